@@ -1,0 +1,1 @@
+"""The raw Kubernetes client: the verbs and object parts this driver needs, over httpx."""

@@ -1,0 +1,212 @@
+"""The parts of Kubernetes API objects that this driver reads and writes.
+
+Unknown fields are ignored when read, so that a newer API server is no error; absent fields stay
+absent when written. Names follow resource.k8s.io/v1 (camelCase on the wire).
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
+
+
+class ApiModel(BaseModel):
+    """Base of all parts: frozen, camelCase on the wire, unknown fields ignored."""
+
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True)
+
+    def to_wire(self) -> dict[str, Any]:
+        """The JSON form, without absent fields."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+class OwnerReference(ApiModel):
+    """metadata.ownerReferences[]."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool | None = None
+
+
+class ObjectMeta(ApiModel):
+    """metadata."""
+
+    name: str = ""
+    generate_name: str | None = None
+    namespace: str | None = None
+    uid: str | None = None
+    resource_version: str | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: tuple[OwnerReference, ...] | None = None
+
+
+class KubeObject(ApiModel):
+    """An object with its REST coordinates.
+
+    Attributes:
+        group_version: `v1` for the core group, else `group/version`.
+        plural: The resource name in URLs.
+        namespaced: Whether the URL has a namespace.
+    """
+
+    group_version: ClassVar[str]
+    kind_name: ClassVar[str]
+    plural: ClassVar[str]
+    namespaced: ClassVar[bool] = False
+
+    metadata: ObjectMeta
+
+    def to_wire(self) -> dict[str, Any]:
+        """The JSON form with apiVersion and kind, without absent fields."""
+        return {
+            "apiVersion": self.group_version,
+            "kind": self.kind_name,
+            **self.model_dump(mode="json", by_alias=True, exclude_none=True),
+        }
+
+    def with_metadata(self, metadata: ObjectMeta) -> Self:
+        """A copy with other metadata."""
+        return self.model_copy(update={"metadata": metadata})
+
+
+class Node(KubeObject):
+    """A Node; only its metadata matters here."""
+
+    group_version = "v1"
+    kind_name = "Node"
+    plural = "nodes"
+
+
+# --- ResourceSlice -------------------------------------------------------------------------------
+
+
+class DeviceAttribute(ApiModel):
+    """Exactly one of the four is set."""
+
+    string: str | None = None
+    int_: int | None = None
+    bool_: bool | None = None
+    version: str | None = None
+
+    model_config = ConfigDict(
+        frozen=True,
+        alias_generator=lambda name: to_camel(name.rstrip("_")),
+        populate_by_name=True,
+    )
+
+
+class DeviceCapacity(ApiModel):
+    """A quantity in Kubernetes' canonical form (`32Gi`, `20`)."""
+
+    value: str
+
+
+class DeviceTaint(ApiModel):
+    """A taint on one device; *time_added* is set by the API server, RFC 3339 in seconds."""
+
+    key: str
+    value: str | None = None
+    effect: str
+    time_added: str | None = None
+
+
+class Device(ApiModel):
+    """spec.devices[] of a ResourceSlice."""
+
+    name: str
+    attributes: dict[str, DeviceAttribute] | None = None
+    capacity: dict[str, DeviceCapacity] | None = None
+    taints: tuple[DeviceTaint, ...] | None = None
+
+
+class ResourcePool(ApiModel):
+    """spec.pool of a ResourceSlice."""
+
+    name: str
+    generation: int
+    resource_slice_count: int
+
+
+class ResourceSliceSpec(ApiModel):
+    """spec of a ResourceSlice."""
+
+    driver: str
+    node_name: str | None = None
+    pool: ResourcePool
+    devices: tuple[Device, ...] | None = None
+
+
+class ResourceSlice(KubeObject):
+    """A part of a pool of devices."""
+
+    group_version = "resource.k8s.io/v1"
+    kind_name = "ResourceSlice"
+    plural = "resourceslices"
+
+    spec: ResourceSliceSpec
+
+
+# --- ResourceClaim -------------------------------------------------------------------------------
+
+
+class OpaqueConfiguration(ApiModel):
+    """Parameters for one driver; the API server does not look inside."""
+
+    driver: str
+    parameters: Any = None
+
+
+class AllocationConfiguration(ApiModel):
+    """status.allocation.devices.config[]: *source* is `FromClass` or `FromClaim`."""
+
+    source: str
+    requests: tuple[str, ...] = ()
+    opaque: OpaqueConfiguration | None = None
+
+
+class AllocationResult(ApiModel):
+    """status.allocation.devices.results[]: one device given to one request.
+
+    *request* may be `<request>/<subrequest>`.
+    """
+
+    request: str
+    driver: str
+    pool: str
+    device: str
+    admin_access: bool | None = None
+    share_id: str | None = None
+
+
+class DeviceAllocation(ApiModel):
+    """status.allocation.devices."""
+
+    results: tuple[AllocationResult, ...] = ()
+    config: tuple[AllocationConfiguration, ...] = ()
+
+
+class Allocation(ApiModel):
+    """status.allocation."""
+
+    devices: DeviceAllocation = DeviceAllocation()
+
+
+class ResourceClaimStatus(ApiModel):
+    """status of a ResourceClaim."""
+
+    allocation: Allocation | None = None
+
+
+class ResourceClaim(KubeObject):
+    """A claim on devices, allocated by the scheduler."""
+
+    group_version = "resource.k8s.io/v1"
+    kind_name = "ResourceClaim"
+    plural = "resourceclaims"
+    namespaced = True
+
+    status: ResourceClaimStatus | None = None

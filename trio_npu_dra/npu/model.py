@@ -1,0 +1,118 @@
+"""The Board: everything this driver knows of the node's NPUs, as one immutable value.
+
+Discovery and the watcher make Boards; publisher, health stream and claims only read them. A fact
+that could not be read is `None`, never a guess.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+from functools import cached_property
+
+
+class ChipFamily(StrEnum):
+    """Chip generations that differ in how they are driven (DCMI reference; mind-cluster names)."""
+
+    ASCEND_310 = "Ascend310"
+    ASCEND_310B = "Ascend310B"
+    ASCEND_310P = "Ascend310P"
+    ASCEND_910 = "Ascend910"
+    ASCEND_910B = "Ascend910B"
+    ASCEND_910_A3 = "Ascend910A3"
+    ASCEND_950 = "Ascend950"
+
+
+class HealthState(Enum):
+    """What the kubelet's device health API can say of a device."""
+
+    UNKNOWN = "Unknown"
+    HEALTHY = "Healthy"
+    UNHEALTHY = "Unhealthy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NpuHealth:
+    """How one NPU is.
+
+    Attributes:
+        state: The verdict; `UNKNOWN` when the chip could not be asked.
+        codes: Active fault codes as DCMI reports them, ascending.
+        message: One line for people, empty when healthy.
+    """
+
+    state: HealthState
+    codes: tuple[int, ...] = ()
+    message: str = ""
+
+
+HEALTHY = NpuHealth(state=HealthState.HEALTHY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Npu:
+    """One NPU (a die, where a card has several), as DCMI and sysfs describe it.
+
+    Attributes:
+        physical_id: N of `/dev/davinciN`; stable while the hardware stays.
+        logic_id: The driver's running number; the index of fault events.
+        card_id: The card that carries it; card ids can be sparse.
+        device_id: Its index on the card.
+        family: The chip generation.
+        chip_name: Such as `910B4`.
+        npu_name: Such as `9392` (A3), when it says more than *chip_name*.
+        product_name: Such as `Atlas 300I Duo`.
+        uuid: Die id, 8 upper-case hex digits a word, joined with `-`.
+        memory_bytes: HBM or DDR as the driver reports it.
+        ai_cores: AI cores of the chip.
+        pci_bus_id: `dddd:bb:dd.f`, lower case; two chips of a Duo share one.
+        pcie_root: The root complex it hangs on, `pci0000:c0`.
+        numa_node: The NUMA node of its PCI device.
+        topology_group: NPUs with one HCCS domain share it, `ring-0`.
+        module: Dies of one card share it, `module-3`; only where a card has several.
+        health: How it is now.
+    """
+
+    physical_id: int
+    logic_id: int
+    card_id: int
+    device_id: int
+    family: ChipFamily
+    chip_name: str
+    npu_name: str | None = None
+    product_name: str | None = None
+    uuid: str | None = None
+    memory_bytes: int | None = None
+    ai_cores: int | None = None
+    pci_bus_id: str | None = None
+    pcie_root: str | None = None
+    numa_node: int | None = None
+    topology_group: str | None = None
+    module: str | None = None
+    health: NpuHealth = HEALTHY
+
+    @property
+    def name(self) -> str:
+        """The DRA device name, a DNS label."""
+        return f"npu-{self.physical_id}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Board:
+    """All NPUs of the node at one moment, ordered by physical id.
+
+    Attributes:
+        npus: The NPUs, none twice.
+        driver_version: As the Ascend driver prints it, such as `24.1.rc2`.
+    """
+
+    npus: tuple[Npu, ...] = field(default=())
+    driver_version: str | None = None
+
+    @cached_property
+    def by_name(self) -> dict[str, Npu]:
+        """NPUs by DRA device name."""
+        return {npu.name: npu for npu in self.npus}
+
+
+EMPTY_BOARD = Board()

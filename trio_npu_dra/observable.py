@@ -1,0 +1,53 @@
+"""A latest value that tasks can wait on.
+
+Writers never block and never queue: a slow reader skips values in between and always ends with the
+newest. That is what a publisher wants: ten faults in a burst are one write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Generic, TypeVar
+
+import trio
+
+T = TypeVar("T")
+
+
+class Observable(Generic[T]):
+    """One value, replaced as a whole, with any number of waiting readers.
+
+    Belongs to one trio run; `set` must be called from it.
+    """
+
+    def __init__(self, value: T) -> None:
+        self._value = value
+        self._version = 0
+        self._changed = trio.Event()
+
+    @property
+    def value(self) -> T:
+        """The newest value."""
+        return self._value
+
+    def set(self, value: T) -> bool:
+        """Replace the value; an equal one wakes nobody.
+
+        Returns:
+            Whether the value changed.
+        """
+        if value == self._value:
+            return False
+        self._value = value
+        self._version += 1
+        self._changed.set()
+        self._changed = trio.Event()
+        return True
+
+    async def changes(self) -> AsyncIterator[T]:
+        """Yield the value now, then the newest after each change, without end."""
+        while True:
+            seen, value = self._version, self._value
+            yield value
+            while self._version == seen:
+                await self._changed.wait()

@@ -1,0 +1,100 @@
+"""Files that are whole or absent, also after a power cut.
+
+Synchronous on purpose: callers on the event loop decide whether a write is worth a thread.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from trio_npu_dra.errors import StorageError
+
+
+def write_atomic(path: Path, data: bytes, *, mode: int = 0o600, sync_parent: bool = True) -> None:
+    """Replace *path* by *data*: a reader sees the old content or the new, never a part.
+
+    The temporary file starts with a dot and does not end in `.json`, so that nobody who scans the
+    folder for records or CDI specs takes it for one.
+
+    Args:
+        path: The file; its folder must exist.
+        data: The whole content.
+        mode: The file's permission bits, not narrowed by the umask.
+        sync_parent: Whether the rename itself is made durable; pass False when several files are
+            written in a row and `sync_directory` follows.
+
+    Raises:
+        StorageError: The disk is full, read-only, or fails.
+    """
+    with _translated("write", path):
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                os.fchmod(descriptor, mode)
+                file.write(data)
+                file.flush()
+                os.fsync(descriptor)
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+    if sync_parent:
+        sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make renames and removals in the folder *path* durable.
+
+    Raises:
+        StorageError: The folder is missing or the disk fails.
+    """
+    with _translated("sync", path):
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def remove(path: Path, *, sync_parent: bool = True) -> bool:
+    """Remove a file durably; a missing one is fine.
+
+    Returns:
+        Whether the file was there.
+
+    Raises:
+        StorageError: It exists and cannot be removed.
+    """
+    with _translated("remove", path):
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            return False
+    if sync_parent:
+        sync_directory(path.parent)
+    return True
+
+
+def read_bytes(path: Path) -> bytes | None:
+    """Read a whole file; `None` when it does not exist.
+
+    Raises:
+        StorageError: It exists and cannot be read.
+    """
+    with _translated("read", path):
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+
+
+@contextmanager
+def _translated(action: str, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"cannot {action} {path}: {error.strerror or error}") from error
