@@ -31,16 +31,17 @@ def write_atomic(path: Path, data: bytes, *, mode: int = 0o600, sync_parent: boo
         StorageError: The disk is full, read-only, or fails.
     """
     with _translated("write", path):
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        temporary = Path(name)
         try:
             with os.fdopen(descriptor, "wb") as file:
                 os.fchmod(descriptor, mode)
                 file.write(data)
                 file.flush()
                 os.fsync(descriptor)
-            os.replace(temporary, path)
+            temporary.replace(path)
         except BaseException:
-            os.unlink(temporary)
+            temporary.unlink()
             raise
     if sync_parent:
         sync_directory(path.parent)

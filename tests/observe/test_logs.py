@@ -1,0 +1,53 @@
+"""Log lines for machines and for people."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from trio_npu_dra.observe import logs
+
+
+@pytest.fixture(autouse=True)
+def _restore_logging() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def test_json_lines_carry_the_extra_fields() -> None:
+    """One object a line, with what varies as fields."""
+    stream = io.StringIO()
+    logs.configure("info", "auto", stream)
+
+    logging.getLogger("x").info("claim prepared", extra={"devices": ["npu-0"], "ms": 1.5})
+
+    line = json.loads(stream.getvalue())
+    assert line["message"] == "claim prepared"
+    assert line["level"] == "info"
+    assert line["devices"] == ["npu-0"]
+    assert line["ms"] == 1.5
+
+
+def test_text_lines_are_one_line_with_fields_behind_the_message() -> None:
+    """Readable on a terminal."""
+    stream = io.StringIO()
+    logs.configure("info", "text", stream)
+
+    logging.getLogger("x").warning("slice repaired", extra={"slice": "a", "devices": ["b", "c"]})
+
+    assert stream.getvalue().endswith("warning slice repaired  slice=a devices=b,c\n")
+
+
+def test_lines_below_the_level_are_not_printed() -> None:
+    """The level is honoured."""
+    stream = io.StringIO()
+    logs.configure("warning", "json", stream)
+
+    logging.getLogger("x").info("quiet")
+
+    assert stream.getvalue() == ""

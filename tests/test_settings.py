@@ -1,0 +1,78 @@
+"""Flags, environment and defaults become one checked Settings."""
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from trio_npu_dra.errors import ConfigError
+from trio_npu_dra.settings import Settings, add_flags, environment_variable
+
+
+def test_a_flag_wins_over_its_environment_twin() -> None:
+    """Flag first, then variable, then default."""
+    settings = Settings.load(
+        {"node_name": "from-flag", "cdi_root": None},
+        {"NPU_DRA_NODE_NAME": "from-env", "NPU_DRA_CDI_ROOT": "/var/run/cdi", "PATH": "/bin"},
+    )
+
+    assert settings.node_name == "from-flag"
+    assert settings.cdi_root == Path("/var/run/cdi")
+    assert settings.driver_name == "npu.huawei.com"
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "message"),
+    [
+        ({}, {}, "--node-name is missing: set it or NPU_DRA_NODE_NAME"),
+        ({"node_name": "Node A"}, {}, "--node-name=Node A: "),
+        ({"node_name": "n", "healthcheck_port": "abc"}, {}, "--healthcheck-port=abc: "),
+        ({"node_name": "n", "healthcheck_port": "65536"}, {}, "--healthcheck-port=65536: "),
+        ({"node_name": "n"}, {"NPU_DRA_CDI_ROOT": "etc"}, "NPU_DRA_CDI_ROOT=etc: must be an abs"),
+        ({"node_name": "n", "device_profile": "gpu"}, {}, "--device-profile=gpu: "),
+    ],
+)
+def test_a_wrong_value_names_its_origin(
+    flags: dict[str, str | None], environment: dict[str, str], message: str
+) -> None:
+    """The error names flag or variable and the value."""
+    with pytest.raises(ConfigError) as caught:
+        Settings.load(flags, environment)
+
+    assert message in str(caught.value)
+
+
+def test_every_field_has_a_flag_and_a_help_text() -> None:
+    """The parser offers each field, and its help names the environment twin."""
+    parser = argparse.ArgumentParser()
+    add_flags(parser)
+
+    # argparse wraps long help lines.
+    text = " ".join(parser.format_help().split())
+
+    for name, field in Settings.model_fields.items():
+        assert "--" + name.replace("_", "-") in text
+        assert environment_variable(name) in text
+        assert field.description
+
+
+def test_the_flags_of_the_published_guide_are_known() -> None:
+    """The guide's DaemonSet passes exactly these."""
+    parser = argparse.ArgumentParser()
+    add_flags(parser)
+
+    parsed = parser.parse_args(
+        [
+            "--node-name=master",
+            "--device-profile=npu",
+            "--driver-name=npu.huawei.com",
+            "--kubelet-registrar-directory-path=/var/lib/kubelet/plugins_registry",
+            "--kubelet-plugins-directory-path=/var/lib/kubelet/plugins",
+            "--cdi-root=/etc/cdi",
+            "--healthcheck-port=-1",
+        ]
+    )
+
+    settings = Settings.load(vars(parsed), {})
+    assert settings.healthcheck_port == -1
+    assert settings.plugin_directory == Path("/var/lib/kubelet/plugins/npu.huawei.com")

@@ -1,0 +1,1 @@
+"""What others are told of the Board: the kubelet's device health."""

@@ -1,0 +1,152 @@
+"""Everything an operator can set, defined once: a flag, its environment twin, its check.
+
+`--cdi-root` is the field `cdi_root` and the variable `NPU_DRA_CDI_ROOT`. A flag wins over the
+variable, the variable over the default.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+)
+
+from trio_npu_dra.errors import ConfigError
+
+ENVIRONMENT_PREFIX = "NPU_DRA_"
+
+_SUBDOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+
+
+def _absolute(path: Path) -> Path:
+    if not path.is_absolute():
+        raise ValueError("must be an absolute path")
+    return path
+
+
+AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
+
+
+class Settings(BaseModel):
+    """The settings of one daemon. Field descriptions are the help texts of the flags."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    node_name: Annotated[str, StringConstraints(pattern=_SUBDOMAIN, max_length=253)] = Field(
+        description="name of this Node; also the name of the device pool"
+    )
+    driver_name: Annotated[str, StringConstraints(pattern=_SUBDOMAIN, max_length=63)] = Field(
+        "npu.huawei.com", description="DRA driver name, also the vendor of the CDI kind"
+    )
+    device_profile: Literal["npu"] = Field("npu", description="kind of device to serve")
+    kubelet_registrar_directory_path: AbsolutePath = Field(
+        Path("/var/lib/kubelet/plugins_registry"),
+        description="folder in which the kubelet looks for registration sockets",
+    )
+    kubelet_plugins_directory_path: AbsolutePath = Field(
+        Path("/var/lib/kubelet/plugins"),
+        description="folder that gets our own folder, with the service socket and claim records",
+    )
+    cdi_root: AbsolutePath = Field(
+        Path("/etc/cdi"), description="folder in which the container runtime looks for CDI specs"
+    )
+    container_library_path: str = Field(
+        "/usr/local/Ascend/driver/lib64:/usr/local/Ascend/driver/lib64/common"
+        ":/usr/local/Ascend/driver/lib64/driver:/usr/local/dcmi",
+        description="LD_LIBRARY_PATH for containers with an NPU; it replaces the image's own "
+        "value, and an empty one leaves the image's alone",
+    )
+    host_root: AbsolutePath = Field(
+        Path("/"), description="where the root folder of the host is seen"
+    )
+    dev_root: AbsolutePath = Field(Path("/dev"), description="where /dev of the host is seen")
+    sysfs_root: AbsolutePath = Field(Path("/sys"), description="where /sys of the host is seen")
+    kubeconfig: AbsolutePath | None = Field(
+        None, description="kubeconfig file; without it the pod's service account is used"
+    )
+    healthcheck_port: Annotated[int, Field(ge=-1, le=65535)] = Field(
+        -1, description="TCP port of the grpc.health.v1 service, -1 turns it off"
+    )
+    health_poll_interval: Annotated[float, Field(ge=0.1, le=3600)] = Field(
+        5.0, description="seconds between two looks at the NPUs' health"
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="least severe log line to print"
+    )
+    log_format: Literal["auto", "json", "text"] = Field(
+        "auto", description="form of log lines; auto is text on a terminal and JSON elsewhere"
+    )
+
+    @property
+    def plugin_directory(self) -> Path:
+        """Our folder in the kubelet's plugins folder: service socket, lock and claim records."""
+        return self.kubelet_plugins_directory_path / self.driver_name
+
+    @classmethod
+    def load(cls, flags: Mapping[str, str | None], environment: Mapping[str, str]) -> Self:
+        """Check flags and environment together.
+
+        Args:
+            flags: Texts by field name; `None` and absent mean "not given".
+            environment: The process environment; other variables are ignored.
+
+        Raises:
+            ConfigError: Names each wrong flag or variable, its value, and what is expected.
+        """
+        values: dict[str, str] = {}
+        origins: dict[str, str] = {}
+        for name in cls.model_fields:
+            given, variable = flags.get(name), environment_variable(name)
+            if given is not None:
+                values[name], origins[name] = given, flag(name)
+            elif variable in environment:
+                values[name], origins[name] = environment[variable], variable
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise ConfigError(_explain(error, origins)) from None
+
+
+def flag(name: str) -> str:
+    """The command line flag of a field: `cdi_root` is `--cdi-root`."""
+    return "--" + name.replace("_", "-")
+
+
+def environment_variable(name: str) -> str:
+    """The environment twin of a field: `cdi_root` is `NPU_DRA_CDI_ROOT`."""
+    return ENVIRONMENT_PREFIX + name.upper()
+
+
+def add_flags(parser: argparse.ArgumentParser, names: Collection[str] | None = None) -> None:
+    """Add the flags of *names* (all without it) to *parser*; values stay texts for `load`."""
+    for name, field in Settings.model_fields.items():
+        if names is not None and name not in names:
+            continue
+        default = "required" if field.is_required() else f"default: {field.default or 'none'}"
+        parser.add_argument(
+            flag(name),
+            dest=name,
+            metavar=name.rsplit("_", 1)[-1].upper(),
+            help=f"{field.description} ({default}; {environment_variable(name)})",
+        )
+
+
+def _explain(error: ValidationError, origins: Mapping[str, str]) -> str:
+    lines = []
+    for problem in error.errors():
+        name = str(problem["loc"][0])
+        if problem["type"] == "missing":
+            lines.append(f"{flag(name)} is missing: set it or {environment_variable(name)}")
+        else:
+            reason = problem["msg"].removeprefix("Value error, ")
+            lines.append(f"{origins.get(name, flag(name))}={problem['input']}: {reason}")
+    return "; ".join(lines)
