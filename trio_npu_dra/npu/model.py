@@ -31,6 +31,13 @@ class HealthState(Enum):
     UNHEALTHY = "Unhealthy"
 
 
+class MultiDiePolicy(StrEnum):
+    """Whether the dies of an A3 card go into containers together only, or one by one as well."""
+
+    UNION = "union"
+    INDEPENDENT = "independent"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NpuHealth:
     """How one NPU is.
@@ -38,7 +45,7 @@ class NpuHealth:
     Attributes:
         state: The verdict; `UNKNOWN` when the chip could not be asked.
         codes: Active fault codes as DCMI reports them, ascending.
-        message: One line for people, empty when healthy.
+        message: One line for people, empty when there is nothing to say.
     """
 
     state: HealthState
@@ -70,6 +77,10 @@ class Npu:
         numa_node: The NUMA node of its PCI device.
         topology_group: NPUs with one HCCS domain share it, `ring-0`.
         module: Dies of one card share it, `module-3`; only where a card has several.
+        super_pod_id: The A3 super pod the node is in.
+        super_pod_server_index: The node's index in the super pod.
+        super_pod_sdid: The die's address in the super pod.
+        device_share: Whether several containers may open it at once.
         health: How it is now.
     """
 
@@ -89,6 +100,10 @@ class Npu:
     numa_node: int | None = None
     topology_group: str | None = None
     module: str | None = None
+    super_pod_id: int | None = None
+    super_pod_server_index: int | None = None
+    super_pod_sdid: int | None = None
+    device_share: bool | None = None
     health: NpuHealth = HEALTHY
 
     @property
@@ -104,10 +119,15 @@ class Board:
     Attributes:
         npus: The NPUs, none twice.
         driver_version: As the Ascend driver prints it, such as `24.1.rc2`.
+        multi_die_policy: How A3 dies may be handed out; None on other chips.
+        unanswered: A line for each card or chip that is listed but could not be read; such a chip
+            is in *npus* only if it was known before.
     """
 
     npus: tuple[Npu, ...] = field(default=())
     driver_version: str | None = None
+    multi_die_policy: MultiDiePolicy | None = None
+    unanswered: tuple[str, ...] = ()
 
     @cached_property
     def by_name(self) -> dict[str, Npu]:

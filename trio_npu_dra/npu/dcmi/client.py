@@ -1,0 +1,283 @@
+"""Typed, synchronous calls into libdcmi.so, returning plain values.
+
+Every call can block for seconds when a chip hangs: off a test's thread these run on the worker
+(`worker.py`) only. Out-structs get 256 bytes to spare, because newer libraries write longer ones.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
+
+from trio_npu_dra.errors import NotSupported
+from trio_npu_dra.npu.dcmi import _signatures as c
+from trio_npu_dra.npu.dcmi._library import Library, load
+from trio_npu_dra.npu.model import MultiDiePolicy
+
+MAX_CARDS: Final = 64
+MAX_ERROR_CODES: Final = 128
+MAX_PROCESSES: Final = 64  # the manual says 32, the library writes up to 64
+GONE: Final = 0xFFFF_FFFF  # health of a chip that does not exist or has not started
+_NONE: Final = 0xFFFF_FFFF
+_SPARE_BYTES: Final = 256
+_SUPER_POD_COMMAND: Final = (12, 1)  # main command CHIP_INF, sub command SPOD_INFO
+
+S = TypeVar("S", bound=ctypes.Structure)
+
+
+class Address(NamedTuple):
+    """How DCMI calls a chip. Card ids can be sparse."""
+
+    card_id: int
+    device_id: int
+
+
+class DieKind(IntEnum):
+    """Which of a chip's die ids."""
+
+    VDIE = 1
+    DDIE = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChipInfo:
+    """Names of a chip; *npu_name* is empty on libraries that do not know it."""
+
+    chip_name: str
+    npu_name: str
+    ai_cores: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuperPodPlace:
+    """Where in a super pod a die is; `None` where the machine is in none."""
+
+    sdid: int
+    super_pod_id: int
+    server_index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """A process that uses a chip: its pid on the host, its device memory in bytes."""
+
+    pid: int
+    memory_bytes: int
+
+
+class Dcmi:
+    """The DCMI calls of this driver, in the generation for chips before Ascend 950.
+
+    Every method raises `DcmiError` (or a subclass that says what to do) for a code other than 0,
+    and `NotSupported` where the library lacks the function.
+
+    Args:
+        library: The loaded library.
+    """
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        self._call = library.call
+
+    @classmethod
+    def load(cls, host_root: Path = Path("/")) -> Dcmi:
+        """Find and load libdcmi.so; nothing is called yet.
+
+        Args:
+            host_root: Where the host's `/` is seen.
+
+        Raises:
+            LibraryMissing: The message says where it was looked for.
+        """
+        return cls(load(host_root, os.environ))
+
+    @property
+    def library_path(self) -> str:
+        """The file in use."""
+        return self._library.path
+
+    def init(self) -> None:
+        """Read the card table; again after a hot plug. Never beside another call."""
+        self._call("dcmi_init")
+
+    # --- which chips there are -------------------------------------------------------------------
+
+    def card_list(self) -> tuple[int, ...]:
+        """Card ids as of the last `init`; -1 stands for a card that did not answer it."""
+        count = ctypes.c_int()
+        cards = (ctypes.c_int * MAX_CARDS)()
+        self._call("dcmi_get_card_list", ctypes.byref(count), cards, MAX_CARDS)
+        return tuple(cards[: count.value])
+
+    def addresses(self, card_id: int) -> tuple[Address, ...]:
+        """The units on a card: NPUs, and on A3 an MCU after them."""
+        device_count, mcu, cpu = (ctypes.c_int(-1) for _ in range(3))
+        out = (ctypes.byref(number) for number in (device_count, mcu, cpu))
+        self._call("dcmi_get_device_id_in_card", card_id, *out)
+        return tuple(Address(card_id, device_id) for device_id in range(device_count.value))
+
+    def is_npu(self, address: Address) -> bool:
+        """Whether the unit is an NPU, rather than an MCU or a CPU."""
+        return self._out_int("dcmi_get_device_type", *address) == 0
+
+    def logic_id(self, address: Address) -> int:
+        """The driver's running number of a chip."""
+        number = ctypes.c_int(-1)
+        self._call("dcmi_get_device_logic_id", ctypes.byref(number), *address)
+        return number.value
+
+    def physical_id(self, logic_id: int) -> int:
+        """N of the chip's /dev/davinciN."""
+        return self._out_uint("dcmi_get_device_phyid_from_logicid", logic_id)
+
+    # --- what a chip is --------------------------------------------------------------------------
+
+    def chip_info(self, address: Address) -> ChipInfo:
+        """Names and AI cores of a chip."""
+        try:
+            info = self._out("dcmi_get_device_chip_info_v2", c.dcmi_chip_info_v2, *address)
+        except NotSupported:
+            old = self._out("dcmi_get_device_chip_info", c.dcmi_chip_info, *address)
+            return ChipInfo(chip_name=_text(old.chip_name), npu_name="", ai_cores=old.aicore_cnt)
+        return ChipInfo(
+            chip_name=_text(info.chip_name),
+            npu_name=_text(info.npu_name),
+            ai_cores=info.aicore_cnt,
+        )
+
+    def product_type(self, address: Address) -> str:
+        """The product's name; not offered by servers with 910 chips."""
+        buffer = ctypes.create_string_buffer(256)
+        self._call("dcmi_get_product_type", *address, buffer, len(buffer))
+        return _text(buffer.value)
+
+    def board_id(self, address: Address) -> int:
+        """The board's kind; it tells A3 from older 910 chips."""
+        info = self._out("dcmi_get_device_board_info", c.dcmi_board_info, *address)
+        return int(info.board_id)
+
+    def pci_bus_id(self, address: Address) -> str:
+        """The PCI address `dddd:bb:dd.f`; the chips of a Duo card share one."""
+        info = self._out("dcmi_get_device_pcie_info_v2", c.dcmi_pcie_info_all, *address)
+        place = (info.domain, info.bdf_busid, info.bdf_deviceid, info.bdf_funcid)
+        return "{:04x}:{:02x}:{:02x}.{:x}".format(*place)
+
+    def die_id(self, address: Address, kind: DieKind) -> tuple[int, ...]:
+        """The five 32-bit words of a die id."""
+        die = self._out("dcmi_get_device_die_v2", c.dcmi_die_id, *address, kind)
+        return tuple(die.soc_die)
+
+    def hbm_mib(self, address: Address) -> int:
+        """High-bandwidth memory in MiB, 0 where the chip has none."""
+        info = self._out("dcmi_get_device_hbm_info", c.dcmi_hbm_info, *address)
+        return int(info.memory_size)
+
+    def ddr_mib(self, address: Address) -> int:
+        """DDR memory in MiB."""
+        function = "dcmi_get_device_memory_info_v3"
+        return int(self._out(function, c.dcmi_get_memory_info_stru, *address).memory_size)
+
+    def driver_version(self) -> str:
+        """The Ascend driver's version, such as `24.1.rc2`."""
+        buffer = ctypes.create_string_buffer(64)
+        self._call("dcmi_get_driver_version", buffer, len(buffer))
+        return _text(buffer.value)
+
+    def link(self, one: Address, other: Address) -> int:
+        """How two chips are connected, a `topology.Link`; 910B and A3 only."""
+        return self._out_int("dcmi_get_topo_info_by_device_id", *one, *other)
+
+    def super_pod(self, address: Address) -> SuperPodPlace | None:
+        """The die's place in a super pod; A3 only."""
+        info = _spacious(c.dcmi_spod_info)
+        size = ctypes.c_uint(ctypes.sizeof(c.dcmi_spod_info))
+        out = (ctypes.byref(info), ctypes.byref(size))
+        self._call("dcmi_get_device_info", *address, *_SUPER_POD_COMMAND, *out)
+        if _NONE in (info.sdid, info.super_pod_id, info.server_index):
+            return None
+        return SuperPodPlace(
+            sdid=info.sdid, super_pod_id=info.super_pod_id, server_index=info.server_index
+        )
+
+    # --- how a chip is ---------------------------------------------------------------------------
+
+    def health(self, address: Address) -> int:
+        """0 normal, 1 minor, 2 major, 3 critical alarm, or `GONE`."""
+        return self._out_uint("dcmi_get_device_health", *address)
+
+    def error_codes(self, address: Address) -> tuple[int, ...]:
+        """Active fault codes, in the library's order."""
+        count = ctypes.c_int()
+        codes = (ctypes.c_uint * MAX_ERROR_CODES)()
+        out = (ctypes.byref(count), codes, MAX_ERROR_CODES)
+        self._call("dcmi_get_device_errorcode_v2", *address, *out)
+        return tuple(codes[: count.value])
+
+    def error_text(self, address: Address, code: int) -> str:
+        """The vendor's words for a fault code."""
+        buffer = ctypes.create_string_buffer(256)
+        self._call("dcmi_get_device_errorcode_string", *address, code, buffer, len(buffer))
+        return _text(buffer.value)
+
+    def network_health(self, address: Address) -> int:
+        """0 or 6 (being set up): the chip's RoCE port is fine. Can block long on a dropped card."""
+        return self._out_int("dcmi_get_device_network_health", *address)
+
+    def boot_status(self, address: Address) -> int:
+        """0 not started, 1 BIOS, 2 system starting, 3 finished, 16 services up."""
+        return self._out_int("dcmi_get_device_boot_status", *address)
+
+    def processes(self, address: Address) -> tuple[Process, ...]:
+        """The processes on a chip, of all containers."""
+        count = ctypes.c_int()
+        found = (c.dcmi_proc_mem_info * MAX_PROCESSES)()
+        self._call("dcmi_get_device_resource_info", *address, found, ctypes.byref(count))
+        return tuple(
+            Process(pid=one.proc_id, memory_bytes=one.proc_mem_usage)
+            for one in found[: count.value]
+        )
+
+    # --- how chips may be handed out -------------------------------------------------------------
+
+    def multi_die_policy(self) -> MultiDiePolicy:
+        """Whether the dies of an A3 card may be parted; A3 only."""
+        parted = self._out_int("dcmi_get_multi_die_policy") != 0
+        return MultiDiePolicy.INDEPENDENT if parted else MultiDiePolicy.UNION
+
+    def device_share(self, address: Address) -> bool:
+        """Whether several containers may open the chip at once."""
+        return self._out_int("dcmi_get_device_share_enable", *address) == 1
+
+    # --- out parameters --------------------------------------------------------------------------
+
+    def _out(self, function: str, struct: type[S], *arguments: int) -> S:
+        """Call with a struct as the last argument and return it filled."""
+        out = _spacious(struct)
+        self._call(function, *arguments, ctypes.byref(out))
+        return out
+
+    def _out_int(self, function: str, *arguments: int) -> int:
+        """Call with an int (or enum) as the last argument and return it filled."""
+        out = ctypes.c_int(-1)
+        self._call(function, *arguments, ctypes.byref(out))
+        return out.value
+
+    def _out_uint(self, function: str, *arguments: int) -> int:
+        """Call with an unsigned as the last argument and return it filled."""
+        out = ctypes.c_uint(_NONE)
+        self._call(function, *arguments, ctypes.byref(out))
+        return out.value
+
+
+def _spacious(struct: type[S]) -> S:
+    """A zeroed struct with spare bytes behind it."""
+    return struct.from_buffer(bytearray(ctypes.sizeof(struct) + _SPARE_BYTES))
+
+
+def _text(raw: bytes) -> str:
+    """A C string without padding; bytes that are not UTF-8 are replaced."""
+    return raw.split(b"\0", 1)[0].decode(errors="replace").strip()

@@ -1,0 +1,225 @@
+"""One thread for all DCMI calls, which survives calls that never return.
+
+A call into a hung chip cannot be interrupted. It is written off at its deadline: the caller gets
+`Busy`, its thread is left behind, and a new thread serves the others. Nothing more is asked of a
+device while a call on it is out, so that a hung chip costs one thread and not one each poll.
+(Trio's own threads do not fit: an abandoned one keeps its limiter's token, and calls that must not
+run beside each other could.)
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import AsyncIterator, Callable, Hashable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar, TypeVarTuple, cast
+
+import trio
+
+from trio_npu_dra.errors import Busy, NotReady
+from trio_npu_dra.npu.dcmi._codes import NOT_READY, TIME_OUT
+
+log = logging.getLogger(__name__)
+
+DEADLINE_SECONDS: Final = 5.0
+MAX_WRITTEN_OFF: Final = 8
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Job:
+    """One call: what to run, and what became of it."""
+
+    function: Callable[[], Any]
+    name: str
+    device: Hashable
+    deadline_seconds: float
+    alone: bool
+    abandoned: bool = False
+    result: Any = None
+    error: BaseException | None = None
+    done: trio.Event = field(default_factory=trio.Event)
+
+    def fail(self, error: BaseException) -> None:
+        """Give the caller *error*."""
+        self.error = error
+        self.done.set()
+
+
+class DcmiWorker:
+    """Runs functions one after another on a thread of its own; see `open_worker`."""
+
+    def __init__(self, *, max_written_off: int) -> None:
+        self._max_written_off = max_written_off
+        self._send, self._receive = trio.open_memory_channel[_Job](float("inf"))
+        self._written_off: set[_Job] = set()
+        self._thread: _Thread | None = None
+
+    @property
+    def written_off(self) -> int:
+        """Calls that passed their deadline and have not returned."""
+        return len(self._written_off)
+
+    async def call(
+        self,
+        function: Callable[[*Ts], T],
+        *arguments: *Ts,
+        deadline_seconds: float = DEADLINE_SECONDS,
+        device: Hashable = None,
+        alone: bool = False,
+    ) -> T:
+        """Run `function(*arguments)` on the worker's thread and return what it returns.
+
+        A cancelled caller leaves at once; the call itself runs on, and is still watched.
+
+        Args:
+            function: What to call.
+            arguments: Its arguments.
+            deadline_seconds: How long it may take from its start; waiting in line is not counted.
+            device: What hangs when the call hangs; None is the driver as a whole.
+            alone: Whether no other call may be out, not even a written-off one (`Dcmi.init`).
+
+        Raises:
+            Busy: It passed its deadline, or an earlier call on the device is still out.
+            NotReady: Too many calls are out, an `alone` one is, or the worker is closed.
+        """
+        job = _Job(
+            function=lambda: function(*arguments),
+            name=getattr(function, "__name__", repr(function)),
+            device=device,
+            deadline_seconds=deadline_seconds,
+            alone=alone,
+        )
+        try:
+            self._send.send_nowait(job)
+        except trio.BrokenResourceError:
+            raise NotReady(NOT_READY, job.name, "the worker is closed") from None
+        try:
+            await job.done.wait()
+        except trio.Cancelled:
+            job.abandoned = True
+            raise
+        if job.error is not None:
+            raise job.error
+        return cast("T", job.result)
+
+    async def _serve(self) -> None:
+        """Run jobs in order, until cancelled; callers left over then get an error."""
+        job: _Job | None = None
+        try:
+            async for job in self._receive:
+                await self._run(job)
+        finally:
+            if self._thread is not None:
+                self._thread.leave()
+            left = [job] if job is not None and not job.done.is_set() else []
+            while self._receive.statistics().current_buffer_used:
+                left.append(self._receive.receive_nowait())
+            self._receive.close()
+            for orphan in left:
+                orphan.fail(NotReady(NOT_READY, orphan.name, "the worker is closed"))
+
+    async def _run(self, job: _Job) -> None:
+        """Run one job, or refuse it; return when the thread is free or left behind."""
+        if job.abandoned:
+            return
+        refusal = self._refusal(job)
+        if refusal is not None:
+            job.fail(refusal)
+            return
+        if self._thread is None:
+            self._thread = _Thread()
+        self._thread.start_job(job, self._returned)
+        with trio.move_on_after(job.deadline_seconds):
+            await job.done.wait()
+        if not job.done.is_set():
+            self._write_off(job)
+
+    def _refusal(self, job: _Job) -> Busy | NotReady | None:
+        """Why *job* may not run now, if so."""
+        if len(self._written_off) >= self._max_written_off:
+            return NotReady(NOT_READY, job.name, f"{self.written_off} calls have not returned")
+        if any(out.alone for out in self._written_off):
+            return NotReady(NOT_READY, job.name, "the library's start has not returned")
+        if job.alone and self._written_off:
+            return Busy(TIME_OUT, job.name, f"{self.written_off} other calls have not returned")
+        for out in self._written_off:
+            if out.device == job.device:
+                return Busy(TIME_OUT, job.name, f"an earlier {out.name} has not returned")
+        return None
+
+    def _write_off(self, job: _Job) -> None:
+        """Stop waiting for *job*; its thread goes with it."""
+        assert self._thread is not None
+        self._thread.leave()
+        self._thread = None
+        self._written_off.add(job)
+        log.warning("DCMI call written off", extra=_facts(job))
+        job.fail(Busy(TIME_OUT, job.name, f"no answer in {job.deadline_seconds:g} s"))
+
+    def _returned(self, job: _Job, result: Any, error: BaseException | None) -> None:
+        """Take what a thread brings back; too late, it only frees the device."""
+        if job in self._written_off:
+            self._written_off.discard(job)
+            log.info("DCMI call came back after its deadline", extra=_facts(job))
+        elif not job.done.is_set():
+            job.result, job.error = result, error
+            job.done.set()
+
+
+class _Thread:
+    """A daemon thread that runs the jobs it is given until told to leave."""
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._work, name="dcmi", daemon=True).start()
+
+    def start_job(
+        self, job: _Job, returned: Callable[[_Job, Any, BaseException | None], None]
+    ) -> None:
+        """Run *job*, then call `returned(job, result, error)` in trio's thread."""
+        token = trio.lowlevel.current_trio_token()
+
+        def run() -> None:
+            result, error = None, None
+            try:
+                result = job.function()
+            except BaseException as caught:  # noqa: BLE001 - handed to the caller as it is
+                error = caught
+            with suppress(trio.RunFinishedError):  # at the program's end nobody waits
+                token.run_sync_soon(returned, job, result, error)
+
+        self._jobs.put(run)
+
+    def leave(self) -> None:
+        """End the thread once its present job returns, if ever."""
+        self._jobs.put(None)
+
+    def _work(self) -> None:
+        while (run := self._jobs.get()) is not None:
+            run()
+
+
+def _facts(job: _Job) -> dict[str, Any]:
+    return {"function": job.name, "device": job.device, "deadline_s": job.deadline_seconds}
+
+
+@asynccontextmanager
+async def open_worker(*, max_written_off: int = MAX_WRITTEN_OFF) -> AsyncIterator[DcmiWorker]:
+    """Start the thread on first use; closing waits for no call.
+
+    Args:
+        max_written_off: How many calls may be out before all are refused with `NotReady`.
+    """
+    worker = DcmiWorker(max_written_off=max_written_off)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(worker._serve)  # noqa: SLF001 - one unit in two halves
+        try:
+            yield worker
+        finally:
+            nursery.cancel_scope.cancel()

@@ -1,0 +1,52 @@
+"""Which generation a chip is of, told by its names and its board. Pure.
+
+Source: the naming rules of mind-cluster's device manager (api/default_name.go).
+"""
+
+from __future__ import annotations
+
+import re
+
+from trio_npu_dra.npu.model import ChipFamily
+
+# A3 chips call themselves "Ascend910" like the first 910: their board tells, or their npu_name.
+_A3_BOARDS = frozenset({0xB0, 0xB1, 0xB2, 0xB3, 0xB4, 0x81, 0x83, 0xD1, 0xD3})
+_A3_CHIP_NAME = re.compile(r"(Ascend)?910$")
+_A3_NPU_NAME = re.compile(r"93\d\d")
+
+# 910B cards with PCIe only: 300T A2, 300I A2, and an 800I A2 without HCCS.
+_BOARDS_WITHOUT_HCCS = frozenset({0x10, 0x11, 0x12, 0x13, 0x28, 0x29, 0x37})
+
+# In this order: an earlier rule takes names that a later one would take too.
+_RULES: tuple[tuple[re.Pattern[str], ChipFamily], ...] = (
+    (re.compile(r"(310P\d?|I2\d?)"), ChipFamily.ASCEND_310P),
+    (re.compile(r".*310B"), ChipFamily.ASCEND_310B),
+    (re.compile(r".*310"), ChipFamily.ASCEND_310),
+    (re.compile(r"(910B\d|A2G\d)"), ChipFamily.ASCEND_910B),
+    (re.compile(r"Ascend950"), ChipFamily.ASCEND_950),
+    (re.compile(r"(Ascend)?910"), ChipFamily.ASCEND_910),
+)
+
+
+def family_of(
+    chip_name: str, *, npu_name: str = "", board_id: int | None = None
+) -> ChipFamily | None:
+    """The chip's family, None for a chip that nobody has heard of.
+
+    Args:
+        chip_name: As DCMI prints it, such as `910B4` or `Ascend910`.
+        npu_name: Such as `9392`; empty where the library does not know it.
+        board_id: The board's kind, None where it could not be read.
+    """
+    if _A3_CHIP_NAME.match(chip_name) and (
+        board_id in _A3_BOARDS or _A3_NPU_NAME.match(npu_name) is not None
+    ):
+        return ChipFamily.ASCEND_910_A3
+    return next((family for rule, family in _RULES if rule.match(chip_name)), None)
+
+
+def has_hccs(family: ChipFamily, board_id: int | None) -> bool:
+    """Whether boards of this kind link their chips over HCCS."""
+    if family is ChipFamily.ASCEND_910B:
+        return board_id not in _BOARDS_WITHOUT_HCCS
+    return family in {ChipFamily.ASCEND_910, ChipFamily.ASCEND_910_A3}
