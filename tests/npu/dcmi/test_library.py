@@ -1,0 +1,114 @@
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from trio_npu_dra.errors import DcmiError, LibraryMissing, NotSupported
+from trio_npu_dra.npu.dcmi._library import Library, load
+from trio_npu_dra.npu.dcmi.client import Address, Dcmi
+
+
+def compile_library(path: Path, source: str, *options: str) -> None:
+    """Make a shared library of C source."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    command = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(path), "-x", "none", *options]
+    subprocess.run(command, input=source, text=True, check=True)
+
+
+def driver_folder(root: Path) -> Path:
+    """Where the installer puts the library in most versions."""
+    return root / "usr/local/Ascend/driver/lib64/driver"
+
+
+@pytest.fixture(scope="module")
+def old_library(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    """A library of a version that has few functions, below a root of its own."""
+    root = tmp_path_factory.mktemp("old")
+    source = """
+    #include <string.h>
+    struct chip { char type[32], name[32], version[32]; unsigned cores; };
+    int dcmi_init(void) { return -8005; }
+    int dcmi_get_device_chip_info(int card, int device, struct chip *out) {
+        strcpy(out->name, "910A");
+        out->cores = 32;
+        memset(out + 1, 7, 200); /* a version of the future, with a longer struct */
+        return 0;
+    }
+    int dcmi_get_driver_version(char *out, unsigned size) {
+        strncpy(out, "21.0.4 ", size);
+        return 0;
+    }
+    """
+    compile_library(driver_folder(root) / "libdcmi.so", source)
+    return load(root, {})
+
+
+def test_the_driver_folders_below_the_host_root_are_searched(old_library: Library) -> None:
+    """Without LD_LIBRARY_PATH the library is found where the driver's installer puts it."""
+    assert old_library.path.endswith("usr/local/Ascend/driver/lib64/driver/libdcmi.so")
+
+
+def test_a_missing_function_is_an_error_of_the_call(old_library: Library) -> None:
+    """A library without a function loads; calling that one says it is not supported."""
+    with pytest.raises(NotSupported, match="has no such function") as caught:
+        Dcmi(old_library).health(Address(0, 0))
+    assert caught.value.code == -8255
+
+
+def test_a_failed_call_names_the_function(old_library: Library) -> None:
+    """A code other than 0 becomes an error with the function's name."""
+    with pytest.raises(DcmiError, match="dcmi_init returned -8005"):
+        Dcmi(old_library).init()
+
+
+def test_chip_names_come_from_the_older_call_too(old_library: Library) -> None:
+    """Where chip_info_v2 is missing chip_info is asked; a longer struct does no harm."""
+    info = Dcmi(old_library).chip_info(Address(0, 0))
+    assert (info.chip_name, info.npu_name, info.ai_cores) == ("910A", "", 32)
+
+
+def test_texts_lose_their_padding(old_library: Library) -> None:
+    """Texts end at their first NUL, without blanks around."""
+    assert Dcmi(old_library).driver_version() == "21.0.4"
+
+
+def test_ld_library_path_comes_first(tmp_path: Path) -> None:
+    """A folder that the operator names wins over the installer's."""
+    compile_library(driver_folder(tmp_path) / "libdcmi.so", "int dcmi_init(void) { return 0; }")
+    compile_library(tmp_path / "named/libdcmi.so", "int dcmi_init(void) { return 0; }")
+    named = tmp_path / "named"
+    assert load(tmp_path, {"LD_LIBRARY_PATH": f"/nowhere::{named}"}).path.startswith(str(named))
+
+
+def test_what_the_library_links_to_is_loaded_by_path(tmp_path: Path) -> None:
+    """libdcmi.so loads although the loader would not find its dependency by itself."""
+    folder = driver_folder(tmp_path)
+    hal, sec = folder / "libascend_hal.so", folder.parent / "common/libc_sec.so"
+    compile_library(sec, "int secure(void) { return 0; }", "-Wl,-soname,libc_sec.so")
+    compile_library(
+        hal,
+        "int secure(void); int hal(void) { return secure(); }",
+        *("-Wl,-soname,libascend_hal.so", str(sec)),
+    )
+    source = "int hal(void); int dcmi_init(void) { return hal(); }"
+    compile_library(tmp_path / "usr/local/dcmi/libdcmi.so", source, str(hal))
+    Dcmi.load(tmp_path).init()
+
+
+def test_a_missing_library_says_where_it_was_looked_for(tmp_path: Path) -> None:
+    """The error names the folders and the settings that help."""
+    with pytest.raises(LibraryMissing) as caught:
+        load(tmp_path, {"LD_LIBRARY_PATH": "/opt/elsewhere"})
+    message = str(caught.value)
+    assert "/opt/elsewhere" in message
+    assert str(tmp_path / "usr/local/dcmi") in message
+    assert "--host-root" in message
+
+
+def test_a_library_that_does_not_load_says_why(tmp_path: Path) -> None:
+    """A file that is no library is reported with the loader's words."""
+    folder = driver_folder(tmp_path)
+    folder.mkdir(parents=True)
+    (folder / "libdcmi.so").write_text("not a library")
+    with pytest.raises(LibraryMissing, match=str(folder / "libdcmi.so")):
+        load(tmp_path, {})

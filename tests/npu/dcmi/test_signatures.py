@@ -1,0 +1,37 @@
+import ctypes
+
+import pytest
+
+from trio_npu_dra.npu.dcmi import _signatures as c
+
+
+@pytest.mark.parametrize(
+    ("struct", "size"),
+    [
+        (c.dcmi_chip_info, 100),
+        (c.dcmi_chip_info_v2, 132),
+        (c.dcmi_pcie_info_all, 64),
+        (c.dcmi_board_info, 16),
+        (c.dcmi_die_id, 20),
+        (c.dcmi_hbm_info, 32),
+        (c.dcmi_get_memory_info_stru, 112),
+        (c.dcmi_proc_mem_info, 16),
+        (c.dcmi_spod_info, 48),
+        (c.dcmi_event_filter, 48),
+        (c.dcmi_event, 360),
+    ],
+)
+def test_structs_have_the_sizes_of_the_vendors_header(
+    struct: type[ctypes.Structure], size: int
+) -> None:
+    """Each struct is as long as gcc makes the vendor's on x86-64 and aarch64."""
+    assert ctypes.sizeof(struct) == size
+
+
+def test_fields_lie_where_the_vendors_do() -> None:
+    """The fields that padding could move are at the vendor's offsets."""
+    assert c.dcmi_hbm_info.memory_usage.offset == 16
+    assert c.dcmi_get_memory_info_stru.hugepagesize.offset == 24
+    assert c.dcmi_chip_info_v2.npu_name.offset == 100
+    assert c.dcmi_event.dms_event.offset == 8
+    assert c.dcmi_dms_fault_event.alarm_raised_time.offset == 24

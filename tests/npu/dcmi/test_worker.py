@@ -1,0 +1,196 @@
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import trio
+import trio.testing
+
+from trio_npu_dra.errors import Busy, NotReady
+from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
+
+
+class Gate:
+    """A function that hangs, as a call into a dead chip does, until it is let go."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Event()
+        self._open = threading.Event()
+
+    def hang(self) -> str:
+        """Return only after `let_go`."""
+        self.entered.set()
+        self._open.wait()
+        return "late"
+
+    def let_go(self) -> None:
+        """Let all calls return."""
+        self._open.set()
+
+
+@contextmanager
+def gate() -> Iterator[Gate]:
+    """A gate that opens at the end, so that no thread stays behind."""
+    it = Gate()
+    try:
+        yield it
+    finally:
+        it.let_go()
+
+
+async def until(worker: DcmiWorker, written_off: int) -> None:
+    """Wait for calls to be written off or to come back."""
+    with trio.fail_after(5):
+        while worker.written_off != written_off:  # noqa: ASYNC110 - a thread sets it
+            await trio.sleep(0.001)
+
+
+async def hang(worker: DcmiWorker, it: Gate, device: object) -> None:
+    """Have a call on *device* written off."""
+    with pytest.raises(Busy, match="no answer in"):
+        await worker.call(it.hang, device=device, deadline_seconds=0.01)
+
+
+async def test_a_call_returns_what_its_function_returns() -> None:
+    """The result and the arguments pass through unchanged."""
+    async with open_worker() as worker:
+        assert await worker.call(divmod, 7, 2) == (3, 1)
+
+
+async def test_an_error_of_the_function_reaches_the_caller() -> None:
+    """What the function raises is raised, and the worker serves on."""
+    async with open_worker() as worker:
+        with pytest.raises(ZeroDivisionError):
+            await worker.call(divmod, 7, 0)
+        assert await worker.call(abs, -1) == 1
+
+
+async def test_all_calls_run_on_one_thread_one_after_another() -> None:
+    """Ten callers at once share one thread that is not trio's, and never overlap."""
+    threads: set[int] = set()
+    running = 0
+
+    def record() -> None:
+        nonlocal running
+        running += 1
+        assert running == 1
+        threads.add(threading.get_ident())
+        running -= 1
+
+    async with open_worker() as worker, trio.open_nursery() as nursery:
+        for _ in range(10):
+            nursery.start_soon(worker.call, record)
+    assert len(threads) == 1
+    assert threading.get_ident() not in threads
+
+
+async def test_a_hung_call_is_written_off_and_the_rest_served() -> None:
+    """Past its deadline a call raises Busy; another device's call works at once."""
+    with gate() as it:
+        async with open_worker() as worker:
+            await hang(worker, it, "npu-0")
+            assert worker.written_off == 1
+            assert await worker.call(abs, -1, device="npu-1") == 1
+
+
+async def test_a_device_with_a_call_out_is_skipped_until_that_returns() -> None:
+    """Nothing is asked of a hung chip; when its call comes back, it is served again."""
+    with gate() as it:
+        async with open_worker() as worker:
+            await hang(worker, it, "npu-0")
+            with pytest.raises(Busy, match="an earlier hang has not returned"):
+                await worker.call(abs, -1, device="npu-0")
+            it.let_go()
+            await until(worker, written_off=0)
+            assert await worker.call(abs, -1, device="npu-0") == 1
+
+
+async def test_waiting_in_line_does_not_count_against_the_deadline() -> None:
+    """A call behind a hung one is not written off with it, however short its own deadline."""
+    with gate() as it:
+        async with open_worker() as worker, trio.open_nursery() as nursery:
+            nursery.start_soon(hang, worker, it, "npu-0")
+            await trio.testing.wait_all_tasks_blocked()
+            assert await worker.call(abs, -1, device="npu-1", deadline_seconds=5) == 1
+
+
+async def test_too_many_calls_out_refuse_everything() -> None:
+    """When the limit of written-off calls is reached nothing runs, until some return."""
+    with gate() as first, gate() as second:
+        async with open_worker(max_written_off=2) as worker:
+            await hang(worker, first, "npu-0")
+            await hang(worker, second, "npu-1")
+            with pytest.raises(NotReady, match="2 calls have not returned"):
+                await worker.call(abs, -1, device="npu-2")
+            first.let_go()
+            await until(worker, written_off=1)
+            assert await worker.call(abs, -1, device="npu-2") == 1
+
+
+async def test_init_never_runs_beside_a_call_that_is_out() -> None:
+    """A call that must be alone is refused while a written-off one is still in the library."""
+    with gate() as it:
+        async with open_worker() as worker:
+            await hang(worker, it, "npu-0")
+            with pytest.raises(Busy, match="1 other calls"):
+                await worker.call(abs, -1, alone=True)
+
+
+async def test_nothing_runs_beside_an_init_that_hangs() -> None:
+    """While a written-off init is in the library, every call is refused."""
+    with gate() as it:
+        async with open_worker() as worker:
+            with pytest.raises(Busy):
+                await worker.call(it.hang, alone=True, deadline_seconds=0.01)
+            with pytest.raises(NotReady, match="start has not returned"):
+                await worker.call(abs, -1, device="npu-0")
+
+
+async def test_a_cancelled_caller_leaves_at_once_and_the_call_is_still_watched() -> None:
+    """Cancelling does not wait for the library; the abandoned call is written off in time."""
+    with gate() as it:
+        async with open_worker() as worker:
+            with trio.move_on_after(5) as scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(
+                        lambda: worker.call(it.hang, device="npu-0", deadline_seconds=0.02)
+                    )
+                    while not it.entered.is_set():  # noqa: ASYNC110 - a thread sets it
+                        await trio.sleep(0.001)
+                    nursery.cancel_scope.cancel()
+            assert not scope.cancelled_caught
+            await until(worker, written_off=1)
+            assert await worker.call(abs, -1, device="npu-1") == 1
+
+
+async def test_a_call_cancelled_in_line_never_runs() -> None:
+    """A caller that left before its turn leaves nothing to run."""
+    ran: list[int] = []
+    with gate() as it:
+        async with open_worker() as worker, trio.open_nursery() as nursery:
+            nursery.start_soon(hang, worker, it, "npu-0")
+            await trio.testing.wait_all_tasks_blocked()
+            with trio.move_on_after(0):
+                await worker.call(ran.append, 1)
+            assert await worker.call(abs, -1, device="npu-1") == 1
+    assert ran == []
+
+
+async def test_closing_does_not_wait_for_a_hung_call() -> None:
+    """The worker closes while a call is stuck; its caller and those in line get NotReady."""
+    refused = []
+
+    async def expect_closed(worker: DcmiWorker, function: object, device: str) -> None:
+        with pytest.raises(NotReady, match="the worker is closed"):
+            await worker.call(function, device=device, deadline_seconds=60)  # type: ignore[arg-type]
+        refused.append(device)
+
+    with gate() as it:
+        with trio.fail_after(5):
+            async with trio.open_nursery() as nursery, open_worker() as worker:
+                nursery.start_soon(expect_closed, worker, it.hang, "npu-0")
+                nursery.start_soon(expect_closed, worker, threading.get_ident, "npu-1")
+                await trio.testing.wait_all_tasks_blocked()
+    assert sorted(refused) == ["npu-0", "npu-1"]
+    with pytest.raises(NotReady, match="the worker is closed"):
+        await worker.call(abs, -1)

@@ -1,0 +1,57 @@
+import pytest
+
+from trio_npu_dra.npu.families import family_of, has_hccs
+from trio_npu_dra.npu.model import ChipFamily
+
+
+@pytest.mark.parametrize(
+    ("chip_name", "npu_name", "board_id", "family"),
+    [
+        ("310P3", "310P3", None, ChipFamily.ASCEND_310P),
+        ("I2", "", None, ChipFamily.ASCEND_310P),
+        ("310B4", "", None, ChipFamily.ASCEND_310B),
+        ("Ascend310B1", "", None, ChipFamily.ASCEND_310B),
+        ("310", "", None, ChipFamily.ASCEND_310),
+        ("910B4", "910B4", 0x42, ChipFamily.ASCEND_910B),
+        ("910B4-1", "910B4-1", None, ChipFamily.ASCEND_910B),
+        ("910B2C", "910B2C", None, ChipFamily.ASCEND_910B),
+        ("A2G3", "", None, ChipFamily.ASCEND_910B),
+        ("910A", "", None, ChipFamily.ASCEND_910),
+        ("910ProB", "", None, ChipFamily.ASCEND_910),
+        ("910B", "", None, ChipFamily.ASCEND_910),
+        ("Ascend910", "9392", 0xB0, ChipFamily.ASCEND_910_A3),
+        ("Ascend910", "", 0xB3, ChipFamily.ASCEND_910_A3),
+        ("Ascend910", "9362", None, ChipFamily.ASCEND_910_A3),
+        ("Ascend910", "", 0x01, ChipFamily.ASCEND_910),
+        ("910B3", "910B3", 0xB0, ChipFamily.ASCEND_910B),
+        ("Ascend950PR", "", None, ChipFamily.ASCEND_950),
+    ],
+)
+def test_a_chips_names_and_board_tell_its_family(
+    chip_name: str, npu_name: str, board_id: int | None, family: ChipFamily
+) -> None:
+    """Every name that the vendor's tools know is of the family they say, A3 by its board."""
+    assert family_of(chip_name, npu_name=npu_name, board_id=board_id) is family
+
+
+def test_an_unheard_of_chip_has_no_family() -> None:
+    """Nothing is guessed of a chip that came after this driver."""
+    assert family_of("XPU7") is None
+
+
+@pytest.mark.parametrize(
+    ("family", "board_id", "expected"),
+    [
+        (ChipFamily.ASCEND_910B, 0x42, True),
+        (ChipFamily.ASCEND_910B, None, True),
+        (ChipFamily.ASCEND_910B, 0x28, False),
+        (ChipFamily.ASCEND_910_A3, 0xB0, True),
+        (ChipFamily.ASCEND_910, None, True),
+        (ChipFamily.ASCEND_310P, None, False),
+    ],
+)
+def test_cards_for_a_pci_slot_have_no_hccs(
+    family: ChipFamily, board_id: int | None, *, expected: bool
+) -> None:
+    """310 chips and the PCIe cards among 910B have no links between chips."""
+    assert has_hccs(family, board_id) is expected
