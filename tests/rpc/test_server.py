@@ -1,0 +1,408 @@
+"""Calls over real unix sockets: how they are answered, and how they end."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+from betterproto2 import Message
+from trio.testing import wait_all_tasks_blocked
+
+from trio_npu_dra._generated.pluginregistration import PluginInfo, RegistrationStatus
+from trio_npu_dra.rpc import (
+    Bridge,
+    Channel,
+    Route,
+    RpcError,
+    Send,
+    Status,
+    StreamMethod,
+    UnaryMethod,
+)
+
+ECHO = UnaryMethod("/test.Test/Echo", RegistrationStatus, PluginInfo)
+WATCH = StreamMethod("/test.Test/Watch", RegistrationStatus, PluginInfo)
+HELLO = RegistrationStatus(error="hello")
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
+"""How an HTTP/2 client begins: the preface and an empty SETTINGS frame."""
+
+
+async def echo(request: RegistrationStatus) -> PluginInfo:
+    """Give back the text of the request."""
+    await trio.lowlevel.checkpoint()
+    return PluginInfo(name=request.error)
+
+
+@asynccontextmanager
+async def serving(
+    bridge: Bridge, path: Path, routes: Sequence[Route], *, grace_seconds: float = 0
+) -> AsyncIterator[tuple[Channel, trio.CancelScope]]:
+    """A server and a channel to it; cancelling the scope stops the server and only that."""
+
+    async def run(*, task_status: trio.TaskStatus[None]) -> None:
+        with stop:
+            await bridge.serve_unix(
+                path, routes, grace_seconds=grace_seconds, task_status=task_status
+            )
+
+    stop = trio.CancelScope()
+    with trio.fail_after(20):
+        async with bridge.dial(path) as channel, trio.open_nursery() as nursery:
+            await nursery.start(run)
+            yield channel, stop
+            stop.cancel()
+
+
+class Held:
+    """A handler that waits until it is let go, and says how it ended."""
+
+    def __init__(self) -> None:
+        self.entered = trio.Event()
+        self.let_go = trio.Event()
+        self.cancelled = trio.Event()
+        self.deadline = float("inf")
+
+    async def __call__(self, request: RegistrationStatus) -> PluginInfo:
+        """Answer like `echo`, once let go."""
+        self.deadline = trio.current_effective_deadline()
+        self.entered.set()
+        try:
+            await self.let_go.wait()
+        except trio.Cancelled:
+            self.cancelled.set()
+            raise
+        return PluginInfo(name=request.error)
+
+    async def watch(self, request: RegistrationStatus, send: Send[PluginInfo]) -> None:
+        """Send one answer, then wait without end."""
+        await send(PluginInfo(name=request.error))
+        await self(request)
+
+
+async def test_a_call_is_answered(bridge: Bridge, path: Path) -> None:
+    """A unary call comes back with the handler's reply."""
+    async with serving(bridge, path, [ECHO.handled_by(echo)]) as (channel, _):
+        reply = await channel.unary(ECHO, HELLO, timeout_seconds=5)
+    assert reply.name == "hello"
+
+
+async def test_many_calls_run_side_by_side(bridge: Bridge, path: Path) -> None:
+    """64 calls of one connection are all in their handlers at the same time."""
+    inside, answers = 0, list[str]()
+    everyone = trio.Event()
+
+    async def meet(request: RegistrationStatus) -> PluginInfo:
+        nonlocal inside
+        inside += 1
+        if inside == 64:
+            everyone.set()
+        await everyone.wait()
+        return PluginInfo(name=request.error)
+
+    async def call(number: int) -> None:
+        request = RegistrationStatus(error=str(number))
+        answers.append((await channel.unary(ECHO, request, timeout_seconds=10)).name)
+
+    async with (
+        serving(bridge, path, [ECHO.handled_by(meet)]) as (channel, _),
+        trio.open_nursery() as nursery,
+    ):
+        for number in range(64):
+            nursery.start_soon(call, number)
+    assert sorted(answers, key=int) == [str(number) for number in range(64)]
+
+
+async def test_the_deadline_is_seen_and_cancels(bridge: Bridge, path: Path) -> None:
+    """The caller's timeout is the handler's effective deadline, and cancels it when it passes."""
+    held = Held()
+    async with serving(bridge, path, [ECHO.handled_by(held)]) as (channel, _):
+        with pytest.raises(RpcError) as caught:
+            await channel.unary(ECHO, HELLO, timeout_seconds=0.2)
+        await held.cancelled.wait()
+    assert caught.value.status is Status.DEADLINE_EXCEEDED
+    assert held.deadline < trio.current_time() + 1
+
+
+async def test_a_shielded_handler_may_outlive_its_deadline(
+    bridge: Bridge, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What a handler does under a shield is finished, quietly, though nobody waits for it."""
+    held, finished = Held(), trio.Event()
+
+    async def shielded(request: RegistrationStatus) -> PluginInfo:
+        with trio.CancelScope(shield=True):
+            reply = await held(request)
+        finished.set()
+        return reply
+
+    async with serving(bridge, path, [ECHO.handled_by(shielded)]) as (channel, _):
+        with pytest.raises(RpcError):
+            await channel.unary(ECHO, HELLO, timeout_seconds=0.05)
+        held.let_go.set()
+        await finished.wait()
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+async def test_a_reset_call_is_cancelled(bridge: Bridge, path: Path) -> None:
+    """A caller that gives up (RST_STREAM) cancels the handler; other calls go on."""
+    held = Held()
+    async with serving(bridge, path, [ECHO.handled_by(held)]) as (channel, _):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(channel.unary, ECHO, HELLO, timeout_seconds=10))
+            await held.entered.wait()
+            nursery.cancel_scope.cancel()
+        await held.cancelled.wait()
+        held.let_go.set()
+        assert (await channel.unary(ECHO, HELLO, timeout_seconds=5)).name == "hello"
+
+
+async def test_a_lost_connection_cancels_its_calls(bridge: Bridge, path: Path) -> None:
+    """A peer that goes away without a word cancels the handlers of its calls."""
+    held, statuses = Held(), list[Status]()
+
+    async def call() -> None:
+        with pytest.raises(RpcError) as caught:
+            await channel.unary(ECHO, HELLO, timeout_seconds=10)
+        statuses.append(caught.value.status)
+
+    async with serving(bridge, path, [ECHO.handled_by(held)]), trio.open_nursery() as nursery:
+        async with bridge.dial(path) as channel:
+            nursery.start_soon(call)
+            await held.entered.wait()
+        await held.cancelled.wait()
+    assert statuses == [Status.UNAVAILABLE]
+
+
+async def test_a_bug_is_the_callers_answer_and_the_logs_traceback(
+    bridge: Bridge, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A handler that raises answers INTERNAL, leaves a traceback and harms no other call."""
+
+    async def broken(request: RegistrationStatus) -> PluginInfo:
+        if request.error != "hello":
+            raise KeyError(request.error)
+        return await echo(request)
+
+    async with serving(bridge, path, [ECHO.handled_by(broken)]) as (channel, _):
+        with pytest.raises(RpcError, match="KeyError") as caught:
+            await channel.unary(ECHO, RegistrationStatus(error="boom"), timeout_seconds=5)
+        assert (await channel.unary(ECHO, HELLO, timeout_seconds=5)).name == "hello"
+    assert caught.value.status is Status.INTERNAL
+    assert [record.exc_info for record in caplog.records if record.exc_info]
+
+
+async def test_a_handler_chooses_its_status(bridge: Bridge, path: Path) -> None:
+    """An RpcError out of a handler is the answer, text and all."""
+
+    async def refuse(request: RegistrationStatus) -> PluginInfo:
+        raise RpcError(Status.NOT_FOUND, f"no {request.error}: ünknown")
+
+    async with serving(bridge, path, [ECHO.handled_by(refuse)]) as (channel, _):
+        with pytest.raises(RpcError) as caught:
+            await channel.unary(ECHO, HELLO, timeout_seconds=5)
+    assert (caught.value.status, caught.value.message) == (
+        Status.NOT_FOUND,
+        "no hello: ünknown",
+    )
+
+
+async def test_an_unknown_method_is_unimplemented(bridge: Bridge, path: Path) -> None:
+    """A method that is not served is refused with UNIMPLEMENTED, in the form of an answer."""
+    async with serving(bridge, path, []) as (channel, _):
+        with pytest.raises(RpcError) as caught:
+            await channel.unary(ECHO, HELLO, timeout_seconds=5)
+    assert caught.value.status is Status.UNIMPLEMENTED
+
+
+async def test_a_request_beyond_the_limit_is_refused_unread(bridge: Bridge, path: Path) -> None:
+    """More than 4 MiB are RESOURCE_EXHAUSTED; the connection serves the next call."""
+    large = RegistrationStatus(error="x" * (4 << 20))
+    async with serving(bridge, path, [ECHO.handled_by(echo)]) as (channel, _):
+        with pytest.raises(RpcError) as caught:
+            await channel.unary(ECHO, large, timeout_seconds=5)
+        assert (await channel.unary(ECHO, HELLO, timeout_seconds=5)).name == "hello"
+    assert caught.value.status is Status.RESOURCE_EXHAUSTED
+
+
+async def test_large_messages_pass_up_to_the_limit(bridge: Bridge, path: Path) -> None:
+    """A message larger than a frame and a window update arrives whole, both ways."""
+    text = "x" * (3 << 20)
+    async with serving(bridge, path, [ECHO.handled_by(echo)]) as (channel, _):
+        reply = await channel.unary(ECHO, RegistrationStatus(error=text), timeout_seconds=10)
+    assert reply.name == text
+
+
+class Garbled(Message):
+    """A message whose text is no UTF-8."""
+
+    def SerializeToString(self) -> bytes:  # noqa: N802 - betterproto2's name
+        """Field 2, one byte, which begins no character."""
+        return b"\x12\x01\xff"
+
+
+async def test_bytes_that_do_not_parse_are_refused(bridge: Bridge, path: Path) -> None:
+    """A request that is no message of its type ends its own call only."""
+    broken = UnaryMethod(ECHO.path, Garbled, PluginInfo)
+    async with serving(bridge, path, [ECHO.handled_by(echo)]) as (channel, _):
+        with pytest.raises(RpcError, match="does not parse"):
+            await channel.unary(broken, Garbled(), timeout_seconds=5)
+        assert (await channel.unary(ECHO, HELLO, timeout_seconds=5)).name == "hello"
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        PREFACE + b"\0\0\0\x0c\0\0\0\0\0",
+        # A header block with the literal header "\xff\xff: \xff" on stream 1.
+        PREFACE + b"\0\0\6\1\5\0\0\0\1\0\2\xff\xff\1\xff",
+    ],
+    ids=["HTTP/1.1", "unknown frame", "header bytes"],
+)
+async def test_bad_frames_cost_only_their_connection(
+    bridge: Bridge, path: Path, nonsense: bytes
+) -> None:
+    """Whatever a peer sends, its connection ends and the others are served."""
+    async with serving(bridge, path, [ECHO.handled_by(echo)]) as (channel, _):
+        stream = await trio.open_unix_socket(str(path))
+        async with stream:
+            await stream.send_all(nonsense)
+            while await stream.receive_some():
+                pass
+        assert (await channel.unary(ECHO, HELLO, timeout_seconds=5)).name == "hello"
+
+
+async def test_a_stream_carries_what_is_sent_until_it_ends(bridge: Bridge, path: Path) -> None:
+    """A stream's replies come in order, and its end ends the iteration."""
+
+    async def count(request: RegistrationStatus, send: Send[PluginInfo]) -> None:
+        for number in range(3):
+            await send(PluginInfo(name=f"{request.error} {number}"))
+
+    async with (
+        serving(bridge, path, [WATCH.handled_by(count)]) as (channel, _),
+        channel.stream(WATCH, HELLO) as replies,
+    ):
+        assert [reply.name async for reply in replies] == ["hello 0", "hello 1", "hello 2"]
+
+
+async def test_leaving_a_stream_cancels_its_handler(bridge: Bridge, path: Path) -> None:
+    """A watcher that leaves cancels the handler that feeds it."""
+    held = Held()
+    async with serving(bridge, path, [WATCH.handled_by(held.watch)]) as (channel, _):
+        async with channel.stream(WATCH, HELLO) as replies:
+            assert (await anext(replies)).name == "hello"
+        await held.cancelled.wait()
+
+
+async def test_a_stop_lets_calls_in_flight_finish(bridge: Bridge, path: Path) -> None:
+    """Within the grace period a running call is answered, though the socket is gone already."""
+    held, answers = Held(), list[str]()
+
+    async def call() -> None:
+        answers.append((await channel.unary(ECHO, HELLO, timeout_seconds=10)).name)
+
+    async with (
+        serving(bridge, path, [ECHO.handled_by(held)], grace_seconds=15) as (channel, stop),
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(call)
+        await held.entered.wait()
+        stop.cancel()
+        await wait_all_tasks_blocked()
+        assert not await trio.Path(path).exists()
+        held.let_go.set()
+    assert answers == ["hello"]
+
+
+async def test_a_stop_cancels_what_outlasts_the_grace(bridge: Bridge, path: Path) -> None:
+    """Calls and streams that do not end by themselves are cancelled, and the stop goes through."""
+    held, watching, statuses = Held(), Held(), list[Status]()
+
+    async def call() -> None:
+        with pytest.raises(RpcError) as caught:
+            await channel.unary(ECHO, HELLO, timeout_seconds=15)
+        statuses.append(caught.value.status)
+
+    async def watch() -> None:
+        async with channel.stream(WATCH, HELLO) as replies:
+            assert (await anext(replies)).name == "hello"
+            with pytest.raises(RpcError) as caught:
+                await anext(replies)
+        statuses.append(caught.value.status)
+
+    routes: list[Route] = [ECHO.handled_by(held), WATCH.handled_by(watching.watch)]
+    async with (
+        serving(bridge, path, routes, grace_seconds=0.1) as (channel, stop),
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(call)
+        nursery.start_soon(watch)
+        await held.entered.wait()
+        await watching.entered.wait()
+        stop.cancel()
+    assert held.cancelled.is_set()
+    assert watching.cancelled.is_set()
+    assert statuses == [Status.UNAVAILABLE, Status.UNAVAILABLE]
+
+
+async def test_a_stop_hangs_up_on_idle_peers(bridge: Bridge, path: Path) -> None:
+    """A kubelet that keeps its connection does not hold up a stop (asyncio would, from 3.12 on)."""
+    async with (
+        serving(bridge, path, [ECHO.handled_by(echo)]) as (_, stop),
+        await trio.open_unix_socket(str(path)) as stream,
+    ):
+        assert await stream.receive_some()
+        stop.cancel()
+        while await stream.receive_some():
+            pass
+
+
+async def test_the_channel_finds_the_next_server(bridge: Bridge, path: Path) -> None:
+    """After a restart of the server the same channel connects again."""
+    async with bridge.dial(path) as channel:
+        for _ in range(2):
+            async with serving(bridge, path, [ECHO.handled_by(echo)]):
+                assert (await channel.unary(ECHO, HELLO, timeout_seconds=5)).name == "hello"
+            with pytest.raises(RpcError) as caught:
+                await channel.unary(ECHO, HELLO, timeout_seconds=5)
+            assert caught.value.status is Status.UNAVAILABLE
+
+
+async def test_a_stale_socket_is_replaced(bridge: Bridge, path: Path) -> None:
+    """A socket file that a killed process left is no obstacle."""
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    async with serving(bridge, path, [ECHO.handled_by(echo)]) as (channel, _):
+        assert (await channel.unary(ECHO, HELLO, timeout_seconds=5)).name == "hello"
+    assert not await trio.Path(path).exists()
+
+
+async def test_a_successors_socket_is_left_alone(bridge: Bridge, path: Path) -> None:
+    """A server that stops after another has taken its path does not remove the other's socket."""
+    async with (
+        serving(bridge, path, []) as (_, stop),
+        serving(bridge, path, [ECHO.handled_by(echo)]) as (channel, _),
+    ):
+        stop.cancel()
+        await wait_all_tasks_blocked()
+        assert (await channel.unary(ECHO, HELLO, timeout_seconds=5)).name == "hello"
+
+
+async def test_tcp_is_served_too(bridge: Bridge) -> None:
+    """A TCP server says which port it got and answers there."""
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            port: int = await nursery.start(
+                partial(bridge.serve_tcp, 0, [ECHO.handled_by(echo)], host="127.0.0.1")
+            )
+            async with bridge.dial(("127.0.0.1", port)) as channel:
+                assert (await channel.unary(ECHO, HELLO, timeout_seconds=5)).name == "hello"
+            nursery.cancel_scope.cancel()

@@ -1,0 +1,57 @@
+"""Socket paths and the files behind them."""
+
+from pathlib import Path
+
+import pytest
+
+from trio_npu_dra.errors import ConfigError
+from trio_npu_dra.rpc import registration_socket, service_socket
+from trio_npu_dra.rpc.sockets import UNIX_PATH_LIMIT, listen_tcp, listen_unix
+
+
+def test_sockets_have_the_names_the_kubelet_expects() -> None:
+    """Service and registration socket stand where the kubelet's conventions put them."""
+    driver = "npu.huawei.com"
+    assert service_socket(Path("/p"), driver) == Path("/p/npu.huawei.com/dra.sock")
+    assert registration_socket(Path("/r"), driver) == Path("/r/npu.huawei.com-reg.sock")
+
+
+def test_the_longest_path_is_accepted_and_one_more_refused(tmp_path: Path) -> None:
+    """107 bytes are a socket; 108 are an error that says both numbers."""
+    room = UNIX_PATH_LIMIT - len(str(tmp_path)) - 1
+    listener = listen_unix(tmp_path / ("s" * room))
+    listener.withdraw()
+    listener.socket.close()
+    with pytest.raises(ConfigError, match=r"108 bytes.*107"):
+        listen_unix(tmp_path / ("s" * (room + 1)))
+
+
+def test_a_missing_directory_is_named(tmp_path: Path) -> None:
+    """Without its directory a socket is a configuration error that names the directory."""
+    with pytest.raises(ConfigError, match=f"{tmp_path}/none does not exist"):
+        listen_unix(tmp_path / "none" / "dra.sock")
+
+
+def test_another_kind_of_file_is_never_removed(tmp_path: Path) -> None:
+    """What is no socket stays where it is."""
+    path = tmp_path / "dra.sock"
+    path.write_text("precious")
+    with pytest.raises(ConfigError, match="something else"):
+        listen_unix(path)
+    assert path.read_text() == "precious"
+
+
+def test_only_the_owner_may_connect(tmp_path: Path) -> None:
+    """The socket's file is closed to other users."""
+    listener = listen_unix(tmp_path / "dra.sock")
+    listener.socket.close()
+    assert (tmp_path / "dra.sock").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_taken_port_is_a_configuration_error() -> None:
+    """Two listeners on one TCP port: the second says which port is taken."""
+    first = listen_tcp(0, host="127.0.0.1")
+    port = first.socket.getsockname()[1]
+    with pytest.raises(ConfigError, match=str(port)):
+        listen_tcp(port, host="127.0.0.1")
+    first.socket.close()

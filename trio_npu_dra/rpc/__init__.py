@@ -1,0 +1,42 @@
+"""gRPC for trio: grpclib's server and client behind functions that know only trio.
+
+This is the one room with an asyncio loop in it. A call enters trio at once and never goes back
+below its handler; what ends the call early (deadline, RST_STREAM, a lost connection, a stopping
+server) arrives in the handler as `trio.Cancelled`.
+"""
+
+from __future__ import annotations
+
+# Before anything that imports grpclib, which binds asyncio.current_task when it is imported.
+import trio_asyncio  # noqa: F401
+from grpclib.const import Status
+
+from trio_npu_dra.rpc.bridge import Bridge, open_bridge
+from trio_npu_dra.rpc.client import Channel, Incoming
+from trio_npu_dra.rpc.service import (
+    Route,
+    RpcError,
+    Send,
+    StreamMethod,
+    StreamRoute,
+    UnaryMethod,
+    UnaryRoute,
+)
+from trio_npu_dra.rpc.sockets import registration_socket, service_socket
+
+__all__ = [
+    "Bridge",
+    "Channel",
+    "Incoming",
+    "Route",
+    "RpcError",
+    "Send",
+    "Status",
+    "StreamMethod",
+    "StreamRoute",
+    "UnaryMethod",
+    "UnaryRoute",
+    "open_bridge",
+    "registration_socket",
+    "service_socket",
+]

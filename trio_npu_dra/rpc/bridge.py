@@ -1,0 +1,114 @@
+"""The one asyncio loop of the process, on top of trio, and what can be done through it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import trio_asyncio
+import trio
+
+from trio_npu_dra.rpc.client import Channel, open_channel
+from trio_npu_dra.rpc.server import serve
+from trio_npu_dra.rpc.service import Route
+from trio_npu_dra.rpc.sockets import listen_tcp, listen_unix
+
+log = logging.getLogger(__name__)
+
+
+class Bridge:
+    """Serves and dials gRPC over one asyncio loop; made by `open_bridge`."""
+
+    def __init__(self, loop: trio_asyncio.TrioEventLoop) -> None:
+        self._loop = loop
+
+    async def serve_unix(
+        self,
+        path: Path,
+        routes: Sequence[Route],
+        *,
+        grace_seconds: float = 0,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Answer calls on a unix socket until cancelled; started once a peer can connect.
+
+        Cancelled, it removes the socket's file, gives the unary calls in flight *grace_seconds* to
+        finish, cancels what is left, waits for that and closes all connections.
+
+        Args:
+            path: The socket; a stale one is replaced.
+            routes: The methods answered; all others are UNIMPLEMENTED.
+            grace_seconds: How long a stop may wait for calls in flight.
+            task_status: Told when the socket listens.
+
+        Raises:
+            ConfigError: The path cannot be a socket's.
+            StorageError: The file system refuses.
+        """
+        listener = listen_unix(path)
+        await serve(
+            self._loop, listener, routes, grace_seconds=grace_seconds, task_status=task_status
+        )
+
+    async def serve_tcp(
+        self,
+        port: int,
+        routes: Sequence[Route],
+        *,
+        host: str = "",
+        task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Answer calls on a TCP port until cancelled; started with the port's number.
+
+        Args:
+            port: 0 lets the system choose.
+            routes: The methods answered; all others are UNIMPLEMENTED.
+            host: An IPv4 address, or empty for all addresses.
+            task_status: Told the port.
+
+        Raises:
+            ConfigError: The port cannot be had.
+        """
+        listener = listen_tcp(port, host=host)
+        bound: int = listener.socket.getsockname()[1]
+        async with trio.open_nursery() as nursery:
+            await nursery.start(serve, self._loop, listener, routes)
+            task_status.started(bound)
+
+    @asynccontextmanager
+    async def dial(self, target: Path | tuple[str, int]) -> AsyncIterator[Channel]:
+        """Open a channel to a unix socket or `(host, port)`, closed on leaving.
+
+        Nothing is sent before the first call; a lost connection is made anew by the next one.
+        """
+        async with open_channel(self._loop, target) as channel:
+            yield channel
+
+
+@asynccontextmanager
+async def open_bridge() -> AsyncIterator[Bridge]:
+    """Run the asyncio loop while inside; leaving waits for all handlers to end."""
+    async with trio_asyncio.open_loop() as loop:
+        loop.set_exception_handler(_on_loop_exception)
+        yield Bridge(loop)
+
+
+def _on_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Keep a peer's nonsense from ending the daemon; the loop's own faults still do.
+
+    What happens inside a connection (a frame or header that h2 or grpclib cannot take) or while
+    accepting one (no file descriptor left) names a protocol or a socket. asyncio has closed that
+    connection, or accepts again a second later.
+    """
+    if "protocol" in context or "socket" in context:
+        log.warning(
+            "gRPC connection failed: %s: %s",
+            context.get("message", "no message"),
+            repr(context.get("exception")),
+        )
+    else:
+        loop.default_exception_handler(context)

@@ -1,0 +1,129 @@
+"""grpclib's Channel for trio: what the health check and tests call plugins with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, Generic
+
+import trio_asyncio
+import grpclib.client
+import h2.exceptions
+import trio
+from grpclib.const import Cardinality, Status
+from grpclib.exceptions import GRPCError, StreamTerminatedError
+
+from trio_npu_dra.rpc.service import ReplyT, RequestT, RpcError, StreamMethod, UnaryMethod
+
+
+class Channel:
+    """Calls to one server, side by side over one connection; made by `Bridge.dial`."""
+
+    def __init__(self, loop: trio_asyncio.TrioEventLoop, channel: grpclib.client.Channel) -> None:
+        self._loop = loop
+        self._channel = channel
+
+    async def unary(
+        self,
+        method: UnaryMethod[RequestT, ReplyT],
+        request: RequestT,
+        *,
+        timeout_seconds: float,
+    ) -> ReplyT:
+        """Call *method* once; a cancelled call is reset, so that the server hears of it.
+
+        Raises:
+            RpcError: The status of the answer, DEADLINE_EXCEEDED, or UNAVAILABLE when nobody
+                answers.
+        """
+        stub: grpclib.client.UnaryUnaryMethod[RequestT, ReplyT] = grpclib.client.UnaryUnaryMethod(
+            self._channel, method.path, method.request, method.reply
+        )
+        with _translated():
+            reply: ReplyT = await self._loop.run_aio_coroutine(
+                stub(request, timeout=timeout_seconds)
+            )
+        return reply
+
+    @asynccontextmanager
+    async def stream(
+        self, method: StreamMethod[RequestT, ReplyT], request: RequestT
+    ) -> AsyncIterator[Incoming[ReplyT]]:
+        """Open a stream of replies; leaving resets it.
+
+        Raises:
+            RpcError: As for `unary`.
+        """
+        call: grpclib.client.Stream[RequestT, ReplyT] = self._channel.request(
+            method.path, Cardinality.UNARY_STREAM, method.request, method.reply
+        )
+        await self._loop.run_aio_coroutine(call.__aenter__())
+        try:
+            with _translated():
+                await self._loop.run_aio_coroutine(call.send_message(request, end=True))
+            yield Incoming(self._loop, call)
+        finally:
+            # A reason to leave makes grpclib reset the stream instead of waiting for its end.
+            leaving = asyncio.CancelledError()
+            with trio.CancelScope(shield=True):
+                await self._loop.run_aio_coroutine(call.__aexit__(type(leaving), leaving, None))
+
+
+class Incoming(Generic[ReplyT]):
+    """The replies of a stream; iterating ends when the server ends the stream with OK."""
+
+    def __init__(
+        self, loop: trio_asyncio.TrioEventLoop, call: grpclib.client.Stream[Any, ReplyT]
+    ) -> None:
+        self._loop = loop
+        self._call = call
+
+    def __aiter__(self) -> Incoming[ReplyT]:
+        return self
+
+    async def __anext__(self) -> ReplyT:
+        """Wait for the next reply.
+
+        Raises:
+            RpcError: The stream ended with another status than OK, or broke.
+        """
+        with _translated():
+            reply: ReplyT | None = await self._loop.run_aio_coroutine(self._call.recv_message())
+            if reply is None:
+                await self._loop.run_aio_coroutine(self._call.recv_trailing_metadata())
+        if reply is None:
+            raise StopAsyncIteration
+        return reply
+
+
+@asynccontextmanager
+async def open_channel(
+    loop: trio_asyncio.TrioEventLoop, target: Path | tuple[str, int]
+) -> AsyncIterator[Channel]:
+    """Make a channel that connects with its first call, and close it on leaving."""
+    channel: grpclib.client.Channel = await loop.run_aio_coroutine(_make(target))
+    try:
+        yield Channel(loop, channel)
+    finally:
+        channel.close()
+
+
+async def _make(target: Path | tuple[str, int]) -> grpclib.client.Channel:
+    # In a coroutine because grpclib looks for the running loop.
+    if isinstance(target, Path):
+        return grpclib.client.Channel(path=str(target))
+    return grpclib.client.Channel(*target)
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except GRPCError as error:
+        raise RpcError(error.status, error.message or "no message") from error
+    except TimeoutError as error:
+        raise RpcError(Status.DEADLINE_EXCEEDED, "no answer in time") from error
+    except (OSError, StreamTerminatedError, h2.exceptions.ProtocolError) as error:
+        raise RpcError(Status.UNAVAILABLE, str(error)) from error

@@ -1,0 +1,137 @@
+"""Listening sockets: their names, their limits, and whose file it is."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from trio_npu_dra.errors import ConfigError, StorageError
+
+UNIX_PATH_LIMIT = 107
+"""Bytes of a unix socket's path: `sun_path` has 108, and Go keeps one for the final NUL."""
+
+BACKLOG = 128
+
+
+def service_socket(plugins_directory: Path, driver: str) -> Path:
+    """Where the kubelet calls the driver: `<plugins directory>/<driver>/dra.sock`."""
+    return plugins_directory / driver / "dra.sock"
+
+
+def registration_socket(registrar_directory: Path, driver: str) -> Path:
+    """Where the kubelet finds the driver: `<registrar directory>/<driver>-reg.sock`."""
+    return registrar_directory / f"{driver}-reg.sock"
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A socket that listens.
+
+    Attributes:
+        socket: Bound and listening; the peer may connect already.
+        path: Its file, `None` for TCP.
+        inode: The number of that file: a successor may have put its own in the same place.
+    """
+
+    socket: socket.socket
+    path: Path | None = None
+    inode: int = 0
+
+    def withdraw(self) -> None:
+        """Remove the file, unless it is another's by now; connections stay."""
+        if self.path is not None and _inode(self.path) == self.inode:
+            self.path.unlink(missing_ok=True)
+
+
+def listen_unix(path: Path) -> Listener:
+    """Listen on a unix socket that only this user may connect to.
+
+    A socket that an earlier process left behind is replaced.
+
+    Args:
+        path: Absolute, at most `UNIX_PATH_LIMIT` bytes; its folder must exist.
+
+    Raises:
+        ConfigError: The path is too long, its folder is missing or it is no socket's.
+        StorageError: The file system refuses.
+    """
+    _check_length(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        with _translated(path):
+            _remove_stale(path)
+            listener.bind(os.fspath(path))
+            path.chmod(0o600)
+            listener.listen(BACKLOG)
+            return Listener(listener, path, path.stat().st_ino)
+    except BaseException:
+        listener.close()
+        raise
+
+
+def listen_tcp(port: int, *, host: str = "") -> Listener:
+    """Listen on a TCP port, of both IP families when *host* is empty and the system has both.
+
+    Args:
+        port: 0 lets the system choose.
+        host: An IPv4 address, or empty for all addresses.
+
+    Raises:
+        ConfigError: The port is taken or not allowed.
+    """
+    both = not host and socket.has_dualstack_ipv6()
+    try:
+        listener = socket.create_server(
+            (host, port),
+            family=socket.AF_INET6 if both else socket.AF_INET,
+            backlog=BACKLOG,
+            dualstack_ipv6=both,
+        )
+    except OSError as error:
+        raise ConfigError(f"cannot listen on TCP port {port}: {error.strerror}") from error
+    listener.setblocking(False)
+    return Listener(listener)
+
+
+def _check_length(path: Path) -> None:
+    length = len(os.fsencode(path))
+    if length > UNIX_PATH_LIMIT:
+        raise ConfigError(
+            f"socket path {path} has {length} bytes, a unix socket's may have {UNIX_PATH_LIMIT}: "
+            "choose a shorter directory or driver name"
+        )
+
+
+def _remove_stale(path: Path) -> None:
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise ConfigError(f"{path} is to be a socket, but something else is there: remove it")
+    path.unlink()
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return None
+
+
+@contextmanager
+def _translated(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ConfigError(
+            f"cannot create socket {path}: directory {path.parent} does not exist; "
+            "is the kubelet's directory mounted there?"
+        ) from error
+    except OSError as error:
+        raise StorageError(f"cannot create socket {path}: {error.strerror}") from error
