@@ -1,0 +1,76 @@
+# The commands of this project, the same for people and for CI. `just` lists them.
+# They use the `python` on the PATH: activate a virtual environment first.
+
+# What builds images: docker, podman or "buildah" understand the same arguments.
+builder := env("NPU_DRA_BUILDER", "docker")
+image := env("NPU_DRA_IMAGE", "docker.io/library/dra-npu:latest")
+
+_list:
+    @just --list --unsorted
+
+# install the locked dependencies and this project (editable)
+setup:
+    python -m pip install --quiet --require-hashes --requirement requirements/dev.txt
+    python -m pip install --quiet --no-deps --no-build-isolation --editable .
+
+# run the daemon on a simulated board against stand-ins; no cluster, no root
+demo *arguments:
+    npu-dra demo {{arguments}}
+
+# unit, port and loop tests; arguments go to pytest
+test *arguments:
+    python -m pytest --cov {{arguments}}
+
+# real Kubernetes, containerd and images on this machine; needs root and Debian
+e2e *arguments: wheels
+    python -m tests.cluster.packages
+    python -m pytest tests/cluster tests/e2e {{arguments}}
+
+# format the code
+fmt:
+    ruff check --fix-only --quiet
+    ruff format
+
+# formatting and lint rules
+lint:
+    ruff format --check
+    ruff check
+
+# static types
+types:
+    mypy
+
+# which room may import which
+imports:
+    lint-imports
+
+# regenerate the gRPC messages from protos/; `just protos --check` only compares
+protos *arguments:
+    python protos/generate.py {{arguments}}
+
+# everything that needs no root and no cluster
+check: lint types imports (protos "--check") test
+
+# collect what goes into the image: locked wheels for this architecture, and our own
+wheels:
+    rm -rf build
+    python -m pip download --quiet --no-deps --require-hashes --only-binary=:all: \
+        --python-version 3.13 --platform manylinux2014_{{arch()}} \
+        --platform manylinux_2_17_{{arch()}} --platform manylinux_2_28_{{arch()}} \
+        --dest build/wheels --requirement requirements/runtime.txt
+    python -m build --wheel --no-isolation --outdir build/dist >/dev/null
+
+# build the driver's image; arguments go to the builder (--target simulator, --build-arg ...)
+image *arguments: wheels
+    {{builder}} build --tag {{image}} {{arguments}} .
+
+# pin the newest dependencies anew; run it under the oldest Python, whose pins hold for all
+lock:
+    python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "needs Python 3.11")'
+    python -m piptools compile {{lock_options}} --upgrade \
+        --output-file requirements/runtime.txt pyproject.toml
+    python -m piptools compile {{lock_options}} --upgrade --extra dev --all-build-deps \
+        --constraint requirements/runtime.txt --output-file requirements/dev.txt pyproject.toml
+
+lock_options := "--quiet --generate-hashes --allow-unsafe --strip-extras --no-header" + \
+    " --no-emit-options --no-emit-index-url --no-emit-trusted-host --no-emit-find-links"
