@@ -1,0 +1,32 @@
+"""A simulated Ascend board with the vendor's real ABI, for workstations, demos and tests.
+
+`create_board` lays out a folder that looks like a host with an Ascend driver: `libdcmi.so`,
+`npu-smi`, device nodes and sysfs. `BoardControl` changes the board while others use it.
+"""
+
+from trio_npu_dra.simulator.board import SimulatedBoard, create_board
+from trio_npu_dra.simulator.build import compile_simulator
+from trio_npu_dra.simulator.control import (
+    ANY_FUNCTION,
+    Assertion,
+    BoardControl,
+    Presence,
+    Severity,
+    simulated_functions,
+)
+from trio_npu_dra.simulator.profile import Profile, load_profile, profile_names
+
+__all__ = [
+    "ANY_FUNCTION",
+    "Assertion",
+    "BoardControl",
+    "Presence",
+    "Profile",
+    "Severity",
+    "SimulatedBoard",
+    "compile_simulator",
+    "create_board",
+    "load_profile",
+    "profile_names",
+    "simulated_functions",
+]

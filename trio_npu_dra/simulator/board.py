@@ -1,0 +1,118 @@
+"""A simulated board on disk: a folder that looks like the root of a host with an Ascend driver."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from trio_npu_dra.errors import ConfigError
+from trio_npu_dra.simulator.build import LIBRARY, NPU_SMI, compile_simulator
+from trio_npu_dra.simulator.control import BoardControl
+from trio_npu_dra.simulator.host_tree import (
+    DRIVER,
+    TOOLS,
+    install_driver,
+    make_device_nodes,
+    make_pci_devices,
+    translated,
+)
+from trio_npu_dra.simulator.initial_state import initial_state
+from trio_npu_dra.simulator.profile import Profile
+from trio_npu_dra.storage import write_atomic
+
+STATE_FILE = "board.state"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedBoard:
+    """Where the parts of a simulated board are.
+
+    Attributes:
+        root: The folder that stands for a host's `/`.
+        profile: The board as it was made.
+    """
+
+    root: Path
+    profile: Profile
+
+    @property
+    def library(self) -> Path:
+        """The simulated `libdcmi.so`."""
+        return self.root / DRIVER / "lib64" / LIBRARY
+
+    @property
+    def npu_smi(self) -> Path:
+        """The simulated `npu-smi`."""
+        return self.root / TOOLS / NPU_SMI
+
+    @property
+    def state_file(self) -> Path:
+        """The board's state, beside the library."""
+        return self.library.with_name(STATE_FILE)
+
+    @property
+    def dev_root(self) -> Path:
+        """The folder with the device nodes."""
+        return self.root / "dev"
+
+    @property
+    def sysfs_root(self) -> Path:
+        """The folder that stands for `/sys`."""
+        return self.root / "sys"
+
+    def flags(self) -> list[str]:
+        """Flags that let the driver see this board in place of the host."""
+        return [
+            f"--host-root={self.root}",
+            f"--dev-root={self.dev_root}",
+            f"--sysfs-root={self.sysfs_root}",
+        ]
+
+    def control(self) -> BoardControl:
+        """A handle to change the board with; close it.
+
+        Raises:
+            ConfigError: The state file is gone, or of another version.
+        """
+        return BoardControl(self.state_file)
+
+
+def create_board(
+    profile: Profile, state_dir: Path, *, prebuilt: Path | None = None
+) -> SimulatedBoard:
+    """Lay out a simulated board; a board that was there is replaced.
+
+    Blocks for about a second when it compiles.
+
+    Args:
+        profile: The board, from `load_profile`.
+        state_dir: The folder to fill, made if need be; afterwards a `--host-root`.
+        prebuilt: A folder with `libdcmi.so` and `npu-smi`; `None` compiles them.
+
+    Raises:
+        ConfigError: There is no C compiler, or *prebuilt* lacks a file.
+        StorageError: The folder cannot be written.
+    """
+    board = SimulatedBoard(root=state_dir.absolute(), profile=profile)
+    if prebuilt is None:
+        with tempfile.TemporaryDirectory(prefix="npu-simulator-") as folder:
+            _lay_out(board, compile_simulator(Path(folder)))
+    else:
+        _check_prebuilt(prebuilt)
+        _lay_out(board, prebuilt)
+    return board
+
+
+def _check_prebuilt(folder: Path) -> None:
+    for name in (LIBRARY, NPU_SMI):
+        if not (folder / name).is_file():
+            raise ConfigError(f"the folder of prebuilt simulator files {folder} has no {name}")
+
+
+def _lay_out(board: SimulatedBoard, binaries: Path) -> None:
+    with translated(board.root):
+        install_driver(board.root, binaries, board.profile.driver_version)
+        write_atomic(board.state_file, initial_state(board.profile, board.dev_root), mode=0o644)
+        make_device_nodes(board.dev_root, board.profile, board.state_file)
+        make_pci_devices(board.sysfs_root, board.profile)

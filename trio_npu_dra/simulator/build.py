@@ -1,0 +1,56 @@
+"""Compiles the simulated driver: `libdcmi.so` with the vendor's ABI, and `npu-smi`."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from trio_npu_dra.errors import ConfigError
+
+SOURCES = Path(__file__).parent
+LIBRARY = "libdcmi.so"
+NPU_SMI = "npu-smi"
+
+_LIBRARY_SOURCES = ("board", "identity", "numbers", "metrics", "topology", "health")
+_FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-pthread")
+# Several boards may be loaded into one process, each RTLD_GLOBAL: a library must find its own
+# functions, not those of the board that was loaded first.
+_SHARED = ("-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-Bsymbolic")
+
+
+def compile_simulator(target: Path, *, warnings_are_errors: bool = False) -> Path:
+    """Compile library and tool into the folder *target*, which is made if need be.
+
+    Blocks for about a second.
+
+    Returns:
+        *target*: what `create_board` takes as `prebuilt`.
+
+    Raises:
+        ConfigError: There is no C compiler, or it fails; the message has its words.
+    """
+    strict = ("-Werror",) if warnings_are_errors else ()
+    compiler = _compiler()
+    target.mkdir(parents=True, exist_ok=True)
+    sources = [str(SOURCES / f"{name}.c") for name in _LIBRARY_SOURCES]
+    _compile([compiler, *_FLAGS, *strict, *_SHARED, "-o", str(target / LIBRARY), *sources, "-ldl"])
+    tool = str(SOURCES / "npu-smi.c")
+    _compile([compiler, *_FLAGS, *strict, "-o", str(target / NPU_SMI), tool, "-ldl"])
+    return target
+
+
+def _compiler() -> str:
+    found = shutil.which("cc")
+    if found is None:
+        raise ConfigError(
+            "the simulator needs a C compiler and finds no cc in PATH: "
+            "install gcc (Debian, Ubuntu: apt-get install gcc libc6-dev)"
+        )
+    return found
+
+
+def _compile(command: list[str]) -> None:
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    if run.returncode != 0:
+        raise ConfigError(f"the simulator does not compile: {' '.join(command)}: {run.stderr}")

@@ -1,0 +1,107 @@
+"""What an installed driver and its cards add to a host's files, under a folder of our own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from trio_npu_dra.errors import StorageError
+from trio_npu_dra.simulator.build import LIBRARY, NPU_SMI
+from trio_npu_dra.simulator.profile import Device, PciIds, Profile
+
+DRIVER = Path("usr/local/Ascend/driver")
+DCMI = Path("usr/local/dcmi")
+TOOLS = Path("usr/local/bin")
+STATE_IN_DEV = "npu_board.state"
+"""The state file's second name in the dev folder (`BOARD_DEV_LINK` in `state.h`)."""
+
+_SHARED_NODES = ("davinci_manager", "devmm_svm", "hisi_hdc")
+_NULL_DEVICE = os.makedev(1, 3)
+_ACCELERATOR_CLASS = "0x120000"  # PCI: processing accelerator
+
+
+@contextmanager
+def translated(root: Path) -> Iterator[None]:
+    """Give errors of the disk as `StorageError`."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"cannot lay out a simulated board in {root}: {error}") from error
+
+
+def install_driver(root: Path, binaries: Path, version: str) -> None:
+    """Put library, tool and version file where the vendor's installer puts them."""
+    driver = root / DRIVER
+    for folder in ("lib64/common", "lib64/driver", "include"):
+        (driver / folder).mkdir(parents=True, exist_ok=True)
+    (root / TOOLS).mkdir(parents=True, exist_ok=True)
+    (root / DCMI).mkdir(parents=True, exist_ok=True)
+    # A copy, not a link: the loader takes two boards' libraries with one inode for the same.
+    _copy(binaries / LIBRARY, driver / "lib64" / LIBRARY)
+    _copy(binaries / NPU_SMI, root / TOOLS / NPU_SMI)
+    # Relative, so that it also leads to the library, and thereby to the state, in a container.
+    _link(root / DCMI / LIBRARY, Path("../Ascend/driver/lib64") / LIBRARY)
+    (driver / "version.info").write_text(f"Version={version}\npackage_version={version}\n")
+
+
+def make_device_nodes(dev: Path, profile: Profile, state_file: Path) -> None:
+    """Make the nodes of all chips and of the driver, and a second name for the state file.
+
+    Null devices where this process may make nodes, otherwise links to `/dev/null`.
+    """
+    dev.mkdir(parents=True, exist_ok=True)
+    chips = [f"davinci{device.physical_id}" for device in profile.devices]
+    for name in (*chips, *_SHARED_NODES):
+        _make_node(dev / name)
+    link = dev / STATE_IN_DEV
+    link.unlink(missing_ok=True)
+    link.hardlink_to(state_file)
+
+
+def make_pci_devices(sysfs: Path, profile: Profile) -> None:
+    """Make the PCI functions of all chips; chips that share an address share the folder."""
+    devices = sysfs / "bus/pci/devices"
+    devices.mkdir(parents=True, exist_ok=True)
+    for device in profile.devices:
+        place = Path("devices") / device.pci_root_port / device.pci
+        _write_attributes(sysfs / place, device, profile.pci)
+        _link(devices / device.pci, Path("../../..") / place)
+
+
+def _write_attributes(folder: Path, device: Device, ids: PciIds) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    attributes = {
+        "vendor": f"{ids.vendor:#06x}",
+        "device": f"{ids.device:#06x}",
+        "subsystem_vendor": f"{ids.subvendor:#06x}",
+        "subsystem_device": f"{ids.subdevice:#06x}",
+        "class": _ACCELERATOR_CLASS,
+        "numa_node": str(-1 if device.numa_node is None else device.numa_node),
+    }
+    for name, value in attributes.items():
+        (folder / name).write_text(f"{value}\n")
+
+
+def _make_node(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o666, _NULL_DEVICE)
+    except PermissionError:
+        path.symlink_to(os.devnull)
+    else:
+        path.chmod(0o666)  # mknod's mode was narrowed by the umask
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.unlink(missing_ok=True)
+    shutil.copyfile(source, target)
+    target.chmod(0o755)
+
+
+def _link(path: Path, target: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.symlink_to(target)

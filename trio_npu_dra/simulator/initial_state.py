@@ -1,0 +1,140 @@
+"""The bytes of a state file: a profile's board before anything has happened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trio_npu_dra.simulator.layout import (
+    BOARD,
+    DEVICE,
+    FACTS,
+    MAGIC,
+    MAX_DEVICES,
+    NONE,
+    UTILIZATIONS,
+    VERSION,
+    Value,
+)
+from trio_npu_dra.simulator.profile import Device, Profile
+from trio_npu_dra.simulator.state_file import device_position
+
+# DCMI's numbers for how two chips are joined, which die an id is of, and who may use one die.
+_LINKS = {"sys": 1, "phb": 2, "hccs": 3, "pxb": 4, "pix": 5, "sio": 6, "hccs-switch": 7, "ub": 8}
+_SELF = 0
+_DIES = {"vdie": 1, "ddie": 2}
+_POLICIES = {"union": 0, "independent": 1}
+_HCCS_LANES_FINE = 3
+
+
+def initial_state(profile: Profile, dev_root: Path) -> bytes:
+    """The whole state file.
+
+    Args:
+        profile: The board.
+        dev_root: The folder whose `davinci<N>` nodes count, where it exists; `/dev` elsewhere.
+    """
+    state = bytearray(BOARD.size)
+    facts = FACTS.pack(_facts(profile, dev_root))
+    state[: len(facts)] = facts
+    topology = BOARD.fields["topology"]
+    state[topology.offset : topology.offset + topology.size] = topology.encode(_topology(profile))
+    for index, device in enumerate(profile.devices):
+        place = device_position(index)
+        state[place : place + DEVICE.size] = DEVICE.pack(_device(profile, device))
+    return bytes(state)
+
+
+def _facts(profile: Profile, dev_root: Path) -> dict[str, Value]:
+    board, chip, pod = profile.board, profile.chip, profile.super_pod
+    policy = board.multi_die_policy
+    return {
+        "magic": list(MAGIC),
+        "version": VERSION,
+        "size": BOARD.size,
+        "device_count": len(profile.devices),
+        "has_mcu": int(board.mcu),
+        "has_topology": int(profile.links is not None),
+        "die_type": _DIES[board.die_type],
+        "multi_die_policy": NONE if policy is None else _POLICIES[policy],
+        "board_id": board.board_id,
+        "pcb_id": board.pcb_id,
+        "bom_id": board.bom_id,
+        "mainboard_id": NONE if board.mainboard_id is None else board.mainboard_id,
+        "pci_vendor": profile.pci.vendor,
+        "pci_device": profile.pci.device,
+        "pci_subvendor": profile.pci.subvendor,
+        "pci_subdevice": profile.pci.subdevice,
+        "super_pod_size": pod.size if pod else NONE,
+        "super_pod_id": pod.id if pod else 0,
+        "super_pod_type": pod.type if pod else 0,
+        "server_index": pod.server_index if pod else 0,
+        "chassis_id": pod.chassis_id if pod else 0,
+        "driver_version": profile.driver_version,
+        "dcmi_version": profile.dcmi_version,
+        "product_type": board.product_type or "",
+        "chip_type": chip.type,
+        "chip_name": chip.name,
+        "chip_version": chip.version,
+        "npu_name": chip.npu_name,
+        "elabel_product": profile.elabel.product,
+        "elabel_model": profile.elabel.model,
+        "elabel_manufacturer": profile.elabel.manufacturer,
+        "elabel_date": profile.elabel.date,
+        "dev_root": str(dev_root),
+    }
+
+
+def _device(profile: Profile, device: Device) -> dict[str, Value]:
+    chip = profile.chip
+    domain, bus, rest = device.pci.split(":")
+    number, function = rest.split(".")
+    return {
+        "physical_id": device.physical_id,
+        "card_id": device.card_id,
+        "device_id": device.device_id,
+        "slot_id": device.card_id,
+        "pci_domain": int(domain, 16),
+        "pci_bus": int(bus, 16),
+        "pci_device": int(number, 16),
+        "pci_function": int(function, 16),
+        "die": [int(word, 16) for word in device.die_id],
+        "aicore_count": chip.ai_cores,
+        "sdid": device.sdid or 0,
+        "cpu_list": "" if device.numa_node is None else profile.cpus.get(device.numa_node, ""),
+        "serial_number": device.serial_number or f"SIM{device.physical_id:08d}",
+        "network_health": 0 if chip.network_health else NONE,
+        "hccs_status": _HCCS_LANES_FINE if profile.hccs else NONE,
+        "temperature": chip.idle_temperature,
+        "power": chip.idle_power_deciwatt,
+        "utilization": [0 if kind in chip.utilization else NONE for kind in range(UTILIZATIONS)],
+        **_memory(profile, device),
+    }
+
+
+def _memory(profile: Profile, device: Device) -> dict[str, Value]:
+    values: dict[str, Value] = {}
+    hbm, ddr = profile.chip.hbm, profile.chip.ddr
+    if hbm is not None:
+        values["hbm_size"] = device.memory_mb or hbm.size_mb
+        values["hbm_used"] = hbm.idle_mb
+        values["hbm_frequency"] = hbm.frequency_mhz
+        values["hbm_temperature"] = profile.chip.idle_temperature
+    if ddr is not None:
+        size = device.memory_mb or ddr.size_mb
+        values["ddr_size"] = size
+        values["ddr_available"] = size - ddr.idle_mb
+        values["ddr_frequency"] = ddr.frequency_mhz
+    return values
+
+
+def _topology(profile: Profile) -> list[int]:
+    matrix = [0] * (MAX_DEVICES * MAX_DEVICES)
+    if profile.links is None:
+        return matrix
+    between = _LINKS[profile.links.between_cards]
+    within = _LINKS[profile.links.within_card or profile.links.between_cards]
+    for row, one in enumerate(profile.devices):
+        for column, other in enumerate(profile.devices):
+            link = within if one.card_id == other.card_id else between
+            matrix[row * MAX_DEVICES + column] = _SELF if row == column else link
+    return matrix

@@ -1,0 +1,139 @@
+/* What a chip measures: memory, load, heat, power, errors, processes. */
+#include <string.h>
+
+#include "board.h"
+
+EXPORT int dcmi_get_device_hbm_info(int card_id, int device_id, struct dcmi_hbm_info *info)
+{
+    struct board_device device;
+    int code = open_device(__func__, card_id, device_id, &device);
+    if (code != DCMI_OK) {
+        return code;
+    }
+    if (info == NULL) {
+        return DCMI_INVALID_PARAMETER;
+    }
+    if (device.hbm_size == 0) {
+        return DCMI_NOT_SUPPORT;
+    }
+    uint32_t bandwidth = device.utilization[10];
+    *info = (struct dcmi_hbm_info){
+        .memory_size = device.hbm_size,
+        .freq = device.hbm_frequency,
+        .memory_usage = device.hbm_used,
+        .temp = device.hbm_temperature,
+        .bandwith_util_rate = bandwidth == NONE ? 0 : bandwidth,
+    };
+    return DCMI_OK;
+}
+
+EXPORT int dcmi_get_device_memory_info_v3(int card_id, int device_id,
+                                          struct dcmi_get_memory_info_stru *info)
+{
+    struct board_device device;
+    int code = open_device(__func__, card_id, device_id, &device);
+    if (code != DCMI_OK) {
+        return code;
+    }
+    if (info == NULL) {
+        return DCMI_INVALID_PARAMETER;
+    }
+    if (device.ddr_size == 0) {
+        return DCMI_NOT_SUPPORT;
+    }
+    uint64_t used = device.ddr_size - device.ddr_available;
+    *info = (struct dcmi_get_memory_info_stru){
+        .memory_size = device.ddr_size,
+        .memory_available = device.ddr_available,
+        .freq = device.ddr_frequency,
+        .hugepagesize = 2048,
+        .utiliza = (unsigned)(used * 100 / device.ddr_size),
+    };
+    return DCMI_OK;
+}
+
+EXPORT int dcmi_get_device_utilization_rate(int card_id, int device_id, int input_type,
+                                            unsigned int *utilization_rate)
+{
+    struct board_device device;
+    int code = open_device(__func__, card_id, device_id, &device);
+    if (code != DCMI_OK) {
+        return code;
+    }
+    if (utilization_rate == NULL || input_type < 0 || input_type >= BOARD_UTILIZATIONS) {
+        return DCMI_INVALID_PARAMETER;
+    }
+    if (device.utilization[input_type] == NONE) {
+        return DCMI_NOT_SUPPORT;
+    }
+    *utilization_rate = device.utilization[input_type];
+    return DCMI_OK;
+}
+
+EXPORT int dcmi_get_device_temperature(int card_id, int device_id, int *temperature)
+{
+    struct board_device device;
+    int code = open_device(__func__, card_id, device_id, &device);
+    if (code != DCMI_OK) {
+        return code;
+    }
+    if (temperature == NULL) {
+        return DCMI_INVALID_PARAMETER;
+    }
+    *temperature = device.temperature;
+    return DCMI_OK;
+}
+
+EXPORT int dcmi_get_device_power_info(int card_id, int device_id, int *power)
+{
+    struct board_device device;
+    int code = open_device(__func__, card_id, device_id, &device);
+    if (code != DCMI_OK) {
+        return code;
+    }
+    if (power == NULL) {
+        return DCMI_INVALID_PARAMETER;
+    }
+    *power = device.power;
+    return DCMI_OK;
+}
+
+EXPORT int dcmi_get_device_ecc_info(int card_id, int device_id, int input_type,
+                                    struct dcmi_ecc_info *info)
+{
+    struct board_device device;
+    int code = open_device(__func__, card_id, device_id, &device);
+    if (code != DCMI_OK) {
+        return code;
+    }
+    if (info == NULL) {
+        return DCMI_INVALID_PARAMETER;
+    }
+    memset(info, 0, sizeof *info);
+    info->enable_flag = 1;
+    if (input_type == ECC_DEVICE_HBM) {
+        info->single_bit_error_cnt = info->total_single_bit_error_cnt = device.ecc_single;
+        info->double_bit_error_cnt = info->total_double_bit_error_cnt = device.ecc_double;
+        info->double_bit_isolated_pages_cnt = device.ecc_double;
+    }
+    return DCMI_OK;
+}
+
+EXPORT int dcmi_get_device_resource_info(int card_id, int device_id,
+                                         struct dcmi_proc_mem_info *proc_info, int *proc_num)
+{
+    struct board_device device;
+    int code = open_device(__func__, card_id, device_id, &device);
+    if (code != DCMI_OK) {
+        return code;
+    }
+    if (proc_info == NULL || proc_num == NULL) {
+        return DCMI_INVALID_PARAMETER;
+    }
+    for (uint32_t i = 0; i < device.process_count; i++) {
+        proc_info[i].proc_id = device.processes[i].pid;
+        proc_info[i].proc_mem_usage = (unsigned long)device.processes[i].memory;
+    }
+    *proc_num = (int)device.process_count;
+    return DCMI_OK;
+}

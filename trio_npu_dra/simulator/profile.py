@@ -1,0 +1,226 @@
+"""A profile: the data file that says what a simulated board looks like before anything happens.
+
+Profiles ship with the package (`profiles/*.json`) and name the source of their figures. Unknown
+or missing fields are refused with the field's name.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
+
+from trio_npu_dra.errors import ConfigError
+from trio_npu_dra.simulator.layout import MAX_DEVICES
+
+PROFILES = Path(__file__).parent / "profiles"
+
+
+def _from_hex(text: object) -> int:
+    if not isinstance(text, str) or not text.startswith("0x"):
+        raise ValueError(f'{text!r} is not a hex number such as "0x41"')
+    return int(text, 16)
+
+
+U32 = Annotated[int, Field(ge=0, le=0xFFFFFFFE)]
+HexId = Annotated[U32, BeforeValidator(_from_hex)]
+Word = Annotated[str, Field(pattern=r"^[0-9A-F]{8}$")]
+ShortText = Annotated[str, Field(max_length=31)]
+Text = Annotated[str, Field(max_length=63)]
+Link = Literal["sys", "phb", "hccs", "pxb", "pix", "sio", "hccs-switch", "ub"]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(
+        alias_generator=to_camel, extra="forbid", frozen=True, strict=True, populate_by_name=False
+    )
+
+
+class Memory(_Strict):
+    """One kind of memory of a chip; sizes in MB, the clock in MHz."""
+
+    size_mb: U32
+    idle_mb: U32
+    frequency_mhz: U32
+
+
+class Chip(_Strict):
+    """What all chips of the board have in common.
+
+    Attributes:
+        ai_cores: Per chip.
+        hbm: On-chip memory; `None` where the chip has none (310P).
+        ddr: Memory of chips without HBM; `None` where the DDR call is not supported.
+        idle_power_deciwatt: In 0.1 W.
+        idle_temperature: In degrees Celsius.
+        network_health: Whether the chip has a RoCE port whose health can be asked.
+        utilization: The DCMI utilisation types that are answered.
+    """
+
+    type: ShortText
+    name: ShortText
+    version: ShortText
+    npu_name: ShortText
+    ai_cores: U32
+    hbm: Memory | None = None
+    ddr: Memory | None = None
+    idle_power_deciwatt: U32
+    idle_temperature: U32
+    network_health: bool
+    utilization: list[Annotated[int, Field(ge=0, le=15)]]
+
+
+class Board(_Strict):
+    """The board that carries the chips.
+
+    Attributes:
+        mainboard_id: `None` where the call is not supported (all but 910B and A3).
+        mcu: Whether each card has a management chip behind its NPUs (device id = chips per card).
+        die_type: Which die's id can be read: the vector die up to A3, another one on 950.
+        product_type: `None` where the call is not supported (910, 910B, A3).
+        multi_die_policy: Of cards with two dies; `None` where it does not exist.
+    """
+
+    board_id: HexId
+    pcb_id: HexId
+    bom_id: HexId
+    mainboard_id: HexId | None = None
+    mcu: bool
+    die_type: Literal["vdie", "ddie"]
+    product_type: Text | None = None
+    multi_die_policy: Literal["union", "independent"] | None = None
+
+
+class PciIds(_Strict):
+    """The four ids of each chip's PCI function."""
+
+    vendor: HexId
+    device: HexId
+    subvendor: HexId
+    subdevice: HexId
+
+
+class Elabel(_Strict):
+    """The electronic label; serial numbers are the device's."""
+
+    product: Text
+    model: Text
+    manufacturer: Text
+    date: Text
+
+
+class Links(_Strict):
+    """How any two chips are joined, between cards and within one."""
+
+    between_cards: Link
+    within_card: Link | None = None
+
+
+class SuperPod(_Strict):
+    """The super pod this server belongs to (A3)."""
+
+    size: U32
+    id: U32
+    type: U32
+    server_index: U32
+    chassis_id: U32
+
+
+class Device(_Strict):
+    """One chip.
+
+    Attributes:
+        pci: Address such as `0000:c1:00.0`; both chips of a 300I Duo have the same.
+        pci_root_port: The path above it in sysfs, such as `pci0000:c0/0000:c0:00.0`.
+        numa_node: `None` where firmware does not say (sysfs shows -1).
+        die_id: Five words of eight upper-case hex digits.
+        serial_number: Made from the physical id where absent.
+        memory_mb: Overrides the chip's memory: twins differ on a Duo.
+        sdid: The chip's id in the super pod.
+    """
+
+    physical_id: Annotated[int, Field(ge=0, le=99)]
+    card_id: Annotated[int, Field(ge=0, le=63)]
+    device_id: Annotated[int, Field(ge=0, le=3)]
+    pci: Annotated[str, Field(pattern=r"^[0-9a-f]{4}:[0-9a-f]{2}:[0-1][0-9a-f]\.[0-7]$")]
+    pci_root_port: Annotated[
+        str, Field(pattern=r"^pci[0-9a-f]{4}:[0-9a-f]{2}(/[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f.]{4})+$")
+    ]
+    numa_node: Annotated[int, Field(ge=0)] | None = None
+    die_id: Annotated[list[Word], Field(min_length=5, max_length=5)]
+    serial_number: Text | None = None
+    memory_mb: U32 | None = None
+    sdid: U32 | None = None
+
+
+class Profile(_Strict):
+    """A whole board.
+
+    Attributes:
+        sources: Where the figures come from, by topic.
+        links: `None` where topology calls are not supported (310P).
+        hccs: Whether chips answer for their HCCS lanes.
+        cpus: CPU list of each NUMA node; where it is empty, the CPU affinity call is not supported.
+    """
+
+    name: str
+    title: str
+    sources: dict[str, str]
+    driver_version: Text
+    dcmi_version: Text
+    chip: Chip
+    board: Board
+    pci: PciIds
+    elabel: Elabel
+    links: Links | None = None
+    hccs: bool
+    super_pod: SuperPod | None = None
+    cpus: dict[Annotated[int, Field(strict=False)], Text] = Field(default_factory=dict)
+    devices: Annotated[list[Device], Field(min_length=1, max_length=MAX_DEVICES)]
+
+    @model_validator(mode="after")
+    def _each_chip_once(self) -> Self:
+        physical = [device.physical_id for device in self.devices]
+        if sorted(set(physical)) != physical:
+            raise ValueError("devices.physicalId: must ascend, each number once")
+        places = {(device.card_id, device.device_id) for device in self.devices}
+        if len(places) != len(physical):
+            raise ValueError("devices: two have the same cardId and deviceId")
+        dies = {tuple(device.die_id) for device in self.devices}
+        if len(dies) != len(physical):
+            raise ValueError("devices.dieId: two devices have the same")
+        return self
+
+
+def profile_names() -> list[str]:
+    """The names of the profiles that ship with the package."""
+    return sorted(path.stem for path in PROFILES.glob("*.json"))
+
+
+def load_profile(name: str | Path) -> Profile:
+    """Read a profile that ships with the package, by name, or another one by its path.
+
+    Raises:
+        ConfigError: There is none of that name, or a field is wrong; the message names it.
+    """
+    path = name if isinstance(name, Path) else PROFILES / f"{name}.json"
+    try:
+        text = path.read_text()
+    except OSError as error:
+        known = ", ".join(profile_names())
+        raise ConfigError(f"no simulator profile {name} ({error}); there are: {known}") from error
+    try:
+        return Profile.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "profile"
+        raise ConfigError(f"simulator profile {path}: {place}: {first['msg']}") from error
