@@ -1,0 +1,296 @@
+"""What the stand-in API server stores, and the rules by which it changes.
+
+The rules are those of the real one where this driver can notice them: generated names, optimistic
+concurrency, delete preconditions, no-op updates that change nothing, watch history that is
+compacted, taint times, canonical quantities, immutable fields.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import secrets
+import uuid
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+import trio
+
+from trio_npu_dra.kube.objects import KubeObject, Node, ResourceClaim, ResourceSlice
+from trio_npu_dra.standins.api_rules import (
+    admit_slice,
+    matches,
+    now,
+    refuse_immutable_changes,
+)
+from trio_npu_dra.standins.api_status import ApiRefusal
+
+K = TypeVar("K", bound=KubeObject)
+Wire = dict[str, Any]
+
+KINDS: Mapping[str, type[KubeObject]] = {
+    kind.plural: kind for kind in (Node, ResourceSlice, ResourceClaim)
+}
+_NAME_BASE_LIMIT = 58
+"""The API server cuts generateName here, so that name and suffix stay within 63 characters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request, as a test wants to see it.
+
+    Attributes:
+        verb: get, list, watch, create, update or delete.
+        path: Without the query.
+        query: The parameters.
+    """
+
+    verb: str
+    path: str
+    query: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """What happens to one request instead of, or after, being served.
+
+    Attributes:
+        status: Answer with this HTTP status, without processing.
+        drop: Close the connection, `before` or `after` processing.
+        hang: Never answer, without processing.
+        verb: Only a request with this verb takes the fault; `None`: any.
+    """
+
+    status: int | None = None
+    drop: Literal["before", "after"] | None = None
+    hang: bool = False
+    verb: str | None = None
+    retry_after: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Change:
+    version: int
+    plural: str
+    type: str
+    object: Wire
+
+
+@dataclass(kw_only=True)
+class ApiState:
+    """The objects of a small cluster; `serve_api` puts it behind HTTP.
+
+    Belongs to one trio run. Changes made here directly are seen by watches like any other.
+
+    Attributes:
+        token: The bearer token that is asked for; `None`: anyone may enter.
+        keeps_taints: False drops device taints silently, as Kubernetes 1.34 does.
+        requests: All requests, oldest first.
+    """
+
+    token: str | None = None
+    keeps_taints: bool = True
+    requests: list[Request] = field(default_factory=list)
+    _objects: dict[str, dict[tuple[str, str], Wire]] = field(
+        default_factory=lambda: {plural: {} for plural in KINDS}
+    )
+    _history: list[_Change] = field(default_factory=list)
+    _version: int = 100
+    _compacted: int = 0
+    _changed: trio.Event = field(default_factory=trio.Event)
+    _faults: deque[Fault] = field(default_factory=deque)
+    _watch_ends: trio.Event = field(default_factory=trio.Event)
+
+    # --- for tests and the demo ------------------------------------------------------------------
+
+    def add(self, obj: K) -> K:
+        """Store an object as if a client had created it."""
+        return type(obj).model_validate(self.create(obj.plural, obj.to_wire()))
+
+    def put(self, obj: K) -> K:
+        """Replace an object as if a client had, whatever its resourceVersion."""
+        wire = obj.to_wire()
+        wire["metadata"].pop("resourceVersion", None)
+        return type(obj).model_validate(self.update(obj.plural, wire))
+
+    def remove(self, kind: type[KubeObject], name: str, namespace: str = "") -> None:
+        """Delete an object as if a client had."""
+        self.delete(kind.plural, namespace, name, {})
+
+    def all(self, kind: type[K]) -> tuple[K, ...]:
+        """All objects of a kind, by name."""
+        stored = self._objects[kind.plural]
+        return tuple(kind.model_validate(stored[key]) for key in sorted(stored))
+
+    def compact(self) -> None:
+        """Forget history: a watch from before now gets 410."""
+        self._compacted = self._version
+        self._history.clear()
+
+    def bookmark(self) -> None:
+        """Send each watch a bookmark with the newest resourceVersion."""
+        self._version += 1
+        for plural, kind in KINDS.items():
+            obj = {
+                "apiVersion": kind.group_version,
+                "kind": kind.kind_name,
+                "metadata": {"resourceVersion": str(self._version)},
+            }
+            self._record(plural, "BOOKMARK", obj)
+
+    def end_watches(self) -> None:
+        """End every open watch, as the API server does after timeoutSeconds."""
+        self._watch_ends.set()
+        self._watch_ends = trio.Event()
+
+    def fail_next(
+        self,
+        count: int = 1,
+        *,
+        status: int | None = None,
+        drop: Literal["before", "after"] | None = None,
+        hang: bool = False,
+        verb: str | None = None,
+        retry_after: int | None = None,
+    ) -> None:
+        """Spoil the next *count* requests (with *verb*); see `Fault`."""
+        fault = Fault(status=status, drop=drop, hang=hang, verb=verb, retry_after=retry_after)
+        self._faults.extend(itertools.repeat(fault, count))
+
+    def heal(self) -> None:
+        """Forget the faults that are still to come."""
+        self._faults.clear()
+
+    def asked(self, verb: str, plural: str = "") -> int:
+        """How many requests with *verb* (for *plural*) came in."""
+        return sum(
+            request.verb == verb and (not plural or f"/{plural}" in request.path)
+            for request in self.requests
+        )
+
+    # --- for the server --------------------------------------------------------------------------
+
+    def take_fault(self, verb: str) -> Fault | None:
+        """The fault that this request shall meet."""
+        for fault in self._faults:
+            if fault.verb in {None, verb}:
+                self._faults.remove(fault)
+                return fault
+        return None
+
+    @property
+    def watch_ends(self) -> trio.Event:
+        """Set when the watches open now are to end."""
+        return self._watch_ends
+
+    def get(self, plural: str, namespace: str, name: str) -> Wire:
+        """Read one object."""
+        try:
+            return self._objects[plural][namespace, name]
+        except KeyError:
+            raise ApiRefusal(404, "NotFound", f'{plural} "{name}" not found') from None
+
+    def list(self, plural: str, selector: str) -> Wire:
+        """Read all objects that *selector* admits."""
+        stored = self._objects[plural]
+        items = [stored[key] for key in sorted(stored) if matches(stored[key], selector)]
+        kind = KINDS[plural]
+        return {
+            "apiVersion": kind.group_version,
+            "kind": f"{kind.kind_name}List",
+            "metadata": {"resourceVersion": str(self._version)},
+            "items": items,
+        }
+
+    def create(self, plural: str, wire: Wire, *, dry_run: bool = False) -> Wire:
+        """Store a new object."""
+        obj = copy.deepcopy(wire)
+        meta = obj.setdefault("metadata", {})
+        base = meta.get("generateName", "")
+        if not meta.get("name"):
+            meta["name"] = base[:_NAME_BASE_LIMIT] + secrets.token_hex(3)[:5]
+        key = (meta.get("namespace", ""), meta["name"])
+        if key in self._objects[plural]:
+            raise ApiRefusal(409, "AlreadyExists", f'{plural} "{meta["name"]}" already exists')
+        meta["uid"] = str(uuid.uuid4())
+        meta["creationTimestamp"] = now()
+        self._admit(plural, obj)
+        if not dry_run:
+            self._store(plural, key, "ADDED", obj)
+        return obj
+
+    def update(self, plural: str, wire: Wire, *, dry_run: bool = False) -> Wire:
+        """Replace an object; equal content changes nothing, not even the resourceVersion."""
+        obj = copy.deepcopy(wire)
+        meta = obj["metadata"]
+        key = (meta.get("namespace", ""), meta["name"])
+        old = self.get(plural, *key)
+        for precondition in ("uid", "resourceVersion"):
+            if (
+                meta.get(precondition, old["metadata"][precondition])
+                != (old["metadata"][precondition])
+            ):
+                raise ApiRefusal(
+                    409,
+                    "Conflict",
+                    f'Operation cannot be fulfilled on {plural} "{meta["name"]}": '
+                    "the object has been modified; please apply your changes to the latest version",
+                )
+        for kept in ("uid", "resourceVersion", "creationTimestamp"):
+            meta[kept] = old["metadata"][kept]
+        refuse_immutable_changes(plural, old, obj)
+        self._admit(plural, obj)
+        if obj != old and not dry_run:
+            self._store(plural, key, "MODIFIED", obj)
+        return obj
+
+    def delete(self, plural: str, namespace: str, name: str, preconditions: Wire) -> Wire:
+        """Remove an object that still is the expected one."""
+        old = self.get(plural, namespace, name)
+        for key, value in preconditions.items():
+            if old["metadata"][key] != value:
+                raise ApiRefusal(
+                    409, "Conflict", f'Precondition failed: {key} of {plural} "{name}" differs'
+                )
+        del self._objects[plural][namespace, name]
+        gone = copy.deepcopy(old)
+        self._version += 1
+        gone["metadata"]["resourceVersion"] = str(self._version)
+        self._record(plural, "DELETED", gone)
+        return gone
+
+    async def changes(self, plural: str, selector: str, version: int) -> Iterable[Wire]:
+        """Wait for watch events after *version*, at least one."""
+        while True:
+            if version < self._compacted:
+                raise ApiRefusal(410, "Expired", f"too old resource version: {version}")
+            events = list(self._after(plural, selector, version))
+            if events:
+                return events
+            await self._changed.wait()
+
+    def _after(self, plural: str, selector: str, version: int) -> Iterator[Wire]:
+        for change in self._history:
+            if change.version <= version or change.plural != plural:
+                continue
+            if change.type == "BOOKMARK" or matches(change.object, selector):
+                yield {"type": change.type, "object": change.object}
+
+    def _admit(self, plural: str, obj: Wire) -> None:
+        if plural == ResourceSlice.plural:
+            admit_slice(obj, keeps_taints=self.keeps_taints)
+
+    def _store(self, plural: str, key: tuple[str, str], change: str, obj: Wire) -> None:
+        self._version += 1
+        obj["metadata"]["resourceVersion"] = str(self._version)
+        stored = json.loads(json.dumps(obj))
+        self._objects[plural][key] = stored
+        self._record(plural, change, stored)
+
+    def _record(self, plural: str, change: str, obj: Wire) -> None:
+        self._history.append(_Change(version=self._version, plural=plural, type=change, object=obj))
+        self._changed.set()
+        self._changed = trio.Event()

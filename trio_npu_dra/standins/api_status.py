@@ -1,0 +1,32 @@
+"""Refusals of the stand-in API server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class ApiRefusal(Exception):
+    """Becomes an HTTP status and a metav1.Status.
+
+    Args:
+        code: The HTTP status.
+        reason: The machine-readable word, such as `NotFound`.
+        message: For people.
+    """
+
+    def __init__(self, code: int, reason: str, message: str) -> None:
+        self.code = code
+        self.reason = reason
+        super().__init__(message)
+
+    def to_wire(self) -> dict[str, Any]:
+        """The Status object."""
+        return {
+            "apiVersion": "v1",
+            "kind": "Status",
+            "metadata": {},
+            "status": "Failure",
+            "code": self.code,
+            "reason": self.reason,
+            "message": str(self),
+        }
