@@ -1,0 +1,1 @@
+"""Claims on this node: what each needs, who holds which NPU, and the CDI files that hand it out."""

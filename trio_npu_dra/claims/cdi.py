@@ -1,0 +1,196 @@
+"""CDI files: what the container runtime adds to a container that uses a claim.
+
+One file a claim, and device names that carry the claim's UID, so that a name is never used again
+for something else and a runtime's cache cannot be wrong. A file can always be made anew from the
+claim's record, so its rename need not survive a power cut.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from trio_npu_dra import storage
+from trio_npu_dra.claims.records import ClaimRecord
+from trio_npu_dra.errors import StorageError
+from trio_npu_dra.npu.host import DeviceNode, Host, Mount
+
+_CDI_VERSION = "0.5.0"  # the lowest with hostPath and with names that start with a digit
+_CLASS = "npu"
+
+T = TypeVar("T")
+
+
+def device_name(uid: str, device: str) -> str:
+    """The CDI name of a device of the claim *uid*."""
+    return f"{uid}-{device}"
+
+
+def render_spec(
+    record: ClaimRecord,
+    *,
+    driver_name: str,
+    shared_nodes: Iterable[DeviceNode],
+    mounts: Iterable[Mount],
+    library_path: str,
+) -> bytes:
+    """Make the CDI file of *record* (pure): equal input gives equal bytes.
+
+    Args:
+        record: The claim, with at least one device.
+        driver_name: The vendor of the CDI kind.
+        shared_nodes: Device nodes that a container needs besides those of its NPUs.
+        mounts: Files of the Ascend driver.
+        library_path: LD_LIBRARY_PATH for the container; empty leaves the image's own.
+    """
+    # An Ascend container runtime below us takes the last assignment: with "void" it adds nothing
+    # to what the claim gives, whatever the image says.
+    environment = ["ASCEND_VISIBLE_DEVICES=void"]
+    if library_path:
+        environment.append(f"LD_LIBRARY_PATH={library_path}")
+    shared = {
+        "env": environment,
+        "deviceNodes": [_node(node.path, node.host_path) for node in shared_nodes],
+        "mounts": [
+            {
+                "hostPath": mount.host_path,
+                "containerPath": mount.container_path,
+                "options": list(mount.options),
+            }
+            for mount in mounts
+        ],
+    }
+    spec = {
+        "cdiVersion": _CDI_VERSION,
+        "kind": f"{driver_name}/{_CLASS}",
+        "containerEdits": {key: value for key, value in shared.items() if value},
+        "devices": [
+            {
+                "name": device_name(record.uid, device.device),
+                "containerEdits": {
+                    "deviceNodes": [_node(*paths) for paths in device.device_nodes.items()]
+                },
+            }
+            for device in record.devices
+        ],
+    }
+    return json.dumps(spec, separators=(",", ":")).encode() + b"\n"
+
+
+def _node(path: str, host_path: str) -> dict[str, Any]:
+    # On the host the nodes are 0660 of the driver's own user: a container's process of another uid,
+    # or root without CAP_DAC_OVERRIDE, could not open them.
+    return {
+        "path": path,
+        "hostPath": host_path,
+        "type": "c",
+        "permissions": "rwm",
+        "fileMode": 0o666,
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CdiFolder:
+    """The CDI files of this driver in one folder.
+
+    Attributes:
+        root: The folder; made when missing. It belongs to the node, other drivers write there too.
+        driver_name: The vendor of the CDI kind, and the start of our files' names.
+        host: Tells what a container needs besides its NPUs, anew for each file.
+        library_path: LD_LIBRARY_PATH for containers; empty leaves the image's own.
+    """
+
+    root: Path
+    driver_name: str
+    host: Host
+    library_path: str
+
+    def device_id(self, uid: str, device: str) -> str:
+        """The qualified CDI name that the kubelet hands to the runtime."""
+        return f"{self.driver_name}/{_CLASS}={device_name(uid, device)}"
+
+    def write(self, record: ClaimRecord) -> bool:
+        """Make the file say what it should; a right one is left alone.
+
+        Returns:
+            Whether the file was missing or wrong.
+
+        Raises:
+            ClaimUnavailable: A device node of the Ascend driver is missing on the host.
+            StorageError: The disk is full, read-only, or fails.
+        """
+        content = self._render(record)
+        path = self._path(record.uid)
+        if storage.read_bytes(path) == content:
+            return False
+        self._make_root()
+        storage.write_atomic(path, content, mode=0o644, sync_parent=False)
+        return True
+
+    def remove(self, uid: str) -> None:
+        """Remove the file of a claim; a missing one is fine.
+
+        Raises:
+            StorageError: It cannot be removed.
+        """
+        storage.remove(self._path(uid), sync_parent=False)
+
+    def scan(self) -> frozenset[str]:
+        """UIDs of all claims that have a file.
+
+        Raises:
+            StorageError: The folder cannot be read.
+        """
+        try:
+            names = [path.name for path in self.root.iterdir()]
+        except FileNotFoundError:
+            return frozenset()
+        except OSError as error:
+            raise StorageError(f"cannot read {self.root}: {error.strerror}") from error
+        prefix, suffix = self._prefix, ".json"
+        return frozenset(
+            name.removeprefix(prefix).removesuffix(suffix)
+            for name in names
+            if name.startswith(prefix) and name.endswith(suffix)
+        )
+
+    def remove_unfinished(self) -> None:
+        """Remove what a killed writer left of a file.
+
+        Raises:
+            StorageError: One cannot be removed.
+        """
+        for path in self.root.glob(f".{self._prefix}*"):
+            storage.remove(path, sync_parent=False)
+
+    @property
+    def _prefix(self) -> str:
+        return f"{self.driver_name}-{_CLASS}_"
+
+    def _path(self, uid: str) -> Path:
+        return self.root / f"{self._prefix}{uid}.json"
+
+    def _make_root(self) -> None:
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(f"cannot make {self.root}: {error.strerror}") from error
+
+    def _render(self, record: ClaimRecord) -> bytes:
+        families = dict.fromkeys(device.family for device in record.devices)
+        return render_spec(
+            record,
+            driver_name=self.driver_name,
+            shared_nodes=_once(
+                node for family in families for node in self.host.shared_device_nodes(family)
+            ),
+            mounts=_once(mount for family in families for mount in self.host.driver_mounts(family)),
+            library_path=self.library_path,
+        )
+
+
+def _once(items: Iterable[T]) -> Sequence[T]:
+    return list(dict.fromkeys(items))

@@ -1,0 +1,99 @@
+"""One critical section for all that write claim records on this node.
+
+Within the process a trio lock; between processes, for the moments of a rolling update in which
+two instances run, flock(2). The lock file also holds a mark that a writer replaces before it
+writes, so that the other instance knows that its copy of the records is old. (The folder's mtime
+cannot tell: the kernel's clock for it ticks every few milliseconds.)
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import trio
+
+from trio_npu_dra.errors import StorageError
+
+_PATIENCE = 3.0  # seconds; the other instance needs milliseconds
+_PAUSE = 0.002  # seconds between two tries
+
+
+class Turn:
+    """The time in which this task, and nobody else on the node, may read and write records."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._has_announced = False
+        with _translated("read the lock file"):
+            self.mark = os.pread(descriptor, 64, 0)
+        """What the last writer left; empty in a new file."""
+
+    def announce(self) -> None:
+        """Tell all other instances that the records change; to be called before they do.
+
+        Raises:
+            StorageError: The disk is full or fails.
+        """
+        if self._has_announced:
+            return
+        mark = os.urandom(8).hex().encode()
+        with _translated("mark the lock file"):
+            os.pwrite(self._descriptor, mark, 0)
+        self.mark, self._has_announced = mark, True
+
+
+class NodeLock:
+    """The lock on a state folder; make one a process.
+
+    Args:
+        path: The lock file; made when missing, never removed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._in_process = trio.Lock()
+
+    @asynccontextmanager
+    async def hold(self) -> AsyncIterator[Turn]:
+        """Wait for the turn. Cancelled while waiting, nothing is held.
+
+        Raises:
+            StorageError: The file cannot be opened, or another process keeps it for 3 s.
+        """
+        async with self._in_process:
+            with _translated(f"open {self._path}"):
+                descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                await self._flock(descriptor)
+                yield Turn(descriptor)
+            finally:
+                os.close(descriptor)  # which unlocks
+
+    async def _flock(self, descriptor: int) -> None:
+        """Lock without a thread: a blocking flock could not be cancelled."""
+        give_up_at = trio.current_time() + _PATIENCE
+        while not _try_lock(descriptor):
+            if trio.current_time() > give_up_at:
+                raise StorageError(f"another process has held {self._path} for {_PATIENCE:.0f} s")
+            await trio.sleep(_PAUSE)
+
+
+def _try_lock(descriptor: int) -> bool:
+    with _translated("lock the lock file"):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+@contextmanager
+def _translated(action: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"cannot {action}: {error.strerror}") from error
