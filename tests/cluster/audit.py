@@ -1,0 +1,81 @@
+"""What the API server says it was asked: its audit log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request, as the server saw it end.
+
+    `code` is the HTTP status; `resource` is a plural (`resourceslices`), empty
+    for a request that is not about a resource.
+    """
+
+    user: str
+    agent: str
+    verb: str
+    resource: str
+    subresource: str
+    namespace: str
+    name: str
+    uri: str
+    code: int
+
+    @property
+    def writes(self) -> bool:
+        """Whether it was to change something (a dry run is not)."""
+        return self.verb in WRITES and "dryRun" not in self.uri
+
+    @classmethod
+    def parse(cls, event: dict[str, Any]) -> Request:
+        """Read an event of audit.k8s.io/v1."""
+        about = event.get("objectRef", {})
+        return cls(
+            user=event["user"].get("username", ""),
+            agent=event.get("userAgent", ""),
+            verb=event["verb"],
+            resource=about.get("resource", ""),
+            subresource=about.get("subresource", ""),
+            namespace=about.get("namespace", ""),
+            name=about.get("name", ""),
+            uri=event["requestURI"],
+            code=event.get("responseStatus", {}).get("code", 0),
+        )
+
+
+def mark(log: Path) -> int:
+    """Where the log ends now."""
+    return log.stat().st_size
+
+
+def requests(log: Path, *, since: int = 0) -> list[Request]:
+    """The requests that ended after a mark, in the order in which they ended."""
+    with log.open("rb") as stream:
+        stream.seek(since)
+        lines = stream.read().splitlines(keepends=True)
+    return [Request.parse(json.loads(line)) for line in lines if line.endswith(b"\n")]
+
+
+def writes(
+    seen: Iterable[Request], *, resource: str | None = None, user: str | None = None
+) -> list[Request]:
+    """Those that were to change something.
+
+    Args:
+        seen: the requests to choose from.
+        resource: only those about this plural.
+        user: only those of this user.
+    """
+    return [
+        request
+        for request in seen
+        if request.writes and resource in {None, request.resource} and user in {None, request.user}
+    ]

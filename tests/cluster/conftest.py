@@ -1,0 +1,3 @@
+"""The tests of the cluster itself."""
+
+pytest_plugins = ["tests.cluster.plugin"]

@@ -1,0 +1,203 @@
+"""etcd, kube-apiserver, kube-controller-manager and kube-scheduler on one loopback address."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.cluster import addresses
+from tests.cluster.certificates import Authority, Pair
+from tests.cluster.processes import ClusterError, Program, run, wait_until
+
+AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived", "ResponseStarted"],
+    "rules": [{"level": "Metadata"}],
+}
+NODE_NAME = "npu-node"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlPlane:
+    """A running control plane.
+
+    `address` is the loopback address all of it listens on, `admin` a kubeconfig
+    that may do everything, `audit_log` what the server writes about requests.
+    """
+
+    address: str
+    programs: Path
+    folder: Path
+    logs: Path
+    authority: Authority
+    admin: Path
+    audit_log: Path
+    running: list[Program]
+
+    @classmethod
+    def start(cls, *, programs: Path, folder: Path, logs: Path) -> ControlPlane:
+        """Start it and wait until the server is ready.
+
+        Args:
+            programs: the folder with etcd, kube-apiserver and the others.
+            folder: where its files go.
+            logs: where the logs of its programs go.
+
+        Raises:
+            ClusterError: a part ended or the server was not ready in a minute.
+        """
+        folder.mkdir(parents=True)
+        address = addresses.free()
+        authority = Authority.create(folder / "pki")
+        plane = cls(
+            address=address,
+            programs=programs,
+            folder=folder,
+            logs=logs,
+            authority=authority,
+            admin=authority.kubeconfig(
+                "admin", server=f"https://{address}", user="admin", group="system:masters"
+            ),
+            audit_log=logs / "audit.log",
+            running=[],
+        )
+        try:
+            plane._start_all()
+        except BaseException:
+            plane.stop()
+            raise
+        return plane
+
+    @property
+    def server(self) -> str:
+        """The API server's URL."""
+        return f"https://{self.address}"
+
+    @property
+    def ca(self) -> Path:
+        """The certificate that vouches for the server."""
+        return self.authority.pair.certificate
+
+    def kubectl(self, *args: str | Path, stdin: str | None = None) -> str:
+        """Run kubectl as the administrator.
+
+        Returns:
+            What it wrote to stdout.
+
+        Raises:
+            ClusterError: it ended with another status than 0.
+        """
+        return run(
+            *(self.programs / "kubectl", "--kubeconfig", self.admin),
+            *("--cache-dir", self.folder / "kubectl", *args),
+            stdin=stdin,
+            timeout=300,
+        )
+
+    def stop(self) -> None:
+        """End every part, the server's clients first."""
+        while self.running:
+            self.running.pop().stop(grace=3)
+
+    def _start_all(self) -> None:
+        service_key = self.authority.issue("service-accounts", user="service-accounts")
+        self._start_etcd()
+        self._start_apiserver(service_key)
+        wait_until(self._ready, "kube-apiserver /readyz", timeout=60)
+        self._start_controllers(service_key)
+        self._start_scheduler()
+
+    def _start(self, name: str, *flags: str, before: tuple[str, ...] = ()) -> None:
+        argv = [*before, str(self.programs / name), *flags]
+        self.running.append(Program.start(name, argv, logs=self.logs))
+
+    def _start_etcd(self) -> None:
+        client, peer = f"http://{self.address}:2379", f"http://{self.address}:2380"
+        self._start(
+            "etcd",
+            f"--data-dir={self.folder / 'etcd'}",
+            f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=default={peer}",
+            "--unsafe-no-fsync",
+            "--log-level=warn",
+        )
+
+    def _start_apiserver(self, service_key: Pair) -> None:
+        serving = self.authority.issue(
+            "apiserver",
+            user="kube-apiserver",
+            hosts=(f"IP:{self.address}", "DNS:kubernetes.default.svc", "DNS:localhost"),
+        )
+        to_kubelet = self.authority.issue(
+            "apiserver-to-kubelet", user="kube-apiserver", group="system:masters"
+        )
+        policy = self.folder / "audit-policy.json"
+        policy.write_text(json.dumps(AUDIT_POLICY))
+        hosts = self.folder / "hosts"
+        hosts.write_text(f"127.0.0.1 localhost\n{self.address} {NODE_NAME}\n")
+        self._start(
+            "kube-apiserver",
+            f"--etcd-servers=http://{self.address}:2379",
+            f"--bind-address={self.address}",
+            f"--secure-port={addresses.SERVER_PORT}",
+            f"--service-cluster-ip-range={addresses.network(self.address)}",
+            f"--tls-cert-file={serving.certificate}",
+            f"--tls-private-key-file={serving.key}",
+            f"--client-ca-file={self.ca}",
+            f"--kubelet-certificate-authority={self.ca}",
+            f"--kubelet-client-certificate={to_kubelet.certificate}",
+            f"--kubelet-client-key={to_kubelet.key}",
+            "--kubelet-preferred-address-types=Hostname",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={service_key.certificate}",
+            f"--service-account-signing-key-file={service_key.key}",
+            "--authorization-mode=Node,RBAC",
+            "--enable-admission-plugins=NodeRestriction",
+            "--allow-privileged",
+            "--endpoint-reconciler-type=none",
+            f"--audit-policy-file={policy}",
+            f"--audit-log-path={self.audit_log}",
+            # A kubelet's address cannot be loopback, but the server asks for the
+            # node by its host name: its own hosts file says where that is.
+            before=(
+                *("unshare", "--mount", "--", "sh", "-c"),
+                'mount --bind "$0" /etc/hosts && exec "$@"',
+                str(hosts),
+            ),
+        )
+
+    def _start_controllers(self, service_key: Pair) -> None:
+        user = "system:kube-controller-manager"
+        config = self.authority.kubeconfig("controllers", server=self.server, user=user)
+        self._start(
+            "kube-controller-manager",
+            f"--kubeconfig={config}",
+            f"--bind-address={self.address}",
+            "--leader-elect=false",
+            "--use-service-account-credentials",
+            f"--service-account-private-key-file={service_key.key}",
+            f"--root-ca-file={self.ca}",
+        )
+
+    def _start_scheduler(self) -> None:
+        user = "system:kube-scheduler"
+        config = self.authority.kubeconfig("scheduler", server=self.server, user=user)
+        self._start(
+            "kube-scheduler",
+            f"--kubeconfig={config}",
+            f"--bind-address={self.address}",
+            "--leader-elect=false",
+        )
+
+    def _ready(self) -> bool:
+        for program in self.running:
+            program.check()
+        try:
+            return self.kubectl("get", "--raw", "/readyz") == "ok"
+        except ClusterError:
+            return False

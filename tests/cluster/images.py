@@ -1,0 +1,221 @@
+"""Images from nothing but Debian's packages and this tree, in a storage of our own.
+
+Each base image is made once and kept in the cache under a key of its recipe.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.cluster.binaries import cache, locked, pause
+from tests.cluster.processes import run
+from tests.cluster.registry import Registry
+
+HERE = Path(__file__).parent
+SUITE = "trixie"
+CLUTTER = (
+    "dev",
+    "var/cache/apt",
+    "var/lib/apt/lists",
+    "usr/share/doc",
+    "usr/share/man",
+    "usr/share/locale",
+)
+"""What no test reads and every pull would carry."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """A base image: its recipe is text, and its key is the text's digest.
+
+    `name` is how pods name it, `fill` puts what the recipe adds into the build
+    context, `parent` must be made before.
+    """
+
+    name: str
+    recipe: str
+    fill: Callable[[Path], None] | None = None
+    parent: Base | None = None
+
+    @property
+    def containerfile(self) -> str:
+        """The recipe, its parent's tag filled in."""
+        return self.recipe.replace("PARENT", self.parent.tag if self.parent else "scratch")
+
+    @property
+    def tag(self) -> str:
+        """Its name in our storage."""
+        key = hashlib.sha256(self.containerfile.encode()).hexdigest()[:12]
+        repository = self.name.partition(":")[0]
+        return f"localhost/{repository}:{key}"
+
+    def ready(self) -> str:
+        """Make it if it is not in the storage.
+
+        Returns:
+            Its tag.
+
+        Raises:
+            ClusterError: the packages could not be fetched or the build failed.
+        """
+        if self.parent:
+            self.parent.ready()
+        with locked("images"):
+            if not image_id(self.tag):
+                self._build()
+        return self.tag
+
+    def _build(self) -> None:
+        began = time.monotonic()
+        print(f"making the image {self.name}", flush=True)
+        with tempfile.TemporaryDirectory(dir=cache(), prefix=".image-") as temp:
+            context = Path(temp)
+            if self.fill:
+                self.fill(context)
+            (context / "Containerfile").write_text(self.containerfile)
+            buildah("build", "--isolation=chroot", "--pull-never", "--tag", self.tag, context)
+        print(f"made {self.name} in {time.monotonic() - began:.0f} s", flush=True)
+
+
+def debian(name: str, *packages: str, then: str = "") -> Base:
+    """A base image of Debian's minimal system with some packages more.
+
+    Args:
+        name: how pods name it.
+        packages: Debian packages besides the minimal set.
+        then: shell text run in the finished tree (its root is the argument).
+    """
+
+    def fill(context: Path) -> None:
+        root = context / "root"
+        include = (f"--include={','.join(packages)}",) if packages else ()
+        run("debootstrap", "--variant=minbase", *include, SUITE, root, timeout=1800)
+        for path in CLUTTER:
+            shutil.rmtree(root / path, ignore_errors=True)
+            (root / path).mkdir(parents=True)
+        if then:
+            run("sh", "-euc", then, "sh", root)
+        run("tar", "-C", root, "-cf", context / "root.tar", ".")
+        shutil.rmtree(root)
+
+    made_of = " ".join((SUITE, *packages))
+    recipe = (
+        f"# Debian {made_of}\n"
+        + "".join(f"# {line}\n" for line in then.splitlines())
+        + "FROM scratch\n"
+        "ADD root.tar /\n"
+        "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
+        'CMD ["bash"]\n'
+    )
+    return Base(name=name, recipe=recipe, fill=fill)
+
+
+def _fill_pause(context: Path) -> None:
+    shutil.copy(pause(), context / "pause")
+
+
+# Like the official Python images: `python` is a name, and pip may write beside the system.
+AS_PYTHON_IMAGE = (
+    'ln -s python3 "$1/usr/bin/python"; rm -f "$1"/usr/lib/python3*/EXTERNALLY-MANAGED'
+)
+
+UBUNTU = debian("library/ubuntu:latest")
+UBUNTU_LDPATH = Base(
+    name="library/ubuntu-ldpath:latest",
+    recipe="FROM PARENT\nENV LD_LIBRARY_PATH=/opt/app/lib\n",
+    parent=UBUNTU,
+)
+PAUSE = Base(
+    name="local/pause:1",
+    recipe=f"# {hashlib.sha256((HERE / 'pause.c').read_bytes()).hexdigest()}\n"
+    'FROM scratch\nCOPY pause /pause\nENTRYPOINT ["/pause"]\n',
+    fill=_fill_pause,
+)
+PYTHON = debian("library/python:slim", "python3", "ca-certificates", then=AS_PYTHON_IMAGE)
+PYTHON_BUILD = debian(
+    "library/python:build",
+    *("python3", "python3-venv", "python3-pip", "gcc", "libc6-dev", "ca-certificates"),
+    then=AS_PYTHON_IMAGE,
+)
+SERVED = (PAUSE, UBUNTU, UBUNTU_LDPATH)
+"""The base images that pods of the tests name."""
+
+
+def build_driver_image(context: Path, *, target: str | None = None, tag: str) -> str:
+    """Build a Dockerfile that takes PYTHON_IMAGE (runtime) and BUILD_IMAGE (pip, gcc).
+
+    Both are there without a download; so must be whatever else the build needs.
+
+    Args:
+        context: the folder with the Dockerfile.
+        target: the stage to build; the last one without it.
+        tag: the image's name in our storage, `dra-npu:latest`.
+
+    Returns:
+        The tag as our storage has it.
+
+    Raises:
+        ClusterError: the build failed; the message ends with its output.
+    """
+    name = f"localhost/{tag}"
+    bases = (f"PYTHON_IMAGE={PYTHON.ready()}", f"BUILD_IMAGE={PYTHON_BUILD.ready()}")
+    with locked("images"):
+        buildah(
+            *("build", "--isolation=chroot", "--pull-never", "--layers"),
+            *(f"--build-arg={base}" for base in bases),
+            *((f"--target={target}",) if target else ()),
+            *("--tag", name, context),
+        )
+    return name
+
+
+def push(tag: str, registry: Registry, name: str) -> None:
+    """Push an image of our storage, unless the registry has had just this one.
+
+    Args:
+        tag: the image in our storage.
+        registry: where it goes.
+        name: its name there: `library/ubuntu:latest` is what pods call `ubuntu`.
+    """
+    stamp = cache() / "registry" / f"{name.replace('/', '_')}.id"
+    identity = image_id(tag)
+    with locked("registry"):
+        if stamp.exists() and stamp.read_text() == identity:
+            return
+        buildah("push", "--tls-verify=false", tag, f"docker://{registry.host}/{name}")
+        stamp.write_text(identity)
+
+
+def image_id(tag: str) -> str:
+    """The id of an image in our storage; empty if it is not there."""
+    rows = buildah("images", "--format", "{{.Name}}:{{.Tag}} {{.ID}}").splitlines()
+    return dict(row.split() for row in rows).get(tag, "")
+
+
+def buildah(command: str, *args: str | Path) -> str:
+    """Run buildah on the storage in our cache, never on the machine's."""
+    storage = cache() / "buildah"
+    policy = ("--signature-policy", HERE / "policy.json")
+    return run(
+        *("buildah", "--root", storage / "root", "--runroot", storage / "run"),
+        *("--storage-driver", "vfs", command),
+        *(policy if command in {"build", "push"} else ()),
+        *args,
+        timeout=1800,
+    )
+
+
+def main() -> None:
+    """Make every base image."""
+    for base in (PAUSE, UBUNTU, UBUNTU_LDPATH, PYTHON, PYTHON_BUILD):
+        print(base.name, base.ready())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,248 @@
+"""One node: containerd and kubelet in a mount and process namespace of their own."""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import string
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.cluster import cgroups
+from tests.cluster.binaries import cache, pause
+from tests.cluster.control_plane import NODE_NAME, ControlPlane
+from tests.cluster.processes import Program, run, wait_until
+from tests.cluster.registry import Registry
+
+HERE = Path(__file__).parent
+KUBELET_PORT = 10250
+CNI_CONFIG = {
+    "cniVersion": "1.0.0",
+    "name": "fixed",
+    "plugins": [{"type": "fixed"}],
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A running node.
+
+    Inside it /var/lib/kubelet, /etc/cdi, /usr/local/Ascend and /dev are what a
+    node's user finds there; the machine's own are not touched. Its process 1
+    holds all of it: when that ends, every process, container and mount ends.
+    """
+
+    name: str
+    identity: str
+    folder: Path
+    logs: Path
+    plane: ControlPlane
+    containerd_programs: Path
+    first: Program
+    running: dict[str, Program]
+
+    @classmethod
+    def start(
+        cls,
+        *,
+        identity: str,
+        folder: Path,
+        logs: Path,
+        plane: ControlPlane,
+        registry: Registry,
+        containerd: tuple[str, Path],
+        mounts: Iterable[tuple[Path, str]] = (),
+    ) -> Node:
+        """Start containerd and the kubelet; returns before the node is Ready.
+
+        Args:
+            identity: name of its cgroup.
+            folder: where its files go; unique to this node.
+            logs: where the logs of its programs and pods go.
+            plane: the control plane it joins.
+            registry: stands for docker.io.
+            containerd: version of containerd and the folder of its programs.
+            mounts: files and folders of this machine, and where the node sees
+                them; one at /dev becomes the node's /dev.
+
+        Raises:
+            ClusterError: a program ended at its start.
+        """
+        version, programs = containerd
+        _write_containerd_config(folder, version)
+        registry.serve_as(folder / "certs.d", "docker.io")
+        cgroups.create(identity)
+        pairs = [word for pair in ((logs, str(logs)), *mounts) for word in pair]
+        first = Program.start(
+            "node",
+            [
+                *("unshare", "--mount", "--pid", "--fork", "--kill-child"),
+                *("--propagation", "private", "--", "sh", HERE / "node_root.sh"),
+                *(folder, cache(), pause(), *pairs),
+            ],
+            logs=logs,
+            child=True,
+        )
+        node = cls(
+            name=NODE_NAME,
+            identity=identity,
+            folder=folder,
+            logs=logs,
+            plane=plane,
+            containerd_programs=programs,
+            first=first,
+            running={},
+        )
+        try:
+            node._start_all()
+        except BaseException:
+            node.stop()
+            raise
+        return node
+
+    @property
+    def root(self) -> Path:
+        """The node's / as this process sees it: files put there are on the node."""
+        return Path(f"/proc/{self.first.pid}/root")
+
+    def execute(self, *argv: str | Path, timeout: float = 60) -> str:
+        """Run a program on the node; returns its stdout, raises ClusterError if it fails."""
+        return run(*self._inside(), *argv, timeout=timeout)
+
+    def mount(self, source: Path, target: str) -> None:
+        """Show a file or folder at a path of the running node.
+
+        Args:
+            source: lies in the node's `folder`, the part of this machine that it shares.
+            target: where the node's pods see it from now on.
+        """
+        place = Path(target)
+        parent = place if source.is_dir() else place.parent
+        self.execute("mkdir", "-p", parent)
+        if not source.is_dir():
+            self.execute("touch", place)
+        self.execute("mount", "--rbind", source, place)
+
+    def unmount(self, target: str) -> None:
+        """Undo `mount`."""
+        self.execute("umount", "--lazy", target)
+
+    def start_kubelet(self) -> None:
+        """Start the kubelet (again)."""
+        config = self.folder / "kubelet.json"
+        kubelet = self.plane.programs / "kubelet"
+        self._start(
+            "kubelet",
+            kubelet,
+            f"--config={config}",
+            f"--kubeconfig={self.folder / 'kubelet.kubeconfig'}",
+            f"--hostname-override={self.name}",
+            "--cert-dir=/var/lib/kubelet/pki",
+        )
+
+    def kill_kubelet(self) -> None:
+        """End the kubelet with SIGKILL; pods go on."""
+        self.running.pop("kubelet").kill()
+
+    def restart_kubelet(self) -> None:
+        """Kill the kubelet and start it again."""
+        self.kill_kubelet()
+        self.start_kubelet()
+
+    def check(self) -> None:
+        """Raise ClusterError if containerd or the kubelet has ended by itself."""
+        for program in self.running.values():
+            program.check()
+
+    def stop(self) -> None:
+        """End everything on the node, and remove its cgroup."""
+        self.first.kill()
+        while self.running:
+            self.running.popitem()[1].kill()
+        cgroups.remove(self.identity)
+
+    def _start_all(self) -> None:
+        wait_until(self._has_root, "the node's root", timeout=20)
+        containerd = self.containerd_programs / "containerd"
+        self._start("containerd", containerd, "--config", self.folder / "containerd.toml")
+        wait_until(self._has_containerd, "containerd listens", timeout=30)
+        self._write_kubelet_config()
+        self.start_kubelet()
+
+    def _start(self, name: str, program: Path, *flags: str | Path) -> None:
+        self.running[name] = Program.start(
+            name, [*self._inside(), program, *flags], logs=self.logs, child=True
+        )
+
+    def _inside(self) -> tuple[str, ...]:
+        search = f"PATH={self.containerd_programs}:/usr/sbin:/usr/bin:/sbin:/bin"
+        space = ("nsenter", f"--target={self.first.pid}", "--mount", "--pid", "--wd=/")
+        return (*space, "env", search)
+
+    def _has_root(self) -> bool:
+        self.first.check()
+        pid = self.first.pid
+        if pid is None:
+            return False
+        return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(bytes(pause()))
+
+    def _has_containerd(self) -> bool:
+        self.check()
+        return (self.root / "run/containerd/containerd.sock").exists()
+
+    def _write_kubelet_config(self) -> None:
+        plane = self.plane
+        serving = plane.authority.issue(
+            "kubelet-serving",
+            user=f"system:node:{self.name}",
+            group="system:nodes",
+            hosts=(f"DNS:{self.name}", f"IP:{plane.address}"),
+        )
+        joining = plane.authority.kubeconfig(
+            "kubelet", server=plane.server, user=f"system:node:{self.name}", group="system:nodes"
+        )
+        for source in (serving.certificate, serving.key, plane.ca):
+            shutil.copy(source, self.folder)
+        shutil.copy(joining, self.folder / "kubelet.kubeconfig")
+        (self.logs / "pods").mkdir()
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        config = {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "address": plane.address,
+            "port": KUBELET_PORT,
+            "healthzPort": 0,
+            "tlsCertFile": str(self.folder / serving.certificate.name),
+            "tlsPrivateKeyFile": str(self.folder / serving.key.name),
+            "authentication": {"x509": {"clientCAFile": str(self.folder / plane.ca.name)}},
+            "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+            "cgroupRoot": f"/{self.identity}",
+            "cgroupDriver": "cgroupfs",
+            "failCgroupV1": False,
+            "failSwapOn": False,
+            "enforceNodeAllocatable": [],
+            "localStorageCapacityIsolation": False,
+            "resolvConf": "",
+            "clusterDNS": [plane.address],  # nobody answers there; without it each pod warns
+            "clusterDomain": "cluster.local",
+            "podLogsDir": str(self.logs / "pods"),
+            "serializeImagePulls": False,
+            # This machine's memory and disks are not the node's to care for.
+            "oomScoreAdj": 0,
+            "maxOpenFiles": files,
+            "evictionHard": {"memory.available": "0%", "nodefs.available": "0%"},
+            "imageGCHighThresholdPercent": 100,
+        }
+        (self.folder / "kubelet.json").write_text(json.dumps(config))
+
+
+def _write_containerd_config(folder: Path, version: str) -> None:
+    folder.mkdir(parents=True)
+    shutil.copytree(HERE / "cni", folder / "cni")
+    (folder / "net.d").mkdir()
+    (folder / "net.d" / "fixed.conflist").write_text(json.dumps(CNI_CONFIG))
+    template = HERE / "containerd" / f"{version.partition('.')[0]}.toml"
+    text = string.Template(template.read_text()).substitute(folder=folder)
+    (folder / "containerd.toml").write_text(text)

@@ -1,0 +1,51 @@
+"""The Debian packages that the cluster needs; `python -m tests.cluster.packages` installs them.
+
+Needs only Python itself, so that it can run before anything is installed. Go,
+1.26 or newer, is expected on the PATH beside them.
+"""
+
+from __future__ import annotations
+
+import subprocess
+
+PACKAGES = (
+    "buildah",
+    "ca-certificates",
+    "debian-archive-keyring",
+    "debootstrap",
+    "docker-registry",
+    "gcc",
+    "iproute2",
+    "libc6-dev",
+    "mount",
+    "openssl",
+    "runc",
+    "util-linux",
+)
+
+
+def missing() -> list[str]:
+    """The packages that are not installed."""
+    shown = subprocess.run(
+        ["dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status}\n", *PACKAGES],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,  # it complains of each package it has never heard of
+        text=True,
+        check=False,
+    )
+    return [name for name in PACKAGES if f"{name} installed" not in shown.stdout.splitlines()]
+
+
+def install() -> None:
+    """Install what is missing; does nothing, and asks nobody, if all is there."""
+    wanted = missing()
+    if not wanted:
+        return
+    print(f"installing {' '.join(wanted)}", flush=True)
+    quiet = ("apt-get", "--quiet", "--yes")
+    subprocess.run([*quiet, "update"], check=True)
+    subprocess.run([*quiet, "install", "--no-install-recommends", *wanted], check=True)
+
+
+if __name__ == "__main__":
+    install()

@@ -1,0 +1,76 @@
+"""A registry on the cluster's loopback address; what is pushed stays in the cache."""
+
+from __future__ import annotations
+
+import json
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.cluster.binaries import cache
+from tests.cluster.processes import Program, wait_until
+
+PORT = 5000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registry:
+    """A running registry; `host` is what stands before an image's name."""
+
+    host: str
+    program: Program
+
+    @classmethod
+    def start(cls, address: str, *, folder: Path, logs: Path) -> Registry:
+        """Start it and wait until it listens.
+
+        Args:
+            address: the loopback address to listen on.
+            folder: where its configuration goes.
+            logs: where its log goes.
+        """
+        config = folder / "registry.json"  # JSON is YAML
+        config.write_text(
+            json.dumps(
+                {
+                    "version": "0.1",
+                    "log": {"level": "warn", "accesslog": {"disabled": False}},
+                    "storage": {"filesystem": {"rootdirectory": str(cache() / "registry")}},
+                    "http": {"addr": f"{address}:{PORT}"},
+                }
+            )
+        )
+        program = Program.start("registry", ["docker-registry", "serve", config], logs=logs)
+        registry = cls(host=f"{address}:{PORT}", program=program)
+
+        def listens() -> bool:
+            program.check()
+            with socket.socket() as probe:
+                return probe.connect_ex((address, PORT)) == 0
+
+        try:
+            wait_until(listens, "the registry listens", timeout=20)
+        except BaseException:
+            registry.stop()
+            raise
+        return registry
+
+    def serve_as(self, folder: Path, *names: str) -> None:
+        """Write containerd's hosts.toml files: this registry stands for others.
+
+        Args:
+            folder: containerd's `config_path`.
+            names: the registries it stands for, `docker.io` for one.
+        """
+        for name in names:
+            place = folder / name
+            place.mkdir(parents=True)
+            (place / "hosts.toml").write_text(
+                f'server = "http://{self.host}"\n'
+                f'[host."http://{self.host}"]\n'
+                'capabilities = ["pull", "resolve"]\n'
+            )
+
+    def stop(self) -> None:
+        """End it."""
+        self.program.stop(grace=3)

@@ -1,0 +1,157 @@
+"""The cluster keeps what it promises to the tests that stand on it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import audit, images, leftovers
+from tests.cluster.cluster import Cluster
+
+pytestmark = pytest.mark.cluster
+
+POD = """
+apiVersion: v1
+kind: Pod
+metadata:
+  name: {name}
+spec:
+  terminationGracePeriodSeconds: 0
+  hostNetwork: {host_network}
+  containers:
+  - name: one
+    image: {image}
+    command: ["sleep", "300"]
+"""
+DOCKERFILE = """
+ARG PYTHON_IMAGE
+ARG BUILD_IMAGE
+FROM ${BUILD_IMAGE} AS build
+RUN echo 'int main(void) { return 7; }' | gcc -x c -o /seven - && python3 -m venv /venv
+FROM ${PYTHON_IMAGE} AS runtime
+COPY --from=build /seven /seven
+COPY --from=build /venv /venv
+ENTRYPOINT ["/venv/bin/python"]
+FROM runtime AS extended
+ENV STAGE=extended
+"""
+
+
+def pod(name: str, *, image: str = "ubuntu", host_network: bool = False) -> str:
+    """A pod that sleeps."""
+    return POD.format(name=name, image=image, host_network=json.dumps(host_network))
+
+
+def test_node_is_ready_in_the_versions_asked_for(cluster: Cluster) -> None:
+    """The node reports Ready, the kubelet's version and containerd's."""
+    node = cluster.get("node", cluster.node.name)
+    assert node is not None
+    conditions = {one["type"]: one["status"] for one in node["status"]["conditions"]}
+    info = node["status"]["nodeInfo"]
+    assert conditions["Ready"] == "True"
+    assert info["kubeletVersion"] == f"v{cluster.release.kubernetes}"
+    assert info["containerRuntimeVersion"] == f"containerd://{cluster.release.containerd}"
+
+
+def test_ubuntu_pod_runs_and_answers_exec_and_logs(cluster: Cluster) -> None:
+    """`image: ubuntu` without a policy is pulled from our registry, runs and takes exec."""
+    manifest = pod("plain")
+    cluster.apply(manifest)
+    cluster.wait_phase("plain")
+    assert cluster.execute("plain", "sh", "-c", "echo $((6 * 7)); ls -d /") == "42\n/\n"
+    assert cluster.pod_log("plain") == ""
+    assert any(event.startswith("Pulled:") for event in cluster.pod_events("plain"))
+    cluster.delete(manifest)
+    assert cluster.get("pod", "plain") is None
+
+
+def test_variant_image_has_a_library_path_of_its_own(cluster: Cluster) -> None:
+    """ubuntu-ldpath is ubuntu with LD_LIBRARY_PATH in the image's environment."""
+    manifest = pod("ldpath", image="ubuntu-ldpath")
+    cluster.apply(manifest)
+    cluster.wait_phase("ldpath")
+    assert cluster.execute("ldpath", "printenv", "LD_LIBRARY_PATH") == "/opt/app/lib\n"
+    cluster.delete(manifest)
+
+
+def test_pod_on_the_hosts_network_reaches_the_api_server(cluster: Cluster) -> None:
+    """The service address that the kubelet puts into the environment is answered."""
+    manifest = pod("host", host_network=True)
+    cluster.apply(manifest)
+    cluster.wait_phase("host")
+    reach = "exec 3<>/dev/tcp/$KUBERNETES_SERVICE_HOST/$KUBERNETES_SERVICE_PORT && echo reached"
+    assert cluster.execute("host", "bash", "-c", reach) == "reached\n"
+    cluster.delete(manifest)
+
+
+def test_killed_kubelet_comes_back_and_finds_its_pods(cluster: Cluster) -> None:
+    """A pod's container outlives kill -9 of the kubelet, and takes exec after its return."""
+    manifest = pod("survivor")
+    cluster.apply(manifest)
+    before = cluster.wait_phase("survivor")["status"]["containerStatuses"]
+    cluster.node.restart_kubelet()
+
+    def answers() -> bool:
+        return cluster.execute("survivor", "echo", "here") == "here\n"
+
+    cluster.wait_ok(answers, "exec after the kubelet's return")
+    after = cluster.wait_phase("survivor")["status"]["containerStatuses"]
+    assert after[0]["containerID"] == before[0]["containerID"]
+    cluster.delete(manifest)
+
+
+def test_mounted_folder_is_seen_at_the_nodes_path_only(cluster: Cluster) -> None:
+    """A folder shown at /usr/local/Ascend is there on the node and not on the machine."""
+    board = cluster.node.folder / "board"
+    board.mkdir()
+    (board / "version.info").write_text("simulated\n")
+    cluster.node.mount(board, "/usr/local/Ascend/driver")
+    seen = cluster.node.execute("cat", "/usr/local/Ascend/driver/version.info")
+    cluster.node.unmount("/usr/local/Ascend/driver")
+    assert seen == "simulated\n"
+    assert not Path("/usr/local/Ascend/driver/version.info").exists()
+
+
+def test_audit_tells_who_wrote_what(cluster: Cluster) -> None:
+    """A write is one request of its user; a dry run and a read are no writes."""
+    mark = cluster.audit_mark()
+    create = ("create", "configmap", "noted", "--from-literal=a=b")
+    cluster.kubectl(*create, "--dry-run=server")
+    cluster.kubectl(*create)
+    cluster.get("configmap", "noted")
+    cluster.kubectl("delete", "configmap", "noted")
+    written = audit.writes(cluster.audit(mark), resource="configmaps", user="admin")
+    assert [(one.verb, one.name, one.code) for one in written] == [
+        ("create", "noted", 201),
+        ("delete", "noted", 200),
+    ]
+
+
+def test_driver_image_is_built_pushed_and_run(cluster: Cluster, tmp_path: Path) -> None:
+    """A Dockerfile on our base images becomes an image that pods run, stage by stage."""
+    (tmp_path / "Dockerfile").write_text(DOCKERFILE)
+    tag = images.build_driver_image(tmp_path, target="extended", tag="cluster-smoke:latest")
+    cluster.registry_push(tag, "library/cluster-smoke:latest")
+    manifest = pod("built", image="docker.io/library/cluster-smoke:latest")
+    cluster.apply(manifest)
+    cluster.wait_phase("built")
+    show = "/seven; echo $? $STAGE; /venv/bin/python -c 'import sys; print(sys.version_info[:2])'"
+    assert cluster.execute("built", "sh", "-c", show) == "7 extended\n(3, 13)\n"
+    cluster.delete(manifest)
+
+
+def test_stopped_cluster_leaves_nothing_behind(kubernetes_version: str, tmp_path: Path) -> None:
+    """With a pod running and a board mounted, stop ends every process, mount and cgroup."""
+    (tmp_path / "lib.so").write_text("")
+    other = Cluster.start(kubernetes_version, mounts=[(tmp_path, "/usr/local/Ascend")])
+    try:
+        other.apply(pod("last"))
+        other.wait_phase("last")
+        assert other.node.execute("ls", "/usr/local/Ascend") == "lib.so\n"
+        assert leftovers.find(other.identity) != []
+    finally:
+        other.stop()
+    assert leftovers.find(other.identity) == []
+    assert not other.folder.exists()
