@@ -26,7 +26,6 @@ from trio_npu_dra.npu.model import EMPTY_BOARD, Board, ChipFamily, HealthState, 
 log = logging.getLogger(__name__)
 
 _NO_ANSWER: Final = -1  # stands in the card list for a card that did not answer
-_CHIP_DEADLINE_SECONDS: Final = 10.0  # for a dozen questions in a row
 _SILENT: Final = NpuHealth(state=HealthState.UNKNOWN, message="the chip does not answer")
 
 T = TypeVar("T")
@@ -124,12 +123,7 @@ async def _read(worker: DcmiWorker, dcmi: Dcmi, host: Host, identity: Identity) 
     """One NPU with its facts and health; a chip that hangs now keeps its name."""
     npu, address = chip.name_only(identity), identity.address
     try:
-        npu = await worker.call(
-            chip.describe,
-            *(dcmi, host, npu),
-            device=address,
-            deadline_seconds=_CHIP_DEADLINE_SECONDS,
-        )
+        npu = await worker.call(chip.describe, dcmi, host, npu, device=address)
     except DcmiError as error:
         log.warning("facts missing", extra={"npu": npu.name, "error": str(error)})
     return replace(npu, health=await ask_health(worker, dcmi, address))
@@ -148,20 +142,17 @@ async def _topology_groups(
     worker: DcmiWorker, dcmi: Dcmi, identities: list[Identity]
 ) -> dict[int, str]:
     """Name of the HCCS domain by physical id."""
-    with_hccs: dict[ChipFamily, list[Identity]] = {}
-    for identity in identities:
-        if has_hccs(identity.family, identity.board_id):
-            with_hccs.setdefault(identity.family, []).append(identity)
     domains: list[topology.PhysicalIds] = []
-    for family, members in with_hccs.items():
+    for family in ChipFamily:
+        members = [identity for identity in identities if identity.family is family]
         ids = frozenset(member.physical_id for member in members)
         if family is ChipFamily.ASCEND_910:
             domains += topology.domains_of_910(ids)
-        elif len(ids) == 1:
-            domains.append(ids)  # alone on a board with HCCS: nobody to ask the link to
-        else:
+        elif family in topology.FAMILIES_WITH_LINKS and len(members) > 1:
             links = await _links(worker, dcmi, members)
             domains += topology.domains_by_links(family, links)
+        elif len(members) == 1 and has_hccs(family, members[0].board_id):
+            domains.append(ids)  # nobody to ask its link to: the board decides
     return topology.name_groups(domains)
 
 

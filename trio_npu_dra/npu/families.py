@@ -14,8 +14,8 @@ _A3_BOARDS = frozenset({0xB0, 0xB1, 0xB2, 0xB3, 0xB4, 0x81, 0x83, 0xD1, 0xD3})
 _A3_CHIP_NAME = re.compile(r"(Ascend)?910$")
 _A3_NPU_NAME = re.compile(r"93\d\d")
 
-# 910B cards with PCIe only: 300T A2, 300I A2, and an 800I A2 without HCCS.
-_BOARDS_WITHOUT_HCCS = frozenset({0x10, 0x11, 0x12, 0x13, 0x28, 0x29, 0x37})
+# 910B boards with PCIe only: 300T A2, 300I A2, and the 800I A2 without HCCS.
+_BOARDS_WITHOUT_HCCS = frozenset({0x10, 0x11, 0x12, 0x13, 0x28, 0x29, 0x33, 0x37, 0x3C})
 
 # In this order: an earlier rule takes names that a later one would take too.
 _RULES: tuple[tuple[re.Pattern[str], ChipFamily], ...] = (
@@ -46,7 +46,7 @@ def family_of(
 
 
 def has_hccs(family: ChipFamily, board_id: int | None) -> bool:
-    """Whether boards of this kind link their chips over HCCS."""
+    """Whether boards of this kind are made to link chips over HCCS."""
     if family is ChipFamily.ASCEND_910B:
         return board_id not in _BOARDS_WITHOUT_HCCS
     return family in {ChipFamily.ASCEND_910, ChipFamily.ASCEND_910_A3}

@@ -28,12 +28,15 @@ _DOMAIN_LINKS: dict[ChipFamily, frozenset[int]] = {
     ChipFamily.ASCEND_910_A3: frozenset({Link.HCCS, Link.HCCS_SWITCHED, Link.SIO}),
 }
 
+FAMILIES_WITH_LINKS = frozenset(_DOMAIN_LINKS)
+"""Families whose driver can be asked how two chips are connected."""
+
 
 def domains_by_links(family: ChipFamily, links: Mapping[tuple[int, int], int]) -> list[PhysicalIds]:
     """Chips that reach each other over one or more HCCS links; a chip without one is in none.
 
     Args:
-        family: The chips' family: 910B or A3, whose drivers can be asked for links.
+        family: The chips' family, one of `FAMILIES_WITH_LINKS`.
         links: DCMI's link number by a pair of physical ids, each pair once.
     """
     domain_of: dict[int, set[int]] = {}

@@ -20,7 +20,6 @@ from trio_npu_dra.observable import Observable
 log = logging.getLogger(__name__)
 
 _INIT_DEADLINE_SECONDS: Final = 60.0  # it runs dmidecode and the like
-_FIRST_RETRY_SECONDS: Final = 10.0
 _LAST_RETRY_SECONDS: Final = 300.0
 
 
@@ -47,12 +46,12 @@ async def watch_board(
         interval_seconds: Pause between two looks.
         task_status: Told after the first Board is set.
     """
-    look = _Look(worker, dcmi, host)
+    look = _Look(worker, dcmi, host, interval_seconds)
     while True:
         first = await look.at_everything(board.value)
         if first is not None:
             break
-        await trio.sleep(interval_seconds)
+        await trio.sleep_until(look.retry_at)
     board.set(first)
     log.info("NPUs found", extra={"npus": len(first.npus), "driver": first.driver_version})
     task_status.started()
@@ -65,15 +64,22 @@ async def watch_board(
 
 
 class _Look:
-    """The two ways to look, and when the long one is due."""
+    """The two ways to look, and when the long one is due.
 
-    def __init__(self, worker: DcmiWorker, dcmi: Dcmi, host: Host) -> None:
+    Attributes:
+        retry_at: When to look at everything again if something was missing, on trio's clock.
+    """
+
+    def __init__(
+        self, worker: DcmiWorker, dcmi: Dcmi, host: Host, first_retry_seconds: float
+    ) -> None:
+        self.retry_at = 0.0
         self._worker = worker
         self._dcmi = dcmi
         self._host = host
         self._accelerators: tuple[str, ...] = ()
-        self._retry_seconds = _FIRST_RETRY_SECONDS
-        self._retry_at = 0.0
+        self._first_retry_seconds = first_retry_seconds
+        self._retry_seconds = first_retry_seconds
         self._failure = ""
 
     def is_due(self, board: Board) -> bool:
@@ -81,14 +87,14 @@ class _Look:
         if self._host.accelerators() != self._accelerators:
             return True
         unsure = bool(board.unanswered or self._failure)
-        return unsure and trio.current_time() >= self._retry_at
+        return unsure and trio.current_time() >= self.retry_at
 
     async def at_everything(self, known: Board) -> Board | None:
         """Initialise and discover; None when the library could not even list the cards."""
         accelerators = self._host.accelerators()
         if accelerators != self._accelerators:
-            self._accelerators, self._retry_seconds = accelerators, _FIRST_RETRY_SECONDS
-        self._retry_at = trio.current_time() + self._retry_seconds
+            self._accelerators, self._retry_seconds = accelerators, self._first_retry_seconds
+        self.retry_at = trio.current_time() + self._retry_seconds
         self._retry_seconds = min(2 * self._retry_seconds, _LAST_RETRY_SECONDS)
         try:
             await self._worker.call(
@@ -102,7 +108,7 @@ class _Look:
             return None
         self._failure = ""
         if not board.unanswered:
-            self._retry_seconds = _FIRST_RETRY_SECONDS
+            self._retry_seconds = self._first_retry_seconds
         return board
 
     async def at_health(self, board: Board) -> Board:

@@ -54,7 +54,8 @@ class _Job:
 class DcmiWorker:
     """Runs functions one after another on a thread of its own; see `open_worker`."""
 
-    def __init__(self, *, max_written_off: int) -> None:
+    def __init__(self, *, deadline_seconds: float, max_written_off: int) -> None:
+        self._deadline_seconds = deadline_seconds
         self._max_written_off = max_written_off
         self._send, self._receive = trio.open_memory_channel[_Job](float("inf"))
         self._written_off: set[_Job] = set()
@@ -69,7 +70,7 @@ class DcmiWorker:
         self,
         function: Callable[[*Ts], T],
         *arguments: *Ts,
-        deadline_seconds: float = DEADLINE_SECONDS,
+        deadline_seconds: float | None = None,
         device: Hashable = None,
         alone: bool = False,
     ) -> T:
@@ -80,7 +81,8 @@ class DcmiWorker:
         Args:
             function: What to call.
             arguments: Its arguments.
-            deadline_seconds: How long it may take from its start; waiting in line is not counted.
+            deadline_seconds: How long it may take from its start, if not the worker's default;
+                waiting in line is not counted.
             device: What hangs when the call hangs; None is the driver as a whole.
             alone: Whether no other call may be out, not even a written-off one (`Dcmi.init`).
 
@@ -92,7 +94,7 @@ class DcmiWorker:
             function=lambda: function(*arguments),
             name=getattr(function, "__name__", repr(function)),
             device=device,
-            deadline_seconds=deadline_seconds,
+            deadline_seconds=deadline_seconds or self._deadline_seconds,
             alone=alone,
         )
         try:
@@ -210,13 +212,16 @@ def _facts(job: _Job) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def open_worker(*, max_written_off: int = MAX_WRITTEN_OFF) -> AsyncIterator[DcmiWorker]:
+async def open_worker(
+    *, deadline_seconds: float = DEADLINE_SECONDS, max_written_off: int = MAX_WRITTEN_OFF
+) -> AsyncIterator[DcmiWorker]:
     """Start the thread on first use; closing waits for no call.
 
     Args:
+        deadline_seconds: How long a call may take that does not bring its own deadline.
         max_written_off: How many calls may be out before all are refused with `NotReady`.
     """
-    worker = DcmiWorker(max_written_off=max_written_off)
+    worker = DcmiWorker(deadline_seconds=deadline_seconds, max_written_off=max_written_off)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(worker._serve)  # noqa: SLF001 - one unit in two halves
         try:
