@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,11 @@ class Bridge:
         """
         listener = listen_unix(path)
         await serve(
-            self._loop, listener, routes, grace_seconds=grace_seconds, task_status=task_status
+            self._loop,
+            listener,
+            routes,
+            started=task_status.started,
+            grace_seconds=grace_seconds,
         )
 
     async def serve_tcp(
@@ -75,9 +80,7 @@ class Bridge:
         """
         listener = listen_tcp(port, host=host)
         bound: int = listener.socket.getsockname()[1]
-        async with trio.open_nursery() as nursery:
-            await nursery.start(serve, self._loop, listener, routes)
-            task_status.started(bound)
+        await serve(self._loop, listener, routes, started=partial(task_status.started, bound))
 
     @asynccontextmanager
     async def dial(self, target: Path | tuple[str, int]) -> AsyncIterator[Channel]:

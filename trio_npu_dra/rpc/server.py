@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast
@@ -42,19 +42,15 @@ async def serve(
     listener: Listener,
     routes: Sequence[Route],
     *,
+    started: Callable[[], None],
     grace_seconds: float = 0,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Answer calls on *listener*, which is closed at the end, until cancelled."""
     calls = _Calls(loop, routes)
-    try:
+    with trio.CancelScope(shield=True):  # brief, and asyncio would leave a half-started server
         server: _Server = await loop.run_aio_coroutine(_start(calls, listener))
-    except BaseException:
-        listener.withdraw()
-        listener.socket.close()
-        raise
     try:
-        task_status.started()
+        started()
         await trio.sleep_forever()
     finally:
         # Whoever connected may still call until the end; nobody new finds the way.

@@ -1,0 +1,123 @@
+"""What a kubelet that watches device health is told, and when."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_npu_dra._generated import v1, v1alpha1
+from trio_npu_dra.kubelet.device_health import (
+    MESSAGE_LIMIT,
+    RESEND_SECONDS,
+    DeviceHealth,
+    Devices,
+    HealthState,
+    routes,
+)
+from trio_npu_dra.observable import Observable
+
+GOOD = DeviceHealth(pool="node-a", device="npu-0", state=HealthState.HEALTHY)
+BAD = DeviceHealth(
+    pool="node-a",
+    device="npu-1",
+    state=HealthState.UNHEALTHY,
+    message="HBM multi bit ECC error",
+    timeout_seconds=25,
+)
+
+
+class Watcher:
+    """A stream of the v1 service and what came over it."""
+
+    def __init__(self, health: Observable[Devices]) -> None:
+        self.received: list[v1.NodeWatchResourcesResponse] = []
+        self._health = health
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        await routes(self._health)[0].handler(v1.NodeWatchResourcesRequest(), self._take)
+
+    async def _take(self, reply: v1.NodeWatchResourcesResponse) -> None:
+        await trio.lowlevel.checkpoint()
+        self.received.append(reply)
+
+    @property
+    def states(self) -> list[list[tuple[str, int]]]:
+        """Each list received, as device and state."""
+        return [
+            [(entry.device.device_name, entry.health) for entry in reply.devices if entry.device]
+            for reply in self.received
+        ]
+
+
+async def test_every_stream_gets_the_whole_list_at_once_and_on_each_change(
+    nursery: trio.Nursery,
+) -> None:
+    """Two kubelets, one list: both see it now and after a change, complete each time."""
+    health: Observable[Devices] = Observable((GOOD,))
+    watchers = [Watcher(health), Watcher(health)]
+    for watcher in watchers:
+        nursery.start_soon(watcher.run)
+    await wait_all_tasks_blocked()
+    health.set((GOOD, BAD))
+    await wait_all_tasks_blocked()
+    for watcher in watchers:
+        assert watcher.states == [[("npu-0", 1)], [("npu-0", 1), ("npu-1", 2)]]
+    nursery.cancel_scope.cancel()
+
+
+async def test_an_unchanged_list_is_repeated_before_the_kubelet_forgets_it(
+    mock_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    """Every ten seconds, well within the kubelet's thirty, the list comes anew."""
+    watcher = Watcher(Observable((GOOD,)))
+    nursery.start_soon(watcher.run)
+    for count in range(1, 4):
+        await wait_all_tasks_blocked()
+        assert watcher.states == [[("npu-0", 1)]] * count
+        mock_clock.jump(RESEND_SECONDS)
+    nursery.cancel_scope.cancel()
+
+
+async def test_no_device_is_told_too(nursery: trio.Nursery) -> None:
+    """An empty node sends an empty list, so that the kubelet forgets what was there."""
+    watcher = Watcher(Observable(()))
+    nursery.start_soon(watcher.run)
+    await wait_all_tasks_blocked()
+    assert watcher.states == [[]]
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("state", HealthState)
+def test_states_have_the_numbers_of_the_wire(state: HealthState) -> None:
+    """Our states and those of both versions are the same numbers under the same names."""
+    assert v1.HealthStatus(state).name == v1alpha1.HealthStatus(state).name == state.name
+
+
+async def test_both_versions_say_the_same(nursery: trio.Nursery) -> None:
+    """v1alpha1 and v1 are equal on the wire; times are now, messages as long as they may be."""
+    long = DeviceHealth(pool="p", device="d", state=HealthState.UNKNOWN, message="x" * 9999)
+    received: list[v1.NodeWatchResourcesResponse | v1alpha1.NodeWatchResourcesResponse] = []
+
+    async def take(
+        reply: v1.NodeWatchResourcesResponse | v1alpha1.NodeWatchResourcesResponse,
+    ) -> None:
+        await trio.lowlevel.checkpoint()
+        received.append(reply)
+
+    before = int(time.time())
+    for route in routes(Observable((BAD, long))):
+        nursery.start_soon(route.handler, route.method.request(), take)
+    await wait_all_tasks_blocked()
+    nursery.cancel_scope.cancel()
+    for reply in received:
+        assert before <= reply.devices[0].last_updated_time <= time.time()
+        for entry in reply.devices:
+            entry.last_updated_time = 0
+    assert bytes(received[0]) == bytes(received[1])
+    assert received[0].devices[0].message == "HBM multi bit ECC error"
+    assert received[0].devices[0].health_check_timeout_seconds == 25
+    assert len(received[0].devices[1].message) == MESSAGE_LIMIT

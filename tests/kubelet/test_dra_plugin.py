@@ -1,0 +1,157 @@
+"""Answers that are complete whatever the driver returns, in both versions of the service."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+import trio
+
+from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra import v1, v1beta1
+from trio_npu_dra.kubelet.dra_plugin import ERROR_LIMIT, prepare, routes, unprepare
+from trio_npu_dra.kubelet.driver import ClaimRef, PreparedDevice, PrepareResult
+
+NPU_0 = PreparedDevice(
+    requests=("npu",),
+    pool="node-a",
+    device="npu-0",
+    cdi_device_ids=("example.com/npu=uid-1-npu-0",),
+    share_id="4a6c",
+)
+OK = PrepareResult(devices=(NPU_0,))
+
+
+class ScriptedDriver:
+    """Gives the answers it was made with, and remembers what it was asked."""
+
+    def __init__(self, results: Mapping[str, PrepareResult] | None = None, **errors: str) -> None:
+        self.results = results or {}
+        self.errors = {uid.replace("_", "-"): error for uid, error in errors.items()}
+        self.asked: list[tuple[ClaimRef, ...]] = []
+
+    async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, PrepareResult]:
+        """Give the scripted results."""
+        await trio.lowlevel.checkpoint()
+        self.asked.append(tuple(claims))
+        return self.results
+
+    async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, str]:
+        """Give the scripted errors."""
+        await trio.lowlevel.checkpoint()
+        self.asked.append(tuple(claims))
+        return self.errors
+
+
+def claim(uid: str, *, name: str = "train", namespace: str = "default") -> v1.Claim:
+    """A claim as the kubelet names it."""
+    return v1.Claim(namespace=namespace, uid=uid, name=name)
+
+
+async def test_the_drivers_results_are_the_answer() -> None:
+    """Devices and errors come back under their claims' UIDs."""
+    driver = ScriptedDriver({"uid-1": OK, "uid-2": PrepareResult(error="no NPU left")})
+    answer = await prepare(driver, [claim("uid-1"), claim("uid-2", name="infer")])
+    assert answer == {"uid-1": OK, "uid-2": PrepareResult(error="no NPU left")}
+    assert driver.asked == [
+        (ClaimRef("default", "uid-1", "train"), ClaimRef("default", "uid-2", "infer"))
+    ]
+
+
+async def test_a_claim_the_driver_forgot_is_an_error_of_that_claim() -> None:
+    """A UID without a result gets one that says so; the others are not touched."""
+    answer = await prepare(ScriptedDriver({"uid-1": OK}), [claim("uid-1"), claim("uid-2")])
+    assert answer["uid-1"] == OK
+    assert "no answer for claim train" in answer["uid-2"].error
+    assert await unprepare(ScriptedDriver(uid_1=""), [claim("uid-1"), claim("uid-2")]) == {
+        "uid-1": "",
+        "uid-2": "the driver gave no answer for claim train",
+    }
+
+
+async def test_claims_nobody_asked_for_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    """The kubelet would refuse the whole answer for one unknown UID."""
+    answer = await prepare(ScriptedDriver({"uid-1": OK, "uid-9": OK}), [claim("uid-1")])
+    assert answer == {"uid-1": OK}
+    assert "uid-9" in caplog.text
+
+
+async def test_a_claim_named_twice_is_prepared_once() -> None:
+    """Duplicates in a request reach the driver as one claim and get one entry."""
+    driver = ScriptedDriver({"uid-1": OK})
+    assert await prepare(driver, [claim("uid-1"), claim("uid-1")]) == {"uid-1": OK}
+    assert driver.asked == [(ClaimRef("default", "uid-1", "train"),)]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        claim(""),
+        claim("../../etc/passwd"),
+        claim("uid\n"),
+        claim("x" * 129),
+        claim("uid-1", name=""),
+        claim("uid-1", namespace=""),
+    ],
+)
+async def test_a_malformed_claim_never_reaches_the_driver(bad: v1.Claim) -> None:
+    """What is no UID, or has no name, is refused alone."""
+    driver = ScriptedDriver({"good": OK})
+    answer = await prepare(driver, [bad, claim("good")])
+    assert answer["good"] == OK
+    assert answer[bad.uid].error
+    assert driver.asked == [(ClaimRef("default", "good", "train"),)]
+
+
+async def test_an_empty_request_is_answered_without_the_driver() -> None:
+    """The health check's empty NodePrepareResources is a success and no work."""
+    driver = ScriptedDriver()
+    assert await prepare(driver, []) == {}
+    assert driver.asked == []
+
+
+async def test_an_error_carries_no_devices_and_has_an_end() -> None:
+    """A failed claim has its text only, cut to what an event can use."""
+    driver = ScriptedDriver({"uid-1": PrepareResult(devices=(NPU_0,), error="x" * 9999)})
+    answer = await prepare(driver, [claim("uid-1")])
+    assert answer == {"uid-1": PrepareResult(error="x" * ERROR_LIMIT)}
+
+
+async def test_v1_says_everything_of_a_device() -> None:
+    """Requests, pool, device, CDI names and share id reach the kubelet."""
+    answer = await routes(ScriptedDriver({"uid-1": OK}))[0].handler(
+        v1.NodePrepareResourcesRequest(claims=[claim("uid-1")])
+    )
+    assert answer.claims["uid-1"].devices == [
+        v1.Device(
+            request_names=["npu"],
+            pool_name="node-a",
+            device_name="npu-0",
+            cdi_device_ids=["example.com/npu=uid-1-npu-0"],
+            share_id="4a6c",
+        )
+    ]
+
+
+async def test_v1beta1_says_the_same_but_for_the_share() -> None:
+    """On the wire, v1beta1 is v1 without field 5."""
+    whole = PrepareResult(
+        devices=(
+            PreparedDevice(
+                requests=NPU_0.requests,
+                pool=NPU_0.pool,
+                device=NPU_0.device,
+                cdi_device_ids=NPU_0.cdi_device_ids,
+            ),
+        )
+    )
+    request = v1.NodePrepareResourcesRequest(claims=[claim("uid-1")])
+    older = await routes(ScriptedDriver({"uid-1": OK}))[2].handler(
+        v1beta1.NodePrepareResourcesRequest.parse(bytes(request))
+    )
+    newer = await routes(ScriptedDriver({"uid-1": whole}))[0].handler(request)
+    assert bytes(older) == bytes(newer)
+
+
+def test_the_claims_uid_is_field_2() -> None:
+    """The wire order of a claim is namespace, UID, name."""
+    assert bytes(claim("u", name="n", namespace="s")) == b"\x0a\x01s\x12\x01u\x1a\x01n"

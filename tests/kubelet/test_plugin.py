@@ -1,0 +1,265 @@
+"""A plugin and a kubelet, each with its own loop, over real sockets."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+import trio
+
+from trio_npu_dra._generated.grpc.health.v1 import (
+    HealthCheckRequest,
+    HealthCheckResponseServingStatus,
+)
+from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra import v1
+from trio_npu_dra._generated.pluginregistration import RegistrationStatus as Notification
+from trio_npu_dra.errors import ConfigError
+from trio_npu_dra.kubelet.device_health import DeviceHealth, Devices, HealthState
+from trio_npu_dra.kubelet.driver import ClaimRef, PreparedDevice, PrepareResult
+from trio_npu_dra.kubelet.health_check import serve_health_check
+from trio_npu_dra.kubelet.plugin import serve_plugin, serve_registration
+from trio_npu_dra.kubelet.registration import NOT_REGISTERED, RegistrationStatus
+from trio_npu_dra.observable import Observable
+from trio_npu_dra.rpc import (
+    Bridge,
+    RpcError,
+    Status,
+    methods,
+    open_bridge,
+    registration_socket,
+    service_socket,
+)
+from trio_npu_dra.standins.kubelet import (
+    KUBELET_1_33,
+    KUBELET_1_36,
+    KUBELET_1_37,
+    Health,
+    KubeletVersion,
+    open_kubelet,
+)
+
+T = TypeVar("T")
+
+DRIVER = "npu.example.com"
+CLAIM = v1.Claim(namespace="default", uid="uid-1", name="train")
+GOOD = DeviceHealth(pool="node-a", device="npu-0", state=HealthState.HEALTHY)
+SICK = DeviceHealth(pool="node-a", device="npu-0", state=HealthState.UNHEALTHY, message="hot")
+SERVING = HealthCheckResponseServingStatus.SERVING
+NOT_SERVING = HealthCheckResponseServingStatus.NOT_SERVING
+
+
+class OneNpu:
+    """A driver that gives npu-0 to whoever asks, or has a bug."""
+
+    def __init__(self) -> None:
+        self.bug: Exception | None = None
+
+    async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, PrepareResult]:
+        """Give npu-0."""
+        await trio.lowlevel.checkpoint()
+        if self.bug:
+            raise self.bug
+        npu = PreparedDevice(
+            requests=("npu",),
+            pool="node-a",
+            device="npu-0",
+            cdi_device_ids=("example.com/npu=npu-0",),
+        )
+        return {claim.uid: PrepareResult(devices=(npu,)) for claim in claims}
+
+    async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, str]:
+        """Take it back."""
+        await trio.lowlevel.checkpoint()
+        return dict.fromkeys((claim.uid for claim in claims), "")
+
+
+@dataclass(slots=True, kw_only=True)
+class Plugin:
+    """A running plugin; cancelling a scope stops one of its sockets."""
+
+    bridge: Bridge
+    driver: OneNpu
+    health: Observable[Devices]
+    status: Observable[RegistrationStatus]
+    service: Path
+    registration: Path
+    stop_service: trio.CancelScope
+    stop_registration: trio.CancelScope
+
+    async def serve(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """Serve the service socket."""
+        with self.stop_service:
+            await serve_plugin(
+                self.bridge,
+                self.driver,
+                self.health,
+                socket=self.service,
+                grace_seconds=1,
+                task_status=task_status,
+            )
+
+    async def register(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """Serve the registration socket."""
+        with self.stop_registration:
+            await serve_registration(
+                self.bridge,
+                DRIVER,
+                self.status,
+                socket=self.registration,
+                endpoint=self.service,
+                task_status=task_status,
+            )
+
+
+@asynccontextmanager
+async def running(folder: Path) -> AsyncIterator[Plugin]:
+    """A plugin whose two sockets listen."""
+    with trio.fail_after(20):
+        async with open_bridge() as bridge, trio.open_nursery() as nursery:
+            plugin = Plugin(
+                bridge=bridge,
+                driver=OneNpu(),
+                health=Observable((GOOD,)),
+                status=Observable(NOT_REGISTERED),
+                service=service_socket(folder, DRIVER),
+                registration=registration_socket(folder, DRIVER),
+                stop_service=trio.CancelScope(),
+                stop_registration=trio.CancelScope(),
+            )
+            await nursery.start(plugin.serve)
+            await nursery.start(plugin.register)
+            yield plugin
+            nursery.cancel_scope.cancel()
+
+
+async def once(observable: Observable[T], condition: Callable[[T], bool]) -> None:
+    """Wait for a value that fulfils *condition*."""
+
+    async def look() -> None:
+        async for value in observable.changes():
+            if condition(value):
+                nursery.cancel_scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(look)
+
+
+def says(state: HealthState, message: str, devices: Health) -> bool:
+    """Whether the kubelet holds npu-0 for being in *state*."""
+    entry = devices.get(("node-a", "npu-0"))
+    return entry is not None and entry.health.value == state and entry.message == message
+
+
+@pytest.mark.parametrize(
+    ("version", "service"),
+    [
+        (KUBELET_1_33, "v1beta1.DRAPlugin"),
+        (KUBELET_1_36, "v1.DRAPlugin"),
+        (KUBELET_1_37, "v1.DRAPlugin"),
+    ],
+    ids=["1.33", "1.36", "1.37"],
+)
+async def test_each_kubelet_finds_a_service_it_knows(
+    tmp_path: Path, version: KubeletVersion, service: str
+) -> None:
+    """Kubelets of each age register the plugin, prepare and unprepare a claim."""
+    async with (
+        running(tmp_path) as plugin,
+        open_kubelet(plugin.registration, version=version) as kubelet,
+    ):
+        assert (kubelet.info.name, kubelet.service) == (DRIVER, service)
+        assert plugin.status.value == RegistrationStatus(registered=True)
+        answer = await kubelet.prepare([CLAIM])
+        assert answer["uid-1"].devices[0].cdi_device_ids == ["example.com/npu=npu-0"]
+        assert await kubelet.unprepare([CLAIM]) == {"uid-1": ""}
+
+
+@pytest.mark.parametrize("version", [KUBELET_1_36, KUBELET_1_37], ids=["1.36", "1.37"])
+async def test_health_reaches_the_kubelet_as_it_changes(
+    tmp_path: Path, version: KubeletVersion
+) -> None:
+    """Both versions of the stream carry the list at once, and the change when it happens."""
+    async with (
+        running(tmp_path) as plugin,
+        open_kubelet(plugin.registration, version=version) as kubelet,
+    ):
+        await once(kubelet.health, partial(says, HealthState.HEALTHY, ""))
+        plugin.health.set((SICK,))
+        await once(kubelet.health, partial(says, HealthState.UNHEALTHY, "hot"))
+
+
+async def test_a_refusal_is_an_error_that_readiness_can_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The kubelet's reason is logged as an error and kept."""
+    async with running(tmp_path) as plugin, plugin.bridge.dial(plugin.registration) as channel:
+        await channel.unary(
+            methods.NOTIFY_REGISTRATION,
+            Notification(plugin_registered=False, error="endpoint already registered"),
+            timeout_seconds=5,
+        )
+        assert plugin.status.value == RegistrationStatus(
+            registered=False, error="endpoint already registered"
+        )
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
+async def test_a_bug_in_the_driver_fails_its_call_and_no_other(tmp_path: Path) -> None:
+    """A prepare that raises is INTERNAL for the kubelet; the next one works."""
+    async with running(tmp_path) as plugin, open_kubelet(plugin.registration) as kubelet:
+        plugin.driver.bug = ValueError("off by one")
+        with pytest.raises(RpcError, match="off by one") as caught:
+            await kubelet.prepare([CLAIM])
+        plugin.driver.bug = None
+        assert (await kubelet.prepare([CLAIM]))["uid-1"].error == ""
+    assert caught.value.status is Status.INTERNAL
+
+
+async def test_a_stopped_registration_leaves_the_service_running(tmp_path: Path) -> None:
+    """The registration socket goes first; the kubelet's connection still works then."""
+    async with running(tmp_path) as plugin, open_kubelet(plugin.registration) as kubelet:
+        plugin.stop_registration.cancel()
+        await once(plugin.status, lambda status: not status.registered)
+        assert not await trio.Path(plugin.registration).exists()
+        assert await kubelet.unprepare([CLAIM]) == {"uid-1": ""}
+
+
+async def test_the_health_check_tells_whether_both_sockets_answer(tmp_path: Path) -> None:
+    """SERVING while both are there, NOT_SERVING once one is gone, NOT_FOUND for other services."""
+    async with running(tmp_path) as plugin, trio.open_nursery() as nursery:
+        port: int = await nursery.start(
+            partial(
+                serve_health_check,
+                plugin.bridge,
+                0,
+                service=plugin.service,
+                registration=plugin.registration,
+            )
+        )
+        async with plugin.bridge.dial(("127.0.0.1", port)) as channel:
+            check = partial(channel.unary, methods.CHECK_HEALTH, timeout_seconds=5)
+            assert (await check(HealthCheckRequest())).status == SERVING
+            assert (await check(HealthCheckRequest(service="liveness"))).status == SERVING
+            with pytest.raises(RpcError, match="NOT_FOUND"):
+                await check(HealthCheckRequest(service="nobody"))
+            plugin.stop_registration.cancel()
+            assert (await check(HealthCheckRequest())).status == NOT_SERVING
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_missing_plugins_directory_is_named(tmp_path: Path) -> None:
+    """Without the kubelet's plugins directory the plugin says which one it misses."""
+    async with open_bridge() as bridge:
+        with pytest.raises(ConfigError, match=r"none/npu\.example\.com does not exist"):
+            await serve_plugin(
+                bridge,
+                OneNpu(),
+                Observable(()),
+                socket=service_socket(tmp_path / "none", DRIVER),
+                grace_seconds=1,
+            )

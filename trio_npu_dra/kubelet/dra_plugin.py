@@ -1,0 +1,174 @@
+"""The DRAPlugin service, v1 and v1beta1, in front of a `Driver`.
+
+The kubelet fails a whole pod when an answer lacks a claim it asked for, or has one it did not ask
+for. So each call is answered with exactly the UIDs of its request, whatever the driver returns.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+import trio
+
+from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra import v1, v1beta1
+from trio_npu_dra.kubelet.driver import ClaimRef, Driver, PrepareResult
+from trio_npu_dra.rpc import UnaryRoute, methods
+
+log = logging.getLogger(__name__)
+
+ResultT = TypeVar("ResultT")
+
+ERROR_LIMIT = 4096
+"""Characters of one claim's error: it becomes an event of the pod, which holds even less."""
+
+_UID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?", re.ASCII)
+"""What a UID may look like: drivers name files after it."""
+
+
+class _Claim(Protocol):
+    namespace: str
+    uid: str
+    name: str
+
+
+def routes(driver: Driver) -> tuple[UnaryRoute, ...]:
+    """The methods of DRAPlugin v1 and v1beta1, answered by *driver*."""
+
+    async def prepare_v1(
+        request: v1.NodePrepareResourcesRequest,
+    ) -> v1.NodePrepareResourcesResponse:
+        return _prepared_v1(await prepare(driver, request.claims))
+
+    async def prepare_v1beta1(
+        request: v1beta1.NodePrepareResourcesRequest,
+    ) -> v1beta1.NodePrepareResourcesResponse:
+        return _prepared_v1beta1(await prepare(driver, request.claims))
+
+    async def unprepare_v1(
+        request: v1.NodeUnprepareResourcesRequest,
+    ) -> v1.NodeUnprepareResourcesResponse:
+        errors = await unprepare(driver, request.claims)
+        return v1.NodeUnprepareResourcesResponse(
+            claims={
+                uid: v1.NodeUnprepareResourceResponse(error=error) for uid, error in errors.items()
+            }
+        )
+
+    async def unprepare_v1beta1(
+        request: v1beta1.NodeUnprepareResourcesRequest,
+    ) -> v1beta1.NodeUnprepareResourcesResponse:
+        errors = await unprepare(driver, request.claims)
+        return v1beta1.NodeUnprepareResourcesResponse(
+            claims={
+                uid: v1beta1.NodeUnprepareResourceResponse(error=error)
+                for uid, error in errors.items()
+            }
+        )
+
+    return (
+        methods.PREPARE_V1.handled_by(prepare_v1),
+        methods.UNPREPARE_V1.handled_by(unprepare_v1),
+        methods.PREPARE_V1BETA1.handled_by(prepare_v1beta1),
+        methods.UNPREPARE_V1BETA1.handled_by(unprepare_v1beta1),
+    )
+
+
+async def prepare(driver: Driver, claims: Iterable[_Claim]) -> dict[str, PrepareResult]:
+    """Prepare *claims*; the result has exactly their UIDs.
+
+    A claim named twice is prepared once, a malformed one is an error without the driver's doing, an
+    empty request is answered without the driver.
+    """
+    results = await _ask(
+        "prepare", driver.prepare, claims, lambda error: PrepareResult(error=error)
+    )
+    return {
+        uid: PrepareResult(error=result.error[:ERROR_LIMIT]) if result.error else result
+        for uid, result in results.items()
+    }
+
+
+async def unprepare(driver: Driver, claims: Iterable[_Claim]) -> dict[str, str]:
+    """Unprepare *claims*; the error texts, empty on success, have exactly their UIDs."""
+    errors = await _ask("unprepare", driver.unprepare, claims, str)
+    return {uid: error[:ERROR_LIMIT] for uid, error in errors.items()}
+
+
+async def _ask(
+    verb: str,
+    call: Callable[[Sequence[ClaimRef]], Awaitable[Mapping[str, ResultT]]],
+    claims: Iterable[_Claim],
+    failed: Callable[[str], ResultT],
+) -> dict[str, ResultT]:
+    """Let the driver do its part and make the answer complete; *failed* turns a text into one."""
+    asked = {claim.uid: ClaimRef(claim.namespace, claim.uid, claim.name) for claim in claims}
+    wellformed = [claim for claim in asked.values() if not _flaw(claim)]
+    started = trio.current_time()
+    returned = await call(wellformed) if wellformed else {}
+    if strangers := returned.keys() - asked.keys():
+        log.error("%s returned claims that nobody asked for: %s", verb, sorted(strangers))
+    log.debug(
+        "%s of %d claims", verb, len(asked), extra={"ms": (trio.current_time() - started) * 1000}
+    )
+    return {
+        uid: returned[uid]
+        if uid in returned
+        else failed(_flaw(claim) or f"the driver gave no answer for claim {claim.name}")
+        for uid, claim in asked.items()
+    }
+
+
+def _flaw(claim: ClaimRef) -> str:
+    """Say what is wrong with how *claim* is named, empty when nothing is."""
+    if not _UID.fullmatch(claim.uid):
+        return f"claim UID {claim.uid!r} is not a UID"
+    if not claim.namespace or not claim.name:
+        return f"claim {claim.uid} comes without a namespace or a name"
+    return ""
+
+
+def _prepared_v1(results: Mapping[str, PrepareResult]) -> v1.NodePrepareResourcesResponse:
+    return v1.NodePrepareResourcesResponse(
+        claims={
+            uid: v1.NodePrepareResourceResponse(
+                devices=[
+                    v1.Device(
+                        request_names=list(device.requests),
+                        pool_name=device.pool,
+                        device_name=device.device,
+                        cdi_device_ids=list(device.cdi_device_ids),
+                        share_id=device.share_id,
+                    )
+                    for device in result.devices
+                ],
+                error=result.error,
+            )
+            for uid, result in results.items()
+        }
+    )
+
+
+def _prepared_v1beta1(
+    results: Mapping[str, PrepareResult],
+) -> v1beta1.NodePrepareResourcesResponse:
+    # Kubelets that speak this version know no shares: the share id stays out.
+    return v1beta1.NodePrepareResourcesResponse(
+        claims={
+            uid: v1beta1.NodePrepareResourceResponse(
+                devices=[
+                    v1beta1.Device(
+                        request_names=list(device.requests),
+                        pool_name=device.pool,
+                        device_name=device.device,
+                        cdi_device_ids=list(device.cdi_device_ids),
+                    )
+                    for device in result.devices
+                ],
+                error=result.error,
+            )
+            for uid, result in results.items()
+        }
+    )

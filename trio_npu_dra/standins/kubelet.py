@@ -1,0 +1,222 @@
+"""A kubelet as a DRA driver sees it: finds the registration socket, registers, calls, watches.
+
+It waits, checks and gives up as the kubelet of 1.36 does: GetInfo within a second, all further
+calls and the health stream over one connection, 45 s for each call, and an answer without one of
+the claims it asked for, or with another, is refused as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import trio
+
+from trio_npu_dra._generated import v1 as health_v1
+from trio_npu_dra._generated import v1alpha1 as health_v1alpha1
+from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra import v1, v1beta1
+from trio_npu_dra._generated.pluginregistration import InfoRequest, PluginInfo, RegistrationStatus
+from trio_npu_dra.errors import NpuDraError
+from trio_npu_dra.observable import Observable
+from trio_npu_dra.rpc import Bridge, Channel, RpcError, methods, open_bridge
+
+GET_INFO_SECONDS = 1.0
+NOTIFY_SECONDS = 5.0
+CALL_SECONDS = 45.0
+LOOK_SECONDS = 0.02
+"""How often it looks for the registration socket; the kubelet has inotify."""
+WATCH_AGAIN_SECONDS = 5.0
+
+Health: TypeAlias = Mapping[tuple[str, str], health_v1.DeviceHealth]
+"""Device health by pool and device."""
+
+
+class ContractBroken(NpuDraError):
+    """The driver did something that the kubelet refuses."""
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletVersion:
+    """What a kubelet of some version speaks.
+
+    Attributes:
+        dra: The DRAPlugin services it knows.
+        health: The health service it opens, on every plugin; empty when it has none.
+    """
+
+    dra: tuple[str, ...]
+    health: str
+
+
+KUBELET_1_33 = KubeletVersion(("v1beta1.DRAPlugin",), "")
+KUBELET_1_36 = KubeletVersion(("v1.DRAPlugin", "v1beta1.DRAPlugin"), "v1alpha1")
+KUBELET_1_37 = KubeletVersion(("v1.DRAPlugin", "v1beta1.DRAPlugin"), "v1")
+
+
+class Kubelet:
+    """A kubelet that has registered one driver; made by `open_kubelet`.
+
+    Attributes:
+        info: What the driver said of itself.
+        service: The DRAPlugin service in use.
+        health: The last complete list; empty while there is no stream.
+    """
+
+    def __init__(self, channel: Channel, info: PluginInfo, service: str) -> None:
+        self._channel = channel
+        self.info = info
+        self.service = service
+        self.health: Observable[Health] = Observable({})
+
+    async def prepare(
+        self, claims: Sequence[v1.Claim]
+    ) -> dict[str, v1.NodePrepareResourceResponse]:
+        """Have the claims of one pod prepared.
+
+        Returns:
+            The driver's answer for each claim, by UID; look for errors in it.
+
+        Raises:
+            ContractBroken: The answer is not for exactly these claims.
+            RpcError: The call as a whole failed.
+        """
+        request = v1.NodePrepareResourcesRequest(claims=list(claims))
+        if self.service == "v1.DRAPlugin":
+            reply = await self._channel.unary(
+                methods.PREPARE_V1, request, timeout_seconds=CALL_SECONDS
+            )
+        else:
+            older = await self._channel.unary(
+                methods.PREPARE_V1BETA1,
+                v1beta1.NodePrepareResourcesRequest.parse(bytes(request)),
+                timeout_seconds=CALL_SECONDS,
+            )
+            reply = v1.NodePrepareResourcesResponse.parse(bytes(older))
+        _check_complete(claims, reply.claims)
+        return reply.claims
+
+    async def unprepare(self, claims: Sequence[v1.Claim]) -> dict[str, str]:
+        """Have claims unprepared.
+
+        Returns:
+            The driver's error for each claim, by UID; empty on success.
+
+        Raises:
+            ContractBroken: The answer is not for exactly these claims.
+            RpcError: The call as a whole failed.
+        """
+        request = v1.NodeUnprepareResourcesRequest(claims=list(claims))
+        if self.service == "v1.DRAPlugin":
+            reply = await self._channel.unary(
+                methods.UNPREPARE_V1, request, timeout_seconds=CALL_SECONDS
+            )
+        else:
+            older = await self._channel.unary(
+                methods.UNPREPARE_V1BETA1,
+                v1beta1.NodeUnprepareResourcesRequest.parse(bytes(request)),
+                timeout_seconds=CALL_SECONDS,
+            )
+            reply = v1.NodeUnprepareResourcesResponse.parse(bytes(older))
+        _check_complete(claims, reply.claims)
+        return {uid: answer.error for uid, answer in reply.claims.items()}
+
+    async def watch_health(self, version: str) -> None:
+        """Keep `health` up to date over one stream after another, until cancelled."""
+        while True:
+            try:
+                if version == "v1":
+                    await self._watch_v1()
+                else:
+                    await self._watch_v1alpha1()
+            except RpcError:
+                pass  # the kubelet too only tries again
+            self.health.set({})
+            await trio.sleep(WATCH_AGAIN_SECONDS)
+
+    async def _watch_v1(self) -> None:
+        async with self._channel.stream(
+            methods.WATCH_V1, health_v1.NodeWatchResourcesRequest()
+        ) as replies:
+            async for reply in replies:
+                self.health.set(_by_device(reply))
+
+    async def _watch_v1alpha1(self) -> None:
+        async with self._channel.stream(
+            methods.WATCH_V1ALPHA1, health_v1alpha1.NodeWatchResourcesRequest()
+        ) as replies:
+            async for reply in replies:
+                self.health.set(
+                    _by_device(health_v1.NodeWatchResourcesResponse.parse(bytes(reply)))
+                )
+
+
+@asynccontextmanager
+async def open_kubelet(
+    registration_socket: Path, *, version: KubeletVersion = KUBELET_1_36
+) -> AsyncIterator[Kubelet]:
+    """Wait for a driver's registration socket, register the driver and watch its health.
+
+    It has an asyncio loop of its own, as a kubelet is a process of its own.
+
+    Raises:
+        ContractBroken: The driver cannot be registered; it has been told.
+        RpcError: A registration call failed.
+    """
+    async with open_bridge() as bridge:
+        info, service = await _register(bridge, registration_socket, version)
+        endpoint = Path(info.endpoint) if info.endpoint else registration_socket
+        async with bridge.dial(endpoint) as channel, trio.open_nursery() as nursery:
+            kubelet = Kubelet(channel, info, service)
+            if version.health:
+                nursery.start_soon(kubelet.watch_health, version.health)
+            yield kubelet
+            nursery.cancel_scope.cancel()
+
+
+async def _register(
+    bridge: Bridge, registration_socket: Path, version: KubeletVersion
+) -> tuple[PluginInfo, str]:
+    while not await trio.Path(registration_socket).is_socket():  # noqa: ASYNC110 - a file is no Event
+        await trio.sleep(LOOK_SECONDS)
+    async with bridge.dial(registration_socket) as channel:
+        info = await channel.unary(
+            methods.GET_INFO, InfoRequest(), timeout_seconds=GET_INFO_SECONDS
+        )
+        service = next((name for name in info.supported_versions if name in version.dra), "")
+        flaw = _flaw(info, service)
+        await channel.unary(
+            methods.NOTIFY_REGISTRATION,
+            RegistrationStatus(plugin_registered=not flaw, error=flaw),
+            timeout_seconds=NOTIFY_SECONDS,
+        )
+    if flaw:
+        raise ContractBroken(flaw)
+    return info, service
+
+
+def _flaw(info: PluginInfo, service: str) -> str:
+    if info.type != "DRAPlugin" or not info.name:
+        return f"type {info.type!r}, name {info.name!r}: not a named DRAPlugin"
+    if not service:
+        return f"none of the versions {info.supported_versions} is known"
+    return ""
+
+
+def _check_complete(claims: Iterable[v1.Claim], answered: Iterable[str]) -> None:
+    asked, answers = {claim.uid for claim in claims}, set(answered)
+    if asked != answers:
+        raise ContractBroken(
+            f"no answer for claims {sorted(asked - answers)}, "
+            f"answers for unknown claims {sorted(answers - asked)}"
+        )
+
+
+def _by_device(reply: health_v1.NodeWatchResourcesResponse) -> Health:
+    return {
+        (entry.device.pool_name, entry.device.device_name): entry
+        for entry in reply.devices
+        if entry.device is not None
+    }
