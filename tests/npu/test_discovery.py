@@ -11,9 +11,15 @@ from trio_npu_dra.npu.discovery import discover
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board, ChipFamily, HealthState, MultiDiePolicy, Npu
 from trio_npu_dra.simulator import BoardControl, Profile, SimulatedBoard, load_profile
-from trio_npu_dra.simulator.profile import Device, Links, Memory, SuperPod
 
+MIB = 1024**2
 GIB = 1024**3
+
+
+def unheard_of() -> Profile:
+    """A machine with one chip that came after this driver."""
+    chip = SERVER.chip.model_copy(update={"name": "XPU7"})
+    return SERVER.model_copy(update={"chip": chip, "devices": SERVER.devices[:1]})
 
 
 class Look(Protocol):
@@ -24,48 +30,6 @@ class Look(Protocol):
 
 
 SERVER = load_profile("910b4-8")
-
-
-def with_devices(*places: tuple[int, int], pci: str | None = None) -> list[Device]:
-    """The server's first devices, on other cards."""
-    return [
-        device.model_copy(
-            update={"card_id": card, "device_id": index, "pci": pci or device.pci, "sdid": 7}
-        )
-        for device, (card, index) in zip(SERVER.devices, places, strict=False)
-    ]
-
-
-def a3() -> Profile:
-    """An A3 server with two cards of two dies, in a super pod."""
-    chip = SERVER.chip.model_copy(update={"name": "Ascend910", "npu_name": "9392"})
-    board = SERVER.board.model_copy(
-        update={"board_id": 0xB0, "mcu": True, "multi_die_policy": "independent"}
-    )
-    return SERVER.model_copy(
-        update={
-            "chip": chip,
-            "board": board,
-            "links": Links.model_validate({"betweenCards": "hccs-switch", "withinCard": "sio"}),
-            "super_pod": SuperPod.model_validate(
-                {"size": 384, "id": 5, "type": 1, "serverIndex": 3, "chassisId": 0}
-            ),
-            "devices": with_devices((0, 0), (0, 1), (1, 0), (1, 1)),
-        }
-    )
-
-
-def duo() -> Profile:
-    """One 300I Duo: two 310P with DDR behind one PCI address, on card 4."""
-    ddr = Memory.model_validate({"sizeMb": 44280, "idleMb": 1000, "frequencyMhz": 1000})
-    chip = SERVER.chip.model_copy(
-        update={"name": "310P3", "npu_name": "310P3", "hbm": None, "ddr": ddr, "ai_cores": 8}
-    )
-    board = SERVER.board.model_copy(update={"product_type": "Atlas 300I Duo"})
-    devices = with_devices((4, 0), (4, 1), pci="0000:81:00.0")
-    return SERVER.model_copy(
-        update={"chip": chip, "board": board, "links": None, "devices": devices}
-    )
 
 
 def lone() -> Profile:
@@ -121,27 +85,29 @@ async def test_the_same_facts_make_the_same_board(board: Board, look: Look) -> N
     assert await look(board) == board
 
 
-@pytest.mark.parametrize("profile", [a3()])
+@pytest.mark.parametrize("profile", [load_profile("a3-16")])
 async def test_a3_dies_are_npus_of_a_module(board: Board) -> None:
     """Each die is an NPU, the MCU is not; dies of a card share a module, all share a ring."""
-    assert [npu.module for npu in board.npus] == ["module-0", "module-0", "module-1", "module-1"]
-    first = board.npus[0]
-    assert first.family is ChipFamily.ASCEND_910_A3
-    assert (first.chip_name, first.npu_name) == ("Ascend910", "9392")
-    assert (first.super_pod_id, first.super_pod_server_index, first.super_pod_sdid) == (5, 3, 7)
+    assert [npu.module for npu in board.npus] == [f"module-{index // 2}" for index in range(16)]
     assert {npu.topology_group for npu in board.npus} == {"ring-0"}
-    assert board.multi_die_policy is MultiDiePolicy.INDEPENDENT
+    assert board.multi_die_policy is MultiDiePolicy.UNION
+    last = board.npus[15]
+    assert (last.family, last.chip_name) == (ChipFamily.ASCEND_910_A3, "Ascend910")
+    assert (last.npu_name, last.memory_bytes) == ("9392", 64 * GIB)
+    assert (last.super_pod_id, last.super_pod_server_index) == (7, 3)
+    assert last.super_pod_sdid == 14483471
 
 
-@pytest.mark.parametrize("profile", [duo()])
+@pytest.mark.parametrize("profile", [load_profile("300i-duo-2")])
 async def test_duo_chips_share_a_pci_address_and_no_link(board: Board) -> None:
-    """Both chips of a Duo are NPUs with DDR, one PCI address, a sparse card id and no ring."""
-    assert [npu.pci_bus_id for npu in board.npus] == ["0000:81:00.0"] * 2
-    assert {npu.card_id for npu in board.npus} == {4}
-    assert {npu.module for npu in board.npus} == {"module-4"}
+    """Chips of a Duo are NPUs with DDR each, one PCI address, a sparse card id and no ring."""
+    one, twin, *_ = board.npus
+    assert (one.card_id, twin.card_id, board.npus[3].card_id) == (4, 4, 7)
+    assert one.pci_bus_id == twin.pci_bus_id == "0000:81:00.0"
+    assert (one.module, board.npus[3].module) == ("module-4", "module-7")
+    assert (one.memory_bytes, twin.memory_bytes) == (44280 * MIB, 43693 * MIB)
+    assert (one.family, one.product_name) == (ChipFamily.ASCEND_310P, "Atlas 300I Duo")
     assert {npu.topology_group for npu in board.npus} == {None}
-    assert board.npus[0].memory_bytes == 44280 * 1024**2
-    assert board.npus[0].product_name == "Atlas 300I Duo"
     assert board.multi_die_policy is None
 
 
@@ -249,6 +215,24 @@ async def test_a_chip_that_hangs_half_way_keeps_its_name(
     assert board.npus[2].uuid is None
     assert board.npus[2].health.state is HealthState.UNKNOWN
     assert board.npus[3].health.state is HealthState.HEALTHY
+
+
+@pytest.mark.parametrize("profile", [unheard_of()])
+async def test_a_chip_of_an_unknown_family_is_left_out(board: Board) -> None:
+    """How to hand out a chip is not guessed; the line names it."""
+    assert board.npus == ()
+    assert "chip name 'XPU7' is of no family" in board.unanswered[0]
+
+
+async def test_a_node_without_a_driver_version_has_none(
+    look: Look, dcmi: Dcmi, control: BoardControl
+) -> None:
+    """A failing call for the whole node costs that fact alone."""
+    dcmi.init()
+    control.set_return_code("dcmi_get_driver_version", -8255)
+    board = await look()
+    assert board.driver_version is None
+    assert len(board.npus) == 8
 
 
 async def test_without_a_card_list_there_is_no_board(look: Look) -> None:

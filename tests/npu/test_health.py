@@ -88,3 +88,21 @@ async def test_without_error_codes_the_worst_alarm_decides(
     control.set_return_code("dcmi_get_device_errorcode_v2", -8005, 1)
     health = await ask_health(worker, dcmi, CHIP)
     assert (health.state, health.codes) == (HealthState.UNHEALTHY, ())
+
+
+async def test_a_code_without_words_is_told_as_a_number(
+    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl
+) -> None:
+    """A fault that the library cannot explain is reported all the same."""
+    control.add_fault(1, 0x80E01801, Severity.MAJOR)
+    control.set_return_code("dcmi_get_device_errorcode_string", -8001, 1)
+    assert (await ask_health(worker, dcmi, CHIP)).message == "80E01801"
+
+
+async def test_a_chip_that_does_not_tell_its_boot_phase_is_not_ready(
+    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl
+) -> None:
+    """Without boot status, as in a container, the message stays general."""
+    control.set_booting(1)
+    control.set_return_code("dcmi_get_device_boot_status", -8002, 1)
+    assert (await ask_health(worker, dcmi, CHIP)).message == "the chip is not ready"

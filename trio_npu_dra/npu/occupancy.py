@@ -1,0 +1,34 @@
+"""Whether anybody works on an NPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from trio_npu_dra.errors import DcmiError
+from trio_npu_dra.npu.dcmi.client import Address, Dcmi
+from trio_npu_dra.npu.dcmi.worker import DcmiWorker
+from trio_npu_dra.npu.model import Board
+
+
+async def is_any_occupied(
+    worker: DcmiWorker, dcmi: Dcmi, board: Board, names: Iterable[str]
+) -> bool:
+    """Whether a process is on one of the NPUs *names*; a chip that does not answer counts as busy.
+
+    Args:
+        worker: Runs the calls.
+        dcmi: The library, initialised.
+        board: The NPUs of this node; a name that it lacks is a chip that is gone, so not busy.
+        names: DRA device names.
+    """
+    for name in names:
+        npu = board.by_name.get(name)
+        if npu is None:
+            continue
+        address = Address(npu.card_id, npu.device_id)
+        try:
+            if await worker.call(dcmi.processes, address, device=address):
+                return True
+        except DcmiError:
+            return True
+    return False
