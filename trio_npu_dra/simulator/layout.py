@@ -10,6 +10,8 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from trio_npu_dra.errors import ConfigError
+
 MAGIC = b"NPUBOARD"
 VERSION = 1
 MAX_DEVICES = 64
@@ -52,16 +54,14 @@ class Field:
         """The member's bytes for *value*.
 
         Raises:
-            ValueError: A text does not fit, or an array has another length.
+            ConfigError: A text does not fit.
         """
         if isinstance(value, str):
             data = value.encode()
             if len(data) >= self.count:
-                raise ValueError(f"{self.name}: {value!r} is longer than {self.count - 1} bytes")
+                raise ConfigError(f"{self.name}: {value!r} is longer than {self.count - 1} bytes")
             return data.ljust(self.count, b"\0")
         numbers = (value,) if isinstance(value, int) else tuple(value)
-        if len(numbers) != self.count:
-            raise ValueError(f"{self.name}: {len(numbers)} numbers, {self.count} expected")
         return struct.pack(f"={self.count}{self.code}", *numbers)
 
     def decode(self, data: bytes) -> Value:
@@ -101,7 +101,7 @@ class Record:
         """A whole record without nested ones; members that are not given are zero.
 
         Raises:
-            ValueError: A value does not fit its member.
+            ConfigError: A text does not fit its member.
         """
         data = bytearray(self.size)
         for name, value in values.items():
