@@ -273,5 +273,5 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path, simulator_binarie
 def test_a_path_too_long_for_the_state_is_refused(tmp_path: Path, simulator_binaries: Path) -> None:
     """The message names the field of the state file."""
     deep = tmp_path.joinpath(*["x" * 200] * 5)
-    with pytest.raises(ConfigError, match="dev_root: .* is longer than 1023 bytes"):
+    with pytest.raises(ConfigError, match=r"dev_root: .* is longer than 1023 bytes"):
         create_board(load_profile("910b4-8"), deep, prebuilt=simulator_binaries)
