@@ -202,7 +202,20 @@ class Connections:
 
     def _unreachable(self, asked: str, error: httpx.HTTPError) -> Unavailable:
         where = self._credentials.unix_socket or self._credentials.base_url
-        return Unavailable(f"{asked}: no answer from {where}: {error or type(error).__name__}")
+        return Unavailable(f"{asked}: no answer from {where}: {_reason(error)}")
+
+
+def _reason(error: BaseException) -> str:
+    """The words nearest to the cause: the outer errors of a failed TLS handshake have none.
+
+    httpcore clears `__cause__` of what it raises on, hence the context.
+    """
+    words = type(error).__name__
+    cause: BaseException | None = error
+    while cause is not None:
+        words = str(cause) or words
+        cause = cause.__cause__ or cause.__context__
+    return words
 
 
 def _stream_of(response: httpx.Response) -> httpx.AsyncByteStream:

@@ -123,6 +123,8 @@ class _Handler:
             case "list":
                 return self._state.list(call.plural, call.query.get("fieldSelector", ""))
             case "create":
+                if call.namespace:
+                    call.json.setdefault("metadata", {}).setdefault("namespace", call.namespace)
                 return self._state.create(call.plural, call.json, dry_run=call.dry_run)
             case "update":
                 return self._state.update(call.plural, call.json, dry_run=call.dry_run)
@@ -135,11 +137,12 @@ class _Handler:
         self, connection: h11.Connection, stream: trio.abc.Stream, call: _Call
     ) -> None:
         head = h11.Response(status_code=200, headers=[_TYPE, ("transfer-encoding", "chunked")])
+        ends = self._state.watch_ends  # of now: an end right after the head counts
         await stream.send_all(connection.send(head))
         seconds = float(call.query.get("timeoutSeconds", "300"))
         with trio.move_on_after(seconds) as scope:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_cancel_when, self._state.watch_ends, scope)
+                nursery.start_soon(_cancel_when, ends, scope)
                 nursery.start_soon(_cancel_when_gone, stream, scope)
                 await self._send_events(connection, stream, call)
                 scope.cancel()

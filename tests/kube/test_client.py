@@ -1,0 +1,218 @@
+"""Promises of the API client, on both event loops where they could differ."""
+
+from functools import partial
+
+import anyio
+import pytest
+import trio
+
+from tests.kube.conformance import SCENARIOS, Scenario, new_driver, slice_of
+from trio_npu_dra.errors import Conflict, Forbidden, Gone, KubeError, NotFound, Unavailable
+from trio_npu_dra.kube.client import EventType, KubeClient, open_client
+from trio_npu_dra.kube.credentials import Credentials, Token
+from trio_npu_dra.kube.objects import Node, ObjectMeta, ResourceSlice
+from trio_npu_dra.standins.api_state import ApiState
+
+NODE = Node(metadata=ObjectMeta(name="node-1"))
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+async def test_standin_conforms_under_trio(scenario: Scenario, client: KubeClient) -> None:
+    """Each conformance scenario holds for the stand-in, asked from trio."""
+    with trio.fail_after(10):
+        await scenario(client)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+async def test_standin_conforms_under_asyncio(scenario: Scenario, credentials: Credentials) -> None:
+    """Each conformance scenario holds for the stand-in, asked from asyncio."""
+
+    async def ask() -> None:
+        async with open_client(credentials) as client:
+            await scenario(client)
+
+    with trio.fail_after(10):
+        await trio.to_thread.run_sync(partial(anyio.run, ask, backend="asyncio"))
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (401, Forbidden),
+        (403, Forbidden),
+        (404, NotFound),
+        (409, Conflict),
+        (410, Gone),
+        (418, KubeError),
+        (429, Unavailable),
+        (500, Unavailable),
+        (503, Unavailable),
+    ],
+)
+async def test_each_status_becomes_its_error(
+    status: int, expected: type[KubeError], client: KubeClient, state: ApiState
+) -> None:
+    """The error's type follows the status, its words name the request and the server's reason."""
+    state.fail_next(status=status)
+    with pytest.raises(KubeError, match=rf"get nodes node-1: injected status {status}") as caught:
+        await client.get(Node, "node-1")
+    assert type(caught.value) is expected
+    assert caught.value.status == status
+
+
+async def test_retry_after_reaches_the_caller(client: KubeClient, state: ApiState) -> None:
+    """An overloaded API server says how long to stay away."""
+    state.fail_next(status=429, retry_after=7)
+    with pytest.raises(Unavailable) as caught:
+        await client.get(Node, "node-1")
+    assert caught.value.retry_after == 7
+
+
+async def test_a_silent_server_is_unavailable(credentials: Credentials, state: ApiState) -> None:
+    """A request without an answer ends at its deadline."""
+    state.fail_next(hang=True)
+    async with open_client(credentials, deadline=0.1) as client:
+        with trio.fail_after(5), pytest.raises(Unavailable, match=r"no answer in 0\.1 s"):
+            await client.get(Node, "node-1")
+
+
+async def test_no_server_is_unavailable(credentials: Credentials) -> None:
+    """A socket that does not exist is an outage, and the message says where was asked."""
+    assert credentials.unix_socket is not None
+    nowhere = credentials.unix_socket.with_name("nowhere.sock")
+    lost = Credentials(source="test", base_url="http://localhost", unix_socket=nowhere)
+    async with open_client(lost) as client:
+        with pytest.raises(Unavailable, match=r"nowhere\.sock"):
+            await client.get(Node, "node-1")
+
+
+async def test_a_get_survives_the_loss_of_a_kept_connection(
+    client: KubeClient, state: ApiState
+) -> None:
+    """A GET that dies with a kept-alive connection is asked again."""
+    state.add(NODE)
+    await client.get(Node, "node-1")
+    state.fail_next(drop="before")
+    assert (await client.get(Node, "node-1")).metadata.name == "node-1"
+
+
+async def test_a_get_is_asked_again_only_once(client: KubeClient, state: ApiState) -> None:
+    """A server that hangs up on everyone is unavailable."""
+    state.add(NODE)
+    await client.get(Node, "node-1")
+    state.fail_next(3, drop="before")
+    with pytest.raises(Unavailable):
+        await client.get(Node, "node-1")
+    assert state.asked("get") == 3
+
+
+async def test_a_create_is_never_sent_twice(client: KubeClient, state: ApiState) -> None:
+    """When the answer to a create is lost, the caller learns it and one object exists."""
+    driver = new_driver()
+    await client.list(Node)
+    state.fail_next(drop="after", verb="create")
+    with pytest.raises(Unavailable):
+        await client.create(slice_of(driver))
+    assert state.asked("create") == 1
+    assert len(state.all(ResourceSlice)) == 1
+
+
+async def test_cancelled_requests_leave_the_client_usable(
+    client: KubeClient, state: ApiState
+) -> None:
+    """Requests cancelled while they wait do not spoil later ones."""
+    state.add(NODE)
+    await client.get(Node, "node-1")
+    state.fail_next(4, hang=True)
+    async with trio.open_nursery() as nursery:
+        for _ in range(4):
+            nursery.start_soon(client.get, Node, "node-1")
+        while state.asked("get") < 5:
+            await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+    for _ in range(8):
+        assert (await client.get(Node, "node-1")).metadata.name == "node-1"
+
+
+async def test_many_requests_run_side_by_side(client: KubeClient, state: ApiState) -> None:
+    """One slow request holds up no other, and 20 at once all get their answer."""
+    for number in range(20):
+        state.add(Node(metadata=ObjectMeta(name=f"n{number}")))
+    answers: set[str] = set()
+
+    async def ask(name: str) -> None:
+        answers.add((await client.get(Node, name)).metadata.name)
+
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            for number in range(20):
+                nursery.start_soon(ask, f"n{number}")
+    assert len(answers) == 20
+
+
+async def test_a_replaced_token_is_used_at_once_after_401(
+    credentials: Credentials, state: ApiState
+) -> None:
+    """When the API server no longer takes the token, the file is read again."""
+    assert credentials.unix_socket is not None
+    file = credentials.unix_socket.with_name("token")
+    file.write_text("old\n")
+    state.token = "old"
+    state.add(NODE)
+    with_token = Credentials(
+        source="test",
+        base_url="http://localhost",
+        unix_socket=credentials.unix_socket,
+        token=Token(file),
+    )
+    async with open_client(with_token) as client:
+        await client.get(Node, "node-1")
+        state.token = "new"
+        with pytest.raises(Forbidden):
+            await client.get(Node, "node-1")
+        file.write_text("new\n")
+        assert (await client.get(Node, "node-1")).metadata.name == "node-1"
+
+
+async def test_a_watch_from_forgotten_history_is_gone(client: KubeClient, state: ApiState) -> None:
+    """The API server's 410 tells the caller to list again."""
+    state.add(NODE)
+    state.compact()
+    with trio.fail_after(5):
+        async with client.watch(Node, resource_version="1") as events:
+            with pytest.raises(Gone, match="too old"):
+                await anext(events)
+
+
+async def test_a_watch_is_told_bookmarks_and_its_end(client: KubeClient, state: ApiState) -> None:
+    """A bookmark moves the version on without an object; then the iterator just ends."""
+    state.add(NODE)
+    _, version = await client.list(Node)
+    with trio.fail_after(5):
+        async with client.watch(Node, resource_version=version) as events:
+            state.bookmark()
+            event = await anext(events)
+            state.end_watches()
+            rest = [late async for late in events]
+    assert (event.type, event.object) == (EventType.BOOKMARK, None)
+    assert int(event.resource_version) > int(version)
+    assert rest == []
+
+
+async def test_a_refused_watch_never_starts(client: KubeClient, state: ApiState) -> None:
+    """A status instead of a stream is raised when the watch is entered."""
+    state.fail_next(status=403, verb="watch")
+    with pytest.raises(Forbidden, match="watch nodes"):
+        async with client.watch(Node, resource_version="1"):
+            raise AssertionError
+
+
+async def test_a_watch_can_be_left_at_any_event(client: KubeClient, state: ApiState) -> None:
+    """Leaving with events unread closes the connection quietly."""
+    for number in range(5):
+        state.add(Node(metadata=ObjectMeta(name=f"n{number}")))
+    with trio.fail_after(5):
+        async with client.watch(Node, resource_version="100") as events:
+            event = await anext(events)
+    assert event.object is not None
+    assert event.object.metadata.name == "n0"

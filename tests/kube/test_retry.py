@@ -1,0 +1,66 @@
+"""Promises of delays and log lines between retries."""
+
+import logging
+
+import pytest
+
+from trio_npu_dra.errors import Unavailable
+from trio_npu_dra.kube.retry import Retry
+
+OUTAGE = Unavailable("get nodes n: no answer")
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        """The time."""
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """The retry's clock."""
+    return Clock()
+
+
+@pytest.fixture
+def retry(clock: Clock) -> Retry:
+    """The subject."""
+    return Retry("publishing", logging.getLogger("test"), first=1.0, limit=8.0, clock=clock)
+
+
+def test_delays_grow_to_the_limit_with_jitter(retry: Retry) -> None:
+    """Each delay is between half of and the whole of twice the one before, up to the limit."""
+    for expected in (1, 2, 4, 8, 8, 8):
+        assert expected / 2 <= retry.failed(OUTAGE) <= expected
+
+
+def test_the_servers_wish_is_kept_within_the_limit(retry: Retry) -> None:
+    """Retry-After makes a delay longer, but never longer than the limit."""
+    assert retry.failed(Unavailable("busy", status=429, retry_after=5)) >= 5
+    assert retry.failed(Unavailable("busy", status=429, retry_after=500)) == 8
+
+
+def test_a_long_outage_costs_few_lines(retry: Retry, caplog: pytest.LogCaptureFixture) -> None:
+    """Of a hundred failures seven are logged, then one recovery."""
+    caplog.set_level(logging.INFO)
+    for _ in range(100):
+        retry.failed(OUTAGE)
+    retry.recovered()
+    retry.recovered()
+    assert len(caplog.records) == 8
+    assert caplog.records[-1].getMessage() == "publishing works again"
+
+
+def test_flapping_does_not_start_over(retry: Retry, clock: Clock) -> None:
+    """A recovery that lasts for moments keeps the delay long; a lasting one resets it."""
+    for _ in range(4):
+        retry.failed(OUTAGE)
+        retry.recovered()
+    assert retry.failed(OUTAGE) >= 4
+    retry.recovered()
+    clock.now = 60
+    assert retry.failed(OUTAGE) <= 1

@@ -1,0 +1,79 @@
+"""How long to wait before asking again, and how often to say so in the log."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+
+from trio_npu_dra.errors import KubeError, Unavailable
+
+_QUIET = 10.0
+"""Seconds without a failure after which the next one counts as the first."""
+
+
+class Retry:
+    """Delays that double up to a limit, jittered so that 5,000 nodes do not come back as one.
+
+    The first failure, then the 2nd, 4th, 8th... are logged, and the recovery; so an hour without
+    the API server costs a dozen lines. A recovery that lasts less than `_QUIET` seconds does not
+    start the count again.
+
+    Args:
+        what: What keeps failing, for the log line.
+        log: The owner's logger.
+        first: Seconds before the first retry.
+        limit: Seconds between retries at most.
+        clock: Seconds, for tests.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        log: logging.Logger,
+        *,
+        first: float = 0.2,
+        limit: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._what = what
+        self._log = log
+        self._first = first
+        self._limit = limit
+        self._clock = clock
+        self._count = 0
+        self._unsaid = False
+        self._recovered_at: float | None = None
+
+    def failed(self, error: KubeError) -> float:
+        """Note a failure.
+
+        Returns:
+            Seconds to wait before the next try, never less than the API server asked for as long
+            as that is within the limit.
+        """
+        if self._recovered_at is not None and self._clock() - self._recovered_at > _QUIET:
+            self._count = 0
+        self._recovered_at = None
+        self._count += 1
+        asked = (error.retry_after or 0.0) if isinstance(error, Unavailable) else 0.0
+        delay = min(self._limit, self._first * 2.0 ** min(self._count - 1, 16))
+        delay *= random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, keeps no secret
+        delay = max(delay, min(asked, self._limit))
+        if self._count.bit_count() == 1:
+            self._unsaid = True
+            self._log.warning(
+                "%s failed, will retry",
+                self._what,
+                extra={"error": str(error), "failures": self._count, "retry_s": round(delay, 1)},
+            )
+        return delay
+
+    def recovered(self) -> None:
+        """Note a success."""
+        if self._count and self._recovered_at is None:
+            self._recovered_at = self._clock()
+        if self._unsaid:
+            self._unsaid = False
+            self._log.info("%s works again", self._what, extra={"failures": self._count})

@@ -1,0 +1,115 @@
+"""A local picture of objects in the API server, kept current by list and watch."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Generic, TypeVar
+
+import anyio
+
+from trio_npu_dra.errors import Gone, KubeError, Unavailable
+from trio_npu_dra.kube.client import EventType, KubeClient, WatchEvent
+from trio_npu_dra.kube.objects import KubeObject
+from trio_npu_dra.kube.retry import Retry
+
+log = logging.getLogger(__name__)
+K = TypeVar("K", bound=KubeObject)
+
+_SHORT_WATCH = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View(Generic[K]):
+    """The objects as last seen, and how far that can be trusted.
+
+    Attributes:
+        objects: By name, or `namespace/name`.
+        synced: False until the first list; then *objects* is empty because nothing is known.
+        stale_since: `anyio.current_time()` at which contact was lost; `None` while a watch is open.
+    """
+
+    objects: Mapping[str, K] = field(default_factory=lambda: MappingProxyType({}))
+    synced: bool = False
+    stale_since: float | None = None
+
+
+async def list_and_watch(
+    client: KubeClient, kind: type[K], *, field_selector: str = ""
+) -> AsyncGenerator[View[K], None]:
+    """Yield a view now, and a new one after each change, loss of contact and recovery, for ever.
+
+    Watches continue from the last bookmark or event; when the API server has forgotten that
+    place, everything is listed again. Every failure is retried, also a refused right: roles can be
+    given later.
+
+    Args:
+        client: The API server.
+        kind: What to follow.
+        field_selector: Which of them, `spec.nodeName=n1,spec.driver=d`.
+    """
+    retry = Retry(f"watching {kind.plural}", log)
+    picture: _Picture[K] = _Picture()
+    yield picture.view()
+    while True:
+        try:
+            if not picture.version:
+                picture.replace(*await client.list(kind, field_selector=field_selector))
+            opened = anyio.current_time()
+            async with client.watch(
+                kind, field_selector=field_selector, resource_version=picture.version
+            ) as events:
+                picture.stale_since = None
+                retry.recovered()
+                yield picture.view()
+                async for event in events:
+                    if picture.apply(event):
+                        yield picture.view()
+            if anyio.current_time() - opened < _SHORT_WATCH:
+                raise Unavailable(f"watch {kind.plural}: ended at once")
+        except KubeError as error:
+            if isinstance(error, Gone):
+                picture.version = ""
+            if picture.stale_since is None:
+                picture.stale_since = anyio.current_time()
+                yield picture.view()
+            await anyio.sleep(retry.failed(error))
+
+
+class _Picture(Generic[K]):
+    """The objects, under change."""
+
+    def __init__(self) -> None:
+        self.version = ""
+        self.synced = False
+        self.stale_since: float | None = anyio.current_time()
+        self._objects: dict[str, K] = {}
+
+    def replace(self, objects: tuple[K, ...], version: str) -> None:
+        self._objects = {_key(obj): obj for obj in objects}
+        self.version = version
+        self.synced = True
+
+    def apply(self, event: WatchEvent[K]) -> bool:
+        """Take in an event; whether objects changed."""
+        self.version = event.resource_version
+        if event.object is None:
+            return False
+        if event.type is EventType.DELETED:
+            return self._objects.pop(_key(event.object), None) is not None
+        self._objects[_key(event.object)] = event.object
+        return True
+
+    def view(self) -> View[K]:
+        return View(
+            objects=MappingProxyType(dict(self._objects)),
+            synced=self.synced,
+            stale_since=self.stale_since,
+        )
+
+
+def _key(obj: KubeObject) -> str:
+    meta = obj.metadata
+    return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
