@@ -94,10 +94,19 @@ class Bridge:
 
 @asynccontextmanager
 async def open_bridge() -> AsyncIterator[Bridge]:
-    """Run the asyncio loop while inside; leaving waits for all handlers to end."""
+    """Run the asyncio loop while inside; leaving waits for all handlers to end.
+
+    An error raised inside leaves as it is, not wrapped by the nurseries of the loop.
+    """
+    failure: Exception | None = None
     async with trio_asyncio.open_loop() as loop:
         loop.set_exception_handler(_on_loop_exception)
-        yield Bridge(loop)
+        try:
+            yield Bridge(loop)
+        except Exception as error:  # noqa: BLE001 - raised again below
+            failure = error
+    if failure is not None:
+        raise failure
 
 
 def _on_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
