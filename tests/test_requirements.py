@@ -1,0 +1,60 @@
+"""The locks: what is installed is what pyproject.toml asks for, and cannot be swapped."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parent.parent
+
+
+def pins(name: str) -> dict[str, str]:
+    """The versions of a lock by canonical package name."""
+    text = (ROOT / "requirements" / name).read_text(encoding="utf-8")
+    found = re.findall(r"^([\w.-]+)==(\S+) \\\n    --hash=sha256:", text, re.MULTILINE)
+    lines = re.findall(r"^[^\s#].*", text, re.MULTILINE)
+    assert len(found) == len(lines), "every line of a lock is a pin with hashes"
+    return {str(canonicalize_name(package)): version for package, version in found}
+
+
+def project() -> Any:
+    """pyproject.toml."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def wrong(requirements: list[str], locked: dict[str, str]) -> list[str]:
+    """The requirements that a lock does not fulfil."""
+    return [
+        text
+        for text in requirements
+        for wanted in [Requirement(text)]
+        if not wanted.specifier.contains(locked.get(str(canonicalize_name(wanted.name)), "0"))
+    ]
+
+
+def test_runtime_lock_fulfils_the_dependencies() -> None:
+    """The image gets what the package asks for."""
+    assert wrong(project()["project"]["dependencies"], pins("runtime.txt")) == []
+
+
+def test_dev_lock_fulfils_extra_and_build_system() -> None:
+    """`just setup` installs all tools, and what building without isolation needs."""
+    extra = project()["project"]["optional-dependencies"]["dev"]
+
+    assert wrong(extra + project()["build-system"]["requires"], pins("dev.txt")) == []
+
+
+def test_tests_run_on_what_ships() -> None:
+    """The dev lock has the runtime lock's versions, all of them."""
+    assert pins("runtime.txt").items() <= pins("dev.txt").items()
+
+
+def test_locks_name_no_index() -> None:
+    """Where packages come from is the machine's business; the hashes hold everywhere."""
+    for lock in (ROOT / "requirements").glob("*.txt"):
+        assert "://" not in lock.read_text(encoding="utf-8")
