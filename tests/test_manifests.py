@@ -92,6 +92,7 @@ def test_the_daemonsets_flags_exist() -> None:
 
     assert flags.node_name == "$(NODE_NAME)"
     assert flags.driver_name == DRIVER
+    assert int(flags.healthcheck_port) == container["livenessProbe"]["grpc"]["port"]
 
 
 def test_flags_name_mounted_folders() -> None:
