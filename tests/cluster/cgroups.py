@@ -9,18 +9,15 @@ from pathlib import Path
 from tests.cluster.processes import wait_until
 
 
-def hierarchies() -> list[Path]:
-    """Where the machine's cgroup hierarchies are: all of version 1, or the one of version 2."""
+def hierarchies(kind: str) -> list[Path]:
+    """Where the machine's cgroup hierarchies are: `cgroup` (version 1) or `cgroup2`."""
     mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-    kinds = {row[4]: row[row.index("-") + 1] for row in mounts}
-    first = [Path(target) for target, kind in kinds.items() if kind == "cgroup"]
-    second = [Path(target) for target, kind in kinds.items() if kind == "cgroup2"]
-    return first or second
+    return [Path(row[4]) for row in mounts if row[row.index("-") + 1] == kind]
 
 
 def create(name: str) -> None:
-    """Make the cgroup `name` in every hierarchy."""
-    for hierarchy in hierarchies():
+    """Make the cgroup `name` where the kubelet looks for it."""
+    for hierarchy in hierarchies("cgroup") or hierarchies("cgroup2"):
         folder = hierarchy / name
         folder.mkdir()
         # A version 1 cpuset starts empty, and takes no process before it is filled.
@@ -36,8 +33,12 @@ def remove(name: str) -> None:
 
 
 def existing(name: str) -> list[Path]:
-    """The folders of the cgroup `name` that exist."""
-    return [path for hierarchy in hierarchies() if (path := hierarchy / name).exists()]
+    """The folders of the cgroup `name` that exist.
+
+    On a machine with both versions runc makes some in version 2 as well.
+    """
+    every = hierarchies("cgroup") + hierarchies("cgroup2")
+    return [path for hierarchy in every if (path := hierarchy / name).exists()]
 
 
 def _removed(folder: Path) -> bool:

@@ -199,16 +199,21 @@ def image_id(tag: str) -> str:
 
 
 def buildah(command: str, *args: str | Path) -> str:
-    """Run buildah on the storage in our cache, never on the machine's."""
-    storage = cache() / "buildah"
+    """Run buildah on the storage in our cache, never on the machine's.
+
+    Its overlay mounts end with a mount namespace of its own; what it knows of
+    mounts is as short-lived.
+    """
     policy = ("--signature-policy", HERE / "policy.json")
-    return run(
-        *("buildah", "--root", storage / "root", "--runroot", storage / "run"),
-        *("--storage-driver", "vfs", command),
-        *(policy if command in {"build", "push"} else ()),
-        *args,
-        timeout=1800,
-    )
+    with tempfile.TemporaryDirectory(prefix="trio-npu-dra-buildah-") as temp:
+        return run(
+            *("unshare", "--mount", "--propagation", "private", "--"),
+            *("buildah", "--root", cache() / "buildah", "--runroot", temp),
+            *("--storage-driver", "overlay", command),
+            *(policy if command in {"build", "push"} else ()),
+            *args,
+            timeout=1800,
+        )
 
 
 def main() -> None:

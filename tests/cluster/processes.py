@@ -160,13 +160,21 @@ class Program:
             self.kill()
 
     def kill(self) -> None:
-        """End it with KILL, and wait until it is gone."""
+        """End it with KILL, and wait until it is gone.
+
+        A namespace's process 1 is gone when all in it is, which takes a while
+        when file systems have much to write.
+
+        Raises:
+            ClusterError: it was not gone in a minute.
+        """
+        if self.pid is None:  # a starter that has not begun its program yet
+            self.process.kill()
         self.signal(signal.SIGKILL)
         try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            self.process.wait(60)
+        except subprocess.TimeoutExpired as late:
+            raise ClusterError(f"{self.name} (pid {self.process.pid}) does not end") from late
 
 
 def child_of(pid: int) -> int | None:
