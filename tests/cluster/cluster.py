@@ -101,16 +101,13 @@ class Cluster:
         """Run kubectl as the administrator; returns its stdout, raises ClusterError."""
         return self.plane.kubectl(*args, stdin=stdin)
 
-    def apply(self, text: str, *, namespace: str = "default") -> str:
+    def apply(self, text: str) -> str:
         """Apply manifests given as YAML text; returns kubectl's words."""
-        return self.kubectl("apply", "--namespace", namespace, "--filename", "-", stdin=text)
+        return self.kubectl("apply", "--filename", "-", stdin=text)
 
-    def delete(self, text: str, *, namespace: str = "default") -> str:
+    def delete(self, text: str) -> str:
         """Delete what `apply` made, and wait until it is gone."""
-        return self.kubectl(
-            *("delete", "--ignore-not-found", "--namespace", namespace, "--filename", "-"),
-            stdin=text,
-        )
+        return self.kubectl("delete", "--ignore-not-found", "--filename", "-", stdin=text)
 
     def get(self, kind: str, name: str, *, namespace: str = "default") -> Object | None:
         """Read an object; None if it does not exist."""
