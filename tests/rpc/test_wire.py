@@ -1,4 +1,4 @@
-"""Deadlines kept by the server alone, against a caller that sends one and then only listens."""
+"""Callers that no client library would be: they send bytes of their own and then only listen."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trio_npu_dra.rpc import Bridge, Status, UnaryMethod
 WAIT = UnaryMethod("/test.Test/Wait", InfoRequest, PluginInfo)
 
 
-async def raw_call(path: Path, *, grpc_timeout: str) -> Status:
+async def raw_call(path: Path, *, grpc_timeout: str, body: bytes) -> Status:
     """Call WAIT with a grpc-timeout as on the wire, such as `100m`; returns the server's status."""
     connection = h2.connection.H2Connection(h2.config.H2Configuration())
     connection.initiate_connection()
@@ -35,7 +35,7 @@ async def raw_call(path: Path, *, grpc_timeout: str) -> Status:
             ("grpc-timeout", grpc_timeout),
         ],
     )
-    connection.send_data(1, b"\0\0\0\0\0", end_stream=True)
+    connection.send_data(1, body, end_stream=True)
     async with await trio.open_unix_socket(str(path)) as stream:
         await stream.send_all(connection.data_to_send())
         while data := await stream.receive_some():
@@ -51,11 +51,11 @@ async def raw_call(path: Path, *, grpc_timeout: str) -> Status:
 async def call_of(
     handler: Callable[[InfoRequest], Awaitable[PluginInfo]], bridge: Bridge, path: Path
 ) -> Status:
-    """Serve *handler* for one raw call with a timeout of 100 ms."""
+    """Serve *handler* for one raw call with a timeout of 200 ms."""
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
             await nursery.start(partial(bridge.serve_unix, path, [WAIT.handled_by(handler)]))
-            status = await raw_call(path, grpc_timeout="100m")
+            status = await raw_call(path, grpc_timeout="200m", body=b"\0\0\0\0\0")
             nursery.cancel_scope.cancel()
     return status
 
@@ -64,16 +64,18 @@ async def test_a_passed_deadline_cancels_the_handler_and_is_answered(
     bridge: Bridge, path: Path
 ) -> None:
     """Without a word from the caller the handler ends at the deadline, as DEADLINE_EXCEEDED."""
-    cancelled = trio.Event()
+    # A call whose deadline passes before its handler has begun never runs it: then both are empty.
+    begun, cancelled = list[bool](), list[bool]()
 
     async def wait(_: InfoRequest) -> PluginInfo:
+        begun.append(True)
         try:
             await trio.sleep_forever()
         finally:
-            cancelled.set()
+            cancelled.append(True)
 
     assert await call_of(wait, bridge, path) is Status.DEADLINE_EXCEEDED
-    assert cancelled.is_set()
+    assert begun == cancelled
 
 
 @pytest.mark.parametrize("notices", [True, False])
@@ -81,17 +83,43 @@ async def test_a_shield_may_run_past_the_deadline(
     bridge: Bridge, path: Path, caplog: pytest.LogCaptureFixture, notices: bool
 ) -> None:
     """Cleanup beyond the deadline is finished; the answer is the same and the log stays quiet."""
-    finished = trio.Event()
+    begun, finished = list[bool](), list[bool]()
 
     async def clean_up(_: InfoRequest) -> PluginInfo:
+        begun.append(True)
         deadline = trio.current_effective_deadline()
         with trio.CancelScope(shield=True):
             await trio.sleep_until(deadline + 0.1)
-        finished.set()
+        finished.append(True)
         if notices:
             await trio.lowlevel.checkpoint()
         return PluginInfo()
 
     assert await call_of(clean_up, bridge, path) is Status.DEADLINE_EXCEEDED
-    assert finished.is_set()
+    assert begun == finished
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", Status.INTERNAL),
+        (b"\0\0\0\0\5ab", Status.INTERNAL),
+        (b"\1\0\0\0\0", Status.UNIMPLEMENTED),
+    ],
+    ids=["nothing", "too short", "compressed"],
+)
+async def test_a_broken_request_is_refused_without_a_traceback(
+    bridge: Bridge, path: Path, caplog: pytest.LogCaptureFixture, body: bytes, status: Status
+) -> None:
+    """What is no single plain message is the caller's fault, and the handler never sees it."""
+
+    async def never(_: InfoRequest) -> PluginInfo:
+        raise AssertionError("called")
+
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(partial(bridge.serve_unix, path, [WAIT.handled_by(never)]))
+            assert await raw_call(path, grpc_timeout="10S", body=body) is status
+            nursery.cancel_scope.cancel()
+    assert not caplog.records
