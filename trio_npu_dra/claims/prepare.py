@@ -203,11 +203,13 @@ class NodeClaims:
         errors: dict[str, NpuDraError] = {}
         try:
             async with self._records.exclusive():
-                for uid in uids:
-                    try:
-                        self._hold(wanted[uid])
-                    except NpuDraError as error:
-                        errors[uid] = error
+                # All let go before any takes: a device may move between claims of one call.
+                for step in (self._let_go, self._hold):
+                    for uid in uids - errors.keys():
+                        try:
+                            step(wanted[uid])
+                        except NpuDraError as error:
+                            errors[uid] = error
         except StorageError as error:
             return dict.fromkeys(uids, error)
         # No checkpoint between the record and the CDI file: a cancelled call has both or none.
@@ -218,15 +220,17 @@ class NodeClaims:
                 errors[uid] = error
         return errors
 
-    def _hold(self, record: ClaimRecord) -> None:
-        """Record that the claim holds its devices, unless it is recorded so already."""
+    def _let_go(self, record: ClaimRecord) -> None:
+        """Undo what was recorded for another allocation of the claim: no pod uses it any more."""
         old = self._records.by_uid.get(record.uid)
-        if old is not None:
-            if old.has_devices_of(record):
-                return
-            # Allocated anew: no pod uses the old devices, and a refusal must not keep them held.
+        if old is not None and not old.has_devices_of(record):
             self._cdi.remove(record.uid)
             self._records.remove(record.uid)
+
+    def _hold(self, record: ClaimRecord) -> None:
+        """Record that the claim holds its devices, unless it is recorded so already."""
+        if record.uid in self._records.by_uid:
+            return
         for device in record.devices:
             holder = self._records.holder(device)
             if holder is not None and not device.admin_access:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import trio
 
@@ -94,7 +94,7 @@ async def forget_gone_claims(
     records: Records,
     claims: NodeClaims,
     reader: ClaimReader,
-    is_busy: Callable[[ClaimRecord], Awaitable[bool]],
+    is_busy: Callable[[Sequence[str]], Awaitable[bool]],
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -104,7 +104,7 @@ async def forget_gone_claims(
         records: Who holds what.
         claims: Unprepares them.
         reader: Tells whether a claim exists, one small GET a prepared claim and minute.
-        is_busy: Whether a process still uses an NPU of the claim.
+        is_busy: Whether a process uses one of these devices.
         task_status: Told once started.
     """
     gone_since: dict[str, float] = {}
@@ -118,7 +118,7 @@ async def forget_gone_claims(
             if not is_gone:
                 continue
             since = gone_since.setdefault(uid, trio.current_time())
-            if trio.current_time() - since >= _GRACE and not await is_busy(record):
+            if trio.current_time() - since >= _GRACE and not await is_busy(record.device_names):
                 log.warning(
                     "claim does not exist any more and is unprepared", extra={"claim": str(record)}
                 )

@@ -1,0 +1,198 @@
+"""A node on disk for the tests of claims: device nodes, state folder, CDI folder, claims."""
+
+import json
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from trio_npu_dra.claims.cdi import CdiFolder
+from trio_npu_dra.claims.patience import Patience
+from trio_npu_dra.claims.prepare import NodeClaims
+from trio_npu_dra.claims.records import Records
+from trio_npu_dra.errors import KubeError, NotFound
+from trio_npu_dra.kube.objects import (
+    Allocation,
+    AllocationConfiguration,
+    AllocationResult,
+    DeviceAllocation,
+    ObjectMeta,
+    ResourceClaim,
+    ResourceClaimStatus,
+)
+from trio_npu_dra.kubelet.driver import ClaimRef
+from trio_npu_dra.npu.host import Host
+from trio_npu_dra.npu.model import Board, ChipFamily, Npu
+from trio_npu_dra.observable import Observable
+
+DRIVER = "npu.huawei.com"
+POOL = "node-1"
+IMPATIENT = Patience(held=0.0)
+
+
+def npu(physical_id: int) -> Npu:
+    """A 910B4."""
+    return Npu(
+        physical_id=physical_id,
+        logic_id=physical_id,
+        card_id=physical_id,
+        device_id=0,
+        family=ChipFamily.ASCEND_910B,
+        chip_name="910B4",
+    )
+
+
+def board(count: int = 8) -> Board:
+    """A server with *count* NPUs."""
+    return Board(npus=tuple(npu(number) for number in range(count)))
+
+
+def result(
+    device: str,
+    request: str = "npu",
+    *,
+    driver: str = DRIVER,
+    pool: str = POOL,
+    admin_access: bool | None = None,
+) -> AllocationResult:
+    """One device for one request."""
+    return AllocationResult(
+        request=request, driver=driver, pool=pool, device=device, admin_access=admin_access
+    )
+
+
+def claim(
+    name: str,
+    *results: AllocationResult,
+    uid: str | None = None,
+    config: Sequence[AllocationConfiguration] = (),
+) -> ResourceClaim:
+    """An allocated claim in namespace `default` with UID `uid-<name>`."""
+    devices = DeviceAllocation(results=results, config=tuple(config))
+    return ResourceClaim(
+        metadata=ObjectMeta(name=name, namespace="default", uid=uid or f"uid-{name}"),
+        status=ResourceClaimStatus(allocation=Allocation(devices=devices)),
+    )
+
+
+def ref(name: str, uid: str | None = None) -> ClaimRef:
+    """The kubelet's word for `claim(name)`."""
+    return ClaimRef(namespace="default", uid=uid or f"uid-{name}", name=name)
+
+
+@dataclass
+class FakeClaims:
+    """A claim source in memory; `test_claim_source` holds it to what the API client does."""
+
+    stored: dict[tuple[str | None, str], ResourceClaim] = field(default_factory=dict)
+    faults: deque[KubeError] = field(default_factory=deque)
+    asked: int = 0
+
+    def store(self, *claims: ResourceClaim) -> None:
+        """Create or replace claims."""
+        for each in claims:
+            self.stored[each.metadata.namespace, each.metadata.name] = each
+
+    async def get(
+        self, kind: type[ResourceClaim], name: str, namespace: str | None = None
+    ) -> ResourceClaim:
+        """Read one claim, or meet the next fault."""
+        del kind
+        await trio.lowlevel.checkpoint()
+        self.asked += 1
+        if self.faults:
+            raise self.faults.popleft()
+        try:
+            return self.stored[namespace, name]
+        except KeyError:
+            raise NotFound(f"get resourceclaims {namespace}/{name}: 404", status=404) from None
+
+
+@dataclass
+class NodeOnDisk:
+    """The node; `start` gives a driver instance on it, as many as wanted."""
+
+    root: Path
+    source: FakeClaims = field(default_factory=FakeClaims)
+    board: Observable[Board] = field(default_factory=lambda: Observable(board()))
+
+    def __post_init__(self) -> None:
+        if self.root.exists():
+            return
+        (self.root / "dev").mkdir(parents=True)
+        for name in (
+            "davinci_manager",
+            "devmm_svm",
+            "hisi_hdc",
+            *(f"davinci{n}" for n in range(8)),
+        ):
+            (self.root / "dev" / name).symlink_to("/dev/null")
+        (self.root / "host/usr/local/dcmi").mkdir(parents=True)
+
+    @property
+    def host(self) -> Host:
+        """What the driver sees of the node."""
+        return Host(host_root=self.root / "host", dev_root=self.root / "dev")
+
+    @property
+    def records_folder(self) -> Path:
+        """Where claim records are."""
+        return self.root / "state/claims"
+
+    @property
+    def cdi_root(self) -> Path:
+        """Where CDI files are."""
+        return self.root / "cdi"
+
+    def cdi(self) -> CdiFolder:
+        """The CDI files as a driver instance sees them."""
+        return CdiFolder(
+            root=self.cdi_root, driver_name=DRIVER, host=self.host, library_path="/lib"
+        )
+
+    def records(self) -> Records:
+        """The records as a driver instance sees them."""
+        return Records(self.root / "state")
+
+    def start(
+        self,
+        *,
+        records: Records | None = None,
+        cdi: CdiFolder | None = None,
+        patience: Patience = IMPATIENT,
+    ) -> NodeClaims:
+        """A driver instance."""
+        return NodeClaims(
+            reader=self.source,
+            board=self.board,
+            host=self.host,
+            records=records or self.records(),
+            cdi=cdi or self.cdi(),
+            driver_name=DRIVER,
+            pool_name=POOL,
+            patience=patience,
+        )
+
+    def cdi_path(self, uid: str) -> Path:
+        """The CDI file of a claim."""
+        return self.cdi_root / f"{DRIVER}-npu_{uid}.json"
+
+    def record_uids(self) -> set[str]:
+        """UIDs of all records on disk."""
+        return {path.stem for path in self.records_folder.glob("*.json")}
+
+    def cdi_uids(self) -> set[str]:
+        """UIDs of all CDI files on disk."""
+        prefix = f"{DRIVER}-npu_"
+        return {path.stem.removeprefix(prefix) for path in self.cdi_root.glob("*.json")}
+
+    def record(self, uid: str) -> Any:
+        """A record's JSON."""
+        return json.loads((self.records_folder / f"{uid}.json").read_bytes())
+
+    def unfinished_files(self) -> list[Path]:
+        """Temporary files that somebody left."""
+        return [*self.records_folder.glob(".*"), *self.cdi_root.glob(".*")]

@@ -1,0 +1,154 @@
+"""Prepare and unprepare may be cancelled at any checkpoint: what they leave is whole."""
+
+import fcntl
+import os
+from collections.abc import Awaitable, Callable
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from tests.claims.node import NodeOnDisk, claim, ref, result
+from trio_npu_dra.claims.prepare import NodeClaims
+from trio_npu_dra.errors import Unavailable
+from trio_npu_dra.kubelet.driver import ClaimRef
+
+A, B = ref("a"), ref("b")
+
+
+class CancelAtStep(trio.abc.Instrument):
+    """Cancels a scope just before the n-th step of any task: its next checkpoint raises."""
+
+    def __init__(self, scope: trio.CancelScope, step: int) -> None:
+        self._scope = scope
+        self._steps_left = step
+
+    @property
+    def has_fired(self) -> bool:
+        """Whether there were that many steps."""
+        return self._steps_left <= 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        """Count."""
+        del task
+        self._steps_left -= 1
+        if self._steps_left == 0:
+            self._scope.cancel()
+
+
+async def cancelled_at(step: int, call: Callable[[], Awaitable[object]]) -> bool:
+    """Run *call* and cancel it at a step.
+
+    Returns:
+        Whether it took that many steps.
+    """
+    with trio.CancelScope() as scope:
+        instrument = CancelAtStep(scope, step)
+        trio.lowlevel.add_instrument(instrument)
+        try:
+            await call()
+        finally:
+            trio.lowlevel.remove_instrument(instrument)
+    return instrument.has_fired
+
+
+async def hold_lock_for_a_while(
+    node: NodeOnDisk, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Be another instance in its critical section."""
+    descriptor = os.open(node.root / "state/serialize.lock", os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        task_status.started()
+        await trio.sleep(0.01)
+    finally:
+        os.close(descriptor)
+
+
+def has_whole_claims(node: NodeOnDisk) -> bool:
+    """Whether each CDI file has its record and nobody left a part of a file."""
+    return node.cdi_uids() <= node.record_uids() and not node.unfinished_files()
+
+
+async def start_on(node: NodeOnDisk) -> NodeClaims:
+    """An instance that has read its records."""
+    claims = node.start()
+    await claims.unprepare([])
+    return claims
+
+
+@pytest.mark.parametrize("is_contended", [False, True])
+async def test_a_prepare_can_be_cancelled_at_each_checkpoint(
+    quick_node: NodeOnDisk, is_contended: bool, autojump_clock: MockClock
+) -> None:
+    """Through an API outage and a wait for another instance; the next call completes it."""
+    del autojump_clock
+    node = quick_node
+    node.source.store(claim("a", result("npu-2")), claim("b", result("npu-3")))
+    step, goes_on, seen = 1, True, set()
+    while goes_on:
+        claims = await start_on(node)
+        node.source.faults.extend([Unavailable("503", status=503)] * 2)
+        async with trio.open_nursery() as nursery:
+            if is_contended:
+                await nursery.start(hold_lock_for_a_while, node)
+            goes_on = await cancelled_at(step, lambda claims=claims: claims.prepare([A, B]))  # type: ignore[misc]
+        seen.add((frozenset(node.record_uids()), frozenset(node.cdi_uids())))
+        assert has_whole_claims(node)
+        node.source.faults.clear()
+
+        answer = await claims.prepare([A, B])
+        assert [each.error for each in answer.values()] == ["", ""]
+        assert node.record_uids() == node.cdi_uids() == {"uid-a", "uid-b"}
+        await claims.unprepare([A, B])
+        step += 1
+
+    both = frozenset({"uid-a", "uid-b"})
+    assert seen == {(frozenset(), frozenset()), (both, both)}
+    assert step > 10
+
+
+@pytest.mark.parametrize("is_contended", [False, True])
+async def test_an_unprepare_can_be_cancelled_at_each_checkpoint(
+    quick_node: NodeOnDisk, is_contended: bool, autojump_clock: MockClock
+) -> None:
+    """The next call completes it."""
+    del autojump_clock
+    node = quick_node
+    node.source.store(claim("a", result("npu-2")), claim("b", result("npu-3")))
+    step, goes_on, seen = 1, True, set()
+    while goes_on:
+        claims = await start_on(node)
+        await claims.prepare([A, B])
+        async with trio.open_nursery() as nursery:
+            if is_contended:
+                await nursery.start(hold_lock_for_a_while, node)
+            goes_on = await cancelled_at(step, lambda claims=claims: claims.unprepare([A, B]))  # type: ignore[misc]
+        seen.add((frozenset(node.record_uids()), frozenset(node.cdi_uids())))
+        assert has_whole_claims(node)
+
+        assert await claims.unprepare([A, B]) == {"uid-a": "", "uid-b": ""}
+        assert node.record_uids() == node.cdi_uids() == set()
+        step += 1
+
+    both = frozenset({"uid-a", "uid-b"})
+    # An unprepare that waits for nobody has no checkpoint at which it could be cancelled half-way.
+    assert ((both, both) in seen) == is_contended
+    assert seen <= {(frozenset(), frozenset()), (both, both)}
+
+
+async def test_a_cancelled_call_does_not_keep_the_lock(
+    quick_node: NodeOnDisk, autojump_clock: MockClock
+) -> None:
+    """A call that waits behind it goes on."""
+    del autojump_clock
+    quick_node.source.store(claim("a", result("npu-2")))
+    claims = await start_on(quick_node)
+    refs: list[ClaimRef] = [A]
+    async with trio.open_nursery() as nursery:
+        await nursery.start(hold_lock_for_a_while, quick_node)
+        with trio.move_on_after(0.005) as scope:
+            await claims.prepare(refs)
+        with trio.fail_after(1):
+            assert not (await claims.prepare(refs))["uid-a"].error
+    assert scope.cancelled_caught

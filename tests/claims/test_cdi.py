@@ -1,0 +1,134 @@
+"""CDI files say what a container gets, in the terms that old runtimes know."""
+
+import json
+import stat
+
+import pytest
+
+from tests.claims.node import DRIVER, NodeOnDisk
+from tests.claims.test_records import device, record
+from trio_npu_dra.claims.cdi import CdiFolder, render_spec
+from trio_npu_dra.errors import ClaimUnavailable, StorageError
+from trio_npu_dra.npu.host import DeviceNode, Mount
+
+NODE = {"type": "c", "permissions": "rwm", "fileMode": 438}
+
+
+def test_a_spec_has_shared_edits_once_and_each_npu_as_a_device() -> None:
+    """The whole file, as containerd reads it."""
+    spec = render_spec(
+        record("uid-a", device("npu-0")),
+        driver_name=DRIVER,
+        shared_nodes=[
+            DeviceNode(path="/dev/davinci_manager", host_path="/dev/davinci_manager_docker")
+        ],
+        mounts=[Mount(container_path="/usr/local/dcmi", host_path="/usr/local/dcmi")],
+        library_path="/a:/b",
+    )
+
+    manager = {"path": "/dev/davinci_manager", "hostPath": "/dev/davinci_manager_docker"}
+    davinci = {"path": "/dev/davinci0", "hostPath": "/dev/davinci0"}
+    assert json.loads(spec) == {
+        "cdiVersion": "0.5.0",
+        "kind": "npu.huawei.com/npu",
+        "containerEdits": {
+            "env": ["ASCEND_VISIBLE_DEVICES=void", "LD_LIBRARY_PATH=/a:/b"],
+            "deviceNodes": [manager | NODE],
+            "mounts": [
+                {
+                    "hostPath": "/usr/local/dcmi",
+                    "containerPath": "/usr/local/dcmi",
+                    "options": ["ro", "rbind", "rprivate"],
+                }
+            ],
+        },
+        "devices": [
+            {"name": "uid-a-npu-0", "containerEdits": {"deviceNodes": [davinci | NODE]}},
+        ],
+    }
+
+
+def test_what_there_is_none_of_is_left_out() -> None:
+    """No library path, no mounts: no empty values."""
+    spec = json.loads(
+        render_spec(
+            record("uid-a"), driver_name=DRIVER, shared_nodes=[], mounts=[], library_path=""
+        )
+    )
+
+    assert spec["containerEdits"] == {"env": ["ASCEND_VISIBLE_DEVICES=void"]}
+
+
+def test_the_driver_name_is_the_vendor(node: NodeOnDisk) -> None:
+    """In kind, file name and device id."""
+    cdi = CdiFolder(root=node.cdi_root, driver_name="x.org", host=node.host, library_path="")
+    cdi.write(record("uid-a"))
+
+    assert json.loads((node.cdi_root / "x.org-npu_uid-a.json").read_bytes())["kind"] == "x.org/npu"
+    assert cdi.device_id("uid-a", "npu-0") == "x.org/npu=uid-a-npu-0"
+
+
+def test_a_right_file_is_left_alone_and_a_wrong_one_is_replaced(node: NodeOnDisk) -> None:
+    """Readable for every runtime, and nothing is left beside it."""
+    cdi, path = node.cdi(), node.cdi_path("uid-a")
+
+    assert cdi.write(record("uid-a"))
+    first = path.stat()
+    assert not cdi.write(record("uid-a"))
+    assert path.stat().st_ino == first.st_ino
+    assert stat.S_IMODE(first.st_mode) == 0o644
+
+    right = path.read_bytes()
+    path.write_bytes(right[:20])
+    assert cdi.write(record("uid-a"))
+    assert path.read_bytes() == right
+    assert list(node.cdi_root.iterdir()) == [path]
+
+
+def test_shared_nodes_are_those_that_the_host_has_now(node: NodeOnDisk) -> None:
+    """A file is right or wrong by today's driver."""
+    cdi = node.cdi()
+    cdi.write(record("uid-a"))
+    (node.root / "dev/devmm_svm").unlink()
+
+    assert cdi.write(record("uid-a"))
+    assert b"/dev/hisi_hdc" in node.cdi_path("uid-a").read_bytes()
+    assert b"devmm_svm" not in node.cdi_path("uid-a").read_bytes()
+
+
+def test_without_the_driver_there_is_no_file(node: NodeOnDisk) -> None:
+    """A container without the manager's node could not use the NPU."""
+    (node.root / "dev/davinci_manager").unlink()
+
+    with pytest.raises(ClaimUnavailable, match="/dev/davinci_manager is missing"):
+        node.cdi().write(record("uid-a"))
+    assert node.cdi_uids() == set()
+
+
+def test_a_scan_finds_our_files_and_no_others(node: NodeOnDisk) -> None:
+    """The folder belongs to the node; a missing one is empty."""
+    cdi = node.cdi()
+    assert cdi.scan() == frozenset()
+    cdi.write(record("uid-a"))
+    for other in ("npu.huawei.com-npu_b.yaml", "x.org-npu_c.json", ".npu.huawei.com-npu_d.json.1"):
+        (node.cdi_root / other).write_text("")
+
+    assert cdi.scan() == {"uid-a"}
+
+    cdi.remove("uid-a")
+    cdi.remove("uid-a")
+    cdi.remove_unfinished()
+    assert {path.name for path in node.cdi_root.iterdir()} == {
+        "npu.huawei.com-npu_b.yaml",
+        "x.org-npu_c.json",
+    }
+
+
+def test_a_folder_that_cannot_be_used_is_named(node: NodeOnDisk) -> None:
+    """A file is in its place."""
+    node.cdi_root.write_text("")
+
+    with pytest.raises(StorageError, match=r"cannot read .*/cdi"):
+        node.cdi().scan()
+    with pytest.raises(StorageError, match=r"/cdi"):
+        node.cdi().write(record("uid-a"))

@@ -1,0 +1,103 @@
+"""One promise for all sources of claims: the fake of these tests, and the API client."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import trio
+
+from tests.claims.node import FakeClaims, claim, result
+from trio_npu_dra.claims.prepare import ClaimReader
+from trio_npu_dra.errors import NotFound, Unavailable
+from trio_npu_dra.kube.client import open_client
+from trio_npu_dra.kube.credentials import Credentials, load_credentials
+from trio_npu_dra.kube.objects import ResourceClaim
+from trio_npu_dra.standins.api_server import serve_api
+from trio_npu_dra.standins.api_state import ApiState
+
+
+@dataclass
+class Source:
+    """A source of claims, and how a test changes it."""
+
+    reader: ClaimReader
+    store: Callable[[ResourceClaim], ResourceClaim]
+    break_down: Callable[[], None]
+
+
+def _fake() -> Source:
+    fake = FakeClaims()
+
+    def store(claimed: ResourceClaim) -> ResourceClaim:
+        fake.store(claimed)
+        return claimed
+
+    return Source(fake, store, lambda: fake.faults.append(Unavailable("503", status=503)))
+
+
+def _credentials(folder: Path, socket: Path) -> Credentials:
+    path = folder / "kubeconfig"
+    path.write_text(
+        "{current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}], "
+        f"clusters: [{{name: k, cluster: {{server: 'unix://{socket}'}}}}], "
+        "users: [{name: u, user: {}}]}"
+    )
+    return load_credentials(path)
+
+
+@pytest.fixture(params=["fake", "api-client"])
+async def source(
+    request: pytest.FixtureRequest, tmp_path: Path, nursery: trio.Nursery
+) -> AsyncIterator[Source]:
+    """Each source in turn."""
+    if request.param == "fake":
+        yield _fake()
+        return
+    state, socket = ApiState(), tmp_path / "api.sock"
+    await nursery.start(serve_api, state, socket)
+    async with open_client(_credentials(tmp_path, socket)) as client:
+        # More than one: the client may ask again by itself.
+        yield Source(client, state.add, lambda: state.fail_next(100, status=503, verb="get"))
+
+
+async def _bounded(call: Awaitable[ResourceClaim]) -> ResourceClaim:
+    with trio.fail_after(10):
+        return await call
+
+
+async def test_a_stored_claim_is_read_with_its_allocation(source: Source) -> None:
+    """And with the UID it has now."""
+    stored = source.store(claim("a", result("npu-1")))
+
+    read = await _bounded(source.reader.get(ResourceClaim, "a", "default"))
+
+    assert (read.metadata.uid, read.status) == (stored.metadata.uid, stored.status)
+
+
+async def test_a_missing_claim_is_not_found(source: Source) -> None:
+    """Also one of that name in another namespace."""
+    source.store(claim("a", result("npu-1")))
+
+    with pytest.raises(NotFound):
+        await _bounded(source.reader.get(ResourceClaim, "a", "kube-system"))
+
+
+async def test_an_outage_is_unavailable(source: Source) -> None:
+    """Which is retryable."""
+    source.store(claim("a", result("npu-1")))
+    source.break_down()
+
+    with pytest.raises(Unavailable):
+        await _bounded(source.reader.get(ResourceClaim, "a", "default"))
+
+
+async def test_a_cancelled_read_leaves_the_source_usable(source: Source) -> None:
+    """The next read is answered."""
+    source.store(claim("a", result("npu-1")))
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await source.reader.get(ResourceClaim, "a", "default")
+
+    assert (await _bounded(source.reader.get(ResourceClaim, "a", "default"))).metadata.name == "a"
+    assert scope.cancelled_caught

@@ -1,0 +1,474 @@
+"""Claims become NPUs in containers, and are taken back."""
+
+import json
+import logging
+import shutil
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from tests.claims.node import POOL, FakeClaims, NodeOnDisk, board, claim, ref, result
+from trio_npu_dra.claims.cdi import CdiFolder
+from trio_npu_dra.claims.patience import Patience
+from trio_npu_dra.claims.prepare import NodeClaims
+from trio_npu_dra.claims.records import ClaimRecord
+from trio_npu_dra.errors import Forbidden, Unavailable
+from trio_npu_dra.kube.client import KubeClient
+from trio_npu_dra.kube.objects import ResourceClaim
+from trio_npu_dra.kubelet.driver import ClaimRef, Driver, PreparedDevice, PrepareResult
+from trio_npu_dra.npu.model import EMPTY_BOARD
+
+KUBELET_LIMIT = 45.0
+
+
+def prepared(uid: str, device: str, *requests: str) -> PreparedDevice:
+    """The answer for one device."""
+    return PreparedDevice(
+        requests=requests or ("npu",),
+        pool=POOL,
+        device=device,
+        cdi_device_ids=(f"npu.huawei.com/npu={uid}-{device}",),
+    )
+
+
+def test_it_is_a_driver_and_reads_from_the_api_client(
+    node: NodeOnDisk,
+) -> None:
+    """The type checker's promise, spelled out."""
+
+    def wired(client: KubeClient) -> Driver:
+        return NodeClaims(
+            reader=client,
+            board=node.board,
+            host=node.host,
+            records=node.records(),
+            cdi=node.cdi(),
+            driver_name="npu.huawei.com",
+            pool_name=POOL,
+        )
+
+    assert callable(wired)
+
+
+# --- the plain way -------------------------------------------------------------------------------
+
+
+async def test_a_claim_is_recorded_and_handed_out(
+    node: NodeOnDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Record, CDI file, answer, and one log line."""
+    node.source.store(claim("a", result("npu-2", "one"), result("npu-5", "two/x")))
+    caplog.set_level(logging.INFO)
+
+    answer = await node.start().prepare([ref("a")])
+
+    assert answer == {
+        "uid-a": PrepareResult(
+            devices=(prepared("uid-a", "npu-2", "one"), prepared("uid-a", "npu-5", "two"))
+        )
+    }
+    assert [device["device"] for device in node.record("uid-a")["devices"]] == ["npu-2", "npu-5"]
+    spec = json.loads(node.cdi_path("uid-a").read_bytes())
+    assert [device["name"] for device in spec["devices"]] == ["uid-a-npu-2", "uid-a-npu-5"]
+    (line,) = caplog.records
+    assert line.getMessage() == "claim prepared"
+    assert vars(line)["claim"] == "default/a"
+    assert vars(line)["devices"] == ["npu-2", "npu-5"]
+    assert vars(line)["ms"] >= 0
+
+
+async def test_an_unprepared_claim_leaves_nothing(node: NodeOnDisk) -> None:
+    """No API server is asked, and its NPU is free."""
+    node.source.store(claim("a", result("npu-2")), claim("b", result("npu-2")))
+    claims = node.start()
+    await claims.prepare([ref("a")])
+    node.source.stored.clear()
+
+    assert await claims.unprepare([ref("a")]) == {"uid-a": ""}
+
+    assert (node.record_uids(), node.cdi_uids(), node.source.asked) == (set(), set(), 1)
+    node.source.store(claim("b", result("npu-2")))
+    assert not (await claims.prepare([ref("b")]))["uid-b"].error
+
+
+async def test_an_unknown_claim_is_unprepared_already(node: NodeOnDisk) -> None:
+    """Never prepared, or twice; whatever its UID is."""
+    assert await node.start().unprepare([ref("a"), ref("b", "../../etc/passwd")]) == {
+        "uid-a": "",
+        "../../etc/passwd": "",
+    }
+
+
+async def test_a_bad_claim_does_not_spoil_the_others(node: NodeOnDisk) -> None:
+    """One entry a UID: unknown device, missing claim, replaced claim, forbidden; and a good one."""
+    node.source.store(
+        claim("good", result("npu-0")),
+        claim("vanished", result("npu-9")),
+        claim("replaced", result("npu-1"), uid="new"),
+    )
+
+    answer = await node.start().prepare(
+        [ref("good"), ref("vanished"), ref("missing"), ref("replaced")]
+    )
+
+    assert answer.keys() == {"uid-good", "uid-vanished", "uid-missing", "uid-replaced"}
+    assert answer["uid-good"].devices == (prepared("uid-good", "npu-0"),)
+    assert "device npu-9 does not exist" in answer["uid-vanished"].error
+    assert answer["uid-missing"].error == "the claim does not exist any more"
+    assert "the claim was replaced" in answer["uid-replaced"].error
+    assert node.record_uids() == node.cdi_uids() == {"uid-good"}
+
+
+async def test_an_answer_that_no_retry_changes_comes_at_once(
+    node: NodeOnDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A missing right is said after one request."""
+    node.source.faults.append(Forbidden("get resourceclaims: 403", status=403))
+
+    answer = await node.start().prepare([ref("a")])
+
+    assert answer["uid-a"].error == "get resourceclaims: 403"
+    assert node.source.asked == 1
+    assert [line.getMessage() for line in caplog.records] == ["claim not prepared"]
+
+
+async def test_an_empty_call_has_an_empty_answer(node: NodeOnDisk) -> None:
+    """For both."""
+    claims = node.start()
+
+    assert (await claims.prepare([]), await claims.unprepare([])) == ({}, {})
+
+
+async def test_a_device_in_two_results_is_one_cdi_device(node: NodeOnDisk) -> None:
+    """Two of the same name in one spec would be refused by the runtime."""
+    node.source.store(
+        claim("a", *(result("npu-0", request, admin_access=True) for request in ("one", "two")))
+    )
+
+    answer = await node.start().prepare([ref("a")])
+
+    assert answer["uid-a"].devices == (prepared("uid-a", "npu-0", "one", "two"),)
+    assert len(json.loads(node.cdi_path("uid-a").read_bytes())["devices"]) == 1
+
+
+# --- prepared before -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_a_prepared_claim_has_the_same_answer_and_a_right_cdi_file(
+    node: NodeOnDisk, is_restarted: bool
+) -> None:
+    """The kubelet asks again after its restart and after a reboot, which empties /var/run."""
+    node.source.store(claim("a", result("npu-2")))
+    claims = node.start()
+    first = await claims.prepare([ref("a")])
+    inode = (node.records_folder / "uid-a.json").stat().st_ino
+    shutil.rmtree(node.cdi_root)
+
+    assert await (node.start() if is_restarted else claims).prepare([ref("a")]) == first
+
+    assert node.cdi_uids() == {"uid-a"}
+    assert (node.records_folder / "uid-a.json").stat().st_ino == inode
+
+
+async def test_a_claim_allocated_anew_gets_its_new_devices(node: NodeOnDisk) -> None:
+    """And frees the old ones."""
+    node.source.store(claim("a", result("npu-2")))
+    claims = node.start()
+    await claims.prepare([ref("a")])
+    node.source.store(claim("a", result("npu-3")), claim("b", result("npu-2")))
+
+    answer = await claims.prepare([ref("a"), ref("b")])
+
+    assert answer["uid-a"].devices == (prepared("uid-a", "npu-3"),)
+    assert answer["uid-b"].devices == (prepared("uid-b", "npu-2"),)
+    assert b"davinci2" not in node.cdi_path("uid-a").read_bytes()
+
+
+async def test_a_claim_allocated_anew_onto_a_held_device_keeps_nothing(node: NodeOnDisk) -> None:
+    """It is refused, and its old device is free."""
+    node.source.store(claim("a", result("npu-2")), claim("b", result("npu-3")))
+    claims = node.start()
+    await claims.prepare([ref("a"), ref("b")])
+    node.source.store(claim("a", result("npu-3")))
+
+    answer = await claims.prepare([ref("a")])
+
+    assert "device npu-3 is held by claim default/b" in answer["uid-a"].error
+    assert node.record_uids() == node.cdi_uids() == {"uid-b"}
+
+
+async def test_a_new_claim_of_an_old_name_waits_for_the_old_one(node: NodeOnDisk) -> None:
+    """Both are told apart by UID."""
+    node.source.store(claim("a", result("npu-2")))
+    claims = node.start()
+    await claims.prepare([ref("a")])
+    node.source.store(claim("a", result("npu-2"), uid="new"))
+
+    refused = await claims.prepare([ref("a", "new")])
+    await claims.unprepare([ref("a")])
+    answer = await claims.prepare([ref("a", "new")])
+
+    assert "held by claim default/a (UID uid-a)" in refused["new"].error
+    assert answer["new"].devices == (prepared("new", "npu-2"),)
+
+
+async def test_a_broken_record_costs_its_own_claim_only(node: NodeOnDisk) -> None:
+    """Its claim can be prepared again, and unprepared without a trace."""
+    node.source.store(claim("a", result("npu-2")), claim("b", result("npu-3")))
+    await node.start().prepare([ref("a"), ref("b")])
+    (node.records_folder / "uid-a.json").write_bytes(b"\0" * 200)
+    claims = node.start()
+
+    answer = await claims.prepare([ref("a"), ref("b")])
+    assert [answer[uid].error for uid in ("uid-a", "uid-b")] == ["", ""]
+
+    await claims.unprepare([ref("a"), ref("b")])
+    assert [*node.records_folder.iterdir(), *node.cdi_root.iterdir()] == []
+
+
+# --- who holds what ------------------------------------------------------------------------------
+
+
+async def test_a_held_device_is_refused_by_its_holder(node: NodeOnDisk) -> None:
+    """Namespace, name and UID; also by an instance that starts later."""
+    node.source.store(claim("a", result("npu-2")), claim("b", result("npu-2")))
+    await node.start().prepare([ref("a")])
+
+    answer = await node.start().prepare([ref("b")])
+
+    assert "device npu-2 is held by claim default/a (UID uid-a)" in answer["uid-b"].error
+    assert node.record_uids() == node.cdi_uids() == {"uid-a"}
+
+
+async def test_admin_access_neither_waits_nor_holds(node: NodeOnDisk) -> None:
+    """A monitor sees a used NPU, and does not keep it from the next user."""
+    watches = claim("watch", result("npu-2", admin_access=True))
+    node.source.store(claim("a", result("npu-2")), watches, claim("b", result("npu-2")))
+    claims = node.start()
+
+    for name in ("a", "watch"):
+        assert not (await claims.prepare([ref(name)]))[f"uid-{name}"].error
+    await claims.unprepare([ref("a")])
+    assert not (await claims.prepare([ref("b")]))["uid-b"].error
+
+
+class InMemory(CdiFolder):
+    """CDI files that are only counted: the records decide who wins."""
+
+    def write(self, record: ClaimRecord) -> bool:
+        """Write nothing."""
+        return bool(record)
+
+    def remove(self, uid: str) -> None:
+        """Remove nothing."""
+
+
+async def test_of_two_claims_for_one_device_exactly_one_wins(quick_node: NodeOnDisk) -> None:
+    """Ten thousand times, eight devices at a time, in one call and in two at once."""
+    devices = range(8)
+    for number in devices:
+        for side in "ab":
+            quick_node.source.store(claim(f"{side}{number}", result(f"npu-{number}")))
+    claims = quick_node.start(
+        cdi=InMemory(
+            root=quick_node.cdi_root, driver_name="x.org", host=quick_node.host, library_path=""
+        )
+    )
+    logging.disable()
+    answers: dict[str, PrepareResult] = {}
+    a, b = ([ref(f"{side}{number}") for number in devices] for side in "ab")
+
+    async def prepare(refs: list[ClaimRef]) -> None:
+        answers.update(await claims.prepare(refs))
+
+    wins = {"a": 0, "b": 0}
+    try:
+        for turn in range(1250):
+            async with trio.open_nursery() as nursery:
+                if turn % 2:
+                    nursery.start_soon(prepare, [*a, *b])
+                else:
+                    nursery.start_soon(prepare, a)
+                    nursery.start_soon(prepare, b)
+            winners = {uid for uid, answer in answers.items() if not answer.error}
+            assert sorted(uid[-1] for uid in winners) == [str(number) for number in devices]
+            assert quick_node.record_uids() == winners
+            for uid in winners:
+                wins[uid[-2]] += 1
+            await claims.unprepare([*a, *b])
+    finally:
+        logging.disable(logging.NOTSET)
+    assert wins["a"] + wins["b"] == 10_000
+    assert min(wins.values()) > 0
+
+
+async def test_of_two_instances_exactly_one_gives_the_device_away(
+    quick_node: NodeOnDisk, autojump_clock: MockClock
+) -> None:
+    """As in a rolling update, where calls go to either."""
+    del autojump_clock
+    quick_node.source.store(claim("a", result("npu-2")), claim("b", result("npu-2")))
+    instances = [quick_node.start(), quick_node.start()]
+    answers: dict[str, PrepareResult] = {}
+
+    async def prepare(instance: NodeClaims, name: str) -> None:
+        answers.update(await instance.prepare([ref(name)]))
+
+    for number in range(200):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(prepare, instances[0], "a")
+            nursery.start_soon(prepare, instances[1], "b")
+        (winner,) = [uid for uid, answer in answers.items() if not answer.error]
+        assert quick_node.record_uids() == quick_node.cdi_uids() == {winner}
+        await instances[number % 2].unprepare([ref("a"), ref("b")])
+        assert quick_node.record_uids() == quick_node.cdi_uids() == set()
+
+
+# --- faults that pass ----------------------------------------------------------------------------
+
+
+async def test_an_api_outage_is_waited_out(node: NodeOnDisk, autojump_clock: MockClock) -> None:
+    """The kubelet would come back only after more than a minute."""
+    del autojump_clock
+    node.source.store(claim("a", result("npu-2")))
+    node.source.faults.extend(Unavailable("503", status=503) for _ in range(10))
+    node.source.faults.append(Unavailable("429", status=429, retry_after=7.0))
+
+    answer = await node.start(patience=Patience()).prepare([ref("a")])
+
+    assert answer["uid-a"].devices == (prepared("uid-a", "npu-2"),)
+
+
+class HangsForA(FakeClaims):
+    """Never answers for claim a."""
+
+    async def get(
+        self, kind: type[ResourceClaim], name: str, namespace: str | None = None
+    ) -> ResourceClaim:
+        """Hang or answer."""
+        if name == "a":
+            await trio.sleep_forever()
+        return await super().get(kind, name, namespace)
+
+
+async def test_a_longer_outage_is_said_before_the_kubelet_gives_up(
+    node: NodeOnDisk, autojump_clock: MockClock
+) -> None:
+    """And the other claims of the call are ready by then."""
+    del autojump_clock
+    node.source.store(claim("a", result("npu-2")), claim("b", result("npu-3")))
+    node.source = HangsForA(node.source.stored)
+    claims = node.start(patience=Patience())
+
+    with trio.fail_after(KUBELET_LIMIT):
+        answer = await claims.prepare([ref("a"), ref("b")])
+
+    assert answer["uid-a"].error == "the API server did not answer in time"
+    assert answer["uid-b"].devices == (prepared("uid-b", "npu-3"),)
+
+
+async def test_a_device_that_is_freed_soon_is_waited_for(
+    node: NodeOnDisk, autojump_clock: MockClock
+) -> None:
+    """The scheduler gives the device of a forcibly deleted pod away before the pod has ended."""
+    del autojump_clock
+    node.source.store(claim("a", result("npu-2")), claim("b", result("npu-2")))
+    claims = node.start(patience=Patience())
+    await claims.prepare([ref("a")])
+
+    async def end_a() -> None:
+        await trio.sleep(2)
+        await claims.unprepare([ref("a")])
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(end_a)
+        answer = await claims.prepare([ref("b")])
+
+    assert answer["uid-b"].devices == (prepared("uid-b", "npu-2"),)
+
+
+async def test_chips_that_boot_are_waited_for(node: NodeOnDisk, autojump_clock: MockClock) -> None:
+    """After a reboot the kubelet may be faster than the NPUs."""
+    del autojump_clock
+    node.source.store(claim("a", result("npu-2")))
+    node.board.set(EMPTY_BOARD)
+
+    async def boot() -> None:
+        await trio.sleep(20)
+        node.board.set(board())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(boot)
+        answer = await node.start(patience=Patience()).prepare([ref("a")])
+
+    assert answer["uid-a"].devices == (prepared("uid-a", "npu-2"),)
+
+
+async def test_a_record_stays_while_its_cdi_file_cannot_be_written(
+    node: NodeOnDisk, autojump_clock: MockClock
+) -> None:
+    """The claim holds its NPU, is completed in the same call, or unprepared."""
+    del autojump_clock
+    node.source.store(claim("a", result("npu-2")))
+    node.cdi_root.write_text("a file where the folder should be")
+    claims = node.start(patience=Patience())
+
+    with trio.fail_after(KUBELET_LIMIT):
+        refused = await claims.prepare([ref("a")])
+    assert "/cdi" in refused["uid-a"].error
+    assert node.record_uids() == {"uid-a"}
+
+    async def mend() -> None:
+        await trio.sleep(3)
+        node.cdi_root.unlink()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(mend)
+        answer = await claims.prepare([ref("a")])
+    assert answer["uid-a"].devices == (prepared("uid-a", "npu-2"),)
+    assert node.cdi_uids() == {"uid-a"}
+
+
+async def test_a_state_folder_that_cannot_be_used_is_said_for_each_claim(
+    node: NodeOnDisk, autojump_clock: MockClock
+) -> None:
+    """Both for prepare and unprepare, before the kubelet gives up."""
+    del autojump_clock
+    node.source.store(claim("a", result("npu-2")), claim("b", result("npu-3")))
+    (node.root / "state").write_text("a file where the folder should be")
+    claims = node.start(patience=Patience())
+
+    with trio.fail_after(KUBELET_LIMIT):
+        answer = await claims.prepare([ref("a"), ref("b")])
+    with trio.fail_after(KUBELET_LIMIT):
+        undone = await claims.unprepare([ref("a"), ref("b")])
+
+    for text in (*(each.error for each in answer.values()), *undone.values()):
+        assert "cannot make" in text
+
+
+def block(path: Path) -> None:
+    """Put a folder where a file is: nobody can write or remove it as a file."""
+    path.unlink()
+    path.mkdir()
+
+
+async def test_a_cdi_file_that_cannot_be_removed_keeps_the_record(
+    node: NodeOnDisk, autojump_clock: MockClock
+) -> None:
+    """An NPU is free only when no container can start with it."""
+    del autojump_clock
+    node.source.store(claim("a", result("npu-2")))
+    claims = node.start(patience=Patience())
+    await claims.prepare([ref("a")])
+    block(node.cdi_path("uid-a"))
+
+    assert "cannot remove" in (await claims.unprepare([ref("a")]))["uid-a"]
+    assert node.record_uids() == {"uid-a"}
+
+    node.cdi_path("uid-a").rmdir()
+    assert await claims.unprepare([ref("a")]) == {"uid-a": ""}
+    assert node.record_uids() == set()

@@ -1,0 +1,222 @@
+"""Records survive restarts, newer versions and broken neighbours."""
+
+import json
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.claims.node import NodeOnDisk
+from trio_npu_dra.claims.records import ClaimRecord, RecordedClaim, RecordedDevice, Records
+from trio_npu_dra.errors import RecordCorrupt, StorageError
+from trio_npu_dra.npu.model import ChipFamily
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+# A later version names its fields in camel case, as this one does.
+UNKNOWN = st.dictionaries(st.sampled_from(["shareOf", "template", "bootId"]), JSON)
+
+
+def device(name: str = "npu-0", *, admin_access: bool = False) -> RecordedDevice:
+    """A device of a record."""
+    return RecordedDevice(
+        requests=("npu",),
+        pool="node-1",
+        device=name,
+        admin_access=admin_access,
+        family=ChipFamily.ASCEND_910B,
+        device_nodes={"/dev/davinci0": "/dev/davinci0"},
+    )
+
+
+def record(uid: str, *devices: RecordedDevice) -> ClaimRecord:
+    """A record of claim `default/<uid>`."""
+    return ClaimRecord(
+        claim=RecordedClaim(namespace="default", name=uid, uid=uid), devices=devices or (device(),)
+    )
+
+
+@st.composite
+def wire_records(draw: st.DrawFn) -> dict[str, Any]:
+    """The JSON of a record of this or a later version."""
+    devices = [
+        draw(UNKNOWN)
+        | {
+            "requests": draw(st.lists(st.text(max_size=8), max_size=3)),
+            "pool": draw(st.text(max_size=8)),
+            "device": f"npu-{number}",
+            "adminAccess": draw(st.booleans()),
+            "family": draw(st.sampled_from(ChipFamily)).value,
+            "deviceNodes": {f"/dev/davinci{number}": f"/dev/davinci{number}"},
+        }
+        for number in range(draw(st.integers(0, 3)))
+    ]
+    claim = draw(UNKNOWN) | {"namespace": "default", "name": "a", "uid": "uid-a"}
+    version = draw(st.integers(1, 9))
+    return draw(UNKNOWN) | {"version": version, "claim": claim, "devices": devices}
+
+
+@given(wire_records())
+def test_a_record_is_written_back_as_it_was_read(wire: dict[str, Any]) -> None:
+    """With the fields of a newer version, at every level, and its version number."""
+    read = ClaimRecord.parse(json.dumps(wire).encode(), uid="uid-a")
+
+    assert json.loads(read.to_json()) == wire
+    assert ClaimRecord.parse(read.to_json(), uid="uid-a") == read
+
+
+@given(wire_records())
+def test_unknown_fields_do_not_make_devices_differ(wire: dict[str, Any]) -> None:
+    """An allocation can be compared with a newer version's record."""
+    newer = ClaimRecord.parse(json.dumps(wire).encode(), uid="uid-a")
+    names = RecordedDevice.model_fields
+    known = [
+        RecordedDevice(**{name: getattr(device, name) for name in names})
+        for device in newer.devices
+    ]
+
+    assert newer.has_devices_of(newer.model_copy(update={"devices": tuple(known)}))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "the whole: Invalid JSON"),
+        (b'{"version": 1, "claim":', "the whole: Invalid JSON"),
+        (b"[]", "the whole"),
+        (b'{"version": 0, "claim": {}, "devices": []}', "version: "),
+        (record("uid-b").to_json(), "claim.uid='uid-b' does not fit the file's name"),
+    ],
+)
+def test_what_is_no_record_is_said_by_field(content: bytes, words: str) -> None:
+    """As far as that can be told."""
+    with pytest.raises(RecordCorrupt, match=words):
+        ClaimRecord.parse(content, uid="uid-a")
+
+
+async def test_records_are_read_by_the_next_instance(tmp_path: Path) -> None:
+    """One file each, with the format's version."""
+    first = Records(tmp_path)
+    async with first.exclusive():
+        first.put(record("uid-a"))
+        first.put(record("uid-b", device("npu-1")))
+
+    second = Records(tmp_path)
+    async with second.exclusive():
+        assert second.by_uid == first.by_uid
+
+    wire = json.loads((tmp_path / "claims/uid-a.json").read_bytes())
+    assert wire["version"] == 1
+    assert wire["claim"] == {"namespace": "default", "name": "uid-a", "uid": "uid-a"}
+
+
+async def test_another_instance_sees_every_change_at_once(quick_node: NodeOnDisk) -> None:
+    """However quickly writes follow each other."""
+    one, two = quick_node.records(), quick_node.records()
+    for number in range(200):
+        writer, reader = (one, two) if number % 2 else (two, one)
+        async with writer.exclusive():
+            writer.put(record(f"uid-{number}"))
+        async with reader.exclusive():
+            assert f"uid-{number}" in reader.by_uid
+
+
+async def test_records_are_not_read_again_while_nobody_else_writes(tmp_path: Path) -> None:
+    """A prepare does not cost more on a node with many claims."""
+    records = Records(tmp_path)
+    async with records.exclusive():
+        records.put(record("uid-a"))
+    (tmp_path / "claims/uid-a.json").write_bytes(b"not read")
+
+    async with records.exclusive():
+        assert "uid-a" in records.by_uid
+
+
+async def test_a_removed_record_is_gone_for_good(tmp_path: Path) -> None:
+    """And removing an unknown one is fine."""
+    records = Records(tmp_path)
+    async with records.exclusive():
+        records.put(record("uid-a"))
+    async with records.exclusive():
+        records.remove("uid-a")
+        records.remove("uid-b")
+
+    assert not records.by_uid
+    assert list((tmp_path / "claims").iterdir()) == []
+
+
+async def test_only_a_claim_that_uses_a_device_holds_it(tmp_path: Path) -> None:
+    """Admin access looks on."""
+    records = Records(tmp_path)
+    async with records.exclusive():
+        records.put(record("looks-on", device("npu-1", admin_access=True)))
+        assert records.holder(device("npu-1")) is None
+        records.put(record("uses", device("npu-1")))
+        assert records.holder(device("npu-1")) == record("uses", device("npu-1"))
+        assert records.holder(device("npu-2")) is None
+
+
+async def test_a_broken_record_is_set_aside_and_the_others_live_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is kept for people to look at, and shouted about once."""
+    first = Records(tmp_path)
+    async with first.exclusive():
+        first.put(record("uid-a"))
+        first.put(record("uid-b", device("npu-1")))
+    (tmp_path / "claims/uid-a.json").write_bytes(b'{"version": 1, "cl')
+
+    for _ in range(2):
+        records = Records(tmp_path)
+        async with records.exclusive():
+            assert set(records.by_uid) == {"uid-b"}
+            assert records.broken == {"uid-a"}
+
+    assert (tmp_path / "claims/uid-a.json.corrupt").read_bytes() == b'{"version": 1, "cl'
+    assert [line.levelno for line in caplog.records] == [logging.ERROR]
+
+    async with records.exclusive():
+        records.remove("uid-a")
+    assert records.broken == frozenset()
+    assert [path.name for path in (tmp_path / "claims").iterdir()] == ["uid-b.json"]
+
+
+async def test_unfinished_files_of_a_killed_writer_are_removed(tmp_path: Path) -> None:
+    """They are no records."""
+    (tmp_path / "claims").mkdir()
+    (tmp_path / "claims/.uid-a.json.x7f").write_bytes(b'{"vers')
+
+    async with Records(tmp_path).exclusive():
+        pass
+
+    assert list((tmp_path / "claims").iterdir()) == []
+
+
+async def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    """A file is in its place."""
+    (tmp_path / "claims").write_text("")
+
+    with pytest.raises(StorageError, match=r"cannot make .*/claims: File exists"):
+        async with Records(tmp_path).exclusive():
+            pytest.fail("entered")
+
+
+async def test_a_lost_folder_fails_the_write_and_keeps_memory_true(node: NodeOnDisk) -> None:
+    """What is not on the disk is not held."""
+    records = node.records()
+    async with records.exclusive():
+        pass
+    shutil.rmtree(node.records_folder)
+
+    with pytest.raises(StorageError, match=r"cannot write .*/claims/uid-a\.json"):
+        async with records.exclusive():
+            records.put(record("uid-a"))
+
+    assert not records.by_uid

@@ -1,0 +1,272 @@
+"""What happened to claims while nobody called is put right."""
+
+import logging
+import shutil
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from tests.claims.node import NodeOnDisk, claim, ref, result
+from trio_npu_dra.claims.prepare import NodeClaims
+from trio_npu_dra.claims.records import ClaimRecord, Records
+from trio_npu_dra.claims.repair import forget_gone_claims, keep_cdi_files
+from trio_npu_dra.errors import Unavailable
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture
+async def claims(node: NodeOnDisk) -> NodeClaims:
+    """An instance with claims a and b prepared."""
+    node.source.store(claim("a", result("npu-2")), claim("b", result("npu-3")))
+    claims = node.start()
+    await claims.prepare([ref("a"), ref("b")])
+    return claims
+
+
+@pytest.fixture
+def restart(node: NodeOnDisk, nursery: trio.Nursery) -> Callable[[], Awaitable[None]]:
+    """Start the repair of a new instance."""
+    return partial(nursery.start, keep_cdi_files, node.records(), node.cdi())
+
+
+@pytest.mark.parametrize("step", ["prepare", "unprepare"])
+async def test_the_next_start_repairs_what_a_kill_left(
+    node: NodeOnDisk, nursery: trio.Nursery, step: str
+) -> None:
+    """Killed with a record and no CDI file, on the way in or out: the claim is whole again."""
+    command = [sys.executable, "-m", "tests.claims.killed", str(node.root), step]
+    with trio.fail_after(30):
+        process = await trio.run_process(command, check=False, cwd=REPOSITORY)
+    assert process.returncode == -signal.SIGKILL
+    assert (node.record_uids(), node.cdi_uids()) == ({"uid-a"}, set())
+
+    await nursery.start(keep_cdi_files, node.records(), node.cdi())
+
+    assert (node.record_uids(), node.cdi_uids()) == ({"uid-a"}, {"uid-a"})
+    assert await node.start().unprepare([ref("a")]) == {"uid-a": ""}
+    assert (node.record_uids(), node.cdi_uids()) == (set(), set())
+
+
+async def test_a_start_writes_all_files_after_a_reboot(
+    node: NodeOnDisk, claims: NodeClaims, restart: Callable[[], Awaitable[None]]
+) -> None:
+    """The same as before."""
+    del claims
+    before = node.cdi_path("uid-a").read_bytes()
+    shutil.rmtree(node.cdi_root)
+
+    await restart()
+
+    assert node.cdi_uids() == {"uid-a", "uid-b"}
+    assert node.cdi_path("uid-a").read_bytes() == before
+
+
+async def test_a_start_puts_wrong_files_right_and_sweeps_parts_of_files(
+    node: NodeOnDisk, claims: NodeClaims, restart: Callable[[], Awaitable[None]]
+) -> None:
+    """Such as after a new Ascend driver, a power cut or a kill."""
+    del claims
+    before = node.cdi_path("uid-a").read_bytes()
+    node.cdi_path("uid-a").write_bytes(b"")
+    (node.cdi_root / ".npu.huawei.com-npu_uid-a.json.x7f").write_bytes(b"")
+
+    await restart()
+
+    assert node.cdi_path("uid-a").read_bytes() == before
+    assert not node.unfinished_files()
+
+
+async def test_a_lost_file_comes_back_and_an_orphan_goes(
+    node: NodeOnDisk,
+    claims: NodeClaims,
+    restart: Callable[[], Awaitable[None]],
+    autojump_clock: MockClock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Within five seconds, said once; files of others are left alone."""
+    del autojump_clock, claims
+    await restart()
+    node.cdi_path("uid-a").unlink()
+    for name in (node.cdi_path("orphan"), node.cdi_root / "x.org-npu_other.json"):
+        name.write_text("{}")
+
+    await trio.sleep(12)
+
+    assert node.cdi_uids() == {"uid-a", "uid-b", "x.org-npu_other"}
+    assert sorted(line.getMessage() for line in caplog.records) == [
+        "CDI file was missing or wrong and is rewritten",
+        "CDI file without a claim removed",
+    ]
+
+
+async def test_right_files_are_not_written(
+    node: NodeOnDisk,
+    claims: NodeClaims,
+    restart: Callable[[], Awaitable[None]],
+    autojump_clock: MockClock,
+) -> None:
+    """An idle node's disk stays idle."""
+    del autojump_clock, claims
+    folders = [node.cdi_root, node.records_folder, node.cdi_path("uid-a")]
+    before = [folder.stat().st_mtime_ns for folder in folders]
+
+    await restart()
+    await trio.sleep(60)
+
+    assert [folder.stat().st_mtime_ns for folder in folders] == before
+
+
+async def test_a_file_of_another_instance_is_no_orphan(
+    node: NodeOnDisk, restart: Callable[[], Awaitable[None]], autojump_clock: MockClock
+) -> None:
+    """In a rolling update the other one may have prepared it."""
+    del autojump_clock
+    await restart()
+    node.source.store(claim("a", result("npu-2")))
+    await node.start().prepare([ref("a")])
+
+    await trio.sleep(12)
+
+    assert node.cdi_uids() == {"uid-a"}
+
+
+async def test_the_file_of_a_broken_record_stays(
+    node: NodeOnDisk,
+    claims: NodeClaims,
+    restart: Callable[[], Awaitable[None]],
+    autojump_clock: MockClock,
+) -> None:
+    """Its pod may run, and its containers may have to start again."""
+    del autojump_clock, claims
+    (node.records_folder / "uid-a.json").write_bytes(b"{")
+
+    await restart()
+    await trio.sleep(12)
+
+    assert node.cdi_uids() == {"uid-a", "uid-b"}
+
+
+async def test_what_cannot_be_repaired_is_said_once_and_tried_on(
+    node: NodeOnDisk,
+    claims: NodeClaims,
+    restart: Callable[[], Awaitable[None]],
+    autojump_clock: MockClock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """After a reboot the Ascend driver may load later than we start."""
+    del autojump_clock, claims
+    shutil.rmtree(node.cdi_root)
+    node.cdi_root.write_text("a file where the folder should be")
+    manager = node.root / "dev/davinci_manager"
+    manager.unlink()
+
+    await restart()
+    await trio.sleep(60)
+    node.cdi_root.unlink()
+    await trio.sleep(60)
+    manager.symlink_to("/dev/null")
+    await trio.sleep(6)
+
+    assert node.cdi_uids() == {"uid-a", "uid-b"}
+    errors = [vars(line)["problem"] for line in caplog.records if line.levelno == logging.ERROR]
+    assert len(errors) == 3
+    assert "cannot read" in errors[0]
+    assert "default/a: /dev/davinci_manager is missing" in errors[1]
+
+
+# --- claims that are gone ------------------------------------------------------------------------
+
+
+class Busy:
+    """Which claims have processes on their NPUs."""
+
+    def __init__(self) -> None:
+        self.uids: set[str] = set()
+
+    async def __call__(self, record: ClaimRecord) -> bool:
+        """Ask."""
+        await trio.lowlevel.checkpoint()
+        return record.uid in self.uids
+
+
+@pytest.fixture
+async def busy(node: NodeOnDisk, nursery: trio.Nursery, autojump_clock: MockClock) -> Busy:
+    """The loop over claims a and b of one instance, and what keeps it from forgetting them."""
+    del autojump_clock
+    node.source.store(claim("a", result("npu-2")), claim("b", result("npu-3")))
+    records: Records = node.records()
+    claims = node.start(records=records)
+    await claims.prepare([ref("a"), ref("b")])
+    busy = Busy()
+    await nursery.start(forget_gone_claims, records, claims, node.source, busy)
+    return busy
+
+
+async def test_a_claim_that_stays_gone_is_unprepared_after_ten_minutes(
+    node: NodeOnDisk, busy: Busy
+) -> None:
+    """Not sooner: the kubelet's own retry comes first. Existing ones stay."""
+    del busy
+    del node.source.stored["default", "a"]
+
+    await trio.sleep(9 * 60)
+    assert node.record_uids() == {"uid-a", "uid-b"}
+
+    await trio.sleep(3 * 60)
+    assert node.record_uids() == node.cdi_uids() == {"uid-b"}
+
+
+async def test_a_replaced_claim_is_gone(node: NodeOnDisk, busy: Busy) -> None:
+    """The name lives on with another UID."""
+    del busy
+    node.source.store(claim("a", result("npu-2"), uid="new"))
+
+    await trio.sleep(12 * 60)
+
+    assert node.record_uids() == {"uid-b"}
+
+
+async def test_a_claim_that_comes_back_is_not_gone(node: NodeOnDisk, busy: Busy) -> None:
+    """As after a restore of etcd: the time counts from the last look that missed it."""
+    del busy
+    gone = node.source.stored.pop(("default", "a"))
+    await trio.sleep(8 * 60)
+    node.source.store(gone)
+    await trio.sleep(2 * 60)
+    del node.source.stored["default", "a"]
+    await trio.sleep(8 * 60)
+
+    assert node.record_uids() == {"uid-a", "uid-b"}
+
+
+async def test_an_outage_makes_no_claim_gone(node: NodeOnDisk, busy: Busy) -> None:
+    """Nor does it end the loop."""
+    del busy
+    node.source.faults.extend(Unavailable("503", status=503) for _ in range(40))
+    await trio.sleep(21 * 60)
+    assert node.record_uids() == {"uid-a", "uid-b"}
+
+    node.source.stored.clear()
+    await trio.sleep(12 * 60)
+    assert node.record_uids() == set()
+
+
+async def test_a_claim_with_processes_on_its_npus_is_left_alone(
+    node: NodeOnDisk, busy: Busy
+) -> None:
+    """Until they end."""
+    node.source.stored.clear()
+    busy.uids = {"uid-a"}
+    await trio.sleep(20 * 60)
+    assert node.record_uids() == {"uid-a"}
+
+    busy.uids = set()
+    await trio.sleep(2 * 60)
+    assert node.record_uids() == set()

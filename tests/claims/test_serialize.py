@@ -1,0 +1,95 @@
+"""One at a time, in this process and beside others."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from trio_npu_dra.claims.serialize import NodeLock
+from trio_npu_dra.errors import StorageError
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock as another process does."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize("instances", [1, 2])
+async def test_turns_do_not_overlap(
+    instances: int, tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Between tasks, and between instances on one file."""
+    del autojump_clock
+    locks = [NodeLock(tmp_path / "lock") for _ in range(instances)]
+    inside: list[int] = []
+
+    async def take_turns(lock: NodeLock, name: int) -> None:
+        for _ in range(10):
+            async with lock.hold():
+                assert inside == []
+                inside.append(name)
+                await trio.lowlevel.checkpoint()
+                inside.remove(name)
+
+    async with trio.open_nursery() as nursery:
+        for name in range(4):
+            nursery.start_soon(take_turns, locks[name % instances], name)
+
+
+async def test_a_wait_for_another_process_can_be_cancelled(tmp_path: Path) -> None:
+    """And leaves the lock usable."""
+    lock = NodeLock(tmp_path / "lock")
+    with locked(tmp_path / "lock"), trio.move_on_after(0.01) as scope:
+        async with lock.hold():
+            pytest.fail("entered")
+
+    assert scope.cancelled_caught
+    with trio.fail_after(5):
+        async with lock.hold():
+            pass
+
+
+async def test_a_process_that_never_lets_go_is_named_by_its_file(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """After seconds, not at the end of the kubelet's call."""
+    del autojump_clock
+    lock = NodeLock(tmp_path / "lock")
+
+    with locked(tmp_path / "lock"), pytest.raises(StorageError, match=r"has held .*/lock for 3 s"):
+        async with lock.hold():
+            pytest.fail("entered")
+
+
+async def test_a_lock_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    """Its folder is missing."""
+    with pytest.raises(StorageError, match=r"cannot open .*/none/lock: No such file"):
+        async with NodeLock(tmp_path / "none/lock").hold():
+            pytest.fail("entered")
+
+
+async def test_an_announcement_changes_the_mark_for_others(tmp_path: Path) -> None:
+    """Once a turn is enough."""
+    one, two = NodeLock(tmp_path / "lock"), NodeLock(tmp_path / "lock")
+    async with one.hold() as turn:
+        assert turn.mark == b""
+        turn.announce()
+        first = turn.mark
+        turn.announce()
+        assert turn.mark == first != b""
+    async with two.hold() as turn:
+        assert turn.mark == first
+        turn.announce()
+    async with one.hold() as turn:
+        assert turn.mark != first
