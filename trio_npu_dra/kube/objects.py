@@ -40,7 +40,9 @@ class ObjectMeta(ApiModel):
     namespace: str | None = None
     uid: str | None = None
     resource_version: str | None = None
+    labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
+    finalizers: tuple[str, ...] | None = None
     owner_references: tuple[OwnerReference, ...] | None = None
 
 

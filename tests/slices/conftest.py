@@ -1,0 +1,33 @@
+"""The stand-in API server with this node, and a client of it."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from trio_npu_dra.kube.client import KubeClient, open_client
+from trio_npu_dra.kube.credentials import Credentials
+from trio_npu_dra.kube.objects import Node, ObjectMeta
+from trio_npu_dra.standins.api_server import serve_api
+from trio_npu_dra.standins.api_state import ApiState
+
+
+@pytest.fixture
+def state() -> ApiState:
+    """What the API server stores: the node."""
+    state = ApiState()
+    state.add(Node(metadata=ObjectMeta(name="node-1")))
+    return state
+
+
+@pytest.fixture
+async def client(
+    state: ApiState, tmp_path: Path, nursery: trio.Nursery
+) -> AsyncIterator[KubeClient]:
+    """A client of the API server."""
+    socket = tmp_path / "api.sock"
+    await nursery.start(serve_api, state, socket)
+    credentials = Credentials(source="test", base_url="http://localhost", unix_socket=socket)
+    async with open_client(credentials, deadline=2.0) as opened:
+        yield opened

@@ -1,0 +1,327 @@
+"""Promises of the publisher, against the stand-in API server over a real socket."""
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+import trio
+
+from trio_npu_dra.kube.client import KubeClient
+from trio_npu_dra.kube.objects import (
+    Device,
+    DeviceCapacity,
+    DeviceTaint,
+    Node,
+    ObjectMeta,
+    OwnerReference,
+    ResourceSlice,
+)
+from trio_npu_dra.observable import Observable
+from trio_npu_dra.slices.publisher import PublisherStatus, publish
+from trio_npu_dra.standins.api_state import ApiState
+
+DRIVER = "npu.example.com"
+Devices = tuple[Device, ...]
+WRITES = ("create", "update", "delete")
+
+
+def devices(count: int, *, taint: str | None = None) -> Devices:
+    """Devices, the first one tainted if asked for."""
+    made = [Device(name=f"npu-{number}") for number in range(count)]
+    if taint is not None:
+        taints = (DeviceTaint(key="example.com/fault", value=taint, effect="NoSchedule"),)
+        made[0] = made[0].model_copy(update={"taints": taints})
+    return tuple(made)
+
+
+class Subject:
+    """A running publisher with its pool and status."""
+
+    def __init__(self, pool: Devices, state: ApiState) -> None:
+        self.pool = Observable(pool)
+        self.status = Observable(PublisherStatus())
+        self.state = state
+
+    async def until(self, wanted: Callable[[PublisherStatus], bool]) -> PublisherStatus:
+        """Wait for a status."""
+        with trio.fail_after(5):
+            while not wanted(self.status.value):
+                await trio.lowlevel.checkpoint()
+        return self.status.value
+
+    async def until_settled(self) -> PublisherStatus:
+        """Wait until the newest pool is accepted and edits would be seen."""
+        return await self.until(lambda status: status.current and status.watching)
+
+    async def until_stored(self, wanted: Callable[[tuple[ResourceSlice, ...]], bool]) -> None:
+        """Wait until the API server has slices as wanted."""
+        with trio.fail_after(5):
+            while not wanted(self.slices):
+                await trio.lowlevel.checkpoint()
+
+    @property
+    def slices(self) -> tuple[ResourceSlice, ...]:
+        """What the API server has."""
+        return self.state.all(ResourceSlice)
+
+    @property
+    def writes(self) -> int:
+        """How many writes the API server was asked for."""
+        return sum(self.state.asked(verb) for verb in WRITES)
+
+
+@asynccontextmanager
+async def publishing(client: KubeClient, state: ApiState, pool: Devices) -> AsyncIterator[Subject]:
+    """A publisher for the time of the block."""
+    subject = Subject(pool, state)
+    async with trio.open_nursery() as nursery:
+        with trio.fail_after(5):
+            await nursery.start(
+                partial(
+                    publish,
+                    client,
+                    node_name="node-1",
+                    driver_name=DRIVER,
+                    pool=subject.pool,
+                    status=subject.status,
+                )
+            )
+        yield subject
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_pool_is_published_for_the_node(client: KubeClient, state: ApiState) -> None:
+    """One slice, owned by the Node, named after node, driver and index."""
+    async with publishing(client, state, devices(2)) as subject:
+        status = await subject.until_settled()
+    (stored,) = subject.slices
+    node = state.all(Node)[0]
+    assert stored.metadata.name.startswith(f"node-1-{DRIVER}-00000-")
+    assert stored.metadata.owner_references == (
+        OwnerReference(
+            api_version="v1",
+            kind="Node",
+            name="node-1",
+            uid=node.metadata.uid or "",
+            controller=True,
+        ),
+    )
+    assert stored.spec.devices == devices(2)
+    assert (stored.spec.pool.name, stored.spec.node_name) == ("node-1", "node-1")
+    assert (status.published, status.devices, status.generation) == (True, 2, 1)
+    assert subject.writes == 1
+
+
+async def test_an_empty_pool_is_published_too(client: KubeClient, state: ApiState) -> None:
+    """No devices are one slice without devices."""
+    async with publishing(client, state, ()) as subject:
+        await subject.until_settled()
+    assert [stored.spec.devices for stored in subject.slices] == [None]
+
+
+async def test_a_restart_with_equal_facts_writes_nothing(
+    client: KubeClient, state: ApiState
+) -> None:
+    """The slices of the run before are adopted as they are, and stay when the run ends."""
+    pool = devices(70, taint="minor")
+    async with publishing(client, state, pool) as before:
+        await before.until_settled()
+    stored = before.slices
+    written = before.writes
+    async with publishing(client, state, pool) as after:
+        await after.until_settled()
+    assert (after.writes, after.slices) == (written, stored)
+
+
+async def test_a_change_is_written_in_place(client: KubeClient, state: ApiState) -> None:
+    """A new fact about one device updates its slice and keeps the generation."""
+    async with publishing(client, state, devices(2)) as subject:
+        await subject.until_settled()
+        (before,) = subject.slices
+        subject.pool.set(devices(2, taint="major"))
+        await subject.until_stored(lambda slices: slices != (before,))
+        status = await subject.until_settled()
+    (after,) = subject.slices
+    assert after.metadata.name == before.metadata.name
+    assert status.generation == 1
+    assert subject.writes == 2
+
+
+async def test_a_burst_ends_with_the_newest_pool(client: KubeClient, state: ApiState) -> None:
+    """Pools that were replaced before they could be written are left out."""
+    async with publishing(client, state, devices(1)) as subject:
+        await subject.until_settled()
+        for count in range(2, 12):
+            subject.pool.set(devices(count))
+        await subject.until(lambda status: status.devices == 11)
+    assert subject.slices[0].spec.devices == devices(11)
+    assert subject.writes == 2
+
+
+@pytest.mark.parametrize("count", [1, 70])
+async def test_a_deleted_slice_comes_back(count: int, client: KubeClient, state: ApiState) -> None:
+    """What someone deletes is there again, complete, in one generation."""
+    async with publishing(client, state, devices(count)) as subject:
+        await subject.until_settled()
+        before = subject.slices
+        state.remove(ResourceSlice, before[0].metadata.name)
+        await subject.until_stored(lambda slices: len(slices) == len(before))
+        await subject.until_settled()
+        generations = {stored.spec.pool.generation for stored in subject.slices}
+    assert len(generations) == 1
+    assert sum(len(stored.spec.devices or ()) for stored in subject.slices) == count
+
+
+async def test_all_slices_of_the_node_deleted_come_back(
+    client: KubeClient, state: ApiState
+) -> None:
+    """The kubelet deletes all slices of its node when it starts; they are published anew."""
+    async with publishing(client, state, devices(70)) as subject:
+        await subject.until_settled()
+        for stored in subject.slices:
+            state.remove(ResourceSlice, stored.metadata.name)
+        await subject.until_stored(lambda slices: len(slices) == 2)
+
+
+async def test_an_edited_slice_is_repaired(client: KubeClient, state: ApiState) -> None:
+    """What someone edits is put right; labels that are not ours stay."""
+    async with publishing(client, state, devices(2)) as subject:
+        await subject.until_settled()
+        (stored,) = subject.slices
+        spec = stored.spec.model_copy(update={"devices": devices(1)})
+        metadata = stored.metadata.model_copy(update={"labels": {"a": "b"}})
+        state.put(stored.model_copy(update={"spec": spec, "metadata": metadata}))
+        await subject.until_stored(lambda slices: slices[0].spec.devices == devices(2))
+    assert subject.slices[0].metadata.labels == {"a": "b"}
+
+
+async def test_a_fight_does_not_hold_up_facts(client: KubeClient, state: ApiState) -> None:
+    """Against someone who edits again and again repairs slow down, new facts are written at once.
+
+    The third repair would wait a second, the fourth two.
+    """
+    async with publishing(client, state, devices(2)) as subject:
+        await subject.until_settled()
+        for _ in range(3):
+            (stored,) = subject.slices
+            spec = stored.spec.model_copy(update={"devices": devices(1)})
+            state.put(stored.model_copy(update={"spec": spec}))
+            await subject.until_stored(lambda slices: slices[0].spec.devices == devices(2))
+        (stored,) = subject.slices
+        spec = stored.spec.model_copy(update={"devices": devices(1)})
+        state.put(stored.model_copy(update={"spec": spec}))
+        subject.pool.set(devices(3))
+        await subject.until_stored(lambda slices: slices[0].spec.devices == devices(3))
+
+
+async def test_a_lost_create_is_not_repeated(client: KubeClient, state: ApiState) -> None:
+    """When the answer to a create is lost, the next look finds the slice."""
+    state.fail_next(drop="after", verb="create")
+    async with publishing(client, state, devices(2)) as subject:
+        await subject.until_settled()
+    assert len(subject.slices) == 1
+    assert state.asked("create") == 1
+
+
+async def test_an_outage_is_waited_out(client: KubeClient, state: ApiState) -> None:
+    """While the API server refuses, the status says why; then the pool is there."""
+    state.fail_next(2, status=503, verb="list")
+    state.fail_next(2, status=403, verb="create")
+    async with publishing(client, state, devices(2)) as subject:
+        refused = await subject.until(lambda status: bool(status.problem))
+        settled = await subject.until_settled()
+    assert not refused.published
+    assert "injected status" in refused.problem
+    assert settled.problem == ""
+    assert len(subject.slices) == 1
+
+
+async def test_a_conflict_is_planned_anew(client: KubeClient, state: ApiState) -> None:
+    """A write refused because the slice changed meanwhile is planned on the newest slice."""
+    async with publishing(client, state, devices(2)) as subject:
+        await subject.until_settled()
+        state.fail_next(status=409, verb="update")
+        subject.pool.set(devices(3))
+        await subject.until_stored(lambda slices: slices[0].spec.devices == devices(3))
+
+
+async def test_a_missing_node_is_waited_for(client: KubeClient, state: ApiState) -> None:
+    """Before the node is registered nothing is published, and the status names it."""
+    state.remove(Node, "node-1")
+    async with publishing(client, state, devices(1)) as subject:
+        status = await subject.until(lambda status: bool(status.problem))
+        assert "node-1" in status.problem
+        assert subject.slices == ()
+        state.add(Node(metadata=ObjectMeta(name="node-1")))
+        await subject.until_settled()
+    assert len(subject.slices) == 1
+
+
+async def test_a_node_made_anew_owns_the_new_slices(client: KubeClient, state: ApiState) -> None:
+    """After the node was deleted with its slices, the new Node's uid is the owner's."""
+    async with publishing(client, state, devices(1)) as subject:
+        await subject.until_settled()
+        state.remove(Node, "node-1")
+        node = state.add(Node(metadata=ObjectMeta(name="node-1")))
+        state.remove(ResourceSlice, subject.slices[0].metadata.name)
+        await subject.until_stored(lambda slices: len(slices) == 1)
+    owners = subject.slices[0].metadata.owner_references
+    assert owners is not None
+    assert owners[0].uid == node.metadata.uid
+
+
+async def test_foreign_slices_of_the_driver_are_replaced(
+    client: KubeClient, state: ApiState
+) -> None:
+    """Slices that another driver of our name left under random names go, ours come."""
+    async with publishing(client, state, devices(2)) as subject:
+        await subject.until_settled()
+    (ours,) = subject.slices
+    state.remove(ResourceSlice, ours.metadata.name)
+    foreign = ObjectMeta(generate_name=f"node-1-{DRIVER}-")
+    state.add(ours.with_metadata(foreign))
+    async with publishing(client, state, devices(2)) as subject:
+        status = await subject.until_settled()
+    (stored,) = subject.slices
+    assert stored.metadata.name.startswith(f"node-1-{DRIVER}-00000-")
+    assert status.generation == 2
+
+
+@pytest.mark.parametrize("dropped", ["taints", "form"])
+async def test_what_the_server_changes_is_not_written_again(
+    dropped: str, client: KubeClient, state: ApiState, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A server without taints, or one that writes quantities otherwise, is no endless difference.
+
+    The difference is said once.
+    """
+    caplog.set_level(logging.WARNING)
+    state.keeps_taints = dropped != "taints"
+    pool = devices(1, taint="major")
+    if dropped == "form":
+        pool = (Device(name="npu-0", capacity={"memCapacity": DeviceCapacity(value="1024Mi")}),)
+    async with publishing(client, state, pool) as subject:
+        await subject.until_settled()
+        subject.pool.set((*pool, Device(name="npu-1")))
+        await subject.until(lambda status: status.devices == 2)
+        subject.pool.set(pool)
+        await subject.until(lambda status: status.devices == 1)
+    assert subject.writes == 3
+    assert len(caplog.records) == 1
+
+
+async def test_edits_during_an_outage_are_repaired_after_it(
+    client: KubeClient, state: ApiState
+) -> None:
+    """While the watch is broken the status says so; what happened meanwhile is put right."""
+    async with publishing(client, state, devices(1)) as subject:
+        await subject.until_settled()
+        state.fail_next(status=503, verb="watch")
+        state.end_watches()
+        await subject.until(lambda status: not status.watching)
+        state.remove(ResourceSlice, subject.slices[0].metadata.name)
+        state.compact()
+        await subject.until_stored(lambda slices: len(slices) == 1)
+        await subject.until_settled()

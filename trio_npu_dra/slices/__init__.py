@@ -1,0 +1,1 @@
+"""From facts about NPUs to ResourceSlices in the API server: build, diff, publish."""

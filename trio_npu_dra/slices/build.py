@@ -1,0 +1,150 @@
+"""The devices of a ResourceSlice pool, made from a Board; pure.
+
+Equal Boards give equal devices, byte for byte. What is not known is absent. An attribute that the
+API server would refuse is left out, because one bad attribute would lose the whole slice.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+from trio_npu_dra.kube.objects import Device, DeviceAttribute, DeviceCapacity
+from trio_npu_dra.npu.model import Board, Npu
+
+log = logging.getLogger(__name__)
+
+_STANDARD = "resource.kubernetes.io"
+_VALUE_LIMIT = 64
+"""Bytes of a string or version attribute (resource.k8s.io/v1 DeviceAttributeMaxValueLength)."""
+
+_NUMBER = re.compile(r"0|[1-9]\d*")
+_PRE_RELEASE = re.compile(r"(rc|alpha|beta)", re.IGNORECASE)
+_SEMVER = re.compile(  # semver.org, version 2.0.0
+    r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)"
+    r"(-(0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*)(\.(0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*))*)?"
+    r"(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?"
+)
+
+
+def build_devices(board: Board) -> tuple[Device, ...]:
+    """The devices of all NPUs, by physical id."""
+    npus = sorted(board.npus, key=lambda npu: npu.physical_id)
+    return tuple(build_device(npu, board.driver_version) for npu in npus)
+
+
+def build_device(npu: Npu, driver_version: str | None) -> Device:
+    """One NPU as a device.
+
+    Args:
+        npu: The facts.
+        driver_version: As the Ascend driver prints it.
+    """
+    return Device(
+        name=npu.name,
+        attributes=_attributes(npu, driver_version),
+        capacity=_capacity(npu) or None,
+    )
+
+
+def _attributes(npu: Npu, driver_version: str | None) -> dict[str, DeviceAttribute]:
+    strings = {
+        "type": "npu",
+        "model": npu.family.value,
+        "chipName": npu.chip_name,
+        "productName": npu.product_name,
+        "npuName": npu.npu_name,
+        "uuid": npu.uuid,
+        "topologyGroup": npu.topology_group,
+        "module": npu.module,
+        f"{_STANDARD}/pciBusID": npu.pci_bus_id,
+        f"{_STANDARD}/pcieRoot": npu.pcie_root,
+    }
+    numbers = {
+        "physicalId": npu.physical_id,
+        "logicId": npu.logic_id,
+        "cardId": npu.card_id,
+        "deviceId": npu.device_id,
+        "numaNode": npu.numa_node,
+        f"{_STANDARD}/numaNode": npu.numa_node,
+    }
+    attributes = {
+        name: DeviceAttribute(string=value) for name, value in _fitting(strings).items()
+    } | {name: DeviceAttribute(int_=value) for name, value in numbers.items() if value is not None}
+    if driver_version and (version := semantic_version(driver_version)) is not None:
+        attributes["driverVersion"] = DeviceAttribute(version=version)
+    elif driver_version:
+        _complain("driverVersion", driver_version, "it is no semantic version")
+    return dict(sorted(attributes.items()))
+
+
+def _fitting(strings: Mapping[str, str | None]) -> dict[str, str]:
+    fitting = {}
+    for name, value in strings.items():
+        if value and len(value.encode()) > _VALUE_LIMIT:
+            _complain(name, value, f"it has more than {_VALUE_LIMIT} bytes")
+        elif value:
+            fitting[name] = value
+    return fitting
+
+
+def _capacity(npu: Npu) -> dict[str, DeviceCapacity]:
+    amounts = {"aiCores": npu.ai_cores, "memCapacity": npu.memory_bytes}
+    return {
+        name: DeviceCapacity(value=canonical_quantity(amount))
+        for name, amount in amounts.items()
+        if amount is not None
+    }
+
+
+@lru_cache(maxsize=256)
+def _complain(attribute: str, value: str, why: str) -> None:
+    """Say once a process that an attribute is left out; pools are built again and again."""
+    log.warning(
+        "attribute left out of the ResourceSlice: %s",
+        why,
+        extra={"attribute": attribute, "value": value},
+    )
+
+
+def canonical_quantity(amount: int) -> str:
+    """A whole amount as the API server writes it: `32Gi`, `20`, `1k`.
+
+    The API server rewrites every quantity to the largest suffix that needs no fraction; writing
+    another form would look like a difference for ever. Powers of 1024 are taken where one fits.
+
+    Args:
+        amount: Not negative; bytes for memory.
+    """
+    base, suffixes = 1000, ("", "k", "M", "G", "T", "P", "E")
+    if amount % 1024 == 0:
+        base, suffixes = 1024, ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+    power = 0
+    while amount and amount % base == 0 and power + 1 < len(suffixes):
+        amount, power = amount // base, power + 1
+    return f"{amount}{suffixes[power]}"
+
+
+def semantic_version(printed: str) -> str | None:
+    """An Ascend driver version as strict semantic version, so that CEL can compare it.
+
+    `24.1.rc2.b030` is `24.1.0-rc2.b030`: a candidate sorts before its release. What follows a
+    third number is a build: `24.1.0.3` is `24.1.0+3`.
+
+    Returns:
+        `None` when the text does not fit these rules, or the API server would refuse the result.
+    """
+    parts = printed.split(".")
+    numbers = 0
+    while numbers < min(3, len(parts)) and _NUMBER.fullmatch(parts[numbers]):
+        numbers += 1
+    version, rest = parts[:numbers], parts[numbers:]
+    candidate = printed
+    if numbers >= 2 and not _SEMVER.fullmatch(printed):
+        candidate = ".".join([*version, "0"][:3])
+        if rest:
+            candidate += ("-" if _PRE_RELEASE.match(rest[0]) else "+") + ".".join(rest)
+    fits = _SEMVER.fullmatch(candidate) and len(candidate) <= _VALUE_LIMIT
+    return candidate if fits else None

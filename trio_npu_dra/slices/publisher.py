@@ -1,0 +1,313 @@
+"""The loop that keeps the API server's slices equal to the newest pool.
+
+It knows pools of devices, not what the devices are. What exists is adopted: after a restart with
+equal facts nothing is written. Each write is planned on a list read just before, so the local
+picture only has to tell when to look, and a create whose answer was lost is not made twice. When
+the task is cancelled the slices stay: they belong to the Node, not to this process.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Final
+
+import trio
+
+from trio_npu_dra.errors import KubeError, NotFound
+from trio_npu_dra.kube.client import KubeClient
+from trio_npu_dra.kube.objects import Device, Node, OwnerReference, ResourceSlice
+from trio_npu_dra.kube.retry import Retry
+from trio_npu_dra.kube.watch import View, list_and_watch
+from trio_npu_dra.observable import Observable
+from trio_npu_dra.slices.diff import Create, Delete, Pool, Update, Write, plan
+
+log = logging.getLogger(__name__)
+
+_RETRY_LIMIT: Final = 10.0
+_REPAIR_LIMIT: Final = 60.0
+_REPAIRS_AT_ONCE: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublisherStatus:
+    """How publishing stands, for probes and metrics.
+
+    Attributes:
+        published: The API server has accepted a pool of this run, or had an equal one.
+        current: It has the newest pool; false while a change is on its way or refused.
+        watching: Edits by others are noticed at once; false while the watch is broken.
+        devices: In the pool that was accepted last.
+        generation: Of that pool.
+        problem: What keeps publishing from going on, empty when nothing does.
+    """
+
+    published: bool = False
+    current: bool = False
+    watching: bool = False
+    devices: int = 0
+    generation: int = 0
+    problem: str = ""
+
+
+async def publish(
+    client: KubeClient,
+    *,
+    node_name: str,
+    driver_name: str,
+    pool: Observable[tuple[Device, ...]],
+    status: Observable[PublisherStatus],
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Publish *pool* until cancelled; started when the loop runs, not when the pool is accepted.
+
+    Every `KubeError` is retried, however long it lasts: rights can be given, a node can register,
+    an API server can come back.
+
+    Args:
+        client: The API server; needs `get` on nodes, and list, watch, create, update and delete
+            on resourceslices.
+        node_name: The node, which is also the pool's name and the slices' owner.
+        driver_name: The driver.
+        pool: The devices, in order of preference.
+        status: Kept up to date.
+        task_status: Told when the loop runs.
+    """
+    publisher = _Publisher(client, node_name, driver_name, pool, status)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(publisher.follow_pool)
+        nursery.start_soon(publisher.follow_slices)
+        task_status.started()
+        await publisher.run()
+
+
+class _Publisher:
+    """The state of one `publish`."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        node_name: str,
+        driver_name: str,
+        pool: Observable[tuple[Device, ...]],
+        status: Observable[PublisherStatus],
+    ) -> None:
+        self._client = client
+        self._node_name = node_name
+        self._driver_name = driver_name
+        self._selector = f"spec.driver={driver_name},spec.nodeName={node_name}"
+        self._pool = pool
+        self._status = status
+        self._view: View[ResourceSlice] = View()
+        self._owner: OwnerReference | None = None
+        self._settled: tuple[Device, ...] | None = None
+        self._stored = _StoredForms()
+        self._pace = _RepairPace()
+        self._facts = trio.Event()
+        self._news = trio.Event()
+
+    async def follow_pool(self) -> None:
+        """Wake the loop when facts change."""
+        async for devices in self._pool.changes():
+            if devices != self._settled:
+                self._note(current=False)
+            self._facts.set()
+            self._news.set()
+
+    async def follow_slices(self) -> None:
+        """Wake the loop when someone changes our slices."""
+        views = list_and_watch(self._client, ResourceSlice, field_selector=self._selector)
+        async with aclosing(views):
+            async for view in views:
+                if self._view.stale_since is not None and view.stale_since is None:
+                    self._stored.forget()  # it may be a newer API server, which keeps more
+                self._view = view
+                self._note(watching=view.stale_since is None)
+                self._news.set()
+
+    async def run(self) -> None:
+        """Reconcile after each piece of news."""
+        retry = Retry("publishing ResourceSlices", log, limit=_RETRY_LIMIT)
+        while True:
+            self._news = trio.Event()
+            try:
+                await self._reconcile()
+            except KubeError as error:
+                self._settled = None
+                self._note(current=False, problem=str(error))
+                await trio.sleep(retry.failed(error))
+            else:
+                retry.recovered()
+                await self._news.wait()
+
+    async def _reconcile(self) -> None:
+        is_repair = self._pool.value == self._settled
+        if is_repair:
+            if not self._was_edited():
+                self._note(current=True, problem="")
+                return
+            await self._pause_before_repair()
+        devices = self._pool.value
+        slices, writes = await self._look(devices)
+        for write in writes:
+            await self._perform(write)
+        if writes:
+            if is_repair:
+                self._pace.note_repair()
+            log.info(
+                "slices repaired" if is_repair else "pool published",
+                extra={"devices": len(devices), "writes": len(writes)},
+            )
+        self._settle(devices, slices, writes)
+
+    def _was_edited(self) -> bool:
+        """Whether the local picture is another than the pool that was accepted."""
+        return self._view.synced and bool(self._plan(self._view.objects.values(), self._pool.value))
+
+    async def _look(
+        self, devices: tuple[Device, ...]
+    ) -> tuple[tuple[ResourceSlice, ...], tuple[Write, ...]]:
+        """What exists, and what is to be written; a new slice gets an owner read just now."""
+        known = self._owner is not None
+        if not known:
+            self._owner = await self._read_owner()
+        slices, _ = await self._client.list(ResourceSlice, field_selector=self._selector)
+        writes = self._plan(slices, devices)
+        if known and any(isinstance(write, Create) for write in writes):
+            self._owner = await self._read_owner()
+            writes = self._plan(slices, devices)
+        return slices, writes
+
+    def _plan(
+        self, slices: Iterable[ResourceSlice], devices: tuple[Device, ...]
+    ) -> tuple[Write, ...]:
+        assert self._owner is not None
+        desired = Pool(
+            name=self._node_name,
+            driver=self._driver_name,
+            node_name=self._node_name,
+            owner=self._owner,
+            devices=self._stored.of(devices),
+        )
+        return plan(slices, desired)
+
+    async def _perform(self, write: Write) -> None:
+        meta = write.slice.metadata
+        match write:
+            case Delete():
+                try:
+                    await self._client.delete(
+                        ResourceSlice,
+                        meta.name,
+                        uid=meta.uid,
+                        resource_version=meta.resource_version,
+                    )
+                except NotFound:
+                    log.debug("slice was gone already", extra={"slice": meta.name})
+            case Update():
+                self._stored.learn(write.slice, await self._client.update(write.slice))
+            case Create():
+                self._stored.learn(write.slice, await self._client.create(write.slice))
+
+    async def _read_owner(self) -> OwnerReference:
+        node = await self._client.get(Node, self._node_name)
+        return OwnerReference(
+            api_version=Node.group_version,
+            kind=Node.kind_name,
+            name=self._node_name,
+            uid=node.metadata.uid or "",
+            controller=True,
+        )
+
+    async def _pause_before_repair(self) -> None:
+        """Let someone who keeps editing our slices win more and more time; facts go first."""
+        self._facts = trio.Event()
+        with trio.move_on_after(self._pace.delay()):
+            await self._facts.wait()
+
+    def _settle(
+        self,
+        devices: tuple[Device, ...],
+        slices: tuple[ResourceSlice, ...],
+        writes: tuple[Write, ...],
+    ) -> None:
+        self._settled = devices
+        written = [write.slice for write in writes if not isinstance(write, Delete)]
+        newest = max(item.spec.pool.generation for item in written or slices)
+        self._note(
+            published=True,
+            current=devices == self._pool.value,
+            devices=len(devices),
+            generation=newest,
+            problem="",
+        )
+
+    def _note(self, **changes: bool | int | str) -> None:
+        self._status.set(replace(self._status.value, **changes))  # type: ignore[arg-type]
+
+
+class _StoredForms:
+    """Devices that the API server stored in another form than they were sent.
+
+    It drops fields of features it does not have. Without this memory the difference would be
+    written again at each look.
+    """
+
+    def __init__(self) -> None:
+        self._forms: dict[str, tuple[Device, Device]] = {}
+
+    def of(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
+        """The devices as the API server is known to store them."""
+        return tuple(self._form_of(device) for device in devices)
+
+    def learn(self, sent: ResourceSlice, stored: ResourceSlice) -> None:
+        """Compare what was sent with what came back."""
+        by_name = {device.name: device for device in stored.spec.devices or ()}
+        lost = []
+        for device in sent.spec.devices or ():
+            form = by_name.get(device.name)
+            asked = _untimed(device)
+            if form is not None and _untimed(form) != asked:
+                self._forms[device.name] = (asked, _untimed(form))
+                lost.append(device.name)
+        if lost:
+            log.warning(
+                "the API server stored devices without some of their fields",
+                extra={"slice": stored.metadata.name, "devices": lost},
+            )
+
+    def forget(self) -> None:
+        """Send devices as they are again."""
+        self._forms.clear()
+
+    def _form_of(self, device: Device) -> Device:
+        sent, stored = self._forms.get(device.name, (None, device))
+        return stored if sent == device else device
+
+
+def _untimed(device: Device) -> Device:
+    """The device without the times of its taints, which the API server adds."""
+    taints = tuple(taint.model_copy(update={"time_added": None}) for taint in device.taints or ())
+    return device.model_copy(update={"taints": taints or None})
+
+
+class _RepairPace:
+    """How fast repairs follow one another: the first at once, in a fight ever slower."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._last = 0.0
+
+    def delay(self) -> float:
+        """Seconds to wait before the repair that is due."""
+        if trio.current_time() - self._last > 2 * _REPAIR_LIMIT:
+            self._count = 0
+        over = self._count - _REPAIRS_AT_ONCE
+        return min(_REPAIR_LIMIT, 2.0**over) if over >= 0 else 0.0
+
+    def note_repair(self) -> None:
+        """Note that a repair was made now."""
+        self._last = trio.current_time()
+        self._count += 1
