@@ -6,11 +6,12 @@ newest. That is what a publisher wants: ten faults in a burst are one write.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Generic, TypeVar
 
 import trio
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -51,3 +52,20 @@ class Observable(Generic[T]):
             yield value
             while self._version == seen:
                 await self._changed.wait()
+
+
+async def derive(
+    source: Observable[S],
+    target: Observable[T],
+    function: Callable[[S], T],
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Keep *target* at what *function* makes of *source*, until cancelled.
+
+    Started once *target* has a derived value.
+    """
+    target.set(function(source.value))
+    task_status.started()
+    async for value in source.changes():
+        target.set(function(value))

@@ -1,21 +1,123 @@
-"""The two sockets of the plugin, for the daemon to start and stop in order.
+"""The sockets of the plugin, and the order in which they open and close.
 
-Start `serve_plugin` first and `serve_registration` once it has started: the kubelet calls the
-service the moment it finds the registration. Stop the other way round, each by cancelling the scope
-it runs in.
+The service opens first and closes last: the kubelet calls it the moment it finds the registration,
+and a stop sees calls in flight through after the registration is gone.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Self
 
 import trio
 
 from trio_npu_dra.errors import StorageError
 from trio_npu_dra.kubelet import device_health, dra_plugin, registration
 from trio_npu_dra.kubelet.driver import Driver
+from trio_npu_dra.kubelet.health_check import serve_health_check
 from trio_npu_dra.observable import Observable
-from trio_npu_dra.rpc import Bridge
+from trio_npu_dra.rpc import Bridge, registration_socket, service_socket
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoints:
+    """Where the kubelet finds the plugin.
+
+    Attributes:
+        driver_name: As in DeviceClasses and ResourceSlices.
+        service: The service socket.
+        registration: The registration socket.
+        health_check_port: TCP port for the kubelet's grpc probes, -1 for none.
+    """
+
+    driver_name: str
+    service: Path
+    registration: Path
+    health_check_port: int = -1
+
+    @classmethod
+    def of(
+        cls,
+        driver_name: str,
+        *,
+        plugins_directory: Path,
+        registrar_directory: Path,
+        health_check_port: int = -1,
+    ) -> Self:
+        """The usual places below the kubelet's two folders."""
+        return cls(
+            driver_name=driver_name,
+            service=service_socket(plugins_directory, driver_name),
+            registration=registration_socket(registrar_directory, driver_name),
+            health_check_port=health_check_port,
+        )
+
+
+async def serve_kubelet(
+    bridge: Bridge,
+    driver: Driver,
+    health: Observable[device_health.Devices],
+    status: Observable[registration.RegistrationStatus],
+    *,
+    endpoints: Endpoints,
+    stop: trio.Event,
+    grace_seconds: float,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Be this node's plugin until *stop* is set, then see calls in flight through and return.
+
+    Args:
+        bridge: An open bridge.
+        driver: Does the work.
+        health: All devices of the node, as the kubelet is to see them.
+        status: Set to what the kubelet decides of our registration.
+        endpoints: What to open.
+        stop: Ends it in order; a cancellation ends everything at once.
+        grace_seconds: How long calls in flight may take after *stop*.
+        task_status: Told when the kubelet can find and call us.
+
+    Raises:
+        ConfigError: A path or port cannot be had.
+        StorageError: The file system refuses.
+    """
+    async with trio.open_nursery() as last:
+        await last.start(
+            partial(
+                serve_plugin,
+                bridge,
+                driver,
+                health,
+                socket=endpoints.service,
+                grace_seconds=grace_seconds,
+            )
+        )
+        async with trio.open_nursery() as first:
+            await first.start(
+                partial(
+                    serve_registration,
+                    bridge,
+                    endpoints.driver_name,
+                    status,
+                    socket=endpoints.registration,
+                    endpoint=endpoints.service,
+                )
+            )
+            if endpoints.health_check_port >= 0:
+                await first.start(
+                    partial(
+                        serve_health_check,
+                        bridge,
+                        endpoints.health_check_port,
+                        service=endpoints.service,
+                        registration=endpoints.registration,
+                    )
+                )
+            task_status.started()
+            await stop.wait()
+            first.cancel_scope.cancel()
+        last.cancel_scope.cancel()
 
 
 async def serve_plugin(

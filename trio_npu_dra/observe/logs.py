@@ -25,7 +25,7 @@ def configure(
     handler.setFormatter(TextFormatter() if as_text else JsonFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     # One line a request would drown ours.
-    for chatty in ("httpx", "httpcore", "hpack", "h2", "trio_asyncio", "asyncio"):
+    for chatty in ("httpx", "httpcore", "hpack", "h2", "grpclib", "trio_asyncio", "asyncio"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 

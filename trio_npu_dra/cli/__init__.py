@@ -1,0 +1,1 @@
+"""The `npu-dra` command; one module a subcommand."""

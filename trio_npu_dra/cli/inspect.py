@@ -1,0 +1,144 @@
+"""`npu-dra inspect`: what this node would publish, read from its NPUs; no cluster is asked."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import trio
+import yaml
+
+from trio_npu_dra.kube.objects import Device, ObjectMeta, OwnerReference, ResourceSlice
+from trio_npu_dra.npu.dcmi.worker import open_worker
+from trio_npu_dra.npu.driver import load_driver
+from trio_npu_dra.npu.host import Host
+from trio_npu_dra.npu.model import EMPTY_BOARD, Board
+from trio_npu_dra.npu.watcher import watch_board
+from trio_npu_dra.observable import Observable
+from trio_npu_dra.observe import logs
+from trio_npu_dra.settings import Settings, add_flags
+from trio_npu_dra.slices.build import build_devices
+from trio_npu_dra.slices.diff import Create, Pool, plan
+
+_FLAGS = (
+    "node_name",
+    "driver_name",
+    "host_root",
+    "dev_root",
+    "sysfs_root",
+    "log_level",
+    "log_format",
+)
+_COLUMNS = ("DEVICE", "CHIP", "MEMORY", "AI CORES", "NUMA", "GROUP", "PCI", "HEALTH")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags that say where the NPUs are, and the form of the output."""
+    add_flags(parser, _FLAGS)
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=("table", "yaml", "json"),
+        default="table",
+        help="form of the output (default: table)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Read the NPUs once and print them."""
+    flags = {name: getattr(arguments, name) for name in _FLAGS}
+    if flags["node_name"] is None:
+        flags["node_name"] = platform.node().lower()
+    settings = Settings.load(flags, os.environ)
+    logs.configure(settings.log_level, settings.log_format)
+    board = trio.run(_read_board, settings)
+    if arguments.output == "table":
+        print(_table(board))
+        return 0
+    slices = [_without_name(one.to_wire()) for one in _slices(board, settings)]
+    if arguments.output == "json":
+        print(json.dumps({"apiVersion": "v1", "kind": "List", "items": slices}, indent=2))
+    else:
+        print(yaml.safe_dump_all(slices, sort_keys=False), end="")
+    return 0
+
+
+async def _read_board(settings: Settings) -> Board:
+    host = Host(
+        host_root=settings.host_root, dev_root=settings.dev_root, sysfs_root=settings.sysfs_root
+    )
+    dcmi = load_driver(host)
+    if dcmi is None:
+        return EMPTY_BOARD
+    board = Observable(EMPTY_BOARD)
+    async with open_worker() as worker, trio.open_nursery() as nursery:
+        look = partial(watch_board, interval_seconds=settings.health_poll_interval)
+        await nursery.start(look, worker, dcmi, host, board)
+        nursery.cancel_scope.cancel()
+    return board.value
+
+
+def _slices(board: Board, settings: Settings) -> Sequence[ResourceSlice]:
+    """The slices of a first start, without the owner: only the cluster knows the Node's UID."""
+    nobody = OwnerReference(api_version="v1", kind="Node", name=settings.node_name, uid="")
+    pool = Pool(
+        name=settings.node_name,
+        driver=settings.driver_name,
+        node_name=settings.node_name,
+        owner=nobody,
+        devices=build_devices(board),
+    )
+    return [
+        write.slice.with_metadata(ObjectMeta(generate_name=write.slice.metadata.generate_name))
+        for write in plan((), pool)
+        if isinstance(write, Create)
+    ]
+
+
+def _without_name(wire: dict[str, Any]) -> dict[str, Any]:
+    """The API server gives the name."""
+    del wire["metadata"]["name"]
+    return wire
+
+
+def _table(board: Board) -> str:
+    if not board.npus:
+        return "\n".join(("no NPU found", *board.unanswered))
+    health = {npu.name: npu.health for npu in board.npus}
+    rows: list[tuple[str, ...]] = [_COLUMNS]
+    for device in build_devices(board):
+        how = health[device.name]
+        rows.append((*_facts(device), " ".join(filter(None, (how.state.value, how.message)))))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    return "\n".join((*lines, *board.unanswered))
+
+
+def _facts(device: Device) -> tuple[str, ...]:
+    attributes, capacity = device.attributes or {}, device.capacity or {}
+
+    def attribute(name: str) -> str:
+        found = attributes.get(name)
+        values = (found.string, found.int_) if found else ()
+        return next((str(value) for value in values if value is not None), "-")
+
+    def amount(name: str) -> str:
+        return capacity[name].value if name in capacity else "-"
+
+    return (
+        device.name,
+        attribute("chipName"),
+        amount("memCapacity"),
+        amount("aiCores"),
+        attribute("numaNode"),
+        attribute("topologyGroup"),
+        attribute("resource.kubernetes.io/pciBusID"),
+    )

@@ -1,0 +1,69 @@
+"""`npu-dra`: parse the command line, run one subcommand, turn its errors into one clear line."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Iterator, Sequence
+
+from trio_npu_dra import __version__
+from trio_npu_dra.errors import NpuDraError
+
+# Modules are imported when chosen: `npu-dra --help` must not load the gRPC stack.
+_COMMANDS = {
+    "serve": "run the node agent (what the DaemonSet runs)",
+    "inspect": "show what this node would publish; needs no cluster",
+    "simulate": "make a simulated Ascend board in a folder",
+    "demo": "run the daemon on a simulated board against stand-ins; needs no cluster and no root",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command.
+
+    Args:
+        arguments: The words after `npu-dra`; the process's own without it.
+
+    Returns:
+        The exit code: 0 fine, 1 an error that was printed, 2 a wrong command line.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    parser = argparse.ArgumentParser(
+        prog="npu-dra",
+        description="Kubernetes DRA driver for Huawei Ascend NPUs",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="commands:\n"
+        + "\n".join(f"  {name:<10}{text}" for name, text in _COMMANDS.items())
+        + "\n\n`npu-dra COMMAND --help` lists the flags of a command.",
+    )
+    parser.add_argument("--version", action="version", version=f"npu-dra {__version__}")
+    parser.add_argument("command", choices=_COMMANDS, metavar="COMMAND")
+    chosen = parser.parse_args(words[:1])
+    command = importlib.import_module(f"trio_npu_dra.cli.{chosen.command}")
+    flags = argparse.ArgumentParser(
+        prog=f"npu-dra {chosen.command}",
+        description=_COMMANDS[chosen.command],
+        allow_abbrev=False,
+    )
+    command.add_arguments(flags)
+    code = 1
+    try:
+        code = command.run(flags.parse_args(words[1:]))
+    except* NpuDraError as group:
+        for error in _leaves(group):
+            print(f"npu-dra {chosen.command}: {error}", file=sys.stderr)
+    return code
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors in the groups that nurseries put around them."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,39 @@
+"""`npu-dra simulate`: a simulated board in a folder, and how to point the driver at it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from trio_npu_dra.simulator import create_board, load_profile, profile_names
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Profile and folders."""
+    parser.add_argument(
+        "profile", choices=profile_names(), metavar="PROFILE", help=", ".join(profile_names())
+    )
+    parser.add_argument(
+        "--state", type=Path, required=True, metavar="DIR", help="folder to fill with the board"
+    )
+    parser.add_argument(
+        "--prebuilt",
+        type=Path,
+        metavar="DIR",
+        help="folder with libdcmi.so and npu-smi, instead of compiling them with cc",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Make the board and print where things are."""
+    board = create_board(
+        load_profile(arguments.profile), arguments.state, prebuilt=arguments.prebuilt
+    )
+    npus = ", ".join(f"npu-{device.physical_id}" for device in board.profile.devices)
+    print(f"board    {arguments.profile}: {npus}")
+    print(f"state    {board.state_file}")
+    print(f"library  {board.library}")
+    print(f"tool     {board.npu_smi} info")
+    print(f"mounts   {board.root}/usr/local/{{Ascend,dcmi,bin/npu-smi}} to the same below /")
+    print(f"flags    {' '.join(board.flags())}")
+    return 0

@@ -1,0 +1,23 @@
+"""The Board in the kubelet's terms of device health."""
+
+from __future__ import annotations
+
+from trio_npu_dra.kubelet.device_health import DeviceHealth, Devices, HealthState
+from trio_npu_dra.npu import model
+from trio_npu_dra.npu.model import Board
+
+_STATES = {
+    model.HealthState.UNKNOWN: HealthState.UNKNOWN,
+    model.HealthState.HEALTHY: HealthState.HEALTHY,
+    model.HealthState.UNHEALTHY: HealthState.UNHEALTHY,
+}
+
+
+def device_health(board: Board, pool: str) -> Devices:
+    """How each device of *board* is, by its name in *pool* (pure)."""
+    return tuple(
+        DeviceHealth(
+            pool=pool, device=npu.name, state=_STATES[npu.health.state], message=npu.health.message
+        )
+        for npu in board.npus
+    )
