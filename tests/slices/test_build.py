@@ -1,0 +1,186 @@
+"""Promises of the devices built from a Board."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trio_npu_dra.kube.objects import Device, DeviceAttribute, DeviceCapacity
+from trio_npu_dra.npu.model import EMPTY_BOARD, Board, ChipFamily, Npu
+from trio_npu_dra.slices.build import build_devices, canonical_quantity, semantic_version
+from trio_npu_dra.standins.api_rules import canonical
+
+FULL = Npu(
+    physical_id=3,
+    logic_id=2,
+    card_id=5,
+    device_id=0,
+    family=ChipFamily.ASCEND_910B,
+    chip_name="910B4",
+    npu_name="9392",
+    product_name="Atlas 800T A2",
+    uuid="0A1B2C3D-00000001",
+    memory_bytes=32 << 30,
+    ai_cores=20,
+    pci_bus_id="0000:c1:00.0",
+    pcie_root="pci0000:c0",
+    numa_node=6,
+    topology_group="ring-0",
+    module="module-5",
+)
+BARE = Npu(
+    physical_id=0,
+    logic_id=0,
+    card_id=0,
+    device_id=0,
+    family=ChipFamily.ASCEND_310P,
+    chip_name="310P3",
+)
+
+
+def only(board: Board) -> Device:
+    """The board's one device."""
+    (device,) = build_devices(board)
+    return device
+
+
+def plain(device: Device) -> dict[str, str | int]:
+    """Attributes as plain values."""
+    return {
+        name: value
+        for name, attribute in (device.attributes or {}).items()
+        for value in attribute.to_wire().values()
+    }
+
+
+def test_every_known_fact_is_an_attribute() -> None:
+    """Names, types and values are those that people write into selectors."""
+    device = only(Board(npus=(FULL,), driver_version="24.1.rc2.b030"))
+    assert device.name == "npu-3"
+    assert plain(device) == {
+        "type": "npu",
+        "model": "Ascend910B",
+        "chipName": "910B4",
+        "productName": "Atlas 800T A2",
+        "npuName": "9392",
+        "physicalId": 3,
+        "logicId": 2,
+        "cardId": 5,
+        "deviceId": 0,
+        "uuid": "0A1B2C3D-00000001",
+        "numaNode": 6,
+        "resource.kubernetes.io/numaNode": 6,
+        "resource.kubernetes.io/pciBusID": "0000:c1:00.0",
+        "resource.kubernetes.io/pcieRoot": "pci0000:c0",
+        "topologyGroup": "ring-0",
+        "module": "module-5",
+        "driverVersion": "24.1.0-rc2.b030",
+    }
+    assert device.attributes is not None
+    assert device.attributes["driverVersion"] == DeviceAttribute(version="24.1.0-rc2.b030")
+    assert device.capacity == {
+        "aiCores": DeviceCapacity(value="20"),
+        "memCapacity": DeviceCapacity(value="32Gi"),
+    }
+
+
+def test_an_unknown_fact_is_absent() -> None:
+    """Nothing is guessed: no zero, no empty string, no empty capacity."""
+    device = only(Board(npus=(BARE,)))
+    assert plain(device) == {
+        "type": "npu",
+        "model": "Ascend310P",
+        "chipName": "310P3",
+        "physicalId": 0,
+        "logicId": 0,
+        "cardId": 0,
+        "deviceId": 0,
+    }
+    assert device.capacity is None
+
+
+def test_an_empty_board_has_no_devices() -> None:
+    """A node without NPUs has an empty pool."""
+    assert build_devices(EMPTY_BOARD) == ()
+
+
+def test_equal_facts_are_equal_bytes() -> None:
+    """The order in which facts were found does not matter."""
+    there = Board(npus=(FULL, BARE), driver_version="24.1.0")
+    back = Board(npus=(BARE, FULL), driver_version="24.1.0")
+    wire = [device.model_dump_json() for device in build_devices(there)]
+    assert wire == [device.model_dump_json() for device in build_devices(back)]
+    assert [device.name for device in build_devices(there)] == ["npu-0", "npu-3"]
+
+
+def test_a_refused_attribute_is_dropped_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """What the API server would refuse is left out with one line, however many NPUs have it."""
+    long = "a name of 65 bytes, which is one more than the API server takes.."
+    odd = replace(FULL, product_name=long, uuid="é" * 33)
+    board = Board(npus=(odd, replace(odd, physical_id=4)), driver_version="V100R001C00")
+    first, second = build_devices(board)
+    build_devices(board)
+    assert {"productName", "uuid", "driverVersion"}.isdisjoint(plain(first))
+    assert plain(first)["chipName"] == plain(second)["chipName"] == "910B4"
+    assert len(caplog.records) == 3
+
+
+@pytest.mark.parametrize(
+    ("amount", "written"),
+    [
+        (32 << 30, "32Gi"),
+        (65452 << 20, "65452Mi"),
+        (1 << 40, "1Ti"),
+        (20, "20"),
+        (1000, "1k"),
+        (0, "0"),
+        (1536, "1536"),
+        (1536 << 10, "1536Ki"),
+        (24_000_000_001, "24000000001"),
+    ],
+)
+def test_quantities_are_canonical(amount: int, written: str) -> None:
+    """Written as the API server would rewrite them."""
+    assert canonical_quantity(amount) == written
+
+
+@given(amount=st.integers(0, 1 << 50))
+def test_the_server_leaves_a_quantity_as_it_is(amount: int) -> None:
+    """Whatever the amount, there is nothing to rewrite."""
+    assert canonical(canonical_quantity(amount)) == canonical_quantity(amount)
+
+
+@pytest.mark.parametrize(
+    ("printed", "version"),
+    [
+        ("24.1.0", "24.1.0"),
+        ("24.1", "24.1.0"),
+        ("24.1.rc2", "24.1.0-rc2"),
+        ("24.1.RC2", "24.1.0-RC2"),
+        ("24.1.rc2.b030", "24.1.0-rc2.b030"),
+        ("24.1.0.3", "24.1.0+3"),
+        ("24.1.0.b030", "24.1.0+b030"),
+        ("24.1.b030", "24.1.0+b030"),
+        ("25.0.rc1.1", "25.0.0-rc1.1"),
+        ("1.2.3-rc1", "1.2.3-rc1"),
+        ("24.01.0", None),
+        ("24.1.rc2.007", None),
+        ("24", None),
+        ("V100R001", None),
+        ("24.1.rc2 beta", None),
+        ("24.1..0", None),
+        ("", None),
+    ],
+)
+def test_a_driver_version_becomes_semantic_or_nothing(printed: str, version: str | None) -> None:
+    """A candidate sorts before its release, a build does not sort at all."""
+    assert semantic_version(printed) == version
+
+
+@given(printed=st.from_regex(r"[0-9A-Za-z.+_ -]{0,70}", fullmatch=True))
+def test_no_version_is_refused_by_the_server(printed: str) -> None:
+    """Whatever the driver prints, what is published is strict and short."""
+    version = semantic_version(printed)
+    assert version is None or (len(version) <= 64 and re.match(r"\d+\.\d+\.\d+([-+].+)?$", version))
