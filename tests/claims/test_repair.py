@@ -4,7 +4,7 @@ import logging
 import shutil
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from trio.testing import MockClock
 
 from tests.claims.node import NodeOnDisk, claim, ref, result
 from trio_npu_dra.claims.prepare import NodeClaims
-from trio_npu_dra.claims.records import ClaimRecord, Records
+from trio_npu_dra.claims.records import Records
 from trio_npu_dra.claims.repair import forget_gone_claims, keep_cdi_files
 from trio_npu_dra.errors import Unavailable
 
@@ -185,21 +185,20 @@ async def test_what_cannot_be_repaired_is_said_once_and_tried_on(
 
 
 class Busy:
-    """Which claims have processes on their NPUs."""
+    """Which devices have processes."""
 
     def __init__(self) -> None:
-        self.uids: set[str] = set()
+        self.devices: set[str] = set()
 
-    async def __call__(self, record: ClaimRecord) -> bool:
+    async def __call__(self, devices: Sequence[str]) -> bool:
         """Ask."""
         await trio.lowlevel.checkpoint()
-        return record.uid in self.uids
+        return not self.devices.isdisjoint(devices)
 
 
 @pytest.fixture
-async def busy(node: NodeOnDisk, nursery: trio.Nursery, autojump_clock: MockClock) -> Busy:
+async def busy(node: NodeOnDisk, nursery: trio.Nursery) -> Busy:
     """The loop over claims a and b of one instance, and what keeps it from forgetting them."""
-    del autojump_clock
     node.source.store(claim("a", result("npu-2")), claim("b", result("npu-3")))
     records: Records = node.records()
     claims = node.start(records=records)
@@ -210,10 +209,10 @@ async def busy(node: NodeOnDisk, nursery: trio.Nursery, autojump_clock: MockCloc
 
 
 async def test_a_claim_that_stays_gone_is_unprepared_after_ten_minutes(
-    node: NodeOnDisk, busy: Busy
+    node: NodeOnDisk, busy: Busy, autojump_clock: MockClock
 ) -> None:
     """Not sooner: the kubelet's own retry comes first. Existing ones stay."""
-    del busy
+    del busy, autojump_clock
     del node.source.stored["default", "a"]
 
     await trio.sleep(9 * 60)
@@ -223,9 +222,11 @@ async def test_a_claim_that_stays_gone_is_unprepared_after_ten_minutes(
     assert node.record_uids() == node.cdi_uids() == {"uid-b"}
 
 
-async def test_a_replaced_claim_is_gone(node: NodeOnDisk, busy: Busy) -> None:
+async def test_a_replaced_claim_is_gone(
+    node: NodeOnDisk, busy: Busy, autojump_clock: MockClock
+) -> None:
     """The name lives on with another UID."""
-    del busy
+    del busy, autojump_clock
     node.source.store(claim("a", result("npu-2"), uid="new"))
 
     await trio.sleep(12 * 60)
@@ -233,9 +234,11 @@ async def test_a_replaced_claim_is_gone(node: NodeOnDisk, busy: Busy) -> None:
     assert node.record_uids() == {"uid-b"}
 
 
-async def test_a_claim_that_comes_back_is_not_gone(node: NodeOnDisk, busy: Busy) -> None:
+async def test_a_claim_that_comes_back_is_not_gone(
+    node: NodeOnDisk, busy: Busy, autojump_clock: MockClock
+) -> None:
     """As after a restore of etcd: the time counts from the last look that missed it."""
-    del busy
+    del busy, autojump_clock
     gone = node.source.stored.pop(("default", "a"))
     await trio.sleep(8 * 60)
     node.source.store(gone)
@@ -246,9 +249,11 @@ async def test_a_claim_that_comes_back_is_not_gone(node: NodeOnDisk, busy: Busy)
     assert node.record_uids() == {"uid-a", "uid-b"}
 
 
-async def test_an_outage_makes_no_claim_gone(node: NodeOnDisk, busy: Busy) -> None:
+async def test_an_outage_makes_no_claim_gone(
+    node: NodeOnDisk, busy: Busy, autojump_clock: MockClock
+) -> None:
     """Nor does it end the loop."""
-    del busy
+    del busy, autojump_clock
     node.source.faults.extend(Unavailable("503", status=503) for _ in range(40))
     await trio.sleep(21 * 60)
     assert node.record_uids() == {"uid-a", "uid-b"}
@@ -259,14 +264,15 @@ async def test_an_outage_makes_no_claim_gone(node: NodeOnDisk, busy: Busy) -> No
 
 
 async def test_a_claim_with_processes_on_its_npus_is_left_alone(
-    node: NodeOnDisk, busy: Busy
+    node: NodeOnDisk, busy: Busy, autojump_clock: MockClock
 ) -> None:
     """Until they end."""
+    del autojump_clock
     node.source.stored.clear()
-    busy.uids = {"uid-a"}
+    busy.devices = {"npu-2"}
     await trio.sleep(20 * 60)
     assert node.record_uids() == {"uid-a"}
 
-    busy.uids = set()
+    busy.devices = set()
     await trio.sleep(2 * 60)
     assert node.record_uids() == set()
