@@ -74,7 +74,7 @@ async def serve_kubelet(
         health: All devices of the node, as the kubelet is to see them.
         status: Set to what the kubelet decides of our registration.
         endpoints: What to open.
-        stop: Ends it in order; a cancellation ends everything at once.
+        stop: Ends it in order; after a cancellation both sockets close at the same time.
         grace_seconds: How long calls in flight may take after *stop*.
         task_status: Told when the kubelet can find and call us.
 
