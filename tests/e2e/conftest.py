@@ -1,0 +1,90 @@
+"""The driver on a real node: one deployment for the session, one namespace for each test."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.cluster.cluster import Cluster
+from tests.e2e.deploy import deploy
+from tests.e2e.driver import Driver
+from tests.e2e.space import Space
+
+pytest_plugins = ["tests.cluster.plugin"]
+
+NOTES = pytest.StashKey[list[str]]()
+LOG_TAIL = 60
+"""Lines of the driver's log to show with a failure."""
+
+_numbers = itertools.count(1)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let the idle test take longer."""
+    parser.addoption(
+        "--idle-seconds",
+        type=float,
+        default=60,
+        help="how long the driver is watched doing nothing (default 60)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep what the tests have to say."""
+    config.stash[NOTES] = []
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show how long deploying took, and what tests measured."""
+    if notes := terminalreporter.config.stash[NOTES]:
+        terminalreporter.section("measured")
+        for note in notes:
+            terminalreporter.write_line(note)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the end of the driver's log with a failed test."""
+    report = yield
+    driver = getattr(item, "funcargs", {}).get("driver")
+    if report.failed and isinstance(driver, Driver):
+        lines = driver.log().splitlines()[-LOG_TAIL:]
+        report.sections.append(("driver's log", "\n".join(lines)))
+        report.sections.append(("logs of the node", str(driver.cluster.logs)))
+    return report
+
+
+@pytest.fixture(scope="session")
+def notes(pytestconfig: pytest.Config) -> list[str]:
+    """Lines for the end of the session."""
+    return pytestconfig.stash[NOTES]
+
+
+@pytest.fixture(scope="session")
+def driver(cluster: Cluster, notes: list[str]) -> Driver:
+    """The driver, built from this tree, running on the cluster's node with eight 910B4."""
+
+    @contextmanager
+    def phase(name: str) -> Iterator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            notes.append(f"{time.monotonic() - began:6.1f} s  deploying: {name}")
+
+    return deploy(cluster, phase)
+
+
+@pytest.fixture
+def space(driver: Driver) -> Iterator[Space]:
+    """A namespace for one test; afterwards nothing of it is left, on the node neither."""
+    fresh = Space.create(driver.cluster, f"e2e-{next(_numbers)}")
+    yield fresh
+    fresh.remove()
+    driver.wait_without_traces()

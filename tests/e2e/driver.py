@@ -1,0 +1,177 @@
+"""The driver as its DaemonSet runs it on the node of the tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.cluster import Cluster, Object
+from tests.cluster.processes import ClusterError
+from trio_npu_dra.simulator import BoardControl
+
+NAMESPACE = "ascend-dra"
+NAME = "ascend-npu-dra-kubeletplugin"
+DRIVER = "npu.huawei.com"
+ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{NAME}"
+IMAGE = "library/dra-npu:latest"
+COMMAND = b"npu-dra\0serve\0"
+NPUS = 8
+
+CDI = Path("/etc/cdi")
+PLUGIN = Path("/var/lib/kubelet/plugins") / DRIVER
+BOARD = Path("/var/lib/trio-npu-dra/simulator")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Driver:
+    """The deployed driver."""
+
+    cluster: Cluster
+
+    # --- its pod ---------------------------------------------------------------------------------
+
+    def pod(self) -> Object | None:
+        """Its pod, if that runs and is ready."""
+        pods = self.cluster.objects("pods", namespace=NAMESPACE, selector=f"app={NAME}")
+        running = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+        if len(pods) != 1 or not running:
+            return None
+        states = running[0].get("status", {}).get("containerStatuses", [])
+        return running[0] if states and all(state["ready"] for state in states) else None
+
+    def pid(self) -> int | None:
+        """Process id of the daemon, as this machine numbers processes; None if none runs."""
+        ours = self.cluster.identity.encode()
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):  # it ended while we looked
+                command = (process / "cmdline").read_bytes()
+                if COMMAND in command and ours in (process / "cgroup").read_bytes():
+                    return int(process.name)
+        return None
+
+    def log(self) -> str:
+        """What its pods wrote, those included that were replaced."""
+        folder = self.cluster.logs / "pods"
+        files = sorted(
+            folder.glob(f"{NAMESPACE}_{NAME}-*/*/*.log"), key=lambda file: file.stat().st_mtime
+        )
+        return "\n".join(file.read_text(errors="replace") for file in files)
+
+    def registrations(self) -> int:
+        """How often the kubelet has registered the daemon that runs now."""
+        said = self.cluster.kubectl(
+            *("logs", "--namespace", NAMESPACE, f"daemonset/{NAME}", "--container", "kubeletplugin")
+        )
+        return said.count("registered with the kubelet")
+
+    def wait_ready(self) -> Object:
+        """Wait until its pod, and no older one, runs; returns it."""
+        return self.cluster.wait(self.pod, "the driver's pod ready", timeout=120)
+
+    def wait_registered(self, times: int = 1) -> None:
+        """Wait until the kubelet knows the daemon that runs now, so that pods can start."""
+
+        def registered() -> bool:
+            try:
+                return self.registrations() >= times
+            except ClusterError:  # the pod is between two containers, or the kubelet is away
+                return False
+
+        self.cluster.wait(registered, f"the driver registered ({times} times)", timeout=120)
+
+    def wait_rolled_out(self) -> None:
+        """Wait until the DaemonSet's newest form runs, is registered and has published."""
+        self.cluster.kubectl(
+            *("rollout", "status", f"daemonset/{NAME}", "--namespace", NAMESPACE, "--timeout=120s")
+        )
+        self.wait_ready()
+        self.wait_registered()
+        self.wait_published()
+
+    # --- what it publishes -----------------------------------------------------------------------
+
+    def slices(self) -> list[Object]:
+        """Its ResourceSlices, by name."""
+        slices = self.cluster.objects("resourceslices", namespace=None)
+        ours = [item for item in slices if item["spec"]["driver"] == DRIVER]
+        return sorted(ours, key=lambda item: str(item["metadata"]["name"]))
+
+    def devices(self) -> dict[str, Any]:
+        """The published devices by name."""
+        return {
+            device["name"]: device
+            for item in self.slices()
+            for device in item["spec"].get("devices") or []
+        }
+
+    def versions(self) -> dict[str, str]:
+        """What changes with every write: the slices' UIDs and resource versions."""
+        return {
+            item["metadata"]["uid"]: str(item["metadata"]["resourceVersion"])
+            for item in self.slices()
+        }
+
+    def wait_published(self) -> None:
+        """Wait until the slices show the whole board."""
+        self.cluster.wait(lambda: len(self.devices()) == NPUS, f"{NPUS} devices published")
+
+    # --- what it keeps on the node ---------------------------------------------------------------
+
+    def cdi_files(self) -> list[str]:
+        """Names of its CDI files on the node."""
+        return self._files(CDI, "npu.huawei.com-npu_*")
+
+    def records(self) -> list[str]:
+        """Names of its claim records on the node."""
+        return self._files(PLUGIN / "claims", "*")
+
+    def traces(self) -> list[str]:
+        """All it keeps on the node for claims."""
+        return self.cdi_files() + self.records()
+
+    def cdi_spec(self, uid: str) -> Object:
+        """The CDI file of the claim with that UID."""
+        text = self._place(CDI / f"{DRIVER}-npu_{uid}.json").read_text()
+        spec: Object = json.loads(text)
+        return spec
+
+    def wait_without_traces(self) -> None:
+        """Wait until no claim is prepared any more."""
+        self.cluster.wait(lambda: self.traces() == [], "no CDI file and no claim record")
+
+    def _files(self, folder: Path, pattern: str) -> list[str]:
+        return sorted(path.name for path in self._place(folder).glob(pattern))
+
+    def _place(self, path: Path) -> Path:
+        return self.cluster.node.root / path.relative_to("/")
+
+    # --- what tests do to it ---------------------------------------------------------------------
+
+    def board(self) -> BoardControl:
+        """A handle on the simulated board; close it."""
+        folder = self._place(BOARD) / "usr/local/Ascend/driver/lib64"
+        return BoardControl(folder / "board.state")
+
+    def kill(self) -> None:
+        """End the daemon with SIGKILL, and wait until the kubelet has started it anew."""
+        before = self.pid()
+        assert before is not None, "no daemon runs"
+        os.kill(before, signal.SIGKILL)
+        self.cluster.wait(lambda: self.pid() not in {None, before}, "a new daemon")
+        self.wait_ready()
+        self.wait_registered()
+
+    def set_environment(self, *words: str) -> None:
+        """Change variables of the DaemonSet (`NAME=VALUE`, or `NAME-`) and wait for its new pod."""
+        self.cluster.kubectl("set", "env", f"daemonset/{NAME}", "--namespace", NAMESPACE, *words)
+        self.wait_rolled_out()
+
+    def restart(self) -> None:
+        """Replace its pod, as an update of the image does."""
+        self.cluster.kubectl("rollout", "restart", f"daemonset/{NAME}", "--namespace", NAMESPACE)
+        self.wait_rolled_out()

@@ -1,0 +1,177 @@
+"""A namespace of one test, and the pods and claims in it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tests.cluster.cluster import Cluster, Object
+
+T = TypeVar("T")
+
+CLASS = "npu.huawei.com"
+BUS = re.compile(r"\b[0-9A-F]{4}:[0-9A-F]{2}:[0-9A-F]{2}\.[0-9A-F]\b")
+ENDS_AT_ONCE = ("sh", "-c", "trap 'exit 0' TERM; sleep 600 & wait")
+"""As process 1 a plain `sleep` would ignore TERM."""
+
+
+def request(name: str = "npu", *, cel: str | None = None, count: int | None = None) -> Object:
+    """A request for NPUs; `cel` chooses among them."""
+    exactly: Object = {"deviceClassName": CLASS}
+    if cel is not None:
+        exactly["selectors"] = [{"cel": {"expression": cel}}]
+    if count is not None:
+        exactly["count"] = count
+    return {"name": name, "exactly": exactly}
+
+
+def claim(
+    name: str,
+    *requests: Object,
+    constraints: Sequence[Object] = (),
+    parameters: Object | None = None,
+) -> Object:
+    """A claim, for one NPU if nothing is said; `parameters` is its opaque config for us."""
+    devices: Object = {"requests": list(requests) or [request()]}
+    if constraints:
+        devices["constraints"] = list(constraints)
+    if parameters is not None:
+        devices["config"] = [{"opaque": {"driver": CLASS, "parameters": parameters}}]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name},
+        "spec": {"devices": devices},
+    }
+
+
+def container(
+    name: str, *claims: str, image: str = "ubuntu", command: Sequence[str] = ENDS_AT_ONCE
+) -> Object:
+    """A container that uses the claims of those names."""
+    return {
+        "name": name,
+        "image": image,
+        "command": list(command),
+        "resources": {"claims": [{"name": each} for each in claims]},
+    }
+
+
+def pod(
+    name: str,
+    *claims: str,
+    containers: Sequence[Object] = (),
+    init_containers: Sequence[Object] = (),
+    image: str = "ubuntu",
+    node: str | None = None,
+) -> Object:
+    """A pod with those claims, all of them for its one container if none are given."""
+    spec: Object = {
+        "terminationGracePeriodSeconds": 5,
+        "restartPolicy": "Never",
+        "initContainers": list(init_containers),
+        "containers": list(containers) or [container("main", *claims, image=image)],
+        "resourceClaims": [{"name": each, "resourceClaimName": each} for each in claims],
+    }
+    if node is not None:
+        spec["nodeName"] = node
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """A namespace; names given to its methods are in it."""
+
+    cluster: Cluster
+    name: str
+
+    @classmethod
+    def create(cls, cluster: Cluster, name: str) -> Space:
+        """Make the namespace and wait until pods can be created in it."""
+        cluster.kubectl("create", "namespace", name)
+        space = cls(cluster=cluster, name=name)
+        space.wait(lambda: space.get("serviceaccount", "default"), "the default service account")
+        return space
+
+    def remove(self) -> None:
+        """Delete the pods and claims, wait until they are gone, and leave the rest to the server.
+
+        A grace of a second, because as process 1 the guide's `sleep` ignores TERM.
+        """
+        place = ("--namespace", self.name, "--all")
+        self.cluster.kubectl("delete", "pods", *place, "--grace-period=1")
+        self.cluster.kubectl("delete", "resourceclaims", *place)
+        self.cluster.kubectl("delete", "namespace", self.name, "--wait=false")
+
+    def apply(self, *objects: Object) -> None:
+        """Create or change objects."""
+        self.apply_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
+
+    def apply_text(self, manifests: str) -> None:
+        """Create or change what YAML text says."""
+        self.cluster.kubectl("apply", "--namespace", self.name, "--filename", "-", stdin=manifests)
+
+    def get(self, kind: str, name: str) -> Object | None:
+        """Read an object; None if it does not exist."""
+        return self.cluster.get(kind, name, namespace=self.name)
+
+    def wait(self, look: Callable[[], T | None], what: str, *, timeout: float = 60) -> T:
+        """Look until something true is seen and return it."""
+        return self.cluster.wait(look, what, timeout=timeout)
+
+    def wait_phase(self, pod: str, phase: str = "Running", *, timeout: float = 60) -> Object:
+        """Wait until a pod is in a phase; returns it."""
+        return self.cluster.wait_phase(pod, phase, namespace=self.name, timeout=timeout)
+
+    def wait_event(self, pod: str, *words: str, timeout: float = 60) -> str:
+        """Wait for an event of a pod that has all those words; returns it."""
+
+        def look() -> str | None:
+            events = self.cluster.pod_events(pod, namespace=self.name)
+            return next((line for line in events if all(word in line for word in words)), None)
+
+        return self.wait(look, f"an event of pod {pod} with {words}", timeout=timeout)
+
+    def delete_pod(self, name: str, *flags: str) -> None:
+        """Delete a pod and wait until it is gone."""
+        self.cluster.kubectl("delete", "pod", name, "--namespace", self.name, *flags)
+
+    def execute(self, pod: str, *argv: str, container: str | None = None) -> str:
+        """Run a program in a pod's container."""
+        return self.cluster.execute(pod, *argv, namespace=self.name, container=container)
+
+    def log(self, pod: str, container: str) -> str:
+        """What a container wrote."""
+        return self.cluster.kubectl("logs", "--namespace", self.name, pod, "--container", container)
+
+    # --- NPUs ------------------------------------------------------------------------------------
+
+    def allocated(self, name: str) -> list[str]:
+        """The devices that a claim has, sorted."""
+        found = self.get("resourceclaim", name) or {}
+        allocation = found.get("status", {}).get("allocation", {})
+        results = allocation.get("devices", {}).get("results", [])
+        return sorted(str(result["device"]) for result in results)
+
+    def uid(self, kind: str, name: str) -> str:
+        """The UID of an object that exists."""
+        found = self.get(kind, name)
+        assert found is not None, f"{kind} {name} does not exist"
+        return str(found["metadata"]["uid"])
+
+    def seen_npus(self, pod: str, *, container: str | None = None) -> list[str]:
+        """PCI addresses of the NPUs that npu-smi shows in a container, in lower case."""
+        return bus_ids(self.execute(pod, "npu-smi", "info", container=container))
+
+    def davinci_nodes(self, pod: str, *, container: str | None = None) -> list[str]:
+        """The chips' device nodes in a container."""
+        text = self.execute(pod, "sh", "-c", "ls -d /dev/davinci[0-9]*", container=container)
+        return sorted(text.split())
+
+
+def bus_ids(table: str) -> list[str]:
+    """The PCI addresses in what npu-smi printed, in lower case."""
+    return sorted(found.lower() for found in BUS.findall(table))

@@ -1,0 +1,57 @@
+"""The guide's own DaemonSet with our image: its flags, its mounts, nothing else of the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e import deploy
+from tests.e2e.driver import NAME, NAMESPACE, Driver
+from tests.e2e.space import Space, claim, pod
+
+pytestmark = pytest.mark.cluster
+
+MANIFEST = Path(__file__).parent / "guide/daemonset.yaml"
+
+
+def remove_daemonset(driver: Driver) -> None:
+    """Delete the DaemonSet and wait until its pod is gone."""
+    driver.cluster.kubectl(
+        *("delete", "daemonset", NAME, "--namespace", NAMESPACE, "--cascade=foreground")
+    )
+
+
+@pytest.fixture(scope="module")
+def guides(driver: Driver) -> Iterator[Driver]:
+    """The driver as the guide deploys it, on the board that our manifests have laid out."""
+    remove_daemonset(driver)
+    driver.cluster.kubectl("apply", "--filename", MANIFEST)
+    driver.wait_rolled_out()
+    yield driver
+    remove_daemonset(driver)
+    deploy.apply(driver.cluster)
+    driver.wait_rolled_out()
+
+
+def test_guides_daemonset_publishes_the_board(guides: Driver) -> None:
+    """All chips are there; what only the board's own /sys could tell is absent."""
+
+    def published() -> bool:
+        return all("numaNode" not in one["attributes"] for one in guides.devices().values())
+
+    guides.cluster.wait(published, "the slice of the guide's driver")
+    attributes = guides.devices()["npu-0"]["attributes"]
+    assert attributes["chipName"] == {"string": "910B4"}
+    assert attributes["topologyGroup"] == {"string": "ring-0"}
+
+
+def test_guides_daemonset_prepares_pods(guides: Driver, space: Space) -> None:
+    """A pod gets its NPU, with the driver's files that the guide's mounts show."""
+    space.apply(claim("npu"), pod("user", "npu"))
+    space.wait_phase("user")
+    assert len(space.seen_npus("user")) == 1
+    assert len(space.davinci_nodes("user")) == 1
+    space.delete_pod("user")
+    guides.wait_without_traces()

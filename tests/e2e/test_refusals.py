@@ -1,0 +1,59 @@
+"""What a pod's owner reads when a claim cannot be prepared."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.e2e.driver import DRIVER, Driver
+from tests.e2e.space import Space, claim, pod
+
+pytestmark = pytest.mark.cluster
+
+
+def test_pod_is_told_that_its_device_does_not_exist(driver: Driver, space: Space) -> None:
+    """A claim that names a device which the node does not have: the events say so."""
+    waiting = pod("user", "npu")
+    waiting["spec"]["schedulingGates"] = [{"name": "example.com/not-yet"}]
+    space.apply(claim("npu"), waiting)
+    node = driver.cluster.node.name
+    result = {"request": "npu", "driver": DRIVER, "pool": node, "device": "npu-99"}
+    status = {
+        "allocation": {"devices": {"results": [result]}},
+        "reservedFor": [{"resource": "pods", "name": "user", "uid": space.uid("pod", "user")}],
+    }
+    place = ("--namespace", space.name)
+    driver.cluster.kubectl(
+        *("patch", "resourceclaim", "npu", *place, "--subresource=status", "--type=merge"),
+        *("--patch", json.dumps({"status": status})),
+    )
+    ungate = [{"op": "remove", "path": "/spec/schedulingGates"}]
+    driver.cluster.kubectl(
+        *("patch", "pod", "user", *place, "--type=json", "--patch", json.dumps(ungate))
+    )
+
+    event = space.wait_event("user", "FailedPrepareDynamicResources", "npu-99")
+    assert f"device npu-99 does not exist on node {node} any more" in event
+    assert driver.traces() == []
+
+
+def test_pod_is_told_which_field_of_its_config_is_wrong(driver: Driver, space: Space) -> None:
+    """An opaque config with a field that the driver does not know: the events name it."""
+    parameters = {
+        "apiVersion": "npu.huawei.com/v1alpha1",
+        "kind": "NpuConfig",
+        "sharingMode": "always",
+    }
+    space.apply(claim("npu", parameters=parameters), pod("user", "npu"))
+    event = space.wait_event("user", "FailedPrepareDynamicResources", "sharingMode")
+    assert "opaque config in the ResourceClaim" in event
+    assert driver.traces() == []
+
+
+def test_right_config_is_taken(space: Space) -> None:
+    """The config object without options is accepted."""
+    parameters = {"apiVersion": "npu.huawei.com/v1alpha1", "kind": "NpuConfig"}
+    space.apply(claim("npu", parameters=parameters), pod("user", "npu"))
+    space.wait_phase("user")
+    assert len(space.seen_npus("user")) == 1

@@ -1,0 +1,144 @@
+"""What the driver publishes, and how it keeps it so."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cluster.audit import WRITES
+from tests.cluster.cluster import Cluster, Object
+from tests.cluster.processes import ClusterError
+from tests.e2e.driver import ACCOUNT, Driver
+
+pytestmark = pytest.mark.cluster
+
+SAMPLE = yaml.safe_load((Path(__file__).parent / "guide/sample-slice.yaml").read_text())
+FURTHER = {
+    "type": {"string": "npu"},
+    "model": {"string": "Ascend910B"},
+    "cardId": {"int": 0},
+    "deviceId": {"int": 0},
+    "logicId": {"int": 0},
+    "driverVersion": {"version": "24.1.0-rc2"},
+    "uuid": {"string": "15C0C977-00404B31-A5120C63-26140000-10830001"},
+    "resource.kubernetes.io/numaNode": {"int": 6},
+    "resource.kubernetes.io/pciBusID": {"string": "0000:c1:00.0"},
+    "resource.kubernetes.io/pcieRoot": {"string": "pci0000:c0"},
+}
+
+
+def facts(value: object, path: str = "") -> dict[str, object]:
+    """The leaves of an object by their paths."""
+    if isinstance(value, dict):
+        parts = value.items()
+    elif isinstance(value, list):
+        parts = {str(index): item for index, item in enumerate(value)}.items()
+    else:
+        return {path: value}
+    return {
+        name: leaf for key, item in parts for name, leaf in facts(item, f"{path}/{key}").items()
+    }
+
+
+def audited(cluster: Cluster, since: int) -> list[Object]:
+    """Writes of ResourceSlices since a mark, with the times at which they were answered."""
+    with cluster.plane.audit_log.open("rb") as log:
+        log.seek(since)
+        events: list[Object] = [json.loads(line) for line in log if line.endswith(b"\n")]
+    return [
+        event
+        for event in events
+        if event.get("objectRef", {}).get("resource") == "resourceslices"
+        and event["verb"] in WRITES
+    ]
+
+
+def answered(event: Object) -> datetime:
+    """When the API server had answered."""
+    return datetime.fromisoformat(event["stageTimestamp"])
+
+
+def test_slice_says_what_the_guides_sample_says(driver: Driver, notes: list[str]) -> None:
+    """Every field of the guide's sample is there with its value, our node's name in it."""
+    (published,) = driver.slices()
+    node = driver.cluster.get("node", driver.cluster.node.name)
+    assert node is not None
+    name = node["metadata"]["name"]
+    sample = json.loads(json.dumps(SAMPLE).replace('"master', f'"{name}'))
+    ours, guides = facts(published), facts(sample)
+    for path in sorted(
+        guides.keys() | {path for path in ours if path.startswith("/spec/devices/0")}
+    ):
+        notes.append(f"slice {path:72} guide {guides.get(path, '-')!s:38} ours {ours.get(path)}")
+
+    own = {"/metadata/creationTimestamp", "/metadata/name", "/metadata/generateName"}
+    guides |= {
+        "/metadata/ownerReferences/0/uid": node["metadata"]["uid"],
+        "/metadata/generation": published["metadata"]["generation"],
+        "/spec/pool/generation": published["spec"]["pool"]["generation"],
+    }
+    assert {path: ours.get(path) for path in guides.keys() - own} == {
+        path: value for path, value in guides.items() if path not in own
+    }
+    for path in ("/metadata/name", "/metadata/generateName"):
+        assert str(ours[path]).startswith(f"{name}-npu.huawei.com-")
+
+
+def test_device_has_our_further_attributes(driver: Driver) -> None:
+    """Beside the guide's attributes npu-0 has those that our documentation lists, and no others."""
+    device = driver.devices()["npu-0"]
+    guides = SAMPLE["spec"]["devices"][0]["attributes"]
+    assert device["attributes"] == {**guides, **FURTHER}
+    assert device["capacity"] == {"memCapacity": {"value": "32Gi"}, "aiCores": {"value": "20"}}
+
+
+def test_all_chips_of_the_board_are_devices(driver: Driver) -> None:
+    """The pool has npu-0 to npu-7, in the order of their physical ids."""
+    assert list(driver.devices()) == [f"npu-{number}" for number in range(8)]
+
+
+def test_deleted_slice_returns(driver: Driver, notes: list[str]) -> None:
+    """A slice deleted by hand is made again, as it was."""
+    (before,) = driver.slices()
+    mark = driver.cluster.audit_mark()
+    driver.cluster.kubectl("delete", "resourceslice", before["metadata"]["name"])
+    driver.wait_published()
+
+    (after,) = driver.slices()
+    assert after["metadata"]["uid"] != before["metadata"]["uid"]
+    assert after["spec"]["devices"] == before["spec"]["devices"]
+    deletion, creation = audited(driver.cluster, mark)
+    assert (creation["verb"], creation["user"]["username"]) == ("create", ACCOUNT)
+    took = answered(creation) - answered(deletion)
+    notes.append(f"{took.total_seconds() * 1000:6.1f} ms from a slice's deletion to its return")
+
+
+def test_edited_slice_is_repaired(driver: Driver) -> None:
+    """A fact changed by hand is set right."""
+    (before,) = driver.slices()
+    path = "/spec/devices/0/attributes/chipName/string"
+    change = [{"op": "replace", "path": path, "value": "910B9"}]
+    name = before["metadata"]["name"]
+    driver.cluster.kubectl(
+        *("patch", "resourceslice", name, "--type=json", "--patch", json.dumps(change))
+    )
+
+    def repaired() -> bool:
+        found = driver.cluster.get("resourceslice", name)
+        return found is not None and found["spec"]["devices"] == before["spec"]["devices"]
+
+    driver.cluster.wait(repaired, "the slice repaired")
+
+
+def test_account_without_a_nodes_token_may_not_write_slices(driver: Driver) -> None:
+    """The node's slices may be touched with a token of that node, not by the account alone."""
+    (published,) = driver.slices()
+    with pytest.raises(ClusterError, match="this token names no node"):
+        driver.cluster.kubectl(
+            *("delete", "resourceslice", published["metadata"]["name"], "--as", ACCOUNT)
+        )
+    assert driver.slices() == [published]
