@@ -22,7 +22,7 @@ test *arguments:
     python -m pytest --cov {{arguments}}
 
 # real Kubernetes, containerd and images on this machine; needs root and Debian
-e2e *arguments: wheels
+e2e *arguments:
     python -m tests.cluster.packages
     python -m pytest tests/cluster tests/e2e {{arguments}}
 

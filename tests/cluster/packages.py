@@ -20,6 +20,7 @@ PACKAGES = (
     "mount",
     "openssl",
     "runc",
+    "strace",
     "util-linux",
 )
 
