@@ -45,13 +45,36 @@ class Observable(Generic[T]):
         self._changed = trio.Event()
         return True
 
-    async def changes(self) -> AsyncIterator[T]:
-        """Yield the value now, then the newest after each change, without end."""
-        while True:
-            seen, value = self._version, self._value
-            yield value
-            while self._version == seen:
-                await self._changed.wait()
+    def changes(self) -> AsyncIterator[T]:
+        """Iterate over the value now, then the newest after each change, without end.
+
+        The iterator holds nothing: a loop over it may be left at any time.
+        """
+        return _Changes(self)
+
+    async def wait_until(self, is_wanted: Callable[[T], bool]) -> T:
+        """Return the value as soon as it is wanted, which may be at once."""
+        while not is_wanted(self._value):
+            await self._changed.wait()
+        return self._value
+
+    async def _newer_than(self, version: int) -> tuple[int, T]:
+        while self._version == version:
+            await self._changed.wait()
+        return self._version, self._value
+
+
+class _Changes(AsyncIterator[T]):
+    # Not an async generator: one that is left early would have to be closed.
+
+    def __init__(self, observable: Observable[T]) -> None:
+        self._observable = observable
+        self._seen = -1
+
+    async def __anext__(self) -> T:
+        # The room's own half: nobody else sees versions.
+        self._seen, value = await self._observable._newer_than(self._seen)  # noqa: SLF001
+        return value
 
 
 async def derive(

@@ -1,0 +1,124 @@
+"""The command line as people use it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from trio_npu_dra.cli.main import main
+
+
+@pytest.fixture(scope="module")
+def board(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A board made by the command."""
+    folder = tmp_path_factory.mktemp("board")
+    assert main(["simulate", "910b4-8", "--state", str(folder)]) == 0
+    return folder
+
+
+def npu_dra(*words: str) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own."""
+    command = [sys.executable, "-m", "trio_npu_dra.cli.main", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def flags(board: Path) -> list[str]:
+    """What `simulate` prints."""
+    return [
+        f"--host-root={board}",
+        f"--dev-root={board}/dev",
+        f"--sysfs-root={board}/sys",
+        "--node-name=master",
+    ]
+
+
+def test_simulate_prints_the_flags_that_inspect_takes(
+    board: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What one command prints, the next one understands."""
+    assert main(["simulate", "910b4-8", "--state", str(board)]) == 0
+    (line,) = [one for one in capsys.readouterr().out.splitlines() if one.startswith("flags")]
+
+    shown = npu_dra("inspect", *line.split()[1:], "--node-name", "master")
+
+    assert shown.returncode == 0
+    rows = shown.stdout.splitlines()
+    assert rows[0].split() == [
+        "DEVICE",
+        "CHIP",
+        "MEMORY",
+        "AI",
+        "CORES",
+        "NUMA",
+        "GROUP",
+        "PCI",
+        "HEALTH",
+    ]
+    assert rows[1].split() == [
+        "npu-0",
+        "910B4",
+        "32Gi",
+        "20",
+        "6",
+        "ring-0",
+        "0000:c1:00.0",
+        "Healthy",
+    ]
+    assert len(rows) == 9
+
+
+def test_inspect_prints_slices_that_can_be_read_back(board: Path) -> None:
+    """YAML and JSON say the same."""
+    as_yaml = list(yaml.safe_load_all(npu_dra("inspect", *flags(board), "-o", "yaml").stdout))
+    as_json = json.loads(npu_dra("inspect", *flags(board), "-o", "json").stdout)["items"]
+
+    assert as_yaml == as_json
+    (slice_,) = as_yaml
+    assert slice_["kind"] == "ResourceSlice"
+    assert slice_["metadata"] == {"generateName": "master-npu.huawei.com-00000-"}
+    assert slice_["spec"]["pool"] == {"name": "master", "generation": 1, "resourceSliceCount": 1}
+    assert len(slice_["spec"]["devices"]) == 8
+
+
+def test_the_demo_shows_a_claim_from_slice_to_end() -> None:
+    """No root, no cluster, no network."""
+    shown = npu_dra("demo")
+
+    assert shown.returncode == 0, shown.stdout + shown.stderr
+    for text in ("kind: ResourceSlice", "chipName", "cdiVersion: 0.5.0", "/dev/davinci0"):
+        assert text in shown.stdout
+    assert "CDI files left: 0" in shown.stdout
+    assert shown.stdout.rstrip().endswith("=== done")
+
+
+def test_an_error_is_one_line_and_exit_code_one(tmp_path: Path) -> None:
+    """Nobody wants a traceback for a wrong flag."""
+    shown = npu_dra("serve", "--node-name", "n", "--cdi-root", "relative")
+
+    assert shown.returncode == 1
+    assert shown.stderr == ("npu-dra serve: --cdi-root=relative: must be an absolute path\n")
+    shown = npu_dra("serve", "--node-name=n", f"--kubeconfig={tmp_path}/none")
+    assert shown.returncode == 1
+    assert "Traceback" not in shown.stderr
+    assert f"{tmp_path}/none" in shown.stderr
+
+
+def test_an_unknown_command_lists_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    """The usual exit code of a wrong command line."""
+    with pytest.raises(SystemExit) as caught:
+        main(["server"])
+
+    assert caught.value.code == 2
+    assert "'serve', 'inspect', 'simulate', 'demo'" in capsys.readouterr().err
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """`npu-dra --help` is where people start."""
+    with pytest.raises(SystemExit):
+        main(["--help"])
+
+    text = capsys.readouterr().out
+    assert all(name in text for name in ("serve", "inspect", "simulate", "demo"))

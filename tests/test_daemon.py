@@ -1,0 +1,291 @@
+"""The daemon as a whole: real sockets, real library calls, stand-ins for API server and kubelet."""
+
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+import trio
+
+from trio_npu_dra import daemon
+from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra.v1 import (
+    Claim,
+    NodePrepareResourceResponse,
+)
+from trio_npu_dra.errors import LibraryMissing
+from trio_npu_dra.kube.objects import (
+    Allocation,
+    AllocationResult,
+    DeviceAllocation,
+    Node,
+    ObjectMeta,
+    ResourceClaim,
+    ResourceClaimStatus,
+    ResourceSlice,
+)
+from trio_npu_dra.rpc import registration_socket
+from trio_npu_dra.settings import Settings
+from trio_npu_dra.simulator import (
+    Severity,
+    SimulatedBoard,
+    compile_simulator,
+    create_board,
+    load_profile,
+)
+from trio_npu_dra.standins.api_server import serve_api
+from trio_npu_dra.standins.api_state import ApiState
+from trio_npu_dra.standins.kubelet import Kubelet, open_kubelet
+
+NODE = "node-a"
+DRIVER = "npu.huawei.com"
+
+
+@dataclass
+class Rig:
+    """A node: folders, board, and the API server it talks to."""
+
+    folder: Path
+    board: SimulatedBoard
+    api: ApiState = field(default_factory=ApiState)
+
+    @property
+    def settings(self) -> Settings:
+        """Everything below the folder."""
+        return Settings(
+            node_name=NODE,
+            host_root=self.board.root,
+            dev_root=self.board.dev_root,
+            sysfs_root=self.board.sysfs_root,
+            kubelet_registrar_directory_path=self.folder / "registry",
+            kubelet_plugins_directory_path=self.folder / "plugins",
+            cdi_root=self.folder / "cdi",
+            kubeconfig=self.folder / "kubeconfig",
+            health_poll_interval=0.1,
+        )
+
+    @property
+    def registration(self) -> Path:
+        """Where the kubelet finds the daemon."""
+        return registration_socket(self.folder / "registry", DRIVER)
+
+    @property
+    def cdi_files(self) -> list[Path]:
+        """What the container runtime would find."""
+        return sorted((self.folder / "cdi").glob("*.json"))
+
+    @property
+    def records(self) -> list[Path]:
+        """What the daemon would find after a crash."""
+        return sorted((self.folder / "plugins" / DRIVER / "claims").glob("*.json"))
+
+    def claim(self, name: str, device: str) -> Claim:
+        """A claim as the scheduler leaves it and the kubelet asks for it."""
+        result = AllocationResult(request="npu", driver=DRIVER, pool=NODE, device=device)
+        stored = self.api.add(
+            ResourceClaim(
+                metadata=ObjectMeta(name=name, namespace="default"),
+                status=ResourceClaimStatus(
+                    allocation=Allocation(devices=DeviceAllocation(results=(result,)))
+                ),
+            )
+        )
+        return Claim(namespace="default", uid=stored.metadata.uid or "", name=name)
+
+    @asynccontextmanager
+    async def daemon(self) -> AsyncIterator[trio.Nursery]:
+        """The daemon, started; cancelled at the end if it still runs."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(daemon.run, self.settings)
+            yield nursery
+            nursery.cancel_scope.cancel()
+
+    async def published(self) -> ResourceSlice:
+        """The slice, as soon as there is one."""
+        await until(lambda: bool(self.api.all(ResourceSlice)))
+        return self.api.all(ResourceSlice)[0]
+
+
+@pytest.fixture(scope="session")
+def simulator(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Library and tool, compiled once."""
+    return compile_simulator(tmp_path_factory.mktemp("simulator"))
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder whose name is short enough for sockets."""
+    with TemporaryDirectory(prefix="npu-") as name:
+        (Path(name) / "registry").mkdir()
+        (Path(name) / "plugins").mkdir()
+        yield Path(name)
+
+
+@pytest.fixture
+async def rig(folder: Path, simulator: Path) -> AsyncIterator[Rig]:
+    """A node with eight NPUs, and its API server."""
+    board = create_board(load_profile("910b4-8"), folder / "host", prebuilt=simulator)
+    socket = folder / "api.sock"
+    (folder / "kubeconfig").write_text(
+        json.dumps(
+            {
+                "current-context": "c",
+                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+                "clusters": [{"name": "c", "cluster": {"server": f"unix://{socket}"}}],
+                "users": [{"name": "u", "user": {}}],
+            }
+        )
+    )
+    rig = Rig(folder, board)
+    rig.api.add(Node(metadata=ObjectMeta(name=NODE)))
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(serve_api, rig.api, socket)
+            yield rig
+            nursery.cancel_scope.cancel()
+
+
+async def until(is_true: Callable[[], bool]) -> None:
+    """Wait for what has no event: a file, a request, a log line."""
+    while not is_true():  # noqa: ASYNC110
+        await trio.sleep(0.01)
+
+
+async def test_a_claim_goes_all_the_way_and_back(rig: Rig) -> None:
+    """Discovery, slice, registration, prepare, CDI file, unprepare."""
+    async with rig.daemon():
+        devices = (await rig.published()).spec.devices or ()
+        async with open_kubelet(rig.registration) as kubelet:
+            claim = rig.claim("a", "npu-3")
+            answer = (await kubelet.prepare([claim]))[claim.uid]
+
+            assert [device.name for device in devices] == [f"npu-{n}" for n in range(8)]
+            assert answer.error == ""
+            assert [device.device_name for device in answer.devices] == ["npu-3"]
+            assert len(rig.cdi_files) == len(rig.records) == 1
+
+            assert await kubelet.unprepare([claim]) == {claim.uid: ""}
+            assert rig.cdi_files == rig.records == []
+
+
+async def test_the_kubelet_sees_each_npus_health(rig: Rig) -> None:
+    """A chip that falls ill is Unhealthy on the stream, and Healthy when it recovers."""
+    async with rig.daemon(), open_kubelet(rig.registration) as kubelet:
+        await seen(kubelet, "npu-2", 1)
+        with rig.board.control() as control:
+            control.add_fault(2, 0x80E01801, Severity.MAJOR)
+            await seen(kubelet, "npu-2", 2)
+            control.clear_fault(2, 0x80E01801)
+            await seen(kubelet, "npu-2", 1)
+
+
+async def seen(kubelet: Kubelet, device: str, health: int) -> None:
+    """Wait until the stream says so."""
+    await kubelet.health.wait_until(
+        lambda devices: (NODE, device) in devices and devices[NODE, device].health == health
+    )
+
+
+async def test_a_restart_finds_claim_and_slice_and_writes_nothing(rig: Rig) -> None:
+    """Equal facts are no write, and what was prepared is still known."""
+    async with rig.daemon():
+        before = await rig.published()
+        async with open_kubelet(rig.registration) as kubelet:
+            claim = rig.claim("a", "npu-0")
+            await kubelet.prepare([claim])
+    rig.cdi_files[0].unlink()
+    rig.api.requests.clear()
+
+    async with rig.daemon(), open_kubelet(rig.registration) as kubelet:
+        assert len(rig.cdi_files) == 1
+        await until(lambda: rig.api.asked("watch", "resourceslices") > 0)
+        assert await kubelet.unprepare([claim]) == {claim.uid: ""}
+
+    assert rig.api.all(ResourceSlice) == (before,)
+    assert not any(rig.api.asked(verb, "resourceslices") for verb in ("create", "update", "delete"))
+
+
+async def test_term_sees_a_prepare_in_flight_through(rig: Rig) -> None:
+    """The registration goes at once, the call gets its answer, then the daemon ends."""
+    answers: dict[str, NodePrepareResourceResponse] = {}
+
+    async def prepare(kubelet: Kubelet, claim: Claim) -> None:
+        answers.update(await kubelet.prepare([claim]))
+
+    async with trio.open_nursery() as nursery:
+        ended = trio.Event()
+
+        async def run(*, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+            await daemon.run(rig.settings, task_status=task_status)
+            ended.set()
+
+        await nursery.start(run)
+        await rig.published()
+        async with open_kubelet(rig.registration) as kubelet:
+            claim = rig.claim("a", "npu-0")
+            rig.api.fail_next(100, status=503, verb="get")
+            async with trio.open_nursery() as calls:
+                calls.start_soon(prepare, kubelet, claim)
+                await until(lambda: rig.api.asked("get", "resourceclaims") > 0)
+                os.kill(os.getpid(), signal.SIGTERM)
+                await until(lambda: not rig.registration.exists())
+                assert not answers
+                rig.api.heal()
+        await ended.wait()
+
+    assert [answer.error for answer in answers.values()] == [""]
+    assert len(rig.cdi_files) == len(rig.records) == 1
+    assert not list((rig.folder / "plugins" / DRIVER).glob("*.sock"))
+
+
+async def test_pods_can_end_while_the_api_server_is_away(rig: Rig) -> None:
+    """Registration and unprepare need no API server."""
+    async with rig.daemon(), open_kubelet(rig.registration) as kubelet:
+        claim = rig.claim("a", "npu-0")
+        await kubelet.prepare([claim])
+    rig.api.fail_next(10_000, drop="before")
+
+    async with rig.daemon(), open_kubelet(rig.registration) as kubelet:
+        assert await kubelet.unprepare([claim]) == {claim.uid: ""}
+
+    assert rig.cdi_files == rig.records == []
+
+
+async def test_a_node_without_npus_publishes_an_empty_pool(rig: Rig) -> None:
+    """No driver and no hardware is a fact, not a fault."""
+    bare = rig.folder / "bare"
+    bare.mkdir()
+    settings = rig.settings.model_copy(
+        update={"host_root": bare, "dev_root": bare, "sysfs_root": bare}
+    )
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(daemon.run, settings)
+        assert not (await rig.published()).spec.devices
+        nursery.cancel_scope.cancel()
+
+
+async def test_hardware_without_a_driver_is_one_clear_error(rig: Rig) -> None:
+    """Never an empty pool where there are NPUs, and never a simulated one."""
+    bare = rig.folder / "bare"
+    bare.mkdir()
+    settings = rig.settings.model_copy(update={"host_root": bare})
+
+    with pytest.raises(LibraryMissing, match=r"libdcmi\.so cannot be loaded: looked in"):
+        await daemon.run(settings)
+
+
+async def test_sigusr1_logs_the_task_tree(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    """Operators can see what the daemon is doing."""
+    caplog.set_level("INFO")
+    async with rig.daemon():
+        await rig.published()
+        os.kill(os.getpid(), signal.SIGUSR1)
+        await until(lambda: "watch_board" in caplog.text)
+
+    assert "publish" in caplog.text
+    assert "keep_cdi_files" in caplog.text
