@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trio_npu_dra.kube.objects import Device, DeviceAttribute, DeviceCapacity
-from trio_npu_dra.npu.model import EMPTY_BOARD, Board, ChipFamily, Npu
+from trio_npu_dra.npu.model import EMPTY_BOARD, Board, ChipFamily, MultiDiePolicy, Npu
 from trio_npu_dra.slices.build import build_devices, canonical_quantity, semantic_version
 from trio_npu_dra.standins.api_rules import canonical
 
@@ -177,6 +177,21 @@ def test_the_server_leaves_a_quantity_as_it_is(amount: int) -> None:
 def test_a_driver_version_becomes_semantic_or_nothing(printed: str, version: str | None) -> None:
     """A candidate sorts before its release, a build does not sort at all."""
     assert semantic_version(printed) == version
+
+
+def test_an_a3_die_says_where_in_its_super_pod_it_is_and_how_it_may_be_given() -> None:
+    """Facts that only some generations have, in their own types."""
+    die = replace(
+        FULL, super_pod_id=7, super_pod_server_index=3, super_pod_sdid=12582912, device_share=False
+    )
+
+    published = plain(only(Board(npus=(die,), multi_die_policy=MultiDiePolicy.UNION)))
+
+    assert published["superPodId"] == 7
+    assert published["superPodServerIndex"] == 3
+    assert published["superPodSdid"] == 12582912
+    assert published["deviceShare"] is False
+    assert published["multiDiePolicy"] == "union"
 
 
 @given(printed=st.from_regex(r"[0-9A-Za-z.+_ -]{0,70}", fullmatch=True))

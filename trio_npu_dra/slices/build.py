@@ -32,24 +32,24 @@ _SEMVER = re.compile(  # semver.org, version 2.0.0
 def build_devices(board: Board) -> tuple[Device, ...]:
     """The devices of all NPUs, by physical id."""
     npus = sorted(board.npus, key=lambda npu: npu.physical_id)
-    return tuple(build_device(npu, board.driver_version) for npu in npus)
+    return tuple(build_device(npu, board) for npu in npus)
 
 
-def build_device(npu: Npu, driver_version: str | None) -> Device:
+def build_device(npu: Npu, board: Board) -> Device:
     """One NPU as a device.
 
     Args:
-        npu: The facts.
-        driver_version: As the Ascend driver prints it.
+        npu: Its own facts.
+        board: What it shares with the others: driver version, die policy.
     """
     return Device(
         name=npu.name,
-        attributes=_attributes(npu, driver_version),
+        attributes=_attributes(npu, board),
         capacity=_capacity(npu) or None,
     )
 
 
-def _attributes(npu: Npu, driver_version: str | None) -> dict[str, DeviceAttribute]:
+def _attributes(npu: Npu, board: Board) -> dict[str, DeviceAttribute]:
     strings = {
         "type": "npu",
         "model": npu.family.value,
@@ -59,6 +59,7 @@ def _attributes(npu: Npu, driver_version: str | None) -> dict[str, DeviceAttribu
         "uuid": npu.uuid,
         "topologyGroup": npu.topology_group,
         "module": npu.module,
+        "multiDiePolicy": board.multi_die_policy,
         f"{_STANDARD}/pciBusID": npu.pci_bus_id,
         f"{_STANDARD}/pcieRoot": npu.pcie_root,
     }
@@ -69,14 +70,20 @@ def _attributes(npu: Npu, driver_version: str | None) -> dict[str, DeviceAttribu
         "deviceId": npu.device_id,
         "numaNode": npu.numa_node,
         f"{_STANDARD}/numaNode": npu.numa_node,
+        "superPodId": npu.super_pod_id,
+        "superPodServerIndex": npu.super_pod_server_index,
+        "superPodSdid": npu.super_pod_sdid,
     }
     attributes = {
         name: DeviceAttribute(string=value) for name, value in _fitting(strings).items()
     } | {name: DeviceAttribute(int_=value) for name, value in numbers.items() if value is not None}
-    if driver_version and (version := semantic_version(driver_version)) is not None:
+    if npu.device_share is not None:
+        attributes["deviceShare"] = DeviceAttribute(bool_=npu.device_share)
+    printed = board.driver_version
+    if printed and (version := semantic_version(printed)) is not None:
         attributes["driverVersion"] = DeviceAttribute(version=version)
-    elif driver_version:
-        _complain("driverVersion", driver_version, "it is no semantic version")
+    elif printed:
+        _complain("driverVersion", printed, "it is no semantic version")
     return dict(sorted(attributes.items()))
 
 
