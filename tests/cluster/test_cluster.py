@@ -110,6 +110,7 @@ def test_mounted_folder_is_seen_at_the_nodes_path_only(cluster: Cluster) -> None
     cluster.node.mount(board, "/usr/local/Ascend/driver")
     seen = cluster.node.execute("cat", "/usr/local/Ascend/driver/version.info")
     cluster.node.unmount("/usr/local/Ascend/driver")
+    cluster.node.execute("rmdir", "/usr/local/Ascend/driver", "/usr/local/Ascend")
     assert seen == "simulated\n"
     assert not Path("/usr/local/Ascend/driver/version.info").exists()
 

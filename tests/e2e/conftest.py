@@ -52,11 +52,11 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Show the end of the driver's log with a failed test."""
     report = yield
-    driver = getattr(item, "funcargs", {}).get("driver")
-    if report.failed and isinstance(driver, Driver):
-        lines = driver.log().splitlines()[-LOG_TAIL:]
+    cluster = getattr(item, "funcargs", {}).get("cluster")
+    if report.failed and isinstance(cluster, Cluster):
+        lines = Driver(cluster=cluster).log().splitlines()[-LOG_TAIL:]
         report.sections.append(("driver's log", "\n".join(lines)))
-        report.sections.append(("logs of the node", str(driver.cluster.logs)))
+        report.sections.append(("logs of the node", str(cluster.logs)))
     return report
 
 

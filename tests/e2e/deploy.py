@@ -49,8 +49,3 @@ def deploy(cluster: Cluster, phase: Phase) -> Driver:
 def apply(cluster: Cluster) -> None:
     """Apply the manifests with the simulated board."""
     cluster.kubectl("apply", "--kustomize", OVERLAY)
-
-
-def delete(cluster: Cluster) -> None:
-    """Delete all that `apply` made, and wait until it is gone."""
-    cluster.kubectl("delete", "--ignore-not-found", "--kustomize", OVERLAY)

@@ -171,6 +171,12 @@ class Driver:
         self.cluster.kubectl("set", "env", f"daemonset/{NAME}", "--namespace", NAMESPACE, *words)
         self.wait_rolled_out()
 
+    def remove(self) -> None:
+        """Delete the DaemonSet, and wait until its pod is gone."""
+        self.cluster.kubectl(
+            *("delete", "daemonset", NAME, "--namespace", NAMESPACE, "--cascade=foreground")
+        )
+
     def restart(self) -> None:
         """Replace its pod, as an update of the image does."""
         self.cluster.kubectl("rollout", "restart", f"daemonset/{NAME}", "--namespace", NAMESPACE)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import deploy
-from tests.e2e.driver import NAME, NAMESPACE, Driver
+from tests.e2e.driver import Driver
 from tests.e2e.space import Space, claim, pod
 
 pytestmark = pytest.mark.cluster
@@ -16,21 +16,14 @@ pytestmark = pytest.mark.cluster
 MANIFEST = Path(__file__).parent / "guide/daemonset.yaml"
 
 
-def remove_daemonset(driver: Driver) -> None:
-    """Delete the DaemonSet and wait until its pod is gone."""
-    driver.cluster.kubectl(
-        *("delete", "daemonset", NAME, "--namespace", NAMESPACE, "--cascade=foreground")
-    )
-
-
 @pytest.fixture(scope="module")
 def guides(driver: Driver) -> Iterator[Driver]:
     """The driver as the guide deploys it, on the board that our manifests have laid out."""
-    remove_daemonset(driver)
+    driver.remove()
     driver.cluster.kubectl("apply", "--filename", MANIFEST)
     driver.wait_rolled_out()
     yield driver
-    remove_daemonset(driver)
+    driver.remove()
     deploy.apply(driver.cluster)
     driver.wait_rolled_out()
 

@@ -62,7 +62,7 @@ def test_idle_driver_writes_nothing(
     seconds: float = pytestconfig.getoption("--idle-seconds")
     space.apply(claim("npu"), pod("user", "npu"))
     space.wait_phase("user")
-    trace = tmp_path / "trace"
+    trace, daemon = tmp_path / "trace", driver.pid()
     with traced(driver, trace):
         mark = driver.cluster.audit_mark()
         used = cpu_seconds(driver)
@@ -77,6 +77,7 @@ def test_idle_driver_writes_nothing(
         f"idle for {seconds:.0f} s: {len(requests)} API requests, "
         f"{used:.2f} s of CPU under strace, {resident(driver):.0f} MiB resident"
     )
+    assert driver.pid() == daemon, "the kubelet's probe must have found it alive"
     assert audit.writes(requests) == []
     assert idle == []
     assert any("unlink" in line and "/etc/cdi" in line for line in file_writes(trace)), (

@@ -50,12 +50,13 @@ def test_two_pods_share_a_claim(driver: Driver, space: Space) -> None:
 
 def test_restarted_container_has_its_npu_again(space: Space) -> None:
     """A container that the kubelet starts anew gets the same NPU."""
-    user = pod("user", "npu")
+    until_told = ["sh", "-c", "while [ ! -e /tmp/end ]; do sleep 0.1; done"]
+    user = pod("user", "npu", containers=[container("main", "npu", command=until_told)])
     user["spec"]["restartPolicy"] = "Always"
     space.apply(claim("npu"), user)
     space.wait_phase("user")
     before = space.davinci_nodes("user")
-    space.execute("user", "sh", "-c", "kill 1")
+    space.execute("user", "touch", "/tmp/end")
 
     def restarted() -> bool:
         (state,) = (space.get("pod", "user") or {})["status"]["containerStatuses"]

@@ -12,7 +12,7 @@ import yaml
 from tests.cluster.audit import WRITES
 from tests.cluster.cluster import Cluster, Object
 from tests.cluster.processes import ClusterError
-from tests.e2e.driver import ACCOUNT, Driver
+from tests.e2e.driver import ACCOUNT, BOARD, NAMESPACE, Driver
 
 pytestmark = pytest.mark.cluster
 
@@ -99,6 +99,19 @@ def test_device_has_our_further_attributes(driver: Driver) -> None:
 def test_all_chips_of_the_board_are_devices(driver: Driver) -> None:
     """The pool has npu-0 to npu-7, in the order of their physical ids."""
     assert list(driver.devices()) == [f"npu-{number}" for number in range(8)]
+
+
+def test_inspect_shows_what_is_published(driver: Driver) -> None:
+    """`npu-dra inspect`, run with the daemon's own view of the host, prints the same devices."""
+    name = driver.wait_ready()["metadata"]["name"]
+    shown = driver.cluster.execute(
+        *(name, "npu-dra", "inspect", "--node-name", driver.cluster.node.name, "--output=json"),
+        *("--host-root=/host", "--dev-root=/host/dev", f"--sysfs-root={BOARD}/sys"),
+        namespace=NAMESPACE,
+    )
+    (published,) = driver.slices()
+    (seen,) = json.loads(shown)["items"]
+    assert seen["spec"]["devices"] == published["spec"]["devices"]
 
 
 def test_deleted_slice_returns(driver: Driver, notes: list[str]) -> None:
