@@ -24,6 +24,7 @@ FURTHER = {
     "deviceId": {"int": 0},
     "logicId": {"int": 0},
     "driverVersion": {"version": "24.1.0-rc2"},
+    "deviceShare": {"bool": False},
     "uuid": {"string": "15C0C977-00404B31-A5120C63-26140000-10830001"},
     "resource.kubernetes.io/numaNode": {"int": 6},
     "resource.kubernetes.io/pciBusID": {"string": "0000:c1:00.0"},

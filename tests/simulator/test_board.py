@@ -8,6 +8,7 @@ import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,23 +37,30 @@ def run_npu_smi(board: SimulatedBoard, *arguments: str) -> subprocess.CompletedP
     return subprocess.run(command, env={}, capture_output=True, text=True, check=False)
 
 
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """Give up root's rights for a while; who has none keeps what it is."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
 @pytest.fixture
-def as_nobody(simulator_binaries: Path) -> Iterator[Path]:
-    """A folder of ours with the binaries in `prebuilt`, and no right to make device nodes."""
+def folder_of_nobody(simulator_binaries: Path) -> Iterator[Path]:
+    """A folder that the user of `as_nobody` owns, with the binaries in `prebuilt`."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "prebuilt").mkdir()
         for binary in simulator_binaries.iterdir():
             shutil.copyfile(binary, folder / "prebuilt" / binary.name)
-        if os.geteuid() != 0:
-            yield folder
-            return
-        os.chown(folder, NOBODY, NOBODY)
-        os.seteuid(NOBODY)
-        try:
-            yield folder
-        finally:
-            os.seteuid(0)
+        if os.geteuid() == 0:
+            os.chown(folder, NOBODY, NOBODY)
+        yield folder
 
 
 def test_the_compiler_has_nothing_to_say() -> None:
@@ -126,12 +134,13 @@ def test_device_nodes_are_character_devices(board: SimulatedBoard) -> None:
     assert nodes == {f"davinci{number}" for number in range(8)} | shared
 
 
-def test_without_rights_nodes_are_links(as_nobody: Path) -> None:
+def test_without_rights_nodes_are_links(folder_of_nobody: Path) -> None:
     """A user without rights gets links to /dev/null, and a board that works."""
-    profile, prebuilt = load_profile("910b4-8"), as_nobody / "prebuilt"
-    board = create_board(profile, as_nobody / "board", prebuilt=prebuilt)
-    assert (board.dev_root / "davinci3").readlink() == Path("/dev/null")
-    assert run_npu_smi(board, "info").returncode == 0
+    profile, prebuilt = load_profile("910b4-8"), folder_of_nobody / "prebuilt"
+    with as_nobody():
+        board = create_board(profile, folder_of_nobody / "board", prebuilt=prebuilt)
+        assert (board.dev_root / "davinci3").readlink() == Path("/dev/null")
+        assert run_npu_smi(board, "info").returncode == 0
 
 
 def test_who_may_not_write_the_state_may_not_set_policies(
@@ -140,13 +149,8 @@ def test_who_may_not_write_the_state_may_not_set_policies(
     """Without a writable view of the state, a change is not permitted; reading goes on."""
     dcmi = load(board.library)
     board.state_file.chmod(0o444)
-    if os.geteuid() == 0:
-        os.seteuid(NOBODY)
-    try:
+    with as_nobody():
         code = dcmi.code("dcmi_set_device_share_enable", 0, 0, 1)
-    finally:
-        if os.getuid() == 0:
-            os.seteuid(0)
     assert code == -8002
     assert dcmi.number("dcmi_get_device_share_enable", 0, 0) == 0
 
