@@ -6,10 +6,12 @@ from functools import partial
 
 import trio
 
+from trio_npu_dra import crashpoints
 from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.claims.prepare import NodeClaims
 from trio_npu_dra.claims.records import Records
 from trio_npu_dra.claims.repair import forget_gone_claims, keep_cdi_files
+from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.kube.client import KubeClient, open_client
 from trio_npu_dra.kube.credentials import load_credentials
 from trio_npu_dra.kube.objects import Device
@@ -49,10 +51,13 @@ async def run(
         LibraryMissing: The node has Ascend hardware and no libdcmi.so.
         StorageError: A socket cannot be made.
     """
+    crashpoints.check()
+    reached(Point.START_SETTINGS_READ)
     host = Host(
         host_root=settings.host_root, dev_root=settings.dev_root, sysfs_root=settings.sysfs_root
     )
     dcmi = load_driver(host)
+    reached(Point.START_LIBRARY_LOADED)
     board, health = Observable(EMPTY_BOARD), Observable[Devices](())
     records = Records(settings.plugin_directory)
     cdi = CdiFolder(

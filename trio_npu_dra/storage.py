@@ -11,10 +11,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.errors import StorageError
 
 
-def write_atomic(path: Path, data: bytes, *, mode: int = 0o600, sync_parent: bool = True) -> None:
+def write_atomic(
+    path: Path,
+    data: bytes,
+    *,
+    mode: int = 0o600,
+    sync_parent: bool = True,
+    before_rename: Point | None = None,
+) -> None:
     """Replace *path* by *data*: a reader sees the old content or the new, never a part.
 
     The temporary file starts with a dot and does not end in `.json`, so that nobody who scans the
@@ -26,6 +34,7 @@ def write_atomic(path: Path, data: bytes, *, mode: int = 0o600, sync_parent: boo
         mode: The file's permission bits, not narrowed by the umask.
         sync_parent: Whether the rename itself is made durable; pass False when several files are
             written in a row and `sync_directory` follows.
+        before_rename: The crash point between the whole temporary file and its new name.
 
     Raises:
         StorageError: The disk is full, read-only, or fails.
@@ -39,6 +48,8 @@ def write_atomic(path: Path, data: bytes, *, mode: int = 0o600, sync_parent: boo
                 file.write(data)
                 file.flush()
                 os.fsync(descriptor)
+            if before_rename is not None:
+                reached(before_rename)
             temporary.replace(path)
         except BaseException:
             temporary.unlink()

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from trio_npu_dra import storage
 from trio_npu_dra.claims.records import ClaimRecord
+from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.errors import StorageError
 from trio_npu_dra.npu.host import DeviceNode, Host, Mount
 
@@ -127,7 +128,10 @@ class CdiFolder:
         if storage.read_bytes(path) == content:
             return False
         self._make_root()
-        storage.write_atomic(path, content, mode=0o644, sync_parent=False)
+        storage.write_atomic(
+            path, content, mode=0o644, sync_parent=False, before_rename=Point.CDI_WRITTEN
+        )
+        reached(Point.CDI_RENAMED)
         return True
 
     def remove(self, uid: str) -> None:

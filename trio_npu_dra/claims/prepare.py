@@ -29,6 +29,7 @@ from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.claims.patience import Patience
 from trio_npu_dra.claims.plan import ClaimPlan, PlannedDevice, plan_claim
 from trio_npu_dra.claims.records import ClaimRecord, RecordedClaim, RecordedDevice, Records
+from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.errors import (
     ClaimNotAllocated,
     ClaimUnavailable,
@@ -108,11 +109,13 @@ class NodeClaims:
         async with trio.open_nursery() as nursery:
             for ref in refs.values():
                 nursery.start_soon(self._read_patiently, ref, since, wanted, errors)
+        reached(Point.PREPARE_CLAIMS_READ)
         errors |= await self._patience.insist(
             partial(self._take, wanted), wanted.keys(), since=since
         )
         for ref in refs.values():
             _log_prepared(ref, wanted.get(ref.uid), errors.get(ref.uid), since)
+        reached(Point.PREPARE_ANSWER_DUE)
         return {
             uid: PrepareResult(error=str(errors[uid]))
             if uid in errors
@@ -135,6 +138,7 @@ class NodeClaims:
                 log.error("claim not unprepared", extra={**fields, "error": str(errors[uid])})
             else:
                 log.info("claim unprepared", extra=fields)
+        reached(Point.UNPREPARE_ANSWER_DUE)
         return {uid: str(errors.get(uid, "")) for uid in refs}
 
     # --- 1. read and plan, claims side by side ---------------------------------------------------
@@ -203,6 +207,7 @@ class NodeClaims:
         errors: dict[str, NpuDraError] = {}
         try:
             async with self._records.exclusive():
+                reached(Point.PREPARE_LOCKED)
                 # All let go before any takes: a device may move between claims of one call.
                 for step in (self._let_go, self._hold):
                     for uid in uids - errors.keys():
@@ -212,6 +217,7 @@ class NodeClaims:
                             errors[uid] = error
         except StorageError as error:
             return dict.fromkeys(uids, error)
+        reached(Point.PREPARE_RECORDS_SYNCED)
         # No checkpoint between the record and the CDI file: a cancelled call has both or none.
         for uid in uids - errors.keys():
             try:
@@ -258,14 +264,18 @@ class NodeClaims:
         errors: dict[str, NpuDraError] = {}
         try:
             async with self._records.exclusive():
+                reached(Point.UNPREPARE_LOCKED)
                 for uid in uids & (self._records.by_uid.keys() | self._records.broken):
                     try:
                         self._cdi.remove(uid)
+                        reached(Point.UNPREPARE_CDI_REMOVED)
                         self._records.remove(uid)
+                        reached(Point.UNPREPARE_RECORD_REMOVED)
                     except StorageError as error:
                         errors[uid] = error
         except StorageError as error:
             return dict.fromkeys(uids, error)
+        reached(Point.UNPREPARE_RECORDS_SYNCED)
         return errors
 
 

@@ -20,6 +20,7 @@ from pydantic.alias_generators import to_camel
 
 from trio_npu_dra import storage
 from trio_npu_dra.claims.serialize import NodeLock, Turn
+from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.errors import RecordCorrupt, StorageError
 from trio_npu_dra.npu.model import ChipFamily
 
@@ -185,7 +186,13 @@ class Records:
             StorageError: The disk is full, read-only, or fails; the old record stays.
         """
         self._announce_change()
-        storage.write_atomic(self._path(record.uid), record.to_json(), sync_parent=False)
+        storage.write_atomic(
+            self._path(record.uid),
+            record.to_json(),
+            sync_parent=False,
+            before_rename=Point.PREPARE_RECORD_WRITTEN,
+        )
+        reached(Point.PREPARE_RECORD_RENAMED)
         self._by_uid[record.uid] = record
 
     def remove(self, uid: str) -> None:

@@ -10,6 +10,7 @@ import trio
 from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.claims.prepare import ClaimReader, NodeClaims
 from trio_npu_dra.claims.records import ClaimRecord, Records
+from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.errors import KubeError, NotFound, NpuDraError, StorageError
 from trio_npu_dra.kube.objects import ResourceClaim
 from trio_npu_dra.kubelet.driver import ClaimRef
@@ -41,6 +42,7 @@ async def keep_cdi_files(
     """
     repair = _CdiRepair(records, cdi)
     await repair.look(is_first=True)
+    reached(Point.START_FILES_REPAIRED)
     task_status.started()
     while True:
         await trio.sleep(_CDI_INTERVAL)
@@ -59,6 +61,7 @@ class _CdiRepair:
         try:
             async with self._records.exclusive():
                 if is_first:
+                    reached(Point.START_RECORDS_READ)
                     self._cdi.remove_unfinished()
                 files = self._cdi.scan()
                 # A claim whose record was set aside may have a running pod: its file stays.

@@ -13,6 +13,7 @@ from typing import Self
 
 import trio
 
+from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.errors import StorageError
 from trio_npu_dra.kubelet import device_health, dra_plugin, registration
 from trio_npu_dra.kubelet.driver import Driver
@@ -93,6 +94,7 @@ async def serve_kubelet(
                 grace_seconds=grace_seconds,
             )
         )
+        reached(Point.START_SERVICE_LISTENING)
         async with trio.open_nursery() as first:
             await first.start(
                 partial(
@@ -104,6 +106,7 @@ async def serve_kubelet(
                     endpoint=endpoints.service,
                 )
             )
+            reached(Point.START_REGISTRATION_LISTENING)
             if endpoints.health_check_port >= 0:
                 await first.start(
                     partial(
@@ -116,8 +119,10 @@ async def serve_kubelet(
                 )
             task_status.started()
             await stop.wait()
+            reached(Point.STOP_ASKED)
             first.cancel_scope.cancel()
         last.cancel_scope.cancel()
+    reached(Point.STOP_CALLS_DRAINED)
 
 
 async def serve_plugin(

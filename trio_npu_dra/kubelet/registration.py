@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trio_npu_dra._generated import pluginregistration
+from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.rpc import UnaryRoute, methods
 
@@ -67,6 +68,7 @@ def routes(
         if request.plugin_registered:
             log.info("registered with the kubelet", extra={"driver": driver_name})
             status.set(RegistrationStatus(registered=True))
+            reached(Point.START_REGISTERED)
         else:
             log.error("the kubelet refused to register %s: %s", driver_name, request.error)
             status.set(

@@ -16,6 +16,7 @@ from typing import Final
 
 import trio
 
+from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.errors import KubeError, NotFound
 from trio_npu_dra.kube.client import KubeClient
 from trio_npu_dra.kube.objects import Device, Node, OwnerReference, ResourceSlice
@@ -197,6 +198,7 @@ class _Publisher:
         meta = write.slice.metadata
         match write:
             case Delete():
+                reached(Point.PUBLISH_DELETE_DUE)
                 try:
                     await self._client.delete(
                         ResourceSlice,
@@ -206,10 +208,15 @@ class _Publisher:
                     )
                 except NotFound:
                     log.debug("slice was gone already", extra={"slice": meta.name})
+                reached(Point.PUBLISH_DELETED)
             case Update():
+                reached(Point.PUBLISH_UPDATE_DUE)
                 self._stored.learn(write.slice, await self._client.update(write.slice))
+                reached(Point.PUBLISH_UPDATED)
             case Create():
+                reached(Point.PUBLISH_CREATE_DUE)
                 self._stored.learn(write.slice, await self._client.create(write.slice))
+                reached(Point.PUBLISH_CREATED)
 
     async def _read_owner(self) -> OwnerReference:
         node = await self._client.get(Node, self._node_name)

@@ -1,0 +1,93 @@
+"""Named steps at which tests let the daemon die, as the OOM killer or a reboot would end it.
+
+Off unless the environment has `NPU_DRA_CRASH_AT=<point>[:<n>]`: then the process kills itself with
+SIGKILL when it comes to that point for the n-th time (the first without n). It is no setting: no
+flag, file or manifest turns it on, a value that names no point keeps the daemon from starting, and
+a right one is the first line of its log. docs/reliability.md says what each point leaves behind.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from enum import StrEnum
+from itertools import count
+from typing import Final
+
+from trio_npu_dra.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+VARIABLE = "NPU_DRA_CRASH_AT"
+
+
+class Point(StrEnum):
+    """All points: the part of the daemon's life, and what is done by then or is about to be."""
+
+    START_SETTINGS_READ = "start.settings-read"
+    START_LIBRARY_LOADED = "start.library-loaded"
+    START_RECORDS_READ = "start.records-read"
+    START_FILES_REPAIRED = "start.files-repaired"
+    START_SERVICE_LISTENING = "start.service-listening"
+    START_REGISTRATION_LISTENING = "start.registration-listening"
+    START_REGISTERED = "start.registered"
+
+    PREPARE_CLAIMS_READ = "prepare.claims-read"
+    PREPARE_LOCKED = "prepare.locked"
+    PREPARE_RECORD_WRITTEN = "prepare.record-written"  # under a temporary name
+    PREPARE_RECORD_RENAMED = "prepare.record-renamed"
+    PREPARE_RECORDS_SYNCED = "prepare.records-synced"
+    PREPARE_ANSWER_DUE = "prepare.answer-due"
+
+    # For a prepare, and for a start that finds a file missing or wrong.
+    CDI_WRITTEN = "cdi.written"  # under a temporary name
+    CDI_RENAMED = "cdi.renamed"
+
+    UNPREPARE_LOCKED = "unprepare.locked"
+    UNPREPARE_CDI_REMOVED = "unprepare.cdi-removed"
+    UNPREPARE_RECORD_REMOVED = "unprepare.record-removed"
+    UNPREPARE_RECORDS_SYNCED = "unprepare.records-synced"
+    UNPREPARE_ANSWER_DUE = "unprepare.answer-due"
+
+    PUBLISH_DELETE_DUE = "publish.delete-due"
+    PUBLISH_DELETED = "publish.deleted"
+    PUBLISH_UPDATE_DUE = "publish.update-due"
+    PUBLISH_UPDATED = "publish.updated"
+    PUBLISH_CREATE_DUE = "publish.create-due"
+    PUBLISH_CREATED = "publish.created"
+
+    STOP_ASKED = "stop.asked"
+    STOP_SOCKET_REMOVED = "stop.socket-removed"  # first the registration's, then the service's
+    STOP_CALLS_DRAINED = "stop.calls-drained"
+
+
+_TEXT: Final = os.environ.get(VARIABLE, "")
+_NAME, _, _NTH = _TEXT.partition(":")
+_visits = count(1)
+
+
+def check() -> None:
+    """Say loudly that a point is armed; to be called at the start.
+
+    Raises:
+        ConfigError: The variable is set and names no point.
+    """
+    if not _TEXT:
+        return
+    if _NAME not in set(Point) or not (_NTH or "1").isdecimal():
+        raise ConfigError(
+            f"{VARIABLE}={_TEXT} names no crash point; it is for tests only: remove the variable"
+        )
+    log.critical(
+        "this process is going to kill itself: %s is set, which is for tests only",
+        VARIABLE,
+        extra={"point": _NAME, "visit": int(_NTH or "1")},
+    )
+
+
+def reached(point: Point) -> None:
+    """Do nothing, or die here."""
+    if point == _NAME and next(_visits) == int(_NTH or "1"):
+        log.critical("crash point reached", extra={"point": str(point)})
+        os.kill(os.getpid(), signal.SIGKILL)
