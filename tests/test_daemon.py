@@ -1,113 +1,24 @@
 """The daemon as a whole: real sockets, real library calls, stand-ins for API server and kubelet."""
 
-import json
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 import trio
 
+from tests.rig import DRIVER, NODE, Rig, until
 from trio_npu_dra import daemon
 from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra.v1 import (
     Claim,
     NodePrepareResourceResponse,
 )
 from trio_npu_dra.errors import LibraryMissing
-from trio_npu_dra.kube.objects import (
-    Allocation,
-    AllocationResult,
-    DeviceAllocation,
-    Node,
-    ObjectMeta,
-    ResourceClaim,
-    ResourceClaimStatus,
-    ResourceSlice,
-)
-from trio_npu_dra.rpc import registration_socket
-from trio_npu_dra.settings import Settings
-from trio_npu_dra.simulator import (
-    Severity,
-    SimulatedBoard,
-    compile_simulator,
-    create_board,
-    load_profile,
-)
-from trio_npu_dra.standins.api_server import serve_api
-from trio_npu_dra.standins.api_state import ApiState
+from trio_npu_dra.kube.objects import Node, ObjectMeta, ResourceSlice
+from trio_npu_dra.simulator import Severity, compile_simulator, create_board, load_profile
 from trio_npu_dra.standins.kubelet import Kubelet, open_kubelet
-
-NODE = "node-a"
-DRIVER = "npu.huawei.com"
-
-
-@dataclass
-class Rig:
-    """A node: folders, board, and the API server it talks to."""
-
-    folder: Path
-    board: SimulatedBoard
-    api: ApiState = field(default_factory=ApiState)
-
-    @property
-    def settings(self) -> Settings:
-        """Everything below the folder."""
-        return Settings(
-            node_name=NODE,
-            host_root=self.board.root,
-            dev_root=self.board.dev_root,
-            sysfs_root=self.board.sysfs_root,
-            kubelet_registrar_directory_path=self.folder / "registry",
-            kubelet_plugins_directory_path=self.folder / "plugins",
-            cdi_root=self.folder / "cdi",
-            kubeconfig=self.folder / "kubeconfig",
-            health_poll_interval=0.1,
-        )
-
-    @property
-    def registration(self) -> Path:
-        """Where the kubelet finds the daemon."""
-        return registration_socket(self.folder / "registry", DRIVER)
-
-    @property
-    def cdi_files(self) -> list[Path]:
-        """What the container runtime would find."""
-        return sorted((self.folder / "cdi").glob("*.json"))
-
-    @property
-    def records(self) -> list[Path]:
-        """What the daemon would find after a crash."""
-        return sorted((self.folder / "plugins" / DRIVER / "claims").glob("*.json"))
-
-    def claim(self, name: str, device: str) -> Claim:
-        """A claim as the scheduler leaves it and the kubelet asks for it."""
-        result = AllocationResult(request="npu", driver=DRIVER, pool=NODE, device=device)
-        stored = self.api.add(
-            ResourceClaim(
-                metadata=ObjectMeta(name=name, namespace="default"),
-                status=ResourceClaimStatus(
-                    allocation=Allocation(devices=DeviceAllocation(results=(result,)))
-                ),
-            )
-        )
-        return Claim(namespace="default", uid=stored.metadata.uid or "", name=name)
-
-    @asynccontextmanager
-    async def daemon(self) -> AsyncIterator[trio.Nursery]:
-        """The daemon, started; cancelled at the end if it still runs."""
-        async with trio.open_nursery() as nursery:
-            await nursery.start(daemon.run, self.settings)
-            yield nursery
-            nursery.cancel_scope.cancel()
-
-    async def published(self) -> ResourceSlice:
-        """The slice, as soon as there is one."""
-        await until(lambda: bool(self.api.all(ResourceSlice)))
-        return self.api.all(ResourceSlice)[0]
 
 
 @pytest.fixture(scope="session")
@@ -120,8 +31,6 @@ def simulator(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def folder() -> Iterator[Path]:
     """A folder whose name is short enough for sockets."""
     with TemporaryDirectory(prefix="npu-") as name:
-        (Path(name) / "registry").mkdir()
-        (Path(name) / "plugins").mkdir()
         yield Path(name)
 
 
@@ -129,30 +38,12 @@ def folder() -> Iterator[Path]:
 async def rig(folder: Path, simulator: Path) -> AsyncIterator[Rig]:
     """A node with eight NPUs, and its API server."""
     board = create_board(load_profile("910b4-8"), folder / "host", prebuilt=simulator)
-    socket = folder / "api.sock"
-    (folder / "kubeconfig").write_text(
-        json.dumps(
-            {
-                "current-context": "c",
-                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-                "clusters": [{"name": "c", "cluster": {"server": f"unix://{socket}"}}],
-                "users": [{"name": "u", "user": {}}],
-            }
-        )
-    )
     rig = Rig(folder, board)
+    rig.lay_out()
     rig.api.add(Node(metadata=ObjectMeta(name=NODE)))
     with trio.fail_after(30):
-        async with trio.open_nursery() as nursery:
-            await nursery.start(serve_api, rig.api, socket)
+        async with rig.served_api():
             yield rig
-            nursery.cancel_scope.cancel()
-
-
-async def until(is_true: Callable[[], bool]) -> None:
-    """Wait for what has no event: a file, a request, a log line."""
-    while not is_true():  # noqa: ASYNC110
-        await trio.sleep(0.01)
 
 
 async def test_a_claim_goes_all_the_way_and_back(rig: Rig) -> None:

@@ -1,0 +1,128 @@
+"""A node on which the whole daemon runs: folders, board, API server; real sockets, no kubelet."""
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import trio
+
+from trio_npu_dra import daemon
+from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
+from trio_npu_dra.kube.objects import (
+    Allocation,
+    AllocationResult,
+    DeviceAllocation,
+    ObjectMeta,
+    ResourceClaim,
+    ResourceClaimStatus,
+    ResourceSlice,
+)
+from trio_npu_dra.rpc import registration_socket
+from trio_npu_dra.settings import Settings
+from trio_npu_dra.simulator import SimulatedBoard
+from trio_npu_dra.standins.api_server import serve_api
+from trio_npu_dra.standins.api_state import ApiState
+
+NODE = "node-a"
+DRIVER = "npu.huawei.com"
+
+
+@dataclass
+class Rig:
+    """A node: folders, board, and the API server it talks to."""
+
+    folder: Path
+    board: SimulatedBoard
+    api: ApiState = field(default_factory=ApiState)
+
+    def lay_out(self) -> None:
+        """Make what a node has before the daemon starts: the kubelet's folders, a kubeconfig."""
+        for name in ("registry", "plugins"):
+            (self.folder / name).mkdir()
+        self.settings.kubeconfig.write_text(  # type: ignore[union-attr]
+            json.dumps(
+                {
+                    "current-context": "c",
+                    "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+                    "clusters": [{"name": "c", "cluster": {"server": f"unix://{self.api_socket}"}}],
+                    "users": [{"name": "u", "user": {}}],
+                }
+            )
+        )
+
+    @asynccontextmanager
+    async def served_api(self) -> AsyncIterator[None]:
+        """The API server, which answers."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(serve_api, self.api, self.api_socket)
+            yield
+            nursery.cancel_scope.cancel()
+
+    @property
+    def api_socket(self) -> Path:
+        """Where the API server listens."""
+        return self.folder / "api.sock"
+
+    @property
+    def settings(self) -> Settings:
+        """Everything below the folder."""
+        return Settings(
+            node_name=NODE,
+            host_root=self.board.root,
+            dev_root=self.board.dev_root,
+            sysfs_root=self.board.sysfs_root,
+            kubelet_registrar_directory_path=self.folder / "registry",
+            kubelet_plugins_directory_path=self.folder / "plugins",
+            cdi_root=self.folder / "cdi",
+            kubeconfig=self.folder / "kubeconfig",
+            health_poll_interval=0.1,
+        )
+
+    @property
+    def registration(self) -> Path:
+        """Where the kubelet finds the daemon."""
+        return registration_socket(self.folder / "registry", DRIVER)
+
+    @property
+    def cdi_files(self) -> list[Path]:
+        """What the container runtime would find."""
+        return sorted((self.folder / "cdi").glob("*.json"))
+
+    @property
+    def records(self) -> list[Path]:
+        """What the daemon would find after a crash."""
+        return sorted((self.folder / "plugins" / DRIVER / "claims").glob("*.json"))
+
+    def claim(self, name: str, device: str) -> Claim:
+        """A claim as the scheduler leaves it and the kubelet asks for it."""
+        result = AllocationResult(request="npu", driver=DRIVER, pool=NODE, device=device)
+        stored = self.api.add(
+            ResourceClaim(
+                metadata=ObjectMeta(name=name, namespace="default"),
+                status=ResourceClaimStatus(
+                    allocation=Allocation(devices=DeviceAllocation(results=(result,)))
+                ),
+            )
+        )
+        return Claim(namespace="default", uid=stored.metadata.uid or "", name=name)
+
+    @asynccontextmanager
+    async def daemon(self) -> AsyncIterator[trio.Nursery]:
+        """The daemon, started; cancelled at the end if it still runs."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(daemon.run, self.settings)
+            yield nursery
+            nursery.cancel_scope.cancel()
+
+    async def published(self) -> ResourceSlice:
+        """The slice, as soon as there is one."""
+        await until(lambda: bool(self.api.all(ResourceSlice)))
+        return self.api.all(ResourceSlice)[0]
+
+
+async def until(is_true: Callable[[], bool]) -> None:
+    """Wait for what has no event: a file, a request, a log line."""
+    while not is_true():  # noqa: ASYNC110
+        await trio.sleep(0.01)
