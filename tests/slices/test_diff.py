@@ -18,17 +18,9 @@ from trio_npu_dra.kube.objects import (
     ResourceSlice,
     ResourceSliceSpec,
 )
-from trio_npu_dra.slices.diff import (
-    DEVICES_PER_SLICE,
-    Create,
-    Delete,
-    Pool,
-    Update,
-    Write,
-    generate_name,
-    index_in,
-    plan,
-)
+from trio_npu_dra.slices.diff import Create, Delete, Update, Write, plan
+from trio_npu_dra.slices.names import generate_name, index_in
+from trio_npu_dra.slices.pool import DEVICES_PER_SLICE, Pool
 
 OWNER = OwnerReference(api_version="v1", kind="Node", name="n", uid="u-1", controller=True)
 EARLIER = "2026-01-01T00:00:00Z"
@@ -264,7 +256,7 @@ def test_devices_are_split_at_the_limit() -> None:
     slices = published(pool(*many))
     assert [len(item.spec.devices or ()) for item in slices] == [64, 64, 1]
     assert {item.spec.pool.resource_slice_count for item in slices} == {3}
-    assert [index_in(item.metadata.name, pool()) for item in slices] == [0, 1, 2]
+    assert [index_in(item.metadata.name, "n", "d.io") for item in slices] == [0, 1, 2]
 
 
 MANY = 3 * DEVICES_PER_SLICE
@@ -322,7 +314,7 @@ def test_one_device_has_one_name() -> None:
 )
 def test_the_index_is_read_from_the_name(name: str, index: int | None) -> None:
     """Five lower-case hex digits after our prefix."""
-    assert index_in(name, pool()) == index
+    assert index_in(name, "n", "d.io") == index
 
 
 @given(
@@ -331,10 +323,9 @@ def test_the_index_is_read_from_the_name(name: str, index: int | None) -> None:
 )
 def test_the_index_survives_every_node_name(node: str, index: int) -> None:
     """The API server cuts generateName at 58 characters: the index is before that."""
-    long = replace(pool(), node_name=node, driver="npu.huawei.com")
-    base = generate_name(long, index)
+    base = generate_name(node, "npu.huawei.com", index)
     assert len(base) <= 58
-    assert index_in(f"{base}abcde", long) == index
+    assert index_in(f"{base}abcde", node, "npu.huawei.com") == index
     assert re.search(r"[a-z0-9]-[0-9a-f]{5}-$", base)
 
 

@@ -23,7 +23,8 @@ from trio_npu_dra.observable import Observable
 from trio_npu_dra.observe import logs
 from trio_npu_dra.settings import Settings, add_flags
 from trio_npu_dra.slices.build import build_devices
-from trio_npu_dra.slices.diff import Create, Pool, plan
+from trio_npu_dra.slices.diff import Create, plan
+from trio_npu_dra.slices.pool import Pool
 
 _FLAGS = (
     "node_name",

@@ -86,7 +86,17 @@ class Node(KubeObject):
 # --- ResourceSlice -------------------------------------------------------------------------------
 
 
-class DeviceAttribute(ApiModel):
+class SlicePart(ApiModel):
+    """Base of the parts that are compared with what is stored.
+
+    Fields that this driver does not know are kept, so that a value written into one by hand shows
+    as a difference. They pass through unchanged.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+
+class DeviceAttribute(SlicePart):
     """Exactly one of the four is set."""
 
     string: str | None = None
@@ -101,14 +111,18 @@ class DeviceAttribute(ApiModel):
     )
 
 
-class DeviceCapacity(ApiModel):
+class DeviceCapacity(SlicePart):
     """A quantity in Kubernetes' canonical form (`32Gi`, `20`)."""
 
     value: str
 
 
-class DeviceTaint(ApiModel):
-    """A taint on one device; *time_added* is set by the API server, RFC 3339 in seconds."""
+class DeviceTaint(SlicePart):
+    """A taint on one device.
+
+    Attributes:
+        time_added: RFC 3339; the API server fills it in when absent, and keeps whole seconds.
+    """
 
     key: str
     value: str | None = None
@@ -116,12 +130,33 @@ class DeviceTaint(ApiModel):
     time_added: str | None = None
 
 
-class Device(ApiModel):
+class Counter(SlicePart):
+    """A quantity in Kubernetes' canonical form; its name is a DNS label (`ai-cores`)."""
+
+    value: str
+
+
+class CounterSet(SlicePart):
+    """spec.sharedCounters[]: amounts that several devices of the pool take from."""
+
+    name: str
+    counters: dict[str, Counter]
+
+
+class DeviceCounterConsumption(SlicePart):
+    """spec.devices[].consumesCounters[]: what a device takes from one counter set."""
+
+    counter_set: str
+    counters: dict[str, Counter]
+
+
+class Device(SlicePart):
     """spec.devices[] of a ResourceSlice."""
 
     name: str
     attributes: dict[str, DeviceAttribute] | None = None
     capacity: dict[str, DeviceCapacity] | None = None
+    consumes_counters: tuple[DeviceCounterConsumption, ...] | None = None
     taints: tuple[DeviceTaint, ...] | None = None
 
 
@@ -134,12 +169,13 @@ class ResourcePool(ApiModel):
 
 
 class ResourceSliceSpec(ApiModel):
-    """spec of a ResourceSlice."""
+    """spec of a ResourceSlice; from Kubernetes 1.35 with devices or shared counters, not both."""
 
     driver: str
     node_name: str | None = None
     pool: ResourcePool
     devices: tuple[Device, ...] | None = None
+    shared_counters: tuple[CounterSet, ...] | None = None
 
 
 class ResourceSlice(KubeObject):

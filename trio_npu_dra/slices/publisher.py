@@ -12,24 +12,22 @@ import logging
 from collections.abc import Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Final
 
 import trio
 
 from trio_npu_dra.crashpoints import Point, reached
-from trio_npu_dra.errors import KubeError, NotFound
+from trio_npu_dra.errors import Invalid, KubeError, NotFound
 from trio_npu_dra.kube.client import KubeClient
 from trio_npu_dra.kube.objects import Device, Node, OwnerReference, ResourceSlice
 from trio_npu_dra.kube.retry import Retry
 from trio_npu_dra.kube.watch import View, list_and_watch
 from trio_npu_dra.observable import Observable
-from trio_npu_dra.slices.diff import Create, Delete, Pool, Update, Write, plan
+from trio_npu_dra.slices.diff import Create, Delete, Update, Write, plan
+from trio_npu_dra.slices.pool import Pool, check
+from trio_npu_dra.slices.repair_pace import RepairPace
+from trio_npu_dra.slices.stored_forms import StoredForms
 
 log = logging.getLogger(__name__)
-
-_RETRY_LIMIT: Final = 10.0
-_REPAIR_LIMIT: Final = 60.0
-_REPAIRS_AT_ONCE: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +40,7 @@ class PublisherStatus:
         watching: Edits by others are noticed at once; false while the watch is broken.
         devices: In the pool that was accepted last.
         generation: Of that pool.
+        dropped: Fields of slices that the API server does not store, such as `taints`.
         problem: What keeps publishing from going on, empty when nothing does.
     """
 
@@ -50,6 +49,7 @@ class PublisherStatus:
     watching: bool = False
     devices: int = 0
     generation: int = 0
+    dropped: frozenset[str] = frozenset()
     problem: str = ""
 
 
@@ -104,8 +104,8 @@ class _Publisher:
         self._view: View[ResourceSlice] = View()
         self._owner: OwnerReference | None = None
         self._settled: tuple[Device, ...] | None = None
-        self._stored = _StoredForms()
-        self._pace = _RepairPace()
+        self._stored = StoredForms()
+        self._pace = RepairPace(trio.current_time)
         self._facts = trio.Event()
         self._news = trio.Event()
 
@@ -122,34 +122,43 @@ class _Publisher:
         views = list_and_watch(self._client, ResourceSlice, field_selector=self._selector)
         async with aclosing(views):
             async for view in views:
-                if self._view.stale_since is not None and view.stale_since is None:
-                    self._stored.forget()  # it may be a newer API server, which keeps more
+                if self._view.synced and self._view.stale_since and not view.stale_since:
+                    self._learn_anew()
                 self._view = view
                 self._note(watching=view.stale_since is None)
                 self._news.set()
 
     async def run(self) -> None:
         """Reconcile after each piece of news."""
-        retry = Retry("publishing ResourceSlices", log, limit=_RETRY_LIMIT)
+        retry = Retry("publishing ResourceSlices", log)
         while True:
-            self._news = trio.Event()
+            self._news, self._facts = trio.Event(), trio.Event()
             try:
                 await self._reconcile()
+            except Invalid as error:
+                self._fail(error)
+                await self._facts_within(retry.failed(error))  # others may be accepted
             except KubeError as error:
-                self._settled = None
-                self._note(current=False, problem=str(error))
+                self._fail(error)
                 await trio.sleep(retry.failed(error))
             else:
                 retry.recovered()
                 await self._news.wait()
 
+    def _learn_anew(self) -> None:
+        """After an outage it may be a newer API server, which keeps more."""
+        if self._stored.forget():
+            self._settled = None
+
     async def _reconcile(self) -> None:
+        check(self._pool.value)  # here already: what is refused in any case shall cost no request
         is_repair = self._pool.value == self._settled
         if is_repair:
             if not self._was_edited():
                 self._note(current=True, problem="")
                 return
-            await self._pause_before_repair()
+            # Someone who keeps editing our slices wins more and more time; facts go first.
+            await self._facts_within(self._pace.delay())
         devices = self._pool.value
         slices, writes = await self._look(devices)
         for write in writes:
@@ -190,9 +199,9 @@ class _Publisher:
             driver=self._driver_name,
             node_name=self._node_name,
             owner=self._owner,
-            devices=self._stored.of(devices),
+            devices=devices,
         )
-        return plan(slices, desired)
+        return plan(slices, desired, self._stored.of)
 
     async def _perform(self, write: Write) -> None:
         meta = write.slice.metadata
@@ -211,11 +220,13 @@ class _Publisher:
                 reached(Point.PUBLISH_DELETED)
             case Update():
                 reached(Point.PUBLISH_UPDATE_DUE)
-                self._stored.learn(write.slice, await self._client.update(write.slice))
+                stored = await self._client.update(write.slice)
+                self._stored.learn(write.slice.spec, stored.spec)
                 reached(Point.PUBLISH_UPDATED)
             case Create():
                 reached(Point.PUBLISH_CREATE_DUE)
-                self._stored.learn(write.slice, await self._client.create(write.slice))
+                stored = await self._client.create(write.slice)
+                self._stored.learn(write.slice.spec, stored.spec)
                 reached(Point.PUBLISH_CREATED)
 
     async def _read_owner(self) -> OwnerReference:
@@ -228,11 +239,14 @@ class _Publisher:
             controller=True,
         )
 
-    async def _pause_before_repair(self) -> None:
-        """Let someone who keeps editing our slices win more and more time; facts go first."""
-        self._facts = trio.Event()
-        with trio.move_on_after(self._pace.delay()):
+    async def _facts_within(self, seconds: float) -> None:
+        """Wait, but no longer than until there are new facts."""
+        with trio.move_on_after(seconds):
             await self._facts.wait()
+
+    def _fail(self, error: KubeError) -> None:
+        self._settled = None
+        self._note(current=False, problem=str(error))
 
     def _settle(
         self,
@@ -248,73 +262,9 @@ class _Publisher:
             current=devices == self._pool.value,
             devices=len(devices),
             generation=newest,
+            dropped=self._stored.dropped,
             problem="",
         )
 
-    def _note(self, **changes: bool | int | str) -> None:
+    def _note(self, **changes: bool | int | str | frozenset[str]) -> None:
         self._status.set(replace(self._status.value, **changes))  # type: ignore[arg-type]
-
-
-class _StoredForms:
-    """Devices that the API server stored in another form than they were sent.
-
-    It drops fields of features it does not have. Without this memory the difference would be
-    written again at each look.
-    """
-
-    def __init__(self) -> None:
-        self._forms: dict[str, tuple[Device, Device]] = {}
-
-    def of(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
-        """The devices as the API server is known to store them."""
-        return tuple(self._form_of(device) for device in devices)
-
-    def learn(self, sent: ResourceSlice, stored: ResourceSlice) -> None:
-        """Compare what was sent with what came back."""
-        by_name = {device.name: device for device in stored.spec.devices or ()}
-        lost = []
-        for device in sent.spec.devices or ():
-            form = by_name.get(device.name)
-            asked = _untimed(device)
-            if form is not None and _untimed(form) != asked:
-                self._forms[device.name] = (asked, _untimed(form))
-                lost.append(device.name)
-        if lost:
-            log.warning(
-                "the API server stored devices without some of their fields",
-                extra={"slice": stored.metadata.name, "devices": lost},
-            )
-
-    def forget(self) -> None:
-        """Send devices as they are again."""
-        self._forms.clear()
-
-    def _form_of(self, device: Device) -> Device:
-        sent, stored = self._forms.get(device.name, (None, device))
-        return stored if sent == device else device
-
-
-def _untimed(device: Device) -> Device:
-    """The device without the times of its taints, which the API server adds."""
-    taints = tuple(taint.model_copy(update={"time_added": None}) for taint in device.taints or ())
-    return device.model_copy(update={"taints": taints or None})
-
-
-class _RepairPace:
-    """How fast repairs follow one another: the first at once, in a fight ever slower."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._last = 0.0
-
-    def delay(self) -> float:
-        """Seconds to wait before the repair that is due."""
-        if trio.current_time() - self._last > 2 * _REPAIR_LIMIT:
-            self._count = 0
-        over = self._count - _REPAIRS_AT_ONCE
-        return min(_REPAIR_LIMIT, 2.0**over) if over >= 0 else 0.0
-
-    def note_repair(self) -> None:
-        """Note that a repair was made now."""
-        self._last = trio.current_time()
-        self._count += 1

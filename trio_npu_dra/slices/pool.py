@@ -1,0 +1,108 @@
+"""A pool as this driver wants it, and how it is laid out in slices; pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from trio_npu_dra.errors import Invalid
+from trio_npu_dra.kube.objects import (
+    CounterSet,
+    Device,
+    OwnerReference,
+    ResourcePool,
+    ResourceSliceSpec,
+)
+
+DEVICES_PER_SLICE = 64
+"""The API server's limit once a device has taints or consumes counters; without it would be 128."""
+COUNTER_SETS_PER_SLICE = 8
+"""The API server's limit (resource.k8s.io/v1 ResourceSliceMaxCounterSets)."""
+
+P = TypeVar("P")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """All devices of one driver on one node.
+
+    Attributes:
+        name: The pool's name.
+        driver: The driver's name.
+        node_name: The node that has the devices.
+        owner: Whose end is the slices' end.
+        devices: In the order in which schedulers shall prefer them.
+        shared_counters: What devices that overlap take from.
+    """
+
+    name: str
+    driver: str
+    node_name: str
+    owner: OwnerReference
+    devices: tuple[Device, ...]
+    shared_counters: tuple[CounterSet, ...] = ()
+
+
+def check(devices: Sequence[Device], shared_counters: Sequence[CounterSet] = ()) -> None:
+    """Refuse a pool that contradicts itself.
+
+    The API server sees one slice at a time and accepts such pools; schedulers then skip them.
+
+    Raises:
+        Invalid: Names are not unique, or a device consumes what is not there; names all of it.
+    """
+    problems = [
+        *(f"device {name} is in it twice" for name in _repeated(part.name for part in devices)),
+        *(
+            f"counter set {name} is in it twice"
+            for name in _repeated(part.name for part in shared_counters)
+        ),
+        *_unknown_counters(devices, shared_counters),
+    ]
+    if problems:
+        raise Invalid(f"the pool is not published: {'; '.join(problems)}")
+
+
+def specs(pool: Pool, generation: int) -> tuple[ResourceSliceSpec, ...]:
+    """The slices of a pool, at least one, in the order of their indices.
+
+    An empty pool says that there is nothing, no pool says nothing. Counter sets come first and
+    without devices: from Kubernetes 1.35 a slice has the one or the other. 1.34, which wants both
+    in one slice, drops them unless an alpha feature is switched on; that is not supported.
+    """
+    counters = _chunks(pool.shared_counters, COUNTER_SETS_PER_SLICE)
+    devices = _chunks(pool.devices, DEVICES_PER_SLICE)
+    if not counters and not devices:
+        devices = [()]
+    position = ResourcePool(
+        name=pool.name, generation=generation, resource_slice_count=len(counters) + len(devices)
+    )
+    blank = ResourceSliceSpec(driver=pool.driver, node_name=pool.node_name, pool=position)
+    return (
+        *(blank.model_copy(update={"shared_counters": chunk}) for chunk in counters),
+        *(blank.model_copy(update={"devices": chunk or None}) for chunk in devices),
+    )
+
+
+def _repeated(names: Iterable[str]) -> list[str]:
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
+def _unknown_counters(
+    devices: Iterable[Device], shared_counters: Iterable[CounterSet]
+) -> Iterator[str]:
+    known = {part.name: part.counters for part in shared_counters}
+    for device in devices:
+        for taken in device.consumes_counters or ():
+            source = taken.counter_set
+            if source not in known:
+                yield f"device {device.name} consumes from an unknown counter set {source}"
+                continue
+            for counter in taken.counters.keys() - known[source].keys():
+                yield f"device {device.name} consumes an unknown counter {counter} of {source}"
+
+
+def _chunks(parts: tuple[P, ...], size: int) -> list[tuple[P, ...]]:
+    return [parts[start : start + size] for start in range(0, len(parts), size)]

@@ -1,0 +1,36 @@
+"""How fast repairs follow one another: the first two at once, in a fight ever slower."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+REPAIR_LIMIT: Final = 60.0
+"""Seconds between repairs in a long fight."""
+_AT_ONCE: Final = 2
+_PEACE: Final = 2 * REPAIR_LIMIT
+
+
+class RepairPace:
+    """Delays before repairs, which double while someone keeps editing our slices.
+
+    Args:
+        clock: Seconds, monotonic.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._count = 0
+        self._last = 0.0
+
+    def delay(self) -> float:
+        """Seconds to wait before the repair that is due."""
+        if self._clock() - self._last > _PEACE:
+            self._count = 0
+        over = self._count - _AT_ONCE
+        return min(REPAIR_LIMIT, 2.0 ** min(over, 16)) if over >= 0 else 0.0
+
+    def note_repair(self) -> None:
+        """Note that a repair was made now."""
+        self._last = self._clock()
+        self._count += 1
