@@ -26,6 +26,11 @@ e2e *arguments:
     python -m tests.cluster.packages
     python -m pytest tests/cluster tests/e2e {{arguments}}
 
+# time the driver against a real API server; needs root. `--beside COMMAND` adds another driver
+bench *arguments:
+    python -m tests.cluster.packages
+    python -m benchmarks {{arguments}}
+
 # format the code
 fmt:
     ruff check --fix-only --quiet

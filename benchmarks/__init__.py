@@ -1,0 +1,1 @@
+"""How fast the driver is against a real kube-apiserver, beside the floors of the same machine."""

@@ -1,0 +1,121 @@
+"""Drivers under measurement: ours and, if wanted, another one with the same flags."""
+
+from __future__ import annotations
+
+import shlex
+import stat
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from benchmarks.api import Api, Device, SliceWatch
+from benchmarks.caller import Caller, register
+from benchmarks.machine import Usage
+from tests.cluster.processes import Program, wait_until
+
+START_SECONDS = 30.0
+LOOK_SECONDS = 0.001
+"""How often the registration socket is looked for; the kubelet has inotify."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """How to start a driver.
+
+    Attributes:
+        name: What tables call it.
+        words: Program and arguments, without the flags that `Driver.start` adds.
+    """
+
+    name: str
+    words: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, line: str) -> Self:
+        """A driver given as a shell would be given it."""
+        words = tuple(shlex.split(line))
+        return cls(name=Path(words[0]).name, words=words)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Driver:
+    """A running driver that is registered and has published.
+
+    Attributes:
+        name: What tables call it.
+        program: Its process.
+        caller: The kubelet's side of it.
+        state: The folder of its service socket, where drivers keep records.
+        devices: What it published.
+        get_info_ms: From its start until it had said who it is.
+        slice_ms: From its start until its first ResourceSlice was accepted.
+    """
+
+    name: str
+    program: Program
+    caller: Caller
+    state: Path
+    devices: tuple[Device, ...]
+    get_info_ms: float
+    slice_ms: float
+
+    @classmethod
+    def start(cls, command: Command, api: Api, *, folder: Path, kubeconfig: Path) -> Driver:
+        """Start it on a node of its own, which must exist, and wait until it has published.
+
+        Args:
+            command: What to start.
+            api: Where it publishes.
+            folder: For its files, made if need be; its name is the node's.
+            kubeconfig: Who it is to the API server.
+        """
+        registrar, plugins = folder / "registry", folder / "plugins"
+        for place in (registrar, plugins, folder / "cdi"):
+            place.mkdir(parents=True, exist_ok=True)
+        for stale in registrar.iterdir():
+            stale.unlink()
+        flags = {
+            "--node-name": folder.name,
+            "--kubeconfig": kubeconfig,
+            "--cdi-root": folder / "cdi",
+            "--kubelet-registrar-directory-path": registrar,
+            "--kubelet-plugins-directory-path": plugins,
+        }
+        api.remove_slices(folder.name)
+        watch = SliceWatch(api, folder.name)
+        argv = [*command.words, *(f"{flag}={value}" for flag, value in flags.items())]
+        began = time.perf_counter()
+        program = Program.start(command.name, argv, logs=folder)
+        info, said_at = register(_appeared(registrar, program))
+        service = Path(info.endpoint)
+        published = watch.wait()
+        return cls(
+            name=command.name,
+            program=program,
+            caller=Caller(service),
+            state=service.parent,
+            devices=tuple(api.devices(folder.name)),
+            get_info_ms=1000 * (said_at - began),
+            slice_ms=1000 * (published - began),
+        )
+
+    def usage(self) -> Usage:
+        """What it has used so far."""
+        return Usage.of(self.program.process.pid)
+
+    def stop(self) -> None:
+        """End it."""
+        self.caller.close()
+        self.program.stop()
+
+
+def _appeared(registrar: Path, program: Program) -> Path:
+    """The registration socket, once it is there."""
+
+    def look() -> Path | None:
+        program.check()
+        sockets = [path for path in registrar.iterdir() if stat.S_ISSOCK(path.stat().st_mode)]
+        return sockets[0] if sockets else None
+
+    return wait_until(look, f"a socket in {registrar}", timeout=START_SECONDS, every=LOOK_SECONDS)

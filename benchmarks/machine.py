@@ -1,0 +1,64 @@
+"""What the machine is, and what the kernel says that a process has used."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from tests.cluster.processes import run
+
+_PACKAGES = ("trio", "trio-asyncio", "grpclib", "httpx", "betterproto2", "pydantic")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What a process has used so far.
+
+    Attributes:
+        cpu_ms: CPU time of the threads it has now.
+        written_bytes: What it made the kernel write to disks.
+        rss_mib: Memory that is resident.
+        pss_mib: The same, with what is shared with other processes counted in part.
+    """
+
+    cpu_ms: float
+    written_bytes: int
+    rss_mib: float
+    pss_mib: float
+
+    @classmethod
+    def of(cls, pid: int) -> Usage:
+        """Read it from /proc."""
+        process = Path(f"/proc/{pid}")
+        # Not /proc/<pid>/stat, whose clock ticks every 10 ms only.
+        schedules = [path.read_text() for path in process.glob("task/*/schedstat")]
+        memory = (process / "smaps_rollup").read_text()
+        return cls(
+            cpu_ms=sum(int(schedule.split()[0]) for schedule in schedules) / 1e6,
+            written_bytes=_number("write_bytes", (process / "io").read_text()),
+            rss_mib=_number("Rss", memory) / 1024,
+            pss_mib=_number("Pss", memory) / 1024,
+        )
+
+
+def facts(folder: Path, kubernetes: str) -> list[str]:
+    """Lines about what figures depend on; *folder* is where the drivers keep their files."""
+    model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    packages = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
+    disk = run("stat", "--file-system", "--format=%T", folder).strip()
+    cores = f"{os.cpu_count()} cores ({model[1] if model else platform.machine()})"
+    return [
+        f"{cores}, Linux {platform.release()}, {disk}, load {os.getloadavg()[0]:.2f}",
+        f"Python {platform.python_version()}, {packages}",
+        f"kube-apiserver {kubernetes} on the same cores",
+    ]
+
+
+def _number(field: str, text: str) -> int:
+    found = re.search(rf"^{field}:\s*(\d+)", text, re.MULTILINE)
+    assert found, f"no {field} in {text}"
+    return int(found[1])
