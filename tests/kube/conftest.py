@@ -6,10 +6,19 @@ from pathlib import Path
 import pytest
 import trio
 
+from tests.kube.pki import make_all
 from trio_npu_dra.kube.client import KubeClient, open_client
 from trio_npu_dra.kube.credentials import Credentials
 from trio_npu_dra.standins.api_server import serve_api
 from trio_npu_dra.standins.api_state import ApiState
+
+
+@pytest.fixture(scope="session")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the certificates of `pki.make_all`."""
+    folder = tmp_path_factory.mktemp("pki")
+    make_all(folder)
+    return folder
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """Promises of the API client, on both event loops where they could differ."""
 
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from functools import partial
 
 import anyio
@@ -7,9 +9,11 @@ import pytest
 import trio
 
 from tests.kube.conformance import SCENARIOS, Scenario, new_driver, slice_of
-from trio_npu_dra.errors import Conflict, Forbidden, Gone, KubeError, NotFound, Unavailable
+from trio_npu_dra.errors import Conflict, Forbidden, Gone, Invalid, KubeError, NotFound, Unavailable
+from trio_npu_dra.kube.answers import refusal
 from trio_npu_dra.kube.client import EventType, KubeClient, open_client
 from trio_npu_dra.kube.credentials import Credentials, Token
+from trio_npu_dra.kube.material import Material
 from trio_npu_dra.kube.objects import Node, ObjectMeta, ResourceSlice
 from trio_npu_dra.standins.api_state import ApiState
 
@@ -38,15 +42,23 @@ async def test_standin_conforms_under_asyncio(scenario: Scenario, credentials: C
 @pytest.mark.parametrize(
     ("status", "expected"),
     [
+        (400, Invalid),
         (401, Forbidden),
         (403, Forbidden),
         (404, NotFound),
+        (405, KubeError),
+        (408, Unavailable),
         (409, Conflict),
         (410, Gone),
+        (413, KubeError),
+        (415, KubeError),
         (418, KubeError),
+        (422, Invalid),
         (429, Unavailable),
         (500, Unavailable),
+        (502, Unavailable),
         (503, Unavailable),
+        (504, Unavailable),
     ],
 )
 async def test_each_status_becomes_its_error(
@@ -66,6 +78,30 @@ async def test_retry_after_reaches_the_caller(client: KubeClient, state: ApiStat
     with pytest.raises(Unavailable) as caught:
         await client.get(Node, "node-1")
     assert caught.value.retry_after == 7
+
+
+@pytest.mark.parametrize(
+    ("header", "low", "high"),
+    [
+        ("7", 7, 7),
+        (format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True), 3000, 3600),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 0, 0),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date(header: str, low: float, high: float) -> None:
+    """Both forms of the header become seconds from now, never less than none."""
+    error = refusal("get nodes n", 503, b"", {"retry-after": header})
+    assert isinstance(error, Unavailable)
+    assert error.retry_after is not None
+    assert low <= error.retry_after <= high
+
+
+@pytest.mark.parametrize("header", ["", "soon", "-1", "1.5", "\xb2", "Wed, 99 Oct 2015"])
+def test_a_retry_after_that_is_neither_counts_as_none(header: str) -> None:
+    """The caller paces itself."""
+    error = refusal("get nodes n", 429, b"", {"retry-after": header})
+    assert isinstance(error, Unavailable)
+    assert error.retry_after is None
 
 
 async def test_a_silent_server_is_unavailable(credentials: Credentials, state: ApiState) -> None:
@@ -150,10 +186,31 @@ async def test_many_requests_run_side_by_side(client: KubeClient, state: ApiStat
     assert len(answers) == 20
 
 
-async def test_a_replaced_token_is_used_at_once_after_401(
-    credentials: Credentials, state: ApiState
-) -> None:
-    """When the API server no longer takes the token, the file is read again."""
+async def test_watches_hold_up_no_request(client: KubeClient, state: ApiState) -> None:
+    """With 20 watches open, eight requests at once get their answers, and each watch its event."""
+    state.add(NODE)
+    _, version = await client.list(Node)
+    told: list[str] = []
+
+    async def follow(*, task_status: trio.TaskStatus[None]) -> None:
+        async with client.watch(Node, resource_version=version) as events:
+            task_status.started()
+            told.append((await anext(events)).resource_version)
+
+    with trio.fail_after(5):
+        async with trio.open_nursery() as watching:
+            for _ in range(20):
+                await watching.start(follow)
+            async with trio.open_nursery() as asking:
+                for _ in range(8):
+                    asking.start_soon(client.get, Node, "node-1")
+            assert told == []
+            state.add(Node(metadata=ObjectMeta(name="node-2")))
+    assert len(told) == 20
+
+
+async def test_a_refused_token_can_be_replaced(credentials: Credentials, state: ApiState) -> None:
+    """A token that the API server no longer takes is Forbidden until its file has the new one."""
     assert credentials.unix_socket is not None
     file = credentials.unix_socket.with_name("token")
     file.write_text("old\n")
@@ -163,7 +220,7 @@ async def test_a_replaced_token_is_used_at_once_after_401(
         source="test",
         base_url="http://localhost",
         unix_socket=credentials.unix_socket,
-        token=Token(file),
+        token=Token(Material(field="token", path=file)),
     )
     async with open_client(with_token) as client:
         await client.get(Node, "node-1")

@@ -2,59 +2,20 @@
 
 import base64
 import ssl
-import subprocess
+from functools import partial
 from pathlib import Path
 
+import anyio
 import pytest
 import trio
-import yaml
 
+from tests.kube.pki import kubeconfig, openssl
 from trio_npu_dra.errors import ConfigError, Unavailable
 from trio_npu_dra.kube.client import open_client
-from trio_npu_dra.kube.credentials import Credentials, Token, from_kubeconfig, in_cluster
+from trio_npu_dra.kube.credentials import Credentials, from_kubeconfig, in_cluster, load_credentials
 from trio_npu_dra.kube.objects import Node, ObjectMeta
 from trio_npu_dra.standins.api_server import serve_api_tls
 from trio_npu_dra.standins.api_state import ApiState
-
-
-def openssl(*arguments: str, folder: Path) -> None:
-    """Run openssl in *folder*."""
-    subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
-
-
-def make_authority(folder: Path, name: str) -> None:
-    """A CA: `<name>.crt` and `<name>.key`."""
-    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
-    openssl(
-        "req", "-x509", *curve, "-keyout", f"{name}.key", "-out", f"{name}.crt",
-        "-subj", f"/CN={name}", "-days", "2", folder=folder,
-    )  # fmt: skip
-
-
-def make_certificate(folder: Path, name: str, extension: str) -> None:
-    """A certificate of the CA `ca`: `<name>.crt` and `<name>.key`."""
-    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
-    openssl(
-        "req", *curve, "-keyout", f"{name}.key", "-out", f"{name}.csr",
-        "-subj", f"/CN={name}", folder=folder,
-    )  # fmt: skip
-    (folder / "extensions").write_text(extension)
-    openssl(
-        "x509", "-req", "-in", f"{name}.csr", "-CA", "ca.crt", "-CAkey", "ca.key",
-        "-CAcreateserial", "-out", f"{name}.crt", "-days", "2", "-extfile", "extensions",
-        folder=folder,
-    )  # fmt: skip
-
-
-@pytest.fixture(scope="session")
-def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with CA, server and client certificates, and a CA of someone else."""
-    folder = tmp_path_factory.mktemp("pki")
-    make_authority(folder, "ca")
-    make_authority(folder, "stranger")
-    make_certificate(folder, "server", "subjectAltName=IP:127.0.0.1")
-    make_certificate(folder, "client", "extendedKeyUsage=clientAuth")
-    return folder
 
 
 @pytest.fixture
@@ -74,23 +35,6 @@ async def port(state: ApiState, pki: Path, nursery: trio.Nursery) -> int:
     context.verify_mode = ssl.CERT_OPTIONAL
     port: int = await nursery.start(serve_api_tls, state, context)
     return port
-
-
-def kubeconfig(
-    folder: Path, cluster: dict[str, object], user: dict[str, object] | None = None
-) -> Path:
-    """A kubeconfig file with one context."""
-    path = folder / "kubeconfig"
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "here",
-        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": cluster}],
-        "users": [{"name": "u", "user": user or {}}],
-    }
-    path.write_text(yaml.safe_dump(config))
-    return path
 
 
 async def ask(credentials: Credentials) -> str:
@@ -199,8 +143,16 @@ def test_a_socket_needs_no_identity(tmp_path: Path) -> None:
         ({"server": "https://h", "certificate-authority": "none"}, {}, "none"),
         ({"server": "https://h", "certificate-authority-data": "!"}, {}, "not base64"),
         ({"server": "https://h", "certificate-authority-data": "AAAA"}, {}, "not a PEM"),
-        ({"server": "https://h"}, {"exec": {"command": "x"}}, "user.exec"),
+        ({"server": "https://h:port"}, {}, "cluster.server"),
+        ({"server": "https://"}, {}, "cluster.server"),
+        ({"server": "https://h", "proxy-url": "http://p"}, {}, "cluster.proxy-url"),
+        ({"server": "https://h", "tls-server-name": "n"}, {}, "cluster.tls-server-name"),
+        ({"server": "unix:///s"}, {"exec": {"command": "x"}}, "user.exec"),
+        ({"server": "https://h"}, {"auth-provider": {"name": "x"}}, "user.auth-provider"),
         ({"server": "https://h"}, {"username": "x"}, "user.username"),
+        ({"server": "https://h"}, {"password": "x"}, "user.password"),
+        ({"server": "https://h"}, {"as": "x"}, "user.as"),
+        ({"server": "https://h"}, {"as-groups": ["x"]}, "user.as-groups"),
     ],
 )
 def test_what_cannot_be_used_is_named(
@@ -226,6 +178,16 @@ def test_a_certificate_needs_its_key(pki: Path, tmp_path: Path) -> None:
         from_kubeconfig(kubeconfig(tmp_path, cluster, dict(other_key)))
 
 
+def test_a_file_that_is_no_yaml_is_named(tmp_path: Path) -> None:
+    """The path is in the message."""
+    path = tmp_path / "kubeconfig"
+    path.write_text("{")
+    with pytest.raises(ConfigError, match="kubeconfig is not YAML"):
+        load_credentials(path)
+    with pytest.raises(ConfigError, match=r"cannot read kubeconfig .*absent"):
+        load_credentials(tmp_path / "absent")
+
+
 def test_a_context_that_does_not_exist_is_named(tmp_path: Path) -> None:
     """The missing name is in the message."""
     path = tmp_path / "kubeconfig"
@@ -234,23 +196,81 @@ def test_a_context_that_does_not_exist_is_named(tmp_path: Path) -> None:
         from_kubeconfig(path)
 
 
-def test_a_token_file_is_read_again_each_minute(tmp_path: Path) -> None:
-    """A rotated token is used a minute later at most; an unreadable file keeps the old one."""
-    now = 0.0
-    file = tmp_path / "token"
-    file.write_text("first\n")
-    token = Token(file, clock=lambda: now)
-    file.write_text("second\n")
-    assert token.current() == "first"
-    now = 61.0
-    assert token.current() == "second"
-    file.unlink()
-    now = 200.0
-    assert token.current() == "second"
+def test_a_token_file_wins_over_a_token(pki: Path, tmp_path: Path) -> None:
+    """As in kubectl: the file is the one that is rotated."""
+    (tmp_path / "token").write_text("from-file")
+    cluster: dict[str, object] = {
+        "server": "https://h",
+        "certificate-authority": str(pki / "ca.crt"),
+    }
+    path = kubeconfig(tmp_path, cluster, {"token": "given", "tokenFile": "token"})
+    token = from_kubeconfig(path).token
+    assert token is not None
+    assert token.current() == "from-file"
 
 
-def test_an_empty_token_file_is_refused(tmp_path: Path) -> None:
-    """A token must be there at start."""
-    (tmp_path / "token").write_text("\n")
-    with pytest.raises(ConfigError, match="empty"):
-        Token(tmp_path / "token")
+@pytest.mark.parametrize("content", ["\n", "two words", "two\nlines", "tökén", "\x00secret"])
+def test_a_token_is_one_word_of_ascii(content: str, pki: Path, tmp_path: Path) -> None:
+    """What could be no header is refused at start, and is not shown."""
+    (tmp_path / "token").write_text(content)
+    (tmp_path / "ca.crt").write_bytes((pki / "ca.crt").read_bytes())
+    environment = {"KUBERNETES_SERVICE_HOST": "h", "KUBERNETES_SERVICE_PORT": "443"}
+    with pytest.raises(ConfigError, match="empty, or not one line") as caught:
+        in_cluster(environment, tmp_path)
+    assert "secret" not in str(caught.value)
+
+
+def test_an_encrypted_key_is_refused(pki: Path, tmp_path: Path) -> None:
+    """Nobody is there to type its password, and none is asked for."""
+    openssl(
+        "pkcs8", "-topk8", "-in", "client.key", "-out", str(tmp_path / "locked.key"),
+        "-passout", "pass:secret", folder=pki,
+    )  # fmt: skip
+    cluster: dict[str, object] = {
+        "server": "https://h",
+        "certificate-authority": str(pki / "ca.crt"),
+    }
+    user: dict[str, object] = {
+        "client-certificate": str(pki / "client.crt"),
+        "client-key": str(tmp_path / "locked.key"),
+    }
+    with pytest.raises(ConfigError, match="client-key do not fit"):
+        from_kubeconfig(kubeconfig(tmp_path, cluster, user))
+
+
+async def test_tls_works_from_asyncio(port: int, pki: Path, tmp_path: Path) -> None:
+    """The client speaks TLS on either event loop."""
+    cluster: dict[str, object] = {
+        "server": f"https://127.0.0.1:{port}",
+        "certificate-authority": str(pki / "ca.crt"),
+    }
+    credentials = from_kubeconfig(kubeconfig(tmp_path, cluster, {"token": "secret"}))
+
+    async def get() -> str:
+        async with open_client(credentials) as client:
+            return (await client.get(Node, "node-1")).metadata.name
+
+    with trio.fail_after(5):
+        name = await trio.to_thread.run_sync(partial(anyio.run, get, backend="asyncio"))
+    assert name == "node-1"
+
+
+async def test_the_environment_names_neither_proxy_nor_ca(
+    port: int, pki: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Proxies are not used, and nothing but the cluster's CA is trusted."""
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "absent"))
+    monkeypatch.setenv("SSL_CERT_FILE", str(pki / "stranger.crt"))
+    cluster: dict[str, object] = {
+        "server": f"https://127.0.0.1:{port}",
+        "certificate-authority": str(pki / "ca.crt"),
+    }
+    path = kubeconfig(tmp_path, cluster, {"token": "secret"})
+    assert await ask(load_credentials(path)) == "node-1"
+    monkeypatch.setenv("SSL_CERT_FILE", str(pki / "ca.crt"))
+    cluster["certificate-authority"] = str(pki / "stranger.crt")
+    path = kubeconfig(tmp_path, cluster, {"token": "secret"})
+    with pytest.raises(Unavailable, match="certificate verify failed"):
+        await ask(load_credentials(path))

@@ -2,7 +2,14 @@
 
 Each transport has one connection and serves one request at a time; idle ones wait on a list. That
 halves the CPU of eight GETs at once against one pool of eight connections, whose bookkeeping grows
-with each. No cookies, redirects, proxies or compression: an API server needs none.
+with each. A watch has a connection of its own, so that watches and requests never wait for each
+other. No cookies, redirects, proxies or compression: an API server needs none.
+
+What is sent twice, within the request's deadline (all longer patience is the callers', see
+`trio_npu_dra.kube`):
+
+- a GET that dies with a kept-alive connection, once, on a new connection;
+- any request answered with 401, once, if token or certificates are other ones by now.
 """
 
 from __future__ import annotations
@@ -10,20 +17,18 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 import anyio
 import httpx
 
 from trio_npu_dra.errors import Unavailable
-from trio_npu_dra.kube.answers import refusal
+from trio_npu_dra.kube.answers import is_success, refusal
+from trio_npu_dra.kube.bodies import Lines, abandon, close, read_whole, stream_of
 from trio_npu_dra.kube.credentials import Credentials
 
-BODY_LIMIT: Final = 8 << 20
-"""Bytes of an answer, or of one watch event. etcd holds objects up to 1.5 MiB."""
 _IDLE_LIMIT: Final = 8
-_CLOSE_LIMIT: Final = 1.0
 _LIMITS: Final = httpx.Limits(
     max_connections=1,
     max_keepalive_connections=1,
@@ -37,6 +42,24 @@ _KEEPALIVE: Final = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
 )
 _DISCONNECTED: Final = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Connection:
+    """One connection, and the certificates that it was opened with."""
+
+    transport: httpx.AsyncHTTPTransport
+    tls: ssl.SSLContext
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    """A whole answer; *outdated* when it refuses an identity that we have replaced."""
+
+    status: int
+    headers: httpx.Headers
+    body: bytes
+    outdated: bool
 
 
 class Connections:
@@ -53,14 +76,11 @@ class Connections:
         self._deadline = deadline
         self._headers = {"accept": "application/json", "user-agent": user_agent}
         # Without TLS an empty context still saves the 40 ms that the default one costs.
-        self._tls = credentials.tls or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        self._idle: list[httpx.AsyncHTTPTransport] = []
+        self._no_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self._idle: list[_Connection] = []
 
     async def ask(self, asked: str, method: str, path: str, body: bytes | None = None) -> bytes:
         """One request and its whole answer.
-
-        A GET that dies with a kept-alive connection is sent again on a new one; nothing else is
-        ever sent twice, except after a 401 with a token that has been replaced.
 
         Args:
             asked: The request in words, for messages.
@@ -73,17 +93,16 @@ class Connections:
         """
         try:
             with anyio.fail_after(self._deadline):
-                response, answer = await self._exchange(method, path, body)
-                if response.status_code == 401 and self._has_new_token():
-                    response, answer = await self._exchange(method, path, body)
-        except TimeoutError:
-            raise Unavailable(f"{asked}: no answer in {self._deadline:g} s") from None
-        except httpx.HTTPError as error:
+                answer = await self._exchange(asked, method, path, body)
+                if answer.outdated:
+                    await self.close()
+                    answer = await self._exchange(asked, method, path, body)
+        except (TimeoutError, httpx.HTTPError) as error:
+            await self.close()  # what ended this one has probably ended them all
             raise self._unreachable(asked, error) from error
-        if response.status_code >= 300:
-            header = response.headers.get("retry-after")
-            raise refusal(asked, response.status_code, answer, retry_after=header)
-        return answer
+        if not is_success(answer.status, answer.headers):
+            raise refusal(asked, answer.status, answer.body, answer.headers)
+        return answer.body
 
     async def stream(self, asked: str, path: str, *, silence: float) -> AsyncGenerator[bytes, None]:
         """The lines of an endless answer, on a connection of its own.
@@ -99,46 +118,37 @@ class Connections:
         Raises:
             KubeError: Refused, broken or silent.
         """
-        transport = self._new_transport()
+        connection = self._new_connection()
         try:
-            response = await self._open(transport, asked, path)
-            chunks = aiter(_stream_of(response))
+            response = await self._open(connection, asked, path)
+            chunks = aiter(stream_of(response))
+            lines = Lines(asked)
             try:
                 yield b""
-                rest = b""
                 while (chunk := await self._next(chunks, asked, silence)) is not None:
-                    *lines, rest = (rest + chunk).split(b"\n")
-                    if len(rest) > BODY_LIMIT:
-                        raise Unavailable(f"{asked}: an event of more than {BODY_LIMIT} bytes")
-                    for line in filter(None, lines):
+                    for line in lines.cut(chunk):
                         yield line
             finally:
-                await _abandon(response, chunks)
+                await abandon(response, chunks)
         finally:
-            await _close(transport)
+            await close(connection.transport)
 
     async def close(self) -> None:
         """Close idle connections."""
         while self._idle:
-            await _close(self._idle.pop())
+            await close(self._idle.pop().transport)
 
-    async def _open(
-        self, transport: httpx.AsyncHTTPTransport, asked: str, path: str
-    ) -> httpx.Response:
+    async def _open(self, connection: _Connection, asked: str, path: str) -> httpx.Response:
+        request = self._request("GET", path, None)
         try:
             with anyio.fail_after(self._deadline):
-                response = await transport.handle_async_request(self._request("GET", path, None))
-                if response.status_code < 300:
+                response = await connection.transport.handle_async_request(request)
+                if is_success(response.status_code, response.headers):
                     return response
-                body = await _read(response)
-        except TimeoutError:
-            raise Unavailable(f"{asked}: no answer in {self._deadline:g} s") from None
-        except httpx.HTTPError as error:
+                answer = await self._read(connection, request, response, asked)
+        except (TimeoutError, httpx.HTTPError) as error:
             raise self._unreachable(asked, error) from error
-        if response.status_code == 401:
-            self._has_new_token()  # the caller's next try takes it
-        header = response.headers.get("retry-after")
-        raise refusal(asked, response.status_code, body, retry_after=header)
+        raise refusal(asked, answer.status, answer.body, answer.headers)
 
     async def _next(self, chunks: AsyncIterator[bytes], asked: str, silence: float) -> bytes | None:
         try:
@@ -149,33 +159,44 @@ class Connections:
         except httpx.HTTPError as error:
             raise self._unreachable(asked, error) from error
 
-    async def _exchange(
-        self, method: str, path: str, body: bytes | None
-    ) -> tuple[httpx.Response, bytes]:
+    async def _exchange(self, asked: str, method: str, path: str, body: bytes | None) -> _Answer:
         request = self._request(method, path, body)
         if self._idle:
             try:
-                return await self._send(self._idle.pop(), request)
+                return await self._send(self._idle.pop(), request, asked)
             except _DISCONNECTED:
                 if method != "GET":
                     raise
-        return await self._send(self._new_transport(), request)
+        return await self._send(self._new_connection(), request, asked)
 
-    async def _send(
-        self, transport: httpx.AsyncHTTPTransport, request: httpx.Request
-    ) -> tuple[httpx.Response, bytes]:
+    async def _send(self, connection: _Connection, request: httpx.Request, asked: str) -> _Answer:
         try:
-            response = await transport.handle_async_request(request)
-            body = await _read(response)
+            response = await connection.transport.handle_async_request(request)
+            answer = await self._read(connection, request, response, asked)
         except BaseException:
             # Also when cancelled: a connection in an unknown state is not used again.
-            await _close(transport)
+            await close(connection.transport)
             raise
-        if len(self._idle) < _IDLE_LIMIT:
-            self._idle.append(transport)
+        if len(self._idle) < _IDLE_LIMIT and not answer.outdated:
+            self._idle.append(connection)
         else:
-            await _close(transport)
-        return response, body
+            await close(connection.transport)
+        return answer
+
+    async def _read(
+        self,
+        connection: _Connection,
+        request: httpx.Request,
+        response: httpx.Response,
+        asked: str,
+    ) -> _Answer:
+        body = await read_whole(response, asked)
+        return _Answer(
+            status=response.status_code,
+            headers=response.headers,
+            body=body,
+            outdated=response.status_code == 401 and self._is_outdated(connection, request),
+        )
 
     def _request(self, method: str, path: str, body: bytes | None) -> httpx.Request:
         headers = dict(self._headers)
@@ -187,20 +208,33 @@ class Connections:
             method, self._credentials.base_url + path, headers=headers, content=body
         )
 
-    def _new_transport(self) -> httpx.AsyncHTTPTransport:
+    def _new_connection(self) -> _Connection:
         unix_socket = self._credentials.unix_socket
-        return httpx.AsyncHTTPTransport(
-            verify=self._tls,
+        tls = self._tls()
+        transport = httpx.AsyncHTTPTransport(
+            verify=tls,
             trust_env=False,
             limits=_LIMITS,
             uds=str(unix_socket) if unix_socket else None,
             socket_options=None if unix_socket else _KEEPALIVE,
         )
+        return _Connection(transport=transport, tls=tls)
 
-    def _has_new_token(self) -> bool:
-        return self._credentials.token is not None and self._credentials.token.reread()
+    def _tls(self) -> ssl.SSLContext:
+        return self._credentials.tls.current() if self._credentials.tls else self._no_tls
 
-    def _unreachable(self, asked: str, error: httpx.HTTPError) -> Unavailable:
+    def _is_outdated(self, connection: _Connection, request: httpx.Request) -> bool:
+        """Whether our files have another identity than the one that was shown."""
+        token = self._credentials.token
+        if token is not None:
+            token.reread()
+            if request.headers["authorization"] != f"Bearer {token.current()}":
+                return True
+        return self._tls() is not connection.tls
+
+    def _unreachable(self, asked: str, error: TimeoutError | httpx.HTTPError) -> Unavailable:
+        if isinstance(error, TimeoutError):
+            return Unavailable(f"{asked}: no answer in {self._deadline:g} s")
         where = self._credentials.unix_socket or self._credentials.base_url
         return Unavailable(f"{asked}: no answer from {where}: {_reason(error)}")
 
@@ -216,38 +250,3 @@ def _reason(error: BaseException) -> str:
         words = str(cause) or words
         cause = cause.__cause__ or cause.__context__
     return words
-
-
-def _stream_of(response: httpx.Response) -> httpx.AsyncByteStream:
-    assert isinstance(response.stream, httpx.AsyncByteStream)
-    return response.stream
-
-
-async def _read(response: httpx.Response) -> bytes:
-    """The whole body, with the connection given back to its transport."""
-    body = bytearray()
-    chunks = aiter(_stream_of(response))
-    async for chunk in chunks:
-        body += chunk
-        if len(body) > BODY_LIMIT:
-            await _abandon(response, chunks)
-            raise httpx.RemoteProtocolError(f"an answer of more than {BODY_LIMIT} bytes")
-    await response.aclose()
-    return bytes(body)
-
-
-async def _abandon(response: httpx.Response, chunks: AsyncIterator[bytes]) -> None:
-    """End an answer that was not read to its end.
-
-    The generators inside httpx do not close one another; reading on from the closed connection
-    makes each of them end with its error.
-    """
-    with anyio.move_on_after(_CLOSE_LIMIT, shield=True), suppress(httpx.HTTPError):
-        await response.aclose()
-        async for _ in chunks:
-            pass
-
-
-async def _close(transport: httpx.AsyncHTTPTransport) -> None:
-    with anyio.move_on_after(_CLOSE_LIMIT, shield=True):
-        await transport.aclose()

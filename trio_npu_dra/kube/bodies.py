@@ -1,0 +1,80 @@
+"""Reading the bodies of answers, whole or line by line, within limits."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Final
+
+import anyio
+import httpx
+
+from trio_npu_dra.errors import Unavailable
+
+BODY_LIMIT: Final = 8 << 20
+"""Bytes of an answer, or of one line of a watch.
+
+etcd takes objects of up to 1.5 MiB, and the lists that we ask for are of one node: more than this
+is no answer to us, and must not become the node's memory.
+"""
+_CLOSE_LIMIT: Final = 1.0
+
+
+class Lines:
+    """Cuts chunks into lines."""
+
+    def __init__(self, asked: str) -> None:
+        self._asked = asked
+        self._rest = b""
+
+    def cut(self, chunk: bytes) -> list[bytes]:
+        """The lines that *chunk* completes, without empty ones.
+
+        Raises:
+            Unavailable: A line is longer than `BODY_LIMIT`.
+        """
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        if len(self._rest) > BODY_LIMIT:
+            raise Unavailable(f"{self._asked}: an event of more than {BODY_LIMIT} bytes")
+        return [line for line in lines if line]
+
+
+async def read_whole(response: httpx.Response, asked: str) -> bytes:
+    """The whole body, with the connection given back to its transport.
+
+    Raises:
+        Unavailable: It is longer than `BODY_LIMIT`.
+    """
+    body = bytearray()
+    chunks = aiter(stream_of(response))
+    async for chunk in chunks:
+        body += chunk
+        if len(body) > BODY_LIMIT:
+            await abandon(response, chunks)
+            raise Unavailable(f"{asked}: an answer of more than {BODY_LIMIT} bytes")
+    await response.aclose()
+    return bytes(body)
+
+
+def stream_of(response: httpx.Response) -> httpx.AsyncByteStream:
+    """The body in chunks."""
+    assert isinstance(response.stream, httpx.AsyncByteStream)
+    return response.stream
+
+
+async def abandon(response: httpx.Response, chunks: AsyncIterator[bytes]) -> None:
+    """End an answer that was not read to its end.
+
+    The generators inside httpx do not close one another; reading on from the closed connection
+    makes each of them end with its error.
+    """
+    with anyio.move_on_after(_CLOSE_LIMIT, shield=True), suppress(httpx.HTTPError):
+        await response.aclose()
+        async for _ in chunks:
+            pass
+
+
+async def close(transport: httpx.AsyncHTTPTransport) -> None:
+    """Close a connection, whatever state it is in."""
+    with anyio.move_on_after(_CLOSE_LIMIT, shield=True):
+        await transport.aclose()

@@ -1,0 +1,97 @@
+"""TLS contexts that follow their files: rotated CAs and client certificates need no restart."""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+from dataclasses import dataclass
+
+from trio_npu_dra.errors import ConfigError
+from trio_npu_dra.kube.material import Mark, Material
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientCertificate:
+    """Who we are in TLS; certificate (chain) and private key in PEM."""
+
+    certificate: Material
+    key: Material
+
+
+class Tls:
+    """Trusts one CA bundle alone, and shows a client certificate if there is one.
+
+    Args:
+        authority: The CA certificates in PEM.
+        client: What to show.
+
+    Raises:
+        ConfigError: A file cannot be read or used; the message has the field.
+    """
+
+    def __init__(self, authority: Material, client: ClientCertificate | None = None) -> None:
+        self._authority = authority
+        self._client = client
+        self._marks = self._look()
+        self._context = self._load()
+
+    def current(self) -> ssl.SSLContext:
+        """The context for a new connection: another one once a file was replaced.
+
+        Files that cannot be used are said in the log, and the old context stays: a certificate
+        and its key may be replaced one after the other.
+        """
+        marks = self._look()
+        if marks != self._marks:
+            self._marks = marks
+            try:
+                self._context = self._load()
+            except ConfigError as error:
+                log.warning("replaced certificates are not used", extra={"error": str(error)})
+            else:
+                log.info("replaced certificates are used", extra={"field": self._authority.field})
+        return self._context
+
+    def _look(self) -> tuple[Mark, ...]:
+        parts = [self._authority]
+        if self._client is not None:
+            parts += [self._client.certificate, self._client.key]
+        return tuple(part.mark() for part in parts)
+
+    def _load(self) -> ssl.SSLContext:
+        context = _trusting(self._authority)
+        if self._client is not None:
+            _show(context, self._client)
+        return context
+
+
+def _trusting(authority: Material) -> ssl.SSLContext:
+    """A context that trusts only *authority*.
+
+    Built by hand: the default context loads the system's CAs (40 ms), and since Python 3.13 refuses
+    CA certificates without an authority key identifier, which clusters do have.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        context.load_verify_locations(cadata=authority.read().decode("ascii"))
+    except (ssl.SSLError, ValueError) as error:
+        raise ConfigError(f"{authority.field} is not a PEM certificate: {error}") from error
+    return context
+
+
+def _show(context: ssl.SSLContext, client: ClientCertificate) -> None:
+    """Use a client certificate; OpenSSL takes it only from a file, so it gets one in memory."""
+    pem = client.certificate.read() + b"\n" + client.key.read()
+    with os.fdopen(os.memfd_create("client-certificate"), "wb") as file:
+        file.write(pem)
+        file.flush()
+        try:
+            # The empty password keeps OpenSSL from asking a terminal for that of an encrypted key.
+            context.load_cert_chain(f"/proc/self/fd/{file.fileno()}", password="")
+        except (ssl.SSLError, ValueError) as error:
+            raise ConfigError(
+                f"{client.certificate.field} and {client.key.field} do not fit: {error}"
+            ) from error
