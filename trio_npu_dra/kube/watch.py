@@ -54,8 +54,9 @@ async def list_and_watch(
     picture: _Picture[K] = _Picture()
     yield picture.view()
     while True:
+        is_new = not picture.version
         try:
-            if not picture.version:
+            if is_new:
                 picture.replace(*await client.list(kind, field_selector=field_selector))
             opened = anyio.current_time()
             async with client.watch(
@@ -70,11 +71,13 @@ async def list_and_watch(
             if anyio.current_time() - opened < _SHORT_WATCH:
                 raise Unavailable(f"watch {kind.plural}: ended at once")
         except KubeError as error:
-            if isinstance(error, Gone):
-                picture.version = ""
             if picture.stale_since is None:
                 picture.stale_since = anyio.current_time()
                 yield picture.view()
+            if isinstance(error, Gone):
+                picture.version = ""
+                if not is_new:
+                    continue  # a place can be too old; only one just listed is worth a wait
             await anyio.sleep(retry.failed(error))
 
 
