@@ -93,21 +93,6 @@ async def test_forgotten_history_is_listed_again(client: KubeClient, state: ApiS
     assert set(fresh.objects) == {"b"}
 
 
-async def test_a_forgotten_place_is_no_failure(
-    client: KubeClient, state: ApiState, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A 410 is answered with a list at once; all that is said is that the watch was short."""
-    caplog.set_level(logging.WARNING)
-    async with aclosing(list_and_watch(client, Node)) as views:
-        await first(views, lambda view: view.synced and view.stale_since is None)
-        state.end_watches()
-        state.compact()
-        state.add(node("a"))
-        state.compact()
-        await first(views, lambda view: "a" in view.objects)
-    assert [vars(record)["error"] for record in caplog.records] == ["watch nodes: ended at once"]
-
-
 async def test_a_server_that_forgets_all_the_time_is_not_hammered(
     client: KubeClient, state: ApiState, caplog: pytest.LogCaptureFixture
 ) -> None:

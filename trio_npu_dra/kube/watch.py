@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
@@ -51,12 +52,13 @@ async def list_and_watch(
         field_selector: Which of them, `spec.nodeName=n1,spec.driver=d`.
     """
     retry = Retry(f"watching {kind.plural}", log)
+    listed = -inf
     picture: _Picture[K] = _Picture()
     yield picture.view()
     while True:
-        is_new = not picture.version
         try:
-            if is_new:
+            if not picture.version:
+                listed = anyio.current_time()
                 picture.replace(*await client.list(kind, field_selector=field_selector))
             opened = anyio.current_time()
             async with client.watch(
@@ -76,8 +78,8 @@ async def list_and_watch(
                 yield picture.view()
             if isinstance(error, Gone):
                 picture.version = ""
-                if not is_new:
-                    continue  # a place can be too old; only one just listed is worth a wait
+                if anyio.current_time() - listed > _SHORT_WATCH:
+                    continue  # a place grows old; only one just listed is worth a wait
             await anyio.sleep(retry.failed(error))
 
 
