@@ -65,7 +65,7 @@ class Build:
         Raises:
             ClusterError: the build failed.
         """
-        with locked("binaries"):
+        with locked(f"{self.name}-{self.version}"):
             if not self.place.exists():
                 self._build()
         return self.place
@@ -146,7 +146,7 @@ def pause() -> Path:
     source = HERE / "pause.c"
     key = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
     place = cache() / f"pause-{key}"
-    with locked("binaries"):
+    with locked("pause"):
         if not place.exists():
             compiler = shutil.which("cc") or "gcc"
             with tempfile.TemporaryDirectory(dir=cache(), prefix=".pause-") as temp:

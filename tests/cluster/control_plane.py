@@ -24,7 +24,8 @@ class ControlPlane:
     """A running control plane.
 
     `address` is the loopback address all of it listens on, `admin` a kubeconfig
-    that may do everything, `audit_log` what the server writes about requests.
+    that may do everything, `audit_log` what the server writes about requests,
+    `gates` the feature gates that are switched on (`Name=true`).
     """
 
     address: str
@@ -34,16 +35,20 @@ class ControlPlane:
     authority: Authority
     admin: Path
     audit_log: Path
+    gates: tuple[str, ...]
     running: list[Program]
 
     @classmethod
-    def start(cls, *, programs: Path, folder: Path, logs: Path) -> ControlPlane:
+    def start(
+        cls, *, programs: Path, folder: Path, logs: Path, gates: tuple[str, ...] = ()
+    ) -> ControlPlane:
         """Start it and wait until the server is ready.
 
         Args:
             programs: the folder with etcd, kube-apiserver and the others.
             folder: where its files go.
             logs: where the logs of its programs go.
+            gates: feature gates of the API server and of the kubelet that joins it.
 
         Raises:
             ClusterError: a part ended or the server was not ready in a minute.
@@ -61,6 +66,7 @@ class ControlPlane:
                 "admin", server=f"https://{address}", user="admin", group="system:masters"
             ),
             audit_log=logs / "audit.log",
+            gates=gates,
             running=[],
         )
         try:
@@ -159,6 +165,7 @@ class ControlPlane:
             "--authorization-mode=Node,RBAC",
             "--enable-admission-plugins=NodeRestriction",
             "--allow-privileged",
+            f"--feature-gates={','.join(self.gates)}",
             "--endpoint-reconciler-type=none",
             f"--audit-policy-file={policy}",
             f"--audit-log-path={self.audit_log}",

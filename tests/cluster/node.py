@@ -107,6 +107,11 @@ class Node:
         """The node's / as this process sees it: files put there are on the node."""
         return Path(f"/proc/{self.first.pid}/root")
 
+    @property
+    def pod_logs(self) -> Path:
+        """The folder of its pods' logs."""
+        return self.logs / "pods"
+
     def execute(self, *argv: str | Path, timeout: float = 60) -> str:
         """Run a program on the node; returns its stdout, raises ClusterError if it fails."""
         return run(*self._inside(), *argv, timeout=timeout)
@@ -140,6 +145,7 @@ class Node:
             f"--kubeconfig={self.folder / 'kubelet.kubeconfig'}",
             f"--hostname-override={self.name}",
             "--cert-dir=/var/lib/kubelet/pki",
+            f"--feature-gates={','.join(self.plane.gates)}",
         )
 
     def kill_kubelet(self) -> None:
@@ -206,7 +212,7 @@ class Node:
         for source in (serving.certificate, serving.key, plane.ca):
             shutil.copy(source, self.folder)
         shutil.copy(joining, self.folder / "kubelet.kubeconfig")
-        (self.logs / "pods").mkdir()
+        self.pod_logs.mkdir()
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         config = {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -227,7 +233,7 @@ class Node:
             "resolvConf": "",
             "clusterDNS": [plane.address],  # nobody answers there; without it each pod warns
             "clusterDomain": "cluster.local",
-            "podLogsDir": str(self.logs / "pods"),
+            "podLogsDir": str(self.pod_logs),
             "serializeImagePulls": False,
             # This machine's memory and disks are not the node's to care for.
             "oomScoreAdj": 0,

@@ -11,14 +11,25 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """A Kubernetes version and the containerd it is tried with."""
+    """A Kubernetes version and the containerd it is tried with.
+
+    `gates` are the feature gates that a test of every version needs and that this
+    one has off; nothing else is switched.
+    """
 
     kubernetes: str
     containerd: str
+    gates: tuple[str, ...] = ()
 
 
 DEFAULT = "1.36.3"
 
 RELEASES = {
-    release.kubernetes: release for release in (Release(kubernetes=DEFAULT, containerd="2.1.6"),)
+    release.kubernetes: release
+    for release in (
+        # The health of devices in a pod's status is alpha before 1.36.
+        Release(kubernetes="1.34.3", containerd="1.7.29", gates=("ResourceHealthStatus=true",)),
+        Release(kubernetes=DEFAULT, containerd="2.1.6"),
+        Release(kubernetes="1.37.1", containerd="2.1.6"),
+    )
 }
