@@ -21,10 +21,9 @@ demo *arguments:
 test *arguments:
     python -m pytest --cov {{arguments}}
 
-# real Kubernetes, containerd and images on this machine; needs root and Debian
+# real Kubernetes, version by version: kind's if it is there, else built here; root, Debian, long
 e2e *arguments:
-    python -m tests.cluster.packages
-    python -m pytest tests/cluster tests/e2e {{arguments}}
+    python -m tests.e2e {{arguments}}
 
 # time the driver against a real API server; needs root. `--beside COMMAND` adds another driver
 bench *arguments:
@@ -63,7 +62,8 @@ wheels:
         --python-version 3.13 --platform manylinux2014_{{arch()}} \
         --platform manylinux_2_17_{{arch()}} --platform manylinux_2_28_{{arch()}} \
         --dest build/wheels --requirement requirements/runtime.txt
-    python -m build --wheel --no-isolation --outdir build/dist >/dev/null
+    # The same tree makes the same wheel, by which builders find the image that they have built.
+    SOURCE_DATE_EPOCH=315532800 python -m build --wheel --no-isolation --outdir build/dist >/dev/null
 
 # build the driver's image; arguments go to the builder (--target simulator, --build-arg ...)
 image *arguments: wheels

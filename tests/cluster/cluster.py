@@ -1,105 +1,93 @@
-"""A whole cluster of one node, and what tests do with it."""
+"""What tests do with a cluster, whoever made it."""
 
 from __future__ import annotations
 
 import json
-import os
-import secrets
-import shutil
-import tempfile
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from tests.cluster import audit, images
-from tests.cluster.binaries import containerd, kubernetes
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.node import Node
+from tests.cluster import audit
 from tests.cluster.processes import ClusterError, wait_until
-from tests.cluster.registry import Registry
-from tests.cluster.releases import RELEASES, Release
 
 T = TypeVar("T")
 Object = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
-    """A running cluster.
-
-    `identity` names all it makes on the machine; `folder` holds its files and
-    `logs`, a part of it, the logs of every program and pod and the audit log.
-    """
-
-    identity: str
-    folder: Path
-    logs: Path
-    release: Release
-    plane: ControlPlane
-    registry: Registry
-    node: Node
-
-    @classmethod
-    def start(cls, version: str, *, mounts: Iterable[tuple[Path, str]] = ()) -> Cluster:
-        """Build what is missing, start all of it and wait until the node is Ready.
-
-        Args:
-            version: of Kubernetes, a row of the table in `releases`.
-            mounts: files and folders of this machine, and where the node sees them.
-
-        Raises:
-            ClusterError: something did not start; the logs stay, the message says where.
-        """
-        release = RELEASES[version]
-        programs = kubernetes(version).ready()
-        runtime = containerd(release.containerd).ready()
-        for base in images.SERVED:
-            base.ready()
-        identity = f"trio-npu-dra-{os.getpid()}-{secrets.token_hex(3)}"
-        folder = Path(tempfile.gettempdir()) / identity
-        logs = folder / "logs"
-        logs.mkdir(parents=True)
-        with ExitStack() as broken:
-            broken.callback(_clear, folder, keep=logs)
-            plane = ControlPlane.start(programs=programs, folder=folder / "plane", logs=logs)
-            broken.callback(plane.stop)
-            registry = Registry.start(plane.address, folder=folder, logs=logs)
-            broken.callback(registry.stop)
-            for base in images.SERVED:
-                images.push(base.tag, registry, base.name)
-            node = Node.start(
-                identity=identity,
-                folder=folder / "node",
-                logs=logs,
-                plane=plane,
-                registry=registry,
-                containerd=(release.containerd, runtime),
-                mounts=mounts,
-            )
-            broken.callback(node.stop)
-            cluster = cls(
-                identity=identity,
-                folder=folder,
-                logs=logs,
-                release=release,
-                plane=plane,
-                registry=registry,
-                node=node,
-            )
-            cluster.wait(cluster._usable, f"the node Ready (logs: {logs})", timeout=90)
-            broken.pop_all()
-        return cluster
+class NodeAccess(Protocol):
+    """The node with the NPUs, as a test reaches into it."""
 
     @property
-    def kubeconfig(self) -> Path:
-        """A kubeconfig that may do everything."""
-        return self.plane.admin
+    def name(self) -> str:
+        """What Kubernetes calls it."""
 
+    @property
+    def identity(self) -> str:
+        """A word in the cgroup's path of every process on it, and of no other."""
+
+    @property
+    def root(self) -> Path:
+        """Its / as this process sees it: files put there are on the node."""
+
+    @property
+    def pod_logs(self) -> Path:
+        """The folder of its pods' logs, as this process sees it."""
+
+    def execute(self, *argv: str | Path, timeout: float = 60) -> str:
+        """Run a program on it; returns its stdout, raises ClusterError if it fails."""
+
+    def restart_kubelet(self) -> None:
+        """End the kubelet and start it again; pods go on."""
+
+    def check(self) -> None:
+        """Raise ClusterError if what the node is made of has ended by itself."""
+
+
+class Cluster(ABC):
+    """A running cluster with one node that has NPUs.
+
+    `logs` is a folder for logs that stay if a test fails, `audit_log` what the API
+    server writes about requests.
+    """
+
+    __slots__ = ()
+
+    node: NodeAccess
+    logs: Path
+    audit_log: Path
+
+    @abstractmethod
     def kubectl(self, *args: str | Path, stdin: str | None = None) -> str:
         """Run kubectl as the administrator; returns its stdout, raises ClusterError."""
-        return self.plane.kubectl(*args, stdin=stdin)
+
+    @abstractmethod
+    def provide_image(self, context: Path, *, target: str | None = None, name: str) -> None:
+        """Build an image and bring it to where pods find it.
+
+        Args:
+            context: the folder with the Dockerfile.
+            target: the stage to build; the last one without it.
+            name: what pods call it, without docker.io: `library/dra-npu:latest`.
+
+        Raises:
+            ClusterError: the build failed; the message ends with its output.
+        """
+
+    @abstractmethod
+    def stop(self, *, keep_logs: bool = False) -> Path | None:
+        """End everything and remove it.
+
+        Args:
+            keep_logs: leave the logs, for somebody to read.
+
+        Returns:
+            Where the logs are, if kept.
+        """
+
+    @abstractmethod
+    def left_behind(self) -> list[str]:
+        """What is still on the machine after `stop`: nothing, if all is well."""
 
     def apply(self, text: str) -> str:
         """Apply manifests given as YAML text; returns kubectl's words."""
@@ -211,46 +199,8 @@ class Cluster:
 
     def audit_mark(self) -> int:
         """A mark for `audit`: the requests after it are those of now and later."""
-        return audit.mark(self.plane.audit_log)
+        return audit.mark(self.audit_log)
 
     def audit(self, since: int = 0) -> list[audit.Request]:
         """The requests that the API server answered since a mark."""
-        return audit.requests(self.plane.audit_log, since=since)
-
-    def registry_push(self, tag: str, name: str) -> None:
-        """Push an image of our storage.
-
-        Args:
-            tag: as `images.build_driver_image` returned it.
-            name: what pods call it, without docker.io: `library/dra-npu:latest`.
-        """
-        images.push(tag, self.registry, name)
-
-    def stop(self, *, keep_logs: bool = False) -> Path | None:
-        """End everything and remove it.
-
-        Args:
-            keep_logs: leave the logs, for somebody to read.
-
-        Returns:
-            Where the logs are, if kept.
-        """
-        for part in (self.node, self.registry, self.plane):
-            part.stop()
-        _clear(self.folder, keep=self.logs if keep_logs else None)
-        return self.logs if keep_logs else None
-
-    def _usable(self) -> bool:
-        node = self.get("node", self.node.name)
-        conditions = (node or {}).get("status", {}).get("conditions", [])
-        ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-        return ready and self.get("serviceaccount", "default") is not None
-
-
-def _clear(folder: Path, *, keep: Path | None) -> None:
-    if keep is None:
-        shutil.rmtree(folder)
-        return
-    for path in folder.iterdir():
-        if path.is_dir() and path != keep:
-            shutil.rmtree(path)
+        return audit.requests(self.audit_log, since=since)

@@ -7,26 +7,51 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import leftovers
+from tests.cluster.built import BuiltCluster
 from tests.cluster.cluster import Cluster
 from tests.cluster.releases import DEFAULT, RELEASES
+from tests.kind.cluster import KindCluster
 
 LOGS = pytest.StashKey[Path]()
+MARKERS = (
+    "cluster: needs a real Kubernetes node (root, minutes)",
+    "every_version: what it tests may differ between versions of Kubernetes or containerd",
+    "since(version): needs what Kubernetes has by default from that version on ('1.36')",
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let the version be chosen."""
+    """Let the cluster and its version be chosen."""
+    parser.addoption(
+        "--on",
+        default="built",
+        choices=("built", "kind"),
+        help="the cluster: built from modules on this machine (default), or kind's",
+    )
     parser.addoption(
         "--kubernetes-version",
         default=DEFAULT,
         choices=sorted(RELEASES),
-        help=f"the Kubernetes the cluster tests run on (default {DEFAULT})",
+        help=f"the Kubernetes that is built (default {DEFAULT}); kind brings its own",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
-    config.addinivalue_line("markers", "cluster: needs a real Kubernetes node (root, minutes)")
+    """Make the markers known."""
+    for line in MARKERS:
+        config.addinivalue_line("markers", line)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests of what the version asked for does not have yet."""
+    version = _parts(config.getoption("--kubernetes-version"))
+    late = [
+        item
+        for item in items
+        if any(_parts(mark.args[0]) > version for mark in item.iter_markers("since"))
+    ]
+    config.hook.pytest_deselected(items=late)
+    items[:] = [item for item in items if item not in late]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -45,13 +70,18 @@ def kubernetes_version(pytestconfig: pytest.Config) -> str:
 
 @pytest.fixture(scope="session")
 def cluster(kubernetes_version: str, request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """A running one-node cluster; its logs stay if a test of the session failed."""
-    running = Cluster.start(kubernetes_version)
+    """A running cluster; its logs stay if a test of the session failed."""
+    on_kind = request.config.getoption("--on") == "kind"
+    running = KindCluster.start() if on_kind else BuiltCluster.start(kubernetes_version)
     try:
         yield running
     finally:
         logs = running.stop(keep_logs=request.session.testsfailed > 0)
         if logs:
             request.config.stash[LOGS] = logs
-    left = leftovers.find(running.identity)
+    left = running.left_behind()
     assert left == [], f"the stopped cluster left behind: {left}"
+
+
+def _parts(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))

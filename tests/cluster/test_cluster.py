@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import audit, images, leftovers
-from tests.cluster.cluster import Cluster
+from tests.cluster import audit, leftovers
+from tests.cluster.built import BuiltCluster
 
 pytestmark = pytest.mark.cluster
 
@@ -44,7 +44,8 @@ def pod(name: str, *, image: str = "ubuntu", host_network: bool = False) -> str:
     return POD.format(name=name, image=image, host_network=json.dumps(host_network))
 
 
-def test_node_is_ready_in_the_versions_asked_for(cluster: Cluster) -> None:
+@pytest.mark.every_version
+def test_node_is_ready_in_the_versions_asked_for(cluster: BuiltCluster) -> None:
     """The node reports Ready, the kubelet's version and containerd's."""
     node = cluster.get("node", cluster.node.name)
     assert node is not None
@@ -55,7 +56,7 @@ def test_node_is_ready_in_the_versions_asked_for(cluster: Cluster) -> None:
     assert info["containerRuntimeVersion"] == f"containerd://{cluster.release.containerd}"
 
 
-def test_ubuntu_pod_runs_and_answers_exec_and_logs(cluster: Cluster) -> None:
+def test_ubuntu_pod_runs_and_answers_exec_and_logs(cluster: BuiltCluster) -> None:
     """`image: ubuntu` without a policy is pulled from our registry, runs and takes exec."""
     manifest = pod("plain")
     cluster.apply(manifest)
@@ -67,7 +68,7 @@ def test_ubuntu_pod_runs_and_answers_exec_and_logs(cluster: Cluster) -> None:
     assert cluster.get("pod", "plain") is None
 
 
-def test_variant_image_has_a_library_path_of_its_own(cluster: Cluster) -> None:
+def test_variant_image_has_a_library_path_of_its_own(cluster: BuiltCluster) -> None:
     """ubuntu-ldpath is ubuntu with LD_LIBRARY_PATH in the image's environment."""
     manifest = pod("ldpath", image="ubuntu-ldpath")
     cluster.apply(manifest)
@@ -76,7 +77,7 @@ def test_variant_image_has_a_library_path_of_its_own(cluster: Cluster) -> None:
     cluster.delete(manifest)
 
 
-def test_pod_on_the_hosts_network_reaches_the_api_server(cluster: Cluster) -> None:
+def test_pod_on_the_hosts_network_reaches_the_api_server(cluster: BuiltCluster) -> None:
     """The service address that the kubelet puts into the environment is answered."""
     manifest = pod("host", host_network=True)
     cluster.apply(manifest)
@@ -86,7 +87,7 @@ def test_pod_on_the_hosts_network_reaches_the_api_server(cluster: Cluster) -> No
     cluster.delete(manifest)
 
 
-def test_killed_kubelet_comes_back_and_finds_its_pods(cluster: Cluster) -> None:
+def test_killed_kubelet_comes_back_and_finds_its_pods(cluster: BuiltCluster) -> None:
     """A pod's container outlives kill -9 of the kubelet, and takes exec after its return."""
     manifest = pod("survivor")
     cluster.apply(manifest)
@@ -102,7 +103,7 @@ def test_killed_kubelet_comes_back_and_finds_its_pods(cluster: Cluster) -> None:
     cluster.delete(manifest)
 
 
-def test_mounted_folder_is_seen_at_the_nodes_path_only(cluster: Cluster) -> None:
+def test_mounted_folder_is_seen_at_the_nodes_path_only(cluster: BuiltCluster) -> None:
     """A folder shown at /usr/local/Ascend is there on the node and not on the machine."""
     board = cluster.node.folder / "board"
     board.mkdir()
@@ -115,7 +116,7 @@ def test_mounted_folder_is_seen_at_the_nodes_path_only(cluster: Cluster) -> None
     assert not Path("/usr/local/Ascend/driver/version.info").exists()
 
 
-def test_audit_tells_who_wrote_what(cluster: Cluster) -> None:
+def test_audit_tells_who_wrote_what(cluster: BuiltCluster) -> None:
     """A write is one request of its user; a dry run and a read are no writes."""
     mark = cluster.audit_mark()
     create = ("create", "configmap", "noted", "--from-literal=a=b")
@@ -130,11 +131,10 @@ def test_audit_tells_who_wrote_what(cluster: Cluster) -> None:
     ]
 
 
-def test_driver_image_is_built_pushed_and_run(cluster: Cluster, tmp_path: Path) -> None:
+def test_driver_image_is_built_pushed_and_run(cluster: BuiltCluster, tmp_path: Path) -> None:
     """A Dockerfile on our base images becomes an image that pods run, stage by stage."""
     (tmp_path / "Dockerfile").write_text(DOCKERFILE)
-    tag = images.build_driver_image(tmp_path, target="extended", tag="cluster-smoke:latest")
-    cluster.registry_push(tag, "library/cluster-smoke:latest")
+    cluster.provide_image(tmp_path, target="extended", name="library/cluster-smoke:latest")
     manifest = pod("built", image="docker.io/library/cluster-smoke:latest")
     cluster.apply(manifest)
     cluster.wait_phase("built")
@@ -146,7 +146,7 @@ def test_driver_image_is_built_pushed_and_run(cluster: Cluster, tmp_path: Path) 
 def test_stopped_cluster_leaves_nothing_behind(kubernetes_version: str, tmp_path: Path) -> None:
     """With a pod running and a board mounted, stop ends every process, mount and cgroup."""
     (tmp_path / "lib.so").write_text("")
-    other = Cluster.start(kubernetes_version, mounts=[(tmp_path, "/usr/local/Ascend")])
+    other = BuiltCluster.start(kubernetes_version, mounts=[(tmp_path, "/usr/local/Ascend")])
     try:
         other.apply(pod("last"))
         other.wait_phase("last")

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from tests.cluster import images
 from tests.cluster.cluster import Cluster
 from tests.cluster.processes import run
 from tests.e2e.driver import IMAGE, Driver
@@ -31,9 +30,7 @@ def deploy(cluster: Cluster, phase: Phase) -> Driver:
     with phase("wheels"):
         run("just", "wheels", cwd=ROOT)
     with phase("image"):
-        tag = images.build_driver_image(ROOT, target="simulator", tag="dra-npu:latest")
-    with phase("push"):
-        cluster.registry_push(tag, IMAGE)
+        cluster.provide_image(ROOT, target="simulator", name=IMAGE)
     with phase("apply"):
         cluster.kubectl("label", "node", cluster.node.name, "npu.huawei.com/simulator=true")
         apply(cluster)

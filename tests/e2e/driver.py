@@ -46,7 +46,7 @@ class Driver:
 
     def pid(self) -> int | None:
         """Process id of the daemon, as this machine numbers processes; None if none runs."""
-        ours = self.cluster.identity.encode()
+        ours = self.cluster.node.identity.encode()
         for process in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):  # it ended while we looked
                 command = (process / "cmdline").read_bytes()
@@ -56,9 +56,9 @@ class Driver:
 
     def log(self) -> str:
         """What its pods wrote, those included that were replaced."""
-        folder = self.cluster.logs / "pods"
         files = sorted(
-            folder.glob(f"{NAMESPACE}_{NAME}-*/*/*.log"), key=lambda file: file.stat().st_mtime
+            self.cluster.node.pod_logs.glob(f"{NAMESPACE}_{NAME}-*/*/*.log"),
+            key=lambda file: file.stat().st_mtime,
         )
         return "\n".join(file.read_text(errors="replace") for file in files)
 

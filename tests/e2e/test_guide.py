@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.driver import Driver
 from tests.e2e.space import Space
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.every_version]
 
 HERE = Path(__file__).parent
 GUIDE = HERE / "guide"

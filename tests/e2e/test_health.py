@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 
-from tests.e2e.driver import Driver
-from tests.e2e.space import Space, claim, pod
+from tests.cluster import audit
+from tests.e2e.driver import ACCOUNT, Driver
+from tests.e2e.space import Space, claim, pod, request
 from trio_npu_dra.simulator import Severity
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.every_version]
 
 FAULT = 0x80E01801
 """HBM multi-bit error of the vendor's fault table: the NPU must be isolated."""
@@ -28,18 +32,58 @@ def wait_health(space: Space, health: str) -> str:
     return space.wait(look, f"an NPU {health}", timeout=90)[0]
 
 
-def test_fault_of_an_npu_shows_in_the_pods_status(driver: Driver, space: Space) -> None:
-    """While a chip reports a fault it is Unhealthy in the status of the pod that uses it."""
+@contextmanager
+def fault(driver: Driver, number: int) -> Iterator[None]:
+    """The chip of that number reports a fault."""
+    with driver.board() as board:
+        board.add_fault(number, FAULT, Severity.CRITICAL)
+        try:
+            yield
+        finally:
+            board.restore(number)
+
+
+def start_pod(space: Space) -> int:
+    """A running pod whose NPU is Healthy; returns the NPU's number."""
     space.apply(claim("npu"), pod("user", "npu"))
     space.wait_phase("user")
     wait_health(space, "Healthy")
     (device,) = space.allocated("npu")
-    number = int(device.removeprefix("npu-"))
-    with driver.board() as board:
-        board.add_fault(number, FAULT, Severity.CRITICAL)
-        try:
-            message = wait_health(space, "Unhealthy")
-        finally:
-            board.restore(number)
-    assert "80E01801" in message.upper()
+    return int(device.removeprefix("npu-"))
+
+
+def test_fault_of_an_npu_shows_in_the_pods_status(driver: Driver, space: Space) -> None:
+    """While a chip reports a fault it is Unhealthy in the status of the pod that uses it."""
+    with fault(driver, start_pod(space)):
+        wait_health(space, "Unhealthy")
     wait_health(space, "Healthy")
+
+
+@pytest.mark.since("1.36")
+def test_pods_status_names_the_fault(driver: Driver, space: Space) -> None:
+    """Beside the health stands the fault's code, in Kubernetes that has a place for it."""
+    with fault(driver, start_pod(space)):
+        assert "80E01801" in wait_health(space, "Unhealthy").upper()
+
+
+def test_fields_that_the_server_drops_are_not_written_again(driver: Driver, space: Space) -> None:
+    """A fault comes and goes: the pool is written once for each at most, and is as it was."""
+    before = driver.devices()
+    mark = driver.cluster.audit_mark()
+    with fault(driver, 0):
+        # The life of a pod on another NPU is time in which a publisher would repeat itself.
+        assert_a_pod_lives(driver, space, "during")
+    driver.cluster.wait(lambda: driver.devices() == before, "the pool as it was")
+    assert_a_pod_lives(driver, space, "after")
+    written = audit.writes(driver.cluster.audit(mark), user=ACCOUNT, resource="resourceslices")
+    assert len(written) <= 2, written
+
+
+def assert_a_pod_lives(driver: Driver, space: Space, name: str) -> None:
+    """A pod gets an NPU without the fault, and its end leaves nothing."""
+    healthy = 'device.attributes["npu.huawei.com"].physicalId != 0'
+    space.apply(claim(name, request(cel=healthy)), pod(name, name))
+    space.wait_phase(name)
+    assert len(space.seen_npus(name)) == 1
+    space.delete_pod(name)
+    driver.wait_without_traces()

@@ -34,6 +34,7 @@ def assert_new_pod_gets_an_npu(space: Space) -> None:
     assert len(space.seen_npus("later")) == 1
 
 
+@pytest.mark.every_version
 def test_killed_driver_finds_everything_as_it_was(driver: Driver, space: Space) -> None:
     """After kill -9 pods run on, slices are not written, and the claim can be given back."""
     before = start_pod(space)
@@ -64,6 +65,7 @@ def test_update_of_the_driver_writes_no_slice(driver: Driver, space: Space) -> N
     assert audit.writes(driver.cluster.audit(mark), user=ACCOUNT) == []
 
 
+@pytest.mark.every_version
 def test_restarted_kubelet_finds_the_driver(driver: Driver, space: Space) -> None:
     """The kubelet deletes the slices at its start; they come back, and the pod has run on."""
     before = start_pod(space)

@@ -22,6 +22,7 @@ def assert_waits(space: Space, name: str) -> None:
     assert found["status"]["phase"] == "Pending"
 
 
+@pytest.mark.every_version
 @pytest.mark.parametrize(
     ("cel", "fitting"),
     [
@@ -87,6 +88,7 @@ def test_two_npus_in_one_claim(space: Space) -> None:
     assert space.davinci_nodes("user") == [name.replace("npu-", "/dev/davinci") for name in names]
 
 
+@pytest.mark.every_version
 def test_two_claims_in_one_pod(space: Space) -> None:
     """Each container of a pod sees the NPU of the claim that it names, and no other."""
     containers = [container("left", "one"), container("right", "two")]
@@ -122,6 +124,7 @@ def test_requests_of_one_claim_go_to_their_containers(space: Space) -> None:
     assert space.davinci_nodes("user", container="right") == ["/dev/davinci6"]
 
 
+@pytest.mark.every_version
 def test_four_npus_of_one_ring(driver: Driver, space: Space) -> None:
     """With matchAttribute on topologyGroup a pod gets four NPUs that reach each other."""
     together = {"requests": ["npu"], "matchAttribute": "npu.huawei.com/topologyGroup"}

@@ -47,7 +47,7 @@ def facts(value: object, path: str = "") -> dict[str, object]:
 
 def audited(cluster: Cluster, since: int) -> list[Object]:
     """Writes of ResourceSlices since a mark, with the times at which they were answered."""
-    with cluster.plane.audit_log.open("rb") as log:
+    with cluster.audit_log.open("rb") as log:
         log.seek(since)
         events: list[Object] = [json.loads(line) for line in log if line.endswith(b"\n")]
     return [
@@ -63,6 +63,7 @@ def answered(event: Object) -> datetime:
     return datetime.fromisoformat(event["stageTimestamp"])
 
 
+@pytest.mark.every_version
 def test_slice_says_what_the_guides_sample_says(driver: Driver, notes: list[str]) -> None:
     """Every field of the guide's sample is there with its value, our node's name in it."""
     (published,) = driver.slices()
@@ -97,6 +98,7 @@ def test_device_has_our_further_attributes(driver: Driver) -> None:
     assert device["capacity"] == {"memCapacity": {"value": "32Gi"}, "aiCores": {"value": "20"}}
 
 
+@pytest.mark.every_version
 def test_all_chips_of_the_board_are_devices(driver: Driver) -> None:
     """The pool has npu-0 to npu-7, in the order of their physical ids."""
     assert list(driver.devices()) == [f"npu-{number}" for number in range(8)]
@@ -115,6 +117,7 @@ def test_inspect_shows_what_is_published(driver: Driver) -> None:
     assert seen["spec"]["devices"] == published["spec"]["devices"]
 
 
+@pytest.mark.every_version
 def test_deleted_slice_returns(driver: Driver, notes: list[str]) -> None:
     """A slice deleted by hand is made again, as it was."""
     (before,) = driver.slices()

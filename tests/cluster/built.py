@@ -1,0 +1,127 @@
+"""A cluster of one node that runs on this machine, built from Go modules and Debian."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.cluster import images, leftovers
+from tests.cluster.binaries import containerd, kubernetes
+from tests.cluster.cluster import Cluster
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.node import Node
+from tests.cluster.registry import Registry
+from tests.cluster.releases import RELEASES, Release
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltCluster(Cluster):
+    """The running cluster.
+
+    `identity` names all it makes on the machine; `folder` holds its files and
+    `logs`, a part of it, the logs of every program and pod and the audit log.
+    """
+
+    identity: str
+    folder: Path
+    logs: Path
+    audit_log: Path
+    release: Release
+    plane: ControlPlane
+    registry: Registry
+    node: Node
+
+    @classmethod
+    def start(cls, version: str, *, mounts: Iterable[tuple[Path, str]] = ()) -> BuiltCluster:
+        """Build what is missing, start all of it and wait until the node is Ready.
+
+        Args:
+            version: of Kubernetes, a row of the table in `releases`.
+            mounts: files and folders of this machine, and where the node sees them.
+
+        Raises:
+            ClusterError: something did not start; the logs stay, the message says where.
+        """
+        release = RELEASES[version]
+        programs = kubernetes(version).ready()
+        runtime = containerd(release.containerd).ready()
+        for base in images.SERVED:
+            base.ready()
+        identity = f"trio-npu-dra-{os.getpid()}-{secrets.token_hex(3)}"
+        folder = Path(tempfile.gettempdir()) / identity
+        logs = folder / "logs"
+        logs.mkdir(parents=True)
+        with ExitStack() as broken:
+            broken.callback(_clear, folder, keep=logs)
+            plane = ControlPlane.start(
+                programs=programs, folder=folder / "plane", logs=logs, gates=release.gates
+            )
+            broken.callback(plane.stop)
+            registry = Registry.start(plane.address, folder=folder, logs=logs)
+            broken.callback(registry.stop)
+            for base in images.SERVED:
+                images.push(base.tag, registry, base.name)
+            node = Node.start(
+                identity=identity,
+                folder=folder / "node",
+                logs=logs,
+                plane=plane,
+                registry=registry,
+                containerd=(release.containerd, runtime),
+                mounts=mounts,
+            )
+            broken.callback(node.stop)
+            cluster = cls(
+                identity=identity,
+                folder=folder,
+                logs=logs,
+                audit_log=plane.audit_log,
+                release=release,
+                plane=plane,
+                registry=registry,
+                node=node,
+            )
+            cluster.wait(cluster._usable, f"the node Ready (logs: {logs})", timeout=90)
+            broken.pop_all()
+        return cluster
+
+    def kubectl(self, *args: str | Path, stdin: str | None = None) -> str:
+        """Run kubectl as the administrator; returns its stdout, raises ClusterError."""
+        return self.plane.kubectl(*args, stdin=stdin)
+
+    def provide_image(self, context: Path, *, target: str | None = None, name: str) -> None:
+        """Build an image with buildah and push it to the cluster's registry."""
+        tag = images.build_driver_image(context, target=target, tag=name.rpartition("/")[2])
+        images.push(tag, self.registry, name)
+
+    def stop(self, *, keep_logs: bool = False) -> Path | None:
+        """End everything and remove it; the folder of logs is returned if they are kept."""
+        for part in (self.node, self.registry, self.plane):
+            part.stop()
+        _clear(self.folder, keep=self.logs if keep_logs else None)
+        return self.logs if keep_logs else None
+
+    def left_behind(self) -> list[str]:
+        """Processes, mounts and cgroups of the stopped cluster."""
+        return leftovers.find(self.identity)
+
+    def _usable(self) -> bool:
+        node = self.get("node", self.node.name)
+        conditions = (node or {}).get("status", {}).get("conditions", [])
+        ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+        return ready and self.get("serviceaccount", "default") is not None
+
+
+def _clear(folder: Path, *, keep: Path | None) -> None:
+    if keep is None:
+        shutil.rmtree(folder)
+        return
+    for path in folder.iterdir():
+        if path.is_dir() and path != keep:
+            shutil.rmtree(path)

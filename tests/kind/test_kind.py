@@ -1,0 +1,204 @@
+"""What can be known of the way to kind without docker: its configuration, and what is called."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pytest
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from tests.cluster.processes import ClusterError
+from tests.kind.cluster import HERE, ROOT, KindCluster, usable
+
+FAKE = r"""#!/bin/sh
+# Notes how it was called, and what it read if that was to come from there.
+name=${0##*/}
+echo "$name $*" >>"$NOTES"
+case "$name $*" in
+  "docker build "*" -") sed 's/^/  | /' >>"$NOTES" ;;
+  "docker inspect "*) echo "cafe$$ $PPID" ;;
+  "kubectl "*" version "*) echo "{\"serverVersion\": {\"gitVersion\": \"$SERVER\"}}" ;;
+esac
+"""
+
+
+class Part(BaseModel):
+    """A part of kind's configuration: no field but those that its documentation has."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel)
+
+
+class Mount(Part):
+    """A file or folder of this machine in a node."""
+
+    host_path: str
+    container_path: str
+    read_only: bool = False
+
+
+class NodeConfig(Part):
+    """One node."""
+
+    role: Literal["control-plane", "worker"]
+    labels: dict[str, str] = {}
+    extra_mounts: list[Mount] = []
+    kubeadm_config_patches: list[str] = []
+
+
+class Config(Part):
+    """The file."""
+
+    kind: Literal["Cluster"]
+    api_version: Literal["kind.x-k8s.io/v1alpha4"]
+    nodes: Annotated[list[NodeConfig], Field(min_length=1)]
+    feature_gates: dict[str, bool] = {}
+    containerd_config_patches: list[str] = []
+
+
+@pytest.fixture
+def config() -> Config:
+    """Our file, as kind would read it."""
+    return Config.model_validate(yaml.safe_load((HERE / "cluster.yaml").read_text()))
+
+
+@pytest.fixture
+def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The calls of docker, kind and kubectl, none of which does anything."""
+    programs, notes = tmp_path / "bin", tmp_path / "notes"
+    programs.mkdir()
+    for name in ("docker", "kind", "kubectl"):
+        (programs / name).write_text(FAKE)
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setenv("NOTES", str(notes))
+    monkeypatch.setenv("SERVER", "v1.37.0")
+    return notes
+
+
+def calls(notes: Path, cluster: KindCluster) -> list[str]:
+    """What was called since the last look, with short words for what differs each time."""
+    text = notes.read_text().replace(str(cluster.folder), "FOLDER").replace(cluster.name, "NAME")
+    notes.write_text("")
+    return text.replace(f"{HERE}/", "HERE/").splitlines()
+
+
+def test_config_is_one_that_kind_reads(config: Config) -> None:
+    """One control plane, two workers, no feature gate; what is mounted exists."""
+    assert [node.role for node in config.nodes] == ["control-plane", "worker", "worker"]
+    assert config.feature_gates == {}
+    for node in config.nodes:
+        assert all((ROOT / mount.host_path).is_file() for mount in node.extra_mounts)
+
+
+def test_config_turns_cdi_on(config: Config) -> None:
+    """The patch is TOML for containerd's CRI plugin, with the folder that the driver writes to."""
+    (patch,) = config.containerd_config_patches
+    plugin = tomllib.loads(patch)["plugins"]["io.containerd.grpc.v1.cri"]
+    assert plugin["enable_cdi"] is True
+    assert "/etc/cdi" in plugin["cdi_spec_dirs"]
+
+
+def test_config_has_the_server_write_an_audit_log(config: Config) -> None:
+    """The policy is where the flag says, and both files are in folders that the server sees."""
+    plane = config.nodes[0]
+    (patch,) = (yaml.safe_load(text) for text in plane.kubeadm_config_patches)
+    flags = patch["apiServer"]["extraArgs"]
+    assert patch["kind"] == "ClusterConfiguration"
+    assert flags["audit-policy-file"] == plane.extra_mounts[0].container_path
+    seen = {volume["mountPath"] for volume in patch["apiServer"]["extraVolumes"]}
+    assert seen == {str(Path(path).parent) for path in flags.values()}
+    policy = yaml.safe_load((ROOT / plane.extra_mounts[0].host_path).read_text())
+    assert policy["kind"] == "Policy"
+
+
+def test_cluster_is_made_used_and_removed(notes: Path, tmp_path: Path) -> None:
+    """Each step is the command that a person would type, and nothing of it is left."""
+    assert usable()
+    cluster = KindCluster.start()
+    assert calls(notes, cluster) == [
+        "docker info",
+        (
+            "kind create cluster --name NAME --wait 3m"
+            " --config HERE/cluster.yaml --kubeconfig FOLDER/kubeconfig"
+        ),
+        "docker inspect --format {{.Id}} {{.State.Pid}} NAME-control-plane",
+        "docker inspect --format {{.Id}} {{.State.Pid}} NAME-worker",
+        "kubectl --kubeconfig FOLDER/kubeconfig version --output json",
+        "docker build --tag docker.io/library/ubuntu-ldpath:latest -",
+        "  | FROM docker.io/library/ubuntu:latest",
+        "  | ENV LD_LIBRARY_PATH=/opt/app/lib",
+        (
+            "kind load docker-image docker.io/library/ubuntu-ldpath:latest"
+            " --name NAME --nodes NAME-worker"
+        ),
+        (
+            "kubectl --kubeconfig FOLDER/kubeconfig"
+            " wait --for=condition=Ready nodes --all --timeout=120s"
+        ),
+    ]
+
+    cluster.provide_image(tmp_path, target="simulator", name="library/dra-npu:latest")
+    cluster.node.execute("rm", "/dev/davinci0")
+    cluster.node.restart_kubelet()
+    assert calls(notes, cluster) == [
+        f"docker build --tag docker.io/library/dra-npu:latest --target simulator {tmp_path}",
+        "kind load docker-image docker.io/library/dra-npu:latest --name NAME --nodes NAME-worker",
+        "docker exec NAME-worker rm /dev/davinci0",
+        "docker exec NAME-worker systemctl kill --signal=KILL kubelet",
+    ]
+
+    assert cluster.stop() is None
+    assert cluster.left_behind() == []
+    assert not cluster.folder.exists()
+    assert calls(notes, cluster) == [
+        "kind delete cluster --name NAME",
+        "docker ps --all --filter label=io.x-k8s.kind.cluster=NAME --format {{.Names}}",
+    ]
+
+
+def test_logs_of_a_failed_session_stay(notes: Path) -> None:
+    """They are exported before the cluster goes."""
+    cluster = KindCluster.start()
+    calls(notes, cluster)
+    (cluster.folder / "kubeconfig").touch()
+    assert cluster.stop(keep_logs=True) == cluster.logs
+    assert cluster.logs.is_dir()
+    assert calls(notes, cluster) == [
+        "kind export logs FOLDER/logs --name NAME",
+        "kind delete cluster --name NAME",
+    ]
+
+
+@pytest.mark.usefixtures("notes")
+def test_nodes_files_are_reached_through_its_process(tmp_path: Path) -> None:
+    """The node's root is that of the container's first process, as this machine sees it."""
+    cluster = KindCluster.start()  # its nodes' process is the one that called docker: this one
+    assert cluster.node.pid == os.getpid()
+    (tmp_path / "file").write_text("here")
+    assert (cluster.node.root / tmp_path.relative_to("/") / "file").read_text() == "here"
+    cluster.node.check()
+    cluster.stop()
+
+
+def test_old_kind_is_refused(notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a Kubernetes that lacks what is tested, the error says so and the cluster goes."""
+    monkeypatch.setenv("SERVER", "v1.35.0")
+    with pytest.raises(ClusterError, match=r"v1\.35\.0; the tests need 1\.36 or newer"):
+        KindCluster.start()
+    assert "kind delete cluster" in notes.read_text().splitlines()[-1]
+
+
+def test_docker_without_its_daemon_is_not_enough(
+    notes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client may be installed where no daemon runs."""
+    (tmp_path / "bin/docker").write_text("#!/bin/sh\nexit 1\n")
+    assert not usable()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert not usable()
+    assert not notes.exists()
