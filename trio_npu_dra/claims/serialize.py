@@ -8,7 +8,6 @@ cannot tell: the kernel's clock for it ticks every few milliseconds.)
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import trio
 
+from trio_npu_dra import file_lock
 from trio_npu_dra.errors import StorageError
 
 _PATIENCE = 3.0  # seconds; the other instance needs milliseconds
@@ -64,31 +64,13 @@ class NodeLock:
         Raises:
             StorageError: The file cannot be opened, or another process keeps it for 3 s.
         """
-        async with self._in_process:
-            with _translated(f"open {self._path}"):
-                descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                await self._flock(descriptor)
-                yield Turn(descriptor)
-            finally:
-                os.close(descriptor)  # which unlocks
-
-    async def _flock(self, descriptor: int) -> None:
-        """Lock without a thread: a blocking flock could not be cancelled."""
-        give_up_at = trio.current_time() + _PATIENCE
-        while not _try_lock(descriptor):
-            if trio.current_time() > give_up_at:
-                raise StorageError(f"another process has held {self._path} for {_PATIENCE:.0f} s")
-            await trio.sleep(_PAUSE)
-
-
-def _try_lock(descriptor: int) -> bool:
-    with _translated("lock the lock file"):
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-    return True
+        async with (
+            self._in_process,
+            file_lock.hold(
+                self._path, pause_seconds=_PAUSE, patience_seconds=_PATIENCE
+            ) as descriptor,
+        ):
+            yield Turn(descriptor)
 
 
 @contextmanager
