@@ -29,6 +29,7 @@ def test_a_flag_wins_over_its_environment_twin() -> None:
         ({"node_name": "n", "healthcheck_port": "abc"}, {}, "--healthcheck-port=abc: "),
         ({"node_name": "n", "healthcheck_port": "65536"}, {}, "--healthcheck-port=65536: "),
         ({"node_name": "n"}, {"NPU_DRA_CDI_ROOT": "etc"}, "NPU_DRA_CDI_ROOT=etc: must be an abs"),
+        ({"node_name": "n"}, {"NPU_DRA_POD_UID": "../a"}, "NPU_DRA_POD_UID=../a: "),
         ({"node_name": "n", "device_profile": "gpu"}, {}, "--device-profile=gpu: "),
     ],
 )

@@ -32,6 +32,7 @@ from trio_npu_dra.rpc import open_bridge
 from trio_npu_dra.settings import Settings
 from trio_npu_dra.slices.build import build_devices
 from trio_npu_dra.slices.publisher import PublisherStatus, publish
+from trio_npu_dra.slices.turn import turn_to_publish
 
 GRACE_SECONDS = 20.0
 """How long a stop waits for the kubelet's calls in flight; the pod is killed after 30 s."""
@@ -70,6 +71,7 @@ async def run(
         settings.driver_name,
         plugins_directory=settings.kubelet_plugins_directory_path,
         registrar_directory=settings.kubelet_registrar_directory_path,
+        pod_uid=settings.pod_uid,
         health_check_port=settings.healthcheck_port,
     )
     credentials = load_credentials(settings.kubeconfig)
@@ -123,10 +125,11 @@ async def _follow_npus(  # noqa: PLR0917 - one nursery's worth of parts
             await nursery.start(look, worker, dcmi, host, board)
         await nursery.start(derive, board, pool, build_devices)
         await nursery.start(derive, board, health, partial(device_health, pool=node))
-        await publish(
-            kube,
-            node_name=node,
-            driver_name=settings.driver_name,
-            pool=pool,
-            status=Observable(PublisherStatus()),
-        )
+        async with turn_to_publish(settings.plugin_directory):
+            await publish(
+                kube,
+                node_name=node,
+                driver_name=settings.driver_name,
+                pool=pool,
+                status=Observable(PublisherStatus()),
+            )

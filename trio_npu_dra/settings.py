@@ -24,6 +24,7 @@ from trio_npu_dra.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "NPU_DRA_"
 
+_UID = r"^[0-9A-Za-z]([-0-9A-Za-z]*[0-9A-Za-z])?$"
 _SUBDOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 
 
@@ -46,6 +47,11 @@ class Settings(BaseModel):
     )
     driver_name: Annotated[str, StringConstraints(pattern=_SUBDOMAIN, max_length=63)] = Field(
         "npu.huawei.com", description="DRA driver name, also the vendor of the CDI kind"
+    )
+    pod_uid: Annotated[str, StringConstraints(pattern=_UID, max_length=63)] | None = Field(
+        None,
+        description="UID of our pod: gives the sockets names of this instance's own, so that the "
+        "next one can start beside it",
     )
     device_profile: Literal["npu"] = Field("npu", description="kind of device to serve")
     kubelet_registrar_directory_path: AbsolutePath = Field(

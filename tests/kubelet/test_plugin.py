@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +14,7 @@ import trio
 
 from trio_npu_dra._generated.grpc.health.v1 import (
     HealthCheckRequest,
+    HealthCheckResponse,
     HealthCheckResponseServingStatus,
 )
 from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra import v1
@@ -229,27 +230,48 @@ async def test_a_stopped_registration_leaves_the_service_running(tmp_path: Path)
         assert await kubelet.unprepare([CLAIM]) == {"uid-1": ""}
 
 
-async def test_the_health_check_tells_whether_both_sockets_answer(tmp_path: Path) -> None:
-    """SERVING while both are there, NOT_SERVING once one is gone, NOT_FOUND for other services."""
-    async with running(tmp_path) as plugin, trio.open_nursery() as nursery:
+Check = Callable[[HealthCheckRequest], Awaitable[HealthCheckResponse]]
+
+
+@asynccontextmanager
+async def health_check(plugin: Plugin) -> AsyncIterator[Check]:
+    """What a probe calls."""
+    async with trio.open_nursery() as nursery:
         port: int = await nursery.start(
             partial(
                 serve_health_check,
                 plugin.bridge,
                 0,
+                plugin.status,
                 service=plugin.service,
                 registration=plugin.registration,
             )
         )
         async with plugin.bridge.dial(("127.0.0.1", port)) as channel:
-            check = partial(channel.unary, methods.CHECK_HEALTH, timeout_seconds=5)
-            assert (await check(HealthCheckRequest())).status == SERVING
-            assert (await check(HealthCheckRequest(service="liveness"))).status == SERVING
-            with pytest.raises(RpcError, match="NOT_FOUND"):
-                await check(HealthCheckRequest(service="nobody"))
-            plugin.stop_registration.cancel()
-            assert (await check(HealthCheckRequest())).status == NOT_SERVING
+            yield partial(channel.unary, methods.CHECK_HEALTH, timeout_seconds=5)
         nursery.cancel_scope.cancel()
+
+
+async def test_the_health_check_tells_whether_both_sockets_answer(tmp_path: Path) -> None:
+    """SERVING while both are there, NOT_SERVING once one is gone, NOT_FOUND for other services."""
+    async with running(tmp_path) as plugin, health_check(plugin) as check:
+        assert (await check(HealthCheckRequest())).status == SERVING
+        assert (await check(HealthCheckRequest(service="liveness"))).status == SERVING
+        with pytest.raises(RpcError, match="NOT_FOUND"):
+            await check(HealthCheckRequest(service="nobody"))
+        plugin.stop_registration.cancel()
+        assert (await check(HealthCheckRequest())).status == NOT_SERVING
+
+
+async def test_an_instance_is_ready_once_the_kubelet_has_registered_it(tmp_path: Path) -> None:
+    """The old one of a rolling update must not go before."""
+    ready = HealthCheckRequest(service="readiness")
+    async with running(tmp_path) as plugin, health_check(plugin) as check:
+        assert (await check(ready)).status == NOT_SERVING
+        async with open_kubelet(plugin.registration):
+            assert (await check(ready)).status == SERVING
+        plugin.stop_service.cancel()
+        assert (await check(ready)).status == NOT_SERVING
 
 
 async def test_a_missing_plugins_directory_is_named(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """grpc.health.v1 on a TCP port, for the kubelet's grpc probes of our pod.
 
 SERVING means what a probe is to find out: both our sockets answer, through the file system, just
-as the kubelet would call them.
+as the kubelet would call them. To be ready, the kubelet must have registered us besides: a rolling
+update ends the old instance as soon as the new one is ready.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ import trio
 from trio_npu_dra._generated.grpc.health import v1 as health
 from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra import v1 as dra
 from trio_npu_dra._generated.pluginregistration import InfoRequest
+from trio_npu_dra.kubelet.registration import RegistrationStatus
+from trio_npu_dra.observable import Observable
 from trio_npu_dra.rpc import Bridge, RpcError, Status, methods
 
 log = logging.getLogger(__name__)
 
-SERVICES = ("", "liveness")
-"""What a probe may ask for, as in other DRA drivers: the whole."""
+READINESS = "readiness"
+SERVICES = ("", "liveness", READINESS)
+"""What a probe may ask for; the first two, as in other DRA drivers, are the sockets."""
 
 CALL_SECONDS = 0.9
 """For each of the two calls; a probe waits one second if not told otherwise."""
@@ -30,6 +34,7 @@ _STATUS = health.HealthCheckResponseServingStatus
 async def serve_health_check(
     bridge: Bridge,
     port: int,
+    status: Observable[RegistrationStatus],
     *,
     service: Path,
     registration: Path,
@@ -40,6 +45,7 @@ async def serve_health_check(
     Args:
         bridge: An open bridge.
         port: 0 lets the system choose.
+        status: What the kubelet decided of our registration.
         service: The service socket.
         registration: The registration socket.
         task_status: Told the port.
@@ -52,6 +58,8 @@ async def serve_health_check(
         if request.service not in SERVICES:
             raise RpcError(Status.NOT_FOUND, f"unknown service {request.service!r}")
         serving = await both_answer(bridge, service=service, registration=registration)
+        if request.service == READINESS:
+            serving = serving and status.value.registered
         return health.HealthCheckResponse(
             status=_STATUS.SERVING if serving else _STATUS.NOT_SERVING
         )

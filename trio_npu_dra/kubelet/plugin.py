@@ -15,7 +15,7 @@ import trio
 
 from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.errors import StorageError
-from trio_npu_dra.kubelet import device_health, dra_plugin, registration
+from trio_npu_dra.kubelet import device_health, dra_plugin, registration, stale_sockets
 from trio_npu_dra.kubelet.driver import Driver
 from trio_npu_dra.kubelet.health_check import serve_health_check
 from trio_npu_dra.observable import Observable
@@ -45,13 +45,14 @@ class Endpoints:
         *,
         plugins_directory: Path,
         registrar_directory: Path,
+        pod_uid: str | None = None,
         health_check_port: int = -1,
     ) -> Self:
-        """The usual places below the kubelet's two folders."""
+        """The usual places below the kubelet's two folders, of this instance with *pod_uid*."""
         return cls(
             driver_name=driver_name,
-            service=service_socket(plugins_directory, driver_name),
-            registration=registration_socket(registrar_directory, driver_name),
+            service=service_socket(plugins_directory, driver_name, pod_uid),
+            registration=registration_socket(registrar_directory, driver_name, pod_uid),
             health_check_port=health_check_port,
         )
 
@@ -84,18 +85,26 @@ async def serve_kubelet(
         StorageError: The file system refuses.
     """
     async with trio.open_nursery() as last:
-        await last.start(
-            partial(
-                serve_plugin,
-                bridge,
-                driver,
-                health,
-                socket=endpoints.service,
-                grace_seconds=grace_seconds,
+        _make_folder(endpoints.service.parent)
+        async with stale_sockets.starting(endpoints.service):
+            await last.start(
+                partial(
+                    serve_plugin,
+                    bridge,
+                    driver,
+                    health,
+                    socket=endpoints.service,
+                    grace_seconds=grace_seconds,
+                )
             )
-        )
         reached(Point.START_SERVICE_LISTENING)
         async with trio.open_nursery() as first:
+            first.start_soon(
+                stale_sockets.remove_stale_sockets,
+                endpoints.driver_name,
+                endpoints.service,
+                endpoints.registration,
+            )
             await first.start(
                 partial(
                     serve_registration,
@@ -113,6 +122,7 @@ async def serve_kubelet(
                         serve_health_check,
                         bridge,
                         endpoints.health_check_port,
+                        status,
                         service=endpoints.service,
                         registration=endpoints.registration,
                     )
@@ -148,12 +158,7 @@ async def serve_plugin(
         ConfigError: The path cannot be a socket's.
         StorageError: The file system refuses.
     """
-    try:
-        socket.parent.mkdir(mode=0o750, exist_ok=True)
-    except FileNotFoundError:
-        pass  # the socket's own error says it better
-    except OSError as error:
-        raise StorageError(f"cannot make {socket.parent}: {error.strerror}") from error
+    _make_folder(socket.parent)
     await bridge.serve_unix(
         socket,
         [*dra_plugin.routes(driver), *device_health.routes(health)],
@@ -194,3 +199,12 @@ async def serve_registration(
         )
     finally:
         status.set(registration.NOT_REGISTERED)
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o750, exist_ok=True)
+    except FileNotFoundError:
+        pass  # the socket's own error says it better
+    except OSError as error:
+        raise StorageError(f"cannot make {folder}: {error.strerror}") from error

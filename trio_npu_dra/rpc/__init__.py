@@ -22,7 +22,12 @@ from trio_npu_dra.rpc.service import (
     UnaryMethod,
     UnaryRoute,
 )
-from trio_npu_dra.rpc.sockets import registration_socket, service_socket
+from trio_npu_dra.rpc.sockets import (
+    is_refused,
+    registration_socket,
+    service_socket,
+    service_sockets,
+)
 
 __all__ = [
     "Bridge",
@@ -36,7 +41,9 @@ __all__ = [
     "StreamRoute",
     "UnaryMethod",
     "UnaryRoute",
+    "is_refused",
     "open_bridge",
     "registration_socket",
     "service_socket",
+    "service_sockets",
 ]

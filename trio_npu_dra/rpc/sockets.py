@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import errno
+import hashlib
 import os
 import socket
 import stat
@@ -18,14 +21,53 @@ UNIX_PATH_LIMIT = 107
 BACKLOG = 128
 
 
-def service_socket(plugins_directory: Path, driver: str) -> Path:
-    """Where the kubelet calls the driver: `<plugins directory>/<driver>/dra.sock`."""
-    return plugins_directory / driver / "dra.sock"
+def service_socket(plugins_directory: Path, driver: str, pod_uid: str | None = None) -> Path:
+    """Where the kubelet calls the driver: `<plugins directory>/<driver>/dra[-<pod UID>].sock`."""
+    return plugins_directory / driver / (f"dra-{pod_uid}.sock" if pod_uid else "dra.sock")
 
 
-def registration_socket(registrar_directory: Path, driver: str) -> Path:
-    """Where the kubelet finds the driver: `<registrar directory>/<driver>-reg.sock`."""
-    return registrar_directory / f"{driver}-reg.sock"
+def service_sockets(plugins_directory: Path, driver: str) -> dict[str | None, Path]:
+    """The service sockets of all instances of the driver that are, or were, by pod UID.
+
+    Raises:
+        StorageError: The driver's folder cannot be read.
+    """
+    folder = plugins_directory / driver
+    try:
+        found = [path for path in folder.glob("dra*.sock") if path.is_socket()]
+    except OSError as error:
+        raise StorageError(f"cannot read {folder}: {error.strerror}") from error
+    by_uid = {path.stem.removeprefix("dra").removeprefix("-") or None: path for path in found}
+    return {
+        uid: path
+        for uid, path in by_uid.items()
+        if path == service_socket(plugins_directory, driver, uid)
+    }
+
+
+def registration_socket(registrar_directory: Path, driver: str, pod_uid: str | None = None) -> Path:
+    """Where the kubelet finds the driver: `<registrar directory>/<driver>[-<pod UID>]-reg.sock`.
+
+    A name with a UID may be too long for a socket. Then a digest stands for the UID, or for both,
+    as in the kubeletplugin package of k8s.io/dynamic-resource-allocation. (That one also takes a
+    path of 108 bytes, to which it then cannot listen; we go on to the next form.)
+    """
+    if not pod_uid:
+        return registrar_directory / f"{driver}-reg.sock"
+    both = "\0".join((driver, pod_uid))
+    forms = (
+        f"{driver}-{pod_uid}-reg.sock",
+        f"{driver}-{_digest(pod_uid, 8)}-reg.sock",
+        f"dra-{_digest(both, 16)}-reg.sock",
+    )
+    paths = [registrar_directory / form for form in forms]
+    return next((path for path in paths if _length(path) <= UNIX_PATH_LIMIT), paths[-1])
+
+
+def is_refused(path: Path) -> bool:
+    """Whether nobody listens on a unix socket, for certain; no file and no access tell nothing."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
+        return probe.connect_ex(os.fspath(path)) == errno.ECONNREFUSED
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +140,18 @@ def listen_tcp(port: int, *, host: str = "") -> Listener:
     return Listener(listener)
 
 
+def _digest(text: str, size: int) -> str:
+    """The first *size* bytes of the SHA-256 of *text*, in letters that a file's name may have."""
+    digest = hashlib.sha256(text.encode()).digest()[:size]
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+def _length(path: Path) -> int:
+    return len(os.fsencode(path))
+
+
 def _check_length(path: Path) -> None:
-    length = len(os.fsencode(path))
+    length = _length(path)
     if length > UNIX_PATH_LIMIT:
         raise ConfigError(
             f"socket path {path} has {length} bytes, a unix socket's may have {UNIX_PATH_LIMIT}: "

@@ -1,0 +1,40 @@
+"""Which instance of the driver publishes, while a rolling update has two of them on a node.
+
+Two versions may say different things of the same devices. If both published, each would take the
+other's slices for edited ones and repair them, without end. So it is one at a time: the one that
+holds a lock in the driver's folder. That is the older one until it ends, in whatever way; then the
+younger goes on as after any restart. An update that never gets ready thus changes no slice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import trio
+
+from trio_npu_dra import file_lock
+
+log = logging.getLogger(__name__)
+
+_PAUSE = 0.5  # seconds between two looks at whether the older instance has ended
+
+
+@asynccontextmanager
+async def turn_to_publish(state_folder: Path) -> AsyncIterator[None]:
+    """Wait until no other instance publishes, and keep others from it while inside.
+
+    Args:
+        state_folder: The driver's folder on the node; must exist.
+
+    Raises:
+        StorageError: The lock file cannot be opened.
+    """
+    since = trio.current_time()
+    async with file_lock.hold(state_folder / "publisher.lock", pause_seconds=_PAUSE):
+        waited = trio.current_time() - since
+        if waited >= _PAUSE:
+            log.info("publishing in place of an instance that ended", extra={"waited": waited})
+        yield
