@@ -63,7 +63,7 @@ class Point(StrEnum):
 
 
 _TEXT: Final = os.environ.get(VARIABLE, "")
-_NAME, _, _NTH = _TEXT.partition(":")
+_NAME, _, _VISIT = (_TEXT if ":" in _TEXT else f"{_TEXT}:1").partition(":")
 _visits = count(1)
 
 
@@ -75,19 +75,19 @@ def check() -> None:
     """
     if not _TEXT:
         return
-    if _NAME not in set(Point) or not (_NTH or "1").isdecimal():
+    if _NAME not in set(Point) or not _VISIT.isdecimal() or int(_VISIT) == 0:
         raise ConfigError(
-            f"{VARIABLE}={_TEXT} names no crash point; it is for tests only: remove the variable"
+            f"{VARIABLE}={_TEXT} is no crash point, and it is for tests only: remove the variable"
         )
     log.critical(
         "this process is going to kill itself: %s is set, which is for tests only",
         VARIABLE,
-        extra={"point": _NAME, "visit": int(_NTH or "1")},
+        extra={"point": _NAME, "visit": int(_VISIT)},
     )
 
 
 def reached(point: Point) -> None:
     """Do nothing, or die here."""
-    if point == _NAME and next(_visits) == int(_NTH or "1"):
+    if point == _NAME and next(_visits) == int(_VISIT):
         log.critical("crash point reached", extra={"point": str(point)})
         os.kill(os.getpid(), signal.SIGKILL)
