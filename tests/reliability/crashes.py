@@ -167,8 +167,8 @@ def outdated(scene: Scene) -> None:
     scene.api.add(ResourceSlice(metadata=stray, spec=spec))
 
 
-def rebooted(scene: Scene) -> None:
-    """The CDI folder is empty."""
+def without_cdi_files(scene: Scene) -> None:
+    """The CDI folder was emptied."""
     for path in scene.rig.cdi_files:
         path.unlink()
 
@@ -217,12 +217,12 @@ class Crash:
 NONE, KEPT, BOTH = frozenset[str](), frozenset({"kept"}), frozenset({"kept", "new"})
 
 CRASHES = (
-    Crash(at=Point.START_SETTINGS_READ, before=rebooted, cdi=NONE),
-    Crash(at=Point.START_LIBRARY_LOADED, before=rebooted, cdi=NONE),
-    Crash(at=Point.START_RECORDS_READ, before=rebooted, cdi=NONE),
-    Crash(at=Point.START_FILES_REPAIRED, before=rebooted),
-    Crash(at=Point.START_SERVICE_LISTENING, before=rebooted, sockets=1),
-    Crash(at=Point.START_REGISTRATION_LISTENING, before=rebooted, sockets=2),
+    Crash(at=Point.START_SETTINGS_READ, before=without_cdi_files, cdi=NONE),
+    Crash(at=Point.START_LIBRARY_LOADED, before=without_cdi_files, cdi=NONE),
+    Crash(at=Point.START_RECORDS_READ, before=without_cdi_files, cdi=NONE),
+    Crash(at=Point.START_FILES_REPAIRED, before=without_cdi_files),
+    Crash(at=Point.START_SERVICE_LISTENING, before=without_cdi_files, sockets=1),
+    Crash(at=Point.START_REGISTRATION_LISTENING, before=without_cdi_files, sockets=2),
     Crash(at=Point.START_REGISTERED, act=register, sockets=2),
     Crash(at=Point.PREPARE_CLAIMS_READ, act=prepare, sockets=2),
     Crash(at=Point.PREPARE_LOCKED, act=prepare, sockets=2),
@@ -232,8 +232,8 @@ CRASHES = (
     Crash(at=Point.CDI_WRITTEN, act=prepare, sockets=2, records=BOTH, unfinished=1),
     Crash(at=Point.CDI_RENAMED, act=prepare, sockets=2, records=BOTH, cdi=BOTH),
     Crash(at=Point.PREPARE_ANSWER_DUE, act=prepare, sockets=2, records=BOTH, cdi=BOTH),
-    Crash(at=f"{Point.CDI_WRITTEN}:1", before=rebooted, cdi=NONE, unfinished=1),
-    Crash(at=f"{Point.CDI_RENAMED}:1", before=rebooted),
+    Crash(at=f"{Point.CDI_WRITTEN}:1", before=without_cdi_files, cdi=NONE, unfinished=1),
+    Crash(at=f"{Point.CDI_RENAMED}:1", before=without_cdi_files),
     Crash(at=Point.UNPREPARE_LOCKED, act=unprepare, sockets=2),
     Crash(at=Point.UNPREPARE_CDI_REMOVED, act=unprepare, sockets=2, cdi=NONE),
     Crash(at=Point.UNPREPARE_RECORD_REMOVED, act=unprepare, sockets=2, records=NONE, cdi=NONE),
