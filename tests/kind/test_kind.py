@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from tests.cluster.processes import ClusterError
+from tests.cluster.releases import DEFAULT, RELEASES
+from tests.e2e.__main__ import runs
 from tests.kind.cluster import HERE, ROOT, KindCluster, usable
 
 FAKE = r"""#!/bin/sh
@@ -202,3 +204,13 @@ def test_docker_without_its_daemon_is_not_enough(
     monkeypatch.setenv("PATH", str(tmp_path))
     assert not usable()
     assert not notes.exists()
+
+
+def test_suite_runs_once_on_kind_and_on_every_version_without_it() -> None:
+    """Built clusters: all tests on the default version, the marked ones on each other version."""
+    (only,) = runs(on_kind=True)
+    assert only.arguments == ("--on=kind", "tests/e2e")
+    first, *others = (" ".join(run.arguments) for run in runs(on_kind=False))
+    assert first == "tests/cluster tests/e2e"
+    assert {line.split()[-1] for line in others} == RELEASES.keys() - {DEFAULT}
+    assert all("-m every_version" in line for line in others)
