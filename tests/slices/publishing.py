@@ -1,0 +1,94 @@
+"""A running publisher, and how tests wait for what it does."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+
+import trio
+
+from trio_npu_dra.kube.client import KubeClient
+from trio_npu_dra.kube.objects import Device, DeviceTaint, ResourceSlice
+from trio_npu_dra.observable import Observable
+from trio_npu_dra.slices.publisher import PublisherStatus, publish
+from trio_npu_dra.standins.api_state import ApiState
+
+DRIVER = "npu.example.com"
+NODE = "node-1"
+Devices = tuple[Device, ...]
+WRITES = ("create", "update", "delete")
+
+
+def devices(count: int, *, taint: str | None = None) -> Devices:
+    """Devices, the first one tainted if asked for."""
+    made = [Device(name=f"npu-{number}") for number in range(count)]
+    if taint is not None:
+        taints = (DeviceTaint(key="example.com/fault", value=taint, effect="NoSchedule"),)
+        made[0] = made[0].model_copy(update={"taints": taints})
+    return tuple(made)
+
+
+class Subject:
+    """A running publisher with its pool and status."""
+
+    def __init__(self, pool: Devices, state: ApiState) -> None:
+        self.pool = Observable(pool)
+        self.status = Observable(PublisherStatus())
+        self.state = state
+
+    async def until(self, wanted: Callable[[PublisherStatus], bool]) -> PublisherStatus:
+        """Wait for a status."""
+        with trio.fail_after(5):
+            return await self.status.wait_until(wanted)
+
+    async def until_settled(self) -> PublisherStatus:
+        """Wait until the newest pool is accepted and edits would be seen."""
+        return await self.until(lambda status: status.current and status.watching)
+
+    async def until_stored(
+        self, wanted: Callable[[tuple[ResourceSlice, ...]], bool], *, within: float = 5
+    ) -> None:
+        """Wait until the API server has slices as wanted."""
+        with trio.fail_after(within):
+            while not wanted(self.slices):
+                await self.state._changed.wait()
+
+    def edit(self, index: int = 0) -> None:
+        """Take the first device out of a slice, as someone with an editor would."""
+        stored = self.slices[index]
+        spec = stored.spec.model_copy(update={"devices": (stored.spec.devices or ())[1:]})
+        self.state.put(stored.model_copy(update={"spec": spec}))
+
+    @property
+    def slices(self) -> tuple[ResourceSlice, ...]:
+        """What the API server has."""
+        return self.state.all(ResourceSlice)
+
+    @property
+    def devices(self) -> Devices:
+        """The devices that the API server has."""
+        return tuple(device for item in self.slices for device in item.spec.devices or ())
+
+    @property
+    def writes(self) -> int:
+        """How many writes the API server was asked for."""
+        return sum(self.state.asked(verb) for verb in WRITES)
+
+
+@asynccontextmanager
+async def publishing(client: KubeClient, state: ApiState, pool: Devices) -> AsyncIterator[Subject]:
+    """A publisher for the time of the block."""
+    subject = Subject(pool, state)
+    async with trio.open_nursery() as nursery:
+        with trio.fail_after(5):
+            await nursery.start(
+                partial(
+                    publish,
+                    client,
+                    node_name=NODE,
+                    driver_name=DRIVER,
+                    pool=subject.pool,
+                    status=subject.status,
+                )
+            )
+        yield subject
+        nursery.cancel_scope.cancel()
