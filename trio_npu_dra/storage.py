@@ -1,4 +1,4 @@
-"""Files that are whole or absent, also after a power cut.
+"""Files that are whole or absent, where that is asked for after a power cut too.
 
 Synchronous on purpose: callers on the event loop decide whether a write is worth a thread.
 """
@@ -6,7 +6,6 @@ Synchronous on purpose: callers on the event loop decide whether a write is wort
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ def write_atomic(
     data: bytes,
     *,
     mode: int = 0o600,
+    sync: bool = True,
     sync_parent: bool = True,
     before_rename: Point | None = None,
 ) -> None:
@@ -32,6 +32,8 @@ def write_atomic(
         path: The file; its folder must exist.
         data: The whole content.
         mode: The file's permission bits, not narrowed by the umask.
+        sync: Whether the content is on the disk before it gets its name. Without it, a power cut
+            within the next seconds may leave an empty file; a killed process may not.
         sync_parent: Whether the rename itself is made durable; pass False when several files are
             written in a row and `sync_directory` follows.
         before_rename: The crash point between the whole temporary file and its new name.
@@ -40,19 +42,19 @@ def write_atomic(
         StorageError: The disk is full, read-only, or fails.
     """
     with _translated("write", path):
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        temporary = Path(name)
+        temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
         try:
-            with os.fdopen(descriptor, "wb") as file:
-                os.fchmod(descriptor, mode)
+            with temporary.open("xb") as file:
+                os.fchmod(file.fileno(), mode)
                 file.write(data)
                 file.flush()
-                os.fsync(descriptor)
+                if sync:
+                    os.fsync(file.fileno())
             if before_rename is not None:
                 reached(before_rename)
             temporary.replace(path)
         except BaseException:
-            temporary.unlink()
+            temporary.unlink(missing_ok=True)
             raise
     if sync_parent:
         sync_directory(path.parent)
