@@ -1,5 +1,6 @@
 """A node on disk."""
 
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.claims.node import NodeOnDisk
+
+NOBODY = 65534
 
 
 @pytest.fixture
@@ -21,3 +24,18 @@ def quick_node() -> Iterator[NodeOnDisk]:
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         yield NodeOnDisk(Path(folder) / "node")
+
+
+@pytest.fixture
+def rightless_node() -> Iterator[NodeOnDisk]:
+    """The same for a user whom permission bits stop; root is one for as long as the test runs."""
+    with tempfile.TemporaryDirectory() as folder:
+        was_root = os.geteuid() == 0
+        if was_root:
+            os.chown(folder, NOBODY, NOBODY)
+            os.seteuid(NOBODY)
+        try:
+            yield NodeOnDisk(Path(folder) / "node")
+        finally:
+            if was_root:
+                os.seteuid(0)

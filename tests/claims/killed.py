@@ -12,7 +12,8 @@ import trio
 
 from tests.claims.node import NodeOnDisk, claim, ref, result
 from trio_npu_dra.claims.cdi import CdiFolder
-from trio_npu_dra.claims.records import ClaimRecord, Records
+from trio_npu_dra.claims.record import ClaimRecord
+from trio_npu_dra.claims.records import Records
 
 
 def _die() -> None:
@@ -46,7 +47,8 @@ async def _run(node: NodeOnDisk, step: str) -> None:
         )
         await node.start(cdi=cdi).prepare([ref("a")])
     else:
-        claims = node.start(records=DiesBeforeRecordIsGone(node.root / "state"))
+        records = DiesBeforeRecordIsGone(node.state_folder, boot_id_file=node.boot_id_file)
+        claims = node.start(records=records)
         await claims.prepare([ref("a")])
         await claims.unprepare([ref("a")])
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import trio
 
@@ -13,7 +14,7 @@ from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.claims.patience import Patience
 from trio_npu_dra.claims.prepare import NodeClaims
 from trio_npu_dra.claims.records import Records
-from trio_npu_dra.errors import KubeError, NotFound
+from trio_npu_dra.errors import KubeError, NotFound, NpuDraError
 from trio_npu_dra.kube.objects import (
     Allocation,
     AllocationConfiguration,
@@ -31,6 +32,18 @@ from trio_npu_dra.observable import Observable
 DRIVER = "npu.huawei.com"
 POOL = "node-1"
 IMPATIENT = Patience(held=0.0)
+
+
+class _AtOnce(Patience):
+    """Tries once."""
+
+    def of(self, error: NpuDraError) -> float:
+        """No time for another try."""
+        del error
+        return 0.0
+
+
+AT_ONCE = _AtOnce()
 
 
 def npu(physical_id: int) -> Npu:
@@ -120,6 +133,7 @@ class NodeOnDisk:
     board: Observable[Board] = field(default_factory=lambda: Observable(board()))
 
     def __post_init__(self) -> None:
+        self.state_folder = self.root / "state"
         if self.root.exists():
             return
         (self.root / "dev").mkdir(parents=True)
@@ -131,6 +145,11 @@ class NodeOnDisk:
         ):
             (self.root / "dev" / name).symlink_to("/dev/null")
         (self.root / "host/usr/local/dcmi").mkdir(parents=True)
+        self.reboot()
+
+    def reboot(self) -> None:
+        """Start the node anew: another boot id, and no process is left."""
+        self.boot_id_file.write_text(f"{uuid4()}\n")
 
     @property
     def host(self) -> Host:
@@ -140,7 +159,12 @@ class NodeOnDisk:
     @property
     def records_folder(self) -> Path:
         """Where claim records are."""
-        return self.root / "state/claims"
+        return self.state_folder / "claims"
+
+    @property
+    def boot_id_file(self) -> Path:
+        """Where the kernel says which boot it is."""
+        return self.root / "boot_id"
 
     @property
     def cdi_root(self) -> Path:
@@ -155,7 +179,7 @@ class NodeOnDisk:
 
     def records(self) -> Records:
         """The records as a driver instance sees them."""
-        return Records(self.root / "state")
+        return Records(self.state_folder, boot_id_file=self.boot_id_file)
 
     def start(
         self,

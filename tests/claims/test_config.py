@@ -33,3 +33,29 @@ def test_any_other_config_is_refused_by_field_and_value(parameters: Any, words: 
         parse_config(parameters, origin="the DeviceClass")
 
     assert "opaque config in the DeviceClass" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        GOOD | {"note": "x" * 11_000},
+        GOOD | {"x" * 11_000: 1},
+        GOOD | {f"field{number}": "x" for number in range(900)},
+        "x" * 11_000,
+        [[]] * 5_000,
+    ],
+    ids=["long value", "long name", "many fields", "long text", "long list"],
+)
+def test_a_config_of_any_size_is_refused_in_a_few_words(parameters: Any) -> None:
+    """What to do must survive the 1024 characters of a pod's event."""
+    with pytest.raises(InvalidOpaqueConfig) as caught:
+        parse_config(parameters, origin="the ResourceClaim")
+
+    assert len(str(caught.value)) < 500
+    assert "remove it" in str(caught.value) or "write an object" in str(caught.value)
+
+
+def test_problems_beyond_the_third_are_counted() -> None:
+    """Nobody reads nine hundred."""
+    with pytest.raises(InvalidOpaqueConfig, match=r"; and 2 more$"):
+        parse_config(GOOD | dict.fromkeys("abcde"), origin="the ResourceClaim")

@@ -13,7 +13,7 @@ from tests.claims.node import POOL, FakeClaims, NodeOnDisk, board, claim, ref, r
 from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.claims.patience import Patience
 from trio_npu_dra.claims.prepare import NodeClaims
-from trio_npu_dra.claims.records import ClaimRecord
+from trio_npu_dra.claims.record import ClaimRecord
 from trio_npu_dra.errors import Forbidden, Unavailable
 from trio_npu_dra.kube.client import KubeClient
 from trio_npu_dra.kube.objects import ResourceClaim
@@ -160,7 +160,7 @@ async def test_a_device_in_two_results_is_one_cdi_device(node: NodeOnDisk) -> No
 async def test_a_prepared_claim_has_the_same_answer_and_a_right_cdi_file(
     node: NodeOnDisk, is_restarted: bool
 ) -> None:
-    """The kubelet asks again after its restart and after a reboot, which empties /var/run."""
+    """The kubelet asks again after its restart, and somebody may have emptied the folder."""
     node.source.store(claim("a", result("npu-2")))
     claims = node.start()
     first = await claims.prepare([ref("a")])
@@ -213,20 +213,6 @@ async def test_a_new_claim_of_an_old_name_waits_for_the_old_one(node: NodeOnDisk
 
     assert "held by claim default/a (UID uid-a)" in refused["new"].error
     assert answer["new"].devices == (prepared("new", "npu-2"),)
-
-
-async def test_a_broken_record_costs_its_own_claim_only(node: NodeOnDisk) -> None:
-    """Its claim can be prepared again, and unprepared without a trace."""
-    node.source.store(claim("a", result("npu-2")), claim("b", result("npu-3")))
-    await node.start().prepare([ref("a"), ref("b")])
-    (node.records_folder / "uid-a.json").write_bytes(b"\0" * 200)
-    claims = node.start()
-
-    answer = await claims.prepare([ref("a"), ref("b")])
-    assert [answer[uid].error for uid in ("uid-a", "uid-b")] == ["", ""]
-
-    await claims.unprepare([ref("a"), ref("b")])
-    assert [*node.records_folder.iterdir(), *node.cdi_root.iterdir()] == []
 
 
 # --- who holds what ------------------------------------------------------------------------------

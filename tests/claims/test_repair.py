@@ -54,7 +54,7 @@ async def test_the_next_start_repairs_what_a_kill_left(
     assert (node.record_uids(), node.cdi_uids()) == (set(), set())
 
 
-async def test_a_start_writes_all_files_after_a_reboot(
+async def test_a_start_writes_all_files_of_an_emptied_folder(
     node: NodeOnDisk, claims: NodeClaims, restart: Callable[[], Awaitable[None]]
 ) -> None:
     """The same as before."""

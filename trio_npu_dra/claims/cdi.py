@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from trio_npu_dra import storage
-from trio_npu_dra.claims.records import ClaimRecord
+from trio_npu_dra.claims.record import ClaimRecord
 from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.errors import StorageError
 from trio_npu_dra.npu.host import DeviceNode, Host, Mount
@@ -133,6 +133,15 @@ class CdiFolder:
         )
         reached(Point.CDI_RENAMED)
         return True
+
+    def hands_out(self, uid: str, device: str) -> bool:
+        """Whether the file of the claim *uid*, as far as it is whole, hands out *device*.
+
+        Raises:
+            StorageError: It exists and cannot be read.
+        """
+        content = storage.read_bytes(self._path(uid)) or b""
+        return f'"{device_name(uid, device)}"'.encode() in content
 
     def remove(self, uid: str) -> None:
         """Remove the file of a claim; a missing one is fine.

@@ -12,6 +12,9 @@ from trio_npu_dra.errors import InvalidOpaqueConfig
 API_VERSION = "npu.huawei.com/v1alpha1"
 KIND = "NpuConfig"
 
+_PROBLEMS_TOLD = 3
+_SHOWN = 60  # characters of a name or value
+
 
 class NpuConfig(BaseModel):
     """The config object; it has no options yet, and says so to whoever sets one."""
@@ -35,20 +38,31 @@ def parse_config(parameters: Any, *, origin: str) -> NpuConfig:
     try:
         return NpuConfig.model_validate(parameters)
     except ValidationError as error:
-        problems = "; ".join(
-            _explain(problem["type"], ".".join(str(part) for part in problem["loc"]), value)
-            for problem in error.errors()
-            for value in [problem["input"]]
-        )
-        raise InvalidOpaqueConfig(f"opaque config in {origin}: {problems}") from None
+        raise InvalidOpaqueConfig(f"opaque config in {origin}: {_problems(error)}") from None
+
+
+def _problems(error: ValidationError) -> str:
+    """The first few, so that what to do still fits into an event of the pod."""
+    told = [
+        _explain(problem["type"], ".".join(str(part) for part in problem["loc"]), problem["input"])
+        for problem in error.errors()[:_PROBLEMS_TOLD]
+    ]
+    untold = error.error_count() - len(told)
+    return "; ".join([*told, f"and {untold} more"] if untold else told)
 
 
 def _explain(problem: str, field: str, value: Any) -> str:
     expected = f"apiVersion {API_VERSION} and kind {KIND}"
+    field, shown = _shortened(field), _shortened(repr(value))
     if not field:
-        return f"the parameters are {value!r}: write an object with {expected}"
+        return f"the parameters are {shown}: write an object with {expected}"
     if problem == "missing":
         return f"{field} is missing: write {expected}"
     if problem == "extra_forbidden":
-        return f"{field}={value!r} is not known to this driver: remove it"
-    return f"{field}={value!r} is not supported: write {expected}"
+        return f"{field}={shown} is not known to this driver: remove it"
+    return f"{field}={shown} is not supported: write {expected}"
+
+
+def _shortened(text: str) -> str:
+    """*text*, or its beginning: the API server takes up to 10 KiB of parameters."""
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -28,7 +28,8 @@ import trio
 from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.claims.patience import Patience
 from trio_npu_dra.claims.plan import ClaimPlan, PlannedDevice, plan_claim
-from trio_npu_dra.claims.records import ClaimRecord, RecordedClaim, RecordedDevice, Records
+from trio_npu_dra.claims.record import ClaimRecord, RecordedClaim, RecordedDevice
+from trio_npu_dra.claims.records import Records
 from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.errors import (
     ClaimNotAllocated,
@@ -238,13 +239,23 @@ class NodeClaims:
         if record.uid in self._records.by_uid:
             return
         for device in record.devices:
-            holder = self._records.holder(device)
-            if holder is not None and not device.admin_access:
-                raise DeviceHeld(
-                    f"device {device.device} is held by claim {holder} (UID {holder.uid}) until "
-                    "its pods have ended"
-                )
+            if not device.admin_access:
+                self._check_free(device, record.uid)
         self._records.put(record)
+
+    def _check_free(self, device: RecordedDevice, uid: str) -> None:
+        holder = self._records.holder(device)
+        if holder is not None:
+            raise DeviceHeld(
+                f"device {device.device} is held by claim {holder} (UID {holder.uid}) until its "
+                "pods have ended"
+            )
+        for other in self._records.unreadable - {uid}:
+            if self._cdi.hands_out(other, device.device):
+                raise DeviceHeld(
+                    f"device {device.device} may be in use by the claim with UID {other}, whose "
+                    "record on the node cannot be read, until its pods have ended"
+                )
 
     def _devices(self, record: ClaimRecord) -> tuple[PreparedDevice, ...]:
         return tuple(
@@ -265,7 +276,7 @@ class NodeClaims:
         try:
             async with self._records.exclusive():
                 reached(Point.UNPREPARE_LOCKED)
-                for uid in uids & (self._records.by_uid.keys() | self._records.broken):
+                for uid in uids & (self._records.by_uid.keys() | self._records.unreadable):
                     try:
                         self._cdi.remove(uid)
                         reached(Point.UNPREPARE_CDI_REMOVED)

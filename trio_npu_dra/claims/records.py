@@ -1,120 +1,43 @@
 """Which claim holds which NPU, in one file a claim: what survives a restart of this driver.
 
-The kubelet does not prepare a running pod's claims again when only this driver restarts, so a
-record that cannot be read costs its own claim only, and a record of a newer version is read as far
-as it is known and written back whole.
+The kubelet does not prepare a running pod's claims again when only this driver restarts, so nothing
+that may still be true is thrown away:
+
+- A record of a newer version is read as far as it is known, and written back whole.
+- A record that cannot be read costs its own claim only. A broken one is set aside under a name
+  that each start looks at again: a newer version that comes back, or a person, may read it. One
+  that the disk does not give stays where it is. Either way its claim is *unreadable*: it keeps its
+  CDI file, and that file still guards its NPUs (`claims.prepare`).
+
+A reboot of the node is the exception: records of an earlier boot are forgotten. No container has
+survived it, so they would only hold NPUs against the next claim, until the kubelet unprepares them
+a minute later; and the NPUs may be numbered anew, so that a CDI file made from such a record could
+give another one's. Nothing is lost by it: the kubelet keeps no *prepared* mark over a restart, and
+prepares the claims of each pod again before it starts the pod's containers anew.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Self
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic.alias_generators import to_camel
 
 from trio_npu_dra import storage
+from trio_npu_dra.claims.record import ClaimRecord, RecordedDevice
 from trio_npu_dra.claims.serialize import NodeLock, Turn
 from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.errors import RecordCorrupt, StorageError
-from trio_npu_dra.npu.model import ChipFamily
 
 log = logging.getLogger(__name__)
 
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+"""Where Linux says which boot this is, in containers too."""
+
 _SUFFIX = ".json"
-_CORRUPT = ".json.corrupt"
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(
-        frozen=True, extra="allow", alias_generator=to_camel, populate_by_name=True
-    )
-
-
-class RecordedClaim(_Part):
-    """Which claim it is."""
-
-    namespace: str
-    name: str
-    uid: str
-
-
-class RecordedDevice(_Part):
-    """One device of the claim, with all that its CDI file needs when no chip can be asked.
-
-    Attributes:
-        requests: Names of the requests it serves.
-        pool: The pool it was allocated from.
-        device: Its name in the pool.
-        admin_access: Whether the claim only looks on and another one may hold the device.
-        family: The chip generation, which decides what a container needs besides.
-        device_nodes: Device nodes: the container's path to the host's path.
-    """
-
-    requests: tuple[str, ...]
-    pool: str
-    device: str
-    admin_access: bool = False
-    family: ChipFamily
-    device_nodes: dict[str, str]
-
-
-class ClaimRecord(_Part):
-    """A claim that is prepared on this node.
-
-    Attributes:
-        version: The format; a higher one is read too, its fields that we do not know are kept.
-        claim: Which claim it is.
-        devices: Its devices, none twice.
-    """
-
-    version: int = Field(1, ge=1)
-    claim: RecordedClaim
-    devices: tuple[RecordedDevice, ...]
-
-    @property
-    def uid(self) -> str:
-        """The claim's UID."""
-        return self.claim.uid
-
-    def __str__(self) -> str:
-        """The name people know the claim by."""
-        return f"{self.claim.namespace}/{self.claim.name}"
-
-    @property
-    def device_names(self) -> list[str]:
-        """The devices' names, for log lines."""
-        return [device.device for device in self.devices]
-
-    def has_devices_of(self, other: ClaimRecord) -> bool:
-        """Whether both say the same of their devices, as far as this version knows."""
-        return _known(self.devices) == _known(other.devices)
-
-    @classmethod
-    def parse(cls, data: bytes, *, uid: str) -> Self:
-        """Read the record of the claim *uid*.
-
-        Raises:
-            RecordCorrupt: It is no record, or one of another claim.
-        """
-        try:
-            record = cls.model_validate_json(data)
-        except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(str(part) for part in first["loc"]) or "the whole"
-            raise RecordCorrupt(f"{field}: {first['msg']}") from None
-        if record.uid != uid:
-            raise RecordCorrupt(f"claim.uid={record.uid!r} does not fit the file's name")
-        return record
-
-    def to_json(self) -> bytes:
-        """The file's content, with the fields that we do not know."""
-        return self.model_dump_json(by_alias=True).encode() + b"\n"
+_ASIDE = ".json.aside"
 
 
 class Records:
@@ -122,15 +45,18 @@ class Records:
 
     Args:
         state_folder: Holds `claims/<uid>.json` and `serialize.lock`; made when missing.
+        boot_id_file: Tells the boot of the node; without it no record is of an earlier one.
     """
 
-    def __init__(self, state_folder: Path) -> None:
+    def __init__(self, state_folder: Path, *, boot_id_file: Path = BOOT_ID) -> None:
         self._folder = state_folder / "claims"
         self._lock = NodeLock(state_folder / "serialize.lock")
+        self._boot_id = _read_boot_id(boot_id_file)
         self._turn: Turn | None = None
         self._mark: bytes | None = None
         self._by_uid: dict[str, ClaimRecord] = {}
-        self._broken: set[str] = set()
+        self._unreadable: set[str] = set()
+        self._withheld: set[str] = set()
         self._is_synced = True
 
     @property
@@ -139,9 +65,9 @@ class Records:
         return MappingProxyType(self._by_uid)
 
     @property
-    def broken(self) -> AbstractSet[str]:
-        """UIDs of claims whose record was set aside; their pods may still run."""
-        return frozenset(self._broken)
+    def unreadable(self) -> AbstractSet[str]:
+        """UIDs of claims whose record cannot be read; their pods may still run."""
+        return frozenset(self._unreadable)
 
     @asynccontextmanager
     async def exclusive(self) -> AsyncIterator[None]:
@@ -157,7 +83,7 @@ class Records:
         if self._mark is None:
             self._make_folder()
         async with self._lock.hold() as turn:
-            if turn.mark != self._mark:
+            if turn.mark != self._mark or self._withheld:
                 self._load(turn)
             self._turn = turn
             try:
@@ -186,6 +112,7 @@ class Records:
             StorageError: The disk is full, read-only, or fails; the old record stays.
         """
         self._announce_change()
+        record = record.model_copy(update={"boot_id": self._boot_id})
         storage.write_atomic(
             self._path(record.uid),
             record.to_json(),
@@ -194,6 +121,8 @@ class Records:
         )
         reached(Point.PREPARE_RECORD_RENAMED)
         self._by_uid[record.uid] = record
+        self._unreadable.discard(record.uid)
+        self._withheld.discard(record.uid)
 
     def remove(self, uid: str) -> None:
         """Remove the record of the claim *uid*, or what was set aside of it.
@@ -203,12 +132,16 @@ class Records:
         """
         self._announce_change()
         storage.remove(self._path(uid), sync_parent=False)
-        storage.remove(self._folder / f"{uid}{_CORRUPT}", sync_parent=False)
+        storage.remove(self._aside(uid), sync_parent=False)
         self._by_uid.pop(uid, None)
-        self._broken.discard(uid)
+        self._unreadable.discard(uid)
+        self._withheld.discard(uid)
 
     def _path(self, uid: str) -> Path:
         return self._folder / f"{uid}{_SUFFIX}"
+
+    def _aside(self, uid: str) -> Path:
+        return self._folder / f"{uid}{_ASIDE}"
 
     def _announce_change(self) -> None:
         assert self._turn is not None, "records change inside exclusive() only"
@@ -224,44 +157,86 @@ class Records:
     # --- reading the folder ----------------------------------------------------------------------
 
     def _make_folder(self) -> None:
+        # Not all parents: where the kubelet's own folder is missing, it is not mounted.
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self._folder.parent.mkdir(mode=0o750, exist_ok=True)
+            self._folder.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise StorageError(f"cannot make {self._folder}: {error.strerror}") from error
 
     def _load(self, turn: Turn) -> None:
         self._by_uid.clear()
-        self._broken.clear()
+        self._unreadable.clear()
         try:
-            for path in sorted(self._folder.iterdir()):
+            for path in sorted(self._folder.iterdir()):  # a record before what is aside of it
                 self._load_file(path)
         except OSError as error:
             raise StorageError(f"cannot read {self._folder}: {error.strerror}") from error
+        self._withheld &= self._unreadable
         self._mark = turn.mark
 
     def _load_file(self, path: Path) -> None:
         if path.name.startswith("."):
             path.unlink()  # unfinished: its writer was killed
-        elif path.name.endswith(_CORRUPT):
-            self._broken.add(path.name.removesuffix(_CORRUPT))
         elif path.name.endswith(_SUFFIX):
-            uid = path.name.removesuffix(_SUFFIX)
-            try:
-                self._by_uid[uid] = ClaimRecord.parse(path.read_bytes(), uid=uid)
-            except RecordCorrupt as error:
-                self._set_aside(path, uid, error)
+            self._load_record(path, path.name.removesuffix(_SUFFIX))
+        elif path.name.endswith(_ASIDE):
+            self._look_aside(path, path.name.removesuffix(_ASIDE))
+
+    def _load_record(self, path: Path, uid: str) -> None:
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            self._withhold(path, uid, error)
+            return
+        try:
+            self._accept(ClaimRecord.parse(content, uid=uid), path)
+        except RecordCorrupt as error:
+            self._set_aside(path, uid, error)
+
+    def _accept(self, record: ClaimRecord, path: Path) -> None:
+        if self._boot_id and record.boot_id not in {"", self._boot_id}:
+            path.unlink()
+            log.info(
+                "claim record of an earlier boot forgotten",
+                extra={"claim": str(record), "uid": record.uid, "devices": record.device_names},
+            )
+        else:
+            self._by_uid[record.uid] = record
+
+    def _look_aside(self, path: Path, uid: str) -> None:
+        """Take a record back that can be read by now, unless its claim was prepared again."""
+        if uid in self._by_uid:
+            return
+        try:
+            record = ClaimRecord.parse(path.read_bytes(), uid=uid)
+        except (OSError, RecordCorrupt):
+            self._unreadable.add(uid)  # which was said when it was set aside
+            return
+        self._accept(record, path.replace(self._path(uid)))
+        log.warning("claim record can be read again", extra={"claim": str(record), "uid": uid})
 
     def _set_aside(self, path: Path, uid: str, error: RecordCorrupt) -> None:
-        aside = path.with_name(uid + _CORRUPT)
-        path.replace(aside)
-        self._broken.add(uid)
+        aside = path.replace(self._aside(uid))
+        self._unreadable.add(uid)
         log.error(
-            "claim record is broken and was set aside; its NPUs are not guarded any more",
+            "claim record cannot be read and was set aside; only its CDI file guards its NPUs now",
             extra={"path": str(aside), "problem": str(error)},
         )
 
+    def _withhold(self, path: Path, uid: str, error: OSError) -> None:
+        """Leave a record that the disk does not give in its place, and ask again next time."""
+        self._unreadable.add(uid)
+        if uid not in self._withheld:
+            self._withheld.add(uid)
+            log.error(
+                "claim record cannot be read; only its CDI file guards its NPUs now",
+                extra={"path": str(path), "problem": error.strerror},
+            )
 
-def _known(devices: Sequence[RecordedDevice]) -> list[dict[str, object]]:
-    return [
-        {name: getattr(device, name) for name in RecordedDevice.model_fields} for device in devices
-    ]
+
+def _read_boot_id(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

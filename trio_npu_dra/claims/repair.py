@@ -9,7 +9,8 @@ import trio
 
 from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.claims.prepare import ClaimReader, NodeClaims
-from trio_npu_dra.claims.records import ClaimRecord, Records
+from trio_npu_dra.claims.record import ClaimRecord
+from trio_npu_dra.claims.records import Records
 from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.errors import KubeError, NotFound, NpuDraError, StorageError
 from trio_npu_dra.kube.objects import ResourceClaim
@@ -31,7 +32,7 @@ async def keep_cdi_files(
     """Hold the CDI files to the records, without end.
 
     The kubelet does not prepare a running pod's claims again, and a container that restarts
-    without the file cannot start: on many nodes the folder is emptied by a reboot.
+    without the file cannot start.
 
     Started: Every file was compared with its record and is right, or a log line says why not.
 
@@ -64,8 +65,8 @@ class _CdiRepair:
                     reached(Point.START_RECORDS_READ)
                     self._cdi.remove_unfinished()
                 files = self._cdi.scan()
-                # A claim whose record was set aside may have a running pod: its file stays.
-                for uid in files - self._records.by_uid.keys() - self._records.broken:
+                # A claim whose record cannot be read may have a running pod: its file stays.
+                for uid in files - self._records.by_uid.keys() - self._records.unreadable:
                     self._cdi.remove(uid)
                     log.warning("CDI file without a claim removed", extra={"uid": uid})
                 for uid, record in self._records.by_uid.items():
