@@ -3,6 +3,7 @@
 from typing import Any
 
 from trio_npu_dra.kube.objects import (
+    Counter,
     CounterSet,
     Device,
     DeviceAttribute,
@@ -34,6 +35,14 @@ def devices(count: int, *, model: str = "A") -> Devices:
 def block(number: int, *, model: str = "A") -> Devices:
     """The devices that fill slice *number* of a pool."""
     return devices((number + 1) * DEVICES_PER_SLICE, model=model)[number * DEVICES_PER_SLICE :]
+
+
+def counter_sets(count: int) -> tuple[CounterSet, ...]:
+    """Counter sets `s0`, `s1`..."""
+    return tuple(
+        CounterSet(name=f"s{number}", counters={"ai-cores": Counter(value="20")})
+        for number in range(count)
+    )
 
 
 def pool(*content: Device, counters: tuple[CounterSet, ...] = ()) -> Pool:

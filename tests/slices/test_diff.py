@@ -12,6 +12,7 @@ from tests.slices.pools import (
     Devices,
     apply,
     block,
+    counter_sets,
     devices,
     generations,
     kinds,
@@ -26,6 +27,7 @@ from tests.slices.pools import (
 from trio_npu_dra.kube.objects import Device, ObjectMeta
 from trio_npu_dra.slices.diff import Create, Delete, Update, plan
 from trio_npu_dra.slices.pool import DEVICES_PER_SLICE
+from trio_npu_dra.slices.stored_forms import StoredForms
 from trio_npu_dra.slices.taint_times import untimed
 
 
@@ -227,3 +229,26 @@ def test_a_broken_off_write_is_recovered(
     reached = apply(halfway, plan(halfway, pool(*after)))
     assert len(generations(reached)) == 1
     assert plan(reached, pool(*after)) == ()
+
+
+@given(
+    before=contents,
+    after=contents,
+    sets=st.tuples(st.integers(0, 20), st.integers(0, 20)),
+    drops=st.frozensets(st.sampled_from(["taints", "attributes", "sharedCounters"])),
+)
+def test_what_a_server_drops_is_not_written_again(
+    before: Devices, after: Devices, sets: tuple[int, int], drops: frozenset[str]
+) -> None:
+    """Whatever it does not have: one sync each, also when the pool goes back to what it was."""
+    first, second = (
+        pool(*content, counters=counter_sets(count))
+        for content, count in zip((before, after), sets, strict=True)
+    )
+    forms = StoredForms()
+    existing = apply((), plan((), first, forms.of), forms, drops)
+    for current, wanted in ((first, second), (second, first)):
+        assert plan(existing, current, forms.of) == ()
+        existing = apply(existing, plan(existing, wanted, forms.of), forms, drops)
+        assert len(generations(existing)) == 1
+    assert plan(existing, first, forms.of) == ()

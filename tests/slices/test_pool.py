@@ -2,18 +2,10 @@
 
 import pytest
 
-from tests.slices.pools import block, devices, pool
+from tests.slices.pools import block, counter_sets, devices, pool
 from trio_npu_dra.errors import Invalid
-from trio_npu_dra.kube.objects import Counter, CounterSet, Device, DeviceCounterConsumption
+from trio_npu_dra.kube.objects import Counter, Device, DeviceCounterConsumption
 from trio_npu_dra.slices.pool import check, specs
-
-
-def counter_sets(count: int) -> tuple[CounterSet, ...]:
-    """Counter sets `s0`, `s1`..."""
-    return tuple(
-        CounterSet(name=f"s{number}", counters={"ai-cores": Counter(value="20")})
-        for number in range(count)
-    )
 
 
 def test_devices_are_split_at_the_limit() -> None:
