@@ -2,7 +2,9 @@
 
 One file a claim, and device names that carry the claim's UID, so that a name is never used again
 for something else and a runtime's cache cannot be wrong. A file can always be made anew from the
-claim's record, so its rename need not survive a power cut.
+claim's record, so nothing of it is synced to the disk. What a power cut leaves, perhaps an empty
+file, is put right or removed at our next start, before any claim is prepared again; until then a
+runtime says in its log that it cannot read the file, and goes on.
 """
 
 from __future__ import annotations
@@ -129,7 +131,12 @@ class CdiFolder:
             return False
         self._make_root()
         storage.write_atomic(
-            path, content, mode=0o644, sync_parent=False, before_rename=Point.CDI_WRITTEN
+            path,
+            content,
+            mode=0o644,
+            sync=False,
+            sync_parent=False,
+            before_rename=Point.CDI_WRITTEN,
         )
         reached(Point.CDI_RENAMED)
         return True
