@@ -173,6 +173,46 @@ async def test_a_prepared_claim_has_the_same_answer_and_a_right_cdi_file(
     assert (node.records_folder / "uid-a.json").stat().st_ino == inode
 
 
+async def test_pods_share_a_claim_at_once_and_in_turn(node: NodeOnDisk) -> None:
+    """Each pod has the same answer; one record, one file, until the last has ended."""
+    node.source.store(claim("a", result("npu-2")))
+    claims = node.start()
+    answers: list[PrepareResult] = []
+
+    async def start_pod() -> None:
+        answers.append((await claims.prepare([ref("a")]))["uid-a"])
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(start_pod)
+    inode = node.cdi_path("uid-a").stat().st_ino
+    await start_pod()
+
+    assert answers == [PrepareResult(devices=(prepared("uid-a", "npu-2"),))] * 4
+    assert node.cdi_path("uid-a").stat().st_ino == inode
+    assert await claims.unprepare([ref("a")]) == {"uid-a": ""}
+    assert node.record_uids() == node.cdi_uids() == set()
+
+
+@pytest.mark.parametrize("instances", [1, 2])
+async def test_a_prepare_beside_an_unprepare_of_its_claim_leaves_it_whole(
+    quick_node: NodeOnDisk, instances: int, autojump_clock: MockClock
+) -> None:
+    """Either was last; what is answered as prepared by the last call is there."""
+    del autojump_clock
+    quick_node.source.store(claim("a", result("npu-2")))
+    drivers = [quick_node.start() for _ in range(instances)]
+
+    for number in range(100):
+        async with trio.open_nursery() as nursery:
+            calls = [drivers[0].prepare, drivers[-1].unprepare]
+            for call in calls if number % 2 else reversed(calls):
+                nursery.start_soon(call, [ref("a")])
+        assert quick_node.record_uids() == quick_node.cdi_uids()
+    await drivers[-1].unprepare([ref("a")])
+    assert quick_node.record_uids() == quick_node.cdi_uids() == set()
+
+
 async def test_a_claim_allocated_anew_gets_its_new_devices(node: NodeOnDisk) -> None:
     """And frees the old ones."""
     node.source.store(claim("a", result("npu-2")))

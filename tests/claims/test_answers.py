@@ -1,0 +1,259 @@
+"""What the owner of a pod reads: the text of the reply, which becomes an event of the pod."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from tests.claims.node import AT_ONCE, DRIVER, POOL, NodeOnDisk, board, claim, npu, ref, result
+from trio_npu_dra.errors import Forbidden, KubeError, Unavailable
+from trio_npu_dra.kube.objects import (
+    AllocationConfiguration,
+    OpaqueConfiguration,
+    ResourceClaim,
+    ResourceClaimStatus,
+)
+from trio_npu_dra.kubelet.driver import PreparedDevice
+from trio_npu_dra.npu.model import EMPTY_BOARD, Board, HealthState, NpuHealth
+
+EVENT_LIMIT = 1024
+"""Characters of an event; the kubelet writes some 150 of its own before our text."""
+
+
+def opaque(parameters: object, *requests: str, driver: str = DRIVER) -> AllocationConfiguration:
+    """A config in the claim."""
+    return AllocationConfiguration(
+        source="FromClaim",
+        requests=requests,
+        opaque=OpaqueConfiguration(driver=driver, parameters=parameters),
+    )
+
+
+def allocated_to(name: str, *devices: str) -> ResourceClaim:
+    """A claim with one request a device."""
+    return claim(name, *(result(each, f"r{n}") for n, each in enumerate(devices)))
+
+
+def lose_manager(node: NodeOnDisk) -> None:
+    """Have the Ascend driver unloaded."""
+    (node.root / "dev/davinci_manager").unlink()
+
+
+def lose_device_node(node: NodeOnDisk) -> None:
+    """Have one chip without its node."""
+    (node.root / "dev/davinci2").unlink()
+
+
+def forget_board(node: NodeOnDisk) -> None:
+    """Have the chips still boot."""
+    node.board.set(EMPTY_BOARD)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A claim `a` that cannot be prepared, and the text."""
+
+    text: str
+    stored: ResourceClaim | None = field(default_factory=lambda: claim("a", result("npu-2")))
+    fault: KubeError | None = None
+    change: Callable[[NodeOnDisk], None] | None = None
+
+
+GOOD = {"apiVersion": "npu.huawei.com/v1alpha1", "kind": "NpuConfig"}
+CASES = {
+    "the claim is gone": Case(stored=None, text="the claim does not exist any more"),
+    "another claim has its name": Case(
+        stored=claim("a", result("npu-2"), uid="uid-new"),
+        text="the claim was replaced: the pod uses UID uid-a, and default/a now has UID uid-new",
+    ),
+    "it is not allocated": Case(
+        stored=claim("a").model_copy(update={"status": ResourceClaimStatus()}),
+        text="the claim is not allocated",
+    ),
+    "nothing is ours": Case(
+        stored=claim("a", result("gpu-0", driver="gpu.example.com")),
+        text="the claim's allocation has no device of driver npu.huawei.com",
+    ),
+    "the device has vanished": Case(
+        stored=claim("a", result("npu-9")),
+        text="device npu-9 does not exist on node node-1 any more (it has npu-0, npu-1, npu-2, "
+        "npu-3, npu-4, npu-5, npu-6, npu-7): delete the pod to get another one",
+    ),
+    "it is of another node": Case(
+        stored=claim("a", result("npu-2", pool="node-2")),
+        text="device npu-2 is allocated from pool node-2, and this node serves only pool node-1",
+    ),
+    "there are too many results": Case(
+        stored=allocated_to("a", *["npu-2"] * 33),
+        text="the claim's allocation has 33 results, Kubernetes allows 32",
+    ),
+    "another claim holds the device": Case(
+        stored=claim("a", result("npu-7")),
+        text="device npu-7 is held by claim default/other (UID uid-other) until its pods have "
+        "ended",
+    ),
+    "a config of another kind": Case(
+        stored=claim("a", result("npu-2"), config=[opaque(GOOD | {"kind": "GpuConfig"})]),
+        text="opaque config in the ResourceClaim: kind='GpuConfig' is not supported: write "
+        "apiVersion npu.huawei.com/v1alpha1 and kind NpuConfig",
+    ),
+    "a config of another version": Case(
+        stored=claim("a", result("npu-2"), config=[opaque(GOOD | {"apiVersion": "v1"})]),
+        text="opaque config in the ResourceClaim: apiVersion='v1' is not supported: write "
+        "apiVersion npu.huawei.com/v1alpha1 and kind NpuConfig",
+    ),
+    "a config with an unknown field": Case(
+        stored=claim("a", result("npu-2"), config=[opaque(GOOD | {"cores": 4})]),
+        text="opaque config in the ResourceClaim: cores=4 is not known to this driver: remove it",
+    ),
+    "a config of more than 10 KiB": Case(
+        stored=claim("a", result("npu-2"), config=[opaque(GOOD | {"note": "x" * 11_000})]),
+        text=f"opaque config in the ResourceClaim: note='{'x' * 59}... is not known to this "
+        "driver: remove it",
+    ),
+    "we may not read claims": Case(
+        fault=Forbidden("get resourceclaims default/a: 403 no rights", status=403),
+        text="get resourceclaims default/a: 403 no rights",
+    ),
+    "the API server is away": Case(
+        fault=Unavailable("get resourceclaims default/a: no connection"),
+        text="get resourceclaims default/a: no connection",
+    ),
+    "chips boot": Case(
+        change=forget_board, text="no NPU of node node-1 is known yet: npu-2 must wait"
+    ),
+    "the Ascend driver is not loaded": Case(
+        change=lose_manager,
+        text="/dev/davinci_manager is missing on the node, or is not a character device: is the "
+        "Ascend driver loaded?",
+    ),
+    "the chip has no device node": Case(
+        change=lose_device_node,
+        text="/dev/davinci2 is missing on the node, or is not a character device: is the Ascend "
+        "driver loaded?",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+async def test_a_refusal_names_what_is_wrong(node: NodeOnDisk, case: Case) -> None:
+    """In one line that fits into an event, and another claim of the call is prepared."""
+    node.source.store(claim("other", result("npu-7")), claim("good", result("npu-0")))
+    claims = node.start(patience=AT_ONCE)
+    await claims.prepare([ref("other"), ref("good")])
+    if case.stored is not None:
+        node.source.store(case.stored)
+    if case.fault is not None:
+        node.source.faults.append(case.fault)
+    if case.change is not None:
+        case.change(node)
+
+    answers = await claims.prepare([ref("a")])
+
+    assert answers["uid-a"].error == case.text
+    assert len(case.text) < EVENT_LIMIT - 150
+    assert "uid-a" not in node.cdi_uids()
+
+
+# --- which container gets what -------------------------------------------------------------------
+
+
+async def given(node: NodeOnDisk, *names: str) -> dict[str, list[PreparedDevice]]:
+    """Prepare claims in one call; the devices of each."""
+    answers = await node.start().prepare([ref(name) for name in names])
+    assert {uid: answer.error for uid, answer in answers.items() if answer.error} == {}
+    return {name: list(answers[f"uid-{name}"].devices) for name in names}
+
+
+def device(uid: str, name: str, *requests: str) -> PreparedDevice:
+    """One device of an answer."""
+    return PreparedDevice(
+        requests=requests,
+        pool=POOL,
+        device=name,
+        cdi_device_ids=(f"{DRIVER}/npu={uid}-{name}",),
+    )
+
+
+async def test_three_claims_with_three_requests_each_reach_the_right_containers(
+    node: NodeOnDisk,
+) -> None:
+    """The kubelet maps containers to devices by the names of requests."""
+    node.board.set(board(9))
+    (node.root / "dev/davinci8").symlink_to("/dev/null")
+    for number, name in enumerate("abc"):
+        node.source.store(
+            claim(
+                name,
+                *(result(f"npu-{3 * number + k}", request) for k, request in enumerate("xyz")),
+                config=[opaque(GOOD), opaque(GOOD, "y"), opaque({}, driver="gpu.example.com")],
+            )
+        )
+
+    assert await given(node, "a", "b", "c") == {
+        name: [
+            device(f"uid-{name}", f"npu-{3 * number + k}", request)
+            for k, request in enumerate("xyz")
+        ]
+        for number, name in enumerate("abc")
+    }
+
+
+@pytest.mark.parametrize(
+    ("requests", "names"),
+    [
+        (("npu/best",), ("npu",)),
+        (("npu/best", "npu/second"), ("npu",)),
+        (("one/best", "two"), ("one", "two")),
+    ],
+)
+async def test_a_device_is_told_once_with_base_names(
+    node: NodeOnDisk, requests: tuple[str, ...], names: tuple[str, ...]
+) -> None:
+    """Whatever subrequest was chosen, and however many requests it serves."""
+    node.source.store(
+        claim("a", *(result("npu-0", request, admin_access=True) for request in requests))
+    )
+
+    assert await given(node, "a") == {"a": [device("uid-a", "npu-0", *names)]}
+
+
+async def test_two_admins_and_a_user_share_an_npu(node: NodeOnDisk) -> None:
+    """In one call; each claim has a CDI device of its own."""
+    node.source.store(
+        claim("user", result("npu-0")),
+        *(claim(name, result("npu-0", admin_access=True)) for name in ("top", "smi")),
+    )
+
+    assert await given(node, "top", "user", "smi") == {
+        name: [device(f"uid-{name}", "npu-0", "npu")] for name in ("top", "user", "smi")
+    }
+
+
+async def test_of_a_claim_for_two_drivers_we_answer_for_ours(node: NodeOnDisk) -> None:
+    """The other driver is asked by itself, and has its own config."""
+    node.source.store(
+        claim(
+            "a",
+            result("nic-0", "net", driver="nic.example.com", pool="nics"),
+            result("npu-4", "compute"),
+            config=[opaque({"mtu": 9000}, driver="nic.example.com")],
+        )
+    )
+
+    assert await given(node, "a") == {"a": [device("uid-a", "npu-4", "compute")]}
+
+
+async def test_a_tainted_npu_is_given_and_a_vanished_one_is_not(node: NodeOnDisk) -> None:
+    """A pod may tolerate a fault; nobody can use what is not there, prepared before or not."""
+    node.source.store(claim("a", result("npu-2")), claim("b", result("npu-3")))
+    await given(node, "a", "b")
+    sick = NpuHealth(state=HealthState.UNHEALTHY, codes=(0x80E18402,), message="hot")
+    left = [npu(number) for number in range(8) if number != 3]
+    node.board.set(Board(npus=tuple(replace(each, health=sick) for each in left)))
+
+    answers = await node.start().prepare([ref("a"), ref("b")])
+
+    assert answers["uid-a"].devices == (device("uid-a", "npu-2", "npu"),)
+    assert "device npu-3 does not exist on node node-1 any more" in answers["uid-b"].error
+    assert node.record_uids() == {"uid-a", "uid-b"}, "its pod may run still"
