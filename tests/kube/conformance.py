@@ -1,33 +1,55 @@
 """What this driver asks of any API server, as scenarios that take a client.
 
-They run against the stand-in here and can run against a real kube-apiserver: each uses a driver
-name of its own and leaves nothing behind that another would see.
+They run against the stand-in (tests/kube) and against a real kube-apiserver (tests/cluster). Each
+uses a driver name of its own, so that none sees what another left behind. `AS_DRIVER` needs no more
+rights than the manifests give, which proves that those suffice.
 """
 
 from __future__ import annotations
 
+import re
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
+import yaml
 
-from trio_npu_dra.errors import Conflict, Invalid, NotFound
-from trio_npu_dra.kube.client import EventType, KubeClient
+from trio_npu_dra.errors import Conflict, Forbidden, Gone, Invalid, NotFound
+from trio_npu_dra.kube.client import EventType, KubeClient, WatchEvent
 from trio_npu_dra.kube.objects import (
+    Allocation,
     Device,
     DeviceAttribute,
     DeviceCapacity,
     DeviceTaint,
+    KubeObject,
     Node,
     ObjectMeta,
     ResourceClaim,
+    ResourceClaimStatus,
     ResourcePool,
     ResourceSlice,
     ResourceSliceSpec,
 )
 
 Scenario = Callable[[KubeClient], Awaitable[None]]
+Event = WatchEvent[ResourceSlice]
+
+_RBAC = Path(__file__).parents[2] / "k8s/base/rbac.yaml"
+_BOOKMARK_LIMIT = 90.0
+"""Seconds; a real API server sends bookmarks once a minute."""
+
+
+def driver_rules() -> list[dict[str, Any]]:
+    """The rules of the ClusterRole in the manifests."""
+    documents = yaml.safe_load_all(_RBAC.read_text())
+    rules: list[dict[str, Any]] = next(one for one in documents if one["kind"] == "ClusterRole")[
+        "rules"
+    ]
+    return rules
 
 
 def new_driver() -> str:
@@ -48,14 +70,30 @@ def slice_of(driver: str, *devices: Device, node: str = "node-1") -> ResourceSli
     )
 
 
+async def stored(client: KubeClient, name: str) -> tuple[ResourceSlice, ...]:
+    """The slice of that name, if it exists; the driver may list slices, not get them."""
+    found, _ = await client.list(ResourceSlice, field_selector=f"metadata.name={name}")
+    return found
+
+
 async def a_created_object_gets_name_uid_and_version(client: KubeClient) -> None:
-    """The answer to a create is the stored object, and get returns the same."""
+    """The answer to a create is the stored object, and a list shows the same."""
     driver = new_driver()
     made = await client.create(slice_of(driver, Device(name="npu-0")))
     assert made.metadata.name.startswith(f"node-1-{driver}-00000-")
     assert made.metadata.uid
     assert made.metadata.resource_version
-    assert await client.get(ResourceSlice, made.metadata.name) == made
+    assert await stored(client, made.metadata.name) == (made,)
+
+
+async def a_long_generate_name_is_cut(client: KubeClient) -> None:
+    """58 characters of it and a suffix of five make the name."""
+    base = "n" * 70
+    made = await client.create(
+        slice_of(new_driver()).with_metadata(ObjectMeta(generate_name=base)), dry_run=True
+    )
+    assert len(made.metadata.name) == 63
+    assert made.metadata.name.startswith(base[:58])
 
 
 async def a_dry_run_stores_nothing(client: KubeClient) -> None:
@@ -63,16 +101,42 @@ async def a_dry_run_stores_nothing(client: KubeClient) -> None:
     driver = new_driver()
     shown = await client.create(slice_of(driver, Device(name="npu-0")), dry_run=True)
     assert shown.spec.devices == (Device(name="npu-0"),)
-    stored, _ = await client.list(ResourceSlice, field_selector=f"spec.driver={driver}")
-    assert stored == ()
+    listed, _ = await client.list(ResourceSlice, field_selector=f"spec.driver={driver}")
+    assert listed == ()
+
+
+async def a_dry_run_shows_dropped_fields(client: KubeClient) -> None:
+    """What would not be stored is absent from the answer: here, a status sent with a create."""
+    claim = ResourceClaim(
+        metadata=ObjectMeta(name="dry", namespace="default"),
+        status=ResourceClaimStatus(allocation=Allocation()),
+    )
+    shown = await client.create(claim, dry_run=True)
+    assert shown.metadata.uid
+    assert shown.status in {None, ResourceClaimStatus()}
+    with pytest.raises(NotFound):
+        await client.get(ResourceClaim, "dry", "default")
 
 
 async def quantities_come_back_canonical(client: KubeClient) -> None:
-    """32768Mi is stored as 32Gi."""
-    device = Device(name="npu-0", capacity={"memCapacity": DeviceCapacity(value="32768Mi")})
-    made = await client.create(slice_of(new_driver(), device), dry_run=True)
+    """Each is written with the largest suffix of its own base that needs no fraction."""
+    canonical = {
+        "32768Mi": "32Gi",
+        "1000Ki": "1000Ki",
+        "1048576": "1048576",
+        "1000": "1k",
+        "1024": "1024",
+        "20": "20",
+        "0": "0",
+    }
+    capacity = {f"c{key}": DeviceCapacity(value=key) for key in canonical}
+    made = await client.create(
+        slice_of(new_driver(), Device(name="npu-0", capacity=capacity)), dry_run=True
+    )
     assert made.spec.devices is not None
-    assert made.spec.devices[0].capacity == {"memCapacity": DeviceCapacity(value="32Gi")}
+    assert made.spec.devices[0].capacity == {
+        f"c{key}": DeviceCapacity(value=value) for key, value in canonical.items()
+    }
 
 
 async def a_taint_gets_its_time(client: KubeClient) -> None:
@@ -88,23 +152,106 @@ async def a_taint_gets_its_time(client: KubeClient) -> None:
 
 async def a_missing_object_is_not_found(client: KubeClient) -> None:
     """Get, update and delete of what does not exist say so, with its name."""
-    with pytest.raises(NotFound, match="nowhere"):
+    with pytest.raises(NotFound, match='nodes "nowhere" not found'):
         await client.get(Node, "nowhere")
-    with pytest.raises(NotFound, match="absent"):
+    with pytest.raises(NotFound, match=r'resourceclaims\.resource\.k8s\.io "absent" not found'):
         await client.get(ResourceClaim, "absent", "default")
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound, match='"nowhere" not found'):
         await client.delete(ResourceSlice, "nowhere")
+    with pytest.raises(NotFound, match='"nowhere" not found'):
+        await client.update(slice_of(new_driver()).with_metadata(ObjectMeta(name="nowhere")))
 
 
-async def an_invalid_object_is_refused_with_the_field(client: KubeClient) -> None:
+def _attributes(**values: DeviceAttribute) -> tuple[Device, ...]:
+    return (Device(name="npu-0", attributes=values),)
+
+
+_TEXT = DeviceAttribute(string="a")
+_INVALID: tuple[tuple[tuple[Device, ...], str], ...] = (
+    ((Device(name="NPU_0"),), 'spec.devices[0].name: Invalid value: "NPU_0"'),
+    ((Device(name="a"), Device(name="a")), 'spec.devices[1]: Duplicate value: "a"'),
+    (
+        _attributes(driverVersion=DeviceAttribute(version="24.1.rc2")),
+        'spec.devices[0].attributes[driverVersion].version: Invalid value: "24.1.rc2": must be a',
+    ),
+    (
+        _attributes(model=DeviceAttribute(string="a" * 65)),
+        "spec.devices[0].attributes[model].string: Too long: may not be more than 64 bytes",
+    ),
+    (_attributes(**{"1x": _TEXT}), 'spec.devices[0].attributes: Invalid value: "1x"'),
+    (_attributes(x=DeviceAttribute()), "spec.devices[0].attributes[x]: Invalid value: "),
+    (
+        _attributes(**{f"x{number}": _TEXT for number in range(33)}),
+        "spec.devices[0]: Invalid value: 33: the total number of attributes and capacities",
+    ),
+    (
+        (Device(name="npu-0", capacity={"memory": DeviceCapacity(value="much")}),),
+        "quantities must match the regular expression",
+    ),
+    (
+        tuple(Device(name=f"npu-{number}") for number in range(129)),
+        "spec.devices: Too many: 129: must have at most 128 items",
+    ),
+)
+_INVALID_TAINTS: tuple[tuple[tuple[Device, ...], str], ...] = (
+    (
+        (Device(name="npu-0", taints=(DeviceTaint(key="example.com/a", effect="Never"),)),),
+        'spec.devices[0].taints[0].effect: Unsupported value: "Never": supported values: "NoEx',
+    ),
+    (
+        tuple(
+            Device(name=f"npu-{number}", taints=(DeviceTaint(key="a", effect="NoSchedule"),))
+            for number in range(65)
+        ),
+        "spec.devices: Too many: 65: must have at most 64 items",
+    ),
+    (
+        (
+            Device(
+                name="npu-0",
+                taints=tuple(
+                    DeviceTaint(key=f"example.com/{number}", effect="None") for number in range(17)
+                ),
+            ),
+        ),
+        "spec.devices[0].taints: Too many: 17: must have at most 16 items",
+    ),
+)
+
+
+async def an_invalid_slice_is_refused_with_the_field(client: KubeClient) -> None:
     """The words of the API server's validation reach the caller."""
-    with pytest.raises(Invalid, match=r"spec\.devices"):
-        await client.create(slice_of(new_driver(), Device(name="NPU_0")))
-    version = DeviceAttribute(version="24.1.rc2")
-    with pytest.raises(Invalid, match="version"):
+    for devices, words in _INVALID:
+        with pytest.raises(Invalid, match=re.escape(words)):
+            await client.create(slice_of(new_driver(), *devices))
+    made = slice_of(new_driver())
+    with pytest.raises(Invalid, match=r'metadata\.name: Invalid value: "A_b"'):
+        await client.create(made.with_metadata(ObjectMeta(name="A_b")))
+    pool = made.spec.pool.model_copy(update={"resource_slice_count": 0})
+    with pytest.raises(Invalid, match=r"spec\.pool\.resourceSliceCount: Invalid value: 0"):
         await client.create(
-            slice_of(new_driver(), Device(name="npu-0", attributes={"driverVersion": version}))
+            made.model_copy(update={"spec": made.spec.model_copy(update={"pool": pool})})
         )
+
+
+async def an_invalid_taint_is_refused_with_the_field(client: KubeClient) -> None:
+    """Taints have limits of their own, and lower those of the slice."""
+    for devices, words in _INVALID_TAINTS:
+        with pytest.raises(Invalid, match=re.escape(words)):
+            await client.create(slice_of(new_driver(), *devices))
+
+
+async def what_the_role_does_not_give_is_forbidden(client: KubeClient) -> None:
+    """The message names the verb and the resource that a role lacks."""
+    with pytest.raises(Forbidden, match='cannot list resource "nodes"'):
+        await client.list(Node)
+    with pytest.raises(
+        Forbidden, match=r'"node-1" is forbidden: .* cannot delete resource "nodes"'
+    ):
+        await client.delete(Node, "node-1")
+    with pytest.raises(Forbidden, match='cannot watch resource "resourceclaims"'):
+        async with client.watch(ResourceClaim, resource_version="1"):
+            raise AssertionError
 
 
 async def a_name_exists_once(client: KubeClient) -> None:
@@ -121,8 +268,30 @@ async def an_update_needs_the_newest_version(client: KubeClient) -> None:
     spec = made.spec.model_copy(update={"devices": (Device(name="npu-1"),)})
     changed = await client.update(made.model_copy(update={"spec": spec}))
     assert changed.metadata.resource_version != made.metadata.resource_version
-    with pytest.raises(Conflict):
+    with pytest.raises(Conflict, match="the object has been modified"):
         await client.update(made)
+
+
+async def an_update_needs_the_same_object(client: KubeClient) -> None:
+    """One that was deleted and made again under its name is not overwritten."""
+    made = await client.create(slice_of(new_driver(), Device(name="npu-0")))
+    meta = made.metadata.model_copy(update={"uid": str(uuid.uuid4()), "resource_version": None})
+    with pytest.raises(Conflict, match="UID in precondition"):
+        await client.update(made.with_metadata(meta))
+
+
+async def what_identifies_a_slice_stays(client: KubeClient) -> None:
+    """Driver, node and pool name cannot be changed."""
+    made = await client.create(slice_of(new_driver()))
+    other = ResourcePool(name="other", generation=1, resource_slice_count=1)
+    for field, change in (
+        ("spec.driver", {"driver": "other.example.com"}),
+        ("spec.nodeName", {"node_name": "node-2"}),
+        ("spec.pool.name", {"pool": other}),
+    ):
+        spec = made.spec.model_copy(update=change)
+        with pytest.raises(Invalid, match=f"{field}: Invalid value: .* field is immutable"):
+            await client.update(made.model_copy(update={"spec": spec}))
 
 
 async def an_equal_update_changes_nothing(client: KubeClient) -> None:
@@ -135,9 +304,9 @@ async def a_delete_keeps_its_preconditions(client: KubeClient) -> None:
     """An object that changed or was replaced since it was read is not deleted."""
     made = await client.create(slice_of(new_driver(), Device(name="npu-0")))
     name = made.metadata.name
-    with pytest.raises(Conflict):
+    with pytest.raises(Conflict, match="the UID in the precondition"):
         await client.delete(ResourceSlice, name, uid=str(uuid.uuid4()))
-    with pytest.raises(Conflict):
+    with pytest.raises(Conflict, match="the ResourceVersion in the precondition"):
         await client.delete(ResourceSlice, name, resource_version="1")
     await client.delete(
         ResourceSlice,
@@ -145,8 +314,7 @@ async def a_delete_keeps_its_preconditions(client: KubeClient) -> None:
         uid=made.metadata.uid,
         resource_version=made.metadata.resource_version,
     )
-    with pytest.raises(NotFound):
-        await client.get(ResourceSlice, name)
+    assert await stored(client, name) == ()
 
 
 async def a_list_selects_by_driver_and_node(client: KubeClient) -> None:
@@ -161,6 +329,25 @@ async def a_list_selects_by_driver_and_node(client: KubeClient) -> None:
     assert version
 
 
+async def a_field_that_is_no_selector_is_refused(client: KubeClient) -> None:
+    """The message names the field."""
+    with pytest.raises(Invalid, match=r"field label not supported.*: spec\.generation"):
+        await client.list(ResourceSlice, field_selector="spec.generation=1")
+
+
+async def first(events: AsyncIterator[Event], wanted: Callable[[Event], bool]) -> Event:
+    """The first event that is as wanted."""
+    async for event in events:
+        if wanted(event):
+            return event
+    raise AssertionError("the watch ended")
+
+
+def is_change(event: Event) -> bool:
+    """Whether it is no bookmark: those can come at any time."""
+    return event.type is not EventType.BOOKMARK
+
+
 async def a_watch_tells_each_change_in_order(client: KubeClient) -> None:
     """From the list's version on, nothing is missed, nothing of others is told."""
     driver = new_driver()
@@ -172,29 +359,65 @@ async def a_watch_tells_each_change_in_order(client: KubeClient) -> None:
         async with client.watch(
             ResourceSlice, field_selector=selector, resource_version=version
         ) as events:
-            added = await anext(events)
+            added = await first(events, is_change)
             spec = made.spec.model_copy(update={"devices": None})
             changed = await client.update(made.model_copy(update={"spec": spec}))
-            modified = await anext(events)
+            modified = await first(events, is_change)
             await client.delete(ResourceSlice, made.metadata.name)
-            deleted = await anext(events)
+            deleted = await first(events, is_change)
     assert (added.type, added.object) == (EventType.ADDED, made)
     assert (modified.type, modified.object) == (EventType.MODIFIED, changed)
     assert deleted.type is EventType.DELETED
     assert int(deleted.resource_version) > int(modified.resource_version)
 
 
-SCENARIOS: tuple[Scenario, ...] = (
+async def a_bookmark_moves_a_quiet_watch_on(client: KubeClient) -> None:
+    """A watch that is told nothing still learns how far it has come."""
+    selector = f"spec.driver={new_driver()}"
+    _, version = await client.list(ResourceSlice, field_selector=selector)
+    with anyio.fail_after(_BOOKMARK_LIMIT):
+        async with client.watch(
+            ResourceSlice, field_selector=selector, resource_version=version
+        ) as events:
+            other = await client.create(slice_of(new_driver()))
+            goal = int(other.metadata.resource_version or 0)
+            bookmark = await first(events, lambda event: int(event.resource_version) >= goal)
+    assert (bookmark.type, bookmark.object) == (EventType.BOOKMARK, None)
+
+
+async def assert_gone(client: KubeClient, kind: type[KubeObject]) -> None:
+    """A watch from the oldest version of all is refused, where history starts later.
+
+    How history is lost is the server's matter, so this is no scenario of its own.
+    """
+    with anyio.fail_after(10), pytest.raises(Gone, match="too old resource version: 1"):
+        async with client.watch(kind, resource_version="1") as events:
+            await anext(events)
+
+
+AS_DRIVER: tuple[Scenario, ...] = (
     a_created_object_gets_name_uid_and_version,
+    a_long_generate_name_is_cut,
     a_dry_run_stores_nothing,
     quantities_come_back_canonical,
-    a_taint_gets_its_time,
     a_missing_object_is_not_found,
-    an_invalid_object_is_refused_with_the_field,
+    an_invalid_slice_is_refused_with_the_field,
+    what_the_role_does_not_give_is_forbidden,
     a_name_exists_once,
     an_update_needs_the_newest_version,
+    an_update_needs_the_same_object,
+    what_identifies_a_slice_stays,
     an_equal_update_changes_nothing,
     a_delete_keeps_its_preconditions,
     a_list_selects_by_driver_and_node,
+    a_field_that_is_no_selector_is_refused,
     a_watch_tells_each_change_in_order,
+    a_bookmark_moves_a_quiet_watch_on,
 )
+AS_DRIVER_WITH_TAINTS: tuple[Scenario, ...] = (
+    a_taint_gets_its_time,
+    an_invalid_taint_is_refused_with_the_field,
+)
+"""For an API server that keeps taints, as all since 1.36 do."""
+AS_ADMINISTRATOR: tuple[Scenario, ...] = (a_dry_run_shows_dropped_fields,)
+"""What the driver has no right to."""

@@ -1,42 +1,23 @@
-"""Promises of the API client, on both event loops where they could differ."""
+"""Promises of the API client beside those of the conformance scenarios."""
 
+from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from functools import partial
 
-import anyio
 import pytest
 import trio
 
-from tests.kube.conformance import SCENARIOS, Scenario, new_driver, slice_of
+from tests.kube.conformance import assert_gone, new_driver, slice_of
 from trio_npu_dra.errors import Conflict, Forbidden, Gone, Invalid, KubeError, NotFound, Unavailable
 from trio_npu_dra.kube.answers import refusal
 from trio_npu_dra.kube.client import EventType, KubeClient, open_client
+from trio_npu_dra.kube.connections import Connections
 from trio_npu_dra.kube.credentials import Credentials, Token
 from trio_npu_dra.kube.material import Material
 from trio_npu_dra.kube.objects import Node, ObjectMeta, ResourceSlice
 from trio_npu_dra.standins.api_state import ApiState
 
 NODE = Node(metadata=ObjectMeta(name="node-1"))
-
-
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-async def test_standin_conforms_under_trio(scenario: Scenario, client: KubeClient) -> None:
-    """Each conformance scenario holds for the stand-in, asked from trio."""
-    with trio.fail_after(10):
-        await scenario(client)
-
-
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-async def test_standin_conforms_under_asyncio(scenario: Scenario, credentials: Credentials) -> None:
-    """Each conformance scenario holds for the stand-in, asked from asyncio."""
-
-    async def ask() -> None:
-        async with open_client(credentials) as client:
-            await scenario(client)
-
-    with trio.fail_after(10):
-        await trio.to_thread.run_sync(partial(anyio.run, ask, backend="asyncio"))
 
 
 @pytest.mark.parametrize(
@@ -110,6 +91,30 @@ async def test_a_silent_server_is_unavailable(credentials: Credentials, state: A
     async with open_client(credentials, deadline=0.1) as client:
         with trio.fail_after(5), pytest.raises(Unavailable, match=r"no answer in 0\.1 s"):
             await client.get(Node, "node-1")
+
+
+async def test_a_watch_that_is_never_accepted_is_unavailable(
+    credentials: Credentials, state: ApiState
+) -> None:
+    """To enter a watch takes no longer than a request."""
+    state.fail_next(hang=True)
+    async with open_client(credentials, deadline=0.1) as client:
+        with trio.fail_after(5), pytest.raises(Unavailable, match=r"watch nodes: no answer in"):
+            async with client.watch(Node, resource_version="1"):
+                raise AssertionError
+
+
+async def test_a_silent_watch_is_given_up(credentials: Credentials, state: ApiState) -> None:
+    """A watch that outlives its end by silence is a dead connection."""
+    state.add(NODE)
+    connections = Connections(credentials, deadline=2.0, user_agent="test")
+    path = "/api/v1/nodes?watch=true&resourceVersion=100"
+    with trio.fail_after(5):
+        async with aclosing(connections.stream("watch nodes", path, silence=0.1)) as lines:
+            assert await anext(lines) == b""
+            assert b"ADDED" in await anext(lines)
+            with pytest.raises(Unavailable, match=r"silent for 0\.1 s"):
+                await anext(lines)
 
 
 async def test_no_server_is_unavailable(credentials: Credentials) -> None:
@@ -235,10 +240,7 @@ async def test_a_watch_from_forgotten_history_is_gone(client: KubeClient, state:
     """The API server's 410 tells the caller to list again."""
     state.add(NODE)
     state.compact()
-    with trio.fail_after(5):
-        async with client.watch(Node, resource_version="1") as events:
-            with pytest.raises(Gone, match="too old"):
-                await anext(events)
+    await assert_gone(client, Node)
 
 
 async def test_a_watch_is_told_bookmarks_and_its_end(client: KubeClient, state: ApiState) -> None:

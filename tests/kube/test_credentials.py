@@ -120,10 +120,11 @@ def test_an_ipv6_host_gets_brackets(pki: Path, tmp_path: Path) -> None:
     assert in_cluster(environment, tmp_path).base_url == "https://[fd00::1]:443"
 
 
-def test_outside_of_a_pod_a_kubeconfig_is_asked_for(tmp_path: Path) -> None:
+def test_outside_of_a_pod_a_kubeconfig_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The message says which flag helps."""
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(ConfigError, match="--kubeconfig"):
-        in_cluster({}, tmp_path)
+        load_credentials(None)
 
 
 def test_a_socket_needs_no_identity(tmp_path: Path) -> None:

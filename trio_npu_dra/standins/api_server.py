@@ -115,6 +115,7 @@ class _Handler:
             raise ApiRefusal(401, "Unauthorized", "Unauthorized")
         if not call.plural:
             raise ApiRefusal(404, "NotFound", "the server could not find the requested resource")
+        self._state.authorize(call.verb, call.plural, call.name)
 
     def _perform(self, call: _Call) -> Wire:
         match call.verb:
@@ -123,11 +124,12 @@ class _Handler:
             case "list":
                 return self._state.list(call.plural, call.query.get("fieldSelector", ""))
             case "create":
+                call.json.pop("status", None)  # has a path of its own
                 if call.namespace:
                     call.json.setdefault("metadata", {}).setdefault("namespace", call.namespace)
                 return self._state.create(call.plural, call.json, dry_run=call.dry_run)
             case "update":
-                return self._state.update(call.plural, call.json, dry_run=call.dry_run)
+                return self._state.update(call.plural, call.json)
             case "delete":
                 preconditions = call.json.get("preconditions", {})
                 return self._state.delete(call.plural, call.namespace, call.name, preconditions)

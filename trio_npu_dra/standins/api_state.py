@@ -2,7 +2,7 @@
 
 The rules are those of the real one where this driver can notice them: generated names, optimistic
 concurrency, delete preconditions, no-op updates that change nothing, watch history that is
-compacted, taint times, canonical quantities, immutable fields.
+compacted, taint times, canonical quantities, immutable fields, rights by verb and resource.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import secrets
 import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -21,12 +22,14 @@ import trio
 
 from trio_npu_dra.kube.objects import KubeObject, Node, ResourceClaim, ResourceSlice
 from trio_npu_dra.standins.api_rules import (
+    Terms,
     admit_slice,
     matches,
     now,
     refuse_immutable_changes,
+    terms,
 )
-from trio_npu_dra.standins.api_status import ApiRefusal
+from trio_npu_dra.standins.api_status import ApiRefusal, qualified
 
 K = TypeVar("K", bound=KubeObject)
 Wire = dict[str, Any]
@@ -87,11 +90,13 @@ class ApiState:
 
     Attributes:
         token: The bearer token that is asked for; `None`: anyone may enter.
+        rights: The verbs that are allowed, by plural; `None`: all.
         keeps_taints: False drops device taints silently, as Kubernetes 1.34 does.
         requests: All requests, oldest first.
     """
 
     token: str | None = None
+    rights: Mapping[str, AbstractSet[str]] | None = None
     keeps_taints: bool = True
     requests: list[Request] = field(default_factory=list)
     _objects: dict[str, dict[tuple[str, str], Wire]] = field(
@@ -186,17 +191,26 @@ class ApiState:
         """Set when the watches open now are to end."""
         return self._watch_ends
 
+    def authorize(self, verb: str, plural: str, name: str) -> None:
+        """Refuse what the rights do not have."""
+        if self.rights is None or verb in self.rights.get(plural, ()):
+            return
+        group = KINDS[plural].group_version.rpartition("/")[0]
+        what = f'{_qualified(plural)} "{name}"' if name else _qualified(plural)
+        why = f'User "standin" cannot {verb} resource "{plural}" in API group "{group}"'
+        raise ApiRefusal(403, "Forbidden", f"{what} is forbidden: {why}")
+
     def get(self, plural: str, namespace: str, name: str) -> Wire:
         """Read one object."""
         try:
             return self._objects[plural][namespace, name]
         except KeyError:
-            raise ApiRefusal(404, "NotFound", f'{plural} "{name}" not found') from None
+            raise ApiRefusal(404, "NotFound", f'{_qualified(plural)} "{name}" not found') from None
 
     def list(self, plural: str, selector: str) -> Wire:
         """Read all objects that *selector* admits."""
-        stored = self._objects[plural]
-        items = [stored[key] for key in sorted(stored) if matches(stored[key], selector)]
+        stored, wanted = self._objects[plural], terms(plural, selector)
+        items = [stored[key] for key in sorted(stored) if matches(stored[key], wanted)]
         kind = KINDS[plural]
         return {
             "apiVersion": kind.group_version,
@@ -214,7 +228,8 @@ class ApiState:
             meta["name"] = base[:_NAME_BASE_LIMIT] + secrets.token_hex(3)[:5]
         key = (meta.get("namespace", ""), meta["name"])
         if key in self._objects[plural]:
-            raise ApiRefusal(409, "AlreadyExists", f'{plural} "{meta["name"]}" already exists')
+            words = f'{_qualified(plural)} "{meta["name"]}" already exists'
+            raise ApiRefusal(409, "AlreadyExists", words)
         meta["uid"] = str(uuid.uuid4())
         meta["creationTimestamp"] = now()
         self._admit(plural, obj)
@@ -222,28 +237,24 @@ class ApiState:
             self._store(plural, key, "ADDED", obj)
         return obj
 
-    def update(self, plural: str, wire: Wire, *, dry_run: bool = False) -> Wire:
+    def update(self, plural: str, wire: Wire) -> Wire:
         """Replace an object; equal content changes nothing, not even the resourceVersion."""
         obj = copy.deepcopy(wire)
         meta = obj["metadata"]
         key = (meta.get("namespace", ""), meta["name"])
         old = self.get(plural, *key)
-        for precondition in ("uid", "resourceVersion"):
-            if (
-                meta.get(precondition, old["metadata"][precondition])
-                != (old["metadata"][precondition])
-            ):
-                raise ApiRefusal(
-                    409,
-                    "Conflict",
-                    f'Operation cannot be fulfilled on {plural} "{meta["name"]}": '
-                    "the object has been modified; please apply your changes to the latest version",
-                )
+        for precondition, why in (
+            ("uid", "Precondition failed: UID in precondition"),
+            ("resourceVersion", "the object has been modified; please apply your changes"),
+        ):
+            stored = old["metadata"][precondition]
+            if meta.get(precondition, stored) != stored:
+                raise _conflict(plural, meta["name"], why)
         for kept in ("uid", "resourceVersion", "creationTimestamp"):
             meta[kept] = old["metadata"][kept]
         refuse_immutable_changes(plural, old, obj)
         self._admit(plural, obj)
-        if obj != old and not dry_run:
+        if obj != old:
             self._store(plural, key, "MODIFIED", obj)
         return obj
 
@@ -252,9 +263,9 @@ class ApiState:
         old = self.get(plural, namespace, name)
         for key, value in preconditions.items():
             if old["metadata"][key] != value:
-                raise ApiRefusal(
-                    409, "Conflict", f'Precondition failed: {key} of {plural} "{name}" differs'
-                )
+                word = "UID" if key == "uid" else "ResourceVersion"
+                why = f"the {word} in the precondition ({value}) does not match"
+                raise _conflict(plural, name, why)
         del self._objects[plural][namespace, name]
         gone = copy.deepcopy(old)
         self._version += 1
@@ -264,19 +275,20 @@ class ApiState:
 
     async def changes(self, plural: str, selector: str, version: int) -> Iterable[Wire]:
         """Wait for watch events after *version*, at least one."""
+        wanted = terms(plural, selector)
         while True:
             if version < self._compacted:
                 raise ApiRefusal(410, "Expired", f"too old resource version: {version}")
-            events = list(self._after(plural, selector, version))
+            events = list(self._after(plural, wanted, version))
             if events:
                 return events
             await self._changed.wait()
 
-    def _after(self, plural: str, selector: str, version: int) -> Iterator[Wire]:
+    def _after(self, plural: str, wanted: Terms, version: int) -> Iterator[Wire]:
         for change in self._history:
             if change.version <= version or change.plural != plural:
                 continue
-            if change.type == "BOOKMARK" or matches(change.object, selector):
+            if change.type == "BOOKMARK" or matches(change.object, wanted):
                 yield {"type": change.type, "object": change.object}
 
     def _admit(self, plural: str, obj: Wire) -> None:
@@ -294,3 +306,12 @@ class ApiState:
         self._history.append(_Change(version=self._version, plural=plural, type=change, object=obj))
         self._changed.set()
         self._changed = trio.Event()
+
+
+def _qualified(plural: str) -> str:
+    return qualified(plural, KINDS[plural].group_version)
+
+
+def _conflict(plural: str, name: str, why: str) -> ApiRefusal:
+    words = f'Operation cannot be fulfilled on {_qualified(plural)} "{name}": {why}'
+    return ApiRefusal(409, "Conflict", words)

@@ -30,3 +30,9 @@ class ApiRefusal(Exception):
             "reason": self.reason,
             "message": str(self),
         }
+
+
+def qualified(word: str, group_version: str) -> str:
+    """A kind or plural with its API group, as messages have it."""
+    group, _, version = group_version.partition("/")
+    return f"{word}.{group}" if version else word

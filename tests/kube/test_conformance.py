@@ -1,0 +1,67 @@
+"""The conformance scenarios on the stand-in, asked from both event loops."""
+
+from functools import partial
+
+import anyio
+import pytest
+import trio
+
+from tests.kube.conformance import (
+    AS_ADMINISTRATOR,
+    AS_DRIVER,
+    AS_DRIVER_WITH_TAINTS,
+    Scenario,
+    driver_rules,
+)
+from trio_npu_dra.kube.client import open_client
+from trio_npu_dra.kube.credentials import Credentials
+from trio_npu_dra.standins.api_state import ApiState
+
+SCENARIOS = (*AS_DRIVER, *AS_DRIVER_WITH_TAINTS, *AS_ADMINISTRATOR)
+
+
+def give_rights(state: ApiState, scenario: Scenario) -> None:
+    """Let the asker do what the manifests allow the driver, or everything."""
+    if scenario not in AS_ADMINISTRATOR:
+        state.rights = {
+            plural: frozenset(rule["verbs"])
+            for rule in driver_rules()
+            for plural in rule["resources"]
+        }
+
+
+async def send_bookmarks(state: ApiState) -> None:
+    """Tell watches where they stand now and then, so that each scenario meets bookmarks."""
+    while True:
+        await trio.sleep(0.05)
+        state.bookmark()
+
+
+async def ask(scenario: Scenario, credentials: Credentials) -> None:
+    """Play a scenario with a client of its own."""
+    async with open_client(credentials) as client:
+        await scenario(client)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+async def test_standin_conforms_under_trio(
+    scenario: Scenario, credentials: Credentials, state: ApiState, nursery: trio.Nursery
+) -> None:
+    """Each conformance scenario holds for the stand-in, asked from trio."""
+    give_rights(state, scenario)
+    nursery.start_soon(send_bookmarks, state)
+    with trio.fail_after(10):
+        await ask(scenario, credentials)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+async def test_standin_conforms_under_asyncio(
+    scenario: Scenario, credentials: Credentials, state: ApiState, nursery: trio.Nursery
+) -> None:
+    """Each conformance scenario holds for the stand-in, asked from asyncio."""
+    give_rights(state, scenario)
+    nursery.start_soon(send_bookmarks, state)
+    with trio.fail_after(10):
+        await trio.to_thread.run_sync(
+            partial(anyio.run, ask, scenario, credentials, backend="asyncio")
+        )

@@ -1,0 +1,33 @@
+"""Promises of the stand-in API server that a Kubernetes client of ours never calls on."""
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from trio_npu_dra.standins.api_server import serve_api
+from trio_npu_dra.standins.api_state import ApiState
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status", "words"),
+    [
+        ("GET /api/v1/pods", 404, "could not find the requested resource"),
+        ("GET /healthz", 404, "could not find the requested resource"),
+        ("PATCH /api/v1/nodes/n", 405, "does not allow PATCH"),
+    ],
+)
+async def test_what_it_does_not_have_is_refused(
+    request_line: str, status: int, words: str, tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    """Other resources and verbs get the status that a real one would give."""
+    await nursery.start(serve_api, ApiState(), tmp_path / "api.sock")
+    with trio.fail_after(5):
+        stream = await trio.open_unix_socket(tmp_path / "api.sock")
+        async with stream:
+            await stream.send_all(
+                f"{request_line} HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n".encode()
+            )
+            answer = b"".join([chunk async for chunk in stream]).decode()
+    assert answer.startswith(f"HTTP/1.1 {status} ")
+    assert words in answer
