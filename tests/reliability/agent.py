@@ -43,18 +43,24 @@ class Agent:
 
 
 @asynccontextmanager
-async def running_agent(rig: Rig, *, crash_at: str) -> AsyncIterator[Agent]:
+async def running_agent(
+    rig: Rig, *, crash_at: str = "", pod_uid: str = "", **changes: object
+) -> AsyncIterator[Agent]:
     """Start it; it is killed at the end if it still runs.
 
     Args:
         rig: The node.
         crash_at: The crash point to arm; empty for none.
+        pod_uid: That of its pod, when several instances run.
+        changes: What else is different from the node's settings.
     """
-    settings = rig.settings.model_dump(exclude_none=True)
+    settings = rig.settings.model_dump(exclude_none=True) | changes
+    if pod_uid:
+        settings["pod_uid"] = pod_uid
     environment = {environment_variable(name): str(value) for name, value in settings.items()}
     if crash_at:
         environment[VARIABLE] = crash_at
-    log = rig.folder / "agent.log"
+    log = rig.folder / f"agent{pod_uid}.log"
     with log.open("wb") as file:
         async with trio.open_nursery() as nursery:
             process: trio.Process = await nursery.start(
