@@ -243,6 +243,22 @@ async def test_foreign_slices_of_the_driver_are_replaced(
     assert status.generation == 2
 
 
+async def test_a_slice_of_another_pool_says_nothing_of_ours(
+    client: KubeClient, state: ApiState
+) -> None:
+    """It is deleted; the status has the generation of what stays."""
+    async with publishing(client, state, devices(2)) as subject:
+        await subject.until_settled()
+    (ours,) = subject.slices
+    strange = ours.spec.pool.model_copy(update={"name": "old", "generation": 9})
+    spec = ours.spec.model_copy(update={"pool": strange})
+    state.add(ResourceSlice(metadata=ObjectMeta(generate_name="old-"), spec=spec))
+    async with publishing(client, state, devices(2)) as subject:
+        status = await subject.until_settled()
+    assert subject.slices == (ours,)
+    assert status.generation == 1
+
+
 @pytest.mark.parametrize("dropped", ["taints", "form"])
 async def test_what_the_server_changes_is_not_written_again(
     dropped: str, client: KubeClient, state: ApiState, caplog: pytest.LogCaptureFixture

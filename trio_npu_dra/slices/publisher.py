@@ -255,8 +255,9 @@ class _Publisher:
         writes: tuple[Write, ...],
     ) -> None:
         self._settled = devices
+        gone = [write.slice for write in writes if isinstance(write, Delete)]
         written = [write.slice for write in writes if not isinstance(write, Delete)]
-        newest = max(item.spec.pool.generation for item in written or slices)
+        newest = max(item.spec.pool.generation for item in written or slices if item not in gone)
         self._note(
             published=True,
             current=devices == self._pool.value,
