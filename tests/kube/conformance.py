@@ -17,12 +17,12 @@ import anyio
 import pytest
 import yaml
 
+from tests.kube.invalid_slices import INVALID, INVALID_TAINTS
 from trio_npu_dra.errors import Conflict, Forbidden, Gone, Invalid, NotFound
 from trio_npu_dra.kube.client import EventType, KubeClient, WatchEvent
 from trio_npu_dra.kube.objects import (
     Allocation,
     Device,
-    DeviceAttribute,
     DeviceCapacity,
     DeviceTaint,
     KubeObject,
@@ -162,66 +162,9 @@ async def a_missing_object_is_not_found(client: KubeClient) -> None:
         await client.update(slice_of(new_driver()).with_metadata(ObjectMeta(name="nowhere")))
 
 
-def _attributes(**values: DeviceAttribute) -> tuple[Device, ...]:
-    return (Device(name="npu-0", attributes=values),)
-
-
-_TEXT = DeviceAttribute(string="a")
-_INVALID: tuple[tuple[tuple[Device, ...], str], ...] = (
-    ((Device(name="NPU_0"),), 'spec.devices[0].name: Invalid value: "NPU_0"'),
-    ((Device(name="a"), Device(name="a")), 'spec.devices[1]: Duplicate value: "a"'),
-    (
-        _attributes(driverVersion=DeviceAttribute(version="24.1.rc2")),
-        'spec.devices[0].attributes[driverVersion].version: Invalid value: "24.1.rc2": must be a',
-    ),
-    (
-        _attributes(model=DeviceAttribute(string="a" * 65)),
-        "spec.devices[0].attributes[model].string: Too long: may not be more than 64 bytes",
-    ),
-    (_attributes(**{"1x": _TEXT}), 'spec.devices[0].attributes: Invalid value: "1x"'),
-    (_attributes(x=DeviceAttribute()), "spec.devices[0].attributes[x]: Invalid value: "),
-    (
-        _attributes(**{f"x{number}": _TEXT for number in range(33)}),
-        "spec.devices[0]: Invalid value: 33: the total number of attributes and capacities",
-    ),
-    (
-        (Device(name="npu-0", capacity={"memory": DeviceCapacity(value="much")}),),
-        "quantities must match the regular expression",
-    ),
-    (
-        tuple(Device(name=f"npu-{number}") for number in range(129)),
-        "spec.devices: Too many: 129: must have at most 128 items",
-    ),
-)
-_INVALID_TAINTS: tuple[tuple[tuple[Device, ...], str], ...] = (
-    (
-        (Device(name="npu-0", taints=(DeviceTaint(key="example.com/a", effect="Never"),)),),
-        'spec.devices[0].taints[0].effect: Unsupported value: "Never": supported values: "NoEx',
-    ),
-    (
-        tuple(
-            Device(name=f"npu-{number}", taints=(DeviceTaint(key="a", effect="NoSchedule"),))
-            for number in range(65)
-        ),
-        "spec.devices: Too many: 65: must have at most 64 items",
-    ),
-    (
-        (
-            Device(
-                name="npu-0",
-                taints=tuple(
-                    DeviceTaint(key=f"example.com/{number}", effect="None") for number in range(17)
-                ),
-            ),
-        ),
-        "spec.devices[0].taints: Too many: 17: must have at most 16 items",
-    ),
-)
-
-
 async def an_invalid_slice_is_refused_with_the_field(client: KubeClient) -> None:
     """The words of the API server's validation reach the caller."""
-    for devices, words in _INVALID:
+    for devices, words in INVALID:
         with pytest.raises(Invalid, match=re.escape(words)):
             await client.create(slice_of(new_driver(), *devices))
     made = slice_of(new_driver())
@@ -236,7 +179,7 @@ async def an_invalid_slice_is_refused_with_the_field(client: KubeClient) -> None
 
 async def an_invalid_taint_is_refused_with_the_field(client: KubeClient) -> None:
     """Taints have limits of their own, and lower those of the slice."""
-    for devices, words in _INVALID_TAINTS:
+    for devices, words in INVALID_TAINTS:
         with pytest.raises(Invalid, match=re.escape(words)):
             await client.create(slice_of(new_driver(), *devices))
 

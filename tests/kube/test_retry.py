@@ -39,9 +39,9 @@ def test_delays_grow_to_the_limit_with_jitter(retry: Retry) -> None:
 
 
 def test_the_servers_wish_is_kept(retry: Retry) -> None:
-    """Retry-After makes a delay longer than the limit, up to a minute."""
-    assert retry.failed(Unavailable("busy", status=429, retry_after=32)) == 32
-    assert retry.failed(Unavailable("busy", status=429, retry_after=500)) == 60
+    """Retry-After, up to a minute, is the least delay, with jitter beyond."""
+    assert 32 <= retry.failed(Unavailable("busy", status=429, retry_after=32)) <= 48
+    assert 60 <= retry.failed(Unavailable("busy", status=429, retry_after=500)) <= 90
 
 
 def test_a_long_outage_costs_few_lines(retry: Retry, caplog: pytest.LogCaptureFixture) -> None:

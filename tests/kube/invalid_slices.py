@@ -1,0 +1,64 @@
+"""Devices that a slice cannot have, and the field and words by which a real API server says so."""
+
+from __future__ import annotations
+
+from trio_npu_dra.kube.objects import Device, DeviceAttribute, DeviceCapacity, DeviceTaint
+
+Refused = tuple[tuple[Device, ...], str]
+
+
+def _attributes(**values: DeviceAttribute) -> tuple[Device, ...]:
+    return (Device(name="npu-0", attributes=values),)
+
+
+_TEXT = DeviceAttribute(string="a")
+INVALID: tuple[Refused, ...] = (
+    ((Device(name="NPU_0"),), 'spec.devices[0].name: Invalid value: "NPU_0"'),
+    ((Device(name="a"), Device(name="a")), 'spec.devices[1]: Duplicate value: "a"'),
+    (
+        _attributes(driverVersion=DeviceAttribute(version="24.1.rc2")),
+        'spec.devices[0].attributes[driverVersion].version: Invalid value: "24.1.rc2": must be a',
+    ),
+    (
+        _attributes(model=DeviceAttribute(string="a" * 65)),
+        "spec.devices[0].attributes[model].string: Too long: may not be more than 64 bytes",
+    ),
+    (_attributes(**{"1x": _TEXT}), 'spec.devices[0].attributes: Invalid value: "1x"'),
+    (_attributes(x=DeviceAttribute()), "spec.devices[0].attributes[x]: Invalid value: "),
+    (
+        _attributes(**{f"x{number}": _TEXT for number in range(33)}),
+        "spec.devices[0]: Invalid value: 33: the total number of attributes and capacities",
+    ),
+    (
+        (Device(name="npu-0", capacity={"memory": DeviceCapacity(value="much")}),),
+        "quantities must match the regular expression",
+    ),
+    (
+        tuple(Device(name=f"npu-{number}") for number in range(129)),
+        "spec.devices: Too many: 129: must have at most 128 items",
+    ),
+)
+INVALID_TAINTS: tuple[Refused, ...] = (
+    (
+        (Device(name="npu-0", taints=(DeviceTaint(key="example.com/a", effect="Never"),)),),
+        'spec.devices[0].taints[0].effect: Unsupported value: "Never": supported values: "NoEx',
+    ),
+    (
+        tuple(
+            Device(name=f"npu-{number}", taints=(DeviceTaint(key="a", effect="NoSchedule"),))
+            for number in range(65)
+        ),
+        "spec.devices: Too many: 65: must have at most 64 items",
+    ),
+    (
+        (
+            Device(
+                name="npu-0",
+                taints=tuple(
+                    DeviceTaint(key=f"example.com/{number}", effect="None") for number in range(17)
+                ),
+            ),
+        ),
+        "spec.devices[0].taints: Too many: 17: must have at most 16 items",
+    ),
+)
