@@ -1,6 +1,7 @@
 # Two images, built without network from what `just wheels` collects:
 #   driver     the last stage: Python and the installed package; no compiler, no pip
 #   simulator  driver, and a simulated Ascend board ready to be laid out on a node
+# And inventory: those files of the driver's image that tell what is in it, for `just sbom`.
 # Both base images must have the same Python 3.13 at the same path; BUILD_IMAGE has pip and cc.
 ARG BUILD_IMAGE=docker.io/library/python:3.13-trixie
 ARG PYTHON_IMAGE=docker.io/library/python:3.13-slim-trixie
@@ -41,6 +42,12 @@ ENTRYPOINT ["npu-dra", "serve"]
 
 FROM runtime AS simulator
 COPY --from=board /usr/local/share/trio-npu-dra /usr/local/share/trio-npu-dra
+
+
+FROM scratch AS inventory
+COPY --from=runtime /var/lib/dpkg/status /var/lib/dpkg/status
+COPY --from=runtime /opt/npu-dra/pyvenv.cfg /opt/npu-dra/pyvenv.cfg
+COPY --from=runtime /opt/npu-dra/lib /opt/npu-dra/lib
 
 
 FROM runtime AS driver

@@ -69,6 +69,15 @@ wheels:
 image *arguments: wheels
     {{builder}} build --tag {{image}} {{arguments}} .
 
+# write build/sbom.json: what is in the image, as CycloneDX; arguments go to the builder
+sbom *arguments: wheels
+    {{builder}} build --target inventory --output type=local,dest=build/inventory {{arguments}} .
+    python requirements/sbom.py build/inventory build/sbom.json
+
+# ask for known vulnerabilities of the locked packages; status 75 if nobody could be asked
+audit:
+    python requirements/audit.py
+
 # pin the newest dependencies anew; run it under the oldest Python, whose pins hold for all
 lock:
     python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "needs Python 3.11")'

@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""Whether a locked package has a known vulnerability: `just audit`.
+
+Asks PyPI's vulnerability service through pip-audit. Where PyPI is a mirror without that service,
+pip-audit finds every package harmless that it could not look up. That is no answer, and this says
+so: status 0 is an answer and a good one, 1 a vulnerability, `NOT_CHECKED` no answer.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+LOCK = Path(__file__).parent / "dev.txt"
+"""The larger lock; it has all pins of the smaller one."""
+NOT_CHECKED = 75
+"""EX_TEMPFAIL: nothing was found wrong, but nobody has looked."""
+
+
+def verdict(packages: Sequence[dict[str, Any]]) -> tuple[int, list[str]]:
+    """Judge what pip-audit reports of each package.
+
+    Returns:
+        The exit status, and lines for whoever reads it.
+    """
+    found = [
+        f"{package['name']} {package['version']}: {vulnerability['id']}, "
+        f"fixed in {', '.join(vulnerability['fix_versions']) or 'no version yet'}"
+        for package in packages
+        for vulnerability in package.get("vulns", [])
+    ]
+    skipped = [package["name"] for package in packages if "skip_reason" in package]
+    count = len(packages) - len(skipped)
+    if found:
+        return 1, [*found, f"{len(found)} known vulnerabilities in {count} packages looked up"]
+    if skipped or not packages:
+        unknown = f"{len(skipped)} of {len(packages)} packages"
+        reason = "the package index in use has no vulnerability service for them"
+        return NOT_CHECKED, [f"NOT CHECKED for known vulnerabilities: {unknown}; {reason}"]
+    return 0, [f"no known vulnerability in {count} packages"]
+
+
+def main() -> int:
+    """Audit the lock and print the verdict; returns the exit status."""
+    command = (sys.executable, "-m", "pip_audit", "--progress-spinner=off", "--format=json")
+    hashed = ("--require-hashes", "--disable-pip", "--requirement", str(LOCK))
+    done = subprocess.run([*command, *hashed], capture_output=True, text=True, check=False)
+    if not done.stdout:
+        print(f"NOT CHECKED for known vulnerabilities: {done.stderr.strip()[-2000:]}")
+        return NOT_CHECKED
+    status, lines = verdict(json.loads(done.stdout)["dependencies"])
+    print("\n".join(lines))
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""The image's bill of materials, as CycloneDX: `just sbom`.
+
+Reads what the Dockerfile's stage `inventory` takes out of the image: the virtual environment and
+Debian's list of installed packages.
+
+usage: python requirements/sbom.py INVENTORY OUTPUT
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from importlib import metadata
+from pathlib import Path
+
+from cyclonedx.model.bom import Bom
+from cyclonedx.model.component import Component, ComponentType
+from cyclonedx.model.license import LicenseExpression
+from cyclonedx.output.json import JsonV1Dot6
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from packageurl import PackageURL
+from packaging.utils import canonicalize_name
+
+LOCK = Path(__file__).parent / "runtime.txt"
+ENVIRONMENT = "opt/npu-dra"
+OURS = "trio-npu-dra"
+
+
+def main(inventory: Path, output: Path) -> None:
+    """Write the bill of the image with that inventory.
+
+    Raises:
+        SystemExit: The image has other packages than the lock says, or the bill is not valid.
+    """
+    packages = list(python_packages(inventory))
+    ours = next(package for package in packages if package.name == OURS)
+    others = [package for package in packages if package is not ours]
+    if differing := deviations(others, pins(LOCK.read_text(encoding="utf-8"))):
+        sys.exit(f"the image is not what {LOCK.name} says: {'; '.join(differing)}")
+    bom = Bom(components=[*others, interpreter(inventory), *debian_packages(inventory)])
+    ours.type = ComponentType.CONTAINER
+    bom.metadata.component = ours
+    bom.register_dependency(ours, bom.components)
+    text = JsonV1Dot6(bom).output_as_string(indent=2)
+    if problem := JsonStrictValidator(SchemaVersion.V1_6).validate_str(text):
+        sys.exit(f"not a valid bill: {problem}")
+    output.write_text(text + "\n", encoding="utf-8")
+    print(f"{output}: {len(bom.components)} components")
+
+
+def python_packages(inventory: Path) -> Iterator[Component]:
+    """What is installed in the image's virtual environment."""
+    (folder,) = (inventory / ENVIRONMENT).glob("lib/python3.*/site-packages")
+    for found in metadata.distributions(path=[str(folder)]):
+        name, spdx = str(canonicalize_name(found.name)), found.metadata.get("License-Expression")
+        yield Component(
+            name=name,
+            version=found.version,
+            type=ComponentType.LIBRARY,
+            purl=PackageURL("pypi", None, name, found.version),
+            licenses=[LicenseExpression(spdx)] if spdx else [],
+        )
+
+
+def interpreter(inventory: Path) -> Component:
+    """Python itself, which the official image has from its sources, not from Debian."""
+    text = (inventory / ENVIRONMENT / "pyvenv.cfg").read_text(encoding="utf-8")
+    (version,) = re.findall(r"^version = (\S+)$", text, re.MULTILINE)
+    return Component(
+        name="python",
+        version=version,
+        type=ComponentType.PLATFORM,
+        purl=PackageURL("generic", None, "python", version),
+    )
+
+
+def debian_packages(inventory: Path) -> Iterator[Component]:
+    """What Debian's package manager has installed in the image."""
+    text = (inventory / "var/lib/dpkg/status").read_text(encoding="utf-8")
+    for paragraph in text.strip().split("\n\n"):
+        fields = dict(re.findall(r"^([\w-]+): (.*)$", paragraph, re.MULTILINE))
+        if not fields["Status"].endswith(" installed"):
+            continue
+        name, version = fields["Package"], fields["Version"]
+        yield Component(
+            name=name,
+            version=version,
+            type=ComponentType.LIBRARY,
+            purl=PackageURL("deb", "debian", name, version, {"arch": fields["Architecture"]}),
+        )
+
+
+def pins(lock: str) -> dict[str, str]:
+    """The versions of a lock by canonical package name."""
+    found = re.findall(r"^([\w.-]+)==(\S+)", lock, re.MULTILINE)
+    return {str(canonicalize_name(name)): version for name, version in found}
+
+
+def deviations(packages: Iterable[Component], locked: dict[str, str]) -> list[str]:
+    """Where the image's Python packages are not those of the lock, in words."""
+    installed = {package.name: package.version for package in packages}
+    return [
+        f"{name} is {installed.get(name, 'missing')}, locked is {locked.get(name, 'nothing')}"
+        for name in sorted(installed.keys() | locked.keys())
+        if installed.get(name) != locked.get(name)
+    ]
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))

@@ -1,0 +1,26 @@
+"""`buildah build` on the storage and base images of the tests.
+
+`NPU_DRA_BUILDER="python -m tests.cluster.builder" just image` needs no registry.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from tests.cluster.images import PYTHON, PYTHON_BUILD, buildah
+
+
+def main(command: str, *arguments: str) -> None:
+    """Run the command as `just` gives it to a builder."""
+    print(
+        buildah(
+            *(command, "--isolation=chroot", "--pull-never", "--layers"),
+            *("--build-arg", f"PYTHON_IMAGE={PYTHON.ready()}"),
+            *("--build-arg", f"BUILD_IMAGE={PYTHON_BUILD.ready()}"),
+            *arguments,
+        )
+    )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
