@@ -5,6 +5,7 @@ import gc
 import logging
 import time
 import tracemalloc
+from collections.abc import Callable, Iterator
 
 import pytest
 import trio
@@ -45,10 +46,17 @@ def shift_taint_times(state: ApiState, moment: str) -> None:
         state.put(ResourceSlice.model_validate(wire))
 
 
-def memory() -> int:
-    """Bytes that Python has allocated and still holds."""
-    gc.collect()
-    return tracemalloc.get_traced_memory()[0]
+@pytest.fixture
+def memory() -> Iterator[Callable[[], int]]:
+    """Tells how many bytes Python has allocated and still holds."""
+
+    def held() -> int:
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    yield held
+    tracemalloc.stop()
 
 
 @pytest.mark.parametrize("facts_change", [False, True])
@@ -57,6 +65,7 @@ async def test_an_hour_without_the_api_server(
     reach: Reach,
     autojump_clock: MockClock,
     caplog: pytest.LogCaptureFixture,
+    memory: Callable[[], int],
 ) -> None:
     """Memory stays flat and the log short; 5 s after its return everything is right again.
 
@@ -64,7 +73,6 @@ async def test_an_hour_without_the_api_server(
     """
     caplog.set_level(logging.INFO)
     wanted = devices(70, taint="major" if facts_change else None)
-    tracemalloc.start()
     async with publishing(KubeClient(reach), reach.state, devices(70)) as subject:
         await subject.until_settled()
         await trio.sleep(HOUR)
@@ -84,7 +92,6 @@ async def test_an_hour_without_the_api_server(
         assert subject.status.value.current
         assert subject.status.value.watching
         assert published(subject) == wanted
-    tracemalloc.stop()
     assert grown < GROWTH
     assert len(caplog.records) <= LOG_LINES
     assert 700 * (1 + facts_change) <= asked <= 1600 * (1 + facts_change)
