@@ -1,8 +1,9 @@
 """A kubelet as a DRA driver sees it: finds the registration socket, registers, calls, watches.
 
-It waits, checks and gives up as the kubelet of 1.36 does: GetInfo within a second, all further
-calls and the health stream over one connection, 45 s for each call, and an answer without one of
-the claims it asked for, or with another, is refused as a whole.
+It waits, checks and gives up as the kubelet of 1.36 does: GetInfo within a second, a registration
+that fails is tried again after half a second and longer, all further calls and the health stream go
+over one connection, 45 s for each call, and an answer without one of the claims it asked for, or
+with another, is refused as a whole.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ NOTIFY_SECONDS = 5.0
 CALL_SECONDS = 45.0
 LOOK_SECONDS = 0.02
 """How often it looks for the registration socket; the kubelet has inotify."""
+REGISTER_AGAIN_SECONDS = 0.5
+"""Before the second try; doubled for each further one."""
+REGISTER_AGAIN_LIMIT = 122.0
 WATCH_AGAIN_SECONDS = 5.0
 
 Health: TypeAlias = Mapping[tuple[str, str], health_v1.DeviceHealth]
@@ -65,8 +69,11 @@ class Kubelet:
         health: The last complete list; empty while there is no stream.
     """
 
-    def __init__(self, channel: Channel, info: PluginInfo, service: str) -> None:
+    def __init__(
+        self, channel: Channel, info: PluginInfo, service: str, call_seconds: float
+    ) -> None:
         self._channel = channel
+        self._call_seconds = call_seconds
         self.info = info
         self.service = service
         self.health: Observable[Health] = Observable({})
@@ -86,13 +93,13 @@ class Kubelet:
         request = v1.NodePrepareResourcesRequest(claims=list(claims))
         if self.service == "v1.DRAPlugin":
             reply = await self._channel.unary(
-                methods.PREPARE_V1, request, timeout_seconds=CALL_SECONDS
+                methods.PREPARE_V1, request, timeout_seconds=self._call_seconds
             )
         else:
             older = await self._channel.unary(
                 methods.PREPARE_V1BETA1,
                 v1beta1.NodePrepareResourcesRequest.parse(bytes(request)),
-                timeout_seconds=CALL_SECONDS,
+                timeout_seconds=self._call_seconds,
             )
             reply = v1.NodePrepareResourcesResponse.parse(bytes(older))
         _check_complete(claims, reply.claims)
@@ -111,13 +118,13 @@ class Kubelet:
         request = v1.NodeUnprepareResourcesRequest(claims=list(claims))
         if self.service == "v1.DRAPlugin":
             reply = await self._channel.unary(
-                methods.UNPREPARE_V1, request, timeout_seconds=CALL_SECONDS
+                methods.UNPREPARE_V1, request, timeout_seconds=self._call_seconds
             )
         else:
             older = await self._channel.unary(
                 methods.UNPREPARE_V1BETA1,
                 v1beta1.NodeUnprepareResourcesRequest.parse(bytes(request)),
-                timeout_seconds=CALL_SECONDS,
+                timeout_seconds=self._call_seconds,
             )
             reply = v1.NodeUnprepareResourcesResponse.parse(bytes(older))
         _check_complete(claims, reply.claims)
@@ -155,25 +162,44 @@ class Kubelet:
 
 @asynccontextmanager
 async def open_kubelet(
-    registration_socket: Path, *, version: KubeletVersion = KUBELET_1_36
+    registration_socket: Path,
+    *,
+    version: KubeletVersion = KUBELET_1_36,
+    call_seconds: float = CALL_SECONDS,
 ) -> AsyncIterator[Kubelet]:
     """Wait for a driver's registration socket, register the driver and watch its health.
 
     It has an asyncio loop of its own, as a kubelet is a process of its own.
 
+    Args:
+        registration_socket: Where the driver shows itself.
+        version: How old the kubelet is.
+        call_seconds: How long it waits for an answer of the driver.
+
     Raises:
         ContractBroken: The driver cannot be registered; it has been told.
-        RpcError: A registration call failed.
     """
     async with open_bridge() as bridge:
-        info, service = await _register(bridge, registration_socket, version)
+        info, service = await _register_patiently(bridge, registration_socket, version)
         endpoint = Path(info.endpoint) if info.endpoint else registration_socket
         async with bridge.dial(endpoint) as channel, trio.open_nursery() as nursery:
-            kubelet = Kubelet(channel, info, service)
+            kubelet = Kubelet(channel, info, service, call_seconds)
             if version.health:
                 nursery.start_soon(kubelet.watch_health, version.health)
             yield kubelet
             nursery.cancel_scope.cancel()
+
+
+async def _register_patiently(
+    bridge: Bridge, registration_socket: Path, version: KubeletVersion
+) -> tuple[PluginInfo, str]:
+    pause = REGISTER_AGAIN_SECONDS
+    while True:
+        try:
+            return await _register(bridge, registration_socket, version)
+        except RpcError:
+            await trio.sleep(pause)
+        pause = min(2 * pause, REGISTER_AGAIN_LIMIT)
 
 
 async def _register(

@@ -1,0 +1,492 @@
+"""Calls of a kubelet that fails, waits, restarts: what they leave of a claim, over real sockets.
+
+The scenarios are those of upstream's e2e_node suite in which time is the point.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+
+from tests.claims.node import (
+    AT_ONCE,
+    DRIVER,
+    POOL,
+    FakeClaims,
+    NodeOnDisk,
+    board,
+    claim,
+    result,
+)
+from tests.kubelet.line import Line
+from trio_npu_dra._generated import v1alpha1
+from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra import v1
+from trio_npu_dra._generated.pluginregistration import RegistrationStatus as Notification
+from trio_npu_dra.claims.cdi import CdiFolder
+from trio_npu_dra.claims.patience import Patience
+from trio_npu_dra.claims.prepare import NodeClaims
+from trio_npu_dra.claims.records import Records
+from trio_npu_dra.errors import Forbidden, StorageError, Unavailable
+from trio_npu_dra.kube.objects import ResourceClaim
+from trio_npu_dra.kubelet.device_health import DeviceHealth, HealthState
+from trio_npu_dra.kubelet.plugin import (
+    Endpoints,
+    serve_kubelet,
+    serve_plugin,
+    serve_registration,
+)
+from trio_npu_dra.kubelet.registration import NOT_REGISTERED, RegistrationStatus
+from trio_npu_dra.observable import Observable
+from trio_npu_dra.rpc import Bridge, RpcError, Status, methods, open_bridge
+from trio_npu_dra.standins.kubelet import Kubelet, open_kubelet
+
+CLAIM_A = v1.Claim(namespace="default", uid="uid-a", name="a")
+CLAIM_B = v1.Claim(namespace="default", uid="uid-b", name="b")
+LIMIT_SECONDS = 20
+
+
+class SlowClaims(FakeClaims):
+    """An API server that answers when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let = trio.Event()
+        self.asked_event = trio.Event()
+
+    async def get(
+        self, kind: type[ResourceClaim], name: str, namespace: str | None = None
+    ) -> ResourceClaim:
+        """Read one claim, sooner or later."""
+        self.asked_event.set()
+        await self.let.wait()
+        return await super().get(kind, name, namespace)
+
+
+@dataclass(kw_only=True)
+class Site:
+    """A node with one driver on it, in front of which a line can be cut.
+
+    Attributes:
+        node: The node.
+        driver: The driver's name.
+        line: Between kubelet and driver.
+        registration: Where the kubelet finds the driver.
+        status: What the kubelet decided.
+    """
+
+    node: NodeOnDisk
+    bridge: Bridge
+    nursery: trio.Nursery
+    driver: str = DRIVER
+    status: Observable[RegistrationStatus] = field(
+        default_factory=lambda: Observable(NOT_REGISTERED)
+    )
+
+    def __post_init__(self) -> None:
+        folder = self.node.root / "s"
+        folder.mkdir(exist_ok=True)
+        self.service = folder / self.driver / "dra.sock"
+        self.registration = folder / f"{self.driver}.sock"
+        self.line = Line(folder / f"{self.driver}-line.sock", self.service)
+
+    def claims(self, patience: Patience = AT_ONCE) -> NodeClaims:
+        """An instance of the driver with a state folder of its own."""
+        state = self.service.parent
+        return NodeClaims(
+            reader=self.node.source,
+            board=Observable(board()),
+            host=self.node.host,
+            records=Records(state, boot_id_file=self.node.boot_id_file),
+            cdi=CdiFolder(
+                root=self.node.cdi_root,
+                driver_name=self.driver,
+                host=self.node.host,
+                library_path="",
+            ),
+            driver_name=self.driver,
+            pool_name=POOL,
+            patience=patience,
+        )
+
+    async def serve(self) -> None:
+        """Listen for calls."""
+        healthy = DeviceHealth(pool=POOL, device="npu-2", state=HealthState.HEALTHY)
+        await self.nursery.start(
+            partial(
+                serve_plugin,
+                self.bridge,
+                self.claims(),
+                Observable((healthy,)),
+                socket=self.service,
+                grace_seconds=1,
+            )
+        )
+
+    async def connect(self) -> None:
+        """Let the line to the driver listen, and the kubelet find it."""
+        await self.nursery.start(self.line.serve)
+        await self.register(self.line.path)
+
+    async def register(self, endpoint: Path) -> None:
+        """Let the kubelet find the driver behind a socket."""
+        await self.nursery.start(
+            partial(
+                serve_registration,
+                self.bridge,
+                self.driver,
+                self.status,
+                socket=self.registration,
+                endpoint=endpoint,
+            )
+        )
+
+    def files(self) -> tuple[set[str], set[str]]:
+        """UIDs with a record, and with a CDI file of this driver."""
+        prefix = f"{self.driver}-npu_"
+        records = (self.service.parent / "claims").glob("*.json")
+        cdi = self.node.cdi_root.glob(f"{prefix}*.json")
+        return {path.stem for path in records}, {path.stem.removeprefix(prefix) for path in cdi}
+
+
+@asynccontextmanager
+async def around(node: NodeOnDisk) -> AsyncIterator[partial[Site]]:
+    """Makes sites on *node*, all within one limit."""
+    with trio.fail_after(LIMIT_SECONDS):
+        async with open_bridge() as bridge, trio.open_nursery() as nursery:
+            yield partial(Site, node=node, bridge=bridge, nursery=nursery)
+            nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def running(node: NodeOnDisk) -> AsyncIterator[Site]:
+    """A driver that can be called."""
+    async with around(node) as make:
+        site = make()
+        await site.serve()
+        await site.connect()
+        yield site
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> NodeOnDisk:
+    """A node with claims a and b for NPUs 2 and 3."""
+    node = NodeOnDisk(tmp_path / "n")
+    node.source.store(claim("a", result("npu-2")), claim("b", result("npu-3")))
+    return node
+
+
+@pytest.fixture
+def slow(node: NodeOnDisk) -> SlowClaims:
+    """The node's API server, which answers when it is let."""
+    slow = SlowClaims()
+    slow.stored = node.source.stored
+    node.source = slow
+    return slow
+
+
+async def prepared(kubelet: Kubelet, *claims: v1.Claim) -> dict[str, list[str]]:
+    """CDI names by claim; nothing may go wrong."""
+    answer = await kubelet.prepare(claims)
+    assert {uid: entry.error for uid, entry in answer.items() if entry.error} == {}
+    return {
+        uid: [name for device in entry.devices for name in device.cdi_device_ids]
+        for uid, entry in answer.items()
+    }
+
+
+A_PREPARED = {"uid-a": [f"{DRIVER}/npu=uid-a-npu-2"]}
+BOTH = ({"uid-a"}, {"uid-a"})
+NOTHING: tuple[set[str], set[str]] = (set(), set())
+
+
+# --- prepare -------------------------------------------------------------------------------------
+
+
+async def test_a_prepare_that_times_out_leaves_nothing_and_the_next_succeeds(
+    node: NodeOnDisk, slow: SlowClaims
+) -> None:
+    """The kubelet's deadline ends the call here too."""
+    async with running(node) as site:
+        async with open_kubelet(site.registration, call_seconds=0.2) as hasty:
+            with pytest.raises(RpcError, match="DEADLINE_EXCEEDED"):
+                await hasty.prepare([CLAIM_A])
+        assert site.files() == NOTHING
+
+        slow.let.set()
+        async with open_kubelet(site.registration) as kubelet:
+            assert await prepared(kubelet, CLAIM_A) == A_PREPARED
+            assert site.files() == BOTH
+
+
+async def test_a_prepare_that_is_reset_leaves_nothing_and_the_next_succeeds(
+    node: NodeOnDisk, slow: SlowClaims
+) -> None:
+    """RST_STREAM: the caller has given up, its connection goes on."""
+    async with running(node) as site, open_kubelet(site.registration) as kubelet:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(kubelet.prepare, [CLAIM_A])
+            await slow.asked_event.wait()
+            nursery.cancel_scope.cancel()
+        slow.let.set()
+        assert await kubelet.unprepare([CLAIM_B]) == {"uid-b": ""}
+        assert site.files() == NOTHING
+
+        assert await prepared(kubelet, CLAIM_A) == A_PREPARED
+        assert site.line.accepted == 1
+
+
+async def test_a_prepare_fails_and_then_succeeds(node: NodeOnDisk) -> None:
+    """The first answer says why, of this claim alone."""
+    node.source.faults.append(Forbidden("get resourceclaims default/a: 403", status=403))
+    async with running(node) as site, open_kubelet(site.registration) as kubelet:
+        refused = await kubelet.prepare([CLAIM_A])
+        assert refused["uid-a"].error == "get resourceclaims default/a: 403"
+        assert refused["uid-a"].devices == []
+
+        assert await prepared(kubelet, CLAIM_A, CLAIM_B) == A_PREPARED | {
+            "uid-b": [f"{DRIVER}/npu=uid-b-npu-3"]
+        }
+
+
+async def test_a_kubelet_that_dies_mid_call_prepares_again_when_it_is_back(
+    node: NodeOnDisk, slow: SlowClaims
+) -> None:
+    """The lost call does nothing more; the new kubelet registers the driver and is answered."""
+    async with running(node) as site:
+        async with open_kubelet(site.registration) as kubelet, trio.open_nursery() as nursery:
+            nursery.start_soon(_fails, kubelet)
+            await slow.asked_event.wait()
+            site.line.cut()
+        slow.let.set()
+        assert site.files() == NOTHING
+
+        async with open_kubelet(site.registration) as kubelet:
+            assert await prepared(kubelet, CLAIM_A) == A_PREPARED
+
+
+async def test_a_lost_connection_is_made_anew_for_calls_and_health(node: NodeOnDisk) -> None:
+    """By the same kubelet, which has no reason to register the driver again."""
+    async with running(node) as site, site.bridge.dial(site.line.path) as channel:
+        for number in (1, 2):
+            async with channel.stream(
+                methods.WATCH_V1ALPHA1, v1alpha1.NodeWatchResourcesRequest()
+            ) as health:
+                assert len((await anext(health)).devices) == 1
+                request = v1.NodePrepareResourcesRequest(claims=[CLAIM_A])
+                answer = await channel.unary(methods.PREPARE_V1, request, timeout_seconds=5)
+                assert answer.claims["uid-a"].error == ""
+                assert site.line.accepted == number
+                site.line.cut()
+                with pytest.raises(RpcError, match="UNAVAILABLE"):
+                    await anext(health)
+
+
+async def test_calls_and_health_share_one_connection(node: NodeOnDisk) -> None:
+    """However many calls there are, one after the other and at once."""
+    async with running(node) as site, open_kubelet(site.registration) as kubelet:
+        async for health in kubelet.health.changes():
+            if health:
+                break
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(prepared, kubelet, CLAIM_A)
+            nursery.start_soon(prepared, kubelet, CLAIM_B)
+        assert await kubelet.unprepare([CLAIM_A, CLAIM_B]) == {"uid-a": "", "uid-b": ""}
+        assert site.line.accepted == 1
+
+
+# --- unprepare -----------------------------------------------------------------------------------
+
+
+async def test_an_unprepare_needs_no_api_server(node: NodeOnDisk) -> None:
+    """A pod can end while the API server is away, its claim deleted or never prepared."""
+    async with running(node) as site, open_kubelet(site.registration) as kubelet:
+        await prepared(kubelet, CLAIM_A)
+        node.source.stored.clear()
+        node.source.faults.append(Unavailable("503", status=503))
+
+        for _ in range(2):  # gone already, the second time
+            assert await kubelet.unprepare([CLAIM_A, CLAIM_B]) == {"uid-a": "", "uid-b": ""}
+
+        assert site.files() == NOTHING
+        assert node.source.asked == 1
+
+
+async def test_an_unprepare_fails_and_then_succeeds(node: NodeOnDisk) -> None:
+    """The answer says why; the pod stays until it works."""
+    async with running(node) as site, open_kubelet(site.registration) as kubelet:
+        await prepared(kubelet, CLAIM_A)
+        path = node.cdi_path("uid-a")
+        content = path.read_bytes()
+        path.unlink()
+        path.mkdir()
+        assert await kubelet.unprepare([CLAIM_A]) == {
+            "uid-a": f"cannot remove {path}: Is a directory"
+        }
+        path.rmdir()
+        path.write_bytes(content)
+        assert await kubelet.unprepare([CLAIM_A]) == {"uid-a": ""}
+        assert site.files() == NOTHING
+
+
+async def test_a_prepare_beside_an_unprepare_leaves_the_claim_whole(node: NodeOnDisk) -> None:
+    """On one connection; whichever was last."""
+    async with running(node) as site, open_kubelet(site.registration) as kubelet:
+        for _ in range(10):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(prepared, kubelet, CLAIM_A)
+                nursery.start_soon(kubelet.unprepare, [CLAIM_A])
+            assert site.files() in (BOTH, NOTHING)
+        await kubelet.unprepare([CLAIM_A])
+        assert site.files() == NOTHING
+
+
+# --- registration --------------------------------------------------------------------------------
+
+
+async def test_a_refused_registration_is_forgotten_when_the_next_succeeds(
+    node: NodeOnDisk,
+) -> None:
+    """Readiness tells what the kubelet decided last."""
+    async with running(node) as site:
+        async with site.bridge.dial(site.registration) as channel:
+            await channel.unary(
+                methods.NOTIFY_REGISTRATION,
+                Notification(plugin_registered=False, error="version not supported"),
+                timeout_seconds=5,
+            )
+        assert site.status.value == RegistrationStatus(
+            registered=False, error="version not supported"
+        )
+        async with open_kubelet(site.registration) as kubelet:
+            assert site.status.value == RegistrationStatus(registered=True)
+            assert await prepared(kubelet, CLAIM_A) == A_PREPARED
+
+
+async def test_a_plugin_may_begin_to_listen_after_its_registration(node: NodeOnDisk) -> None:
+    """Until then calls are UNAVAILABLE; the kubelet needs no new registration."""
+    async with around(node) as make:
+        site = make()
+        await site.register(site.service)
+        async with open_kubelet(site.registration) as kubelet:
+            with pytest.raises(RpcError) as caught:
+                await kubelet.prepare([CLAIM_A])
+            assert caught.value.status is Status.UNAVAILABLE
+            await site.serve()
+            assert await prepared(kubelet, CLAIM_A) == A_PREPARED
+
+
+async def test_two_plugins_on_one_node_share_a_claim(node: NodeOnDisk) -> None:
+    """Each answers for its devices, and one's unprepare leaves the other's files."""
+    other = "npu.example.com"
+    node.source.store(claim("a", result("npu-2"), result("npu-5", "more", driver=other)))
+    async with around(node) as make:
+        ours, theirs = make(), make(driver=other)
+        for site in (ours, theirs):
+            await site.serve()
+            await site.connect()
+        async with (
+            open_kubelet(ours.registration) as our_kubelet,
+            open_kubelet(theirs.registration) as their_kubelet,
+        ):
+            assert await prepared(our_kubelet, CLAIM_A) == A_PREPARED
+            assert await prepared(their_kubelet, CLAIM_A) == {"uid-a": [f"{other}/npu=uid-a-npu-5"]}
+            assert await our_kubelet.unprepare([CLAIM_A]) == {"uid-a": ""}
+        assert (ours.files(), theirs.files()) == (NOTHING, BOTH)
+
+
+# --- start and stop ------------------------------------------------------------------------------
+
+
+async def test_a_stop_sees_a_call_through_that_is_under_way(
+    node: NodeOnDisk, slow: SlowClaims
+) -> None:
+    """The sockets go first, so that no new call comes; the answer still reaches the kubelet."""
+    async with around(node) as make:
+        site, stop, stopped = make(), trio.Event(), trio.Event()
+        answers: list[dict[str, list[str]]] = []
+        endpoints = Endpoints(
+            driver_name=DRIVER,
+            service=site.service,
+            registration=site.registration,
+            health_check_port=0,
+        )
+
+        async def serve(*, task_status: trio.TaskStatus[None]) -> None:
+            await serve_kubelet(
+                site.bridge,
+                site.claims(),
+                Observable(()),
+                site.status,
+                endpoints=endpoints,
+                stop=stop,
+                grace_seconds=LIMIT_SECONDS,
+                task_status=task_status,
+            )
+            stopped.set()
+
+        async def call(kubelet: Kubelet) -> None:
+            answers.append(await prepared(kubelet, CLAIM_A))
+
+        await site.nursery.start(serve)
+        async with open_kubelet(site.registration) as kubelet, trio.open_nursery() as nursery:
+            nursery.start_soon(call, kubelet)
+            await slow.asked_event.wait()
+            stop.set()
+            while site.service.exists() or site.registration.exists():  # noqa: ASYNC110
+                await trio.sleep(0.01)
+            slow.let.set()
+        await stopped.wait()
+        assert answers == [A_PREPARED]
+        assert site.status.value == NOT_REGISTERED
+
+
+async def test_a_plugins_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """At the start, before the kubelet could find us."""
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "plugins" / DRIVER).write_text("a file where the folder should be")
+    async with open_bridge() as bridge:
+        with pytest.raises(StorageError, match=rf"cannot make .*/plugins/{DRIVER}: File exists"):
+            await serve_plugin(
+                bridge,
+                NodeOnDisk(tmp_path / "n").start(),
+                Observable(()),
+                socket=tmp_path / "plugins" / DRIVER / "dra.sock",
+                grace_seconds=1,
+            )
+
+
+@pytest.mark.parametrize("umask", [0, 0o077], ids=oct)
+async def test_sockets_are_for_root_alone(node: NodeOnDisk, umask: int) -> None:
+    """Whatever the umask; the plugin's folder is at most for its group."""
+    before = os.umask(umask)
+    try:
+        async with running(node) as site:
+            modes = [
+                stat.S_IMODE(path.stat().st_mode)
+                for path in (site.service, site.registration, site.service.parent)
+            ]
+    finally:
+        os.umask(before)
+    assert modes == [0o600, 0o600, 0o750 & ~umask]
+
+
+async def test_a_claim_says_in_its_file_what_the_answer_names(node: NodeOnDisk) -> None:
+    """The names that the kubelet passes on are those that the runtime finds."""
+    async with running(node) as site, open_kubelet(site.registration) as kubelet:
+        (name,) = (await prepared(kubelet, CLAIM_A))["uid-a"]
+        spec = json.loads(node.cdi_path("uid-a").read_bytes())
+        assert [f"{spec['kind']}={device['name']}" for device in spec["devices"]] == [name]
+
+
+async def _fails(kubelet: Kubelet) -> None:
+    with pytest.raises(RpcError, match="UNAVAILABLE"):
+        await kubelet.prepare([CLAIM_A])
