@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from trio_npu_dra.kube.objects import (
     ResourceSlice,
     ResourceSliceSpec,
 )
+from trio_npu_dra.kube.watch import View, list_and_watch
 
 Scenario = Callable[[KubeClient], Awaitable[None]]
 Event = WatchEvent[ResourceSlice]
@@ -328,6 +330,28 @@ async def a_bookmark_moves_a_quiet_watch_on(client: KubeClient) -> None:
     assert (bookmark.type, bookmark.object) == (EventType.BOOKMARK, None)
 
 
+async def a_picture_follows_the_changes(client: KubeClient) -> None:
+    """List and watch together show what exists, as it comes and goes."""
+    driver = new_driver()
+    made = await client.create(slice_of(driver, Device(name="npu-0")))
+    views = list_and_watch(client, ResourceSlice, field_selector=f"spec.driver={driver}")
+    with anyio.fail_after(10):
+        async with aclosing(views):
+            await shows(views, made)
+            other = await client.create(slice_of(driver, node="node-2"))
+            await shows(views, made, other)
+            await client.delete(ResourceSlice, made.metadata.name)
+            await shows(views, other)
+
+
+async def shows(views: AsyncIterator[View[ResourceSlice]], *expected: ResourceSlice) -> None:
+    """Wait for a fresh view of exactly these."""
+    wanted = {one.metadata.name: one for one in expected}
+    async for view in views:
+        if view.stale_since is None and view.objects == wanted:
+            return
+
+
 async def assert_gone(client: KubeClient, kind: type[KubeObject]) -> None:
     """A watch from the oldest version of all is refused, where history starts later.
 
@@ -355,6 +379,7 @@ AS_DRIVER: tuple[Scenario, ...] = (
     a_list_selects_by_driver_and_node,
     a_field_that_is_no_selector_is_refused,
     a_watch_tells_each_change_in_order,
+    a_picture_follows_the_changes,
     a_bookmark_moves_a_quiet_watch_on,
 )
 AS_DRIVER_WITH_TAINTS: tuple[Scenario, ...] = (

@@ -2,7 +2,6 @@
 
 from functools import partial
 
-import anyio
 import pytest
 import trio
 
@@ -13,6 +12,7 @@ from tests.kube.conformance import (
     Scenario,
     driver_rules,
 )
+from tests.kube.loops import LOOPS, run_on
 from trio_npu_dra.kube.client import open_client
 from trio_npu_dra.kube.credentials import Credentials
 from trio_npu_dra.standins.api_state import ApiState
@@ -43,25 +43,16 @@ async def ask(scenario: Scenario, credentials: Credentials) -> None:
         await scenario(client)
 
 
+@pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-async def test_standin_conforms_under_trio(
-    scenario: Scenario, credentials: Credentials, state: ApiState, nursery: trio.Nursery
+async def test_standin_conforms(
+    scenario: Scenario,
+    loop: str,
+    credentials: Credentials,
+    state: ApiState,
+    nursery: trio.Nursery,
 ) -> None:
-    """Each conformance scenario holds for the stand-in, asked from trio."""
+    """Each conformance scenario holds for the stand-in."""
     give_rights(state, scenario)
     nursery.start_soon(send_bookmarks, state)
-    with trio.fail_after(10):
-        await ask(scenario, credentials)
-
-
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-async def test_standin_conforms_under_asyncio(
-    scenario: Scenario, credentials: Credentials, state: ApiState, nursery: trio.Nursery
-) -> None:
-    """Each conformance scenario holds for the stand-in, asked from asyncio."""
-    give_rights(state, scenario)
-    nursery.start_soon(send_bookmarks, state)
-    with trio.fail_after(10):
-        await trio.to_thread.run_sync(
-            partial(anyio.run, ask, scenario, credentials, backend="asyncio")
-        )
+    await run_on(loop, partial(ask, scenario, credentials))

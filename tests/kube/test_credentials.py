@@ -2,13 +2,12 @@
 
 import base64
 import ssl
-from functools import partial
 from pathlib import Path
 
-import anyio
 import pytest
 import trio
 
+from tests.kube.loops import LOOPS, run_on
 from tests.kube.pki import kubeconfig, openssl
 from trio_npu_dra.errors import ConfigError, Unavailable
 from trio_npu_dra.kube.client import open_client
@@ -239,21 +238,25 @@ def test_an_encrypted_key_is_refused(pki: Path, tmp_path: Path) -> None:
         from_kubeconfig(kubeconfig(tmp_path, cluster, user))
 
 
-async def test_tls_works_from_asyncio(port: int, pki: Path, tmp_path: Path) -> None:
-    """The client speaks TLS on either event loop."""
-    cluster: dict[str, object] = {
-        "server": f"https://127.0.0.1:{port}",
-        "certificate-authority": str(pki / "ca.crt"),
-    }
-    credentials = from_kubeconfig(kubeconfig(tmp_path, cluster, {"token": "secret"}))
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_tls_is_verified_on_both_loops(
+    loop: str, port: int, pki: Path, tmp_path: Path
+) -> None:
+    """The cluster's CA lets the client in, another one does not."""
+    cluster: dict[str, object] = {"server": f"https://127.0.0.1:{port}"}
 
-    async def get() -> str:
-        async with open_client(credentials) as client:
-            return (await client.get(Node, "node-1")).metadata.name
+    async def get() -> None:
+        cluster["certificate-authority"] = str(pki / "ca.crt")
+        path = kubeconfig(tmp_path, cluster, {"token": "secret"})
+        async with open_client(from_kubeconfig(path)) as client:
+            assert (await client.get(Node, "node-1")).metadata.name == "node-1"
+        cluster["certificate-authority"] = str(pki / "stranger.crt")
+        path = kubeconfig(tmp_path, cluster, {"token": "secret"})
+        async with open_client(from_kubeconfig(path)) as client:
+            with pytest.raises(Unavailable, match="certificate verify failed"):
+                await client.get(Node, "node-1")
 
-    with trio.fail_after(5):
-        name = await trio.to_thread.run_sync(partial(anyio.run, get, backend="asyncio"))
-    assert name == "node-1"
+    await run_on(loop, get)
 
 
 async def test_the_environment_names_neither_proxy_nor_ca(

@@ -1,19 +1,22 @@
 """Promises against servers that do not speak Kubernetes, or never stop speaking."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 import trio
 
+from tests.kube.loops import LOOPS, run_on
 from trio_npu_dra.errors import KubeError, Unavailable
-from trio_npu_dra.kube.client import KubeClient, WatchEvent, open_client
+from trio_npu_dra.kube.client import KubeClient, open_client
 from trio_npu_dra.kube.credentials import Credentials
 from trio_npu_dra.kube.objects import Node
 
 CHUNK = b"x" * (1 << 20)
 JSON = "content-type: application/json\r\n"
+
+Ask = Callable[[KubeClient], Awaitable[object]]
+Saying = Callable[..., Awaitable[Credentials]]
 
 
 async def speak(*words: bytes, stream: trio.SocketStream) -> None:
@@ -27,23 +30,23 @@ async def speak(*words: bytes, stream: trio.SocketStream) -> None:
             return  # the client has heard enough
 
 
-@asynccontextmanager
-async def asking(folder: Path, *words: bytes) -> AsyncIterator[KubeClient]:
-    """A client of a server that says *words*."""
-    socket = trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM)
-    path = folder / "api.sock"
-    await socket.bind(str(path))
-    socket.listen()
+@pytest.fixture
+async def saying(tmp_path: Path, nursery: trio.Nursery) -> Saying:
+    """Makes a server that says some words, and credentials for it."""
+    path = tmp_path / "api.sock"
 
-    async def handle(stream: trio.SocketStream) -> None:
-        await speak(*words, stream=stream)
+    async def serve(*words: bytes) -> Credentials:
+        socket = trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM)
+        await socket.bind(str(path))
+        socket.listen()
 
-    async with trio.open_nursery() as nursery:
+        async def handle(stream: trio.SocketStream) -> None:
+            await speak(*words, stream=stream)
+
         nursery.start_soon(trio.serve_listeners, handle, [trio.SocketListener(socket)])
-        credentials = Credentials(source="test", base_url="http://localhost", unix_socket=path)
-        async with open_client(credentials, deadline=5.0) as client:
-            yield client
-        nursery.cancel_scope.cancel()
+        return Credentials(source="test", base_url="http://localhost", unix_socket=path)
+
+    return serve
 
 
 def head(length: int) -> bytes:
@@ -51,18 +54,10 @@ def head(length: int) -> bytes:
     return f"HTTP/1.1 200 OK\r\n{JSON}content-length: {length}\r\n\r\n".encode()
 
 
-def watching(client: KubeClient) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent[Node]]]:
-    """A watch of nodes."""
-    return client.watch(Node, resource_version="1")
-
-
-async def watch_one(client: KubeClient) -> None:
-    """The first event of a watch."""
-    async with watching(client) as events:
-        await anext(events)
-
-
-Ask = Callable[[KubeClient], Awaitable[object]]
+async def watch_nodes(client: KubeClient) -> int:
+    """Follow nodes; how many events there were."""
+    async with client.watch(Node, resource_version="1") as events:
+        return len([event async for event in events])
 
 
 def get_node(client: KubeClient) -> Awaitable[object]:
@@ -88,6 +83,7 @@ LOGIN = typed("text/html", b"<html>Log in")
 NESTED = b'{"metadata":' + b"[" * 100_000
 
 
+@pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize(
     ("ask", "words", "expected"),
     [
@@ -95,46 +91,49 @@ NESTED = b'{"metadata":' + b"[" * 100_000
         (get_node, [head(2), b"{}"], "metadata"),
         (get_node, [head(len(NESTED)), NESTED], "the answer is not understood"),
         (list_nodes, [head(2), b"[]"], "the answer is not understood"),
-        (watch_one, [head(7), b"hello!\n"], "the answer is not understood"),
-        (watch_one, [head(15), b'{"type":"ODD"}\n'], "type"),
+        (watch_nodes, [head(7), b"hello!\n"], "the answer is not understood"),
+        (watch_nodes, [head(15), b'{"type":"ODD"}\n'], "type"),
         (get_node, [LOGIN], "get nodes n: the answer is text/html, not JSON: <html>Log in"),
-        (watch_one, [LOGIN], "watch nodes: the answer is text/html, not JSON: <html>Log in"),
+        (watch_nodes, [LOGIN], "watch nodes: the answer is text/html, not JSON: <html>Log in"),
         (get_node, [UNTYPED], "the answer is of no type, not JSON"),
         (get_node, [b"SSH-2.0-OpenSSH\r\n"], "no answer from"),
         (get_node, [b"HTTP/1.1 200 OK\r\nx: ", CHUNK], "no answer from"),
         (get_node, [head(20), b"half"], "no answer from"),
         (get_node, [CHUNKED, b"4\r\nhalf\r\n"], "no answer from"),
         (get_node, [head(20 << 20), *[CHUNK] * 20], "an answer of more than 8388608 bytes"),
-        (watch_one, [head(20 << 20), *[CHUNK] * 20], "an event of more than 8388608 bytes"),
-        (watch_one, [head(20), b"half"], "no answer from"),
-        (watch_one, [CHUNKED, b"4\r\nhalf\r\n"], "no answer from"),
+        (watch_nodes, [head(20 << 20), *[CHUNK] * 20], "an event of more than 8388608 bytes"),
+        (watch_nodes, [head(20), b"half"], "no answer from"),
+        (watch_nodes, [CHUNKED, b"4\r\nhalf\r\n"], "no answer from"),
     ],
 )
 async def test_a_strange_answer_is_an_outage(
-    ask: Ask, words: list[bytes], expected: str, tmp_path: Path
+    ask: Ask, words: list[bytes], expected: str, loop: str, saying: Saying
 ) -> None:
     """What is not understood, broken off or endless can be retried, and says what it was."""
-    with trio.fail_after(10):
-        async with asking(tmp_path, *words) as client:
+    credentials = await saying(*words)
+
+    async def refuse() -> None:
+        async with open_client(credentials) as client:
             with pytest.raises(Unavailable, match=expected):
                 await ask(client)
 
+    await run_on(loop, refuse)
 
-@pytest.mark.parametrize("ask", [get_node, list_nodes, watch_one])
-async def test_a_redirect_is_not_followed(ask: Ask, tmp_path: Path) -> None:
+
+@pytest.mark.parametrize("ask", [get_node, list_nodes, watch_nodes])
+async def test_a_redirect_is_not_followed(ask: Ask, saying: Saying) -> None:
     """Our token goes to nobody else; the message has the address."""
-    moved = typed(
-        "text/html", b"", status="302 Found", more="location: https://login.example.com/\r\n"
-    )
+    location = "location: https://login.example.com/\r\n"
+    credentials = await saying(typed("text/html", b"", status="302 Found", more=location))
     with trio.fail_after(10):
-        async with asking(tmp_path, moved) as client:
+        async with open_client(credentials) as client:
             with pytest.raises(KubeError, match=r"\(HTTP 302\); redirects to https://login"):
                 await ask(client)
 
 
-async def test_half_a_line_at_the_end_of_a_watch_is_left(tmp_path: Path) -> None:
+async def test_half_a_line_at_the_end_of_a_watch_is_left(saying: Saying) -> None:
     """The next watch tells that change again, because nothing moved the version on."""
-    words = head(10), b'{"type":"A'
+    credentials = await saying(head(10), b'{"type":"A')
     with trio.fail_after(10):
-        async with asking(tmp_path, *words) as client, watching(client) as events:
-            assert [event async for event in events] == []
+        async with open_client(credentials) as client:
+            assert await watch_nodes(client) == 0

@@ -25,7 +25,7 @@ class Lines:
 
     def __init__(self, asked: str) -> None:
         self._asked = asked
-        self._rest = b""
+        self._rest = bytearray()
 
     def cut(self, chunk: bytes) -> list[bytes]:
         """The lines that *chunk* completes, without empty ones.
@@ -33,10 +33,13 @@ class Lines:
         Raises:
             Unavailable: A line is longer than `BODY_LIMIT`.
         """
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        self._rest += chunk
+        lines: list[bytearray] = []
+        if b"\n" in chunk:
+            *lines, self._rest = self._rest.split(b"\n")
         if len(self._rest) > BODY_LIMIT:
             raise Unavailable(f"{self._asked}: an event of more than {BODY_LIMIT} bytes")
-        return [line for line in lines if line]
+        return [bytes(line) for line in lines if line]
 
 
 async def read_whole(response: httpx.Response, asked: str) -> bytes:
