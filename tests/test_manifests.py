@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import yaml
 
 from trio_npu_dra.settings import add_flags
 
-K8S = Path(__file__).parent.parent / "k8s"
+ROOT = Path(__file__).parent.parent
+K8S = ROOT / "k8s"
+SECURITY = (ROOT / "docs/security.md").read_text(encoding="utf-8")
 NAME = "ascend-npu-dra-kubeletplugin"
 DRIVER = "npu.huawei.com"
 
@@ -57,29 +60,84 @@ def test_every_file_is_listed() -> None:
     assert files == set(kustomization["resources"])
 
 
-def test_rights_are_the_least() -> None:
-    """The node agent may do what it does, and nothing else."""
+def test_rights_are_the_documented_ones() -> None:
+    """docs/security.md has every right of the node agent, and no other."""
+    rows = re.findall(r"^\| (\S+) \| `([\w.]+)` \| `([\w/]+)` \|", SECURITY, re.MULTILINE)
     rules = load("base")["ClusterRole", NAME]["rules"]
-    rights = {
-        (resource, verb)
+    rights = [
+        (verb, group, resource)
         for rule in rules
+        for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
-    }
+    ]
 
-    slices = {"get", "list", "watch", "create", "update", "delete"}
-    expected = {("nodes", "get"), ("resourceclaims", "get")}
-    assert rights == expected | {("resourceslices", verb) for verb in slices}
+    documented = [
+        (verb, "" if group == "core" else group, name)
+        for verbs, group, name in rows
+        for verb in verbs.split(",")
+    ]
+    assert sorted(documented) == sorted(rights)
 
 
-def test_the_admission_policy_is_about_our_account() -> None:
-    """The policy matches the service account that the DaemonSet runs under."""
+def test_slices_policy_is_about_our_account_and_driver() -> None:
+    """The policy matches the service account of the DaemonSet, and the driver that it runs."""
     objects = load("base")
-    policy = objects["ValidatingAdmissionPolicy", "ascend-npu-dra-own-node-only"]
+    policy = objects["ValidatingAdmissionPolicy", "ascend-npu-dra-own-node-only"]["spec"]
     account = objects["ServiceAccount", pod_spec(objects)["serviceAccountName"]]["metadata"]
+    (container,) = pod_spec(objects)["containers"]
 
     user = f"system:serviceaccount:{account['namespace']}:{account['name']}"
-    assert user in policy["spec"]["matchConditions"][0]["expression"]
+    assert user in policy["matchConditions"][0]["expression"]
+    assert f"--driver-name={DRIVER}" in container["args"]
+    expressions = [each["expression"] for each in policy["validations"]]
+    assert f'variables.slice.spec.driver == "{DRIVER}"' in expressions
+
+
+def test_every_policy_is_bound() -> None:
+    """A policy without a binding would refuse nothing."""
+    objects = load("base")
+    bound = {
+        binding["spec"]["policyName"]
+        for (kind, _), binding in objects.items()
+        if kind == "ValidatingAdmissionPolicyBinding"
+    }
+    assert bound == {name for kind, name in objects if kind == "ValidatingAdmissionPolicy"}
+
+
+def test_container_can_write_no_more_than_it_must() -> None:
+    """Its own file system is read-only, and so is the host's but for the folders it works in."""
+    (container,) = pod_spec(load("base"))["containers"]
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    writable = {
+        mount["mountPath"]
+        for mount in container["volumeMounts"]
+        if not mount.get("readOnly", False)
+    }
+    kubelet = "/var/lib/kubelet"
+    assert writable == {f"{kubelet}/plugins_registry", f"{kubelet}/plugins", "/etc/cdi", "/dev"}
+
+
+def test_node_agent_reads_no_secret() -> None:
+    """Nothing of a Secret or ConfigMap enters it, by no mount and no variable."""
+    spec = pod_spec(load("base"))
+    (container,) = spec["containers"]
+    assert {"name", "hostPath"} == {key for volume in spec["volumes"] for key in volume}
+    assert "envFrom" not in container
+    sources = {key for variable in container["env"] for key in variable.get("valueFrom", {})}
+    assert sources <= {"fieldRef"}
+
+
+def test_network_policy_opens_the_probes_port() -> None:
+    """It is about the DaemonSet's pods, and lets in who probes them and nobody else."""
+    objects = load("base")
+    policy = objects["NetworkPolicy", NAME]["spec"]
+    template = objects["DaemonSet", NAME]["spec"]["template"]
+    (container,) = pod_spec(objects)["containers"]
+
+    assert policy["podSelector"]["matchLabels"] == template["metadata"]["labels"]
+    (rule,) = policy["ingress"]
+    assert {each["port"] for each in rule["ports"]} == {container["livenessProbe"]["grpc"]["port"]}
 
 
 def test_the_daemonsets_flags_exist() -> None:

@@ -16,12 +16,13 @@ class Request:
     """One request, as the server saw it end.
 
     `code` is the HTTP status; `resource` is a plural (`resourceslices`), empty
-    for a request that is not about a resource.
+    for a request that is not about a resource; `group` is empty for the core's.
     """
 
     user: str
     agent: str
     verb: str
+    group: str
     resource: str
     subresource: str
     namespace: str
@@ -42,6 +43,7 @@ class Request:
             user=event["user"].get("username", ""),
             agent=event.get("userAgent", ""),
             verb=event["verb"],
+            group=about.get("apiGroup", ""),
             resource=about.get("resource", ""),
             subresource=about.get("subresource", ""),
             namespace=about.get("namespace", ""),

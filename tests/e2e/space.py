@@ -81,6 +81,11 @@ def pod(
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
 
+def admit(cluster: Cluster, about: Object) -> str:
+    """Have an object judged by the API server as if to create it; raises ClusterError."""
+    return cluster.kubectl("create", "--dry-run=server", "--filename", "-", stdin=json.dumps(about))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
     """A namespace; names given to its methods are in it."""

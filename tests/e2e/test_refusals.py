@@ -3,13 +3,39 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import pytest
 
+from tests.cluster.processes import ClusterError
+from tests.config_cases import GOOD
+from tests.e2e import deploy
 from tests.e2e.driver import DRIVER, Driver
-from tests.e2e.space import Space, claim, pod
+from tests.e2e.space import Space, admit, claim, pod
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.every_version]
+
+UNKNOWN_FIELD = GOOD | {"sharingMode": "always"}
+POLICY = "ascend-npu-dra-config"
+
+
+@pytest.fixture
+def unjudged(driver: Driver) -> Iterator[None]:
+    """A cluster whose administrator left our policy for configs out."""
+    cluster, wrong = driver.cluster, claim("judged", parameters=UNKNOWN_FIELD)
+
+    def judged() -> bool:
+        try:
+            admit(cluster, wrong)
+        except ClusterError as refusal:
+            return POLICY in str(refusal)
+        return False
+
+    cluster.kubectl("delete", "validatingadmissionpolicybinding", POLICY)
+    cluster.wait(lambda: not judged(), "the policy without effect")
+    yield
+    deploy.apply(cluster)
+    cluster.wait(judged, "the policy with effect")
 
 
 def test_pod_is_told_that_its_device_does_not_exist(driver: Driver, space: Space) -> None:
@@ -38,14 +64,10 @@ def test_pod_is_told_that_its_device_does_not_exist(driver: Driver, space: Space
     assert driver.traces() == []
 
 
+@pytest.mark.usefixtures("unjudged")
 def test_pod_is_told_which_field_of_its_config_is_wrong(driver: Driver, space: Space) -> None:
     """An opaque config with a field that the driver does not know: the events name it."""
-    parameters = {
-        "apiVersion": "npu.huawei.com/v1alpha1",
-        "kind": "NpuConfig",
-        "sharingMode": "always",
-    }
-    space.apply(claim("npu", parameters=parameters), pod("user", "npu"))
+    space.apply(claim("npu", parameters=UNKNOWN_FIELD), pod("user", "npu"))
     event = space.wait_event("user", "FailedPrepareDynamicResources", "sharingMode")
     assert "opaque config in the ResourceClaim" in event
     assert driver.traces() == []
@@ -53,7 +75,6 @@ def test_pod_is_told_which_field_of_its_config_is_wrong(driver: Driver, space: S
 
 def test_right_config_is_taken(space: Space) -> None:
     """The config object without options is accepted."""
-    parameters = {"apiVersion": "npu.huawei.com/v1alpha1", "kind": "NpuConfig"}
-    space.apply(claim("npu", parameters=parameters), pod("user", "npu"))
+    space.apply(claim("npu", parameters=GOOD), pod("user", "npu"))
     space.wait_phase("user")
     assert len(space.seen_npus("user")) == 1

@@ -1,0 +1,334 @@
+"""What stops an agent that has been taken over, and who is told of a wrong config when."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cluster.cluster import Cluster, Object
+from tests.cluster.processes import ClusterError
+from tests.config_cases import CASES, GOOD, Case
+from tests.e2e.deploy import ROOT
+from tests.e2e.driver import DRIVER, NAME, NAMESPACE, Driver
+from tests.e2e.space import CLASS, Space, admit, claim, pod
+
+pytestmark = [pytest.mark.cluster, pytest.mark.every_version]
+
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+ELSEWHERE = "other-node"
+TEMPORARY = "e2e-more-rights"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bearer:
+    """Somebody with a token."""
+
+    cluster: Cluster
+    kubeconfig: Path
+
+    def kubectl(self, *args: str, about: Object | None = None) -> str:
+        """Run kubectl with that token only; raises ClusterError with the server's words."""
+        stdin = None if about is None else json.dumps(about)
+        return self.cluster.kubectl("--kubeconfig", self.kubeconfig, *args, stdin=stdin)
+
+    def create(self, about: Object) -> str:
+        """Create an object, but for storing it."""
+        return self.kubectl("create", "--dry-run=server", "--filename", "-", about=about)
+
+    def replace(self, about: Object) -> str:
+        """Replace an object, but for storing it."""
+        return self.kubectl("replace", "--dry-run=server", "--filename", "-", about=about)
+
+    def delete(self, name: str) -> str:
+        """Delete a slice, but for removing it."""
+        return self.kubectl("delete", "resourceslice", name, "--dry-run=server", "--wait=false")
+
+
+def bearer(cluster: Cluster, folder: Path, *binding: str) -> Bearer:
+    """Somebody with a token of the driver's account, bound as `kubectl create token` is told."""
+    token = cluster.kubectl("create", "token", NAME, "--namespace", NAMESPACE, *binding).strip()
+    config = json.loads(cluster.kubectl("config", "view", "--raw", "--output", "json"))
+    (user,) = config["users"]
+    user["user"] = {"token": token}
+    path = folder / "kubeconfig"
+    path.write_text(json.dumps(config))
+    return Bearer(cluster=cluster, kubeconfig=path)
+
+
+@pytest.fixture
+def agent(driver: Driver, tmp_path: Path) -> Bearer:
+    """Somebody with the token that the driver's pod has."""
+    name = driver.wait_ready()["metadata"]["name"]
+    binding = ("--bound-object-kind", "Pod", "--bound-object-name", name)
+    return bearer(driver.cluster, tmp_path, *binding)
+
+
+def slice_of(node: str, **spec: Any) -> Object:
+    """A slice like ours for a node; `spec` says what is different, None leaves a field out."""
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+    wanted = {"nodeName": node, "driver": DRIVER, "pool": pool, "devices": []} | spec
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"e2e-{node}"},
+        "spec": {key: value for key, value in wanted.items() if value is not None},
+    }
+
+
+@pytest.fixture
+def foreign(driver: Driver) -> Iterator[Object]:
+    """A stored slice of this driver on another node, put there by the administrator."""
+    cluster = driver.cluster
+    cluster.apply(json.dumps(slice_of(ELSEWHERE)))
+    stored = cluster.get("resourceslice", f"e2e-{ELSEWHERE}")
+    assert stored is not None
+    yield stored
+    cluster.kubectl("delete", "resourceslice", f"e2e-{ELSEWHERE}")
+
+
+@pytest.fixture
+def almighty(driver: Driver) -> Iterator[None]:
+    """The driver's account may do everything, as far as RBAC is asked."""
+    cluster = driver.cluster
+    account = f"--serviceaccount={NAMESPACE}:{NAME}"
+    cluster.kubectl(
+        *("create", "clusterrolebinding", TEMPORARY, "--clusterrole=cluster-admin", account)
+    )
+    yield
+    cluster.kubectl("delete", "clusterrolebinding", TEMPORARY)
+
+
+# --- slices --------------------------------------------------------------------------------------
+
+
+def test_agent_writes_the_slices_of_its_own_node(agent: Bearer, driver: Driver) -> None:
+    """With its pod's token it may create, replace and delete slices of its node."""
+    (published,) = driver.slices()
+    assert "created" in agent.create(slice_of(driver.cluster.node.name))
+    assert "replaced" in agent.replace(published)
+    assert "deleted" in agent.delete(published["metadata"]["name"])
+
+
+@pytest.mark.parametrize(
+    ("difference", "words"),
+    [
+        ({"nodeName": ELSEWHERE}, "may only write the slices of that node"),
+        ({"nodeName": None, "allNodes": True}, "may only write the slices of that node"),
+        ({"driver": "gpu.example.com"}, "slices of the driver npu.huawei.com, not of gpu.example"),
+        (
+            {"pool": {"name": ELSEWHERE, "generation": 9, "resourceSliceCount": 1}},
+            f"may only write the pool of that name, not {ELSEWHERE}",
+        ),
+    ],
+    ids=["another node", "no node", "another driver", "another node's pool"],
+)
+def test_agent_creates_no_other_slice(
+    agent: Bearer, driver: Driver, difference: dict[str, Any], words: str
+) -> None:
+    """What is not its own node's, driver's and pool's is refused, and the message says why."""
+    with pytest.raises(ClusterError, match=words):
+        agent.create(slice_of(driver.cluster.node.name, **difference))
+
+
+def test_agent_does_not_touch_another_nodes_slice(agent: Bearer, foreign: Object) -> None:
+    """Neither by replacing it, nor by making it its own, nor by deleting it."""
+    words = "may only write the slices of that node"
+    with pytest.raises(ClusterError, match=words):
+        agent.replace(foreign)
+    with pytest.raises(ClusterError, match=words):
+        agent.delete(foreign["metadata"]["name"])
+    taken = copy.deepcopy(foreign)
+    taken["spec"]["nodeName"] = agent.cluster.node.name
+    with pytest.raises(ClusterError, match=r"may only write|immutable"):
+        agent.replace(taken)
+
+
+def test_agent_deletes_no_collection(agent: Bearer) -> None:
+    """RBAC does not give it the verb."""
+    with pytest.raises(ClusterError, match="cannot deletecollection resource"):
+        agent.kubectl("delete", "--raw", f"{SLICES}?dryRun=All")
+
+
+@pytest.mark.usefixtures("almighty")
+def test_policy_holds_where_rbac_does_not(agent: Bearer, foreign: Object) -> None:
+    """Even with all rights another node's slices are safe from it, a collection of them too."""
+    collection = f"{SLICES}?dryRun=All&fieldSelector=spec.nodeName%3D{ELSEWHERE}"
+    words = "may only write the slices of that node"
+
+    def refused() -> bool:
+        try:
+            agent.kubectl("delete", "--raw", collection)
+        except ClusterError as error:
+            return words in str(error)  # at first RBAC may not know the new rights
+        pytest.fail("deleted")
+
+    agent.cluster.wait(refused, "the policy's refusal")
+    with pytest.raises(ClusterError, match=words):
+        agent.delete(foreign["metadata"]["name"])
+
+
+def test_token_without_a_node_writes_nothing(driver: Driver, tmp_path: Path) -> None:
+    """A token of the account that is bound to no pod is of no use for slices."""
+    (published,) = driver.slices()
+    unbound = bearer(driver.cluster, tmp_path)
+    words = "this token names no node"
+    with pytest.raises(ClusterError, match=words):
+        unbound.create(slice_of(driver.cluster.node.name))
+    with pytest.raises(ClusterError, match=words):
+        unbound.replace(published)
+    with pytest.raises(ClusterError, match=words):
+        unbound.delete(published["metadata"]["name"])
+
+
+def test_others_write_slices_as_ever(driver: Driver) -> None:
+    """The policy is about one account: kubelet and administrator are not asked."""
+    (published,) = driver.slices()
+    name, node = published["metadata"]["name"], driver.cluster.node.name
+    kubelet = (f"--as=system:node:{node}", "--as-group=system:nodes")
+    said = driver.cluster.kubectl("delete", "--raw", f"{SLICES}/{name}?dryRun=All", *kubelet)
+    assert name in said
+    assert "created" in admit(driver.cluster, slice_of(ELSEWHERE, driver="gpu.example.com"))
+
+
+def test_agent_removes_what_others_put_into_its_pool(driver: Driver) -> None:
+    """A slice of its driver on its node that it does not want goes, whoever made it."""
+    before = driver.versions()
+    stray = slice_of(driver.cluster.node.name)
+    driver.cluster.apply(json.dumps(stray))
+    driver.cluster.wait(lambda: driver.versions().keys() == before.keys(), "only its own slices")
+
+
+# --- opaque configs ------------------------------------------------------------------------------
+
+
+def in_claim(parameters: Object) -> Object:
+    """A claim with that config."""
+    return claim("configured", parameters=parameters)
+
+
+def in_template(parameters: Object) -> Object:
+    """A claim template with that config."""
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "configured"},
+        "spec": {"spec": in_claim(parameters)["spec"]},
+    }
+
+
+def in_class(parameters: Object) -> Object:
+    """A device class with that config."""
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": "configured"},
+        "spec": {"config": [{"opaque": {"driver": DRIVER, "parameters": parameters}}]},
+    }
+
+
+@pytest.mark.parametrize("place", [in_claim, in_template, in_class])
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_config_is_judged_when_it_is_written(driver: Driver, case: Case, place: Any) -> None:
+    """The API server's answer to a wrong config names the field; a right one is taken."""
+    about = place(case.parameters)
+    if not case.word:
+        assert "created" in admit(driver.cluster, about)
+        return
+    with pytest.raises(ClusterError, match=f"opaque config for {DRIVER}: .*{case.word}"):
+        admit(driver.cluster, about)
+
+
+@pytest.mark.parametrize("place", [in_claim, in_template, in_class])
+def test_other_drivers_configs_are_not_judged(driver: Driver, place: Any) -> None:
+    """A config for somebody else may have any form, beside one for us too."""
+    theirs = {"opaque": {"driver": "gpu.example.com", "parameters": {"sharing": "always"}}}
+    about = place(GOOD)
+    inner = about["spec"].get("spec", about["spec"])
+    inner.get("devices", inner)["config"].append(theirs)
+    assert "created" in admit(driver.cluster, about)
+
+
+def test_class_cannot_be_changed_to_a_wrong_config(driver: Driver) -> None:
+    """Unlike claims, classes change: the change is judged."""
+    wrong = json.dumps({"spec": in_class(GOOD | {"kind": "GpuConfig"})["spec"]})
+    with pytest.raises(ClusterError, match="kind is missing or not supported"):
+        driver.cluster.kubectl(
+            *("patch", "deviceclass", CLASS, "--dry-run=server", "--type=merge"),
+            *("--patch", wrong),
+        )
+
+
+def test_policies_compile(driver: Driver) -> None:
+    """The API server has nothing to say against our policies' expressions."""
+    policies = driver.cluster.objects("validatingadmissionpolicies", namespace=None)
+    ours = [each for each in policies if each["metadata"]["name"].startswith("ascend-npu-dra-")]
+    assert ours
+    for policy in ours:
+        warnings = policy.get("status", {}).get("typeChecking", {}).get("expressionWarnings", [])
+        assert warnings == []
+
+
+# --- the node ------------------------------------------------------------------------------------
+
+
+def documented_modes() -> dict[str, str]:
+    """Permission bits by path, `*` standing for what differs, as docs/security.md has them."""
+    text = (ROOT / "docs/security.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(/[^`]+)` \| (0[0-7]{3}) \|", text, re.MULTILINE)
+    return {re.sub(r"<[^>]+>", "*", path): mode for path, mode in rows}
+
+
+def test_files_have_the_documented_modes(driver: Driver, space: Space) -> None:
+    """What the driver makes on the node is as open as our documentation says, and root's."""
+    space.apply(claim("npu"), pod("user", "npu"))
+    space.wait_phase("user")
+    root = driver.cluster.node.root
+    seen = {
+        pattern: {
+            (f"{found.stat().st_mode & 0o7777:04o}", found.stat().st_uid)
+            for found in root.glob(pattern.strip("/"))
+        }
+        for pattern in documented_modes()
+    }
+    assert seen == {pattern: {(mode, 0)} for pattern, mode in documented_modes().items()}
+
+
+def test_container_is_as_documented(driver: Driver) -> None:
+    """All capabilities in the host's user namespace, no seccomp filter, a read-only root."""
+    process = Path(f"/proc/{driver.pid()}")
+    status = dict(re.findall(r"^(\w+):\s+(.*)$", (process / "status").read_text(), re.MULTILINE))
+    own = dict(re.findall(r"^(\w+):\s+(.*)$", Path("/proc/self/status").read_text(), re.MULTILINE))
+    assert status["CapEff"] == own["CapBnd"], "all that this machine has"
+    assert status["Seccomp"] == own["Seccomp"], "no filter besides this machine's"
+    assert (process / "ns/user").readlink() == Path("/proc/self/ns/user").readlink()
+    (root,) = [
+        line.split()[5]
+        for line in (process / "mountinfo").read_text().splitlines()
+        if line.split()[4] == "/"
+    ]
+    assert "ro" in root.split(",")
+
+
+def listening(process: Path) -> set[int]:
+    """TCP ports that are listened on in a process's network namespace."""
+    lines = [
+        line.split()
+        for table in ("tcp", "tcp6")
+        for line in (process / "net" / table).read_text().splitlines()[1:]
+    ]
+    return {int(fields[1].rpartition(":")[2], 16) for fields in lines if fields[3] == "0A"}
+
+
+def test_network_policy_is_about_what_is_used(driver: Driver) -> None:
+    """The ports that it opens to others are those that the driver listens on."""
+    policy = yaml.safe_load((ROOT / "k8s/base/networkpolicy.yaml").read_text())
+    (rule,) = policy["spec"]["ingress"]
+    assert {each["port"] for each in rule["ports"]} <= listening(Path(f"/proc/{driver.pid()}"))

@@ -1,0 +1,38 @@
+"""The admission policy for opaque configs says what the driver says, earlier."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.config_cases import CASES, Case
+from trio_npu_dra.claims.config import API_VERSION, KIND, NpuConfig, parse_config
+from trio_npu_dra.errors import InvalidOpaqueConfig
+
+POLICY = Path(__file__).parent.parent / "k8s/base/npu-config.yaml"
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_driver_agrees(case: Case) -> None:
+    """What the policy lets through (tests/e2e) the driver takes, and the other way round."""
+    if not case.word:
+        assert parse_config(case.parameters, origin="the ResourceClaim")
+        return
+    with pytest.raises(InvalidOpaqueConfig, match=case.word):
+        parse_config(case.parameters, origin="the ResourceClaim")
+
+
+def test_policy_knows_the_drivers_fields() -> None:
+    """A field that the config gains must become known to the policy, in the same change."""
+    policy, _ = yaml.safe_load_all(POLICY.read_text(encoding="utf-8"))
+    (unknown,) = [each for each in policy["spec"]["variables"] if each["name"] == "unknown"]
+    (listed,) = re.findall(r"field in \[(.*?)\]", unknown["expression"])
+
+    fields = {str(field.alias) for field in NpuConfig.model_fields.values()}
+    assert set(re.findall(r'"(\w+)"', listed)) == fields
+    checks = str(policy["spec"]["validations"])
+    assert f'== "{API_VERSION}"' in checks
+    assert f'== "{KIND}"' in checks
