@@ -33,19 +33,19 @@ class DeadlyApi(ApiState):
 
     def create(self, plural: str, wire: Wire, *, dry_run: bool = False) -> Wire:
         """Store, then kill."""
-        return self._killing("create", dry_run, super().create(plural, wire, dry_run=dry_run))
+        stored = super().create(plural, wire, dry_run=dry_run)
+        return stored if dry_run else self._killing("create", stored)
 
-    def update(self, plural: str, wire: Wire, *, dry_run: bool = False) -> Wire:
+    def update(self, plural: str, wire: Wire) -> Wire:
         """Replace, then kill."""
-        return self._killing("update", dry_run, super().update(plural, wire, dry_run=dry_run))
+        return self._killing("update", super().update(plural, wire))
 
     def delete(self, plural: str, namespace: str, name: str, preconditions: Wire) -> Wire:
         """Remove, then kill."""
-        gone = super().delete(plural, namespace, name, preconditions)
-        return self._killing("delete", False, gone)
+        return self._killing("delete", super().delete(plural, namespace, name, preconditions))
 
-    def _killing(self, verb: str, dry_run: bool, answer: Wire) -> Wire:
-        if verb == self.deadly and self.victim and not dry_run:
+    def _killing(self, verb: str, answer: Wire) -> Wire:
+        if verb == self.deadly:
             os.kill(self.victim, signal.SIGKILL)
         return answer
 

@@ -1,0 +1,438 @@
+"""Whatever happens to a node and in whatever order, its claims are what a plain model says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import trio
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    multiple,
+    precondition,
+    rule,
+)
+from trio.testing import MockClock
+
+from tests.claims.node import NodeOnDisk, claim, ref, result
+from tests.claims.test_cancelled import cancelled_at
+from tests.reliability.disk import Disk
+from trio_npu_dra.claims.prepare import NodeClaims
+from trio_npu_dra.claims.repair import keep_cdi_files
+from trio_npu_dra.errors import Unavailable
+from trio_npu_dra.kubelet.driver import ClaimRef, PrepareResult
+
+T = TypeVar("T")
+
+DEVICES = ("npu-0", "npu-1", "npu-2")
+A_LOOK_SECONDS = 6.0
+
+
+@dataclass(frozen=True)
+class Hold:
+    """What a claim is to have, or has.
+
+    Attributes:
+        devices: Names.
+        is_admin: Whether it only looks on.
+    """
+
+    devices: frozenset[str]
+    is_admin: bool
+
+    def excludes(self, other: Hold) -> bool:
+        """Whether both cannot be."""
+        return not (self.is_admin or other.is_admin) and bool(self.devices & other.devices)
+
+
+class Instance:
+    """One process of the driver."""
+
+    def __init__(self, node: NodeOnDisk) -> None:
+        self.records, self.cdi = node.records(), node.cdi()
+        self.claims = node.start(records=self.records, cdi=self.cdi)
+
+    async def look(self, seconds: float = 0.0) -> None:
+        """Compare files with records, as at a start, and go on for *seconds*."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(keep_cdi_files, self.records, self.cdi)
+            await trio.sleep(seconds)
+            nursery.cancel_scope.cancel()
+
+
+instances = st.integers(0, 1)
+
+
+class Node(RuleBasedStateMachine):
+    """A node with two instances of the driver, as in a rolling update, and what it should be.
+
+    Attributes:
+        allocated: What the API server says each claim is to have.
+        held: What each prepared claim has.
+        lost: Prepared claims whose CDI file somebody took away, and nobody has looked since.
+        wrong: The same for files that somebody spoilt: only a start and a prepare notice.
+    """
+
+    uids = Bundle("uids")
+
+    def __init__(self) -> None:
+        super().__init__()
+        memory = Path("/dev/shm")
+        self._folder = tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None)
+        self.node = NodeOnDisk(Path(self._folder.name) / "node")
+        self.disk = Disk(self.node.state_folder, self.node.cdi_root)
+        self.allocated: dict[str, Hold] = {}
+        self.held: dict[str, Hold] = {}
+        self.lost: set[str] = set()
+        self.wrong: set[str] = set()
+
+    @initialize(target=uids)
+    def start(self) -> Any:
+        """Both instances come up, and there are claims for one device."""
+        self.instances = [Instance(self.node), Instance(self.node)]
+        for each in self.instances:
+            run(each.look)
+        one = {DEVICES[0]}
+        return multiple(self.allocate(one, is_admin=False), self.allocate(one, is_admin=False))
+
+    # --- what the scheduler does -----------------------------------------------------------------
+
+    @precondition(lambda self: len(self.allocated) < 6)
+    @rule(
+        target=uids, devices=st.sets(st.sampled_from(DEVICES), min_size=1), is_admin=st.booleans()
+    )
+    def allocate(self, devices: set[str], is_admin: bool) -> str:
+        """A claim gets devices, also such as another one has: the scheduler may know better."""
+        uid = f"uid-{len(self.allocated)}"
+        self._allocate(uid, Hold(frozenset(devices), is_admin))
+        return uid
+
+    @rule(uid=uids, devices=st.sets(st.sampled_from(DEVICES), min_size=1), is_admin=st.booleans())
+    def allocate_anew(self, uid: str, devices: set[str], is_admin: bool) -> None:
+        """A claim gets others: no pod uses it any more."""
+        self._allocate(uid, Hold(frozenset(devices), is_admin))
+
+    def _allocate(self, uid: str, hold: Hold) -> None:
+        results = [
+            result(device, admin_access=hold.is_admin or None) for device in sorted(hold.devices)
+        ]
+        self.node.source.store(claim(uid.removeprefix("uid-"), *results))
+        self.allocated[uid] = hold
+
+    # --- what the kubelet does -------------------------------------------------------------------
+
+    @rule(number=instances, uids=st.lists(uids, min_size=1, max_size=3, unique=True))
+    def prepare(self, number: int, uids: list[str]) -> None:
+        """Whoever has what it needs is prepared, whoever has not is told who has it."""
+        answers = run(lambda: self.instances[number].claims.prepare(refs(uids)))
+        self._judge(answers)
+
+    @rule(
+        uids=st.lists(uids, min_size=1, max_size=2, unique=True),
+        others=st.lists(uids, min_size=1, max_size=2, unique=True),
+    )
+    def prepare_at_both(self, uids: list[str], others: list[str]) -> None:
+        """Two instances at once are as one."""
+        answers: dict[str, PrepareResult] = {}
+
+        async def one(claims: NodeClaims, asked: list[str]) -> None:
+            answers.update(await claims.prepare(refs(asked)))
+
+        async def both() -> None:
+            async with trio.open_nursery() as nursery:
+                for instance, asked in zip(
+                    self.instances, (uids, [uid for uid in others if uid not in uids]), strict=True
+                ):
+                    nursery.start_soon(one, instance.claims, asked)
+
+        run(both)
+        self._judge(answers)
+
+    @rule(number=instances, uids=st.lists(uids, min_size=1, max_size=3, unique=True))
+    def prepare_without_api_server(self, number: int, uids: list[str]) -> None:
+        """Nobody is prepared anew, and nobody loses anything."""
+        self.node.source.faults.extend([Unavailable("503", status=503)] * 1000)
+        answers = run(lambda: self.instances[number].claims.prepare(refs(uids)))
+        self.node.source.faults.clear()
+        assert all(answer.error for answer in answers.values())
+
+    @rule(
+        number=instances,
+        uids=st.lists(uids, min_size=1, max_size=3, unique=True),
+        is_api_away=st.booleans(),
+    )
+    def unprepare(self, number: int, uids: list[str], is_api_away: bool) -> None:
+        """Always possible, with or without an API server, prepared or not."""
+        self.node.source.faults.extend([Unavailable("503", status=503)] * is_api_away)
+        answers = run(lambda: self.instances[number].claims.unprepare(refs(uids)))
+        self.node.source.faults.clear()
+        assert answers == dict.fromkeys(uids, "")
+        self._forget(uids)
+
+    @rule(
+        number=instances,
+        uids=st.lists(uids, min_size=1, max_size=3, unique=True),
+        is_prepare=st.booleans(),
+        step=st.integers(1, 20),
+    )
+    def cancel(self, number: int, uids: list[str], is_prepare: bool, step: int) -> None:
+        """The kubelet hangs up: done or not done, nothing between."""
+        call = self._call(number, uids, is_prepare)
+        run(lambda: cancelled_at(step, call))
+        self._adopt(uids, is_prepare)
+
+    # --- what happens to the node ----------------------------------------------------------------
+
+    @rule(
+        number=instances,
+        uids=st.lists(uids, min_size=1, max_size=3, unique=True),
+        is_prepare=st.booleans(),
+        moment=st.integers(0, 30),
+    )
+    def die(self, number: int, uids: list[str], is_prepare: bool, moment: int) -> None:
+        """An instance is killed within a call, before any system call on files, and comes back."""
+        with self.disk.states() as states:
+            run(self._call(number, uids, is_prepare))
+        self.disk.restore(states[moment % len(states)])
+        self._restart(number)
+        self._adopt(uids, is_prepare)
+
+    @rule(number=instances)
+    def restart(self, number: int) -> None:
+        """An instance ends in order, and another one starts."""
+        self._restart(number)
+
+    @rule(is_cdi_volatile=st.booleans())
+    def reboot(self, is_cdi_volatile: bool) -> None:
+        """No container is left: the kubelet prepares again what is to go on."""
+        self.node.reboot()
+        if is_cdi_volatile:
+            shutil.rmtree(self.node.cdi_root, ignore_errors=True)
+        self.held.clear()
+        self._restart_all()
+        assert self.node.record_uids() == set()
+
+    @rule(uid=uids)
+    def lose_cdi_file(self, uid: str) -> None:
+        """Somebody cleans up /etc/cdi."""
+        self.node.cdi_path(uid).unlink(missing_ok=True)
+        if uid in self.held:
+            self.lost.add(uid)
+
+    @rule(uid=uids, content=st.sampled_from([b"", b"{}"]))
+    def spoil_cdi_file(self, uid: str, content: bytes) -> None:
+        """A power cut leaves a part of a file."""
+        if uid in self.held and uid not in self.lost:
+            self.node.cdi_path(uid).write_bytes(content)
+            self.wrong.add(uid)
+
+    @rule(uid=uids)
+    def break_record(self, uid: str) -> None:
+        """A bad disk: seen at the next start, and no reason to take anything from the pod."""
+        if uid not in self.held:
+            return
+        (self.node.records_folder / f"{uid}.json").write_bytes(b"{")
+        del self.held[uid]
+        self._restart_all()
+        assert uid in self._unreadable
+
+    @rule(number=instances)
+    def look(self, number: int) -> None:
+        """Five seconds pass."""
+        run(lambda: self.instances[number].look(A_LOOK_SECONDS))
+        self._repaired()
+
+    # --- what must always hold -------------------------------------------------------------------
+
+    @invariant()
+    def has_the_records_of_the_model(self) -> None:
+        """Every claim that was answered OK and not unprepared, and no other."""
+        assert self._recorded() == self.held
+
+    @invariant()
+    def gives_no_device_twice(self) -> None:
+        """Admin access excepted."""
+        holds = list(self.held.values())
+        for number, hold in enumerate(holds):
+            assert not any(hold.excludes(other) for other in holds[:number])
+
+    @invariant()
+    def has_the_right_cdi_files(self) -> None:
+        """One for each record, none besides; but for those that somebody took or spoilt."""
+        present = self.node.cdi_uids()
+        assert self.held.keys() - self.lost <= present
+        assert present <= self.held.keys() | self._unreadable
+        for uid in self.held.keys() - self.lost - self.wrong:
+            assert given(self.node.cdi_path(uid)) == {
+                f"{uid}-{device}": f"/dev/davinci{device.removeprefix('npu-')}"
+                for device in self.held[uid].devices
+            }
+
+    @invariant()
+    def has_no_unfinished_files(self) -> None:
+        """Not after the start that follows."""
+        assert not self.node.unfinished_files()
+
+    def teardown(self) -> None:
+        """Everything can be unprepared at last, and leaves nothing."""
+        if self.allocated:
+            self.unprepare(0, list(self.allocated), is_api_away=True)
+            assert self._recorded() == {}
+            assert self._unreadable == self.node.cdi_uids() == set()
+        self._folder.cleanup()
+
+    # --- verdicts --------------------------------------------------------------------------------
+
+    def _judge(self, answers: Mapping[str, PrepareResult]) -> None:
+        """Take over what was answered, if the model agrees that it could be."""
+        before, guards = dict(self.held), self._guards()
+        for uid, answer in answers.items():
+            if before.get(uid) != self.allocated[uid]:
+                self.held.pop(uid, None)  # of an allocation that is gone
+            if not answer.error:
+                self.held[uid] = self.allocated[uid]
+                self._mended([uid])
+        for uid, answer in answers.items():
+            if before.get(uid) == self.allocated[uid]:
+                assert not answer.error
+                continue
+            if answer.error:
+                assert self._is_excluded(uid, guards) or self._is_excluded(uid, self.held), answer
+            else:
+                assert not self._is_excluded(uid, self._guards())
+        self._settle()
+
+    def _adopt(self, uids: Iterable[str], is_prepare: bool) -> None:
+        """Take over what a call left that was not answered, if it may have left that."""
+        recorded, known = self._recorded(), dict(self.held)
+        for uid in uids:
+            before, now, wanted = self.held.get(uid), recorded.get(uid), self.allocated[uid]
+            if not is_prepare:
+                assert now in {before, None}
+            elif before == wanted:
+                assert now == before
+            else:
+                assert now in {before, wanted, None}
+            if now is None:
+                self.held.pop(uid, None)
+            else:
+                self.held[uid] = now
+        for uid in self.held.keys() - known.keys():
+            assert not self._is_excluded(uid, self._guards())
+        self._settle()
+
+    def _is_excluded(self, uid: str, others: Mapping[str, Hold]) -> bool:
+        """Whether one of the others has what the claim is to have."""
+        return any(
+            self.allocated[uid].excludes(hold) for other, hold in others.items() if other != uid
+        )
+
+    def _settle(self) -> None:
+        self.lost = {uid for uid in self.lost & self.held.keys() if uid not in self.node.cdi_uids()}
+        self.wrong &= self.held.keys() - self.lost
+
+    def _mended(self, uids: Iterable[str]) -> None:
+        self.lost -= set(uids)
+        self.wrong -= set(uids)
+
+    def _forget(self, uids: Iterable[str]) -> None:
+        for uid in uids:
+            self.held.pop(uid, None)
+        self._mended(uids)
+
+    # --- what is there ---------------------------------------------------------------------------
+
+    def _recorded(self) -> dict[str, Hold]:
+        return {uid: recorded(self.node.record(uid)) for uid in self.node.record_uids()}
+
+    @property
+    def _unreadable(self) -> set[str]:
+        """Claims whose record was set aside."""
+        suffix = ".json.aside"
+        aside = {
+            path.name.removesuffix(suffix) for path in self.node.records_folder.glob(f"*{suffix}")
+        }
+        return aside - self.held.keys()
+
+    def _guards(self) -> dict[str, Hold]:
+        """What the files of unreadable claims still hand out."""
+        return {
+            uid: Hold(
+                frozenset(name.removeprefix(f"{uid}-") for name in given(self.node.cdi_path(uid))),
+                is_admin=False,
+            )
+            for uid in self._unreadable & self.node.cdi_uids()
+        }
+
+    # --- doing -----------------------------------------------------------------------------------
+
+    def _call(
+        self, number: int, uids: Sequence[str], is_prepare: bool
+    ) -> Callable[[], Awaitable[object]]:
+        claims = self.instances[number].claims
+        if is_prepare:
+            return lambda: claims.prepare(refs(uids))
+        return lambda: claims.unprepare(refs(uids))
+
+    def _restart(self, number: int) -> None:
+        self.instances[number] = Instance(self.node)
+        run(self.instances[number].look)
+        self._repaired()
+        self.wrong.clear()
+
+    def _restart_all(self) -> None:
+        for number in range(len(self.instances)):
+            self._restart(number)
+
+    def _repaired(self) -> None:
+        self.lost.clear()
+
+
+def run(call: Callable[[], Awaitable[T]]) -> T:
+    """One call, waits included, in no time."""
+
+    async def bounded() -> T:
+        with trio.fail_after(3600):
+            return await call()
+
+    return trio.run(bounded, clock=MockClock(autojump_threshold=0))
+
+
+def refs(uids: Iterable[str]) -> list[ClaimRef]:
+    """The kubelet's words for claims."""
+    return [ref(uid.removeprefix("uid-")) for uid in uids]
+
+
+def recorded(record: Any) -> Hold:
+    """What a record says."""
+    devices = record["devices"]
+    return Hold(
+        frozenset(device["device"] for device in devices),
+        is_admin=any(device["adminAccess"] for device in devices),
+    )
+
+
+def given(path: Path) -> dict[str, str]:
+    """What a CDI file hands out: device names, and each one's node."""
+    try:
+        spec = json.loads(path.read_bytes())
+    except ValueError:
+        return {}
+    return {
+        device["name"]: device["containerEdits"]["deviceNodes"][0]["path"]
+        for device in spec.get("devices", [])
+    }
+
+
+Node.TestCase.settings = settings(max_examples=100, stateful_step_count=25)
+TestNode = Node.TestCase
