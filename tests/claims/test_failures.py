@@ -118,9 +118,11 @@ async def test_an_unreadable_record_is_set_aside_and_its_npu_stays_guarded(
 ) -> None:
     """Its pod may run. Others live on, and the record is kept as it is and shouted about once."""
     aside = spoil(two_claims, content)
+    two_claims.source.store(claim("d", result("npu-5")))
 
-    assert await prepare(two_claims, "b", "c") == {
+    assert await prepare(two_claims, "b", "d", "c") == {
         "b": "",
+        "d": "",
         "c": "device npu-2 may be in use by the claim with UID uid-a, whose record on the node "
         "cannot be read, until its pods have ended",
     }
@@ -318,6 +320,41 @@ async def test_a_read_only_state_folder_is_named(rightless_node: NodeOnDisk) -> 
 
     assert refused == {"a": f"cannot write {node.records_folder / 'uid-a.json'}: Permission denied"}
     assert node.cdi_uids() == set()
+
+
+async def test_a_cdi_folder_that_cannot_be_made_is_named(rightless_node: NodeOnDisk) -> None:
+    """As where the host's /etc is read-only."""
+    node = rightless_node
+    node.source.store(claim("a", result("npu-2")))
+    node.state_folder.mkdir()
+    node.root.chmod(0o555)
+
+    assert await prepare(node, "a") == {"a": f"cannot make {node.cdi_root}: Permission denied"}
+    node.root.chmod(0o755)
+
+
+async def test_a_records_folder_that_cannot_be_read_is_named(rightless_node: NodeOnDisk) -> None:
+    """Who holds what is not known: nothing is given, and nothing is taken back."""
+    node = rightless_node
+    node.source.store(claim("a", result("npu-2")))
+    await prepare(node, "a")
+    node.records_folder.chmod(0)
+
+    said = {"a": f"cannot read {node.records_folder}: Permission denied"}
+    assert await prepare(node, "a") == said
+    assert await unprepare(node, "a") == said
+    node.records_folder.chmod(0o700)
+    assert await unprepare(node, "a") == {"a": ""}
+
+
+async def test_files_of_others_among_the_records_are_left_alone(two_claims: NodeOnDisk) -> None:
+    """An editor's copy, a note."""
+    note = two_claims.records_folder / "uid-a.json~"
+    note.write_text("{}")
+
+    assert await unprepare(two_claims, "a", "b") == {"a": "", "b": ""}
+
+    assert [*two_claims.records_folder.iterdir()] == [note]
 
 
 async def test_a_missing_plugins_directory_is_not_made(
