@@ -208,6 +208,28 @@ async def test_a_record_that_the_disk_does_not_give_waits_in_its_place(
     assert (await claims.prepare([ref("c")]))["uid-c"].error == ""
 
 
+async def test_a_record_that_the_disk_gives_back_broken_is_set_aside(
+    rightless_node: NodeOnDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And not asked for again: only a start looks aside."""
+    node = rightless_node
+    node.source.store(claim("a", result("npu-2")), claim("c", result("npu-2")))
+    await prepare(node, "a")
+    path = node.records_folder / "uid-a.json"
+    right = path.read_text()
+    claims = node.start(patience=AT_ONCE)
+    path.chmod(0)
+    await claims.prepare([ref("c")])
+    path.chmod(0o600)
+    aside = spoil(node)
+    await claims.prepare([ref("c")])
+    aside.write_text(right)
+
+    assert "may be in use" in (await claims.prepare([ref("c")]))["uid-c"].error
+    assert errors_in(caplog) == ["Permission denied", BROKEN[1]]
+    assert "held by claim default/a" in (await prepare(node, "c"))["c"]
+
+
 @pytest.mark.parametrize("verb", ["prepare", "unprepare"])
 async def test_a_record_that_the_disk_does_not_give_can_be_replaced_and_removed(
     rightless_node: NodeOnDisk, verb: str

@@ -189,6 +189,7 @@ class Records:
         except OSError as error:
             self._withhold(path, uid, error)
             return
+        self._withheld.discard(uid)
         try:
             self._accept(ClaimRecord.parse(content, uid=uid), path)
         except RecordCorrupt as error:
