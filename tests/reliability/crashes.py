@@ -95,10 +95,15 @@ async def idle(scene: Scene, agent: Agent) -> None:
 async def register(scene: Scene, agent: Agent) -> None:
     """It dies while the kubelet registers it."""
     await agent.listening(scene.rig.registration)
-    with suppress(RpcError):
-        async with open_kubelet(scene.rig.registration):
-            pass
-    await agent.killed()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_stay_registered, scene.rig.registration)
+        await agent.killed()
+        nursery.cancel_scope.cancel()
+
+
+async def _stay_registered(registration: Path) -> None:
+    async with open_kubelet(registration):
+        await trio.sleep_forever()
 
 
 async def prepare(scene: Scene, agent: Agent) -> None:
