@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.claims.node import NodeOnDisk
+from tests.claims.node import NodeOnDisk, claim, result
+from tests.claims.restarted import prepare
 
 NOBODY = 65534
 
@@ -39,3 +40,13 @@ def rightless_node() -> Iterator[NodeOnDisk]:
         finally:
             if was_root:
                 os.seteuid(0)
+
+
+@pytest.fixture
+async def two_claims(node: NodeOnDisk) -> NodeOnDisk:
+    """A node on which claims a and b hold NPUs 2 and 3, and c is allocated a's."""
+    node.source.store(
+        claim("a", result("npu-2")), claim("b", result("npu-3")), claim("c", result("npu-2"))
+    )
+    assert await prepare(node, "a", "b") == {"a": "", "b": ""}
+    return node

@@ -8,172 +8,25 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
 
-from tests.claims.node import (
-    AT_ONCE,
-    DRIVER,
-    POOL,
-    FakeClaims,
-    NodeOnDisk,
-    board,
-    claim,
-    result,
-)
-from tests.kubelet.line import Line
+from tests.claims.node import DRIVER, NodeOnDisk, claim, result
+from tests.kubelet.site import LIMIT_SECONDS, SlowClaims, around, running
 from trio_npu_dra._generated import v1alpha1
 from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra import v1
 from trio_npu_dra._generated.pluginregistration import RegistrationStatus as Notification
-from trio_npu_dra.claims.cdi import CdiFolder
-from trio_npu_dra.claims.patience import Patience
-from trio_npu_dra.claims.prepare import NodeClaims
-from trio_npu_dra.claims.records import Records
 from trio_npu_dra.errors import Forbidden, StorageError, Unavailable
-from trio_npu_dra.kube.objects import ResourceClaim
-from trio_npu_dra.kubelet.device_health import DeviceHealth, HealthState
-from trio_npu_dra.kubelet.plugin import (
-    Endpoints,
-    serve_kubelet,
-    serve_plugin,
-    serve_registration,
-)
+from trio_npu_dra.kubelet.plugin import Endpoints, serve_kubelet, serve_plugin
 from trio_npu_dra.kubelet.registration import NOT_REGISTERED, RegistrationStatus
 from trio_npu_dra.observable import Observable
-from trio_npu_dra.rpc import Bridge, RpcError, Status, methods, open_bridge
+from trio_npu_dra.rpc import RpcError, Status, methods, open_bridge
 from trio_npu_dra.standins.kubelet import Kubelet, open_kubelet
 
 CLAIM_A = v1.Claim(namespace="default", uid="uid-a", name="a")
 CLAIM_B = v1.Claim(namespace="default", uid="uid-b", name="b")
-LIMIT_SECONDS = 20
-
-
-class SlowClaims(FakeClaims):
-    """An API server that answers when it is let."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.let = trio.Event()
-        self.asked_event = trio.Event()
-
-    async def get(
-        self, kind: type[ResourceClaim], name: str, namespace: str | None = None
-    ) -> ResourceClaim:
-        """Read one claim, sooner or later."""
-        self.asked_event.set()
-        await self.let.wait()
-        return await super().get(kind, name, namespace)
-
-
-@dataclass(kw_only=True)
-class Site:
-    """A node with one driver on it, in front of which a line can be cut.
-
-    Attributes:
-        node: The node.
-        driver: The driver's name.
-        line: Between kubelet and driver.
-        registration: Where the kubelet finds the driver.
-        status: What the kubelet decided.
-    """
-
-    node: NodeOnDisk
-    bridge: Bridge
-    nursery: trio.Nursery
-    driver: str = DRIVER
-    status: Observable[RegistrationStatus] = field(
-        default_factory=lambda: Observable(NOT_REGISTERED)
-    )
-
-    def __post_init__(self) -> None:
-        folder = self.node.root / "s"
-        folder.mkdir(exist_ok=True)
-        self.service = folder / self.driver / "dra.sock"
-        self.registration = folder / f"{self.driver}.sock"
-        self.line = Line(folder / f"{self.driver}-line.sock", self.service)
-
-    def claims(self, patience: Patience = AT_ONCE) -> NodeClaims:
-        """An instance of the driver with a state folder of its own."""
-        state = self.service.parent
-        return NodeClaims(
-            reader=self.node.source,
-            board=Observable(board()),
-            host=self.node.host,
-            records=Records(state, boot_id_file=self.node.boot_id_file),
-            cdi=CdiFolder(
-                root=self.node.cdi_root,
-                driver_name=self.driver,
-                host=self.node.host,
-                library_path="",
-            ),
-            driver_name=self.driver,
-            pool_name=POOL,
-            patience=patience,
-        )
-
-    async def serve(self) -> None:
-        """Listen for calls."""
-        healthy = DeviceHealth(pool=POOL, device="npu-2", state=HealthState.HEALTHY)
-        await self.nursery.start(
-            partial(
-                serve_plugin,
-                self.bridge,
-                self.claims(),
-                Observable((healthy,)),
-                socket=self.service,
-                grace_seconds=1,
-            )
-        )
-
-    async def connect(self) -> None:
-        """Let the line to the driver listen, and the kubelet find it."""
-        await self.nursery.start(self.line.serve)
-        await self.register(self.line.path)
-
-    async def register(self, endpoint: Path) -> None:
-        """Let the kubelet find the driver behind a socket."""
-        await self.nursery.start(
-            partial(
-                serve_registration,
-                self.bridge,
-                self.driver,
-                self.status,
-                socket=self.registration,
-                endpoint=endpoint,
-            )
-        )
-
-    def files(self) -> tuple[set[str], set[str]]:
-        """UIDs with a record, and with a CDI file of this driver."""
-        prefix = f"{self.driver}-npu_"
-        records = (self.service.parent / "claims").glob("*.json")
-        cdi = self.node.cdi_root.glob(f"{prefix}*.json")
-        return {path.stem for path in records}, {path.stem.removeprefix(prefix) for path in cdi}
-
-
-@asynccontextmanager
-async def around(node: NodeOnDisk) -> AsyncIterator[partial[Site]]:
-    """Makes sites on *node*, all within one limit."""
-    with trio.fail_after(LIMIT_SECONDS):
-        async with open_bridge() as bridge, trio.open_nursery() as nursery:
-            yield partial(Site, node=node, bridge=bridge, nursery=nursery)
-            nursery.cancel_scope.cancel()
-
-
-@asynccontextmanager
-async def running(node: NodeOnDisk) -> AsyncIterator[Site]:
-    """A driver that can be called."""
-    async with around(node) as make:
-        site = make()
-        await site.serve()
-        await site.connect()
-        yield site
 
 
 @pytest.fixture

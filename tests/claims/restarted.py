@@ -1,0 +1,31 @@
+"""What a driver that has just started makes of a node."""
+
+import logging
+
+import pytest
+import trio
+
+from tests.claims.node import AT_ONCE, NodeOnDisk, ref
+from trio_npu_dra.claims.repair import keep_cdi_files
+
+
+async def prepare(node: NodeOnDisk, *names: str) -> dict[str, str]:
+    """Prepare claims by a driver that has just started; what went wrong, by name."""
+    answers = await node.start(patience=AT_ONCE).prepare([ref(name) for name in names])
+    return {name: answers[f"uid-{name}"].error for name in names}
+
+
+async def unprepare(node: NodeOnDisk, *names: str) -> dict[str, str]:
+    """The same for unprepare."""
+    errors = await node.start(patience=AT_ONCE).unprepare([ref(name) for name in names])
+    return {name: errors[f"uid-{name}"] for name in names}
+
+
+async def start(node: NodeOnDisk, nursery: trio.Nursery) -> None:
+    """Start the repair of a new instance."""
+    await nursery.start(keep_cdi_files, node.records(), node.cdi())
+
+
+def errors_in(log: pytest.LogCaptureFixture) -> list[str]:
+    """Error lines and what they say is the problem."""
+    return [vars(line)["problem"] for line in log.records if line.levelno == logging.ERROR]

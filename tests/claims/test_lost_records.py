@@ -1,0 +1,209 @@
+"""Records that a reboot has outdated or that cannot be read: whose NPUs are whose then."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import trio
+
+from tests.claims.node import AT_ONCE, NodeOnDisk, claim, ref, result
+from tests.claims.restarted import errors_in, prepare, start, unprepare
+
+# --- reboot --------------------------------------------------------------------------------------
+
+
+async def test_a_claim_of_an_earlier_boot_keeps_no_npu_from_others(two_claims: NodeOnDisk) -> None:
+    """Its pod was deleted while the node was down: nobody waits until the kubelet notices."""
+    two_claims.reboot()
+
+    assert await prepare(two_claims, "c") == {"c": ""}
+
+    assert two_claims.record_uids() == {"uid-c"}
+    assert "held by claim default/c" in (await prepare(two_claims, "a"))["a"]
+    assert await unprepare(two_claims, "a", "b") == {"a": "", "b": ""}
+
+
+@pytest.mark.parametrize("is_folder_emptied", [False, True])
+async def test_a_pod_of_an_earlier_boot_runs_again(
+    two_claims: NodeOnDisk, nursery: trio.Nursery, is_folder_emptied: bool
+) -> None:
+    """No file of the earlier boot is handed out; the kubelet's prepare makes them anew."""
+    two_claims.reboot()
+    if is_folder_emptied:
+        shutil.rmtree(two_claims.cdi_root)
+
+    await start(two_claims, nursery)
+    assert (two_claims.record_uids(), two_claims.cdi_uids()) == (set(), set())
+
+    assert await prepare(two_claims, "a", "b") == {"a": "", "b": ""}
+    assert two_claims.record_uids() == two_claims.cdi_uids() == {"uid-a", "uid-b"}
+
+
+async def test_a_record_from_before_boot_ids_stays(two_claims: NodeOnDisk) -> None:
+    """Nobody can tell whether its pod runs."""
+    path = two_claims.records_folder / "uid-a.json"
+    path.write_text(json.dumps(two_claims.record("uid-a") | {"bootId": ""}))
+    two_claims.reboot()
+
+    assert "held by claim default/a" in (await prepare(two_claims, "c"))["c"]
+    assert two_claims.record_uids() == {"uid-a"}
+
+
+async def test_without_a_boot_id_every_record_stays(two_claims: NodeOnDisk) -> None:
+    """As where /proc is not what it should be."""
+    two_claims.boot_id_file.unlink()
+
+    assert "held by claim default/a" in (await prepare(two_claims, "c"))["c"]
+    assert two_claims.record_uids() == {"uid-a", "uid-b"}
+
+
+# --- records that cannot be read -----------------------------------------------------------------
+
+NEWER = (
+    '{"version": 2, "claim": {"uid": "uid-a"}, "npus": ["npu-2"]}',
+    "format 2 is of a newer driver, this one knows 1: claim.namespace: Field required",
+)
+BROKEN = ("\0" * 200, "the whole: Invalid JSON: expected value at line 1 column 1")
+
+
+def spoil(node: NodeOnDisk, content: str = BROKEN[0]) -> Path:
+    """Make a's record something else; where it will be set aside."""
+    (node.records_folder / "uid-a.json").write_text(content)
+    return node.records_folder / "uid-a.json.aside"
+
+
+@pytest.mark.parametrize(("content", "problem"), [NEWER, BROKEN], ids=["newer", "broken"])
+async def test_an_unreadable_record_is_set_aside_and_its_npu_stays_guarded(
+    two_claims: NodeOnDisk, caplog: pytest.LogCaptureFixture, content: str, problem: str
+) -> None:
+    """Its pod may run. Others live on, and the record is kept as it is and shouted about once."""
+    aside = spoil(two_claims, content)
+    two_claims.source.store(claim("d", result("npu-5")))
+
+    assert await prepare(two_claims, "b", "d", "c") == {
+        "b": "",
+        "d": "",
+        "c": "device npu-2 may be in use by the claim with UID uid-a, whose record on the node "
+        "cannot be read, until its pods have ended",
+    }
+
+    assert aside.read_text() == content
+    assert "may be in use" in (await prepare(two_claims, "c"))["c"]
+    assert errors_in(caplog) == [problem]
+
+
+@pytest.mark.parametrize("content", [NEWER[0], BROKEN[0]], ids=["newer", "broken"])
+async def test_unprepare_ends_an_unreadable_record(two_claims: NodeOnDisk, content: str) -> None:
+    """Nothing of it is left, and its NPU is free."""
+    spoil(two_claims, content)
+
+    assert await unprepare(two_claims, "a", "b") == {"a": "", "b": ""}
+
+    assert [*two_claims.records_folder.iterdir(), *two_claims.cdi_root.iterdir()] == []
+    assert await prepare(two_claims, "c") == {"c": ""}
+
+
+async def test_a_claim_with_an_unreadable_record_can_be_prepared_again(
+    two_claims: NodeOnDisk,
+) -> None:
+    """Its own file does not stand in its way, and from then on it holds its NPU by name."""
+    aside = spoil(two_claims)
+
+    assert await prepare(two_claims, "a") == {"a": ""}
+
+    assert "held by claim default/a" in (await prepare(two_claims, "c"))["c"]
+    assert aside.exists()
+    await unprepare(two_claims, "a", "b")
+    assert [*two_claims.records_folder.iterdir(), *two_claims.cdi_root.iterdir()] == []
+
+
+async def test_an_admins_claim_sees_an_npu_whose_record_cannot_be_read(
+    two_claims: NodeOnDisk,
+) -> None:
+    """It only looks on."""
+    spoil(two_claims)
+    two_claims.source.store(claim("watch", result("npu-2", admin_access=True)))
+
+    assert await prepare(two_claims, "watch") == {"watch": ""}
+
+
+async def test_what_was_set_aside_is_read_again_by_who_can(
+    two_claims: NodeOnDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After a downgrade and an upgrade, or when a person has put it right."""
+    right = (two_claims.records_folder / "uid-a.json").read_text()
+    aside = spoil(two_claims)
+    await prepare(two_claims, "b")
+    aside.write_text(right)
+
+    assert "held by claim default/a" in (await prepare(two_claims, "c"))["c"]
+
+    assert not aside.exists()
+    assert (two_claims.records_folder / "uid-a.json").read_text() == right
+    assert "claim record can be read again" in caplog.messages
+
+
+async def test_a_record_that_the_disk_does_not_give_waits_in_its_place(
+    rightless_node: NodeOnDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of another user, or on bad blocks: its NPU is guarded, and it is read when it can be."""
+    node = rightless_node
+    node.source.store(
+        claim("a", result("npu-2")), claim("b", result("npu-3")), claim("c", result("npu-2"))
+    )
+    await prepare(node, "a", "b")
+    path = node.records_folder / "uid-a.json"
+    path.chmod(0)
+    claims = node.start(patience=AT_ONCE)
+
+    for _ in range(2):
+        answers = await claims.prepare([ref("b"), ref("c")])
+        assert answers["uid-b"].error == ""
+        assert "device npu-2 may be in use by the claim with UID uid-a" in answers["uid-c"].error
+    assert errors_in(caplog) == ["Permission denied"]
+
+    path.chmod(0o600)
+    assert "held by claim default/a" in (await claims.prepare([ref("c")]))["uid-c"].error
+    assert await claims.unprepare([ref("a")]) == {"uid-a": ""}
+    assert (await claims.prepare([ref("c")]))["uid-c"].error == ""
+
+
+async def test_a_record_that_the_disk_gives_back_broken_is_set_aside(
+    rightless_node: NodeOnDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And not asked for again: only a start looks aside."""
+    node = rightless_node
+    node.source.store(claim("a", result("npu-2")), claim("c", result("npu-2")))
+    await prepare(node, "a")
+    path = node.records_folder / "uid-a.json"
+    right = path.read_text()
+    claims = node.start(patience=AT_ONCE)
+    path.chmod(0)
+    await claims.prepare([ref("c")])
+    path.chmod(0o600)
+    aside = spoil(node)
+    await claims.prepare([ref("c")])
+    aside.write_text(right)
+
+    assert "may be in use" in (await claims.prepare([ref("c")]))["uid-c"].error
+    assert errors_in(caplog) == ["Permission denied", BROKEN[1]]
+    assert "held by claim default/a" in (await prepare(node, "c"))["c"]
+
+
+@pytest.mark.parametrize("verb", ["prepare", "unprepare"])
+async def test_a_record_that_the_disk_does_not_give_can_be_replaced_and_removed(
+    rightless_node: NodeOnDisk, verb: str
+) -> None:
+    """By its own claim's calls."""
+    node = rightless_node
+    node.source.store(claim("a", result("npu-2")))
+    await prepare(node, "a")
+    (node.records_folder / "uid-a.json").chmod(0)
+
+    if verb == "prepare":
+        assert await prepare(node, "a") == {"a": ""}
+        assert node.record("uid-a")["claim"]["name"] == "a"
+    else:
+        assert await unprepare(node, "a") == {"a": ""}
+        assert [*node.records_folder.iterdir(), *node.cdi_root.iterdir()] == []

@@ -1,0 +1,159 @@
+"""Faults that pass while the kubelet waits cost no pod another minute."""
+
+from pathlib import Path
+
+import trio
+from trio.testing import MockClock
+
+from tests.claims.node import FakeClaims, NodeOnDisk, board, claim, ref, result
+from tests.claims.test_prepare import prepared
+from trio_npu_dra.claims.patience import Patience
+from trio_npu_dra.errors import Unavailable
+from trio_npu_dra.kube.objects import ResourceClaim
+from trio_npu_dra.npu.model import EMPTY_BOARD
+
+KUBELET_LIMIT = 45.0
+
+
+async def test_an_api_outage_is_waited_out(node: NodeOnDisk, autojump_clock: MockClock) -> None:
+    """The kubelet would come back only after more than a minute."""
+    del autojump_clock
+    node.source.store(claim("a", result("npu-2")))
+    node.source.faults.extend(Unavailable("503", status=503) for _ in range(10))
+    node.source.faults.append(Unavailable("429", status=429, retry_after=7.0))
+
+    answer = await node.start(patience=Patience()).prepare([ref("a")])
+
+    assert answer["uid-a"].devices == (prepared("uid-a", "npu-2"),)
+
+
+class HangsForA(FakeClaims):
+    """Never answers for claim a."""
+
+    async def get(
+        self, kind: type[ResourceClaim], name: str, namespace: str | None = None
+    ) -> ResourceClaim:
+        """Hang or answer."""
+        if name == "a":
+            await trio.sleep_forever()
+        return await super().get(kind, name, namespace)
+
+
+async def test_a_longer_outage_is_said_before_the_kubelet_gives_up(
+    node: NodeOnDisk, autojump_clock: MockClock
+) -> None:
+    """And the other claims of the call are ready by then."""
+    del autojump_clock
+    node.source.store(claim("a", result("npu-2")), claim("b", result("npu-3")))
+    node.source = HangsForA(node.source.stored)
+    claims = node.start(patience=Patience())
+
+    with trio.fail_after(KUBELET_LIMIT):
+        answer = await claims.prepare([ref("a"), ref("b")])
+
+    assert answer["uid-a"].error == "the API server did not answer in time"
+    assert answer["uid-b"].devices == (prepared("uid-b", "npu-3"),)
+
+
+async def test_a_device_that_is_freed_soon_is_waited_for(
+    node: NodeOnDisk, autojump_clock: MockClock
+) -> None:
+    """The scheduler gives the device of a forcibly deleted pod away before the pod has ended."""
+    del autojump_clock
+    node.source.store(claim("a", result("npu-2")), claim("b", result("npu-2")))
+    claims = node.start(patience=Patience())
+    await claims.prepare([ref("a")])
+
+    async def end_a() -> None:
+        await trio.sleep(2)
+        await claims.unprepare([ref("a")])
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(end_a)
+        answer = await claims.prepare([ref("b")])
+
+    assert answer["uid-b"].devices == (prepared("uid-b", "npu-2"),)
+
+
+async def test_chips_that_boot_are_waited_for(node: NodeOnDisk, autojump_clock: MockClock) -> None:
+    """After a reboot the kubelet may be faster than the NPUs."""
+    del autojump_clock
+    node.source.store(claim("a", result("npu-2")))
+    node.board.set(EMPTY_BOARD)
+
+    async def boot() -> None:
+        await trio.sleep(20)
+        node.board.set(board())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(boot)
+        answer = await node.start(patience=Patience()).prepare([ref("a")])
+
+    assert answer["uid-a"].devices == (prepared("uid-a", "npu-2"),)
+
+
+async def test_a_record_stays_while_its_cdi_file_cannot_be_written(
+    node: NodeOnDisk, autojump_clock: MockClock
+) -> None:
+    """The claim holds its NPU, is completed in the same call, or unprepared."""
+    del autojump_clock
+    node.source.store(claim("a", result("npu-2")))
+    node.cdi_root.write_text("a file where the folder should be")
+    claims = node.start(patience=Patience())
+
+    with trio.fail_after(KUBELET_LIMIT):
+        refused = await claims.prepare([ref("a")])
+    assert "/cdi" in refused["uid-a"].error
+    assert node.record_uids() == {"uid-a"}
+
+    async def mend() -> None:
+        await trio.sleep(3)
+        node.cdi_root.unlink()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(mend)
+        answer = await claims.prepare([ref("a")])
+    assert answer["uid-a"].devices == (prepared("uid-a", "npu-2"),)
+    assert node.cdi_uids() == {"uid-a"}
+
+
+async def test_a_state_folder_that_cannot_be_used_is_said_for_each_claim(
+    node: NodeOnDisk, autojump_clock: MockClock
+) -> None:
+    """Both for prepare and unprepare, before the kubelet gives up."""
+    del autojump_clock
+    node.source.store(claim("a", result("npu-2")), claim("b", result("npu-3")))
+    (node.root / "state").write_text("a file where the folder should be")
+    claims = node.start(patience=Patience())
+
+    with trio.fail_after(KUBELET_LIMIT):
+        answer = await claims.prepare([ref("a"), ref("b")])
+    with trio.fail_after(KUBELET_LIMIT):
+        undone = await claims.unprepare([ref("a"), ref("b")])
+
+    for text in (*(each.error for each in answer.values()), *undone.values()):
+        assert "cannot make" in text
+
+
+def block(path: Path) -> None:
+    """Put a folder where a file is: nobody can write or remove it as a file."""
+    path.unlink()
+    path.mkdir()
+
+
+async def test_a_cdi_file_that_cannot_be_removed_keeps_the_record(
+    node: NodeOnDisk, autojump_clock: MockClock
+) -> None:
+    """An NPU is free only when no container can start with it."""
+    del autojump_clock
+    node.source.store(claim("a", result("npu-2")))
+    claims = node.start(patience=Patience())
+    await claims.prepare([ref("a")])
+    block(node.cdi_path("uid-a"))
+
+    assert "cannot remove" in (await claims.unprepare([ref("a")]))["uid-a"]
+    assert node.record_uids() == {"uid-a"}
+
+    node.cdi_path("uid-a").rmdir()
+    assert await claims.unprepare([ref("a")]) == {"uid-a": ""}
+    assert node.record_uids() == set()
