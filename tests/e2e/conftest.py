@@ -38,6 +38,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[NOTES] = []
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Judge the driver's rights last: by what it did in all the other tests."""
+    items.sort(key=lambda item: item.path.name == "test_rights.py")
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Show how long deploying took, and what tests measured."""
     if notes := terminalreporter.config.stash[NOTES]:
