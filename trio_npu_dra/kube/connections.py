@@ -9,7 +9,8 @@ What is sent twice, within the request's deadline (all longer patience is the ca
 `trio_npu_dra.kube`):
 
 - a GET that dies with a kept-alive connection, once, on a new connection;
-- any request answered with 401, once, if token or certificates are other ones by now.
+- a request answered with 401, once, if token or certificates are other ones by now (a watch is
+  opened again by its caller, with the new ones).
 """
 
 from __future__ import annotations
