@@ -50,7 +50,8 @@ def main() -> int:
     hashed = ("--require-hashes", "--disable-pip", "--requirement", str(LOCK))
     done = subprocess.run([*command, *hashed], capture_output=True, text=True, check=False)
     if not done.stdout:
-        print(f"NOT CHECKED for known vulnerabilities: {done.stderr.strip()[-2000:]}")
+        *_, reason = done.stderr.splitlines() or ["pip-audit said nothing"]
+        print(f"NOT CHECKED for known vulnerabilities: {reason}")
         return NOT_CHECKED
     status, lines = verdict(json.loads(done.stdout)["dependencies"])
     print("\n".join(lines))
