@@ -15,6 +15,7 @@ from tests.cluster import images, leftovers
 from tests.cluster.binaries import containerd, kubernetes
 from tests.cluster.cluster import Cluster
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.network import Network
 from tests.cluster.node import Node
 from tests.cluster.registry import Registry
 from tests.cluster.releases import RELEASES, Release
@@ -33,6 +34,7 @@ class BuiltCluster(Cluster):
     logs: Path
     audit_log: Path
     release: Release
+    network: Network
     plane: ControlPlane
     registry: Registry
     node: Node
@@ -59,11 +61,17 @@ class BuiltCluster(Cluster):
         logs.mkdir(parents=True)
         with ExitStack() as broken:
             broken.callback(_clear, folder, keep=logs)
+            network = Network.start(identity, logs=logs)
+            broken.callback(network.stop)
             plane = ControlPlane.start(
-                programs=programs, folder=folder / "plane", logs=logs, gates=release.gates
+                programs=programs,
+                folder=folder / "plane",
+                logs=logs,
+                gates=release.gates,
+                network=network,
             )
             broken.callback(plane.stop)
-            registry = Registry.start(plane.address, folder=folder, logs=logs)
+            registry = Registry.start(network, folder=folder, logs=logs)
             broken.callback(registry.stop)
             for base in images.SERVED:
                 images.push(base.tag, registry, base.name)
@@ -83,6 +91,7 @@ class BuiltCluster(Cluster):
                 logs=logs,
                 audit_log=plane.audit_log,
                 release=release,
+                network=network,
                 plane=plane,
                 registry=registry,
                 node=node,
@@ -102,7 +111,7 @@ class BuiltCluster(Cluster):
 
     def stop(self, *, keep_logs: bool = False) -> Path | None:
         """End everything and remove it; the folder of logs is returned if they are kept."""
-        for part in (self.node, self.registry, self.plane):
+        for part in (self.node, self.registry, self.plane, self.network):
             part.stop()
         _clear(self.folder, keep=self.logs if keep_logs else None)
         return self.logs if keep_logs else None

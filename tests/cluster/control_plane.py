@@ -1,4 +1,4 @@
-"""etcd, kube-apiserver, kube-controller-manager and kube-scheduler on one loopback address."""
+"""etcd, kube-apiserver, kube-controller-manager and kube-scheduler on the node's address."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.cluster import addresses
 from tests.cluster.certificates import Authority, Pair
+from tests.cluster.network import SERVER_PORT, Network
 from tests.cluster.processes import ClusterError, Program, run, wait_until
 
 AUDIT_POLICY = {
@@ -23,12 +23,12 @@ NODE_NAME = "npu-node"
 class ControlPlane:
     """A running control plane.
 
-    `address` is the loopback address all of it listens on, `admin` a kubeconfig
-    that may do everything, `audit_log` what the server writes about requests,
-    `gates` the feature gates that are switched on (`Name=true`).
+    `network` is where all of it listens, `admin` a kubeconfig that may do
+    everything, `audit_log` what the server writes about requests, `gates` the
+    feature gates that are switched on (`Name=true`).
     """
 
-    address: str
+    network: Network
     programs: Path
     folder: Path
     logs: Path
@@ -40,7 +40,13 @@ class ControlPlane:
 
     @classmethod
     def start(
-        cls, *, programs: Path, folder: Path, logs: Path, gates: tuple[str, ...] = ()
+        cls,
+        *,
+        programs: Path,
+        folder: Path,
+        logs: Path,
+        gates: tuple[str, ...] = (),
+        network: Network | None = None,
     ) -> ControlPlane:
         """Start it and wait until the server is ready.
 
@@ -49,21 +55,22 @@ class ControlPlane:
             folder: where its files go.
             logs: where the logs of its programs go.
             gates: feature gates of the API server and of the kubelet that joins it.
+            network: where it listens; the machine's loopback without it.
 
         Raises:
             ClusterError: a part ended or the server was not ready in a minute.
         """
         folder.mkdir(parents=True)
-        address = addresses.free()
+        network = network or Network.loopback()
         authority = Authority.create(folder / "pki")
         plane = cls(
-            address=address,
+            network=network,
             programs=programs,
             folder=folder,
             logs=logs,
             authority=authority,
             admin=authority.kubeconfig(
-                "admin", server=f"https://{address}", user="admin", group="system:masters"
+                "admin", server=f"https://{network.address}", user="admin", group="system:masters"
             ),
             audit_log=logs / "audit.log",
             gates=gates,
@@ -75,6 +82,11 @@ class ControlPlane:
             plane.stop()
             raise
         return plane
+
+    @property
+    def address(self) -> str:
+        """The address that all of it listens on."""
+        return self.network.address
 
     @property
     def server(self) -> str:
@@ -96,6 +108,7 @@ class ControlPlane:
             ClusterError: it ended with another status than 0.
         """
         return run(
+            *self.network.inside,
             *(self.programs / "kubectl", "--kubeconfig", self.admin),
             *("--cache-dir", self.folder / "kubectl", *args),
             stdin=stdin,
@@ -115,8 +128,8 @@ class ControlPlane:
         self._start_controllers(service_key)
         self._start_scheduler()
 
-    def _start(self, name: str, *flags: str, before: tuple[str, ...] = ()) -> None:
-        argv = [*before, str(self.programs / name), *flags]
+    def _start(self, name: str, *flags: str) -> None:
+        argv = [*self.network.inside, str(self.programs / name), *flags]
         self.running.append(Program.start(name, argv, logs=self.logs))
 
     def _start_etcd(self) -> None:
@@ -144,21 +157,19 @@ class ControlPlane:
         )
         policy = self.folder / "audit-policy.json"
         policy.write_text(json.dumps(AUDIT_POLICY))
-        hosts = self.folder / "hosts"
-        hosts.write_text(f"127.0.0.1 localhost\n{self.address} {NODE_NAME}\n")
         self._start(
             "kube-apiserver",
             f"--etcd-servers=http://{self.address}:2379",
             f"--bind-address={self.address}",
-            f"--secure-port={addresses.SERVER_PORT}",
-            f"--service-cluster-ip-range={addresses.network(self.address)}",
+            f"--secure-port={SERVER_PORT}",
+            f"--service-cluster-ip-range={self.network.services}",
             f"--tls-cert-file={serving.certificate}",
             f"--tls-private-key-file={serving.key}",
             f"--client-ca-file={self.ca}",
             f"--kubelet-certificate-authority={self.ca}",
             f"--kubelet-client-certificate={to_kubelet.certificate}",
             f"--kubelet-client-key={to_kubelet.key}",
-            "--kubelet-preferred-address-types=Hostname",
+            "--kubelet-preferred-address-types=InternalIP",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={service_key.certificate}",
             f"--service-account-signing-key-file={service_key.key}",
@@ -169,13 +180,6 @@ class ControlPlane:
             "--endpoint-reconciler-type=none",
             f"--audit-policy-file={policy}",
             f"--audit-log-path={self.audit_log}",
-            # A kubelet's address cannot be loopback, but the server asks for the
-            # node by its host name: its own hosts file says where that is.
-            before=(
-                *("unshare", "--mount", "--", "sh", "-c"),
-                'mount --bind "$0" /etc/hosts && exec "$@"',
-                str(hosts),
-            ),
         )
 
     def _start_controllers(self, service_key: Pair) -> None:

@@ -9,7 +9,7 @@ import hashlib
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -188,7 +188,8 @@ def push(tag: str, registry: Registry, name: str) -> None:
     with locked("registry"):
         if stamp.exists() and stamp.read_text() == identity:
             return
-        buildah("push", "--tls-verify=false", tag, f"docker://{registry.host}/{name}")
+        target = f"docker://{registry.host}/{name}"
+        buildah("push", "--tls-verify=false", tag, target, within=registry.network.inside)
         stamp.write_text(identity)
 
 
@@ -198,16 +199,21 @@ def image_id(tag: str) -> str:
     return dict(row.split() for row in rows).get(tag, "")
 
 
-def buildah(command: str, *args: str | Path) -> str:
+def buildah(command: str, *args: str | Path, within: Sequence[str] = ()) -> str:
     """Run buildah on the storage in our cache, never on the machine's.
 
     Its overlay mounts end with a mount namespace of its own; what it knows of
     mounts is as short-lived.
+
+    Args:
+        command: what buildah is to do.
+        args: the command's own arguments.
+        within: what enters the network that it needs.
     """
     policy = ("--signature-policy", HERE / "policy.json")
     with tempfile.TemporaryDirectory(prefix="trio-npu-dra-buildah-") as temp:
         return run(
-            *("unshare", "--mount", "--propagation", "private", "--"),
+            *(*within, "unshare", "--mount", "--propagation", "private", "--"),
             *("buildah", "--root", cache() / "buildah", "--runroot", temp),
             *("--storage-driver", "overlay", command),
             *(policy if command in {"build", "push"} else ()),

@@ -1,4 +1,4 @@
-"""One node: containerd and kubelet in a mount and process namespace of their own."""
+"""One node: containerd and kubelet in mount, process and network namespaces of the cluster."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ HERE = Path(__file__).parent
 KUBELET_PORT = 10250
 CNI_CONFIG = {
     "cniVersion": "1.0.0",
-    "name": "fixed",
-    "plugins": [{"type": "fixed"}],
+    "name": "pods",
+    "plugins": [{"type": "bridge"}],
 }
 
 
@@ -78,7 +78,7 @@ class Node:
         first = Program.start(
             "node",
             [
-                *("unshare", "--mount", "--pid", "--fork", "--kill-child"),
+                *(*plane.network.inside, "unshare", "--mount", "--pid", "--fork", "--kill-child"),
                 *("--propagation", "private", "--", "sh", HERE / "node_root.sh"),
                 *(folder, cache(), pause(), *pairs),
             ],
@@ -144,6 +144,7 @@ class Node:
             f"--config={config}",
             f"--kubeconfig={self.folder / 'kubelet.kubeconfig'}",
             f"--hostname-override={self.name}",
+            f"--node-ip={self.plane.address}",
             "--cert-dir=/var/lib/kubelet/pki",
             f"--feature-gates={','.join(self.plane.gates)}",
         )
@@ -184,7 +185,7 @@ class Node:
 
     def _inside(self) -> tuple[str, ...]:
         search = f"PATH={self.containerd_programs}:/usr/sbin:/usr/bin:/sbin:/bin"
-        space = ("nsenter", f"--target={self.first.pid}", "--mount", "--pid", "--wd=/")
+        space = ("nsenter", f"--target={self.first.pid}", "--mount", "--pid", "--net", "--wd=/")
         return (*space, "env", search)
 
     def _has_root(self) -> bool:
@@ -248,7 +249,7 @@ def _write_containerd_config(folder: Path, version: str) -> None:
     folder.mkdir(parents=True)
     shutil.copytree(HERE / "cni", folder / "cni")
     (folder / "net.d").mkdir()
-    (folder / "net.d" / "fixed.conflist").write_text(json.dumps(CNI_CONFIG))
+    (folder / "net.d" / "pods.conflist").write_text(json.dumps(CNI_CONFIG))
     template = HERE / "containerd" / f"{version.partition('.')[0]}.toml"
     text = string.Template(template.read_text()).substitute(folder=folder)
     (folder / "containerd.toml").write_text(text)

@@ -1,13 +1,13 @@
-"""A registry on the cluster's loopback address; what is pushed stays in the cache."""
+"""A registry in the cluster's network; what is pushed stays in the cache."""
 
 from __future__ import annotations
 
 import json
-import socket
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.cluster.binaries import cache
+from tests.cluster.network import Network
 from tests.cluster.processes import Program, wait_until
 
 PORT = 5000
@@ -15,17 +15,22 @@ PORT = 5000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registry:
-    """A running registry; `host` is what stands before an image's name."""
+    """A running registry."""
 
-    host: str
+    network: Network
     program: Program
 
+    @property
+    def host(self) -> str:
+        """What stands before an image's name."""
+        return f"{self.network.address}:{PORT}"
+
     @classmethod
-    def start(cls, address: str, *, folder: Path, logs: Path) -> Registry:
+    def start(cls, network: Network, *, folder: Path, logs: Path) -> Registry:
         """Start it and wait until it listens.
 
         Args:
-            address: the loopback address to listen on.
+            network: where it runs.
             folder: where its configuration goes.
             logs: where its log goes.
         """
@@ -36,17 +41,16 @@ class Registry:
                     "version": "0.1",
                     "log": {"level": "warn", "accesslog": {"disabled": False}},
                     "storage": {"filesystem": {"rootdirectory": str(cache() / "registry")}},
-                    "http": {"addr": f"{address}:{PORT}"},
+                    "http": {"addr": f"{network.address}:{PORT}"},
                 }
             )
         )
-        program = Program.start("registry", ["docker-registry", "serve", config], logs=logs)
-        registry = cls(host=f"{address}:{PORT}", program=program)
+        serve = [*network.inside, "docker-registry", "serve", str(config)]
+        registry = cls(network=network, program=Program.start("registry", serve, logs=logs))
 
         def listens() -> bool:
-            program.check()
-            with socket.socket() as probe:
-                return probe.connect_ex((address, PORT)) == 0
+            registry.program.check()
+            return network.listens(PORT)
 
         try:
             wait_until(listens, "the registry listens", timeout=20)

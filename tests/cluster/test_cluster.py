@@ -9,6 +9,7 @@ import pytest
 
 from tests.cluster import audit, leftovers
 from tests.cluster.built import BuiltCluster
+from tests.cluster.processes import run
 
 pytestmark = pytest.mark.cluster
 
@@ -24,6 +25,23 @@ spec:
   - name: one
     image: {image}
     command: ["sleep", "300"]
+"""
+LISTENING = """
+apiVersion: v1
+kind: Pod
+metadata:
+  name: {name}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: one
+    image: ubuntu
+    command: ["perl", "-MIO::Socket::INET", "-e"]
+    args: ["$s = IO::Socket::INET->new(Listen => 5, LocalPort => 8080); 1 while $s->accept"]
+    readinessProbe:
+      tcpSocket:
+        port: 8080
+      periodSeconds: 1
 """
 DOCKERFILE = """
 ARG PYTHON_IMAGE
@@ -77,14 +95,31 @@ def test_variant_image_has_a_library_path_of_its_own(cluster: BuiltCluster) -> N
     cluster.delete(manifest)
 
 
-def test_pod_on_the_hosts_network_reaches_the_api_server(cluster: BuiltCluster) -> None:
-    """The service address that the kubelet puts into the environment is answered."""
-    manifest = pod("host", host_network=True)
+@pytest.mark.parametrize("host_network", [False, True], ids=["pods", "host"])
+def test_pod_reaches_the_api_server(cluster: BuiltCluster, host_network: bool) -> None:
+    """From either network, at the service address that the kubelet puts into the environment."""
+    manifest = pod("client", host_network=host_network)
     cluster.apply(manifest)
-    cluster.wait_phase("host")
+    cluster.wait_phase("client")
     reach = "exec 3<>/dev/tcp/$KUBERNETES_SERVICE_HOST/$KUBERNETES_SERVICE_PORT && echo reached"
-    assert cluster.execute("host", "bash", "-c", reach) == "reached\n"
+    assert cluster.execute("client", "bash", "-c", reach) == "reached\n"
     cluster.delete(manifest)
+
+
+def test_kubelets_probe_reaches_pods(cluster: BuiltCluster) -> None:
+    """Two pods that listen on one port become ready, each at an address of its own."""
+    manifest = "---".join(LISTENING.format(name=name) for name in ("one", "two"))
+    cluster.apply(manifest)
+    pods = [cluster.wait_phase(name) for name in ("one", "two")]
+    assert len({pod["status"]["podIP"] for pod in pods}) == 2
+    cluster.delete(manifest)
+
+
+def test_machines_own_network_is_left_alone(cluster: BuiltCluster) -> None:
+    """No interface and no address of the cluster is seen outside its network."""
+    address = cluster.network.address
+    assert address in cluster.node.execute("ip", "address")
+    assert address not in run("ip", "address")
 
 
 def test_killed_kubelet_comes_back_and_finds_its_pods(cluster: BuiltCluster) -> None:
