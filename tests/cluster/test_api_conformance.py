@@ -1,0 +1,153 @@
+"""The conformance scenarios on a real kube-apiserver: what the stand-in is held to, it does too."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from tests.cluster.cluster import Cluster
+from tests.kube.conformance import (
+    AS_ADMINISTRATOR,
+    AS_DRIVER,
+    AS_DRIVER_WITH_TAINTS,
+    Scenario,
+    assert_gone,
+    driver_rules,
+)
+from trio_npu_dra.errors import Unavailable
+from trio_npu_dra.kube.client import KubeClient, open_client
+from trio_npu_dra.kube.credentials import load_credentials
+from trio_npu_dra.kube.objects import KubeObject
+
+pytestmark = pytest.mark.cluster
+
+NAME = "conformance"
+ROLE = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "ClusterRole",
+    "metadata": {"name": NAME},
+}
+BINDING = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "ClusterRoleBinding",
+    "metadata": {"name": NAME},
+    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": NAME},
+    "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": "default"}],
+}
+ACCOUNT = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": NAME}}
+WIDGETS = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "widgets.example.com"},
+    "spec": {
+        "group": "example.com",
+        "scope": "Cluster",
+        "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object"}},
+            }
+        ],
+    },
+}
+
+
+class Widget(KubeObject):
+    """A kind that the API server learns late, so that its history starts late."""
+
+    group_version = "example.com/v1"
+    kind_name = "Widget"
+    plural = "widgets"
+
+
+@pytest.fixture(scope="module")
+def administrator(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A kubeconfig that may do everything."""
+    path = tmp_path_factory.mktemp("administrator") / "kubeconfig"
+    path.write_text(
+        cluster.kubectl("config", "view", "--raw", "--flatten", "--minify", "--output", "json")
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def driver(
+    cluster: Cluster, administrator: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    """A kubeconfig with the token of a service account that has the manifests' ClusterRole."""
+    objects = [ROLE | {"rules": driver_rules()}, BINDING, ACCOUNT]
+    manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+    cluster.apply(manifest)
+    token = cluster.kubectl("create", "token", NAME, "--duration", "1h")
+    config: dict[str, Any] = json.loads(administrator.read_text())
+    for user in config["users"]:
+        user["user"] = {"token": token}
+    path = tmp_path_factory.mktemp("driver") / "kubeconfig"
+    path.write_text(json.dumps(config))
+    yield path
+    made = [
+        one["metadata"]["name"]
+        for one in cluster.objects("resourceslices", namespace=None)
+        if one["spec"]["driver"].endswith(".example.com")
+    ]
+    if made:
+        cluster.kubectl("delete", "resourceslices", *made)
+    cluster.delete(manifest)
+
+
+async def play(scenario: Scenario, kubeconfig: Path) -> None:
+    """Play a scenario with a client of its own."""
+    with trio.fail_after(120):
+        async with open_client(load_credentials(kubeconfig)) as client:
+            await scenario(client)
+
+
+@pytest.mark.parametrize("scenario", AS_DRIVER, ids=lambda scenario: scenario.__name__)
+async def test_kube_apiserver_conforms_to_the_driver(scenario: Scenario, driver: Path) -> None:
+    """Each scenario holds, with no more rights than those of the manifests."""
+    await play(scenario, driver)
+
+
+@pytest.mark.since("1.36")
+@pytest.mark.parametrize("scenario", AS_DRIVER_WITH_TAINTS, ids=lambda scenario: scenario.__name__)
+async def test_kube_apiserver_conforms_in_taints(scenario: Scenario, driver: Path) -> None:
+    """Each scenario holds where taints are kept."""
+    await play(scenario, driver)
+
+
+@pytest.mark.parametrize("scenario", AS_ADMINISTRATOR, ids=lambda scenario: scenario.__name__)
+async def test_kube_apiserver_conforms_to_an_administrator(
+    scenario: Scenario, administrator: Path
+) -> None:
+    """Each scenario holds that needs rights which the driver does not have."""
+    await play(scenario, administrator)
+
+
+async def test_kube_apiserver_forgets_history(cluster: Cluster, administrator: Path) -> None:
+    """A watch from before what the API server remembers is told so."""
+    manifest = json.dumps(WIDGETS)
+    cluster.apply(manifest)
+    try:
+        cluster.kubectl("wait", "--for=condition=Established", "crd/widgets.example.com")
+        await play(_widgets_are_gone, administrator)
+    finally:
+        cluster.delete(manifest)
+
+
+async def _widgets_are_gone(client: KubeClient) -> None:
+    while True:
+        try:
+            await client.list(Widget)
+        except Unavailable as unready:  # 429 while the storage is made ready
+            await trio.sleep(unready.retry_after or 0.2)
+        else:
+            break
+    await assert_gone(client, Widget)
