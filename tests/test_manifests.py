@@ -9,7 +9,8 @@ from typing import Any
 
 import yaml
 
-from trio_npu_dra.settings import add_flags
+from trio_npu_dra.kubelet.health_check import READINESS
+from trio_npu_dra.settings import add_flags, environment_variable
 
 ROOT = Path(__file__).parent.parent
 K8S = ROOT / "k8s"
@@ -151,6 +152,20 @@ def test_the_daemonsets_flags_exist() -> None:
     assert flags.node_name == "$(NODE_NAME)"
     assert flags.driver_name == DRIVER
     assert int(flags.healthcheck_port) == container["livenessProbe"]["grpc"]["port"]
+
+
+def test_two_instances_fit_on_one_node() -> None:
+    """An update starts the new pod first: no port is shared, sockets are each pod's own."""
+    objects = load("base")
+    update = objects["DaemonSet", NAME]["spec"]["updateStrategy"]
+    spec = pod_spec(objects)
+    (container,) = spec["containers"]
+    variables = {each["name"]: each.get("valueFrom") for each in container["env"]}
+
+    assert update["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+    assert not spec["hostNetwork"]
+    assert variables[environment_variable("pod_uid")] == {"fieldRef": {"fieldPath": "metadata.uid"}}
+    assert container["readinessProbe"]["grpc"]["service"] == READINESS
 
 
 def test_flags_name_mounted_folders() -> None:
