@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import tempfile
@@ -26,7 +27,7 @@ from trio.testing import MockClock
 
 from tests.claims.node import NodeOnDisk, claim, ref, result
 from tests.claims.test_cancelled import cancelled_at
-from tests.reliability.disk import Disk
+from tests.reliability.disk import Disk, State
 from trio_npu_dra.claims.prepare import NodeClaims
 from trio_npu_dra.claims.repair import keep_cdi_files
 from trio_npu_dra.errors import Unavailable
@@ -36,6 +37,7 @@ T = TypeVar("T")
 
 DEVICES = ("npu-0", "npu-1", "npu-2")
 A_LOOK_SECONDS = 6.0
+ASIDE = ".json.aside"
 
 
 @dataclass(frozen=True)
@@ -203,6 +205,8 @@ class Node(RuleBasedStateMachine):
         """An instance is killed within a call, before any system call on files, and comes back."""
         with self.disk.states() as states:
             run(self._call(number, uids, is_prepare))
+        for state in states:
+            self._check_moment(state)
         self.disk.restore(states[moment % len(states)])
         self._restart(number)
         self._adopt(uids, is_prepare)
@@ -262,9 +266,7 @@ class Node(RuleBasedStateMachine):
     @invariant()
     def gives_no_device_twice(self) -> None:
         """Admin access excepted."""
-        holds = list(self.held.values())
-        for number, hold in enumerate(holds):
-            assert not any(hold.excludes(other) for other in holds[:number])
+        gives_no_device_twice(self.held.values())
 
     @invariant()
     def has_the_right_cdi_files(self) -> None:
@@ -290,6 +292,22 @@ class Node(RuleBasedStateMachine):
             assert self._recorded() == {}
             assert self._unreadable == self.node.cdi_uids() == set()
         self._folder.cleanup()
+
+    # --- what must hold at every moment of a call ------------------------------------------------
+
+    def _check_moment(self, state: State) -> None:
+        """Whole files, no device twice, no container that could start with a free NPU."""
+        named = {path: content for path, content in state.items() if path.suffix == ".json"}
+        records = {
+            path.stem: recorded(json.loads(content))
+            for path, content in named.items()
+            if path.parent == self.node.records_folder
+        }
+        gives_no_device_twice(records.values())
+        aside = {path.name.removesuffix(ASIDE) for path in state if path.name.endswith(ASIDE)}
+        for uid in self.allocated.keys() - self.wrong:
+            content = named.get(self.node.cdi_path(uid))
+            assert content is None or (uid in records.keys() | aside and json.loads(content))
 
     # --- verdicts --------------------------------------------------------------------------------
 
@@ -358,9 +376,8 @@ class Node(RuleBasedStateMachine):
     @property
     def _unreadable(self) -> set[str]:
         """Claims whose record was set aside."""
-        suffix = ".json.aside"
         aside = {
-            path.name.removesuffix(suffix) for path in self.node.records_folder.glob(f"*{suffix}")
+            path.name.removesuffix(ASIDE) for path in self.node.records_folder.glob(f"*{ASIDE}")
         }
         return aside - self.held.keys()
 
@@ -396,6 +413,12 @@ class Node(RuleBasedStateMachine):
 
     def _repaired(self) -> None:
         self.lost.clear()
+
+
+def gives_no_device_twice(holds: Iterable[Hold]) -> None:
+    """See that no two exclude each other."""
+    for one, other in itertools.combinations(holds, 2):
+        assert not one.excludes(other)
 
 
 def run(call: Callable[[], Awaitable[T]]) -> T:
