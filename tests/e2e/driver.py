@@ -1,4 +1,4 @@
-"""The driver as its DaemonSet runs it on the node of the tests."""
+"""The driver as its DaemonSet runs it on the node with the NPUs; there may be others."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ class Driver:
 
     def pod(self) -> Object | None:
         """Its pod, if that runs and is ready."""
-        pods = self.cluster.objects("pods", namespace=NAMESPACE, selector=f"app={NAME}")
+        every = self.cluster.objects("pods", namespace=NAMESPACE, selector=f"app={NAME}")
+        pods = [pod for pod in every if self._is_here(pod)]
         running = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
         if len(pods) != 1 or not running:
             return None
@@ -64,10 +65,15 @@ class Driver:
 
     def registrations(self) -> int:
         """How often the kubelet has registered the daemon that runs now."""
-        said = self.cluster.kubectl(
-            *("logs", "--namespace", NAMESPACE, f"daemonset/{NAME}", "--container", "kubeletplugin")
+        pod = self.pod()
+        return self.said(pod).count("registered with the kubelet") if pod else 0
+
+    def said(self, pod: Object) -> str:
+        """What the daemon that runs now in its pod wrote."""
+        name = pod["metadata"]["name"]
+        return self.cluster.kubectl(
+            *("logs", "--namespace", NAMESPACE, name, "--container", "kubeletplugin")
         )
-        return said.count("registered with the kubelet")
 
     def wait_ready(self) -> Object:
         """Wait until its pod, and no older one, runs; returns it."""
@@ -98,7 +104,7 @@ class Driver:
     def slices(self) -> list[Object]:
         """Its ResourceSlices, by name."""
         slices = self.cluster.objects("resourceslices", namespace=None)
-        ours = [item for item in slices if item["spec"]["driver"] == DRIVER]
+        ours = [item for item in slices if item["spec"]["driver"] == DRIVER and self._is_here(item)]
         return sorted(ours, key=lambda item: str(item["metadata"]["name"]))
 
     def devices(self) -> dict[str, Any]:
@@ -143,6 +149,9 @@ class Driver:
     def wait_without_traces(self) -> None:
         """Wait until no claim is prepared any more."""
         self.cluster.wait(lambda: self.traces() == [], "no CDI file and no claim record")
+
+    def _is_here(self, about: Object) -> bool:
+        return bool(about["spec"].get("nodeName") == self.cluster.node.name)
 
     def _files(self, folder: Path, pattern: str) -> list[str]:
         return sorted(path.name for path in self._place(folder).glob(pattern))

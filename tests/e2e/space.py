@@ -55,6 +55,7 @@ def container(
     return {
         "name": name,
         "image": image,
+        "imagePullPolicy": "IfNotPresent",  # what is loaded into a node is in no registry
         "command": list(command),
         "resources": {"claims": [{"name": each} for each in claims]},
     }

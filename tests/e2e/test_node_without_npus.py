@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e import deploy
-from tests.e2e.driver import NAME, NAMESPACE, Driver
+from tests.e2e.driver import Driver
 
 pytestmark = pytest.mark.cluster
 
@@ -40,5 +40,4 @@ def test_pool_is_empty_and_the_driver_stays(bare: Driver) -> None:
     assert published["spec"]["pool"]["resourceSliceCount"] == 1
     (state,) = pod["status"]["containerStatuses"]
     assert state["restartCount"] == 0
-    said = bare.cluster.kubectl("logs", "--namespace", NAMESPACE, f"daemonset/{NAME}")
-    assert "no Ascend NPU and no Ascend driver on this node" in said
+    assert "no Ascend NPU and no Ascend driver on this node" in bare.said(pod)

@@ -86,7 +86,7 @@ class KindCluster(Cluster):
         return run("kubectl", "--kubeconfig", self.kubeconfig, *args, stdin=stdin, timeout=300)
 
     def provide_image(self, context: Path, *, target: str | None = None, name: str) -> None:
-        """Build an image with docker and load it into the node."""
+        """Build an image with docker and load it into the nodes."""
         which = ("--target", target) if target else ()
         run("docker", "build", "--tag", f"{HUB}{name}", *which, context, timeout=1800)
         self._load(name)
@@ -124,7 +124,4 @@ class KindCluster(Cluster):
         self._load(UBUNTU_LDPATH.name)
 
     def _load(self, name: str) -> None:
-        run(
-            *("kind", "load", "docker-image", f"{HUB}{name}"),
-            *("--name", self.name, "--nodes", self.node.name),
-        )
+        run("kind", "load", "docker-image", f"{HUB}{name}", "--name", self.name)

@@ -134,10 +134,7 @@ def test_cluster_is_made_used_and_removed(notes: Path, tmp_path: Path) -> None:
         "docker build --tag docker.io/library/ubuntu-ldpath:latest -",
         "  | FROM docker.io/library/ubuntu:latest",
         "  | ENV LD_LIBRARY_PATH=/opt/app/lib",
-        (
-            "kind load docker-image docker.io/library/ubuntu-ldpath:latest"
-            " --name NAME --nodes NAME-worker"
-        ),
+        "kind load docker-image docker.io/library/ubuntu-ldpath:latest --name NAME",
         (
             "kubectl --kubeconfig FOLDER/kubeconfig"
             " wait --for=condition=Ready nodes --all --timeout=120s"
@@ -149,7 +146,7 @@ def test_cluster_is_made_used_and_removed(notes: Path, tmp_path: Path) -> None:
     cluster.node.restart_kubelet()
     assert calls(notes, cluster) == [
         f"docker build --tag docker.io/library/dra-npu:latest --target simulator {tmp_path}",
-        "kind load docker-image docker.io/library/dra-npu:latest --name NAME --nodes NAME-worker",
+        "kind load docker-image docker.io/library/dra-npu:latest --name NAME",
         "docker exec NAME-worker rm /dev/davinci0",
         "docker exec NAME-worker systemctl kill --signal=KILL kubelet",
     ]
