@@ -1,7 +1,9 @@
 """Which versions the tests know: one row a Kubernetes version.
 
 A new row needs `kubernetes/<version>.mod` and `.sum`, and `containerd/<version>.mod`
-and `.sum` if that version is new too.
+and `.sum` if that version is new too. For Kubernetes start from a neighbour's: change
+the versions of k8s.io (its staging modules are replaced one by one) and of etcd's
+server to what that Kubernetes requires, and let `go mod tidy` do the rest.
 """
 
 from __future__ import annotations
