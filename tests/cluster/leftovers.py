@@ -14,7 +14,8 @@ def find(identity: str) -> list[str]:
         identity: its name, part of every path and cgroup it makes.
 
     Returns:
-        One line a process, mount or cgroup found.
+        One line a process, mount or cgroup found; the cluster's network is found
+        as the process that holds it.
     """
     left = [f"cgroup {path}" for path in cgroups.existing(identity)]
     for process in Path("/proc").iterdir():

@@ -1,0 +1,242 @@
+"""The driver is updated while pods come and go; or fails to be."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import audit
+from tests.cluster.cluster import Object
+from tests.e2e.driver import ACCOUNT, DRIVER, NAME, NAMESPACE, PLUGIN, Driver
+from tests.e2e.space import Space, claim, container, pod
+
+pytestmark = [pytest.mark.cluster, pytest.mark.every_version]
+
+REGISTRY = Path("/var/lib/kubelet/plugins_registry")
+PACE = 0.5
+"""Seconds from one pod of the stream to the next."""
+AT_ONCE = 4
+"""Pods of the stream at most, so that none waits for an NPU on a slow machine."""
+SHORT_LIFE = ("sh", "-c", "date +%s.%N; sleep 0.5")
+BUSY = "FailedScheduling"
+"""The one warning that a pod may get: all NPUs are in use when it comes."""
+
+SPEC = "/spec/template/spec/containers/0"
+NEVER_READY = [
+    {"op": "replace", "path": f"{SPEC}/readinessProbe/grpc/service", "value": "never"},
+    # Another version, with other things to say of the NPUs: their NUMA nodes are unknown.
+    {"op": "add", "path": f"{SPEC}/args/-", "value": "--sysfs-root=/host/sys"},
+]
+NOT_THE_DRIVER = [{"op": "replace", "path": f"{SPEC}/image", "value": "docker.io/library/ubuntu"}]
+
+
+# --- a stream of pods ----------------------------------------------------------------------------
+
+
+def template() -> Object:
+    """A claim of its own, with one NPU, for each pod of the stream."""
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "npu"},
+        "spec": {"spec": claim("npu")["spec"]},
+    }
+
+
+def short_pod(name: str) -> Object:
+    """A pod that says when it runs, and ends by itself soon after."""
+    made = pod(name, containers=[container("main", "npu", command=SHORT_LIFE)])
+    made["spec"]["resourceClaims"] = [{"name": "npu", "resourceClaimTemplateName": "npu"}]
+    return made
+
+
+def unfinished(space: Space) -> list[str]:
+    """Names of the pods of the stream that have not ended yet; none may have failed."""
+    pods = space.cluster.objects("pods", namespace=space.name)
+    phases = {item["metadata"]["name"]: item["status"]["phase"] for item in pods}
+    assert "Failed" not in phases.values(), phases
+    return [name for name, phase in phases.items() if phase != "Succeeded"]
+
+
+def send(space: Space, names: Iterator[str], until: Callable[[Sequence[str]], bool]) -> list[str]:
+    """Create one pod after another until that is true of those that were sent; returns them."""
+    sent: list[str] = []
+    while not until(sent):
+        due = time.monotonic() + PACE
+        if len(unfinished(space)) < AT_ONCE:
+            sent.append(next(names))
+            space.apply(short_pod(sent[-1]))
+        time.sleep(max(0.0, due - time.monotonic()))  # the pace is what is tested
+    return sent
+
+
+def created(space: Space, since: int) -> dict[str, float]:
+    """When the API server was asked for each pod of the namespace, by the pod's name."""
+    with space.cluster.audit_log.open("rb") as log:
+        log.seek(since)
+        events = [json.loads(line) for line in log if line.endswith(b"\n")]
+    return {
+        about["name"]: datetime.fromisoformat(event["requestReceivedTimestamp"]).timestamp()
+        for event in events
+        if event["verb"] == "create"
+        and (about := event.get("objectRef", {})).get("resource") == "pods"
+        and about.get("namespace") == space.name
+        and "subresource" not in about
+    }
+
+
+def ran(space: Space, name: str) -> float:
+    """When the program of a pod of the stream ran."""
+    (log,) = space.cluster.node.pod_logs.glob(f"{space.name}_{name}_*/main/0.log")
+    return float(log.read_text().split()[3])
+
+
+def distribution(title: str, seconds: Sequence[float]) -> str:
+    """A line for the notes."""
+    p90 = statistics.quantiles(seconds, n=10, method="inclusive")[8]
+    return (
+        f"{title:28} n={len(seconds):3}  p50 {statistics.median(seconds):5.2f} s  "
+        f"p90 {p90:5.2f} s  max {max(seconds):5.2f} s"
+    )
+
+
+def warnings(space: Space) -> list[str]:
+    """What went wrong with pods of the namespace, if something did."""
+    events = space.cluster.objects("events", namespace=space.name)
+    return [
+        f"{event['reason']}: {event['message']}"
+        for event in events
+        if event["type"] == "Warning" and event["reason"] != BUSY
+    ]
+
+
+# --- instances -----------------------------------------------------------------------------------
+
+
+def sockets(driver: Driver) -> set[str]:
+    """Names of all sockets on the node that are the driver's."""
+    root = driver.cluster.node.root
+    folders = (root / PLUGIN.relative_to("/"), root / REGISTRY.relative_to("/"))
+    return {path.name for folder in folders for path in folder.glob("*.sock")}
+
+
+def sockets_of(instance: Object) -> set[str]:
+    """Names of the sockets that a pod of the driver has."""
+    uid = instance["metadata"]["uid"]
+    return {f"dra-{uid}.sock", f"{DRIVER}-{uid}-reg.sock"}
+
+
+def newest(driver: Driver) -> Object:
+    """The youngest pod of the driver."""
+    pods = driver.cluster.objects("pods", namespace=NAMESPACE, selector=f"app={NAME}")
+    return max(pods, key=lambda item: str(item["metadata"]["creationTimestamp"]))
+
+
+@contextmanager
+def failing_update(driver: Driver, change: Sequence[Object]) -> Iterator[None]:
+    """An update that is begun, and taken back at the end."""
+    place = (f"daemonset/{NAME}", "--namespace", NAMESPACE)
+    before = driver.wait_ready()["metadata"]["uid"]
+    driver.cluster.kubectl("patch", *place, "--type=json", "--patch", json.dumps(change))
+    try:
+        driver.cluster.wait(
+            lambda: newest(driver)["metadata"]["uid"] != before, "the new pod of the driver"
+        )
+        yield
+    finally:
+        driver.cluster.kubectl("rollout", "undo", *place)
+        driver.wait_rolled_out()
+
+
+def wait_registered(driver: Driver) -> None:
+    """Wait until the kubelet knows the newest instance."""
+    name = newest(driver)["metadata"]["name"]
+
+    def registered() -> bool:
+        said = driver.cluster.kubectl("logs", "--namespace", NAMESPACE, name)
+        return "registered with the kubelet" in said
+
+    driver.cluster.wait_ok(registered, "the new instance started")
+    driver.cluster.wait(registered, "the new instance registered")
+
+
+def wait_not_started(driver: Driver) -> None:
+    """Wait until the kubelet has found that the newest instance cannot be started."""
+
+    def reason() -> str:
+        (state,) = newest(driver)["status"].get("containerStatuses", [{}])
+        return str(state.get("state", {}).get("waiting", {}).get("reason", ""))
+
+    driver.cluster.wait(
+        lambda: reason() in {"RunContainerError", "CrashLoopBackOff"}, "a container that fails"
+    )
+
+
+# --- tests ---------------------------------------------------------------------------------------
+
+
+def test_pods_do_not_notice_an_update(driver: Driver, space: Space, notes: list[str]) -> None:
+    """Under a stream of pods none fails, no slice is written, and the old sockets are gone."""
+    old, versions, mark = driver.wait_ready(), driver.versions(), driver.cluster.audit_mark()
+    names = (f"pod-{number}" for number in itertools.count())
+    space.apply(template())
+
+    before = send(space, names, lambda sent: len(sent) == 20)
+    with ThreadPoolExecutor(1) as beside:
+        rollout = beside.submit(driver.restart)
+        during = send(space, names, lambda _: rollout.done())
+        rollout.result()
+    space.wait(lambda: not unfinished(space), "all pods of the stream ended", timeout=180)
+
+    asked = created(space, mark)
+    for title, sent in (("before the update", before), ("during the update", during)):
+        waits = [ran(space, name) - asked[name] for name in sent]
+        notes.append(distribution(f"pod created to running, {title}", waits))
+    new = driver.wait_ready()
+    assert new["metadata"]["uid"] != old["metadata"]["uid"]
+    assert sockets(driver) == sockets_of(new)
+    assert warnings(space) == []
+    assert driver.versions() == versions
+    assert audit.writes(driver.cluster.audit(mark), user=ACCOUNT) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "wait_begun"),
+    [
+        pytest.param(NEVER_READY, wait_registered, id="is never ready"),
+        pytest.param(NOT_THE_DRIVER, wait_not_started, id="does not start"),
+    ],
+)
+def test_update_that_fails_changes_nothing(
+    driver: Driver,
+    space: Space,
+    change: Sequence[Object],
+    wait_begun: Callable[[Driver], None],
+) -> None:
+    """The old instance serves on, slices stay as they are, and the update can be taken back."""
+    old, versions, mark = driver.wait_ready(), driver.versions(), driver.cluster.audit_mark()
+
+    with failing_update(driver, change):
+        wait_begun(driver)
+        space.apply(claim("during"), pod("during", "during"))
+        space.wait_phase("during")
+        assert len(space.seen_npus("during")) == 1
+        space.delete_pod("during")
+
+    after = driver.wait_ready()
+    assert after["metadata"]["uid"] == old["metadata"]["uid"]
+    assert after["status"]["containerStatuses"][0]["restartCount"] == 0
+    assert sockets(driver) == sockets_of(old)
+    space.apply(claim("later"), pod("later", "later"))
+    space.wait_phase("later")
+    assert driver.versions() == versions
+    assert audit.writes(driver.cluster.audit(mark), user=ACCOUNT) == []
