@@ -106,6 +106,27 @@ async def test_a_lost_file_comes_back_and_an_orphan_goes(
     ]
 
 
+async def test_an_orphan_that_stays_keeps_no_lost_file_away(
+    node: NodeOnDisk,
+    claims: NodeClaims,
+    restart: Callable[[], Awaitable[None]],
+    autojump_clock: MockClock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What cannot be removed, here a folder of somebody's, is said once and is nobody's harm."""
+    del autojump_clock, claims
+    node.cdi_path("orphan").mkdir()
+    await restart()
+    node.cdi_path("uid-a").unlink()
+
+    await trio.sleep(12)
+
+    assert node.cdi_path("uid-a").is_file()
+    errors = [vars(line)["problem"] for line in caplog.records if line.levelno == logging.ERROR]
+    assert len(errors) == 1
+    assert f"cannot remove {node.cdi_path('orphan')}" in errors[0]
+
+
 async def test_right_files_are_not_written(
     node: NodeOnDisk,
     claims: NodeClaims,

@@ -67,14 +67,21 @@ class _CdiRepair:
                 files = self._cdi.scan()
                 # A claim whose record cannot be read may have a running pod: its file stays.
                 for uid in files - self._records.by_uid.keys() - self._records.unreadable:
-                    self._cdi.remove(uid)
-                    log.warning("CDI file without a claim removed", extra={"uid": uid})
+                    self._remove(uid, problems)
                 for uid, record in self._records.by_uid.items():
                     if is_first or uid not in files:
                         self._rewrite(record, problems)
         except StorageError as error:
             problems["all"] = str(error)
         self._complain(problems)
+
+    def _remove(self, uid: str, problems: dict[str, str]) -> None:
+        try:
+            self._cdi.remove(uid)
+        except StorageError as error:
+            problems[uid] = str(error)
+        else:
+            log.warning("CDI file without a claim removed", extra={"uid": uid})
 
     def _rewrite(self, record: ClaimRecord, problems: dict[str, str]) -> None:
         try:
