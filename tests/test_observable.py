@@ -3,7 +3,7 @@
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from trio_npu_dra.observable import Observable
+from trio_npu_dra.observable import Observable, derive
 
 
 async def test_a_reader_sees_the_value_now_and_the_newest_after_each_change() -> None:
@@ -43,3 +43,18 @@ async def test_an_equal_value_wakes_nobody() -> None:
         nursery.cancel_scope.cancel()
 
     assert seen == [(1, 2)]
+
+
+async def test_a_derived_value_follows_all_its_sources() -> None:
+    """It is there at the start, and newer after a change of any source."""
+    one, other, both = Observable(1), Observable(10), Observable(0)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(derive, both, lambda: one.value + other.value, one, other)
+        assert both.value == 11
+        one.set(2)
+        await wait_all_tasks_blocked()
+        assert both.value == 12
+        other.set(20)
+        await wait_all_tasks_blocked()
+        assert both.value == 22
+        nursery.cancel_scope.cancel()

@@ -7,31 +7,24 @@ from functools import partial
 import trio
 
 from trio_npu_dra import crashpoints
-from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.claims.prepare import NodeClaims
-from trio_npu_dra.claims.records import Records
 from trio_npu_dra.claims.repair import forget_gone_claims, keep_cdi_files
 from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.kube.client import KubeClient, open_client
-from trio_npu_dra.kube.credentials import load_credentials
 from trio_npu_dra.kube.objects import Device
-from trio_npu_dra.kubelet.device_health import Devices
-from trio_npu_dra.kubelet.plugin import Endpoints, serve_kubelet
-from trio_npu_dra.kubelet.registration import NOT_REGISTERED
-from trio_npu_dra.npu.dcmi.client import Dcmi
+from trio_npu_dra.kubelet.plugin import serve_kubelet
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
-from trio_npu_dra.npu.driver import load_driver
-from trio_npu_dra.npu.host import Host
-from trio_npu_dra.npu.model import EMPTY_BOARD, Board
 from trio_npu_dra.npu.occupancy import is_any_occupied
 from trio_npu_dra.npu.watcher import watch_board
-from trio_npu_dra.observable import Observable, derive
+from trio_npu_dra.observable import derive
 from trio_npu_dra.observe.signals import receive_signals
+from trio_npu_dra.parts import Parts
 from trio_npu_dra.report.device_health import device_health
 from trio_npu_dra.rpc import open_bridge
 from trio_npu_dra.settings import Settings
 from trio_npu_dra.slices.build import build_devices
-from trio_npu_dra.slices.publisher import PublisherStatus, publish
+from trio_npu_dra.slices.features import follow_features
+from trio_npu_dra.slices.publisher import publish
 from trio_npu_dra.slices.turn import turn_to_publish
 
 GRACE_SECONDS = 20.0
@@ -54,51 +47,36 @@ async def run(
     """
     crashpoints.check()
     reached(Point.START_SETTINGS_READ)
-    host = Host(
-        host_root=settings.host_root, dev_root=settings.dev_root, sysfs_root=settings.sysfs_root
-    )
-    dcmi = load_driver(host)
-    reached(Point.START_LIBRARY_LOADED)
-    board, health = Observable(EMPTY_BOARD), Observable[Devices](())
-    records = Records(settings.plugin_directory)
-    cdi = CdiFolder(
-        root=settings.cdi_root,
-        driver_name=settings.driver_name,
-        host=host,
-        library_path=settings.container_library_path,
-    )
-    endpoints = Endpoints.of(
-        settings.driver_name,
-        plugins_directory=settings.kubelet_plugins_directory_path,
-        registrar_directory=settings.kubelet_registrar_directory_path,
-        pod_uid=settings.pod_uid,
-        health_check_port=settings.healthcheck_port,
-    )
-    credentials = load_credentials(settings.kubeconfig)
-    async with open_client(credentials) as kube, open_worker() as worker, open_bridge() as bridge:
+    parts = Parts.of(settings)
+    facts = parts.facts
+    async with (
+        open_client(parts.credentials) as kube,
+        open_worker() as worker,
+        open_bridge() as bridge,
+    ):
         claims = NodeClaims(
             reader=kube,
-            board=board,
-            host=host,
-            records=records,
-            cdi=cdi,
+            board=facts.board,
+            host=parts.host,
+            records=parts.records,
+            cdi=parts.cdi,
             driver_name=settings.driver_name,
             pool_name=settings.node_name,
         )
-        is_busy = partial(is_any_occupied, worker, dcmi, board)
+        is_busy = partial(is_any_occupied, worker, parts.dcmi, facts.board)
         stop = trio.Event()
         async with trio.open_nursery() as support:
             await support.start(receive_signals, stop)
             async with trio.open_nursery() as service:
-                await service.start(keep_cdi_files, records, cdi)
-                service.start_soon(forget_gone_claims, records, claims, kube, is_busy)
-                service.start_soon(_follow_npus, settings, worker, dcmi, host, kube, board, health)
+                await service.start(keep_cdi_files, parts.records, parts.cdi)
+                service.start_soon(forget_gone_claims, parts.records, claims, kube, is_busy)
+                service.start_soon(_follow_npus, settings, parts, kube, worker)
                 await serve_kubelet(
                     bridge,
                     claims,
-                    health,
-                    Observable(NOT_REGISTERED),
-                    endpoints=endpoints,
+                    facts.health,
+                    facts.registration,
+                    endpoints=parts.endpoints,
                     stop=stop,
                     grace_seconds=GRACE_SECONDS,
                     task_status=task_status,
@@ -107,29 +85,38 @@ async def run(
             support.cancel_scope.cancel()
 
 
-async def _follow_npus(  # noqa: PLR0917 - one nursery's worth of parts
-    settings: Settings,
-    worker: DcmiWorker,
-    dcmi: Dcmi | None,
-    host: Host,
-    kube: KubeClient,
-    board: Observable[Board],
-    health: Observable[Devices],
+async def _follow_npus(
+    settings: Settings, parts: Parts, kube: KubeClient, worker: DcmiWorker
 ) -> None:
     """Publish what the NPUs are, and how; nothing before the first look at them."""
-    node, interval = settings.node_name, settings.health_poll_interval
-    pool: Observable[tuple[Device, ...]] = Observable(())
+    facts = parts.facts
+    node, driver = settings.node_name, settings.driver_name
+
+    def devices() -> tuple[Device, ...]:
+        assert facts.features.value is not None
+        return build_devices(facts.board.value, parts.policy, facts.features.value)
+
     async with trio.open_nursery() as nursery:
-        if dcmi is not None:
-            look = partial(watch_board, interval_seconds=interval)
-            await nursery.start(look, worker, dcmi, host, board)
-        await nursery.start(derive, board, pool, build_devices)
-        await nursery.start(derive, board, health, partial(device_health, pool=node))
+        learn = partial(follow_features, features=facts.features, status=facts.publisher)
+        nursery.start_soon(partial(learn, kube, node_name=node, driver_name=driver))
+        if parts.dcmi is not None:
+            look = partial(
+                watch_board,
+                board=facts.board,
+                faults=parts.faults,
+                status=facts.watch,
+                interval_seconds=settings.health_poll_interval,
+            )
+            await nursery.start(look, worker, parts.dcmi, parts.host)
+        health = partial(device_health, pool=node)
+        await nursery.start(derive, facts.health, lambda: health(facts.board.value), facts.board)
+        await facts.features.wait_until(lambda features: features is not None)
+        await nursery.start(derive, facts.pool, devices, facts.board, facts.features)
         async with turn_to_publish(settings.plugin_directory):
             await publish(
                 kube,
                 node_name=node,
-                driver_name=settings.driver_name,
-                pool=pool,
-                status=Observable(PublisherStatus()),
+                driver_name=driver,
+                pool=facts.pool,
+                status=facts.publisher,
             )

@@ -7,11 +7,10 @@ newest. That is what a publisher wants: ten faults in a burst are one write.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import trio
 
-S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -78,17 +77,22 @@ class _Changes(AsyncIterator[T]):
 
 
 async def derive(
-    source: Observable[S],
     target: Observable[T],
-    function: Callable[[S], T],
-    *,
+    function: Callable[[], T],
+    *sources: Observable[Any],
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Keep *target* at what *function* makes of *source*, until cancelled.
+    """Keep *target* at what *function* makes of the sources' values, until cancelled.
 
     Started once *target* has a derived value.
     """
-    target.set(function(source.value))
+
+    async def follow(source: Observable[Any]) -> None:
+        async for _ in source.changes():
+            target.set(function())
+
+    target.set(function())
     task_status.started()
-    async for value in source.changes():
-        target.set(function(value))
+    async with trio.open_nursery() as nursery:
+        for source in sources:
+            nursery.start_soon(follow, source)

@@ -85,6 +85,11 @@ class Settings(BaseModel):
     health_poll_interval: Annotated[float, Field(ge=0.1, le=3600)] = Field(
         5.0, description="seconds between two looks at the NPUs' health"
     )
+    taint_effect: str = Field(
+        "",
+        description="what a state of health does to pods, as LEVEL=None|NoSchedule|NoExecute "
+        "separated by commas; levels are those of Huawei's fault table, Unmonitored and Network",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="least severe log line to print"
     )

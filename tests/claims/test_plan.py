@@ -22,7 +22,7 @@ from trio_npu_dra.kube.objects import (
     ResourceClaim,
     ResourceClaimStatus,
 )
-from trio_npu_dra.npu.model import EMPTY_BOARD, Board, HealthState, NpuHealth
+from trio_npu_dra.npu.model import EMPTY_BOARD, Board, Fault, FaultLevel, NpuHealth
 
 
 def plan(claimed: ResourceClaim, on: Board | None = None) -> ClaimPlan:
@@ -86,7 +86,8 @@ def test_one_request_without_admin_access_holds_the_device() -> None:
 
 def test_an_unhealthy_npu_is_planned() -> None:
     """The pod tolerates its taint, or the scheduler would not have chosen it."""
-    sick = replace(npu(0), health=NpuHealth(state=HealthState.UNHEALTHY, codes=(0x80E18402,)))
+    fault = Fault(code=0x80E18402, level=FaultLevel.SEPARATE_NPU, rule="", since=0.0)
+    sick = replace(npu(0), health=NpuHealth(faults=(fault,)))
 
     assert plan(claim("a", result("npu-0")), Board(npus=(sick,))).devices[0].npu is sick
 

@@ -1,9 +1,11 @@
 import pytest
 
+from trio_npu_dra.npu.chip_faults import Reading
 from trio_npu_dra.npu.dcmi.client import Address, Dcmi
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
-from trio_npu_dra.npu.health import ask_health
-from trio_npu_dra.npu.model import HEALTHY, HealthState, NpuHealth
+from trio_npu_dra.npu.faults import ALARM_WITHOUT_CODE
+from trio_npu_dra.npu.faults import Severity as Alarm
+from trio_npu_dra.npu.health import read_chip, read_network
 from trio_npu_dra.simulator import BoardControl, Severity
 
 CHIP = Address(1, 0)
@@ -15,94 +17,127 @@ def initialised(dcmi: Dcmi) -> None:
     dcmi.init()
 
 
-async def test_a_chip_without_alarms_is_healthy(worker: DcmiWorker, dcmi: Dcmi) -> None:
-    """No codes, nothing to say."""
-    assert await ask_health(worker, dcmi, CHIP) == HEALTHY
+async def test_a_chip_without_alarms_lists_nothing(worker: DcmiWorker, dcmi: Dcmi) -> None:
+    """No codes, no alarm."""
+    assert await read_chip(worker, dcmi, CHIP) == Reading()
 
 
-async def test_a_major_fault_makes_a_chip_unhealthy_until_it_is_cleared(
+async def test_a_fault_is_read_with_the_vendors_words_until_it_is_cleared(
     worker: DcmiWorker, dcmi: Dcmi, control: BoardControl
 ) -> None:
-    """The codes come ascending with the vendor's words; clearing them heals."""
+    """All active codes, and the worst alarm."""
     control.add_fault(1, 0x81078603, Severity.MINOR)
     control.add_fault(1, 0x80E01801, Severity.MAJOR)
-    health = await ask_health(worker, dcmi, CHIP)
-    assert health.state is HealthState.UNHEALTHY
-    assert health.codes == (0x80E01801, 0x81078603)
-    assert health.message.startswith("80E01801 simulated fault")
+    reading = await read_chip(worker, dcmi, CHIP)
+    assert reading.severity is Alarm.MAJOR
+    assert reading.codes is not None
+    assert set(reading.codes) == {0x80E01801, 0x81078603}
+    assert reading.codes[0x80E01801].startswith("simulated fault")
     control.clear_fault(1, 0x81078603)
     control.clear_fault(1, 0x80E01801)
-    assert await ask_health(worker, dcmi, CHIP) == HEALTHY
+    assert await read_chip(worker, dcmi, CHIP) == Reading()
 
 
-async def test_a_minor_alarm_is_told_but_does_not_condemn(
+async def test_a_chip_with_as_many_codes_as_dcmi_lists_is_read_whole(
     worker: DcmiWorker, dcmi: Dcmi, control: BoardControl
 ) -> None:
-    """A chip with a minor alarm is healthy and shows the code."""
-    control.add_fault(1, 0x81078603, Severity.MINOR)
-    health = await ask_health(worker, dcmi, CHIP)
-    assert (health.state, health.codes) == (HealthState.HEALTHY, (0x81078603,))
+    """128 codes are 128 faults."""
+    codes = set(range(0x80000000, 0x80000080))
+    for code in codes:
+        control.add_fault(1, code, Severity.MINOR)
+    assert set((await read_chip(worker, dcmi, CHIP)).codes or ()) == codes
 
 
-async def test_a_chip_that_dropped_off_the_bus_is_unhealthy(
+async def test_a_chip_that_dropped_off_the_bus_is_gone(
     worker: DcmiWorker, dcmi: Dcmi, control: BoardControl
 ) -> None:
-    """Success with health 0xFFFFFFFF means that the chip is gone."""
+    """Success with health 0xFFFFFFFF means that the chip does not exist."""
     control.set_gone(1)
-    health = await ask_health(worker, dcmi, CHIP)
-    assert health.state is HealthState.UNHEALTHY
-    assert "does not exist" in health.message
+    assert await read_chip(worker, dcmi, CHIP) == Reading(gone=True)
 
 
-async def test_a_booting_chip_is_unknown(
+async def test_a_chip_that_the_library_does_not_know_any_more_is_gone(
     worker: DcmiWorker, dcmi: Dcmi, control: BoardControl
 ) -> None:
-    """Not ready is no verdict; the message says how far it is."""
+    """Code -8008 says the same."""
+    control.set_return_code("dcmi_get_device_health", -8008, 1)
+    assert await read_chip(worker, dcmi, CHIP) == Reading(gone=True)
+
+
+async def test_a_booting_chip_is_not_monitored(
+    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl
+) -> None:
+    """Not ready is no verdict; the words say how far the chip is."""
     control.set_booting(1)
-    health = await ask_health(worker, dcmi, CHIP)
-    assert health == NpuHealth(state=HealthState.UNKNOWN, message="the chip is in its BIOS")
+    assert await read_chip(worker, dcmi, CHIP) == Reading(unmonitored="the chip is in its BIOS")
 
 
 @pytest.mark.parametrize("code", [-8005, -8006, -8012, -8013, -8017, -8020, -8255])
-async def test_a_chip_that_cannot_be_asked_is_unknown(
+async def test_a_chip_that_cannot_be_asked_is_not_monitored(
     worker: DcmiWorker, dcmi: Dcmi, control: BoardControl, code: int
 ) -> None:
-    """Whatever keeps the library from answering, the chip is not called unhealthy for it."""
+    """Whatever keeps the library from answering, the chip is not called faulty for it."""
     control.set_return_code("dcmi_get_device_health", code, 1)
-    assert (await ask_health(worker, dcmi, CHIP)).state is HealthState.UNKNOWN
+    reading = await read_chip(worker, dcmi, CHIP)
+    assert reading.unmonitored
+    assert not reading.gone
 
 
-async def test_a_chip_that_the_library_does_not_know_any_more_is_unhealthy(
+async def test_an_alarm_that_no_code_explains_has_a_code_of_ours(
     worker: DcmiWorker, dcmi: Dcmi, control: BoardControl
 ) -> None:
-    """Code -8008 is the loss of the chip."""
-    control.set_return_code("dcmi_get_device_health", -8008, 1)
-    assert (await ask_health(worker, dcmi, CHIP)).state is HealthState.UNHEALTHY
-
-
-async def test_without_error_codes_the_worst_alarm_decides(
-    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl
-) -> None:
-    """The verdict does not hang on a list that cannot be read."""
+    """The verdict does not hang on a list that cannot be read, or is empty."""
     control.set_health(1, Severity.CRITICAL)
+    assert set((await read_chip(worker, dcmi, CHIP)).codes or ()) == {ALARM_WITHOUT_CODE}
     control.set_return_code("dcmi_get_device_errorcode_v2", -8005, 1)
-    health = await ask_health(worker, dcmi, CHIP)
-    assert (health.state, health.codes) == (HealthState.UNHEALTHY, ())
+    assert set((await read_chip(worker, dcmi, CHIP)).codes or ()) == {ALARM_WITHOUT_CODE}
 
 
-async def test_a_code_without_words_is_told_as_a_number(
+async def test_without_an_alarm_unreadable_codes_are_not_known(
     worker: DcmiWorker, dcmi: Dcmi, control: BoardControl
 ) -> None:
-    """A fault that the library cannot explain is reported all the same."""
+    """Not "none": what was known of them stands."""
+    control.set_return_code("dcmi_get_device_errorcode_v2", -8005, 1)
+    assert (await read_chip(worker, dcmi, CHIP)).codes is None
+
+
+async def test_a_code_without_words_is_read_all_the_same(
+    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl
+) -> None:
+    """A fault that the library cannot explain is a fault."""
     control.add_fault(1, 0x80E01801, Severity.MAJOR)
     control.set_return_code("dcmi_get_device_errorcode_string", -8001, 1)
-    assert (await ask_health(worker, dcmi, CHIP)).message == "80E01801"
+    assert (await read_chip(worker, dcmi, CHIP)).codes == {0x80E01801: ""}
 
 
 async def test_a_chip_that_does_not_tell_its_boot_phase_is_not_ready(
     worker: DcmiWorker, dcmi: Dcmi, control: BoardControl
 ) -> None:
-    """Without boot status, as in a container, the message stays general."""
+    """Without boot status, as in a container, the words stay general."""
     control.set_booting(1)
     control.set_return_code("dcmi_get_device_boot_status", -8002, 1)
-    assert (await ask_health(worker, dcmi, CHIP)).message == "the chip is not ready"
+    assert (await read_chip(worker, dcmi, CHIP)).unmonitored == "the chip is not ready"
+
+
+@pytest.mark.parametrize(
+    ("status", "words"), [(0, ""), (6, ""), (3, "RoCE port: unreachable (3)"), (5, "fault (5)")]
+)
+async def test_the_roce_port_is_told_apart(
+    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl, status: int, words: str
+) -> None:
+    """Fine and being set up are no problem; all else is one, in words."""
+    control.set_network_health(1, status)
+    problem = await read_network(worker, dcmi, CHIP)
+    assert problem is not None
+    assert problem.endswith(words)
+    assert bool(problem) == bool(words)
+
+
+async def test_a_port_that_cannot_be_asked_is_no_problem(
+    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl
+) -> None:
+    """A chip without a port says so; a call that fails says nothing of the port."""
+    control.set_return_code("dcmi_get_device_network_health", -8255, 1)
+    assert await read_network(worker, dcmi, CHIP) is None
+    control.set_return_code("dcmi_get_device_network_health", -8005, 1)
+    assert not await read_network(worker, dcmi, CHIP)

@@ -8,8 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trio_npu_dra.kube.objects import Device, DeviceAttribute, DeviceCapacity
-from trio_npu_dra.npu.model import EMPTY_BOARD, Board, ChipFamily, MultiDiePolicy, Npu
+from trio_npu_dra.npu.model import (
+    EMPTY_BOARD,
+    Board,
+    ChipFamily,
+    Fault,
+    FaultLevel,
+    MultiDiePolicy,
+    Npu,
+    NpuHealth,
+)
 from trio_npu_dra.slices.build import build_devices, canonical_quantity, semantic_version
+from trio_npu_dra.slices.features import ServerFeatures
+from trio_npu_dra.slices.taints import TaintPolicy
 from trio_npu_dra.standins.api_rules import canonical
 
 FULL = Npu(
@@ -40,9 +51,15 @@ BARE = Npu(
 )
 
 
+def build(board: Board, *, keeps_taints: bool = True) -> tuple[Device, ...]:
+    """The board's devices under the default policy."""
+    policy = TaintPolicy(domain="npu.huawei.com")
+    return build_devices(board, policy, ServerFeatures(taints=keeps_taints))
+
+
 def only(board: Board) -> Device:
     """The board's one device."""
-    (device,) = build_devices(board)
+    (device,) = build(board)
     return device
 
 
@@ -103,16 +120,16 @@ def test_an_unknown_fact_is_absent() -> None:
 
 def test_an_empty_board_has_no_devices() -> None:
     """A node without NPUs has an empty pool."""
-    assert build_devices(EMPTY_BOARD) == ()
+    assert build(EMPTY_BOARD) == ()
 
 
 def test_equal_facts_are_equal_bytes() -> None:
     """The order in which facts were found does not matter."""
     there = Board(npus=(FULL, BARE), driver_version="24.1.0")
     back = Board(npus=(BARE, FULL), driver_version="24.1.0")
-    wire = [device.model_dump_json() for device in build_devices(there)]
-    assert wire == [device.model_dump_json() for device in build_devices(back)]
-    assert [device.name for device in build_devices(there)] == ["npu-0", "npu-3"]
+    wire = [device.model_dump_json() for device in build(there)]
+    assert wire == [device.model_dump_json() for device in build(back)]
+    assert [device.name for device in build(there)] == ["npu-0", "npu-3"]
 
 
 def test_a_refused_attribute_is_dropped_alone(caplog: pytest.LogCaptureFixture) -> None:
@@ -120,8 +137,8 @@ def test_a_refused_attribute_is_dropped_alone(caplog: pytest.LogCaptureFixture) 
     long = "a name of 65 bytes, which is one more than the API server takes.."
     odd = replace(FULL, product_name=long, uuid="é" * 33)
     board = Board(npus=(odd, replace(odd, physical_id=4)), driver_version="V100R001C00")
-    first, second = build_devices(board)
-    build_devices(board)
+    first, second = build(board)
+    build(board)
     assert {"productName", "uuid", "driverVersion"}.isdisjoint(plain(first))
     assert plain(first)["chipName"] == plain(second)["chipName"] == "910B4"
     assert len(caplog.records) == 3
@@ -199,3 +216,28 @@ def test_no_version_is_refused_by_the_server(printed: str) -> None:
     """Whatever the driver prints, what is published is strict and short."""
     version = semantic_version(printed)
     assert version is None or (len(version) <= 64 and re.match(r"\d+\.\d+\.\d+([-+].+)?$", version))
+
+
+# --- health --------------------------------------------------------------------------------------
+
+
+def sick(level: FaultLevel) -> Board:
+    """A sick NPU and a well one."""
+    fault = Fault(code=1, level=level, rule="", since=1_700_000_000.4)
+    return Board(npus=(replace(FULL, health=NpuHealth(faults=(fault,))), BARE))
+
+
+def test_a_sick_npu_is_tainted_where_taints_are_kept() -> None:
+    """Since when it is so, in whole seconds; the others have no taint."""
+    well, ill = build(sick(FaultLevel.SEPARATE_NPU))
+    assert well.taints is None
+    (taint,) = ill.taints or ()
+    assert (taint.key, taint.value) == ("npu.huawei.com/fault", "SeparateNPU")
+    assert (taint.effect, taint.time_added) == ("NoExecute", "2023-11-14T22:13:20Z")
+
+
+def test_where_taints_are_dropped_an_npu_that_may_not_be_scheduled_is_left_out() -> None:
+    """One that may be scheduled stays, without the taint."""
+    assert [d.name for d in build(sick(FaultLevel.SEPARATE_NPU), keeps_taints=False)] == ["npu-0"]
+    devices = build(sick(FaultLevel.SUB_HEALTH), keeps_taints=False)
+    assert [(d.name, d.taints) for d in devices] == [("npu-0", None), ("npu-3", None)]

@@ -7,7 +7,6 @@ import json
 import os
 import platform
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import trio
@@ -16,22 +15,26 @@ import yaml
 from trio_npu_dra.kube.objects import Device, ObjectMeta, OwnerReference, ResourceSlice
 from trio_npu_dra.npu.dcmi.worker import open_worker
 from trio_npu_dra.npu.driver import load_driver
+from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board
-from trio_npu_dra.npu.watcher import watch_board
-from trio_npu_dra.observable import Observable
+from trio_npu_dra.npu.watcher import read_board
 from trio_npu_dra.observe import logs
 from trio_npu_dra.settings import Settings, add_flags
 from trio_npu_dra.slices.build import build_devices
 from trio_npu_dra.slices.diff import Create, plan
+from trio_npu_dra.slices.features import ServerFeatures
 from trio_npu_dra.slices.pool import Pool
+from trio_npu_dra.slices.taints import TaintPolicy
 
 _FLAGS = (
     "node_name",
     "driver_name",
+    "kubelet_plugins_directory_path",
     "host_root",
     "dev_root",
     "sysfs_root",
+    "taint_effect",
     "log_level",
     "log_format",
 )
@@ -59,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     logs.configure(settings.log_level, settings.log_format)
     board = trio.run(_read_board, settings)
     if arguments.output == "table":
-        print(_table(board))
+        print(_table(board, settings))
         return 0
     slices = [_without_name(one.to_wire()) for one in _slices(board, settings)]
     if arguments.output == "json":
@@ -76,12 +79,15 @@ async def _read_board(settings: Settings) -> Board:
     dcmi = load_driver(host)
     if dcmi is None:
         return EMPTY_BOARD
-    board = Observable(EMPTY_BOARD)
-    async with open_worker() as worker, trio.open_nursery() as nursery:
-        look = partial(watch_board, interval_seconds=settings.health_poll_interval)
-        await nursery.start(look, worker, dcmi, host, board)
-        nursery.cancel_scope.cancel()
-    return board.value
+    faults = NodeFaults(settings.plugin_directory)
+    async with open_worker() as worker:
+        return await read_board(worker, dcmi, host, faults)
+
+
+def _devices(board: Board, settings: Settings) -> tuple[Device, ...]:
+    """What an API server would store that keeps all there is."""
+    policy = TaintPolicy.parse(settings.taint_effect, domain=settings.driver_name)
+    return build_devices(board, policy, ServerFeatures(taints=True))
 
 
 def _slices(board: Board, settings: Settings) -> Sequence[ResourceSlice]:
@@ -92,7 +98,7 @@ def _slices(board: Board, settings: Settings) -> Sequence[ResourceSlice]:
         driver=settings.driver_name,
         node_name=settings.node_name,
         owner=nobody,
-        devices=build_devices(board),
+        devices=_devices(board, settings),
     )
     return [
         write.slice.with_metadata(ObjectMeta(generate_name=write.slice.metadata.generate_name))
@@ -107,12 +113,12 @@ def _without_name(wire: dict[str, Any]) -> dict[str, Any]:
     return wire
 
 
-def _table(board: Board) -> str:
+def _table(board: Board, settings: Settings) -> str:
     if not board.npus:
         return "\n".join(("no NPU found", *board.unanswered))
     health = {npu.name: npu.health for npu in board.npus}
     rows: list[tuple[str, ...]] = [_COLUMNS]
-    for device in build_devices(board):
+    for device in _devices(board, settings):
         how = health[device.name]
         rows.append((*_facts(device), " ".join(filter(None, (how.state.value, how.message)))))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

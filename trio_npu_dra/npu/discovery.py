@@ -1,8 +1,8 @@
 """From the library's card list to a Board.
 
-A chip is read in three calls to the worker: its identity, without which it cannot be offered; its
-other facts, each of which may be missing; its health. So a chip that hangs half-way is known by
-what it said, and takes nobody with it.
+A chip is read in two calls to the worker: its identity, without which it cannot be offered, and its
+other facts, each of which may be missing. So a chip that hangs half-way is known by what it said,
+and takes nobody with it. How chips are is the watcher's to tell.
 """
 
 from __future__ import annotations
@@ -19,14 +19,12 @@ from trio_npu_dra.npu.chip import Identity
 from trio_npu_dra.npu.dcmi.client import Address, Dcmi
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
 from trio_npu_dra.npu.families import has_hccs
-from trio_npu_dra.npu.health import ask_health
 from trio_npu_dra.npu.host import Host
-from trio_npu_dra.npu.model import EMPTY_BOARD, Board, ChipFamily, HealthState, Npu, NpuHealth
+from trio_npu_dra.npu.model import EMPTY_BOARD, Board, ChipFamily, Npu
 
 log = logging.getLogger(__name__)
 
 _NO_ANSWER: Final = -1  # stands in the card list for a card that did not answer
-_SILENT: Final = NpuHealth(state=HealthState.UNKNOWN, message="the chip does not answer")
 
 T = TypeVar("T")
 
@@ -36,8 +34,8 @@ async def discover(
 ) -> Board:
     """Read all NPUs of the node.
 
-    A chip that is listed but does not answer stays as it was in *known*, with unknown health, or
-    is left out when nothing is known of it.
+    A chip that is listed but does not answer stays as it was in *known*, or is left out when
+    nothing is known of it. The health of the others is not read.
 
     Args:
         worker: Runs the calls.
@@ -90,7 +88,7 @@ class _Silent:
 
     def npus(self) -> list[Npu]:
         """The known NPUs that are silent now; known ones that are not even listed are gone."""
-        return [replace(npu, health=_SILENT) for npu in self._known.npus if self._has(npu)]
+        return [npu for npu in self._known.npus if self._has(npu)]
 
     def _has(self, npu: Npu) -> bool:
         if npu.card_id not in self._listed:
@@ -120,13 +118,13 @@ async def _identify_all(
 
 
 async def _read(worker: DcmiWorker, dcmi: Dcmi, host: Host, identity: Identity) -> Npu:
-    """One NPU with its facts and health; a chip that hangs now keeps its name."""
+    """One NPU with its facts; a chip that hangs now keeps its name."""
     npu, address = chip.name_only(identity), identity.address
     try:
-        npu = await worker.call(chip.describe, dcmi, host, npu, device=address)
+        return await worker.call(chip.describe, dcmi, host, npu, device=address)
     except DcmiError as error:
         log.warning("facts missing", extra={"npu": npu.name, "error": str(error)})
-    return replace(npu, health=await ask_health(worker, dcmi, address))
+        return npu
 
 
 async def _ask(worker: DcmiWorker, read: Callable[[], T]) -> T | None:

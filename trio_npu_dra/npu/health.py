@@ -1,49 +1,77 @@
-"""How one NPU is, as DCMI tells it now."""
+"""What one NPU says of its health now."""
 
 from __future__ import annotations
 
 import logging
 from typing import Final
 
-from trio_npu_dra.errors import DcmiError, DeviceLost, NotReady
+from trio_npu_dra.errors import DcmiError, DeviceLost, NotReady, NotSupported
+from trio_npu_dra.npu.chip_faults import Reading
 from trio_npu_dra.npu.dcmi.client import GONE, Address, Dcmi
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
-from trio_npu_dra.npu.model import HealthState, NpuHealth
+from trio_npu_dra.npu.faults import ALARM_WITHOUT_CODE, Severity
 
 log = logging.getLogger(__name__)
 
-_MINOR: Final = 1
+DEADLINE_SECONDS: Final = 2.0
+NETWORK_DEADLINE_SECONDS: Final = 1.0  # it blocks long on a dropped card
 _BOOT_PHASES: Final = {0: "not started", 1: "in its BIOS", 2: "starting its system"}
+_NETWORK_FINE: Final = frozenset({0, 6})  # 6: being set up
+_NETWORK_STATES: Final = {
+    1: "socket failed",
+    2: "receive timed out",
+    3: "unreachable",
+    4: "detection time exceeded",
+    5: "fault",
+    7: "detection failed",
+    8: "address being set",
+}
 
-_LOST: Final = NpuHealth(
-    state=HealthState.UNHEALTHY, message="the chip does not exist any more, or has not started"
-)
 
-
-async def ask_health(worker: DcmiWorker, dcmi: Dcmi, address: Address) -> NpuHealth:
-    """Read the health of a chip; one that cannot be asked is unknown, never unhealthy."""
+async def read_chip(worker: DcmiWorker, dcmi: Dcmi, address: Address) -> Reading:
+    """Look at a chip; one that cannot be asked is unmonitored, never unhealthy."""
     try:
-        return await worker.call(_read_health, dcmi, address, device=address)
+        return await worker.call(
+            _read, dcmi, address, device=address, deadline_seconds=DEADLINE_SECONDS
+        )
     except DcmiError as error:
-        return NpuHealth(state=HealthState.UNKNOWN, message=str(error))
+        return Reading(unmonitored=str(error))
 
 
-def _read_health(dcmi: Dcmi, address: Address) -> NpuHealth:
+async def read_network(worker: DcmiWorker, dcmi: Dcmi, address: Address) -> str | None:
+    """What is wrong with a chip's RoCE port: empty when nothing is known to be.
+
+    Returns:
+        None where the chip has no such port.
+    """
+    try:
+        state = await worker.call(
+            dcmi.network_health,
+            address,
+            device=("network", address),
+            deadline_seconds=NETWORK_DEADLINE_SECONDS,
+        )
+    except NotSupported:
+        return None
+    except DcmiError as error:
+        log.debug("network health not read", extra={"chip": address, "error": str(error)})
+        return ""
+    if state in _NETWORK_FINE:
+        return ""
+    return f"RoCE port: {_NETWORK_STATES.get(state, 'unknown state')} ({state})"
+
+
+def _read(dcmi: Dcmi, address: Address) -> Reading:
     try:
         worst_alarm = dcmi.health(address)
     except DeviceLost:
-        return _LOST
+        return Reading(gone=True)
     except NotReady:
-        message = f"the chip is {_boot_phase(dcmi, address)}"
-        return NpuHealth(state=HealthState.UNKNOWN, message=message)
+        return Reading(unmonitored=f"the chip is {_boot_phase(dcmi, address)}")
     if worst_alarm == GONE:
-        return _LOST
-    codes = _error_codes(dcmi, address)
-    return NpuHealth(
-        state=HealthState.HEALTHY if worst_alarm <= _MINOR else HealthState.UNHEALTHY,
-        codes=codes,
-        message="; ".join(_describe(dcmi, address, code) for code in codes),
-    )
+        return Reading(gone=True)
+    severity = Severity(min(worst_alarm, Severity.CRITICAL))
+    return Reading(codes=_codes(dcmi, address, severity), severity=severity)
 
 
 def _boot_phase(dcmi: Dcmi, address: Address) -> str:
@@ -53,18 +81,22 @@ def _boot_phase(dcmi: Dcmi, address: Address) -> str:
         return "not ready"
 
 
-def _error_codes(dcmi: Dcmi, address: Address) -> tuple[int, ...]:
-    """Active codes, ascending; without them the health value alone decides."""
+def _codes(dcmi: Dcmi, address: Address, severity: Severity) -> dict[int, str] | None:
+    """Active codes with the vendor's words; an alarm that no code explains gets one of ours."""
     try:
-        return tuple(sorted(set(dcmi.error_codes(address))))
+        codes = {code: _text(dcmi, address, code) for code in dcmi.error_codes(address)}
     except DcmiError as error:
-        log.debug("error codes not read", extra={"address": address, "error": str(error)})
-        return ()
+        log.debug("error codes not read", extra={"chip": address, "error": str(error)})
+        if severity < Severity.MAJOR:
+            return None
+        codes = {}
+    if not codes and severity >= Severity.MAJOR:
+        codes[ALARM_WITHOUT_CODE] = "alarm without a code"
+    return codes
 
 
-def _describe(dcmi: Dcmi, address: Address, code: int) -> str:
-    """A code with the vendor's words, if there are any."""
+def _text(dcmi: Dcmi, address: Address, code: int) -> str:
     try:
-        return f"{code:08X} {dcmi.error_text(address, code)}".strip()
+        return dcmi.error_text(address, code)
     except DcmiError:
-        return f"{code:08X}"
+        return ""

@@ -38,22 +38,92 @@ class MultiDiePolicy(StrEnum):
     INDEPENDENT = "independent"
 
 
+class FaultLevel(StrEnum):
+    """How a fault is to be handled, mildest first; the names are those of MindCluster's table."""
+
+    NORMAL = "NormalNPU"
+    NOT_HANDLE = "NotHandleFault"
+    SUB_HEALTH = "SubHealthFault"
+    RESTART_REQUEST = "RestartRequest"
+    RESTART_BUSINESS = "RestartBusiness"
+    FREE_RESTART_NPU = "FreeRestartNPU"
+    RESTART_NPU = "RestartNPU"
+    PRE_SEPARATE_NPU = "PreSeparateNPU"
+    SEPARATE_NPU = "SeparateNPU"
+    MANUALLY_SEPARATE_NPU = "ManuallySeparateNPU"
+
+    @property
+    def rank(self) -> int:
+        """The higher, the worse."""
+        return _RANKS[self]
+
+    @property
+    def is_unhealthy(self) -> bool:
+        """Whether an NPU with this level is not fit for work (MindCluster's line)."""
+        return self.rank > _RANKS[FaultLevel.SUB_HEALTH]
+
+
+_RANKS = {level: rank for rank, level in enumerate(FaultLevel)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One thing that is wrong with an NPU.
+
+    Attributes:
+        code: As DCMI reports it; 0 is an alarm that has no code.
+        level: How it is to be handled.
+        rule: Why it has this level, in a few words.
+        text: The library's words for the code, empty when it has none.
+        since: When it was first seen, in seconds since 1970.
+    """
+
+    code: int
+    level: FaultLevel
+    rule: str
+    text: str = ""
+    since: float
+
+    def __str__(self) -> str:
+        """One line for people."""
+        words = f"{self.code:08X}", self.text, f"({self.level}, {self.rule})"
+        return " ".join(filter(None, words))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NpuHealth:
     """How one NPU is.
 
     Attributes:
-        state: The verdict; `UNKNOWN` when the chip could not be asked.
-        codes: Active fault codes as DCMI reports them, ascending.
-        message: One line for people, empty when there is nothing to say.
+        faults: What is wrong with it, worst first.
+        unmonitored: Why it cannot be asked now, empty when it can; *faults* are then the last
+            known ones.
+        network: What is wrong with its RoCE port, empty when nothing is known to be.
     """
 
-    state: HealthState
-    codes: tuple[int, ...] = ()
-    message: str = ""
+    faults: tuple[Fault, ...] = ()
+    unmonitored: str = ""
+    network: str = ""
+
+    @property
+    def level(self) -> FaultLevel:
+        """The level of the worst fault."""
+        return self.faults[0].level if self.faults else FaultLevel.NORMAL
+
+    @property
+    def state(self) -> HealthState:
+        """The verdict: a known fault stands until it is seen to be gone."""
+        if self.level.is_unhealthy:
+            return HealthState.UNHEALTHY
+        return HealthState.UNKNOWN if self.unmonitored else HealthState.HEALTHY
+
+    @property
+    def message(self) -> str:
+        """One line for people, empty when there is nothing to say."""
+        return "; ".join(filter(None, (*map(str, self.faults), self.unmonitored, self.network)))
 
 
-HEALTHY = NpuHealth(state=HealthState.HEALTHY)
+HEALTHY = NpuHealth()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,14 @@
-"""Keep the Board true: the chips' health at each look, and everything when the chips change."""
+"""Keep the Board true: every fault at once, every chip now and then, all chips when they change.
+
+A chip is looked at when a fault event names it, when a rule of the fault table is about to speak,
+and in any case from time to time, because events can be lost. Events only say where to look: what
+counts is what the chip says then. A chip that many events name is looked at a few times a second.
+"""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import trio
@@ -12,62 +17,262 @@ from trio_npu_dra.errors import DcmiError
 from trio_npu_dra.npu.dcmi.client import Address, Dcmi
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
 from trio_npu_dra.npu.discovery import discover
-from trio_npu_dra.npu.health import ask_health
+from trio_npu_dra.npu.fault_events import EventInbox
+from trio_npu_dra.npu.fault_memory import SAVE_SECONDS, NodeFaults
+from trio_npu_dra.npu.health import read_chip, read_network
 from trio_npu_dra.npu.host import Host
-from trio_npu_dra.npu.model import Board
+from trio_npu_dra.npu.model import EMPTY_BOARD, Board, Npu
 from trio_npu_dra.observable import Observable
 
 log = logging.getLogger(__name__)
 
 _INIT_DEADLINE_SECONDS: Final = 60.0  # it runs dmidecode and the like
 _LAST_RETRY_SECONDS: Final = 300.0
+_REPAIR_INTERVALS: Final = 12  # between two looks at a chip that no event names
+_QUIET_SECONDS: Final = 0.05  # between two looks at a chip that events keep naming
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchStatus:
+    """How faults come to be known, for people and metrics.
+
+    Attributes:
+        subscribed: Whether the driver tells of them; else chips are asked in turn.
+        refusal: Why it does not, empty when it does or was not asked yet.
+        events: How many it told.
+    """
+
+    subscribed: bool = False
+    refusal: str = ""
+    events: int = 0
 
 
 async def watch_board(
     worker: DcmiWorker,
     dcmi: Dcmi,
     host: Host,
-    board: Observable[Board],
     *,
+    board: Observable[Board],
+    faults: NodeFaults,
+    status: Observable[WatchStatus],
     interval_seconds: float,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Look at the NPUs every *interval_seconds*, for ever; once started, *board* is real.
-
-    The library's list of cards is as old as its `init`, so that a new look begins with one. It is
-    taken when the accelerators on the PCI bus changed, and, ever more rarely, while a card or chip
-    that is listed does not answer (it may be booting).
+    """Keep *board* true, for ever; once started, it is real.
 
     Args:
         worker: Runs the calls.
         dcmi: The library, not initialised yet.
         host: Its PCI bus tells of cards that come and go.
         board: Gets every Board that differs from the one before.
-        interval_seconds: Pause between two looks.
+        faults: What is known of the chips' faults; saved when it changes.
+        status: Kept up to date.
+        interval_seconds: Pause between two looks at a chip where no events come, at a chip that
+            does not answer, at RoCE ports and at the PCI bus; a chip that is well and has events
+            is looked at every twelfth time.
         task_status: Told after the first Board is set.
     """
-    look = _Look(worker, dcmi, host, interval_seconds)
-    while True:
-        first = await look.at_everything(board.value)
-        if first is not None:
-            break
-        await trio.sleep_until(look.retry_at)
-    board.set(first)
-    log.info("NPUs found", extra={"npus": len(first.npus), "driver": first.driver_version})
+    watch = _Watch(
+        worker, dcmi, host, board=board, faults=faults, status=status, interval=interval_seconds
+    )
+    await watch.at_start()
+    log.info(
+        "NPUs found",
+        extra={"npus": len(board.value.npus), "driver": board.value.driver_version},
+    )
     task_status.started()
-    while True:
-        await trio.sleep(interval_seconds)
-        fresh = None
-        if look.is_due(board.value):
-            fresh = await look.at_everything(board.value)
-        board.set(fresh or await look.at_health(board.value))
+    await watch.subscribe()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch.wake_on_release)
+        nursery.start_soon(watch.follow_networks)
+        await watch.run()
 
 
-class _Look:
-    """The two ways to look, and when the long one is due.
+async def read_board(worker: DcmiWorker, dcmi: Dcmi, host: Host, faults: NodeFaults) -> Board:
+    """Look at all NPUs once.
+
+    Raises:
+        DcmiError: The library cannot list the cards.
+    """
+    await worker.call(dcmi.init, alone=True, deadline_seconds=_INIT_DEADLINE_SECONDS)
+    found = await discover(worker, dcmi, host)
+    for npu in found.npus:
+        reading = await read_chip(worker, dcmi, _address(npu))
+        faults.of(npu).take(reading, faults.now())
+    return _with_health(found, faults)
+
+
+class _Watch:
+    """The state of one `watch_board`."""
+
+    def __init__(
+        self,
+        worker: DcmiWorker,
+        dcmi: Dcmi,
+        host: Host,
+        *,
+        board: Observable[Board],
+        faults: NodeFaults,
+        status: Observable[WatchStatus],
+        interval: float,
+    ) -> None:
+        self._worker = worker
+        self._dcmi = dcmi
+        self._board = board
+        self._faults = faults
+        self._status = status
+        self._interval = interval
+        self._listing = _Listing(worker, dcmi, host, interval)
+        self._inbox = EventInbox(self.wake)
+        self._news = trio.Event()
+        self._due: dict[str, float] = {}
+        self._looked_at: dict[str, float] = {}
+        self._save_at = 0.0
+
+    # --- start -----------------------------------------------------------------------------------
+
+    async def at_start(self) -> None:
+        """Wait until the library lists the cards, and look at all of them."""
+        found = await self._listing.read(EMPTY_BOARD)
+        while found is None:
+            await trio.sleep_until(self._listing.retry_at)
+            found = await self._listing.read(EMPTY_BOARD)
+        await self._look_at_all(found)
+
+    async def subscribe(self) -> None:
+        """Ask for events; without them chips are asked in turn."""
+        try:
+            await self._worker.call(self._dcmi.subscribe, self._inbox.put)
+        except DcmiError as error:
+            self._status.set(WatchStatus(refusal=str(error)))
+            log.warning(
+                "the driver does not tell of faults, asking every %g s instead",
+                self._interval,
+                extra={"error": str(error)},
+            )
+            return
+        self._status.set(WatchStatus(subscribed=True))
+        for npu in self._board.value.npus:
+            self._want(npu)  # what happened since the first look sent no event
+
+    # --- what wakes the loop ---------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Have the loop go round now."""
+        self._news.set()
+
+    async def wake_on_release(self) -> None:
+        """Have everybody told when somebody released a chip."""
+        while True:
+            await self._faults.wait_released()
+            self.wake()
+
+    async def follow_networks(self) -> None:
+        """Look at the RoCE ports, apart: on a dropped card the call blocks."""
+        without: set[str] = set()
+        while True:
+            for npu in self._board.value.npus:
+                if npu.name in without:
+                    continue
+                problem = await read_network(self._worker, self._dcmi, _address(npu))
+                if problem is None:
+                    without.add(npu.name)
+                elif problem != self._faults.of(npu).network:
+                    self._faults.of(npu).network = problem
+                    self.wake()
+            await trio.sleep(self._interval)
+
+    # --- the loop --------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Look where and when it is due, without end."""
+        while True:
+            with trio.move_on_at(self._next_step()):
+                await self._news.wait()
+            self._news = trio.Event()
+            self._take_events()
+            if self._listing.is_due(self._board.value):
+                found = await self._listing.read(self._board.value)
+                if found is not None:
+                    await self._look_at_all(found)
+            for npu in self._board.value.npus:
+                if self._due[npu.name] <= trio.current_time():
+                    await self._look(npu)
+                    self._tell()
+            self._tell()
+            self._save()
+
+    def _take_events(self) -> None:
+        """Note what events say, and look at the chips that they name."""
+        events, lost = self._inbox.take()
+        by_logic_id = {npu.logic_id: npu for npu in self._board.value.npus}
+        for event in events:
+            npu = by_logic_id.get(event.logic_id)
+            if npu is not None:
+                self._faults.of(npu).note(event, self._faults.now())
+                self._want(npu)
+        if lost:
+            log.warning("fault events lost, looking at every chip", extra={"lost": lost})
+            for npu in self._board.value.npus:
+                self._want(npu)
+        if events:
+            status = self._status.value
+            self._status.set(replace(status, events=status.events + len(events) + lost))
+
+    async def _look_at_all(self, found: Board) -> None:
+        for npu in found.npus:
+            await self._look(npu)
+        self._board.set(_with_health(found, self._faults))
+
+    async def _look(self, npu: Npu) -> None:
+        self._due.pop(npu.name, None)
+        self._looked_at[npu.name] = trio.current_time()
+        reading = await read_chip(self._worker, self._dcmi, _address(npu))
+        chip = self._faults.of(npu)
+        chip.take(reading, self._faults.now())
+        is_quick = reading.unmonitored or not self._status.value.subscribed
+        self._want(npu, after=self._interval * (1 if is_quick else _REPAIR_INTERVALS))
+        if chip.recheck_at is not None:
+            self._want(npu, after=chip.recheck_at - self._faults.now())
+
+    def _want(self, npu: Npu, *, after: float = 0.0) -> None:
+        """Have a chip looked at, in *after* seconds or when it was left alone for a moment."""
+        rested = self._looked_at.get(npu.name, 0.0) + _QUIET_SECONDS
+        at = max(trio.current_time() + after, rested)
+        self._due[npu.name] = min(self._due.get(npu.name, at), at)
+
+    def _tell(self) -> None:
+        self._board.set(_with_health(self._board.value, self._faults))
+
+    def _save(self) -> None:
+        now = trio.current_time()
+        if not self._faults.is_saved and now >= self._save_at:
+            self._faults.save()
+            self._save_at = now + SAVE_SECONDS
+
+    def _next_step(self) -> float:
+        """When the loop must go round without news, on trio's clock."""
+        now = trio.current_time()
+        times = [now + self._interval]  # to see what is on the PCI bus
+        for npu in self._board.value.npus:
+            times.append(self._due[npu.name])
+            change = self._faults.of(npu).next_change
+            if change is not None:
+                times.append(now + change - self._faults.now())
+        if not self._faults.is_saved:
+            times.append(self._save_at)
+        return min(times)
+
+
+class _Listing:
+    """Which cards and chips there are, and when to list them anew.
+
+    The library's list of cards is as old as its `init`, so that a new one begins with that. It is
+    taken when the accelerators on the PCI bus changed, and, ever more rarely, while a card or chip
+    that is listed does not answer (it may be booting).
 
     Attributes:
-        retry_at: When to look at everything again if something was missing, on trio's clock.
+        retry_at: When to list again if something was missing, on trio's clock.
     """
 
     def __init__(
@@ -89,7 +294,7 @@ class _Look:
         unsure = bool(board.unanswered or self._failure)
         return unsure and trio.current_time() >= self.retry_at
 
-    async def at_everything(self, known: Board) -> Board | None:
+    async def read(self, known: Board) -> Board | None:
         """Initialise and discover; None when the library could not even list the cards."""
         accelerators = self._host.accelerators()
         if accelerators != self._accelerators:
@@ -111,11 +316,13 @@ class _Look:
             self._retry_seconds = self._first_retry_seconds
         return board
 
-    async def at_health(self, board: Board) -> Board:
-        """The same NPUs, as they are now."""
-        npus = []
-        for npu in board.npus:
-            address = Address(npu.card_id, npu.device_id)
-            health = await ask_health(self._worker, self._dcmi, address)
-            npus.append(replace(npu, health=health))
-        return replace(board, npus=tuple(npus))
+
+def _address(npu: Npu) -> Address:
+    return Address(npu.card_id, npu.device_id)
+
+
+def _with_health(board: Board, faults: NodeFaults) -> Board:
+    now = faults.now()
+    return replace(
+        board, npus=tuple(replace(npu, health=faults.of(npu).health(now)) for npu in board.npus)
+    )

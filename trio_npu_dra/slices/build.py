@@ -1,4 +1,4 @@
-"""The devices of a ResourceSlice pool, made from a Board; pure.
+"""The devices of a ResourceSlice pool, made from a Board; pure but for log lines.
 
 Equal Boards give equal devices, byte for byte. What is not known is absent. An attribute that the
 API server would refuse is left out, because one bad attribute would lose the whole slice.
@@ -13,6 +13,8 @@ from functools import lru_cache
 
 from trio_npu_dra.kube.objects import Device, DeviceAttribute, DeviceCapacity
 from trio_npu_dra.npu.model import Board, Npu
+from trio_npu_dra.slices.features import ServerFeatures
+from trio_npu_dra.slices.taints import TaintPolicy
 
 log = logging.getLogger(__name__)
 
@@ -29,23 +31,35 @@ _SEMVER = re.compile(  # semver.org, version 2.0.0
 )
 
 
-def build_devices(board: Board) -> tuple[Device, ...]:
-    """The devices of all NPUs, by physical id."""
+def build_devices(
+    board: Board, policy: TaintPolicy, features: ServerFeatures
+) -> tuple[Device, ...]:
+    """The devices of all NPUs, by physical id.
+
+    Where the API server drops taints, an NPU that may not be scheduled is left out: a claim that
+    holds it keeps it.
+    """
     npus = sorted(board.npus, key=lambda npu: npu.physical_id)
-    return tuple(build_device(npu, board) for npu in npus)
+    return tuple(
+        build_device(npu, board, policy if features.taints else None)
+        for npu in npus
+        if features.taints or policy.admits(npu.health)
+    )
 
 
-def build_device(npu: Npu, board: Board) -> Device:
+def build_device(npu: Npu, board: Board, policy: TaintPolicy | None) -> Device:
     """One NPU as a device.
 
     Args:
         npu: Its own facts.
         board: What it shares with the others: driver version, die policy.
+        policy: How its health taints it; None taints nothing.
     """
     return Device(
         name=npu.name,
         attributes=_attributes(npu, board),
         capacity=_capacity(npu) or None,
+        taints=(policy.taints(npu.health) if policy else ()) or None,
     )
 
 

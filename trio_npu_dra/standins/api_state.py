@@ -170,9 +170,11 @@ class ApiState:
         self._faults.clear()
 
     def asked(self, verb: str, plural: str = "") -> int:
-        """How many requests with *verb* (for *plural*) came in."""
+        """How many requests with *verb* (for *plural*) came in; dry runs do not count."""
         return sum(
-            request.verb == verb and (not plural or f"/{plural}" in request.path)
+            request.verb == verb
+            and "dryRun" not in request.query
+            and (not plural or f"/{plural}" in request.path)
             for request in self.requests
         )
 

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
-from trio_npu_dra.errors import NotSupported
+from trio_npu_dra.errors import DcmiError, NotSupported
 from trio_npu_dra.npu.dcmi import _signatures as c
 from trio_npu_dra.npu.dcmi._library import Library, load
+from trio_npu_dra.npu.fault_events import Assertion, FaultEvent
+from trio_npu_dra.npu.faults import Severity
 from trio_npu_dra.npu.model import MultiDiePolicy
 
 MAX_CARDS: Final = 64
@@ -25,8 +28,14 @@ GONE: Final = 0xFFFF_FFFF  # health of a chip that does not exist or has not sta
 _NONE: Final = 0xFFFF_FFFF
 _SPARE_BYTES: Final = 256
 _SUPER_POD_COMMAND: Final = (12, 1)  # main command CHIP_INF, sub command SPOD_INFO
+_ALL_CHIPS: Final = (-1, -1)
+_CHIP_FAULT: Final = 0  # type of the only events with a known layout
 
 S = TypeVar("S", bound=ctypes.Structure)
+E = TypeVar("E", bound=IntEnum)
+
+_callbacks: Final[list[Any]] = []
+"""The library calls these until the process ends: it has no way to unsubscribe."""
 
 
 class Address(NamedTuple):
@@ -241,6 +250,31 @@ class Dcmi:
             for one in found[: count.value]
         )
 
+    def subscribe(self, handler: Callable[[FaultEvent], None]) -> None:
+        """Have *handler* told of every fault event from now on, until the process ends.
+
+        Args:
+            handler: Called on a thread of the library's; must return at once and never raise.
+
+        Raises:
+            DcmiError: Refused. A process can subscribe once (`Busy` after that); a container
+                needs root and privileges.
+        """
+
+        def receive(pointer: Any) -> None:
+            event = pointer.contents  # the library's, and only during this call
+            if event.type == _CHIP_FAULT:
+                handler(_fault_event(event.dms_event))
+
+        callback = c.fault_event_callback(receive)
+        _callbacks.append(callback)
+        everything = c.dcmi_event_filter()
+        try:
+            self._call("dcmi_subscribe_fault_event", *_ALL_CHIPS, everything, callback)
+        except DcmiError:
+            _callbacks.remove(callback)
+            raise
+
     # --- how chips may be handed out -------------------------------------------------------------
 
     def multi_die_policy(self) -> MultiDiePolicy:
@@ -271,6 +305,25 @@ class Dcmi:
         out = ctypes.c_uint(_NONE)
         self._call(function, *arguments, ctypes.byref(out))
         return out.value
+
+
+def _fault_event(raw: Any) -> FaultEvent:
+    """The vendor's struct as a value of ours; it names the chip by its logic id."""
+    return FaultEvent(
+        logic_id=raw.deviceid,
+        code=raw.event_id,
+        severity=_known(Severity, raw.severity),
+        assertion=_known(Assertion, raw.assertion),
+        raised_at=raw.alarm_raised_time / 1000,
+    )
+
+
+def _known(kind: type[E], number: int) -> E | None:
+    """A number as *kind*; None when the vendor has added one."""
+    try:
+        return kind(number)
+    except ValueError:
+        return None
 
 
 def _spacious(struct: type[S]) -> S:

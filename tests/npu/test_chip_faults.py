@@ -1,0 +1,274 @@
+"""One chip's faults over time, on a clock of the test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trio_npu_dra.npu.chip_faults import ChipFaults, CodeMemory, Reading
+from trio_npu_dra.npu.fault_events import Assertion, FaultEvent
+from trio_npu_dra.npu.faults import CARD_DROPPED, Severity, packaged_table
+from trio_npu_dra.npu.model import FaultLevel, HealthState
+
+DAY = 24 * 3600.0
+START = 1_000_000.0
+
+PLAIN = 0x80CD8003  # NotHandle, no rule
+BUSINESS = 0x81B38002  # RestartBusiness, no rule
+TWICE = 0x80E01801  # RestartBusiness; twice a day: separated by hand
+LINK = 0x81078603  # RoCE link down: NotHandle; lasting 20 s: PreSeparate; 5 times a day: by hand
+UNKNOWN = 0x12345678
+
+
+def event(
+    code: int,
+    assertion: Assertion = Assertion.OCCURRENCE,
+    *,
+    at: float = START,
+    severity: Severity | None = None,
+) -> FaultEvent:
+    """An event about the chip."""
+    return FaultEvent(logic_id=0, code=code, severity=severity, assertion=assertion, raised_at=at)
+
+
+def listing(*codes: int, severity: Severity = Severity.MAJOR) -> Reading:
+    """A look at a chip that lists these codes."""
+    return Reading(codes={code: f"words {code:X}" for code in codes}, severity=severity)
+
+
+def chip(memory: dict[int, CodeMemory] | None = None) -> ChipFaults:
+    """A chip that was never asked."""
+    return ChipFaults(packaged_table(), memory)
+
+
+def test_a_chip_that_was_never_asked_is_unknown() -> None:
+    """Neither healthy nor unhealthy."""
+    assert chip().health(START).state is HealthState.UNKNOWN
+
+
+def test_the_worst_of_several_faults_decides() -> None:
+    """A minor event never masks a worse one, in whichever order they come."""
+    faults = chip()
+    faults.take(listing(BUSINESS), START)
+    faults.take(listing(PLAIN, BUSINESS), START + 1)
+    health = faults.health(START + 1)
+    assert health.level is FaultLevel.RESTART_BUSINESS
+    assert health.state is HealthState.UNHEALTHY
+    assert [fault.since for fault in health.faults] == [START, START + 1]
+    assert health.message.startswith("81B38002 words 81B38002 (RestartBusiness, fault table); 80CD")
+
+
+def test_a_code_that_is_not_listed_any_more_is_over() -> None:
+    """No fault outlives its code, and nothing is remembered of one without rules."""
+    faults = chip()
+    faults.take(listing(BUSINESS), START)
+    faults.take(listing(), START + 1)
+    assert faults.health(START + 1).state is HealthState.HEALTHY
+    assert faults.memory == {}
+
+
+@pytest.mark.parametrize(
+    ("severity", "level"),
+    [(Severity.MINOR, FaultLevel.NOT_HANDLE), (Severity.CRITICAL, FaultLevel.SEPARATE_NPU)],
+)
+def test_an_unknown_code_is_judged_by_its_own_severity_where_an_event_told_it(
+    severity: Severity, level: FaultLevel
+) -> None:
+    """Else by the worst alarm of the chip."""
+    told, untold = chip(), chip()
+    told.note(event(UNKNOWN, severity=severity), START)
+    told.take(listing(UNKNOWN, severity=Severity.MAJOR), START)
+    assert told.health(START).level is level
+    untold.take(listing(UNKNOWN, severity=severity), START)
+    assert untold.health(START).level is level
+
+
+def test_a_chip_that_cannot_be_asked_keeps_its_faults() -> None:
+    """A fault stands until it is seen to be gone; without any the verdict is Unknown."""
+    well, sick = chip(), chip()
+    well.take(Reading(unmonitored="busy"), START)
+    assert well.health(START).state is HealthState.UNKNOWN
+    sick.take(listing(BUSINESS), START)
+    sick.take(Reading(unmonitored="busy"), START)
+    health = sick.health(START)
+    assert (health.state, health.unmonitored) == (HealthState.UNHEALTHY, "busy")
+    sick.take(Reading(codes=None), START)
+    assert sick.health(START).level is FaultLevel.RESTART_BUSINESS
+
+
+def test_a_chip_that_is_gone_has_dropped_and_heals_when_it_is_back() -> None:
+    """The drop is a fault with a code of its own, besides those that were known."""
+    faults = chip()
+    faults.take(listing(PLAIN), START)
+    faults.take(Reading(gone=True), START + 1)
+    assert [fault.code for fault in faults.health(START + 1).faults] == [CARD_DROPPED, PLAIN]
+    assert faults.health(START + 1).level is FaultLevel.RESTART_NPU
+    faults.take(listing(), START + 2)
+    assert faults.health(START + 2).faults == ()
+
+
+# --- events ahead of, and behind, the list -------------------------------------------------------
+
+
+def test_a_recovery_ahead_of_the_list_asks_for_another_look() -> None:
+    """The code stays until the list has lost it; no flapping, no second occurrence."""
+    faults = chip()
+    faults.take(listing(TWICE), START)
+    faults.note(event(TWICE, Assertion.RECOVERY), START + 10)
+    faults.take(listing(TWICE), START + 10)
+    assert faults.recheck_at == START + 11
+    assert faults.health(START + 10).level is FaultLevel.RESTART_BUSINESS
+    faults.take(listing(), START + 11)
+    assert not faults.recheck_at
+    assert faults.health(START + 11).faults == ()
+    assert len(faults.memory[TWICE].occurred) == 1
+
+
+def test_a_recovery_that_does_not_come_true_is_forgotten() -> None:
+    """A code that is still listed a second later has not recovered."""
+    faults = chip()
+    faults.take(listing(BUSINESS), START)
+    faults.note(event(BUSINESS, Assertion.RECOVERY), START)
+    faults.take(listing(BUSINESS), START + 1)
+    assert faults.recheck_at is None
+    assert faults.health(START + 1).faults[0].since == START
+
+
+def test_a_notice_changes_nothing_by_itself() -> None:
+    """It is told once and lists nothing."""
+    faults = chip()
+    faults.take(listing(), START)
+    faults.note(event(BUSINESS, Assertion.NOTICE), START)
+    faults.take(Reading(codes=None), START)
+    assert faults.health(START).faults == ()
+
+
+# --- rules ---------------------------------------------------------------------------------------
+
+
+def come_and_go(faults: ChipFaults, code: int, at: float) -> None:
+    """Let a fault be there for a second."""
+    faults.note(event(code, at=at), at)
+    faults.take(listing(code), at)
+    faults.take(listing(), at + 1)
+
+
+def test_a_code_that_comes_twice_a_day_separates_the_chip_until_it_is_released() -> None:
+    """By hand means by hand: neither recovery nor time takes it back."""
+    faults = chip()
+    come_and_go(faults, TWICE, START)
+    assert faults.health(START + 1).faults == ()
+    come_and_go(faults, TWICE, START + DAY - 10)
+    health = faults.health(START + 30 * DAY)
+    assert health.level is FaultLevel.MANUALLY_SEPARATE_NPU
+    assert health.faults[0].rule == "2 times in 24 h"
+    assert health.faults[0].since == START + DAY - 10
+    assert faults.release(START + 30 * DAY)
+    assert faults.health(START + 30 * DAY).faults == ()
+    assert not faults.release(START + 30 * DAY)
+
+
+def test_a_release_counts_anew() -> None:
+    """One occurrence after it is the first, not the third."""
+    faults = chip()
+    come_and_go(faults, TWICE, START)
+    come_and_go(faults, TWICE, START + 60)
+    faults.release(START + 100)
+    come_and_go(faults, TWICE, START + 200)
+    assert faults.health(START + 201).faults == ()
+
+
+def test_twice_in_more_than_a_day_is_not_twice_a_day() -> None:
+    """The window moves."""
+    faults = chip()
+    for day in range(5):
+        come_and_go(faults, TWICE, START + day * (DAY + 10))
+    assert faults.health(START + 5 * DAY).faults == ()
+
+
+def test_gone_and_back_between_two_looks_counts_twice() -> None:
+    """Events tell what the looks would miss; one occurrence told by both counts once."""
+    faults = chip()
+    faults.note(event(TWICE, at=START), START)
+    faults.take(listing(TWICE), START)
+    faults.note(event(TWICE, at=START), START)
+    assert len(faults.memory[TWICE].occurred) == 1
+    faults.note(event(TWICE, Assertion.RECOVERY, at=START), START + 5)
+    faults.note(event(TWICE, at=START + 5), START + 5)
+    faults.take(listing(TWICE), START + 5)
+    assert faults.health(START + 5).level is FaultLevel.MANUALLY_SEPARATE_NPU
+
+
+def test_a_link_that_is_down_for_long_is_raised_and_taken_back_a_minute_after() -> None:
+    """20 s make PreSeparate, 60 s without it end that; the times are asked for ahead."""
+    faults = chip()
+    faults.take(listing(LINK), START)
+    assert faults.health(START + 19).level is FaultLevel.NOT_HANDLE
+    assert faults.next_change == START + 20
+    assert faults.health(START + 20).level is FaultLevel.PRE_SEPARATE_NPU
+    faults.take(listing(), START + 30)
+    assert faults.health(START + 89).level is FaultLevel.PRE_SEPARATE_NPU
+    assert faults.next_change == START + 90
+    assert faults.health(START + 90).faults == ()
+
+
+def test_a_link_that_flaps_is_released_after_two_days() -> None:
+    """Its rule says when."""
+    faults = chip()
+    for minute in range(5):
+        come_and_go(faults, LINK, START + 60 * minute)
+    separated = START + 240
+    assert faults.health(separated + 1).level is FaultLevel.MANUALLY_SEPARATE_NPU
+    assert faults.next_change == separated + 2 * DAY
+    assert faults.health(separated + 2 * DAY).faults == ()
+
+
+def test_memory_carries_everything_over_a_restart() -> None:
+    """Since when, how often, and what was separated."""
+    before = chip()
+    come_and_go(before, TWICE, START)
+    before.take(listing(BUSINESS), START + 10)
+    after = chip(dict(before.memory))
+    after.take(listing(BUSINESS), START + 20)
+    assert after.health(START + 20) == before.health(START + 20)
+    come_and_go(after, TWICE, START + 30)
+    assert after.health(START + 31).level is FaultLevel.MANUALLY_SEPARATE_NPU
+
+
+# --- any sequence --------------------------------------------------------------------------------
+
+CODES = st.sampled_from([PLAIN, BUSINESS, LINK, UNKNOWN])
+STEPS = st.one_of(
+    st.builds(event, CODES, st.sampled_from(Assertion)),
+    st.builds(lambda codes: listing(*codes), st.sets(CODES)),
+    st.sampled_from(
+        [Reading(gone=True), Reading(unmonitored="busy"), Reading(codes=None), "restart"]
+    ),
+)
+
+
+@given(st.lists(STEPS), st.sets(CODES))
+def test_any_sequence_ends_in_what_a_fresh_look_says(
+    steps: Sequence[FaultEvent | Reading | str], listed: set[int]
+) -> None:
+    """Events, losses, restarts, chip gone and back: the last look decides which codes are there."""
+    faults, now = chip(), START
+    for step in steps:
+        now += 0.1
+        if isinstance(step, FaultEvent):
+            faults.note(step, now)
+        elif isinstance(step, Reading):
+            faults.take(step, now)
+        else:
+            faults = chip(dict(faults.memory))
+    faults.take(listing(*listed), now)
+    health = faults.health(now)
+    separated = {f.code for f in health.faults if f.level is FaultLevel.MANUALLY_SEPARATE_NPU}
+    assert {fault.code for fault in health.faults} - separated == listed - separated
+    assert separated <= {LINK}
+    assert not health.unmonitored
+    ranks = [fault.level.rank for fault in health.faults]
+    assert ranks == sorted(ranks, reverse=True)

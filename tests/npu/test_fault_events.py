@@ -1,0 +1,72 @@
+"""Events from the library's thread, through real ctypes, into trio."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import trio
+
+from trio_npu_dra.errors import Busy
+from trio_npu_dra.npu.dcmi.client import Dcmi
+from trio_npu_dra.npu.fault_events import CAPACITY, Assertion, EventInbox, FaultEvent
+from trio_npu_dra.npu.faults import Severity as Alarm
+from trio_npu_dra.simulator import Assertion as Simulated
+from trio_npu_dra.simulator import BoardControl, Severity
+
+EVENT = FaultEvent(
+    logic_id=1, code=2, severity=Alarm.MAJOR, assertion=Assertion.OCCURRENCE, raised_at=3.0
+)
+
+
+async def test_an_event_brings_what_the_driver_says(dcmi: Dcmi, control: BoardControl) -> None:
+    """Chip by logic id, code, severity, and when it was raised, in seconds."""
+    woken = trio.Event()
+    inbox = EventInbox(woken.set)
+    dcmi.init()
+    dcmi.subscribe(inbox.put)
+    control.add_fault(3, 0x80E01801, Severity.CRITICAL)
+    with trio.fail_after(5):
+        await woken.wait()
+    (event,), lost = inbox.take()
+    assert lost == 0
+    assert (event.logic_id, event.code) == (3, 0x80E01801)
+    assert (event.severity, event.assertion) == (Alarm.CRITICAL, Assertion.OCCURRENCE)
+    assert 1e9 < event.raised_at < 1e10
+
+
+async def test_a_process_subscribes_once(dcmi: Dcmi) -> None:
+    """The second time is refused, and the first goes on."""
+    dcmi.init()
+    dcmi.subscribe(EventInbox(lambda: None).put)
+    with pytest.raises(Busy):
+        dcmi.subscribe(EventInbox(lambda: None).put)
+
+
+def test_events_after_the_end_of_trio_do_no_harm(dcmi: Dcmi, control: BoardControl) -> None:
+    """The library goes on calling; nobody is there, and nothing is raised."""
+    arrived = threading.Event()
+
+    async def subscribe() -> None:
+        inbox = EventInbox(lambda: None)
+
+        def put(event: FaultEvent) -> None:
+            inbox.put(event)
+            arrived.set()
+
+        dcmi.init()
+        dcmi.subscribe(put)
+
+    trio.run(subscribe)
+    control.emit_event(3, 1, Severity.MINOR, Simulated.NOTICE)
+    assert arrived.wait(5)
+
+
+async def test_what_is_too_much_is_counted() -> None:
+    """A watcher that is busy loses events, not memory."""
+    inbox = EventInbox(lambda: None)
+    for _ in range(CAPACITY + 3):
+        inbox.put(EVENT)
+    events, lost = inbox.take()
+    assert (len(events), lost) == (CAPACITY, 3)
+    assert inbox.take() == ([], 0)

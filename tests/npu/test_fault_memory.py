@@ -1,0 +1,98 @@
+"""What is remembered of faults over a restart, on real files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from trio_npu_dra.npu.chip_faults import Reading
+from trio_npu_dra.npu.fault_memory import NodeFaults
+from trio_npu_dra.npu.model import ChipFamily, Npu
+
+SICK = Reading(codes={0x80E01801: "words"})
+
+
+def npu(uuid: str | None = "DIE-0") -> Npu:
+    """The NPU 0."""
+    return Npu(
+        physical_id=0,
+        logic_id=0,
+        card_id=0,
+        device_id=0,
+        family=ChipFamily.ASCEND_910B,
+        chip_name="910B4",
+        uuid=uuid,
+    )
+
+
+async def test_faults_belong_to_the_chip_not_to_its_place(tmp_path: Path) -> None:
+    """A card that was replaced starts anew; one without a die id goes by its name."""
+    faults = NodeFaults(tmp_path)
+    faults.of(npu()).take(SICK, 100.0)
+    faults.save()
+    again = NodeFaults(tmp_path)
+    assert again.of(npu()).health(100.0).faults
+    assert not again.of(npu("DIE-1")).health(100.0).faults
+    assert not again.of(npu(None)).health(100.0).faults
+
+
+async def test_equal_facts_are_no_write(tmp_path: Path) -> None:
+    """A file that says it all is left alone, also by the next daemon."""
+    assert NodeFaults(tmp_path).is_saved
+    faults = NodeFaults(tmp_path)
+    faults.of(npu()).take(SICK, 100.0)
+    faults.save()
+    assert NodeFaults(tmp_path).is_saved
+    (tmp_path / "faults.json").unlink()
+    faults.of(npu()).take(SICK, 200.0)
+    faults.save()
+    assert not (tmp_path / "faults.json").exists()
+
+
+async def test_the_file_is_readable_for_people_and_root_only(tmp_path: Path) -> None:
+    """Codes in hex; mode 0600."""
+    faults = NodeFaults(tmp_path)
+    faults.of(npu()).take(SICK, 100.0)
+    faults.save()
+    file = tmp_path / "faults.json"
+    assert json.loads(file.read_text())["chips"]["DIE-0"]["80E01801"]["since"] == 100.0
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"chips": {"a": {"XYZ": {}}}}', '{"chips": 1}'])
+async def test_a_broken_file_costs_the_memory_and_nothing_else(
+    tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is shouted about, and replaced by the next write."""
+    (tmp_path / "faults.json").write_text(content)
+    faults = NodeFaults(tmp_path)
+    assert "cannot be read" in caplog.text
+    faults.of(npu()).take(SICK, 100.0)
+    faults.save()
+    assert NodeFaults(tmp_path).of(npu()).health(100.0).faults
+
+
+async def test_a_disk_that_fails_is_said_once_and_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Faults are judged without the file too."""
+    folder = tmp_path / "later"
+    faults = NodeFaults(folder)
+    faults.of(npu()).take(SICK, 100.0)
+    faults.save()
+    faults.save()
+    assert caplog.text.count("faults are not remembered") == 1
+    folder.mkdir()
+    faults.save()
+    assert faults.is_saved
+
+
+async def test_a_newer_daemons_fields_do_no_harm(tmp_path: Path) -> None:
+    """After a downgrade what is known is read."""
+    file = tmp_path / "faults.json"
+    file.write_text(
+        '{"version": 2, "more": 1, "chips": {"DIE-0": {"80E01801": {"since": 1.0, "new": 2}}}}'
+    )
+    assert NodeFaults(tmp_path).of(npu()).health(2.0).faults[0].since == 1.0

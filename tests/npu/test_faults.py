@@ -1,0 +1,73 @@
+import pytest
+
+from trio_npu_dra.npu.faults import CARD_DROPPED, FaultTable, Severity, packaged_table
+from trio_npu_dra.npu.model import FaultLevel
+
+TABLE = packaged_table()
+
+
+def test_the_packaged_table_has_every_level_that_needs_handling() -> None:
+    """Some 800 codes; what a table can hold, the packaged one holds."""
+    assert len(TABLE.levels) > 700
+    assert set(TABLE.levels.values()) == set(FaultLevel) - {
+        FaultLevel.NORMAL,
+        FaultLevel.MANUALLY_SEPARATE_NPU,
+    }
+    assert len(TABLE.frequency) == 43
+    assert set(TABLE.duration) == {0x81078603}
+
+
+def test_levels_are_ranked_as_mindcluster_ranks_them() -> None:
+    """From "separated by hand" down to normal; sub-health is the last that is still healthy."""
+    worst_first = [
+        "ManuallySeparateNPU",
+        "SeparateNPU",
+        "PreSeparateNPU",
+        "RestartNPU",
+        "FreeRestartNPU",
+        "RestartBusiness",
+        "RestartRequest",
+        "SubHealthFault",
+        "NotHandleFault",
+        "NormalNPU",
+    ]
+    ranked = sorted(FaultLevel, key=lambda level: -level.rank)
+    assert [level.value for level in ranked] == worst_first
+    assert [level.value for level in ranked if not level.is_unhealthy] == worst_first[-3:]
+
+
+@pytest.mark.parametrize(
+    ("code", "severity", "level", "rule"),
+    [
+        (0x80E01801, Severity.MAJOR, FaultLevel.RESTART_BUSINESS, "fault table"),
+        (0x81078603, Severity.MAJOR, FaultLevel.NOT_HANDLE, "fault table"),
+        (CARD_DROPPED, Severity.WARNING, FaultLevel.RESTART_NPU, "fault table"),
+        (1, Severity.WARNING, FaultLevel.NOT_HANDLE, "unknown code, severity warning"),
+        (1, Severity.MINOR, FaultLevel.NOT_HANDLE, "unknown code, severity minor"),
+        (1, Severity.MAJOR, FaultLevel.SEPARATE_NPU, "unknown code, severity major"),
+        (1, Severity.CRITICAL, FaultLevel.SEPARATE_NPU, "unknown code, severity critical"),
+    ],
+)
+def test_a_code_has_the_level_of_the_table_or_of_its_severity(
+    code: int, severity: Severity, level: FaultLevel, rule: str
+) -> None:
+    """The table wins over the severity; without it a minor alarm is let be."""
+    assert TABLE.level(code, severity) == (level, rule)
+
+
+def test_of_two_levels_the_worse_counts() -> None:
+    """A code in two lists of the table is taken for the worse."""
+    table = FaultTable.parse(
+        '{"about": "", "levels": {"SeparateNPU": ["A1"], "NotHandleFault": ["A1"]},'
+        ' "frequency": [], "duration": []}'
+    )
+    assert table.levels == {0xA1: FaultLevel.SEPARATE_NPU}
+
+
+def test_a_table_of_another_form_is_refused_by_field() -> None:
+    """The message names what is wrong."""
+    with pytest.raises(ValueError, match=r"frequency\.0\.times"):
+        FaultTable.parse(
+            '{"about": "", "levels": {}, "duration": [],'
+            ' "frequency": [{"codes": [], "level": "SeparateNPU", "window_seconds": 1}]}'
+        )

@@ -1,0 +1,88 @@
+"""Promises of the taints that health makes."""
+
+from __future__ import annotations
+
+import pytest
+
+from trio_npu_dra.errors import ConfigError
+from trio_npu_dra.npu.model import Fault, FaultLevel, NpuHealth
+from trio_npu_dra.slices.taints import TaintPolicy
+
+POLICY = TaintPolicy(domain="npu.huawei.com")
+
+
+def fault(level: FaultLevel, since: float = 0.0) -> Fault:
+    """A fault of that level."""
+    return Fault(code=1, level=level, rule="", since=since)
+
+
+def effects(health: NpuHealth, policy: TaintPolicy = POLICY) -> dict[str, str]:
+    """The taints' effects by key, without the domain."""
+    return {taint.key.partition("/")[2]: taint.effect for taint in policy.taints(health)}
+
+
+@pytest.mark.parametrize(
+    ("level", "effect"),
+    [
+        (FaultLevel.NORMAL, None),
+        (FaultLevel.NOT_HANDLE, None),
+        (FaultLevel.SUB_HEALTH, "None"),
+        (FaultLevel.RESTART_REQUEST, "NoSchedule"),
+        (FaultLevel.RESTART_BUSINESS, "NoSchedule"),
+        (FaultLevel.FREE_RESTART_NPU, "NoSchedule"),
+        (FaultLevel.RESTART_NPU, "NoExecute"),
+        (FaultLevel.PRE_SEPARATE_NPU, "NoSchedule"),
+        (FaultLevel.SEPARATE_NPU, "NoExecute"),
+        (FaultLevel.MANUALLY_SEPARATE_NPU, "NoExecute"),
+    ],
+)
+def test_each_level_has_its_effect(level: FaultLevel, effect: str | None) -> None:
+    """The defaults; an NPU is admitted when no pod would be refused."""
+    health = NpuHealth(faults=(fault(level),) if level is not FaultLevel.NORMAL else ())
+    assert effects(health).get("fault") == effect
+    assert POLICY.admits(health) == (effect in {None, "None"})
+
+
+def test_the_worst_fault_gives_the_one_taint_and_the_oldest_of_its_level_the_time() -> None:
+    """A minor event never masks a worse one, and one more fault of a level moves no time."""
+    worst = FaultLevel.SEPARATE_NPU
+    health = NpuHealth(faults=(fault(worst, 50), fault(worst, 20), fault(FaultLevel.SUB_HEALTH, 1)))
+    (taint,) = POLICY.taints(health)
+    assert (taint.value, taint.time_added) == ("SeparateNPU", "1970-01-01T00:00:20Z")
+
+
+def test_silence_and_network_are_taints_of_their_own() -> None:
+    """Beside the fault's; their times are the API server's."""
+    health = NpuHealth(
+        faults=(fault(FaultLevel.RESTART_NPU),), unmonitored="busy", network="RoCE port: fault (5)"
+    )
+    assert effects(health) == {
+        "fault": "NoExecute",
+        "unmonitored": "NoSchedule",
+        "network": "NoSchedule",
+    }
+    assert [taint.time_added for taint in POLICY.taints(health)][1:] == [None, None]
+
+
+def test_the_operator_changes_single_effects() -> None:
+    """What is not named keeps its default."""
+    policy = TaintPolicy.parse("SeparateNPU=NoSchedule,Network=None", domain="npu.huawei.com")
+    health = NpuHealth(faults=(fault(FaultLevel.SEPARATE_NPU),), network="down")
+    assert effects(health, policy) == {"fault": "NoSchedule", "network": "None"}
+    assert effects(NpuHealth(unmonitored="x"), policy) == {"unmonitored": "NoSchedule"}
+    assert TaintPolicy.parse("", domain="d") == TaintPolicy(domain="d")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Separate=NoSchedule", "no level 'Separate'; there are SubHealthFault"),
+        ("NormalNPU=NoSchedule", "no level 'NormalNPU'"),
+        ("SeparateNPU=Never", "no effect 'Never'; there are None, NoSchedule, NoExecute"),
+        ("SeparateNPU", "no effect ''"),
+    ],
+)
+def test_a_wrong_word_is_named(text: str, words: str) -> None:
+    """With what there is instead."""
+    with pytest.raises(ConfigError, match=words):
+        TaintPolicy.parse(text, domain="d")

@@ -1,0 +1,264 @@
+"""One chip's faults over time: what is wrong with it now, and since when.
+
+Pure and driven by the caller's clock (seconds since 1970). What a chip reports is taken in by
+`note` (an event) and `take` (a fresh look, which is the truth); `health` is the verdict at a time,
+and `next_change` the time at which it changes by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict
+
+from trio_npu_dra.npu.fault_events import Assertion, FaultEvent
+from trio_npu_dra.npu.faults import CARD_DROPPED, FaultTable, Severity
+from trio_npu_dra.npu.model import Fault, FaultLevel, NpuHealth
+
+RECOVERY_LAG: Final = 1.0
+"""Seconds by which a recovery event can be ahead of the list of codes."""
+
+
+class CodeMemory(BaseModel):
+    """What is to be remembered of one code, also over a restart; times in seconds since 1970.
+
+    Attributes:
+        since: When it came; None when it is not there.
+        text: The library's words for it.
+        severity: As an event told it.
+        occurred: When it came lately, for codes with a frequency rule.
+        separated: When a frequency rule spoke; None when none did or it was taken back.
+        lasting: Whether a duration rule spoke and was not taken back.
+        ended: When it went, while *lasting*.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    since: float | None = None
+    text: str = ""
+    severity: Severity | None = None
+    occurred: tuple[float, ...] = ()
+    separated: float | None = None
+    lasting: bool = False
+    ended: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What a chip said when it was looked at.
+
+    Attributes:
+        codes: The active codes with the library's words; None when they cannot be read.
+        severity: The worst alarm in its health.
+        gone: The chip does not exist any more, or has not started.
+        unmonitored: Why it could not be asked; empty when it could.
+    """
+
+    codes: Mapping[int, str] | None = field(default_factory=dict)
+    severity: Severity = Severity.WARNING
+    gone: bool = False
+    unmonitored: str = ""
+
+
+class ChipFaults:
+    """The faults of one chip.
+
+    Args:
+        table: Levels and rules.
+        memory: What is remembered, by code.
+    """
+
+    def __init__(self, table: FaultTable, memory: Mapping[int, CodeMemory] | None = None) -> None:
+        self.network = ""
+        self._table = table
+        self._memory = dict(memory or {})
+        self._pending: list[tuple[FaultEvent, float]] = []
+        self._recovering: dict[int, float] = {}
+        self._reading = Reading(unmonitored="not asked yet")
+
+    @property
+    def memory(self) -> Mapping[int, CodeMemory]:
+        """What is to be remembered, by code."""
+        return self._memory
+
+    # --- what happens ----------------------------------------------------------------------------
+
+    def note(self, event: FaultEvent, now: float) -> None:
+        """Take in an event; it counts from the next look on, which shows whether it is so."""
+        self._pending.append((event, now))
+
+    def _replay(self, event: FaultEvent, now: float) -> None:
+        """What the next look would not show: how often a code came, how severe it is."""
+        code = event.code
+        if event.assertion is Assertion.RECOVERY:
+            if self._is_active(code):
+                self._recovering[code] = now
+            return
+        if event.assertion is Assertion.OCCURRENCE:
+            if code in self._recovering:  # gone and back between two looks
+                self._end(code, now)
+            if not self._is_active(code):
+                self._begin(code, min(event.raised_at, now))
+            if event.severity is not None:
+                self._change(code, severity=event.severity)
+
+    def take(self, reading: Reading, now: float) -> None:
+        """Take in a fresh look: codes that it lists are there, others are not."""
+        self._reading = reading
+        self._advance(now)
+        for event, at in self._pending:
+            self._replay(event, at)
+        self._pending.clear()
+        if reading.unmonitored:
+            return
+        if reading.gone:
+            self._begin_if_new(CARD_DROPPED, "the chip does not exist any more", now)
+            return
+        listed = reading.codes
+        if listed is None:
+            self._end(CARD_DROPPED, now)
+            return
+        for code, text in listed.items():
+            self._begin_if_new(code, text, now)
+        for code in [code for code in self._memory if code not in listed]:
+            self._end(code, now)
+        self._recovering = {
+            code: at for code, at in self._recovering.items() if 0 <= now - at < RECOVERY_LAG
+        }
+        self._forget(now)
+
+    def release(self, now: float) -> bool:
+        """Take back what frequency rules did, and count anew.
+
+        Returns:
+            Whether there was something to take back.
+        """
+        separated = [code for code, known in self._memory.items() if known.separated is not None]
+        for code in separated:
+            self._change(code, separated=None, occurred=())
+        self._forget(now)
+        return bool(separated)
+
+    # --- what is so ------------------------------------------------------------------------------
+
+    def health(self, now: float) -> NpuHealth:
+        """How the chip is at *now*."""
+        self._advance(now)
+        faults = [self._fault(code, known) for code, known in self._memory.items()]
+        return NpuHealth(
+            faults=tuple(
+                sorted(
+                    (fault for fault in faults if fault is not None),
+                    key=lambda fault: (-fault.level.rank, fault.code),
+                )
+            ),
+            unmonitored=self._reading.unmonitored,
+            network=self.network,
+        )
+
+    @property
+    def recheck_at(self) -> float | None:
+        """When to look again, because a recovery was told of a code that is still listed."""
+        return min(self._recovering.values()) + RECOVERY_LAG if self._recovering else None
+
+    @property
+    def next_change(self) -> float | None:
+        """When the health changes if nothing happens."""
+        times = (self._next_change_of(code, known) for code, known in self._memory.items())
+        return min((at for at in times if at is not None), default=None)
+
+    def _fault(self, code: int, known: CodeMemory) -> Fault | None:
+        if known.separated is not None:
+            rule = self._table.frequency[code]
+            return self._as_fault(code, rule.level, str(rule), known.separated)
+        if known.lasting:
+            lasting = self._table.duration[code]
+            since = known.since if known.since is not None else known.ended
+            return self._as_fault(code, lasting.level, str(lasting), since or 0.0)
+        if known.since is None:
+            return None
+        severity = known.severity if known.severity is not None else self._reading.severity
+        level, why = self._table.level(code, severity)
+        return self._as_fault(code, level, why, known.since)
+
+    def _as_fault(self, code: int, level: FaultLevel, rule: str, since: float) -> Fault:
+        text = self._memory[code].text
+        return Fault(code=code, level=level, rule=rule, text=text, since=since)
+
+    # --- the memory of one code ------------------------------------------------------------------
+
+    def _is_active(self, code: int) -> bool:
+        known = self._memory.get(code)
+        return known is not None and known.since is not None
+
+    def _begin_if_new(self, code: int, text: str, now: float) -> None:
+        if not self._is_active(code):
+            self._begin(code, now)
+        if text:
+            self._change(code, text=text)
+
+    def _begin(self, code: int, at: float) -> None:
+        known = self._memory.get(code, CodeMemory())
+        rule = self._table.frequency.get(code)
+        if rule is not None:
+            recent = [time for time in known.occurred if abs(at - time) < rule.window_seconds]
+            occurred = (*recent, at)[-rule.times :]
+            separated = known.separated
+            if separated is None and len(occurred) == rule.times:
+                separated = at
+            known = known.model_copy(update={"occurred": occurred, "separated": separated})
+        self._recovering.pop(code, None)
+        self._memory[code] = known.model_copy(update={"since": at, "ended": None})
+
+    def _end(self, code: int, now: float) -> None:
+        if not self._is_active(code):
+            return
+        self._recovering.pop(code, None)
+        self._advance(now)
+        self._change(code, since=None, ended=now if self._memory[code].lasting else None)
+
+    def _change(self, code: int, **values: object) -> None:
+        known = self._memory[code]
+        if any(getattr(known, name) != value for name, value in values.items()):
+            self._memory[code] = known.model_copy(update=values)
+
+    def _next_change_of(self, code: int, known: CodeMemory) -> float | None:
+        times = []
+        frequency, duration = self._table.frequency.get(code), self._table.duration.get(code)
+        if frequency and frequency.release_seconds and known.separated is not None:
+            times.append(known.separated + frequency.release_seconds)
+        if duration and known.since is not None and not known.lasting:
+            times.append(known.since + duration.fault_seconds)
+        if duration and known.ended is not None:
+            times.append(known.ended + duration.recover_seconds)
+        return min(times, default=None)
+
+    def _advance(self, now: float) -> None:
+        """Let the rules do what they do by *now*."""
+        for code, known in list(self._memory.items()):
+            frequency, duration = self._table.frequency.get(code), self._table.duration.get(code)
+            if (
+                frequency is not None
+                and frequency.release_seconds is not None
+                and known.separated is not None
+                and now >= known.separated + frequency.release_seconds
+            ):
+                self._change(code, separated=None, occurred=())
+            if duration is None:
+                continue
+            if known.since is not None and now >= known.since + duration.fault_seconds:
+                self._change(code, lasting=True)
+            if known.ended is not None and now >= known.ended + duration.recover_seconds:
+                self._change(code, lasting=False, ended=None)
+
+    def _forget(self, now: float) -> None:
+        """Drop codes of which nothing is left to remember."""
+        for code, known in list(self._memory.items()):
+            rule = self._table.frequency.get(code)
+            counts = rule is not None and any(
+                abs(now - at) < rule.window_seconds for at in known.occurred
+            )
+            if known.since is None and known.separated is None and not known.lasting and not counts:
+                del self._memory[code]

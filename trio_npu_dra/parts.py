@@ -1,0 +1,116 @@
+"""What the daemon is made of: tools from the settings, and the facts that tasks tell each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Self
+
+from trio_npu_dra.claims.cdi import CdiFolder
+from trio_npu_dra.claims.records import Records
+from trio_npu_dra.crashpoints import Point, reached
+from trio_npu_dra.kube.credentials import Credentials, load_credentials
+from trio_npu_dra.kube.objects import Device
+from trio_npu_dra.kubelet.device_health import Devices
+from trio_npu_dra.kubelet.plugin import Endpoints
+from trio_npu_dra.kubelet.registration import NOT_REGISTERED, RegistrationStatus
+from trio_npu_dra.npu.dcmi.client import Dcmi
+from trio_npu_dra.npu.driver import load_driver
+from trio_npu_dra.npu.fault_memory import NodeFaults
+from trio_npu_dra.npu.host import Host
+from trio_npu_dra.npu.model import EMPTY_BOARD, Board
+from trio_npu_dra.npu.watcher import WatchStatus
+from trio_npu_dra.observable import Observable
+from trio_npu_dra.settings import Settings
+from trio_npu_dra.slices.features import ServerFeatures
+from trio_npu_dra.slices.publisher import PublisherStatus
+from trio_npu_dra.slices.taints import TaintPolicy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What is known now; each has one task that sets it.
+
+    Attributes:
+        board: The NPUs; empty until they were looked at.
+        watch: How faults come to be known.
+        features: What the API server keeps of slices; None until it was asked.
+        pool: The devices to publish.
+        publisher: How publishing stands.
+        health: The devices as the kubelet is to see them.
+        registration: What the kubelet decided of us.
+    """
+
+    board: Observable[Board] = field(default_factory=lambda: Observable(EMPTY_BOARD))
+    watch: Observable[WatchStatus] = field(default_factory=lambda: Observable(WatchStatus()))
+    features: Observable[ServerFeatures | None] = field(default_factory=lambda: Observable(None))
+    pool: Observable[tuple[Device, ...]] = field(default_factory=lambda: Observable(()))
+    publisher: Observable[PublisherStatus] = field(
+        default_factory=lambda: Observable(PublisherStatus())
+    )
+    health: Observable[Devices] = field(default_factory=lambda: Observable(()))
+    registration: Observable[RegistrationStatus] = field(
+        default_factory=lambda: Observable(NOT_REGISTERED)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """The tools of one daemon; nothing runs yet.
+
+    Attributes:
+        host: The files of the node.
+        dcmi: The driver's library; None on a node without NPUs.
+        faults: What is known of faults over time.
+        records: Which claim holds what.
+        cdi: What containers get.
+        policy: What health means to the scheduler.
+        endpoints: Where the kubelet finds us.
+        credentials: How to reach the API server.
+        facts: What tasks tell each other.
+    """
+
+    host: Host
+    dcmi: Dcmi | None
+    faults: NodeFaults
+    records: Records
+    cdi: CdiFolder
+    policy: TaintPolicy
+    endpoints: Endpoints
+    credentials: Credentials
+    facts: Facts
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Make them.
+
+        Raises:
+            ConfigError: A setting, the kubeconfig or a socket's path is wrong.
+            LibraryMissing: The node has Ascend hardware and no libdcmi.so.
+        """
+        host = Host(
+            host_root=settings.host_root, dev_root=settings.dev_root, sysfs_root=settings.sysfs_root
+        )
+        dcmi = load_driver(host)
+        reached(Point.START_LIBRARY_LOADED)
+        return cls(
+            host=host,
+            dcmi=dcmi,
+            faults=NodeFaults(settings.plugin_directory),
+            records=Records(settings.plugin_directory),
+            cdi=CdiFolder(
+                root=settings.cdi_root,
+                driver_name=settings.driver_name,
+                host=host,
+                library_path=settings.container_library_path,
+            ),
+            policy=TaintPolicy.parse(settings.taint_effect, domain=settings.driver_name),
+            endpoints=Endpoints.of(
+                settings.driver_name,
+                plugins_directory=settings.kubelet_plugins_directory_path,
+                registrar_directory=settings.kubelet_registrar_directory_path,
+                pod_uid=settings.pod_uid,
+                health_check_port=settings.healthcheck_port,
+            ),
+            credentials=load_credentials(settings.kubeconfig),
+            facts=Facts(),
+        )

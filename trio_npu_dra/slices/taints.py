@@ -1,0 +1,107 @@
+"""What an NPU's health means to the scheduler: taints by a policy of the operator's; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final, Self
+
+from trio_npu_dra.errors import ConfigError
+from trio_npu_dra.kube.objects import DeviceTaint
+from trio_npu_dra.npu.model import FaultLevel, NpuHealth
+
+UNMONITORED: Final = "Unmonitored"
+NETWORK: Final = "Network"
+
+
+class TaintEffect(StrEnum):
+    """What a taint does to pods that do not tolerate it."""
+
+    NONE = "None"
+    NO_SCHEDULE = "NoSchedule"
+    NO_EXECUTE = "NoExecute"
+
+
+_DEFAULTS: Final[Mapping[str, TaintEffect]] = MappingProxyType(
+    {
+        FaultLevel.SUB_HEALTH: TaintEffect.NONE,
+        FaultLevel.RESTART_REQUEST: TaintEffect.NO_SCHEDULE,
+        FaultLevel.RESTART_BUSINESS: TaintEffect.NO_SCHEDULE,
+        FaultLevel.FREE_RESTART_NPU: TaintEffect.NO_SCHEDULE,
+        FaultLevel.RESTART_NPU: TaintEffect.NO_EXECUTE,
+        FaultLevel.PRE_SEPARATE_NPU: TaintEffect.NO_SCHEDULE,
+        FaultLevel.SEPARATE_NPU: TaintEffect.NO_EXECUTE,
+        FaultLevel.MANUALLY_SEPARATE_NPU: TaintEffect.NO_EXECUTE,
+        UNMONITORED: TaintEffect.NO_SCHEDULE,
+        NETWORK: TaintEffect.NO_SCHEDULE,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaintPolicy:
+    """Which effect a state of health has.
+
+    Attributes:
+        domain: Prefix of the taints' keys, the driver's name.
+        effects: By fault level, and for `UNMONITORED` and `NETWORK`; what is not in it taints
+            nothing.
+    """
+
+    domain: str
+    effects: Mapping[str, TaintEffect] = _DEFAULTS
+
+    @classmethod
+    def parse(cls, text: str, *, domain: str) -> Self:
+        """The default policy with changes, `SeparateNPU=NoSchedule,Network=None`.
+
+        Raises:
+            ConfigError: Names the word that is wrong, and what there is.
+        """
+        effects = dict(_DEFAULTS)
+        for word in filter(None, text.split(",")):
+            level, _, effect = word.partition("=")
+            if level not in effects:
+                raise ConfigError(
+                    f"--taint-effect={word}: no level {level!r}; there are {', '.join(effects)}"
+                )
+            if effect not in set(TaintEffect):
+                raise ConfigError(
+                    f"--taint-effect={word}: no effect {effect!r}; "
+                    f"there are {', '.join(TaintEffect)}"
+                )
+            effects[level] = TaintEffect(effect)
+        return cls(domain=domain, effects=effects)
+
+    def taints(self, health: NpuHealth) -> tuple[DeviceTaint, ...]:
+        """The taints of an NPU: its worst fault, its silence and its network, each apart."""
+        found = []
+        effect = self.effects.get(health.level)
+        if effect is not None:
+            since = min(fault.since for fault in health.faults if fault.level is health.level)
+            added = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            found.append(self._taint("fault", effect, value=health.level, time_added=added))
+        if health.unmonitored and UNMONITORED in self.effects:
+            found.append(self._taint("unmonitored", self.effects[UNMONITORED]))
+        if health.network and NETWORK in self.effects:
+            found.append(self._taint("network", self.effects[NETWORK]))
+        return tuple(found)
+
+    def admits(self, health: NpuHealth) -> bool:
+        """Whether a pod that tolerates nothing may get the NPU."""
+        return all(taint.effect == TaintEffect.NONE for taint in self.taints(health))
+
+    def _taint(
+        self,
+        key: str,
+        effect: TaintEffect,
+        *,
+        value: str | None = None,
+        time_added: str | None = None,
+    ) -> DeviceTaint:
+        return DeviceTaint(
+            key=f"{self.domain}/{key}", value=value, effect=effect, time_added=time_added
+        )
