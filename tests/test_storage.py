@@ -49,5 +49,3 @@ def test_a_missing_folder_is_an_error_that_names_it(tmp_path: Path) -> None:
     """The message leads the operator to the folder."""
     with pytest.raises(StorageError, match="nowhere"):
         storage.write_atomic(tmp_path / "nowhere" / "a", b"")
-    with pytest.raises(StorageError, match="cannot sync"):
-        storage.sync_directory(tmp_path / "nowhere")

@@ -37,7 +37,7 @@ class Point(StrEnum):
     PREPARE_LOCKED = "prepare.locked"
     PREPARE_RECORD_WRITTEN = "prepare.record-written"  # under a temporary name
     PREPARE_RECORD_RENAMED = "prepare.record-renamed"
-    PREPARE_RECORDS_SYNCED = "prepare.records-synced"
+    PREPARE_UNLOCKED = "prepare.unlocked"
     PREPARE_ANSWER_DUE = "prepare.answer-due"
 
     # For a prepare, and for a start that finds a file missing or wrong.
@@ -47,7 +47,7 @@ class Point(StrEnum):
     UNPREPARE_LOCKED = "unprepare.locked"
     UNPREPARE_CDI_REMOVED = "unprepare.cdi-removed"
     UNPREPARE_RECORD_REMOVED = "unprepare.record-removed"
-    UNPREPARE_RECORDS_SYNCED = "unprepare.records-synced"
+    UNPREPARE_UNLOCKED = "unprepare.unlocked"
     UNPREPARE_ANSWER_DUE = "unprepare.answer-due"
 
     PUBLISH_DELETE_DUE = "publish.delete-due"

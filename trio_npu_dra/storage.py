@@ -1,5 +1,8 @@
 """Files that are whole or absent, where that is asked for after a power cut too.
 
+Folders are never synced: whether a file has come or gone matters only as long as the boot lasts
+(`claims.records`), and so long everybody sees it at once.
+
 Synchronous on purpose: callers on the event loop decide whether a write is worth a thread.
 """
 
@@ -20,7 +23,6 @@ def write_atomic(
     *,
     mode: int = 0o600,
     sync: bool = True,
-    sync_parent: bool = True,
     before_rename: Point | None = None,
 ) -> None:
     """Replace *path* by *data*: a reader sees the old content or the new, never a part.
@@ -34,8 +36,6 @@ def write_atomic(
         mode: The file's permission bits, not narrowed by the umask.
         sync: Whether the content is on the disk before it gets its name. Without it, a power cut
             within the next seconds may leave an empty file; a killed process may not.
-        sync_parent: Whether the rename itself is made durable; pass False when several files are
-            written in a row and `sync_directory` follows.
         before_rename: The crash point between the whole temporary file and its new name.
 
     Raises:
@@ -56,26 +56,10 @@ def write_atomic(
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-    if sync_parent:
-        sync_directory(path.parent)
 
 
-def sync_directory(path: Path) -> None:
-    """Make renames and removals in the folder *path* durable.
-
-    Raises:
-        StorageError: The folder is missing or the disk fails.
-    """
-    with _translated("sync", path):
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def remove(path: Path, *, sync_parent: bool = True) -> bool:
-    """Remove a file durably; a missing one is fine.
+def remove(path: Path) -> bool:
+    """Remove a file; a missing one is fine.
 
     Returns:
         Whether the file was there.
@@ -88,8 +72,6 @@ def remove(path: Path, *, sync_parent: bool = True) -> bool:
             path.unlink()
         except FileNotFoundError:
             return False
-    if sync_parent:
-        sync_directory(path.parent)
     return True
 
 

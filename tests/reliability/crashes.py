@@ -233,7 +233,7 @@ CRASHES = (
     Crash(at=Point.PREPARE_LOCKED, act=prepare, sockets=2),
     Crash(at=Point.PREPARE_RECORD_WRITTEN, act=prepare, sockets=2, unfinished=1),
     Crash(at=Point.PREPARE_RECORD_RENAMED, act=prepare, sockets=2, records=BOTH),
-    Crash(at=Point.PREPARE_RECORDS_SYNCED, act=prepare, sockets=2, records=BOTH),
+    Crash(at=Point.PREPARE_UNLOCKED, act=prepare, sockets=2, records=BOTH),
     Crash(at=Point.CDI_WRITTEN, act=prepare, sockets=2, records=BOTH, unfinished=1),
     Crash(at=Point.CDI_RENAMED, act=prepare, sockets=2, records=BOTH, cdi=BOTH),
     Crash(at=Point.PREPARE_ANSWER_DUE, act=prepare, sockets=2, records=BOTH, cdi=BOTH),
@@ -242,7 +242,7 @@ CRASHES = (
     Crash(at=Point.UNPREPARE_LOCKED, act=unprepare, sockets=2),
     Crash(at=Point.UNPREPARE_CDI_REMOVED, act=unprepare, sockets=2, cdi=NONE),
     Crash(at=Point.UNPREPARE_RECORD_REMOVED, act=unprepare, sockets=2, records=NONE, cdi=NONE),
-    Crash(at=Point.UNPREPARE_RECORDS_SYNCED, act=unprepare, sockets=2, records=NONE, cdi=NONE),
+    Crash(at=Point.UNPREPARE_UNLOCKED, act=unprepare, sockets=2, records=NONE, cdi=NONE),
     Crash(at=Point.UNPREPARE_ANSWER_DUE, act=unprepare, sockets=2, records=NONE, cdi=NONE),
     Crash(at=Point.PUBLISH_DELETE_DUE, before=outdated, sockets=None, then=("delete", "update")),
     Crash(

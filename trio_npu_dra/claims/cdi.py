@@ -135,7 +135,6 @@ class CdiFolder:
             content,
             mode=0o644,
             sync=False,
-            sync_parent=False,
             before_rename=Point.CDI_WRITTEN,
         )
         reached(Point.CDI_RENAMED)
@@ -156,7 +155,7 @@ class CdiFolder:
         Raises:
             StorageError: It cannot be removed.
         """
-        storage.remove(self._path(uid), sync_parent=False)
+        storage.remove(self._path(uid))
 
     def scan(self) -> frozenset[str]:
         """UIDs of all claims that have a file.
@@ -184,7 +183,7 @@ class CdiFolder:
             StorageError: One cannot be removed.
         """
         for path in self.root.glob(f".{self._prefix}*"):
-            storage.remove(path, sync_parent=False)
+            storage.remove(path)
 
     @property
     def _prefix(self) -> str:

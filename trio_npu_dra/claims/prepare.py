@@ -10,7 +10,7 @@ What a claim's files can be between two steps, for a crash, a full disk or a can
 
 A CDI file without a record cannot come about here but by a crash of the node; `repair` removes it.
 
-Disk work runs on the event loop, not in a thread. It is two short fsyncs a call; it keeps
+Disk work runs on the event loop, not in a thread. It is one short fsync a claim; it keeps
 checkpoints, and so cancellation, out of the critical section; and the folder is on the kubelet's
 own disk: when that stalls, the kubelet's checkpoints stall with ours and nobody waits for us.
 """
@@ -218,7 +218,7 @@ class NodeClaims:
                             errors[uid] = error
         except StorageError as error:
             return dict.fromkeys(uids, error)
-        reached(Point.PREPARE_RECORDS_SYNCED)
+        reached(Point.PREPARE_UNLOCKED)
         # No checkpoint between the record and the CDI file: a cancelled call has both or none.
         for uid in uids - errors.keys():
             try:
@@ -286,7 +286,7 @@ class NodeClaims:
                         errors[uid] = error
         except StorageError as error:
             return dict.fromkeys(uids, error)
-        reached(Point.UNPREPARE_RECORDS_SYNCED)
+        reached(Point.UNPREPARE_UNLOCKED)
         return errors
 
 

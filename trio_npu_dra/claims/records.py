@@ -14,6 +14,9 @@ survived it, so they would only hold NPUs against the next claim, until the kube
 a minute later; and the NPUs may be numbered anew, so that a CDI file made from such a record could
 give another one's. Nothing is lost by it: the kubelet keeps no *prepared* mark over a restart, and
 prepares the claims of each pod again before it starts the pod's containers anew.
+
+So a record is synced to the disk, to be whole or absent after a power cut, but its folder is not:
+a name that the power cut loses, or brings back, is one that the next start would have forgotten.
 """
 
 from __future__ import annotations
@@ -57,7 +60,6 @@ class Records:
         self._by_uid: dict[str, ClaimRecord] = {}
         self._unreadable: set[str] = set()
         self._withheld: set[str] = set()
-        self._is_synced = True
 
     @property
     def by_uid(self) -> Mapping[str, ClaimRecord]:
@@ -71,14 +73,14 @@ class Records:
 
     @asynccontextmanager
     async def exclusive(self) -> AsyncIterator[None]:
-        """The node's critical section: records are up to date within, durable after it.
+        """The node's critical section: records are up to date within.
 
-        All that was written inside shares one fsync of the folder. There is no checkpoint between
-        the start of the body and the end of the section but those of the body.
+        There is no checkpoint between the start of the body and the end of the section but those of
+        the body.
 
         Raises:
             StorageError: The lock, a record or the folder cannot be used. What was put or removed
-                inside then holds already, and the next section makes it durable.
+                inside then holds already.
         """
         if self._mark is None:
             self._make_folder()
@@ -88,7 +90,6 @@ class Records:
             self._turn = turn
             try:
                 yield
-                self._sync()
             finally:
                 self._turn = None
 
@@ -116,7 +117,6 @@ class Records:
         storage.write_atomic(
             self._path(record.uid),
             record.to_json(),
-            sync_parent=False,
             before_rename=Point.PREPARE_RECORD_WRITTEN,
         )
         reached(Point.PREPARE_RECORD_RENAMED)
@@ -131,8 +131,8 @@ class Records:
             StorageError: The file cannot be removed.
         """
         self._announce_change()
-        storage.remove(self._path(uid), sync_parent=False)
-        storage.remove(self._aside(uid), sync_parent=False)
+        storage.remove(self._path(uid))
+        storage.remove(self._aside(uid))
         self._by_uid.pop(uid, None)
         self._unreadable.discard(uid)
         self._withheld.discard(uid)
@@ -147,12 +147,6 @@ class Records:
         assert self._turn is not None, "records change inside exclusive() only"
         self._turn.announce()
         self._mark = self._turn.mark
-        self._is_synced = False
-
-    def _sync(self) -> None:
-        if not self._is_synced:
-            storage.sync_directory(self._folder)
-            self._is_synced = True
 
     # --- reading the folder ----------------------------------------------------------------------
 

@@ -69,6 +69,6 @@ def _sweep(others: Mapping[str | None, Path], driver_name: str, registrar_direct
             continue
         registration = registration_socket(registrar_directory, driver_name, uid)
         if is_refused(registration):
-            storage.remove(registration, sync_parent=False)
-        storage.remove(service, sync_parent=False)
+            storage.remove(registration)
+        storage.remove(service)
         log.warning("sockets of a killed instance removed", extra={"pod_uid": uid or "none"})
