@@ -127,3 +127,8 @@ def _translated() -> Iterator[None]:
         raise RpcError(Status.DEADLINE_EXCEEDED, "no answer in time") from error
     except (OSError, StreamTerminatedError, h2.exceptions.ProtocolError) as error:
         raise RpcError(Status.UNAVAILABLE, str(error)) from error
+    except AttributeError as error:
+        if error.name != "_transport":
+            raise
+        # grpclib takes the transport off a connection that the server closed at once.
+        raise RpcError(Status.UNAVAILABLE, "the connection was closed") from error

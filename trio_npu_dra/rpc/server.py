@@ -19,7 +19,6 @@ from betterproto2 import Message
 from grpclib.const import Cardinality, Status
 from grpclib.protocol import H2Protocol
 
-from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.rpc.service import Route, RpcError, UnaryRoute
 from trio_npu_dra.rpc.sockets import Listener
 
@@ -56,7 +55,6 @@ async def serve(
     finally:
         # Whoever connected may still call until the end; nobody new finds the way.
         listener.withdraw()
-        reached(Point.STOP_SOCKET_REMOVED)
         with trio.CancelScope(shield=True):
             await _stop(loop, server, calls, grace_seconds)
 

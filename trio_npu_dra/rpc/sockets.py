@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.errors import ConfigError, StorageError
 
 UNIX_PATH_LIMIT = 107
@@ -88,6 +89,7 @@ class Listener:
         """Remove the file, unless it is another's by now; connections stay."""
         if self.path is not None and _inode(self.path) == self.inode:
             self.path.unlink(missing_ok=True)
+            reached(Point.STOP_SOCKET_REMOVED)
 
 
 def listen_unix(path: Path) -> Listener:
