@@ -46,7 +46,7 @@ def verdicts(request: pytest.FixtureRequest) -> Iterator[Mapping[str, Verdict]]:
         item.callspec.params["crash"]  # type: ignore[misc]
         for item in request.session.items
         if isinstance(item, pytest.Function) and hasattr(item, "callspec")
-        if "crash" in item.callspec.params
+        if isinstance(item.callspec.params.get("crash"), Crash)
     ]
     with TemporaryDirectory(prefix="npu-") as folder:
         yield trio.run(_try_all, asked, Path(folder))
