@@ -58,6 +58,16 @@ def write_atomic(
             raise
 
 
+def remove_unfinished(folder: Path, prefix: str) -> None:
+    """Remove what killed writers left of the files in *folder* whose names begin with *prefix*.
+
+    Raises:
+        StorageError: One cannot be removed.
+    """
+    for path in folder.glob(f".{prefix}*"):
+        remove(path)
+
+
 def remove(path: Path) -> bool:
     """Remove a file; a missing one is fine.
 

@@ -96,3 +96,15 @@ async def test_a_newer_daemons_fields_do_no_harm(tmp_path: Path) -> None:
         '{"version": 2, "more": 1, "chips": {"DIE-0": {"80E01801": {"since": 1.0, "new": 2}}}}'
     )
     assert NodeFaults(tmp_path).of(npu()).health(2.0).faults[0].since == 1.0
+
+
+def test_what_a_killed_writer_left_goes_with_the_next_write(tmp_path: Path) -> None:
+    """Deaths do not fill the folder; other files stay."""
+    (tmp_path / ".faults.json.5f3a01c2").write_bytes(b"{")
+    (tmp_path / ".others").write_bytes(b"")
+    faults = NodeFaults(tmp_path)
+    faults.of(npu()).take(SICK, 100.0)
+
+    faults.save()
+
+    assert {path.name for path in tmp_path.iterdir()} == {"faults.json", ".others"}

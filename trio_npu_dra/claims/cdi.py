@@ -182,8 +182,7 @@ class CdiFolder:
         Raises:
             StorageError: One cannot be removed.
         """
-        for path in self.root.glob(f".{self._prefix}*"):
-            storage.remove(path)
+        storage.remove_unfinished(self.root, self._prefix)
 
     @property
     def _prefix(self) -> str:

@@ -91,6 +91,7 @@ class NodeFaults:
         file = _File(chips={key: _in_hex(codes) for key, codes in memories.items()})
         data = file.model_dump_json(exclude_defaults=True).encode() + b"\n"
         try:
+            storage.remove_unfinished(self._path.parent, f"{_FILE_NAME}.")
             storage.write_atomic(self._path, data)
         except StorageError as error:
             if str(error) != self._failure:
