@@ -23,7 +23,10 @@ from trio_npu_dra.rpc.service import (
     UnaryRoute,
 )
 from trio_npu_dra.rpc.sockets import (
+    Listener,
     is_refused,
+    listen_tcp,
+    listen_unix,
     registration_socket,
     service_socket,
     service_sockets,
@@ -33,6 +36,7 @@ __all__ = [
     "Bridge",
     "Channel",
     "Incoming",
+    "Listener",
     "Route",
     "RpcError",
     "Send",
@@ -42,6 +46,8 @@ __all__ = [
     "UnaryMethod",
     "UnaryRoute",
     "is_refused",
+    "listen_tcp",
+    "listen_unix",
     "open_bridge",
     "registration_socket",
     "service_socket",
