@@ -92,7 +92,7 @@ def _play_files(folder: Path, samples: Samples) -> None:
 
 
 def _write(paths: Sequence[Path]) -> None:
-    """Write durable files: contents, names, and once their folder."""
+    """Write files that are whole or absent, after a power cut too."""
     for path in paths:
         temporary = path.with_suffix(".new")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT)
@@ -100,19 +100,11 @@ def _write(paths: Sequence[Path]) -> None:
         os.fsync(descriptor)
         os.close(descriptor)
         temporary.rename(path)
-    _sync(paths[0].parent)
 
 
 def _remove(paths: Sequence[Path]) -> None:
     for path in paths:
         path.unlink()
-    _sync(paths[0].parent)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    os.fsync(descriptor)
-    os.close(descriptor)
 
 
 def _timed(action: Callable[[], None]) -> float:
