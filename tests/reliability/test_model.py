@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import shutil
 import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,6 +26,7 @@ from trio.testing import MockClock
 from tests.claims.node import NodeOnDisk, claim, ref, result
 from tests.claims.test_cancelled import cancelled_at
 from tests.reliability.disk import Disk, State
+from tests.reliability.holds import Hold, given, gives_no_device_twice, recorded
 from trio_npu_dra.claims.prepare import NodeClaims
 from trio_npu_dra.claims.repair import keep_cdi_files
 from trio_npu_dra.errors import Unavailable
@@ -38,23 +37,6 @@ T = TypeVar("T")
 DEVICES = ("npu-0", "npu-1", "npu-2")
 A_LOOK_SECONDS = 6.0
 ASIDE = ".json.aside"
-
-
-@dataclass(frozen=True)
-class Hold:
-    """What a claim is to have, or has.
-
-    Attributes:
-        devices: Names.
-        is_admin: Whether it only looks on.
-    """
-
-    devices: frozenset[str]
-    is_admin: bool
-
-    def excludes(self, other: Hold) -> bool:
-        """Whether both cannot be."""
-        return not (self.is_admin or other.is_admin) and bool(self.devices & other.devices)
 
 
 class Instance:
@@ -415,12 +397,6 @@ class Node(RuleBasedStateMachine):
         self.lost.clear()
 
 
-def gives_no_device_twice(holds: Iterable[Hold]) -> None:
-    """See that no two exclude each other."""
-    for one, other in itertools.combinations(holds, 2):
-        assert not one.excludes(other)
-
-
 def run(call: Callable[[], Awaitable[T]]) -> T:
     """One call, waits included, in no time."""
 
@@ -434,27 +410,6 @@ def run(call: Callable[[], Awaitable[T]]) -> T:
 def refs(uids: Iterable[str]) -> list[ClaimRef]:
     """The kubelet's words for claims."""
     return [ref(uid.removeprefix("uid-")) for uid in uids]
-
-
-def recorded(record: Any) -> Hold:
-    """What a record says."""
-    devices = record["devices"]
-    return Hold(
-        frozenset(device["device"] for device in devices),
-        is_admin=any(device["adminAccess"] for device in devices),
-    )
-
-
-def given(path: Path) -> dict[str, str]:
-    """What a CDI file hands out: device names, and each one's node."""
-    try:
-        spec = json.loads(path.read_bytes())
-    except ValueError:
-        return {}
-    return {
-        device["name"]: device["containerEdits"]["deviceNodes"][0]["path"]
-        for device in spec.get("devices", [])
-    }
 
 
 Node.TestCase.settings = settings(max_examples=100, stateful_step_count=25)
