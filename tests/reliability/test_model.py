@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import trio
@@ -37,6 +38,7 @@ T = TypeVar("T")
 DEVICES = ("npu-0", "npu-1", "npu-2")
 A_LOOK_SECONDS = 6.0
 ASIDE = ".json.aside"
+NOTHING: Mapping[str, Hold] = MappingProxyType({})
 
 
 class Instance:
@@ -139,8 +141,9 @@ class Node(RuleBasedStateMachine):
                 ):
                     nursery.start_soon(one, instance.claims, asked)
 
+        before = dict(self.held)
         run(both)
-        self._judge(answers)
+        self._judge(answers, until_then=before)
 
     @rule(number=instances, uids=st.lists(uids, min_size=1, max_size=3, unique=True))
     def prepare_without_api_server(self, number: int, uids: list[str]) -> None:
@@ -289,12 +292,18 @@ class Node(RuleBasedStateMachine):
         aside = {path.name.removesuffix(ASIDE) for path in state if path.name.endswith(ASIDE)}
         for uid in self.allocated.keys() - self.wrong:
             content = named.get(self.node.cdi_path(uid))
-            assert content is None or (uid in records.keys() | aside and json.loads(content))
+            assert content is None or uid in aside or (uid in records and json.loads(content))
 
     # --- verdicts --------------------------------------------------------------------------------
 
-    def _judge(self, answers: Mapping[str, PrepareResult]) -> None:
-        """Take over what was answered, if the model agrees that it could be."""
+    def _judge(
+        self, answers: Mapping[str, PrepareResult], *, until_then: Mapping[str, Hold] = NOTHING
+    ) -> None:
+        """Take over what was answered, if the model agrees that it could be.
+
+        Within one call a device may move from one claim to another; between two at once it depends
+        on who is first, so that what was held *until_then* is a reason as well.
+        """
         before, guards = dict(self.held), self._guards()
         for uid, answer in answers.items():
             if before.get(uid) != self.allocated[uid]:
@@ -307,7 +316,8 @@ class Node(RuleBasedStateMachine):
                 assert not answer.error
                 continue
             if answer.error:
-                assert self._is_excluded(uid, guards) or self._is_excluded(uid, self.held), answer
+                reasons = (guards, self.held, until_then)
+                assert any(self._is_excluded(uid, others) for others in reasons), answer
             else:
                 assert not self._is_excluded(uid, self._guards())
         self._settle()
