@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-import stat
+import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,11 +111,15 @@ class Driver:
 
 
 def _appeared(registrar: Path, program: Program) -> Path:
-    """The registration socket, once it is there."""
+    """The registration socket, once somebody listens there, which may be a moment later."""
 
     def look() -> Path | None:
         program.check()
-        sockets = [path for path in registrar.iterdir() if stat.S_ISSOCK(path.stat().st_mode)]
-        return sockets[0] if sockets else None
+        return next(filter(_is_answered, registrar.iterdir()), None)
 
     return wait_until(look, f"a socket in {registrar}", timeout=START_SECONDS, every=LOOK_SECONDS)
+
+
+def _is_answered(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
