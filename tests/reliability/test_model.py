@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 import trio
 from hypothesis import settings
@@ -22,38 +22,20 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
-from trio.testing import MockClock
 
-from tests.claims.node import NodeOnDisk, claim, ref, result
+from tests.claims.node import NodeOnDisk, claim, result
 from tests.claims.test_cancelled import cancelled_at
 from tests.reliability.disk import Disk, State
 from tests.reliability.holds import Hold, given, gives_no_device_twice, recorded
+from tests.reliability.instance import Instance, refs, run
 from trio_npu_dra.claims.prepare import NodeClaims
-from trio_npu_dra.claims.repair import keep_cdi_files
 from trio_npu_dra.errors import Unavailable
-from trio_npu_dra.kubelet.driver import ClaimRef, PrepareResult
-
-T = TypeVar("T")
+from trio_npu_dra.kubelet.driver import PrepareResult
 
 DEVICES = ("npu-0", "npu-1", "npu-2")
 A_LOOK_SECONDS = 6.0
 ASIDE = ".json.aside"
 NOTHING: Mapping[str, Hold] = MappingProxyType({})
-
-
-class Instance:
-    """One process of the driver."""
-
-    def __init__(self, node: NodeOnDisk) -> None:
-        self.records, self.cdi = node.records(), node.cdi()
-        self.claims = node.start(records=self.records, cdi=self.cdi)
-
-    async def look(self, seconds: float = 0.0) -> None:
-        """Compare files with records, as at a start, and go on for *seconds*."""
-        async with trio.open_nursery() as nursery:
-            await nursery.start(keep_cdi_files, self.records, self.cdi)
-            await trio.sleep(seconds)
-            nursery.cancel_scope.cancel()
 
 
 instances = st.integers(0, 1)
@@ -405,21 +387,6 @@ class Node(RuleBasedStateMachine):
 
     def _repaired(self) -> None:
         self.lost.clear()
-
-
-def run(call: Callable[[], Awaitable[T]]) -> T:
-    """One call, waits included, in no time."""
-
-    async def bounded() -> T:
-        with trio.fail_after(3600):
-            return await call()
-
-    return trio.run(bounded, clock=MockClock(autojump_threshold=0))
-
-
-def refs(uids: Iterable[str]) -> list[ClaimRef]:
-    """The kubelet's words for claims."""
-    return [ref(uid.removeprefix("uid-")) for uid in uids]
 
 
 Node.TestCase.settings = settings(max_examples=100, stateful_step_count=25)
