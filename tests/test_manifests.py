@@ -95,6 +95,16 @@ def test_slices_policy_is_about_our_account_and_driver() -> None:
     assert f'variables.slice.spec.driver == "{DRIVER}"' in expressions
 
 
+def test_events_policy_is_about_our_account_and_driver() -> None:
+    """What the daemon says Events with is what the policy lets through."""
+    objects = load("base")
+    slices = objects["ValidatingAdmissionPolicy", "ascend-npu-dra-own-node-only"]["spec"]
+    events = objects["ValidatingAdmissionPolicy", "ascend-npu-dra-own-events"]["spec"]
+
+    assert events["matchConditions"] == slices["matchConditions"]
+    assert f'event.?reportingComponent.orValue("") == "{DRIVER}"' in str(events["validations"])
+
+
 def test_every_policy_is_bound() -> None:
     """A policy without a binding would refuse nothing."""
     objects = load("base")

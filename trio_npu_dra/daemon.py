@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 
 import trio
 
 from trio_npu_dra import crashpoints
+from trio_npu_dra.claims.holders import holders
 from trio_npu_dra.claims.prepare import NodeClaims
 from trio_npu_dra.claims.repair import forget_gone_claims, keep_cdi_files
 from trio_npu_dra.crashpoints import Point, reached
@@ -20,6 +22,7 @@ from trio_npu_dra.observable import derive
 from trio_npu_dra.observe.signals import receive_signals
 from trio_npu_dra.parts import Parts
 from trio_npu_dra.report.device_health import device_health
+from trio_npu_dra.report.events import tell_events
 from trio_npu_dra.rpc import open_bridge
 from trio_npu_dra.settings import Settings
 from trio_npu_dra.slices.build import build_devices
@@ -91,6 +94,13 @@ async def _follow_npus(
     """Publish what the NPUs are, and how; nothing before the first look at them."""
     facts = parts.facts
     node, driver = settings.node_name, settings.driver_name
+    tell = partial(
+        tell_events,
+        holders=partial(holders, parts.records),
+        node_name=node,
+        component=driver,
+        since=time.time(),
+    )
 
     def devices() -> tuple[Device, ...]:
         assert facts.features.value is not None
@@ -113,6 +123,7 @@ async def _follow_npus(
         await facts.features.wait_until(lambda features: features is not None)
         await nursery.start(derive, facts.pool, devices, facts.board, facts.features)
         async with turn_to_publish(settings.plugin_directory):
+            nursery.start_soon(tell, kube, facts.board)
             await publish(
                 kube,
                 node_name=node,

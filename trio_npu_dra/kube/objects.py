@@ -248,3 +248,51 @@ class ResourceClaim(KubeObject):
     namespaced = True
 
     status: ResourceClaimStatus | None = None
+
+
+# --- Event ---------------------------------------------------------------------------------------
+
+
+class ObjectReference(ApiModel):
+    """involvedObject of an Event: what the Event is about; of a cluster's object no namespace."""
+
+    api_version: str
+    kind: str
+    namespace: str | None = None
+    name: str
+    uid: str
+
+
+class EventSource(ApiModel):
+    """source of an Event: which program said it, on which node."""
+
+    component: str
+    host: str
+
+
+class Event(KubeObject):
+    """What `kubectl describe` shows below an object.
+
+    One about a Node has the namespace `default`. Times are RFC 3339 in whole seconds.
+
+    Attributes:
+        type: `Normal` or `Warning`.
+        reason: One word in CamelCase, for machines.
+        count: How often it happened, from *first_timestamp* to *last_timestamp*.
+    """
+
+    group_version = "v1"
+    kind_name = "Event"
+    plural = "events"
+    namespaced = True
+
+    involved_object: ObjectReference
+    type: str
+    reason: str
+    message: str
+    count: int
+    first_timestamp: str
+    last_timestamp: str
+    source: EventSource
+    reporting_component: str
+    reporting_instance: str

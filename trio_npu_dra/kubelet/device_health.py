@@ -14,7 +14,10 @@ from trio_npu_dra.observable import Observable
 from trio_npu_dra.rpc import Send, StreamRoute, methods
 
 RESEND_SECONDS = 10.0
-"""How often a list is repeated unchanged: the kubelet forgets one that is 30 s old."""
+"""How often a list is repeated unchanged."""
+
+TIMEOUT_SECONDS = 30
+"""How long the kubelet may believe a list: two that are lost or late must not make it doubt."""
 
 MESSAGE_LIMIT = 1024
 """Characters of a message that the kubelet keeps."""
@@ -37,14 +40,14 @@ class DeviceHealth:
         device: Its name in that pool.
         state: The verdict.
         message: One line for people, empty when there is nothing to say.
-        timeout_seconds: How long the kubelet may believe this; 0 leaves it at the kubelet's 30 s.
+        timeout_seconds: How long the kubelet may believe this; then it is unknown.
     """
 
     pool: str
     device: str
     state: HealthState
     message: str = ""
-    timeout_seconds: int = 0
+    timeout_seconds: int = TIMEOUT_SECONDS
 
 
 Devices = tuple[DeviceHealth, ...]

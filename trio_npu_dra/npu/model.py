@@ -118,9 +118,14 @@ class NpuHealth:
         return HealthState.UNKNOWN if self.unmonitored else HealthState.HEALTHY
 
     @property
+    def troubles(self) -> tuple[str, ...]:
+        """All that is wrong, in words, worst fault first."""
+        return tuple(filter(None, (*map(str, self.faults), self.unmonitored, self.network)))
+
+    @property
     def message(self) -> str:
         """One line for people, empty when there is nothing to say."""
-        return "; ".join(filter(None, (*map(str, self.faults), self.unmonitored, self.network)))
+        return "; ".join(self.troubles)
 
 
 HEALTHY = NpuHealth()

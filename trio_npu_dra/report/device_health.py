@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from trio_npu_dra.kubelet.device_health import DeviceHealth, Devices, HealthState
+from trio_npu_dra.kubelet.device_health import (
+    MESSAGE_LIMIT,
+    DeviceHealth,
+    Devices,
+    HealthState,
+)
 from trio_npu_dra.npu import model
 from trio_npu_dra.npu.model import Board
+from trio_npu_dra.report.words import joined
 
 _STATES = {
     model.HealthState.UNKNOWN: HealthState.UNKNOWN,
@@ -17,7 +23,10 @@ def device_health(board: Board, pool: str) -> Devices:
     """How each device of *board* is, by its name in *pool* (pure)."""
     return tuple(
         DeviceHealth(
-            pool=pool, device=npu.name, state=_STATES[npu.health.state], message=npu.health.message
+            pool=pool,
+            device=npu.name,
+            state=_STATES[npu.health.state],
+            message=joined(npu.health.troubles, MESSAGE_LIMIT),
         )
         for npu in board.npus
     )

@@ -24,6 +24,7 @@ _SEMVER = re.compile(
 )
 _QUANTITY = re.compile(r"(\d+)(Ki|Mi|Gi|Ti|Pi|Ei|k|M|G|T|P|E)?")
 _SELECTABLE: Mapping[str, tuple[str, ...]] = {
+    "events": ("involvedObject.kind", "involvedObject.name", "involvedObject.uid", "reason"),
     "nodes": ("metadata.name",),
     "resourceclaims": ("metadata.name", "metadata.namespace"),
     "resourceslices": ("metadata.name", "spec.driver", "spec.nodeName"),

@@ -1,7 +1,7 @@
 """A small API server in this process: HTTP/1.1 over a unix socket or loopback TCP.
 
-Enough of Kubernetes for this driver to run against: nodes, resourceslices and resourceclaims, by
-the real paths.
+Enough of Kubernetes for this driver to run against: nodes, resourceslices, resourceclaims and
+events, by the real paths.
 """
 
 from __future__ import annotations

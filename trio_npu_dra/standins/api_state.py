@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeVar
 
 import trio
 
-from trio_npu_dra.kube.objects import KubeObject, Node, ResourceClaim, ResourceSlice
+from trio_npu_dra.kube.objects import Event, KubeObject, Node, ResourceClaim, ResourceSlice
 from trio_npu_dra.standins.api_rules import (
     Terms,
     admit_slice,
@@ -35,7 +35,7 @@ K = TypeVar("K", bound=KubeObject)
 Wire = dict[str, Any]
 
 KINDS: Mapping[str, type[KubeObject]] = {
-    kind.plural: kind for kind in (Node, ResourceSlice, ResourceClaim)
+    kind.plural: kind for kind in (Node, ResourceSlice, ResourceClaim, Event)
 }
 _NAME_BASE_LIMIT = 58
 """The API server cuts generateName here, so that name and suffix stay within 63 characters."""
@@ -244,6 +244,8 @@ class ApiState:
         obj = copy.deepcopy(wire)
         meta = obj["metadata"]
         key = (meta.get("namespace", ""), meta["name"])
+        if plural == Event.plural and key not in self._objects[plural]:
+            return self.create(plural, obj)  # Events are made by updates too
         old = self.get(plural, *key)
         for precondition, why in (
             ("uid", "Precondition failed: UID in precondition"),

@@ -1,0 +1,58 @@
+"""A Board in the words of the kubelet's health stream."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.report.boards import board, fault, npu
+from trio_npu_dra.kubelet.device_health import MESSAGE_LIMIT, TIMEOUT_SECONDS, HealthState
+from trio_npu_dra.npu.model import FaultLevel, Npu
+from trio_npu_dra.report.device_health import device_health
+
+
+@pytest.mark.parametrize(
+    ("one", "state", "message"),
+    [
+        (npu(3), HealthState.HEALTHY, ""),
+        (npu(3, fault()), HealthState.UNHEALTHY, "80E01801 HBM ECC (RestartBusiness, fault table)"),
+        (
+            npu(3, fault(level=FaultLevel.SUB_HEALTH)),
+            HealthState.HEALTHY,
+            "80E01801 HBM ECC (SubHealthFault, fault table)",
+        ),
+        (npu(3, unmonitored="no answer in 2 s"), HealthState.UNKNOWN, "no answer in 2 s"),
+        (
+            npu(3, fault(text=""), unmonitored="booting", network="RoCE port: fault (5)"),
+            HealthState.UNHEALTHY,
+            "80E01801 (RestartBusiness, fault table); booting; RoCE port: fault (5)",
+        ),
+    ],
+)
+def test_each_npu_is_told_with_code_words_and_level(
+    one: Npu, state: HealthState, message: str
+) -> None:
+    """What a pod's owner sees in the pod's status."""
+    (told,) = device_health(board(one), "node-a")
+
+    assert (told.pool, told.device) == ("node-a", "npu-3")
+    assert (told.state, told.message) == (state, message)
+    assert told.timeout_seconds == TIMEOUT_SECONDS
+
+
+def test_a_long_message_ends_between_two_faults() -> None:
+    """As many faults as the kubelet keeps, worst first, and how many more there are."""
+    faults = (fault(code, text="x" * 100) for code in range(128))
+    (told,) = device_health(board(npu(3, *faults)), "node-a")
+
+    assert 900 < len(told.message) <= MESSAGE_LIMIT
+    named = told.message.count("fault table")
+    assert told.message.endswith(f"fault table); and {128 - named} more")
+
+
+def test_one_fault_with_endless_words_is_cut() -> None:
+    """The code and the beginning are kept."""
+    (told,) = device_health(board(npu(3, fault(text="x" * 2000))), "node-a")
+
+    assert len(told.message) == MESSAGE_LIMIT
+    assert told.message.startswith("80E01801 xxx")
+    assert told.message.endswith("...")

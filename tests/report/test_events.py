@@ -1,0 +1,210 @@
+"""Events at an API server, which may be away or refuse."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from tests.report.boards import board, fault, npu
+from tests.rig import until
+from trio_npu_dra.errors import Forbidden, KubeError, Unavailable
+from trio_npu_dra.kube.client import open_client
+from trio_npu_dra.kube.credentials import Credentials
+from trio_npu_dra.kube.objects import Event, Node, ObjectMeta, ObjectReference
+from trio_npu_dra.npu.model import Board
+from trio_npu_dra.observable import Observable
+from trio_npu_dra.report.event_series import PATIENCE_SECONDS, PAUSE_SECONDS
+from trio_npu_dra.report.events import tell_events
+from trio_npu_dra.standins.api_server import serve_api
+from trio_npu_dra.standins.api_state import ApiState
+
+NODE = Node(metadata=ObjectMeta(name="node-a"))
+NPUS = 8
+WELL = board(*(npu(number) for number in range(NPUS)))
+SICK = board(*(npu(number, fault()) for number in range(NPUS)))
+CLAIM = ObjectReference(
+    api_version="resource.k8s.io/v1", kind="ResourceClaim", namespace="ml", name="train", uid="c"
+)
+
+
+def holders(device: str) -> Sequence[ObjectReference]:
+    """Every NPU is held by a claim of its own."""
+    return [CLAIM.model_copy(update={"uid": device})]
+
+
+class Server:
+    """Takes Events; fails as long as it is told to."""
+
+    def __init__(self) -> None:
+        self.error: KubeError | None = None
+        self.asked = 0
+        self.events: dict[str, Event] = {}
+
+    async def get(self, _: type[Node], name: str) -> Node:
+        """The Node."""
+        await trio.lowlevel.checkpoint()
+        return NODE.with_metadata(ObjectMeta(name=name, uid="n"))
+
+    async def create(self, event: Event) -> Event:
+        """Store an Event."""
+        await self._take()
+        self.events[event.metadata.name] = event
+        return event
+
+    async def update(self, event: Event) -> Event:
+        """Replace an Event."""
+        await self._take()
+        self.events[event.metadata.name] = event
+        return event
+
+    async def _take(self) -> None:
+        await trio.lowlevel.checkpoint()
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.fixture
+def server() -> Server:
+    """An API server."""
+    return Server()
+
+
+@pytest.fixture
+async def boards(
+    server: Server,
+    mock_clock: MockClock,  # noqa: ARG001 - time is the tests'
+    nursery: trio.Nursery,
+) -> AsyncIterator[Observable[Board]]:
+    """The Board of a node whose Events are told; it is well."""
+    boards = Observable(WELL)
+    tell = partial(
+        tell_events, holders=holders, node_name="node-a", component="npu.huawei.com", since=0
+    )
+    nursery.start_soon(tell, server, boards)
+    await wait_all_tasks_blocked()
+    yield boards
+    nursery.cancel_scope.cancel()
+
+
+async def test_node_and_claim_are_told(server: Server, boards: Observable[Board]) -> None:
+    """A fault, then the recovery, on both."""
+    boards.set(board(npu(0, fault()), *WELL.npus[1:]))
+    await wait_all_tasks_blocked()
+    boards.set(WELL)
+    await wait_all_tasks_blocked()
+
+    said = {(event.involved_object.kind, event.reason) for event in server.events.values()}
+    assert said == {
+        (kind, reason)
+        for kind in ("Node", "ResourceClaim")
+        for reason in ("NpuFault", "NpuRecovered")
+    }
+
+
+async def test_a_storm_is_a_bounded_number_of_writes(
+    server: Server, boards: Observable[Board], mock_clock: MockClock
+) -> None:
+    """10,000 Boards in ten seconds: one write for each series at once, and one at the end."""
+    series = NPUS * len(("Node", "ResourceClaim")) * len(("NpuFault", "NpuRecovered"))
+    for number in range(10_000):
+        boards.set(SICK if number % 2 == 0 else WELL)
+        await wait_all_tasks_blocked()
+        if number % 1000 == 0:
+            mock_clock.jump(0.9)
+    assert server.asked == series
+
+    mock_clock.jump(PAUSE_SECONDS)
+    await wait_all_tasks_blocked()
+    assert server.asked == 2 * series
+    assert len(server.events) == series
+    assert {event.count for event in server.events.values()} == {5000}
+
+
+async def test_an_api_server_that_is_away_hears_the_newest_later(
+    server: Server, boards: Observable[Board], mock_clock: MockClock
+) -> None:
+    """Back within minutes, it gets each Event once, with all counts."""
+    mock_clock.autojump_threshold = 0
+    server.error = Unavailable("away")
+    for _ in range(3):
+        boards.set(SICK)
+        await trio.sleep(1)
+        boards.set(WELL)
+        await trio.sleep(1)
+    server.error = None
+    await trio.sleep(PAUSE_SECONDS)
+
+    assert {event.count for event in server.events.values()} == {3}
+
+
+async def test_what_cannot_be_said_is_dropped_with_one_line(
+    server: Server,
+    boards: Observable[Board],
+    mock_clock: MockClock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """After five minutes nobody needs to know; what happens then is said again."""
+    mock_clock.autojump_threshold = 0
+    server.error = Unavailable("away")
+    boards.set(SICK)
+    await trio.sleep(PATIENCE_SECONDS + 60)
+    asked = server.asked
+    await trio.sleep(PATIENCE_SECONDS)
+    assert server.asked == asked
+    assert caplog.text.count("Events dropped") == 1
+
+    server.error = None
+    boards.set(WELL)
+    await trio.sleep(1)
+    assert {event.reason for event in server.events.values()} == {"NpuRecovered"}
+
+
+async def test_a_refusal_costs_one_event_only(
+    server: Server, boards: Observable[Board], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A namespace that is being deleted takes no Events; the others get theirs."""
+    server.error = Forbidden("namespace is being terminated", status=403)
+    boards.set(SICK)
+    await wait_all_tasks_blocked()
+    server.error = None
+    boards.set(WELL)
+    await wait_all_tasks_blocked()
+
+    assert caplog.text.count("Event not written") == 2 * NPUS
+    assert {event.reason for event in server.events.values()} == {"NpuRecovered"}
+
+
+async def test_a_lost_answer_makes_no_second_event() -> None:
+    """The API server stored it and the connection broke: the next try finds it there."""
+    state = ApiState()
+    state.add(NODE)
+    boards = Observable(board(npu(3)))
+    with TemporaryDirectory(prefix="npu-") as folder:
+        socket = Path(folder) / "api.sock"
+        credentials = Credentials(source="test", base_url="http://localhost", unix_socket=socket)
+        with trio.fail_after(20):
+            async with trio.open_nursery() as nursery, open_client(credentials) as client:
+                await nursery.start(serve_api, state, socket)
+                tell = partial(
+                    tell_events,
+                    holders=lambda _: [],
+                    node_name="node-a",
+                    component="npu.huawei.com",
+                    since=0,
+                )
+                nursery.start_soon(tell, client, boards)
+                await until(lambda: state.asked("get", "nodes") == 1)
+                state.fail_next(drop="after", verb="create")
+                boards.set(board(npu(3, fault())))
+                await until(lambda: state.asked("update", "events") == 1)
+                nursery.cancel_scope.cancel()
+
+    (event,) = state.all(Event)
+    assert (event.reason, event.count, event.metadata.namespace) == ("NpuFault", 1, "default")

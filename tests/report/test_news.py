@@ -1,0 +1,95 @@
+"""What is said of two Boards, and what is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.report.boards import BEGAN, board, fault, npu, separated
+from trio_npu_dra.npu.model import EMPTY_BOARD, Board, FaultLevel
+from trio_npu_dra.report.news import MESSAGE_LIMIT, Reason, news
+
+WELL = board(npu(3))
+SICK = board(npu(3, fault()))
+SICKER = board(npu(3, fault(level=FaultLevel.RESTART_NPU)))
+SUB = board(npu(3, fault(0x80000001, FaultLevel.SUB_HEALTH)))
+MINOR = board(npu(3, fault(0x80000002, FaultLevel.NOT_HANDLE)))
+SEPARATED = board(npu(3, separated()))
+TWO = board(npu(3, fault(), fault(0x80000001)))
+SILENT = board(npu(3, unmonitored="timed out"))
+UNPLUGGED = board(npu(3, network="RoCE port: unreachable (3)"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reasons"),
+    [
+        (WELL, WELL, []),
+        (WELL, SICK, [Reason.FAULT]),
+        (SICK, SICK, []),
+        (SICK, SICKER, [Reason.FAULT]),
+        (SICKER, SICK, []),
+        (SICK, TWO, [Reason.FAULT]),
+        (TWO, SICK, []),
+        (SICK, WELL, [Reason.RECOVERED]),
+        (WELL, SUB, [Reason.FAULT]),
+        (WELL, MINOR, []),
+        (SICK, MINOR, [Reason.RECOVERED]),
+        (MINOR, WELL, []),
+        (SICK, SEPARATED, [Reason.SEPARATED]),
+        (WELL, board(npu(3, separated(), fault(1))), [Reason.SEPARATED, Reason.FAULT]),
+        (SEPARATED, WELL, [Reason.RECOVERED]),
+        (WELL, SILENT, [Reason.UNMONITORED]),
+        (SILENT, WELL, [Reason.RECOVERED]),
+        (SILENT, SICK, [Reason.FAULT]),
+        (SICK, board(npu(3, fault(), unmonitored="timed out")), [Reason.UNMONITORED]),
+        (WELL, UNPLUGGED, []),
+        (UNPLUGGED, WELL, []),
+        (WELL, EMPTY_BOARD, []),
+    ],
+)
+def test_what_comes_worsens_or_ends_is_said_once(
+    before: Board, after: Board, reasons: list[Reason]
+) -> None:
+    """A fault, a higher level, a separation, silence, and the end of all of it."""
+    found = news(before, after, since=0)
+
+    assert [one.reason for one in found] == reasons
+    assert {one.device for one in found} <= {"npu-3"}
+
+
+@pytest.mark.parametrize(
+    ("after", "reasons"),
+    [
+        (SICK, [Reason.FAULT]),
+        (SEPARATED, [Reason.SEPARATED]),
+        (board(npu(3, fault(since=BEGAN - 3600))), []),
+        (SILENT, []),
+        (WELL, []),
+    ],
+)
+def test_a_start_says_what_began_since_and_nothing_older(
+    after: Board, reasons: list[Reason]
+) -> None:
+    """A restart repeats nothing that an earlier daemon has said."""
+    assert [one.reason for one in news(EMPTY_BOARD, after, since=BEGAN - 1)] == reasons
+
+
+def test_a_message_has_code_words_level_rule_and_time() -> None:
+    """All that an operator needs is in the line, and how to take a separation back."""
+    (said,) = news(WELL, SICK, since=0)
+    assert said.message == (
+        "npu-3: 80E01801 HBM ECC (RestartBusiness, fault table), since 2026-11-21T17:01:00Z"
+    )
+    (said,) = news(WELL, SEPARATED, since=0)
+    assert said.message == (
+        "npu-3: 80E01801 HBM ECC (ManuallySeparateNPU, 2 times in 24 h), "
+        "since 2026-11-21T17:01:00Z; `npu-dra health release npu-3` takes it back"
+    )
+
+
+def test_many_faults_fit_into_a_message() -> None:
+    """The worst are named, the others are counted."""
+    (said,) = news(WELL, board(npu(3, *(fault(code) for code in range(128)))), since=0)
+
+    assert len(said.message) <= MESSAGE_LIMIT
+    named = said.message.count("HBM ECC")
+    assert said.message.endswith(f"; and {128 - named} more")

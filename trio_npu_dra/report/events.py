@@ -1,0 +1,121 @@
+"""Kubernetes Events on the Node, and on the claim that holds the NPU.
+
+Said is what changes while this runs, and what began while the driver was away; a restart repeats
+nothing. Saying it is worth some minutes of tries and disturbs nobody: an Event that cannot be
+written is dropped with a line in the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+import trio
+
+from trio_npu_dra.errors import Conflict, KubeError
+from trio_npu_dra.kube.client import KubeClient
+from trio_npu_dra.kube.objects import Event, Node, ObjectReference
+from trio_npu_dra.kube.retry import Retry
+from trio_npu_dra.npu.model import EMPTY_BOARD, Board
+from trio_npu_dra.observable import Observable
+from trio_npu_dra.report.event_series import EventSeries
+from trio_npu_dra.report.news import news
+
+log = logging.getLogger(__name__)
+
+Holders = Callable[[str], Sequence[ObjectReference]]
+"""The claims that hold a device, by its name."""
+
+
+async def tell_events(
+    client: KubeClient,
+    board: Observable[Board],
+    *,
+    holders: Holders,
+    node_name: str,
+    component: str,
+    since: float,
+) -> NoReturn:
+    """Say what happens to the NPUs, without end.
+
+    Args:
+        client: The API server; needs `get` on nodes, `create` and `update` on events.
+        board: The NPUs.
+        holders: Who is to be told besides the Node.
+        node_name: The Node.
+        component: The driver's name, which Events are said by.
+        since: When this daemon started, in seconds since 1970: faults that began earlier were
+            said by an earlier one.
+    """
+    retry = Retry("saying Events", log)
+    node = await _reference(client, node_name, retry)
+    series = EventSeries(component=component, node_name=node_name)
+    arrived = trio.Event()
+
+    async def listen() -> None:
+        nonlocal arrived
+        before = EMPTY_BOARD
+        async for after in board.changes():
+            now = trio.current_time()
+            for one in news(before, after, since=since):
+                series.note(one, (node, *holders(one.device)), at=time.time(), now=now)
+            before = after
+            arrived.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(listen)
+        while True:
+            next_due = series.next_due
+            with trio.move_on_at(float("inf") if next_due is None else next_due):
+                await arrived.wait()
+            arrived = trio.Event()
+            await _write_due(client, series, retry)
+
+
+async def _reference(client: KubeClient, node_name: str, retry: Retry) -> ObjectReference:
+    while True:
+        try:
+            node = await client.get(Node, node_name)
+        except KubeError as error:
+            await trio.sleep(retry.failed(error))
+            continue
+        uid = node.metadata.uid or ""
+        return ObjectReference(api_version="v1", kind="Node", name=node_name, uid=uid)
+
+
+async def _write_due(client: KubeClient, series: EventSeries, retry: Retry) -> None:
+    """Write what is due; what the API server does not take now waits, for some minutes."""
+    while (due := series.due(trio.current_time())) is not None:
+        event, is_stored = due
+        try:
+            await _write(client, event, is_stored=is_stored)
+        except KubeError as error:
+            if not error.retryable:
+                series.drop(event)
+                log.warning(
+                    "Event not written", extra={"event": _words(event), "error": str(error)}
+                )
+                continue
+            await trio.sleep(retry.failed(error))
+            if dropped := series.drop_old(trio.current_time()):
+                log.warning("Events dropped, the API server is away", extra={"events": dropped})
+        else:
+            retry.recovered()
+            series.stored(event, trio.current_time())
+
+
+async def _write(client: KubeClient, event: Event, *, is_stored: bool) -> None:
+    if is_stored:
+        await client.update(event)  # one that is gone meanwhile is made anew by this
+        return
+    try:
+        await client.create(event)
+    except Conflict:  # an earlier try has made it, and its answer was lost
+        await client.update(event)
+
+
+def _words(event: Event) -> str:
+    about = event.involved_object
+    return f"{event.reason} on {about.kind} {about.name}: {event.message}"
