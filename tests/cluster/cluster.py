@@ -37,6 +37,12 @@ class NodeAccess(Protocol):
     def execute(self, *argv: str | Path, timeout: float = 60) -> str:
         """Run a program on it; returns its stdout, raises ClusterError if it fails."""
 
+    def kill_kubelet(self) -> None:
+        """End the kubelet with SIGKILL, and nothing starts it again; pods go on."""
+
+    def start_kubelet(self) -> None:
+        """Start the kubelet that was killed."""
+
     def restart_kubelet(self) -> None:
         """End the kubelet and start it again; pods go on."""
 

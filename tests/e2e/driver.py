@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,17 @@ NPUS = 8
 CDI = Path("/etc/cdi")
 PLUGIN = Path("/var/lib/kubelet/plugins") / DRIVER
 BOARD = Path("/var/lib/trio-npu-dra/simulator")
+IN_USE = rf'^dra_resource_claims_in_use\{{driver_name="{re.escape(DRIVER)}"\}} (\d+)'
+
+
+def cdi_file(uid: str) -> Path:
+    """Where the node has the CDI file of the claim with that UID."""
+    return CDI / f"{DRIVER}-npu_{uid}.json"
+
+
+def record(uid: str) -> Path:
+    """Where the node has the record of the claim with that UID."""
+    return PLUGIN / "claims" / f"{uid}.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +88,15 @@ class Driver:
             *("logs", "--namespace", NAMESPACE, name, "--container", "kubeletplugin")
         )
 
+    def count(self, message: str, uid: str) -> int:
+        """How many lines of its log have that message about the claim with that UID."""
+        lines = self.log().splitlines()
+        return sum(f'"message": "{message}"' in line and uid in line for line in lines)
+
+    def prepares(self, uid: str) -> int:
+        """How often it prepared the claim with that UID, or failed to."""
+        return self.count("claim prepared", uid) + self.count("claim not prepared", uid)
+
     def wait_ready(self) -> Object:
         """Wait until its pod, and no older one, runs; returns it."""
         return self.cluster.wait(self.pod, "the driver's pod ready", timeout=120)
@@ -115,6 +137,10 @@ class Driver:
             for device in item["spec"].get("devices") or []
         }
 
+    def bus(self, name: str) -> str:
+        """The PCI address of a published device."""
+        return str(self.devices()[name]["attributes"]["resource.kubernetes.io/pciBusID"]["string"])
+
     def versions(self) -> dict[str, str]:
         """What changes with every write: the slices' UIDs and resource versions."""
         return {
@@ -142,13 +168,25 @@ class Driver:
 
     def cdi_spec(self, uid: str) -> Object:
         """The CDI file of the claim with that UID."""
-        text = self._place(CDI / f"{DRIVER}-npu_{uid}.json").read_text()
+        text = self._place(cdi_file(uid)).read_text()
         spec: Object = json.loads(text)
         return spec
+
+    def wait_recorded(self, *uids: str) -> None:
+        """Wait until the claims with those UIDs hold their NPUs."""
+        names = {record(uid).name for uid in uids}
+        self.cluster.wait(lambda: names <= set(self.records()), f"records of {uids}")
 
     def wait_without_traces(self) -> None:
         """Wait until no claim is prepared any more."""
         self.cluster.wait(lambda: self.traces() == [], "no CDI file and no claim record")
+
+    def claims_in_use(self) -> int:
+        """How many claims the kubelet's metrics say are in use with the driver."""
+        path = f"/api/v1/nodes/{self.cluster.node.name}/proxy/metrics"
+        text = self.cluster.kubectl("get", "--raw", path)
+        found = re.search(IN_USE, text, re.MULTILINE)
+        return int(found[1]) if found else 0
 
     def _is_here(self, about: Object) -> bool:
         return bool(about["spec"].get("nodeName") == self.cluster.node.name)
@@ -165,6 +203,30 @@ class Driver:
         """A handle on the simulated board; close it."""
         folder = self._place(BOARD) / "usr/local/Ascend/driver/lib64"
         return BoardControl(folder / "board.state")
+
+    @contextmanager
+    def obstacle(self, *places: Path) -> Iterator[None]:
+        """A folder is where the driver is to write, read or remove a file."""
+        with ExitStack() as removals:
+            for place in map(self._place, places):
+                place.unlink(missing_ok=True)
+                place.mkdir()
+                removals.callback(place.rmdir)
+            yield
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """The driver has left the node, as when its DaemonSet is not for that node any more."""
+        label = ("label", "node", self.cluster.node.name)
+        self.cluster.kubectl(*label, "npu.huawei.com/simulator-")
+        self.cluster.wait(lambda: self.pid() is None, "the driver away")
+        try:
+            yield
+        finally:
+            self.cluster.kubectl(*label, "npu.huawei.com/simulator=true")
+            self.wait_ready()
+            self.wait_registered()
+            self.wait_published()
 
     def kill(self) -> None:
         """End the daemon with SIGKILL, and wait until the kubelet has started it anew."""

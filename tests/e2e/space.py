@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -51,13 +52,14 @@ def claim(
 def container(
     name: str, *claims: str, image: str = "ubuntu", command: Sequence[str] = ENDS_AT_ONCE
 ) -> Object:
-    """A container that uses the claims of those names."""
+    """A container that uses those claims, or of a claim one request: `claim/request`."""
+    uses = [dict(zip(("name", "request"), each.split("/"), strict=False)) for each in claims]
     return {
         "name": name,
         "image": image,
         "imagePullPolicy": "IfNotPresent",  # what is loaded into a node is in no registry
         "command": list(command),
-        "resources": {"claims": [{"name": each} for each in claims]},
+        "resources": {"claims": uses},
     }
 
 
@@ -68,8 +70,12 @@ def pod(
     init_containers: Sequence[Object] = (),
     image: str = "ubuntu",
     node: str | None = None,
+    is_gated: bool = False,
 ) -> Object:
-    """A pod with those claims, all of them for its one container if none are given."""
+    """A pod with those claims, all of them for its one container if none are given.
+
+    With a `node` the scheduler is not asked; a gated one it leaves alone until told.
+    """
     spec: Object = {
         "terminationGracePeriodSeconds": 5,
         "restartPolicy": "Never",
@@ -79,6 +85,8 @@ def pod(
     }
     if node is not None:
         spec["nodeName"] = node
+    if is_gated:
+        spec["schedulingGates"] = [{"name": "example.com/not-yet"}]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
 
@@ -102,14 +110,17 @@ class Space:
         space.wait(lambda: space.get("serviceaccount", "default"), "the default service account")
         return space
 
-    def remove(self) -> None:
-        """Delete the pods and claims, wait until they are gone, and leave the rest to the server.
+    def clear(self) -> None:
+        """Delete the pods and claims, and wait until they are gone.
 
         A grace of a second, because as process 1 the guide's `sleep` ignores TERM.
         """
-        place = ("--namespace", self.name, "--all")
-        self.cluster.kubectl("delete", "pods", *place, "--grace-period=1")
-        self.cluster.kubectl("delete", "resourceclaims", *place)
+        self.delete("pods", "--all", "--grace-period=1")
+        self.delete("resourceclaims", "--all")
+
+    def remove(self) -> None:
+        """Delete the pods and claims, and leave the rest to the server."""
+        self.clear()
         self.cluster.kubectl("delete", "namespace", self.name, "--wait=false")
 
     def apply(self, *objects: Object) -> None:
@@ -141,9 +152,27 @@ class Space:
 
         return self.wait(look, f"an event of pod {pod} with {words}", timeout=timeout)
 
+    def delete(self, kind: str, *names: str) -> None:
+        """Delete objects and wait until they are gone; flags may stand among the names."""
+        self.cluster.kubectl("delete", kind, "--namespace", self.name, *names)
+
     def delete_pod(self, name: str, *flags: str) -> None:
         """Delete a pod and wait until it is gone."""
-        self.cluster.kubectl("delete", "pod", name, "--namespace", self.name, *flags)
+        self.delete("pod", name, *flags)
+
+    def wait_gone(self, pod: str, *, timeout: float = 60) -> None:
+        """Wait until a pod that is being deleted is gone."""
+        self.wait(lambda: self.get("pod", pod) is None, f"pod {pod} gone", timeout=timeout)
+
+    def try_again(self, *pods: str) -> None:
+        """Have the kubelet look at waiting pods now: it does so when anything of a pod changes.
+
+        By itself it would 60 to 90 seconds after it failed to prepare their claims.
+        """
+        self.cluster.kubectl(
+            *("annotate", "pods", *pods, "--namespace", self.name, "--overwrite"),
+            f"example.com/again={time.time_ns()}",
+        )
 
     def execute(self, pod: str, *argv: str, container: str | None = None) -> str:
         """Run a program in a pod's container."""
@@ -161,6 +190,53 @@ class Space:
         allocation = found.get("status", {}).get("allocation", {})
         results = allocation.get("devices", {}).get("results", [])
         return sorted(str(result["device"]) for result in results)
+
+    def devices(self, name: str) -> dict[str, list[str]]:
+        """The devices that a claim has, by request; one of a subrequest is `request/subrequest`."""
+        found: dict[str, list[str]] = {}
+        claim = self.get("resourceclaim", name) or {}
+        for result in claim["status"]["allocation"]["devices"]["results"]:
+            found.setdefault(result["request"], []).append(result["device"])
+        return found
+
+    def allocate(self, claim: str, pod: str, **devices: str) -> None:
+        """Give a claim devices of the node, reserved for a pod, by hand: `npu="npu-3"`, by request.
+
+        As with the scheduler, results of a request with admin access have it too.
+        """
+        node = self.cluster.node.name
+        requests = (self.get("resourceclaim", claim) or {})["spec"]["devices"]["requests"]
+        looks_on = {each["name"]: each["exactly"].get("adminAccess", False) for each in requests}
+        results = [
+            {
+                "request": name,
+                "driver": CLASS,
+                "pool": node,
+                "device": device,
+                "adminAccess": looks_on[name],
+            }
+            for name, device in devices.items()
+        ]
+        here = {"key": "metadata.name", "operator": "In", "values": [node]}
+        status = {
+            "allocation": {
+                "devices": {"results": results},
+                "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [here]}]},
+            },
+            "reservedFor": [{"resource": "pods", "name": pod, "uid": self.uid("pod", pod)}],
+        }
+        self.patch("resourceclaim", claim, {"status": status}, "--subresource=status")
+
+    def ungate(self, pod: str) -> None:
+        """Let the scheduler have a pod that was created with gates."""
+        self.patch("pod", pod, {"spec": {"schedulingGates": None}})
+
+    def patch(self, kind: str, name: str, change: Object, *flags: str) -> None:
+        """Change fields of an object; None removes one."""
+        self.cluster.kubectl(
+            *("patch", kind, name, "--namespace", self.name, "--type=merge", *flags),
+            *("--patch", json.dumps(change)),
+        )
 
     def uid(self, kind: str, name: str) -> str:
         """The UID of an object that exists."""

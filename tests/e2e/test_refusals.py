@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from tests.cluster.processes import ClusterError
 from tests.config_cases import GOOD
 from tests.e2e import deploy
-from tests.e2e.driver import DRIVER, Driver
+from tests.e2e.driver import Driver
 from tests.e2e.space import Space, admit, claim, pod
 
 pytestmark = [pytest.mark.cluster, pytest.mark.every_version]
@@ -40,27 +39,12 @@ def unjudged(driver: Driver) -> Iterator[None]:
 
 def test_pod_is_told_that_its_device_does_not_exist(driver: Driver, space: Space) -> None:
     """A claim that names a device which the node does not have: the events say so."""
-    waiting = pod("user", "npu")
-    waiting["spec"]["schedulingGates"] = [{"name": "example.com/not-yet"}]
-    space.apply(claim("npu"), waiting)
-    node = driver.cluster.node.name
-    result = {"request": "npu", "driver": DRIVER, "pool": node, "device": "npu-99"}
-    status = {
-        "allocation": {"devices": {"results": [result]}},
-        "reservedFor": [{"resource": "pods", "name": "user", "uid": space.uid("pod", "user")}],
-    }
-    place = ("--namespace", space.name)
-    driver.cluster.kubectl(
-        *("patch", "resourceclaim", "npu", *place, "--subresource=status", "--type=merge"),
-        *("--patch", json.dumps({"status": status})),
-    )
-    ungate = [{"op": "remove", "path": "/spec/schedulingGates"}]
-    driver.cluster.kubectl(
-        *("patch", "pod", "user", *place, "--type=json", "--patch", json.dumps(ungate))
-    )
+    space.apply(claim("npu"), pod("user", "npu", is_gated=True))
+    space.allocate("npu", "user", npu="npu-99")
+    space.ungate("user")
 
     event = space.wait_event("user", "FailedPrepareDynamicResources", "npu-99")
-    assert f"device npu-99 does not exist on node {node} any more" in event
+    assert f"device npu-99 does not exist on node {driver.cluster.node.name} any more" in event
     assert driver.traces() == []
 
 

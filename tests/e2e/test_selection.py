@@ -111,9 +111,7 @@ def test_two_claims_in_one_container(space: Space) -> None:
 
 def test_requests_of_one_claim_go_to_their_containers(space: Space) -> None:
     """Of a claim with two requests a container gets the request that it names."""
-    containers = [container("left", "both"), container("right", "both")]
-    for one, name in zip(containers, ("a", "b"), strict=True):
-        one["resources"]["claims"][0]["request"] = name
+    containers = [container("left", "both/a"), container("right", "both/b")]
     requests = [
         request("a", cel=f"{OWN}.physicalId == 1"),
         request("b", cel=f"{OWN}.physicalId == 6"),

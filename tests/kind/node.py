@@ -41,6 +41,15 @@ class KindNode:
         """Run a program on the node; returns its stdout, raises ClusterError if it fails."""
         return run("docker", "exec", self.name, *argv, timeout=timeout)
 
+    def kill_kubelet(self) -> None:
+        """End the kubelet with SIGKILL, and keep systemd from starting it again."""
+        self.execute("systemctl", "kill", "--signal=KILL", "kubelet")
+        self.execute("systemctl", "stop", "kubelet")
+
+    def start_kubelet(self) -> None:
+        """Start the kubelet that was killed."""
+        self.execute("systemctl", "start", "kubelet")
+
     def restart_kubelet(self) -> None:
         """End the kubelet with SIGKILL; systemd starts it again."""
         self.execute("systemctl", "kill", "--signal=KILL", "kubelet")

@@ -1,0 +1,117 @@
+"""Claims that outlive their pods, and pods that outlive their claims."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.driver import Driver
+from tests.e2e.space import Space, claim, container, pod, request
+
+pytestmark = pytest.mark.cluster
+
+OWN = 'device.attributes["npu.huawei.com"]'
+
+
+def wait_deallocated(space: Space, name: str) -> None:
+    """Wait until a claim that still exists has neither NPUs nor pods."""
+
+    def look() -> bool:
+        status = (space.get("resourceclaim", name) or {})["status"]
+        return not status.get("allocation") and not status.get("reservedFor")
+
+    space.wait(look, f"claim {name} deallocated")
+
+
+def test_claim_of_two_pods_is_prepared_once(driver: Driver, space: Space) -> None:
+    """A pod that joins another one costs no call; the last that goes gives the claim back."""
+    space.apply(claim("npu"), pod("one", "npu"))
+    space.wait_phase("one")
+    uid = space.uid("resourceclaim", "npu")
+    space.apply(pod("two", "npu"))
+    space.wait_phase("two")
+    assert space.seen_npus("one") == space.seen_npus("two")
+    assert driver.prepares(uid) == 1
+
+    space.delete_pod("one")
+    assert driver.count("claim unprepared", uid) == 0
+    space.delete_pod("two")
+    driver.wait_without_traces()
+    assert driver.count("claim unprepared", uid) == 1
+
+
+@pytest.mark.every_version
+def test_claim_gets_another_npu_with_its_next_pod(driver: Driver, space: Space) -> None:
+    """A claim without pods has no NPU; allocated anew it is prepared with what it has then."""
+    space.apply(claim("npu"), pod("one", "npu"))
+    space.wait_phase("one")
+    uid, (first,) = space.uid("resourceclaim", "npu"), space.allocated("npu")
+    space.delete_pod("one")
+    wait_deallocated(space, "npu")
+
+    same = request(cel=f"{OWN}.physicalId == {first.removeprefix('npu-')}")
+    space.apply(claim("other", same), pod("other", "other"))
+    space.wait_phase("other")
+    space.apply(pod("two", "npu"))
+    space.wait_phase("two")
+    (second,) = space.allocated("npu")
+    assert space.uid("resourceclaim", "npu") == uid
+    assert second != first
+    assert space.seen_npus("two") == [driver.bus(second)]
+    assert space.seen_npus("other") == [driver.bus(first)]
+
+
+def test_claim_made_anew_while_its_pod_waits(driver: Driver, space: Space) -> None:
+    """A claim that is not allocated is not prepared; the one that follows it by name is."""
+    space.apply(claim("npu"), pod("user", "npu", node=driver.cluster.node.name))
+    space.wait_event("user", "FailedPrepareDynamicResources")
+    old = space.uid("resourceclaim", "npu")
+    space.delete("resourceclaim", "npu")
+
+    space.apply(claim("npu"))
+    space.allocate("npu", "user", npu="npu-5")
+    space.try_again("user")
+    space.wait_phase("user")
+    assert space.seen_npus("user") == [driver.bus("npu-5")]
+    assert driver.prepares(old) == 0
+    assert driver.prepares(space.uid("resourceclaim", "npu")) == 1
+
+
+def test_generated_claim_goes_with_its_pod(driver: Driver, space: Space) -> None:
+    """A claim made from a template is deleted with the pod; one of its own stays, unreserved."""
+    template = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "template"},
+        "spec": {"spec": claim("any")["spec"]},
+    }
+    user = pod("user", "kept", "made")
+    user["spec"]["resourceClaims"][1] = {"name": "made", "resourceClaimTemplateName": "template"}
+    space.apply(template, claim("kept"), user)
+    statuses = space.wait_phase("user")["status"]["resourceClaimStatuses"]
+    (made,) = [each["resourceClaimName"] for each in statuses if each["name"] == "made"]
+    assert space.seen_npus("user") == sorted(
+        driver.bus(device) for name in ("kept", made) for device in space.allocated(name)
+    )
+
+    space.delete_pod("user")
+    space.wait(lambda: space.get("resourceclaim", made) is None, f"claim {made} gone")
+    wait_deallocated(space, "kept")
+    driver.wait_without_traces()
+
+
+def test_crashing_container_keeps_its_npu(driver: Driver, space: Space) -> None:
+    """A container that ends again and again has the same NPU each time, by the one prepare."""
+    crash = ["sh", "-c", "ls -d /dev/davinci[0-9]*; exit 1"]
+    user = pod("user", "npu", containers=[container("main", "npu", command=crash)])
+    user["spec"]["restartPolicy"] = "Always"
+    space.apply(claim("npu"), user)
+
+    def crashed_twice() -> bool:
+        states = (space.get("pod", "user") or {})["status"].get("containerStatuses", [])
+        return bool(states and states[0]["restartCount"] >= 2)
+
+    space.wait(crashed_twice, "two restarts")
+    (device,) = space.allocated("npu")
+    said = device.replace("npu-", "/dev/davinci") + "\n"
+    space.wait(lambda: space.log("user", "main") == said, "the container's NPU in its log")
+    assert driver.prepares(space.uid("resourceclaim", "npu")) == 1

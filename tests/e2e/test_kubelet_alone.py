@@ -1,0 +1,66 @@
+"""The kubelet without the driver: what waits for its return, and what does not wait."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cluster import audit
+from tests.cluster.cluster import Object
+from tests.e2e.driver import ACCOUNT, Driver
+from tests.e2e.space import Space, claim, container, pod
+
+pytestmark = pytest.mark.cluster
+
+TELLS_ITS_END = ("sh", "-c", "trap 'echo ended; exit 0' TERM; sleep 600 & wait")
+
+
+def delete(space: Space, name: str) -> None:
+    """Have a pod deleted, and wait until its container has ended."""
+    space.delete("pod", name, "--wait=false")
+    space.wait(lambda: "ended" in space.log(name, "main"), f"the container of {name} ended")
+
+
+def talkative(name: str) -> Object:
+    """A pod whose container says when it ends."""
+    return pod(name, name, containers=[container("main", name, command=TELLS_ITS_END)])
+
+
+@pytest.mark.every_version
+def test_driver_away_for_a_moment(driver: Driver, space: Space) -> None:
+    """A pod that is deleted meanwhile stays until the driver is back; slices are as they were."""
+    space.apply(claim("leaving"), talkative("leaving"))
+    space.wait_phase("leaving")
+    versions, mark = driver.versions(), driver.cluster.audit_mark()
+    with driver.away():
+        delete(space, "leaving")
+        assert "deletionTimestamp" in (space.get("pod", "leaving") or {})["metadata"]
+    assert driver.versions() == versions
+    assert audit.writes(driver.cluster.audit(mark), user=ACCOUNT) == []
+    space.wait_gone("leaving")
+    driver.wait_without_traces()
+
+
+def test_driver_away_for_long(driver: Driver, space: Space) -> None:
+    """After 30 s there are no slices and nothing is scheduled; with the driver all goes on.
+
+    A pod that was scheduled before waits for the driver, one that was deleted does not go.
+    """
+    names = ("leaving", "early", "late")
+    space.apply(*map(claim, names), talkative("leaving"))
+    space.wait_phase("leaving")
+    old = driver.versions()
+    with driver.away():
+        space.apply(pod("early", "early"))
+        delete(space, "leaving")
+        space.wait_event("early", "FailedPrepareDynamicResources", "npu.huawei.com")
+        driver.cluster.wait(lambda: driver.slices() == [], "no slices")
+        space.apply(pod("late", "late"))
+        space.wait_event("late", "FailedScheduling", "cannot allocate all claims")
+        assert "deletionTimestamp" in (space.get("pod", "leaving") or {})["metadata"]
+
+    assert old.keys().isdisjoint(driver.versions())
+    space.try_again("early")
+    for name in ("early", "late"):
+        space.wait_phase(name)
+        assert space.seen_npus(name) == list(map(driver.bus, space.allocated(name)))
+    space.wait_gone("leaving")
