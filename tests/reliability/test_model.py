@@ -7,7 +7,6 @@ import shutil
 import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import trio
@@ -35,8 +34,6 @@ from trio_npu_dra.kubelet.driver import PrepareResult
 DEVICES = ("npu-0", "npu-1", "npu-2")
 A_LOOK_SECONDS = 6.0
 ASIDE = ".json.aside"
-NOTHING: Mapping[str, Hold] = MappingProxyType({})
-
 
 instances = st.integers(0, 1)
 
@@ -102,8 +99,9 @@ class Node(RuleBasedStateMachine):
     @rule(number=instances, uids=st.lists(uids, min_size=1, max_size=3, unique=True))
     def prepare(self, number: int, uids: list[str]) -> None:
         """Whoever has what it needs is prepared, whoever has not is told who has it."""
+        guards = self._guards()
         answers = run(lambda: self.instances[number].claims.prepare(refs(uids)))
-        self._judge(answers)
+        self._judge(answers, until_then=guards)
 
     @rule(
         uids=st.lists(uids, min_size=1, max_size=2, unique=True),
@@ -123,7 +121,7 @@ class Node(RuleBasedStateMachine):
                 ):
                     nursery.start_soon(one, instance.claims, asked)
 
-        before = dict(self.held)
+        before = self._guards() | self.held
         run(both)
         self._judge(answers, until_then=before)
 
@@ -279,14 +277,15 @@ class Node(RuleBasedStateMachine):
     # --- verdicts --------------------------------------------------------------------------------
 
     def _judge(
-        self, answers: Mapping[str, PrepareResult], *, until_then: Mapping[str, Hold] = NOTHING
+        self, answers: Mapping[str, PrepareResult], *, until_then: Mapping[str, Hold]
     ) -> None:
         """Take over what was answered, if the model agrees that it could be.
 
-        Within one call a device may move from one claim to another; between two at once it depends
-        on who is first, so that what was held *until_then* is a reason as well.
+        Within one call a device may move from one claim to another; between two at once, and from
+        a claim whose record cannot be read, it depends on who is first. So what those held
+        *until_then* is a reason as well.
         """
-        before, guards = dict(self.held), self._guards()
+        before = dict(self.held)
         for uid, answer in answers.items():
             if before.get(uid) != self.allocated[uid]:
                 self.held.pop(uid, None)  # of an allocation that is gone
@@ -298,7 +297,7 @@ class Node(RuleBasedStateMachine):
                 assert not answer.error
                 continue
             if answer.error:
-                reasons = (guards, self.held, until_then)
+                reasons = (self.held, until_then)
                 assert any(self._is_excluded(uid, others) for others in reasons), answer
             else:
                 assert not self._is_excluded(uid, self._guards())
