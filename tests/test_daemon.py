@@ -15,8 +15,9 @@ from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra.v1 import (
     Claim,
     NodePrepareResourceResponse,
 )
+from trio_npu_dra.cli.main import main
 from trio_npu_dra.errors import LibraryMissing
-from trio_npu_dra.kube.objects import Node, ObjectMeta, ResourceSlice
+from trio_npu_dra.kube.objects import Event, Node, ObjectMeta, ResourceSlice
 from trio_npu_dra.simulator import Severity, compile_simulator, create_board, load_profile
 from trio_npu_dra.standins.kubelet import Kubelet, open_kubelet
 
@@ -72,6 +73,68 @@ async def test_the_kubelet_sees_each_npus_health(rig: Rig) -> None:
             await seen(kubelet, "npu-2", 2)
             control.clear_fault(2, 0x80E01801)
             await seen(kubelet, "npu-2", 1)
+
+
+async def test_a_separated_npu_is_told_shown_and_released(
+    rig: Rig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Node and claim have Events, `npu-dra health` the holder; released, the NPU is well again."""
+    plugins = f"--kubelet-plugins-directory-path={rig.folder}/plugins"
+
+    async def health(*words: str) -> str:
+        assert await trio.to_thread.run_sync(main, ["health", *words, plugins]) == 0
+        return capsys.readouterr().out
+
+    def said() -> list[tuple[str, str, str]]:
+        events = rig.api.all(Event)
+        return sorted((one.involved_object.kind, one.reason, one.type) for one in events)
+
+    async with rig.daemon(), open_kubelet(rig.registration) as kubelet:
+        await rig.published()
+        await kubelet.prepare([rig.claim("train", "npu-2")])
+        await seen(kubelet, "npu-2", 1)
+        with rig.board.control() as control:
+            control.add_fault(2, 0x80E01801, Severity.MAJOR)
+            await seen(kubelet, "npu-2", 2)
+            control.clear_fault(2, 0x80E01801)
+            await seen(kubelet, "npu-2", 1)
+            control.add_fault(2, 0x80E01801, Severity.MAJOR)
+            await seen(kubelet, "npu-2", 2)
+            control.clear_fault(2, 0x80E01801)
+        await until(lambda: len(said()) == 6)
+        row = next(row for row in (await health()).splitlines() if row.startswith("npu-2"))
+        assert "ManuallySeparateNPU" in row
+        assert row.endswith("2 times in 24 h  default/train")
+
+        assert await health("release", "npu-2") == (
+            "npu-2 is released, and its faults are counted anew\n"
+        )
+        await seen(kubelet, "npu-2", 1)
+    assert said() == [
+        (kind, reason, type_)
+        for kind in ("Node", "ResourceClaim")
+        for reason, type_ in (
+            ("NpuFault", "Warning"),
+            ("NpuRecovered", "Normal"),
+            ("NpuSeparated", "Warning"),
+        )
+    ]
+
+
+async def test_a_restart_says_nothing_of_what_is_known(rig: Rig) -> None:
+    """A fault that an earlier daemon has seen is in no new Event."""
+    with rig.board.control() as control:
+        control.add_fault(2, 0x80E01801, Severity.MAJOR)
+        async with rig.daemon():
+            await until(lambda: len(rig.api.all(Event)) == 1)
+        (before,) = rig.api.all(Event)
+
+        async with rig.daemon():
+            control.add_fault(3, 0x80E01801, Severity.MAJOR)
+            await until(lambda: len(rig.api.all(Event)) > 1)
+
+    others = [event for event in rig.api.all(Event) if event != before]
+    assert [event.message[:6] for event in others] == ["npu-3:"]
 
 
 async def seen(kubelet: Kubelet, device: str, health: int) -> None:

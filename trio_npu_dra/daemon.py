@@ -19,6 +19,7 @@ from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
 from trio_npu_dra.npu.occupancy import is_any_occupied
 from trio_npu_dra.npu.watcher import watch_board
 from trio_npu_dra.observable import derive
+from trio_npu_dra.observe.control import Control, serve_control
 from trio_npu_dra.observe.signals import receive_signals
 from trio_npu_dra.parts import Parts
 from trio_npu_dra.report.device_health import device_health
@@ -72,6 +73,7 @@ async def run(
             await support.start(receive_signals, stop)
             async with trio.open_nursery() as service:
                 await service.start(keep_cdi_files, parts.records, parts.cdi)
+                await support.start(serve_control, _control(parts, worker), settings.control_socket)
                 service.start_soon(forget_gone_claims, parts.records, claims, kube, is_busy)
                 service.start_soon(_follow_npus, settings, parts, kube, worker)
                 await serve_kubelet(
@@ -86,6 +88,17 @@ async def run(
                 )
                 service.cancel_scope.cancel()
             support.cancel_scope.cancel()
+
+
+def _control(parts: Parts, worker: DcmiWorker) -> Control:
+    return Control(
+        board=parts.facts.board,
+        watch=parts.facts.watch,
+        features=parts.facts.features,
+        worker=worker,
+        faults=parts.faults,
+        holders=partial(holders, parts.records),
+    )
 
 
 async def _follow_npus(

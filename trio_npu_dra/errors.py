@@ -24,6 +24,10 @@ class ConfigError(NpuDraError):
     """A flag, an environment variable or a file given by the operator is wrong."""
 
 
+class ControlError(NpuDraError):
+    """The daemon of this node cannot be asked, or refused what it was asked for."""
+
+
 # --- one claim cannot be prepared ----------------------------------------------------------------
 
 

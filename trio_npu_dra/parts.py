@@ -6,21 +6,32 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from trio_npu_dra.claims.cdi import CdiFolder
+from trio_npu_dra.claims.prepare import ClaimReader, NodeClaims
 from trio_npu_dra.claims.records import Records
 from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.kube.credentials import Credentials, load_credentials
 from trio_npu_dra.kube.objects import Device
 from trio_npu_dra.kubelet.device_health import Devices
+from trio_npu_dra.kubelet.health_check import Probes
 from trio_npu_dra.kubelet.plugin import Endpoints
 from trio_npu_dra.kubelet.registration import NOT_REGISTERED, RegistrationStatus
 from trio_npu_dra.npu.dcmi.client import Dcmi
+from trio_npu_dra.npu.dcmi.worker import DcmiWorker
 from trio_npu_dra.npu.driver import load_driver
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board
 from trio_npu_dra.npu.watcher import WatchStatus
 from trio_npu_dra.observable import Observable
+from trio_npu_dra.observe.http import App
+from trio_npu_dra.observe.metrics import Metrics
+from trio_npu_dra.observe.npu_readings import NpuReadings
+from trio_npu_dra.observe.pages import pages
+from trio_npu_dra.observe.probes import Health
+from trio_npu_dra.observe.state import NodeState
+from trio_npu_dra.rpc import Bridge
 from trio_npu_dra.settings import Settings
+from trio_npu_dra.slices.build import build_devices
 from trio_npu_dra.slices.features import ServerFeatures
 from trio_npu_dra.slices.publisher import PublisherStatus
 from trio_npu_dra.slices.taints import TaintPolicy
@@ -58,6 +69,7 @@ class Parts:
     """The tools of one daemon; nothing runs yet.
 
     Attributes:
+        settings: What the operator wants.
         host: The files of the node.
         dcmi: The driver's library; None on a node without NPUs.
         faults: What is known of faults over time.
@@ -66,9 +78,11 @@ class Parts:
         policy: What health means to the scheduler.
         endpoints: Where the kubelet finds us.
         credentials: How to reach the API server.
+        metrics: What happened, in numbers.
         facts: What tasks tell each other.
     """
 
+    settings: Settings
     host: Host
     dcmi: Dcmi | None
     faults: NodeFaults
@@ -77,6 +91,7 @@ class Parts:
     policy: TaintPolicy
     endpoints: Endpoints
     credentials: Credentials
+    metrics: Metrics
     facts: Facts
 
     @classmethod
@@ -90,9 +105,11 @@ class Parts:
         host = Host(
             host_root=settings.host_root, dev_root=settings.dev_root, sysfs_root=settings.sysfs_root
         )
-        dcmi = load_driver(host)
+        metrics = Metrics()
+        dcmi = load_driver(host, metrics.dcmi_called)
         reached(Point.START_LIBRARY_LOADED)
         return cls(
+            settings=settings,
             host=host,
             dcmi=dcmi,
             faults=NodeFaults(settings.plugin_directory),
@@ -109,8 +126,62 @@ class Parts:
                 plugins_directory=settings.kubelet_plugins_directory_path,
                 registrar_directory=settings.kubelet_registrar_directory_path,
                 pod_uid=settings.pod_uid,
-                health_check_port=settings.healthcheck_port,
             ),
             credentials=load_credentials(settings.kubeconfig),
+            metrics=metrics,
             facts=Facts(),
         )
+
+    def claims(self, reader: ClaimReader) -> NodeClaims:
+        """What prepares claims, which it reads from *reader*."""
+        return NodeClaims(
+            reader=reader,
+            board=self.facts.board,
+            host=self.host,
+            records=self.records,
+            cdi=self.cdi,
+            driver_name=self.settings.driver_name,
+            pool_name=self.settings.node_name,
+            told=self.metrics.call_answered,
+        )
+
+    def devices(self) -> tuple[Device, ...]:
+        """The devices to publish of the newest Board; the API server's features must be known."""
+        board, features = self.facts.board.value, self.facts.features.value
+        assert features is not None
+        devices = build_devices(board, self.policy, features)
+        # Before our first pool an older instance publishes, or there was nothing to be late with.
+        if self.facts.publisher.value.published and devices != self.facts.pool.value:
+            self.metrics.latency.pool_changed(board.heard_at)
+        return devices
+
+    def probes(self, bridge: Bridge) -> Probes:
+        """What probes ask; *bridge* calls our own sockets."""
+        health = Health(
+            bridge=bridge,
+            service=self.endpoints.service,
+            registration_socket=self.endpoints.registration,
+            registration=self.facts.registration,
+            publisher=self.facts.publisher,
+            watch=self.facts.watch if self.dcmi is not None else None,
+        )
+        return Probes(live=health.live, ready=health.ready)
+
+    def pages(self, worker: DcmiWorker, probes: Probes) -> App:
+        """What the HTTP port serves; *worker* asks the NPUs."""
+        readings = NpuReadings(
+            worker, self.dcmi if self.settings.npu_metrics else None, self.facts.board
+        )
+        self.metrics.registry.register(
+            NodeState(
+                board=self.facts.board,
+                watch=self.facts.watch,
+                features=self.facts.features,
+                publisher=self.facts.publisher,
+                registration=self.facts.registration,
+                records=self.records,
+                written_off=lambda: worker.written_off,
+                readings=readings,
+            )
+        )
+        return pages(self.metrics.registry, readings.refresh, probes)

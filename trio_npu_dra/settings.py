@@ -102,6 +102,13 @@ class Settings(BaseModel):
         """Our folder in the kubelet's plugins folder: service socket, lock and claim records."""
         return self.kubelet_plugins_directory_path / self.driver_name
 
+    @property
+    def control_socket(self) -> Path:
+        """Where `npu-dra health` reaches this instance; named like the service socket."""
+        return self.plugin_directory / (
+            f"control-{self.pod_uid}.sock" if self.pod_uid else "control.sock"
+        )
+
     @classmethod
     def load(cls, flags: Mapping[str, str | None], environment: Mapping[str, str]) -> Self:
         """Check flags and environment together.

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from trio_npu_dra.cli.main import main
+from trio_npu_dra.simulator import BoardControl, Severity
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +56,7 @@ def test_simulate_prints_the_flags_that_inspect_takes(
         "NUMA",
         "GROUP",
         "PCI",
+        "TAINTS",
         "HEALTH",
     ]
     assert rows[1].split() == [
@@ -65,9 +67,24 @@ def test_simulate_prints_the_flags_that_inspect_takes(
         "6",
         "ring-0",
         "0000:c1:00.0",
+        "-",
         "Healthy",
     ]
     assert len(rows) == 9
+
+
+def test_inspect_shows_the_taints_of_a_sick_npu(board: Path) -> None:
+    """What the scheduler would be told, beside the fault itself."""
+    with BoardControl(board / "usr/local/Ascend/driver/lib64/board.state") as control:
+        control.add_fault(3, 0x80E18005, Severity.CRITICAL)
+        try:
+            rows = npu_dra("inspect", *flags(board)).stdout.splitlines()
+        finally:
+            control.restore(3)
+
+    cells = rows[4].split()
+    assert (cells[0], cells[7:9]) == ("npu-3", ["fault=RestartNPU:NoExecute", "Unhealthy"])
+    assert "80E18005" in rows[4]
 
 
 def test_inspect_prints_slices_that_can_be_read_back(board: Path) -> None:
@@ -112,7 +129,7 @@ def test_an_unknown_command_lists_the_known_ones(capsys: pytest.CaptureFixture[s
         main(["server"])
 
     assert caught.value.code == 2
-    assert "'serve', 'inspect', 'simulate', 'demo'" in capsys.readouterr().err
+    assert "'serve', 'health', 'inspect', 'simulate', 'demo'" in capsys.readouterr().err
 
 
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,4 +138,4 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--help"])
 
     text = capsys.readouterr().out
-    assert all(name in text for name in ("serve", "inspect", "simulate", "demo"))
+    assert all(name in text for name in ("serve", "health", "inspect", "simulate", "demo"))

@@ -270,7 +270,6 @@ async def test_a_stop_sees_a_call_through_that_is_under_way(
             driver_name=DRIVER,
             service=site.service,
             registration=site.registration,
-            health_check_port=0,
         )
 
         async def serve(*, task_status: trio.TaskStatus[None]) -> None:

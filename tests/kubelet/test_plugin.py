@@ -22,7 +22,7 @@ from trio_npu_dra._generated.pluginregistration import RegistrationStatus as Not
 from trio_npu_dra.errors import ConfigError
 from trio_npu_dra.kubelet.device_health import DeviceHealth, Devices, HealthState
 from trio_npu_dra.kubelet.driver import ClaimRef, PreparedDevice, PrepareResult
-from trio_npu_dra.kubelet.health_check import serve_health_check
+from trio_npu_dra.kubelet.health_check import Probes, serve_health_check, silent_sockets
 from trio_npu_dra.kubelet.plugin import serve_plugin, serve_registration
 from trio_npu_dra.kubelet.registration import NOT_REGISTERED, RegistrationStatus
 from trio_npu_dra.observable import Observable
@@ -236,16 +236,18 @@ Check = Callable[[HealthCheckRequest], Awaitable[HealthCheckResponse]]
 @asynccontextmanager
 async def health_check(plugin: Plugin) -> AsyncIterator[Check]:
     """What a probe calls."""
+
+    async def live() -> tuple[str, ...]:
+        return await silent_sockets(
+            plugin.bridge, service=plugin.service, registration=plugin.registration
+        )
+
+    async def ready() -> tuple[str, ...]:
+        return () if plugin.status.value.registered else ("not registered",)
+
     async with trio.open_nursery() as nursery:
         port: int = await nursery.start(
-            partial(
-                serve_health_check,
-                plugin.bridge,
-                0,
-                plugin.status,
-                service=plugin.service,
-                registration=plugin.registration,
-            )
+            serve_health_check, plugin.bridge, 0, Probes(live=live, ready=ready)
         )
         async with plugin.bridge.dial(("127.0.0.1", port)) as channel:
             yield partial(channel.unary, methods.CHECK_HEALTH, timeout_seconds=5)
@@ -263,15 +265,14 @@ async def test_the_health_check_tells_whether_both_sockets_answer(tmp_path: Path
         assert (await check(HealthCheckRequest())).status == NOT_SERVING
 
 
-async def test_an_instance_is_ready_once_the_kubelet_has_registered_it(tmp_path: Path) -> None:
-    """The old one of a rolling update must not go before."""
+async def test_the_health_check_tells_readiness_apart(tmp_path: Path) -> None:
+    """Alive is not ready: `readiness` is the answer of its own probe."""
     ready = HealthCheckRequest(service="readiness")
     async with running(tmp_path) as plugin, health_check(plugin) as check:
         assert (await check(ready)).status == NOT_SERVING
+        assert (await check(HealthCheckRequest())).status == SERVING
         async with open_kubelet(plugin.registration):
             assert (await check(ready)).status == SERVING
-        plugin.stop_service.cancel()
-        assert (await check(ready)).status == NOT_SERVING
 
 
 async def test_a_missing_plugins_directory_is_named(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import trio
 
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
+from trio_npu_dra.npu.fault_events import FaultEvent
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.faults import CARD_DROPPED
 from trio_npu_dra.npu.host import Host
@@ -33,6 +34,7 @@ class Watching:
     def __init__(self, nursery: trio.Nursery, worker: DcmiWorker, dcmi: Dcmi, host: Host) -> None:
         self.board = Observable(EMPTY_BOARD)
         self.status = Observable(WatchStatus())
+        self.heard: Observable[tuple[FaultEvent, ...]] = Observable(())
         self.faults = NodeFaults(None)
         self.interval = 0.02
         self._nursery = nursery
@@ -47,6 +49,7 @@ class Watching:
             faults=self.faults,
             status=self.status,
             interval_seconds=self.interval,
+            told=lambda event: self.heard.set((*self.heard.value, event)),
         )
         with trio.fail_after(5):
             await self._nursery.start(run)
@@ -144,7 +147,7 @@ async def test_a_recovery_event_ahead_of_the_list_is_followed_up(
     await watching.until_state(3, HealthState.UNHEALTHY)
     control.emit_event(3, BUSINESS, Severity.MAJOR, Assertion.RECOVERY)
     with trio.fail_after(5):
-        await watching.status.wait_until(lambda status: status.events == 2)
+        await watching.heard.wait_until(lambda events: len(events) == 2)
     assert watching.board.value.by_name["npu-3"].health.state is HealthState.UNHEALTHY
     control.restore(3)  # sends no event: only the look a second later can tell
     await watching.until_state(3, HealthState.HEALTHY)

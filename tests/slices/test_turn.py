@@ -33,7 +33,7 @@ class Instance:
     async def run(self) -> None:
         """Live."""
         with self.life:
-            async with turn_to_publish(self.folder):
+            async with turn_to_publish(self.folder, self.status):
                 await self.publish()
 
     async def until_settled(self) -> None:

@@ -18,10 +18,11 @@ own disk: when that stalls, the kubelet's checkpoints stall with ours and nobody
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Literal, Protocol
 
 import trio
 
@@ -63,6 +64,23 @@ class ClaimReader(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallAnswered:
+    """A call of the kubelet that was answered.
+
+    Attributes:
+        operation: What it asked for.
+        seconds: How long it took.
+        claims: How many claims it was about.
+        errors: What went wrong, of each claim of which something did.
+    """
+
+    operation: Literal["prepare", "unprepare"]
+    seconds: float
+    claims: int
+    errors: tuple[NpuDraError, ...]
+
+
 class NodeClaims:
     """The claims of this node; fulfils `kubelet.driver.Driver`.
 
@@ -75,6 +93,7 @@ class NodeClaims:
         driver_name: Results of other drivers are theirs.
         pool_name: The pool of this node.
         patience: How long faults are worth another try.
+        told: Called after each call that was answered.
     """
 
     def __init__(
@@ -88,6 +107,7 @@ class NodeClaims:
         driver_name: str,
         pool_name: str,
         patience: Patience | None = None,
+        told: Callable[[CallAnswered], object] = lambda _: None,
     ) -> None:
         self._reader = reader
         self._board = board
@@ -97,6 +117,7 @@ class NodeClaims:
         self._driver_name = driver_name
         self._pool_name = pool_name
         self._patience = patience or Patience()
+        self._told = told
 
     async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, PrepareResult]:
         """Make the claims' NPUs available to containers: one answer a UID, none spoils another's.
@@ -116,6 +137,7 @@ class NodeClaims:
         )
         for ref in refs.values():
             _log_prepared(ref, wanted.get(ref.uid), errors.get(ref.uid), since)
+        self._tell("prepare", len(refs), errors, since)
         reached(Point.PREPARE_ANSWER_DUE)
         return {
             uid: PrepareResult(error=str(errors[uid]))
@@ -139,8 +161,26 @@ class NodeClaims:
                 log.error("claim not unprepared", extra={**fields, "error": str(errors[uid])})
             else:
                 log.info("claim unprepared", extra=fields)
+        self._tell("unprepare", len(refs), errors, since)
         reached(Point.UNPREPARE_ANSWER_DUE)
         return {uid: str(errors.get(uid, "")) for uid in refs}
+
+    def _tell(
+        self,
+        operation: Literal["prepare", "unprepare"],
+        claims: int,
+        errors: Mapping[str, NpuDraError],
+        since: float,
+    ) -> None:
+        if claims:  # a probe asks for none
+            self._told(
+                CallAnswered(
+                    operation=operation,
+                    seconds=trio.current_time() - since,
+                    claims=claims,
+                    errors=tuple(errors.values()),
+                )
+            )
 
     # --- 1. read and plan, claims side by side ---------------------------------------------------
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import trio
 
+from trio_npu_dra import pulse
 from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.claims.prepare import ClaimReader, NodeClaims
 from trio_npu_dra.claims.record import ClaimRecord
@@ -19,6 +20,9 @@ from trio_npu_dra.kubelet.driver import ClaimRef
 log = logging.getLogger(__name__)
 
 _CDI_INTERVAL = 5.0  # seconds between two looks at which CDI files exist
+_REPAIR_STUCK_SECONDS = 60.0  # whoever holds the lock gives up earlier
+_ASK_STUCK_SECONDS = 60.0  # one request
+_FORGET_STUCK_SECONDS = 300.0  # a call for each of its chips, and the patience of an unprepare
 _API_INTERVAL = 60.0  # seconds between two looks at which claims exist
 _GRACE = 600.0  # seconds that a claim must have been gone: the kubelet has retries of its own
 
@@ -58,6 +62,11 @@ class _CdiRepair:
 
     async def look(self, *, is_first: bool) -> None:
         """Compare once. The contents are read at the first look only: nobody edits them."""
+        with pulse.step("repairing CDI files", limit=_REPAIR_STUCK_SECONDS):
+            self._complain(await self._compare(is_first=is_first))
+
+    async def _compare(self, *, is_first: bool) -> dict[str, str]:
+        """Make the files right; what went wrong, by claim."""
         problems: dict[str, str] = {}
         try:
             async with self._records.exclusive():
@@ -73,7 +82,7 @@ class _CdiRepair:
                         self._rewrite(record, problems)
         except StorageError as error:
             problems["all"] = str(error)
-        self._complain(problems)
+        return problems
 
     def _remove(self, uid: str, problems: dict[str, str]) -> None:
         try:
@@ -123,13 +132,18 @@ async def forget_gone_claims(
     while True:
         await trio.sleep(_API_INTERVAL)
         for uid, record in list(records.by_uid.items()):
-            is_gone = await _is_gone(record, reader)
+            with pulse.step(f"looking whether claim {record} exists", limit=_ASK_STUCK_SECONDS):
+                is_gone = await _is_gone(record, reader)
             if is_gone is False:
                 gone_since.pop(uid, None)
             if not is_gone:
                 continue
             since = gone_since.setdefault(uid, trio.current_time())
-            if trio.current_time() - since >= _GRACE and not await is_busy(record.device_names):
+            if trio.current_time() - since < _GRACE:
+                continue
+            with pulse.step(f"forgetting claim {record}", limit=_FORGET_STUCK_SECONDS):
+                if await is_busy(record.device_names):
+                    continue
                 log.warning(
                     "claim does not exist any more and is unprepared", extra={"claim": str(record)}
                 )

@@ -12,7 +12,8 @@ from typing import Any
 import trio
 import yaml
 
-from trio_npu_dra.kube.objects import Device, ObjectMeta, OwnerReference, ResourceSlice
+from trio_npu_dra.cli import table
+from trio_npu_dra.kube.objects import Device, DeviceTaint, ObjectMeta, OwnerReference, ResourceSlice
 from trio_npu_dra.npu.dcmi.worker import open_worker
 from trio_npu_dra.npu.driver import load_driver
 from trio_npu_dra.npu.fault_memory import NodeFaults
@@ -38,7 +39,7 @@ _FLAGS = (
     "log_level",
     "log_format",
 )
-_COLUMNS = ("DEVICE", "CHIP", "MEMORY", "AI CORES", "NUMA", "GROUP", "PCI", "HEALTH")
+_COLUMNS = ("DEVICE", "CHIP", "MEMORY", "AI CORES", "NUMA", "GROUP", "PCI", "TAINTS", "HEALTH")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -121,12 +122,7 @@ def _table(board: Board, settings: Settings) -> str:
     for device in _devices(board, settings):
         how = health[device.name]
         rows.append((*_facts(device), " ".join(filter(None, (how.state.value, how.message)))))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-    return "\n".join((*lines, *board.unanswered))
+    return "\n".join((*table.lines(rows), *board.unanswered))
 
 
 def _facts(device: Device) -> tuple[str, ...]:
@@ -148,4 +144,11 @@ def _facts(device: Device) -> tuple[str, ...]:
         attribute("numaNode"),
         attribute("topologyGroup"),
         attribute("resource.kubernetes.io/pciBusID"),
+        ",".join(_taint(taint) for taint in device.taints or ()) or "-",
     )
+
+
+def _taint(taint: DeviceTaint) -> str:
+    """As kubectl has it, without the driver's domain: `fault=RestartNPU:NoExecute`."""
+    key = taint.key.rpartition("/")[2]
+    return "=".join(filter(None, (key, taint.value))) + f":{taint.effect}"

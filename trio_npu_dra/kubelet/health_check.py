@@ -1,43 +1,57 @@
-"""grpc.health.v1 on a TCP port, for the kubelet's grpc probes of our pod.
+"""What probes of our pod ask for, and grpc.health.v1 on a TCP port that answers them.
 
-SERVING means what a probe is to find out: both our sockets answer, through the file system, just
-as the kubelet would call them. To be ready, the kubelet must have registered us besides: a rolling
-update ends the old instance as soon as the new one is ready.
+Part of being alive is that both our sockets answer, through the file system, just as the kubelet
+would call them.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import trio
 
 from trio_npu_dra._generated.grpc.health import v1 as health
 from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra import v1 as dra
 from trio_npu_dra._generated.pluginregistration import InfoRequest
-from trio_npu_dra.kubelet.registration import RegistrationStatus
-from trio_npu_dra.observable import Observable
 from trio_npu_dra.rpc import Bridge, RpcError, Status, methods
 
 log = logging.getLogger(__name__)
 
 READINESS = "readiness"
 SERVICES = ("", "liveness", READINESS)
-"""What a probe may ask for; the first two, as in other DRA drivers, are the sockets."""
+"""What a probe may ask for; the first two, as in other DRA drivers, mean the same."""
 
 CALL_SECONDS = 0.9
 """For each of the two calls; a probe waits one second if not told otherwise."""
 
+Probe: TypeAlias = Callable[[], Awaitable[tuple[str, ...]]]
+"""Says what is wrong, a line each; nothing when all is well."""
+
 _STATUS = health.HealthCheckResponseServingStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probes:
+    """What probes ask.
+
+    Attributes:
+        live: Whether the process does its work; else it is to be started anew.
+        ready: Whether another instance may go, because this one does all that it does.
+    """
+
+    live: Probe
+    ready: Probe
 
 
 async def serve_health_check(
     bridge: Bridge,
     port: int,
-    status: Observable[RegistrationStatus],
+    probes: Probes,
     *,
-    service: Path,
-    registration: Path,
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Answer health checks until cancelled; started with the port.
@@ -45,9 +59,7 @@ async def serve_health_check(
     Args:
         bridge: An open bridge.
         port: 0 lets the system choose.
-        status: What the kubelet decided of our registration.
-        service: The service socket.
-        registration: The registration socket.
+        probes: Asked for each call.
         task_status: Told the port.
 
     Raises:
@@ -57,40 +69,37 @@ async def serve_health_check(
     async def check(request: health.HealthCheckRequest) -> health.HealthCheckResponse:
         if request.service not in SERVICES:
             raise RpcError(Status.NOT_FOUND, f"unknown service {request.service!r}")
-        serving = await both_answer(bridge, service=service, registration=registration)
-        if request.service == READINESS:
-            serving = serving and status.value.registered
+        probe = probes.ready if request.service == READINESS else probes.live
         return health.HealthCheckResponse(
-            status=_STATUS.SERVING if serving else _STATUS.NOT_SERVING
+            status=_STATUS.NOT_SERVING if await probe() else _STATUS.SERVING
         )
 
     await bridge.serve_tcp(port, [methods.CHECK_HEALTH.handled_by(check)], task_status=task_status)
 
 
-async def both_answer(bridge: Bridge, *, service: Path, registration: Path) -> bool:
-    """Call both sockets side by side, the service with nothing to prepare."""
-    answered = 0
+async def silent_sockets(bridge: Bridge, *, service: Path, registration: Path) -> tuple[str, ...]:
+    """Call both sockets side by side, the service with nothing to prepare; who does not answer."""
+    silent: list[str] = []
 
     async def ask_registration() -> None:
-        nonlocal answered
         async with bridge.dial(registration) as channel:
             await channel.unary(methods.GET_INFO, InfoRequest(), timeout_seconds=CALL_SECONDS)
-        answered += 1
 
     async def ask_service() -> None:
-        nonlocal answered
         async with bridge.dial(service) as channel:
             await channel.unary(
                 methods.PREPARE_V1,
                 dra.NodePrepareResourcesRequest(),
                 timeout_seconds=CALL_SECONDS,
             )
-        answered += 1
 
-    try:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(ask_registration)
-            nursery.start_soon(ask_service)
-    except* RpcError as errors:
-        log.warning("not serving: %s", "; ".join(str(error) for error in errors.exceptions))
-    return answered == 2
+    async def note(name: str, ask: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await ask()
+        except RpcError as error:
+            silent.append(f"the {name} socket does not answer: {error}")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(note, "service", ask_service)
+        nursery.start_soon(note, "registration", ask_registration)
+    return tuple(silent)

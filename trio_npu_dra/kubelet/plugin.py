@@ -17,7 +17,6 @@ from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.errors import StorageError
 from trio_npu_dra.kubelet import device_health, dra_plugin, registration, stale_sockets
 from trio_npu_dra.kubelet.driver import Driver
-from trio_npu_dra.kubelet.health_check import serve_health_check
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.rpc import Bridge, registration_socket, service_socket
 
@@ -30,13 +29,11 @@ class Endpoints:
         driver_name: As in DeviceClasses and ResourceSlices.
         service: The service socket.
         registration: The registration socket.
-        health_check_port: TCP port for the kubelet's grpc probes, -1 for none.
     """
 
     driver_name: str
     service: Path
     registration: Path
-    health_check_port: int = -1
 
     @classmethod
     def of(
@@ -46,14 +43,12 @@ class Endpoints:
         plugins_directory: Path,
         registrar_directory: Path,
         pod_uid: str | None = None,
-        health_check_port: int = -1,
     ) -> Self:
         """The usual places below the kubelet's two folders, of this instance with *pod_uid*."""
         return cls(
             driver_name=driver_name,
             service=service_socket(plugins_directory, driver_name, pod_uid),
             registration=registration_socket(registrar_directory, driver_name, pod_uid),
-            health_check_port=health_check_port,
         )
 
 
@@ -116,17 +111,6 @@ async def serve_kubelet(
                 )
             )
             reached(Point.START_REGISTRATION_LISTENING)
-            if endpoints.health_check_port >= 0:
-                await first.start(
-                    partial(
-                        serve_health_check,
-                        bridge,
-                        endpoints.health_check_port,
-                        status,
-                        service=endpoints.service,
-                        registration=endpoints.registration,
-                    )
-                )
             task_status.started()
             await stop.wait()
             reached(Point.STOP_ASKED)

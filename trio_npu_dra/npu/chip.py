@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from trio_npu_dra.errors import DcmiError, NotSupported
-from trio_npu_dra.npu.dcmi.client import Address, ChipInfo, Dcmi, DieKind
+from trio_npu_dra.npu.dcmi.client import Address, ChipInfo, Dcmi, DieKind, Memory
 from trio_npu_dra.npu.families import family_of
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import ChipFamily, Npu
@@ -128,6 +128,14 @@ def _uuid(dcmi: Dcmi, family: ChipFamily, address: Address) -> str | None:
 
 
 def _memory_bytes(dcmi: Dcmi, address: Address) -> int | None:
-    """HBM where the chip has it, else DDR."""
-    mib = optional("HBM", dcmi.hbm_mib, address) or optional("DDR", dcmi.ddr_mib, address)
-    return mib * _MIB if mib else None
+    memory = read_memory(dcmi, address)
+    return memory.size_mib * _MIB if memory else None
+
+
+def read_memory(dcmi: Dcmi, address: Address) -> Memory | None:
+    """HBM where the chip has it, else DDR; None where it tells of neither."""
+    for read in (dcmi.hbm, dcmi.ddr):
+        memory = optional("memory", read, address)
+        if memory is not None and memory.size_mib:
+            return memory
+    return None

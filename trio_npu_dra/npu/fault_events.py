@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
 
@@ -35,6 +36,7 @@ class FaultEvent:
         severity: How severe the driver thinks it is; None for a number that we do not know.
         assertion: Whether the fault came or went; None for a number that we do not know.
         raised_at: When the fault came, also in a recovery, in seconds since 1970.
+        heard_at: When we were told, on the clock of `time.monotonic`.
     """
 
     logic_id: int
@@ -42,6 +44,7 @@ class FaultEvent:
     severity: Severity | None
     assertion: Assertion | None
     raised_at: float
+    heard_at: float = field(default_factory=time.monotonic, compare=False)
 
 
 class EventInbox:

@@ -32,7 +32,7 @@ async def read_chip(worker: DcmiWorker, dcmi: Dcmi, address: Address) -> Reading
     """Look at a chip; one that cannot be asked is unmonitored, never unhealthy."""
     try:
         return await worker.call(
-            _read, dcmi, address, device=address, deadline_seconds=DEADLINE_SECONDS
+            read_health, dcmi, address, device=address, deadline_seconds=DEADLINE_SECONDS
         )
     except DcmiError as error:
         return Reading(unmonitored=str(error))
@@ -61,7 +61,12 @@ async def read_network(worker: DcmiWorker, dcmi: Dcmi, address: Address) -> str 
     return f"RoCE port: {_NETWORK_STATES.get(state, 'unknown state')} ({state})"
 
 
-def _read(dcmi: Dcmi, address: Address) -> Reading:
+def read_health(dcmi: Dcmi, address: Address) -> Reading:
+    """Ask one chip for its health and fault codes; blocks, and hangs where the chip hangs.
+
+    Raises:
+        DcmiError: It gave no answer that counts.
+    """
     try:
         worst_alarm = dcmi.health(address)
     except DeviceLost:

@@ -197,12 +197,15 @@ class Board:
         multi_die_policy: How A3 dies may be handed out; None on other chips.
         unanswered: A line for each card or chip that is listed but could not be read; such a chip
             is in *npus* only if it was known before.
+        heard_at: When the fault event arrived that made it another Board than the one before, on
+            the clock of `time.monotonic`; None when that was no event. No part of what is known.
     """
 
     npus: tuple[Npu, ...] = field(default=())
     driver_version: str | None = None
     multi_die_policy: MultiDiePolicy | None = None
     unanswered: tuple[str, ...] = ()
+    heard_at: float | None = field(default=None, compare=False)
 
     @cached_property
     def by_name(self) -> dict[str, Npu]:

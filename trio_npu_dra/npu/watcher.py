@@ -8,16 +8,18 @@ counts is what the chip says then. A chip that many events name is looked at a f
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
 import trio
 
+from trio_npu_dra import pulse
 from trio_npu_dra.errors import DcmiError
 from trio_npu_dra.npu.dcmi.client import Address, Dcmi
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
 from trio_npu_dra.npu.discovery import discover
-from trio_npu_dra.npu.fault_events import EventInbox
+from trio_npu_dra.npu.fault_events import EventInbox, FaultEvent
 from trio_npu_dra.npu.fault_memory import SAVE_SECONDS, NodeFaults
 from trio_npu_dra.npu.health import read_chip, read_network
 from trio_npu_dra.npu.host import Host
@@ -29,6 +31,8 @@ log = logging.getLogger(__name__)
 _INIT_DEADLINE_SECONDS: Final = 60.0  # it runs dmidecode and the like
 _LAST_RETRY_SECONDS: Final = 300.0
 _REPAIR_INTERVALS: Final = 12  # between two looks at a chip that no event names
+_STUCK_SECONDS: Final = 120.0  # other calls, `init` too, may be in line before this one
+_LISTING_STUCK_SECONDS: Final = 600.0  # a dozen calls a chip, each with a deadline of its own
 _QUIET_SECONDS: Final = 0.05  # between two looks at a chip that events keep naming
 
 
@@ -39,12 +43,17 @@ class WatchStatus:
     Attributes:
         subscribed: Whether the driver tells of them; else chips are asked in turn.
         refusal: Why it does not, empty when it does or was not asked yet.
-        events: How many it told.
+        lost: Events beyond those that are kept for a watcher that is busy.
     """
 
     subscribed: bool = False
     refusal: str = ""
-    events: int = 0
+    lost: int = 0
+
+    @property
+    def asked(self) -> bool:
+        """Whether the driver has said whether it tells; all chips were looked at before."""
+        return self.subscribed or bool(self.refusal)
 
 
 async def watch_board(
@@ -56,6 +65,7 @@ async def watch_board(
     faults: NodeFaults,
     status: Observable[WatchStatus],
     interval_seconds: float,
+    told: Callable[[FaultEvent], object] = lambda _: None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Keep *board* true, for ever; once started, it is real.
@@ -70,10 +80,18 @@ async def watch_board(
         interval_seconds: Pause between two looks at a chip where no events come, at a chip that
             does not answer, at RoCE ports and at the PCI bus; a chip that is well and has events
             is looked at every twelfth time.
+        told: Called with each event that was kept.
         task_status: Told after the first Board is set.
     """
     watch = _Watch(
-        worker, dcmi, host, board=board, faults=faults, status=status, interval=interval_seconds
+        worker,
+        dcmi,
+        host,
+        board=board,
+        faults=faults,
+        status=status,
+        interval=interval_seconds,
+        told=told,
     )
     await watch.at_start()
     log.info(
@@ -115,6 +133,7 @@ class _Watch:
         faults: NodeFaults,
         status: Observable[WatchStatus],
         interval: float,
+        told: Callable[[FaultEvent], object],
     ) -> None:
         self._worker = worker
         self._dcmi = dcmi
@@ -122,11 +141,13 @@ class _Watch:
         self._faults = faults
         self._status = status
         self._interval = interval
+        self._told = told
         self._listing = _Listing(worker, dcmi, host, interval)
         self._inbox = EventInbox(self.wake)
         self._news = trio.Event()
         self._due: dict[str, float] = {}
         self._looked_at: dict[str, float] = {}
+        self._heard_at: dict[str, float] = {}
         self._save_at = 0.0
 
     # --- start -----------------------------------------------------------------------------------
@@ -174,7 +195,8 @@ class _Watch:
             for npu in self._board.value.npus:
                 if npu.name in without:
                     continue
-                problem = await read_network(self._worker, self._dcmi, _address(npu))
+                with pulse.step(f"asking for the network of {npu.name}", limit=_STUCK_SECONDS):
+                    problem = await read_network(self._worker, self._dcmi, _address(npu))
                 if problem is None:
                     without.add(npu.name)
                 elif problem != self._faults.of(npu).network:
@@ -191,33 +213,38 @@ class _Watch:
                 await self._news.wait()
             self._news = trio.Event()
             self._take_events()
-            if self._listing.is_due(self._board.value):
-                found = await self._listing.read(self._board.value)
-                if found is not None:
-                    await self._look_at_all(found)
+            await self._list_if_due()
             for npu in self._board.value.npus:
                 if self._due[npu.name] <= trio.current_time():
                     await self._look(npu)
-                    self._tell()
+                    self._tell(self._heard_of(npu))
             self._tell()
             self._save()
+
+    async def _list_if_due(self) -> None:
+        if self._listing.is_due(self._board.value):
+            with pulse.step("listing NPUs", limit=_LISTING_STUCK_SECONDS):
+                found = await self._listing.read(self._board.value)
+            if found is not None:
+                await self._look_at_all(found)
 
     def _take_events(self) -> None:
         """Note what events say, and look at the chips that they name."""
         events, lost = self._inbox.take()
         by_logic_id = {npu.logic_id: npu for npu in self._board.value.npus}
         for event in events:
+            self._told(event)
             npu = by_logic_id.get(event.logic_id)
             if npu is not None:
                 self._faults.of(npu).note(event, self._faults.now())
+                self._heard_at.setdefault(npu.name, event.heard_at)
                 self._want(npu)
         if lost:
             log.warning("fault events lost, looking at every chip", extra={"lost": lost})
             for npu in self._board.value.npus:
                 self._want(npu)
-        if events:
             status = self._status.value
-            self._status.set(replace(status, events=status.events + len(events) + lost))
+            self._status.set(replace(status, lost=status.lost + lost))
 
     async def _look_at_all(self, found: Board) -> None:
         for npu in found.npus:
@@ -227,7 +254,8 @@ class _Watch:
     async def _look(self, npu: Npu) -> None:
         self._due.pop(npu.name, None)
         self._looked_at[npu.name] = trio.current_time()
-        reading = await read_chip(self._worker, self._dcmi, _address(npu))
+        with pulse.step(f"looking at {npu.name}", limit=_STUCK_SECONDS):
+            reading = await read_chip(self._worker, self._dcmi, _address(npu))
         chip = self._faults.of(npu)
         chip.take(reading, self._faults.now())
         is_quick = reading.unmonitored or not self._status.value.subscribed
@@ -241,8 +269,15 @@ class _Watch:
         at = max(trio.current_time() + after, rested)
         self._due[npu.name] = min(self._due.get(npu.name, at), at)
 
-    def _tell(self) -> None:
-        self._board.set(_with_health(self._board.value, self._faults))
+    def _heard_of(self, npu: Npu) -> float | None:
+        """When the event arrived for which the chip was looked at, once that look is the last."""
+        if self._faults.of(npu).recheck_at is not None:
+            return self._heard_at.get(npu.name)
+        return self._heard_at.pop(npu.name, None)
+
+    def _tell(self, heard_at: float | None = None) -> None:
+        board = _with_health(self._board.value, self._faults)
+        self._board.set(replace(board, heard_at=heard_at))
 
     def _save(self) -> None:
         now = trio.current_time()

@@ -57,10 +57,11 @@ class Answer:
     content_type: str = TEXT
 
 
+App: TypeAlias = ASGIFramework
 Handler: TypeAlias = Callable[[Request], Awaitable[Answer]]
 
 
-def app(routes: Mapping[tuple[str, str], Handler]) -> ASGIFramework:
+def app(routes: Mapping[tuple[str, str], Handler]) -> App:
     """An ASGI application.
 
     Args:
@@ -94,7 +95,7 @@ def app(routes: Mapping[tuple[str, str], Handler]) -> ASGIFramework:
 
 
 async def serve_http(
-    app: ASGIFramework,
+    app: App,
     *,
     port: int | None = None,
     socket: Path | None = None,
@@ -124,7 +125,7 @@ async def serve_http(
             listener.withdraw()
 
 
-async def _serve_once(app: ASGIFramework, listener: Listener) -> None:
+async def _serve_once(app: App, listener: Listener) -> None:
     config = Config()
     config.bind = [f"fd://{os.dup(listener.socket.fileno())}"]  # hypercorn closes it
     config.errorlog = log

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import trio
 
+from trio_npu_dra import pulse
 from trio_npu_dra.errors import KubeError
 from trio_npu_dra.kube.client import KubeClient
 from trio_npu_dra.kube.objects import (
@@ -58,7 +59,8 @@ async def follow_features(
     retry = Retry("asking what the API server keeps of ResourceSlices", log)
     while True:
         try:
-            found = await _ask(client, node_name, driver_name)
+            with pulse.step("asking what the API server keeps", limit=60):
+                found = await _ask(client, node_name, driver_name)
         except KubeError as error:
             await trio.sleep(retry.failed(error))
             continue

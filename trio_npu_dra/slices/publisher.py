@@ -9,15 +9,18 @@ the task is cancelled the slices stay: they belong to the Node, not to this proc
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from math import inf
+from typing import Final, Literal, TypeAlias
 
 import trio
 
+from trio_npu_dra import pulse
 from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.errors import Invalid, KubeError, NotFound
-from trio_npu_dra.kube.client import KubeClient
+from trio_npu_dra.kube.client import WATCH_SECONDS, KubeClient
 from trio_npu_dra.kube.objects import Device, Node, OwnerReference, ResourceSlice
 from trio_npu_dra.kube.retry import Retry
 from trio_npu_dra.kube.watch import View, list_and_watch
@@ -29,6 +32,9 @@ from trio_npu_dra.slices.stored_forms import StoredForms
 
 log = logging.getLogger(__name__)
 
+_RECONCILE_STUCK_SECONDS: Final = 180.0  # a node may need a dozen slices, each request has 10 s
+_WATCH_STUCK_SECONDS: Final = WATCH_SECONDS + 60.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublisherStatus:
@@ -37,7 +43,9 @@ class PublisherStatus:
     Attributes:
         published: The API server has accepted a pool of this run, or had an equal one.
         current: It has the newest pool; false while a change is on its way or refused.
+        waiting: An older instance on this node publishes; it is not our turn.
         watching: Edits by others are noticed at once; false while the watch is broken.
+        watch_restarts: How often a broken watch was opened anew.
         devices: In the pool that was accepted last.
         generation: Of that pool.
         dropped: Fields of slices that the API server does not store, such as `taints`.
@@ -46,11 +54,34 @@ class PublisherStatus:
 
     published: bool = False
     current: bool = False
+    waiting: bool = False
     watching: bool = False
+    watch_restarts: int = 0
     devices: int = 0
     generation: int = 0
     dropped: frozenset[str] = frozenset()
     problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceWritten:
+    """A write of a slice that the API server answered, or did not.
+
+    Attributes:
+        verb: What was asked for.
+        error: Why it did not happen; None when it did.
+    """
+
+    verb: Literal["create", "update", "delete"]
+    error: KubeError | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolAccepted:
+    """The API server has the newest pool."""
+
+
+Told: TypeAlias = Callable[[SliceWritten | PoolAccepted], object]
 
 
 async def publish(
@@ -60,6 +91,7 @@ async def publish(
     driver_name: str,
     pool: Observable[tuple[Device, ...]],
     status: Observable[PublisherStatus],
+    told: Told = lambda _: None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Publish *pool* until cancelled; started when the loop runs, not when the pool is accepted.
@@ -74,14 +106,22 @@ async def publish(
         driver_name: The driver.
         pool: The devices, in order of preference.
         status: Kept up to date.
+        told: Called with what happens.
         task_status: Told when the loop runs.
     """
-    publisher = _Publisher(client, node_name, driver_name, pool, status)
+    publisher = _Publisher(client, node_name, driver_name, pool=pool, status=status, told=told)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(publisher.follow_pool)
         nursery.start_soon(publisher.follow_slices)
         task_status.started()
         await publisher.run()
+
+
+_VERBS: Final[Mapping[type[Write], Literal["create", "update", "delete"]]] = {
+    Create: "create",
+    Update: "update",
+    Delete: "delete",
+}
 
 
 class _Publisher:
@@ -92,8 +132,10 @@ class _Publisher:
         client: KubeClient,
         node_name: str,
         driver_name: str,
+        *,
         pool: Observable[tuple[Device, ...]],
         status: Observable[PublisherStatus],
+        told: Told,
     ) -> None:
         self._client = client
         self._node_name = node_name
@@ -101,6 +143,7 @@ class _Publisher:
         self._selector = f"spec.driver={driver_name},spec.nodeName={node_name}"
         self._pool = pool
         self._status = status
+        self._told = told
         self._view: View[ResourceSlice] = View()
         self._owner: OwnerReference | None = None
         self._settled: tuple[Device, ...] | None = None
@@ -121,9 +164,14 @@ class _Publisher:
         """Wake the loop when someone changes our slices."""
         views = list_and_watch(self._client, ResourceSlice, field_selector=self._selector)
         async with aclosing(views):
-            async for view in views:
+            while True:
+                # A watch that is open ends by itself in time; while it is broken nobody comes.
+                limit = inf if self._view.stale_since else _WATCH_STUCK_SECONDS
+                with pulse.step("watching ResourceSlices", limit=limit):
+                    view = await anext(views)
                 if self._view.synced and self._view.stale_since and not view.stale_since:
                     self._learn_anew()
+                    self._note(watch_restarts=self._status.value.watch_restarts + 1)
                 self._view = view
                 self._note(watching=view.stale_since is None)
                 self._news.set()
@@ -160,9 +208,10 @@ class _Publisher:
             # Someone who keeps editing our slices wins more and more time; facts go first.
             await self._facts_within(self._pace.delay())
         devices = self._pool.value
-        slices, writes = await self._look(devices)
-        for write in writes:
-            await self._perform(write)
+        with pulse.step("publishing ResourceSlices", limit=_RECONCILE_STUCK_SECONDS):
+            slices, writes = await self._look(devices)
+            for write in writes:
+                await self._perform(write)
         if writes:
             if is_repair:
                 self._pace.note_repair()
@@ -204,6 +253,15 @@ class _Publisher:
         return plan(slices, desired, self._stored.of)
 
     async def _perform(self, write: Write) -> None:
+        verb = _VERBS[type(write)]
+        try:
+            await self._send(write)
+        except KubeError as error:
+            self._told(SliceWritten(verb=verb, error=error))
+            raise
+        self._told(SliceWritten(verb=verb, error=None))
+
+    async def _send(self, write: Write) -> None:
         meta = write.slice.metadata
         match write:
             case Delete():
@@ -255,17 +313,20 @@ class _Publisher:
         writes: tuple[Write, ...],
     ) -> None:
         self._settled = devices
+        is_newest = devices == self._pool.value
         gone = [write.slice for write in writes if isinstance(write, Delete)]
         written = [write.slice for write in writes if not isinstance(write, Delete)]
         newest = max(item.spec.pool.generation for item in written or slices if item not in gone)
         self._note(
             published=True,
-            current=devices == self._pool.value,
+            current=is_newest,
             devices=len(devices),
             generation=newest,
             dropped=self._stored.dropped,
             problem="",
         )
+        if is_newest:
+            self._told(PoolAccepted())
 
     def _note(self, **changes: bool | int | str | frozenset[str]) -> None:
         self._status.set(replace(self._status.value, **changes))  # type: ignore[arg-type]

@@ -11,11 +11,14 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import trio
 
 from trio_npu_dra import file_lock
+from trio_npu_dra.observable import Observable
+from trio_npu_dra.slices.publisher import PublisherStatus
 
 log = logging.getLogger(__name__)
 
@@ -23,17 +26,22 @@ _PAUSE = 0.5  # seconds between two looks at whether the older instance has ende
 
 
 @asynccontextmanager
-async def turn_to_publish(state_folder: Path) -> AsyncIterator[None]:
+async def turn_to_publish(
+    state_folder: Path, status: Observable[PublisherStatus]
+) -> AsyncIterator[None]:
     """Wait until no other instance publishes, and keep others from it while inside.
 
     Args:
         state_folder: The driver's folder on the node; must exist.
+        status: Says so while this instance waits.
 
     Raises:
         StorageError: The lock file cannot be opened.
     """
     since = trio.current_time()
+    status.set(replace(status.value, waiting=True))
     async with file_lock.hold(state_folder / "publisher.lock", pause_seconds=_PAUSE):
+        status.set(replace(status.value, waiting=False))
         waited = trio.current_time() - since
         if waited >= _PAUSE:
             log.info("publishing in place of an instance that ended", extra={"waited": waited})

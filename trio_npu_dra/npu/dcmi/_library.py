@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from trio_npu_dra.errors import LibraryMissing, NotSupported
 from trio_npu_dra.npu.dcmi._codes import NOT_SUPPORT, check
 from trio_npu_dra.npu.dcmi._signatures import ARGTYPES
+from trio_npu_dra.npu.dcmi.calls import DcmiCall, Told, nobody
 
 log = logging.getLogger(__name__)
 
@@ -27,11 +29,13 @@ class Library:
     Args:
         cdll: The library.
         path: Where it came from, for the log.
+        told: Called after each call that returned, on the calling thread.
     """
 
-    def __init__(self, cdll: ctypes.CDLL, path: str) -> None:
+    def __init__(self, cdll: ctypes.CDLL, path: str, told: Told) -> None:
         self.path = path
         self._cdll = cdll
+        self._told = told
         self._functions: dict[str, Any] = {}
 
     def call(self, function: str, *arguments: Any) -> None:
@@ -41,7 +45,12 @@ class Library:
             NotSupported: The library is of a version without this function.
             DcmiError: The function returned a code other than 0.
         """
-        check(self._resolve(function)(*arguments), function)
+        resolved = self._resolve(function)
+        since = time.perf_counter()
+        code = resolved(*arguments)
+        seconds = time.perf_counter() - since
+        self._told(DcmiCall(function=function, seconds=seconds, code=code))
+        check(code, function)
 
     def _resolve(self, function: str) -> Any:
         """The C function, looked up at its first use: libraries of other versions lack some."""
@@ -58,7 +67,7 @@ class Library:
         return found
 
 
-def load(host_root: Path, environ: Mapping[str, str]) -> Library:
+def load(host_root: Path, environ: Mapping[str, str], told: Told = nobody) -> Library:
     """Load libdcmi.so from `LD_LIBRARY_PATH`, else the driver's folders, else the system's.
 
     What it links to is loaded first, by path, so that it works in a process that was started
@@ -67,6 +76,7 @@ def load(host_root: Path, environ: Mapping[str, str]) -> Library:
     Args:
         host_root: Where the host's `/` is seen.
         environ: The environment, for `LD_LIBRARY_PATH`.
+        told: Called after each call that returned.
 
     Raises:
         LibraryMissing: It is nowhere, or does not load; the message says where it was looked for.
@@ -77,11 +87,11 @@ def load(host_root: Path, environ: Mapping[str, str]) -> Library:
         if path.is_file():
             _load_dependencies(folders)
             try:
-                return Library(_open(str(path)), str(path))
+                return Library(_open(str(path)), str(path), told)
             except OSError as error:
                 failures.append(str(error))
     try:
-        return Library(_open(NAME), NAME)
+        return Library(_open(NAME), NAME, told)
     except OSError as error:
         failures.append(str(error))
     raise LibraryMissing(

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from trio_npu_dra.errors import DcmiError, NotSupported
 from trio_npu_dra.npu.dcmi import _signatures as c
 from trio_npu_dra.npu.dcmi._library import Library, load
+from trio_npu_dra.npu.dcmi.calls import Told, nobody
 from trio_npu_dra.npu.fault_events import Assertion, FaultEvent
 from trio_npu_dra.npu.faults import Severity
 from trio_npu_dra.npu.model import MultiDiePolicy
@@ -29,6 +30,7 @@ _NONE: Final = 0xFFFF_FFFF
 _SPARE_BYTES: Final = 256
 _SUPER_POD_COMMAND: Final = (12, 1)  # main command CHIP_INF, sub command SPOD_INFO
 _ALL_CHIPS: Final = (-1, -1)
+_AI_CORES: Final = 2  # which utilization
 _CHIP_FAULT: Final = 0  # type of the only events with a known layout
 
 S = TypeVar("S", bound=ctypes.Structure)
@@ -43,6 +45,13 @@ class Address(NamedTuple):
 
     card_id: int
     device_id: int
+
+
+class Memory(NamedTuple):
+    """The memory of a chip, in MiB."""
+
+    size_mib: int
+    used_mib: int
 
 
 class DieKind(IntEnum):
@@ -93,16 +102,21 @@ class Dcmi:
         self._call = library.call
 
     @classmethod
-    def load(cls, host_root: Path = Path("/")) -> Dcmi:
+    def load(
+        cls,
+        host_root: Path = Path("/"),
+        told: Told = nobody,
+    ) -> Dcmi:
         """Find and load libdcmi.so; nothing is called yet.
 
         Args:
             host_root: Where the host's `/` is seen.
+            told: Called after each call that returned, on the calling thread.
 
         Raises:
             LibraryMissing: The message says where it was looked for.
         """
-        return cls(load(host_root, os.environ))
+        return cls(load(host_root, os.environ, told))
 
     @property
     def library_path(self) -> str:
@@ -180,15 +194,16 @@ class Dcmi:
         die = self._out("dcmi_get_device_die_v2", c.dcmi_die_id, *address, kind)
         return tuple(die.soc_die)
 
-    def hbm_mib(self, address: Address) -> int:
-        """High-bandwidth memory in MiB, 0 where the chip has none."""
+    def hbm(self, address: Address) -> Memory:
+        """High-bandwidth memory; its size is 0 where the chip has none."""
         info = self._out("dcmi_get_device_hbm_info", c.dcmi_hbm_info, *address)
-        return int(info.memory_size)
+        return Memory(size_mib=info.memory_size, used_mib=info.memory_usage)
 
-    def ddr_mib(self, address: Address) -> int:
-        """DDR memory in MiB."""
+    def ddr(self, address: Address) -> Memory:
+        """DDR memory."""
         function = "dcmi_get_device_memory_info_v3"
-        return int(self._out(function, c.dcmi_get_memory_info_stru, *address).memory_size)
+        info = self._out(function, c.dcmi_get_memory_info_stru, *address)
+        return Memory(size_mib=info.memory_size, used_mib=info.memory_size - info.memory_available)
 
     def driver_version(self) -> str:
         """The Ascend driver's version, such as `24.1.rc2`."""
@@ -239,6 +254,18 @@ class Dcmi:
     def boot_status(self, address: Address) -> int:
         """0 not started, 1 BIOS, 2 system starting, 3 finished, 16 services up."""
         return self._out_int("dcmi_get_device_boot_status", *address)
+
+    def temperature(self, address: Address) -> int:
+        """Degrees Celsius; numbers that no chip survives stand for "unknown"."""
+        return self._out_int("dcmi_get_device_temperature", *address)
+
+    def power(self, address: Address) -> int:
+        """What the chip draws, in tenths of a watt."""
+        return self._out_int("dcmi_get_device_power_info", *address)
+
+    def ai_core_utilization(self, address: Address) -> int:
+        """How busy the AI cores are, in percent."""
+        return self._out_uint("dcmi_get_device_utilization_rate", *address, _AI_CORES)
 
     def processes(self, address: Address) -> tuple[Process, ...]:
         """The processes on a chip, of all containers."""

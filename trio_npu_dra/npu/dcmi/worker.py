@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -31,6 +32,21 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HungCall:
+    """A call that passed its deadline and has not returned.
+
+    Attributes:
+        function: What was called.
+        device: What hangs with it; None is the driver as a whole.
+        since: When it was made, in seconds since 1970.
+    """
+
+    function: str
+    device: Hashable
+    since: float
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Job:
     """One call: what to run, and what became of it."""
@@ -40,6 +56,7 @@ class _Job:
     device: Hashable
     deadline_seconds: float
     alone: bool
+    began: float = 0.0
     abandoned: bool = False
     result: Any = None
     error: BaseException | None = None
@@ -63,8 +80,17 @@ class DcmiWorker:
 
     @property
     def written_off(self) -> int:
-        """Calls that passed their deadline and have not returned."""
+        """How many calls passed their deadline and have not returned."""
         return len(self._written_off)
+
+    @property
+    def hung(self) -> tuple[HungCall, ...]:
+        """Those calls, oldest first."""
+        calls = (
+            HungCall(function=job.name, device=job.device, since=job.began)
+            for job in self._written_off
+        )
+        return tuple(sorted(calls, key=lambda call: call.since))
 
     async def call(
         self,
@@ -136,6 +162,7 @@ class DcmiWorker:
             return
         if self._thread is None:
             self._thread = _Thread()
+        job.began = time.time()
         self._thread.start_job(job, self._returned)
         with trio.move_on_after(job.deadline_seconds):
             await job.done.wait()

@@ -1,0 +1,238 @@
+"""`npu-dra health` as people use it, against daemons that answer what a test wants."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from socketserver import UnixStreamServer
+from tempfile import TemporaryDirectory
+from threading import Thread
+
+import pytest
+
+from trio_npu_dra.cli.main import main
+from trio_npu_dra.observe.health_report import (
+    FaultReport,
+    HealthReport,
+    HungCallReport,
+    NpuReport,
+)
+
+SEPARATED = FaultReport(
+    code="80E01801",
+    level="ManuallySeparateNPU",
+    rule="2 times in 24 h",
+    text="HBM ECC",
+    since="2026-11-21T17:01:00Z",
+)
+SLOW = FaultReport(
+    code="00000000", level="SubHealthFault", rule="why", text="", since="2026-11-21T18:00:00Z"
+)
+REPORT = HealthReport(
+    watch="polling",
+    refusal="not supported",
+    taints=False,
+    hung_calls=(
+        HungCallReport(function="read_health", device="npu-4", since="2026-11-21T19:00:00Z"),
+        HungCallReport(function="init", device="", since="2026-11-21T19:00:01Z"),
+    ),
+    npus=(
+        NpuReport(device="npu-0", level="NormalNPU", state="Healthy"),
+        NpuReport(
+            device="npu-3",
+            level="ManuallySeparateNPU",
+            state="Unhealthy",
+            faults=(SEPARATED, SLOW),
+            network="RoCE port: fault (5)",
+            held_by=("ml/train",),
+        ),
+        NpuReport(device="npu-4", level="NormalNPU", state="Unknown", unmonitored="no answer"),
+    ),
+)
+TABLE = """\
+faults:    asked for in turn, because the driver does not tell: not supported
+sick NPUs: left out of the ResourceSlice, because the API server drops taints
+hung call: read_health of npu-4 has not returned since 2026-11-21T19:00:00Z
+hung call: init of the driver has not returned since 2026-11-21T19:00:01Z
+
+DEVICE  LEVEL                STATE      FAULT                 SINCE                 RULE             HELD BY
+npu-0   NormalNPU            Healthy    -                     -                     -                -
+npu-3   ManuallySeparateNPU  Unhealthy  80E01801 HBM ECC      2026-11-21T17:01:00Z  2 times in 24 h  ml/train
+        SubHealthFault                  00000000              2026-11-21T18:00:00Z  why
+        -                               RoCE port: fault (5)  -                     -
+npu-4   NormalNPU            Unknown    no answer             -                     -                -
+"""  # noqa: E501
+
+
+class Answering(BaseHTTPRequestHandler):
+    """Answers every request with the same, and keeps what was asked."""
+
+    asked: list[str]
+    status: int
+    text: str
+
+    def do_GET(self) -> None:
+        """Answer."""
+        self.asked.append(f"{self.command} {self.path}")
+        self.send_response(self.status)
+        self.end_headers()
+        self.wfile.write(self.text.encode())
+
+    do_POST = do_GET  # noqa: N815 - the base class finds it by this name
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+    def address_string(self) -> str:
+        """A unix socket's peer has no address."""
+        return ""
+
+
+@contextmanager
+def daemon(path: Path, status: int, text: str) -> Iterator[list[str]]:
+    """Something that answers on a control socket; what it was asked."""
+    asked: list[str] = []
+    handler = type("Handler", (Answering,), {"asked": asked, "status": status, "text": text})
+    with UnixStreamServer(str(path), handler) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield asked
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def plugins() -> Iterator[Path]:
+    """The kubelet's plugins folder with our own in it."""
+    with TemporaryDirectory(prefix="npu-") as name:
+        (Path(name) / "npu.huawei.com").mkdir()
+        yield Path(name)
+
+
+def run(plugins: Path, *words: str) -> int:
+    """The command."""
+    return main(["health", *words, f"--kubelet-plugins-directory-path={plugins}"])
+
+
+def test_health_is_a_table_with_a_row_for_each_trouble(
+    plugins: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Device, level, state, fault, since, rule and holder; above it how things are known."""
+    path = plugins / "npu.huawei.com/control.sock"
+    with daemon(path, 200, REPORT.model_dump_json(by_alias=True)):
+        assert run(plugins) == 0
+
+    assert capsys.readouterr().out == TABLE
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"watch": "events"}, "faults:    told by the Ascend driver as they happen"),
+        ({"watch": "starting"}, "faults:    not watched yet"),
+        ({"taints": True}, "sick NPUs: tainted"),
+        ({"taints": None}, "sick NPUs: not published yet"),
+        ({"npus": ()}, "\nno NPU\n"),
+    ],
+)
+def test_the_header_says_what_is_in_force(
+    plugins: Path, capsys: pytest.CaptureFixture[str], change: dict[str, object], words: str
+) -> None:
+    """Events or polling, taints or absence."""
+    report = REPORT.model_copy(update=change)
+    path = plugins / "npu.huawei.com/control.sock"
+    with daemon(path, 200, report.model_dump_json(by_alias=True)):
+        assert run(plugins) == 0
+
+    assert words in capsys.readouterr().out
+
+
+def test_json_is_what_the_daemon_said(plugins: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Fields of a newer daemon included."""
+    said = {**REPORT.model_dump(by_alias=True), "newer": 1}
+    with daemon(plugins / "npu.huawei.com/control.sock", 200, json.dumps(said)):
+        assert run(plugins, "-o", "json") == 0
+
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["newer"] == 1
+    assert shown["npus"][1]["heldBy"] == ["ml/train"]
+
+
+def test_a_release_goes_to_every_instance(
+    plugins: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """During an update each of the two has a memory of its own."""
+    folder = plugins / "npu.huawei.com"
+    with ExitStack() as stack:
+        old = stack.enter_context(daemon(folder / "control-a.sock", 409, "nothing to release"))
+        new = stack.enter_context(daemon(folder / "control-b.sock", 200, "npu-3 is released"))
+        assert run(plugins, "release", "npu-3") == 0
+
+    assert old == new == ["POST /release?device=npu-3"]
+    assert capsys.readouterr().out == "npu-3 is released\n"
+
+
+def test_health_is_asked_of_the_instance_that_publishes(
+    plugins: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of two the older one; one that is dead is passed over."""
+    folder = plugins / "npu.huawei.com"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(folder / "control-0.sock"))
+    os.utime(folder / "control-0.sock", (1, 1))
+    with ExitStack() as stack:
+        for name, age in (("a", 9), ("b", 5)):
+            path = folder / f"control-{name}.sock"
+            report = REPORT.model_copy(update={"refusal": name})
+            stack.enter_context(daemon(path, 200, report.model_dump_json(by_alias=True)))
+            os.utime(path, (age, age))
+        assert run(plugins) == 0
+
+    assert "does not tell: b\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "answer", "said"),
+    [
+        ((), (500, ""), "the daemon answers 500: "),
+        ((), (200, "{}"), "the daemon is of another version: "),
+        (("release", "npu-9"), (404, "no NPU 'npu-9' on this node"), "no NPU 'npu-9' on this node"),
+        (("release",), (200, ""), "'release' is not `release DEVICE`"),
+        (("free", "npu-3"), (200, ""), "'free npu-3' is not `release DEVICE`"),
+    ],
+)
+def test_a_refusal_is_one_line(
+    plugins: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    answer: tuple[int, str],
+    said: str,
+) -> None:
+    """The daemon's words, or what is wrong with the command line, and exit code 1."""
+    with daemon(plugins / "npu.huawei.com/control.sock", *answer):
+        assert run(plugins, *words) == 1
+
+    error = capsys.readouterr().err
+    assert error.startswith(f"npu-dra health: {said}")
+    assert error.count("\n") == 1
+
+
+def test_without_a_daemon_the_message_says_what_to_do(
+    plugins: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No folder, no socket, or one on which nobody listens."""
+    assert run(plugins / "nowhere") == 1
+    assert "no daemon runs here" in capsys.readouterr().err
+    assert run(plugins) == 1
+    assert "ask in its pod (kubectl exec)" in capsys.readouterr().err
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(plugins / "npu.huawei.com/control.sock"))
+    assert run(plugins) == 1
+    assert "the daemon has ended or is being started" in capsys.readouterr().err

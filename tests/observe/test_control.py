@@ -1,0 +1,215 @@
+"""The daemon's answers to `npu-dra health`, over the real socket."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+import trio
+
+from tests.report.boards import board, fault, npu
+from trio_npu_dra.cli.control_client import Reply, ask_all
+from trio_npu_dra.errors import Busy
+from trio_npu_dra.kube.objects import ObjectReference
+from trio_npu_dra.npu.chip_faults import Reading
+from trio_npu_dra.npu.dcmi.client import Address
+from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
+from trio_npu_dra.npu.fault_memory import NodeFaults
+from trio_npu_dra.npu.model import FaultLevel
+from trio_npu_dra.npu.watcher import WatchStatus
+from trio_npu_dra.observable import Observable
+from trio_npu_dra.observe.control import Control, serve_control
+from trio_npu_dra.observe.health_report import HealthReport
+from trio_npu_dra.slices.features import ServerFeatures
+
+TWICE_A_DAY = 0x80E01801
+"""A code that separates the NPU when it comes twice in a day."""
+
+CLAIM = ObjectReference(
+    api_version="resource.k8s.io/v1", kind="ResourceClaim", namespace="ml", name="train", uid="c"
+)
+NPUS = (npu(0), npu(3, fault(), unmonitored="no answer in 2 s", network="RoCE port: fault (5)"))
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """The plugin directory."""
+    with TemporaryDirectory(prefix="npu-") as name:
+        yield Path(name)
+
+
+def sockets(folder: Path) -> list[str]:
+    """What is in the folder."""
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture
+async def worker() -> AsyncIterator[DcmiWorker]:
+    """For calls that hang."""
+    async with open_worker(deadline_seconds=0.01) as worker:
+        yield worker
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """A daemon that can be asked."""
+
+    control: Control
+    folder: Path
+
+    async def ask(self, method: str, target: str) -> Reply:
+        """One question, by the command's client."""
+        (reply,) = await trio.to_thread.run_sync(ask_all, self.folder, method, target)
+        return reply
+
+    async def report(self) -> HealthReport:
+        """What the daemon says."""
+        reply = await self.ask("GET", "/health")
+        assert reply.status == 200
+        return HealthReport.model_validate_json(reply.text)
+
+
+@pytest.fixture
+async def served(folder: Path, worker: DcmiWorker) -> AsyncIterator[Served]:
+    """Its second NPU is sick and held."""
+    control = Control(
+        board=Observable(board(*NPUS)),
+        watch=Observable(WatchStatus()),
+        features=Observable(None),
+        worker=worker,
+        faults=NodeFaults(None),
+        holders=lambda device: [CLAIM] if device == "npu-3" else [],
+    )
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(serve_control, control, folder / "control-a.sock")
+            yield Served(control=control, folder=folder)
+            nursery.cancel_scope.cancel()
+
+
+async def test_health_has_all_that_is_known_of_each_npu(served: Served) -> None:
+    """Level, faults with code, words, rule and time, silence, network and the claim."""
+    well, sick = (await served.report()).npus
+
+    assert well.model_dump(exclude_defaults=True) == {
+        "device": "npu-0",
+        "level": "NormalNPU",
+        "state": "Healthy",
+    }
+    assert sick.model_dump() == {
+        "device": "npu-3",
+        "level": "RestartBusiness",
+        "state": "Unhealthy",
+        "faults": (
+            {
+                "code": "80E01801",
+                "level": "RestartBusiness",
+                "rule": "fault table",
+                "text": "HBM ECC",
+                "since": "2026-11-21T17:01:00Z",
+            },
+        ),
+        "unmonitored": "no answer in 2 s",
+        "network": "RoCE port: fault (5)",
+        "held_by": ("ml/train",),
+    }
+
+
+async def test_health_says_how_it_is_known_and_what_becomes_of_it(served: Served) -> None:
+    """By events or by asking, and why; tainted or left out."""
+    assert (await served.report()).watch == "starting"
+    assert (await served.report()).taints is None
+
+    served.control.watch.set(WatchStatus(refusal="not supported"))
+    served.control.features.set(ServerFeatures(taints=False))
+    polling = await served.report()
+    assert (polling.watch, polling.refusal, polling.taints) == ("polling", "not supported", False)
+
+    served.control.watch.set(WatchStatus(subscribed=True))
+    served.control.features.set(ServerFeatures(taints=True))
+    events = await served.report()
+    assert (events.watch, events.refusal, events.taints) == ("events", "", True)
+
+
+@pytest.mark.parametrize(
+    ("device", "name"),
+    [(Address(3, 0), "npu-3"), (("network", Address(3, 0)), "npu-3"), (None, "")],
+)
+async def test_a_call_that_hangs_is_named_until_it_returns(
+    served: Served, worker: DcmiWorker, device: object, name: str
+) -> None:
+    """Function, NPU and since when."""
+    gate = threading.Event()
+
+    def read_health() -> None:
+        gate.wait()
+
+    try:
+        with pytest.raises(Busy):
+            await worker.call(read_health, device=device)
+        (hung,) = (await served.report()).hung_calls
+        assert (hung.function, hung.device) == ("read_health", name)
+        assert hung.since.endswith("Z")
+    finally:
+        gate.set()
+    while (await served.report()).hung_calls:  # noqa: ASYNC110 - a thread returns
+        await trio.sleep(0.01)
+
+
+async def test_a_separated_npu_is_released_once(served: Served) -> None:
+    """The rule's verdict is gone, and a second release has nothing to do."""
+    sick = NPUS[1]
+    chip = served.control.faults.of(sick)
+    for codes in ({TWICE_A_DAY: ""}, {}, {TWICE_A_DAY: ""}, {}):
+        chip.take(Reading(codes=codes), served.control.faults.now())
+    assert chip.health(served.control.faults.now()).level is FaultLevel.MANUALLY_SEPARATE_NPU
+
+    released = await served.ask("POST", "/release?device=npu-3")
+    again = await served.ask("POST", "/release?device=npu-3")
+
+    assert (released.status, released.text) == (
+        200,
+        "npu-3 is released, and its faults are counted anew",
+    )
+    assert chip.health(served.control.faults.now()).level is FaultLevel.NORMAL
+    assert again.status == 409
+    assert "nothing to release" in again.text
+
+
+@pytest.mark.parametrize(
+    ("target", "status", "words"),
+    [
+        ("/release?device=npu-9", 404, "no NPU 'npu-9' on this node; there are: npu-0, npu-3"),
+        ("/release", 404, "no NPU '' on this node"),
+        ("/release?device=npu-0", 409, "npu-0 is not separated"),
+    ],
+)
+async def test_a_release_that_cannot_be_says_why(
+    served: Served, target: str, status: int, words: str
+) -> None:
+    """An NPU that is not there, and one that is not separated."""
+    reply = await served.ask("POST", target)
+
+    assert reply.status == status
+    assert words in reply.text
+
+
+async def test_sockets_of_killed_instances_go_and_others_stay(served: Served) -> None:
+    """A start removes what nobody listens on."""
+    dead = served.folder / "control-dead.sock"
+    with trio.socket.socket(trio.socket.AF_UNIX) as left:
+        await left.bind(str(dead))
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(
+            partial(serve_control, served.control, served.folder / "control-b.sock")
+        )
+        names = sockets(served.folder)
+        nursery.cancel_scope.cancel()
+
+    assert names == ["control-a.sock", "control-b.sock"]

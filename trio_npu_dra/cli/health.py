@@ -1,0 +1,116 @@
+"""`npu-dra health`: what the running daemon knows of its NPUs, and how to release one."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+from collections.abc import Iterator
+from urllib.parse import urlencode
+
+from pydantic import ValidationError
+
+from trio_npu_dra.cli import table
+from trio_npu_dra.cli.control_client import ask_all
+from trio_npu_dra.errors import ControlError
+from trio_npu_dra.observe.health_report import HealthReport, NpuReport
+from trio_npu_dra.settings import Settings, add_flags
+
+_FLAGS = ("driver_name", "kubelet_plugins_directory_path")
+_COLUMNS = ("DEVICE", "LEVEL", "STATE", "FAULT", "SINCE", "RULE", "HELD BY")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which daemon, and what of it."""
+    parser.add_argument(
+        "release",
+        nargs="*",
+        metavar="release DEVICE",
+        help="take back that a frequency rule separated the NPU, and count its faults anew",
+    )
+    add_flags(parser, _FLAGS)
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=("table", "json"),
+        default="table",
+        help="form of the output (default: table)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print how the NPUs are, or release one."""
+    flags = {name: getattr(arguments, name) for name in _FLAGS}
+    settings = Settings.load(flags | {"node_name": platform.node().lower()}, os.environ)
+    match arguments.release:
+        case []:
+            print(_health(settings, arguments.output))
+        case ["release", device]:
+            print(_release(settings, device))
+        case words:
+            raise ControlError(f"{' '.join(words)!r} is not `release DEVICE`")
+    return 0
+
+
+def _health(settings: Settings, form: str) -> str:
+    reply = ask_all(settings.plugin_directory, "GET", "/health")[0]
+    if reply.status != 200:
+        raise ControlError(f"the daemon answers {reply.status}: {reply.text.strip()}")
+    if form == "json":
+        return json.dumps(json.loads(reply.text), indent=2)
+    try:
+        report = HealthReport.model_validate_json(reply.text)
+    except ValidationError as error:
+        raise ControlError(f"the daemon is of another version: {error.errors()[0]}") from None
+    return "\n".join((*_header(report), "", *_table(report)))
+
+
+def _release(settings: Settings, device: str) -> str:
+    """Release at every instance: each has a memory of its own."""
+    target = f"/release?{urlencode({'device': device})}"
+    replies = ask_all(settings.plugin_directory, "POST", target)
+    released = [reply.text for reply in replies if reply.status == 200]
+    if not released:
+        raise ControlError(replies[0].text.strip())
+    return released[0]
+
+
+def _header(report: HealthReport) -> Iterator[str]:
+    faults = {
+        "events": "told by the Ascend driver as they happen",
+        "polling": f"asked for in turn, because the driver does not tell: {report.refusal}",
+        "starting": "not watched yet",
+    }
+    yield f"faults:    {faults[report.watch]}"
+    sick = {
+        True: "tainted",
+        False: "left out of the ResourceSlice, because the API server drops taints",
+        None: "not published yet, the API server has not answered",
+    }
+    yield f"sick NPUs: {sick[report.taints]}"
+    for call in report.hung_calls:
+        where = call.device or "the driver"
+        yield f"hung call: {call.function} of {where} has not returned since {call.since}"
+
+
+def _table(report: HealthReport) -> list[str]:
+    if not report.npus:
+        return ["no NPU"]
+    return table.lines([_COLUMNS, *(row for npu in report.npus for row in _rows(npu))])
+
+
+def _rows(npu: NpuReport) -> Iterator[tuple[str, ...]]:
+    """A row for each thing that is wrong; what is said of the NPU as a whole is in the first."""
+    wrong = [
+        (" ".join(filter(None, (fault.code, fault.text))), fault.since, fault.rule)
+        for fault in npu.faults
+    ]
+    wrong += [(words, "-", "-") for words in (npu.unmonitored, npu.network) if words]
+    levels = [*(fault.level for fault in npu.faults), *("-" for _ in wrong)]
+    held = ", ".join(npu.held_by) or "-"
+    for index, cells in enumerate(wrong or [("-", "-", "-")]):
+        if index == 0:
+            yield (npu.device, npu.level, npu.state, *cells, held)
+        else:
+            yield ("", levels[index], "", *cells, "")

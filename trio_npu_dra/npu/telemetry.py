@@ -1,0 +1,58 @@
+"""What an NPU measures: heat, power, load."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from trio_npu_dra.npu.chip import optional, read_memory
+from trio_npu_dra.npu.dcmi.client import Address, Dcmi
+from trio_npu_dra.npu.dcmi.worker import DcmiWorker
+from trio_npu_dra.npu.model import Npu
+
+DEADLINE_SECONDS: Final = 1.0
+_MIB: Final = 1024 * 1024
+_NO_TEMPERATURE: Final = 0x7FFD  # this and above: the sensor has no value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Telemetry:
+    """What an NPU measured at one moment; None is what it does not tell.
+
+    Attributes:
+        temperature_celsius: Of the chip.
+        power_watts: What it draws.
+        ai_core_ratio: Share of time in which the AI cores work, 0 to 1.
+        memory_used_bytes: Of its device memory.
+    """
+
+    temperature_celsius: float | None = None
+    power_watts: float | None = None
+    ai_core_ratio: float | None = None
+    memory_used_bytes: int | None = None
+
+
+async def read_telemetry(worker: DcmiWorker, dcmi: Dcmi, npu: Npu) -> Telemetry:
+    """Ask an NPU, in one job of the worker.
+
+    Raises:
+        Busy: It does not answer in time, or an earlier call on it is still out.
+        NotReady: The worker is closed, or too many calls are out.
+    """
+    address = Address(npu.card_id, npu.device_id)
+    return await worker.call(
+        _read, dcmi, address, device=address, deadline_seconds=DEADLINE_SECONDS
+    )
+
+
+def _read(dcmi: Dcmi, address: Address) -> Telemetry:
+    celsius = optional("temperature", dcmi.temperature, address)
+    deciwatts = optional("power", dcmi.power, address)
+    percent = optional("AI core utilization", dcmi.ai_core_utilization, address)
+    memory = read_memory(dcmi, address)
+    return Telemetry(
+        temperature_celsius=celsius if celsius is not None and celsius < _NO_TEMPERATURE else None,
+        power_watts=deciwatts / 10 if deciwatts is not None else None,
+        ai_core_ratio=percent / 100 if percent is not None else None,
+        memory_used_bytes=memory.used_mib * _MIB if memory else None,
+    )

@@ -1,0 +1,204 @@
+"""Every metric of this driver: name, kind, labels, meaning. Code and docs are made from here.
+
+Names follow the rules of Prometheus: the prefix of the application, base units, `_total` for
+counters, `_info` for facts that are labels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+PREFIX: Final = "npu_dra_"
+
+
+class Kind(StrEnum):
+    """How a value behaves."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """One metric.
+
+    Attributes:
+        name: As it is seen in queries.
+        kind: How its value behaves.
+        meaning: What it says, for people.
+        labels: What tells its series apart.
+        buckets: Upper bounds, of a histogram.
+    """
+
+    name: str
+    kind: Kind
+    meaning: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+
+def _counter(name: str, meaning: str, *labels: str) -> Definition:
+    return Definition(name=PREFIX + name, kind=Kind.COUNTER, meaning=meaning, labels=labels)
+
+
+def _gauge(name: str, meaning: str, *labels: str) -> Definition:
+    return Definition(name=PREFIX + name, kind=Kind.GAUGE, meaning=meaning, labels=labels)
+
+
+def _histogram(name: str, meaning: str, *labels: str, buckets: tuple[float, ...]) -> Definition:
+    return Definition(
+        name=PREFIX + name, kind=Kind.HISTOGRAM, meaning=meaning, labels=labels, buckets=buckets
+    )
+
+
+NPU_LABELS: Final = ("device", "chip", "claim_namespace", "claim")
+
+# --- claims --------------------------------------------------------------------------------------
+
+CALL_SECONDS = _histogram(
+    "claim_call_duration_seconds",
+    "How long the kubelet's calls took, each with one or more claims. `operation` is `prepare` or "
+    "`unprepare`.",
+    "operation",
+    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 45),
+)
+CLAIMS = _counter(
+    "claim_operations_total",
+    "Claims that were prepared or unprepared, or could not be.",
+    "operation",
+)
+CLAIM_ERRORS = _counter(
+    "claim_errors_total",
+    "Claims that could not be prepared or unprepared; `reason` is the class of the error, such as "
+    "`DeviceHeld`.",
+    "operation",
+    "reason",
+)
+CLAIMS_PREPARED = _gauge("claims_prepared", "Claims that are prepared on this node.")
+DEVICES_PREPARED = _gauge(
+    "devices_prepared", "NPUs that prepared claims hold; those that only look on do not count."
+)
+
+# --- publishing ----------------------------------------------------------------------------------
+
+SLICE_WRITES = _counter(
+    "slice_writes_total",
+    "Writes of ResourceSlices; `result` is `ok` or the class of the error, such as `Conflict`.",
+    "verb",
+    "result",
+)
+WATCH_RESTARTS = _counter(
+    "watch_restarts_total", "Watches of ResourceSlices opened anew after contact was lost."
+)
+WATCHING = _gauge("watching", "1 while edits of our ResourceSlices by others are noticed at once.")
+POOL_CURRENT = _gauge(
+    "pool_current",
+    "1 while the API server has the newest pool; 0 while a change is on its way or refused, and in "
+    "an instance that waits for an older one to end.",
+)
+POOL_WAITING = _gauge("pool_waiting", "1 while an older instance on this node publishes.")
+POOL_DEVICES = _gauge("pool_devices", "Devices in the pool that was accepted last.")
+POOL_GENERATION = _gauge("pool_generation", "Generation of the pool that was accepted last.")
+SERVER_KEEPS_TAINTS = _gauge(
+    "server_keeps_taints",
+    "1 if the API server keeps taints of devices, 0 if sick NPUs are left out of the ResourceSlice "
+    "instead; absent until it was asked.",
+)
+REGISTERED = _gauge("registered", "1 while the kubelet has registered this instance.")
+
+# --- faults --------------------------------------------------------------------------------------
+
+FAULT_EVENTS = _counter(
+    "fault_events_total",
+    "Fault events that the Ascend driver told; `assertion` is `occurrence`, `recovery`, `notice` "
+    "or `unknown`.",
+    "assertion",
+)
+FAULT_EVENTS_LOST = _counter(
+    "fault_events_lost_total",
+    "Fault events beyond those that are kept for the watcher; every chip is looked at instead.",
+)
+SUBSCRIBED = _gauge(
+    "fault_events_subscribed",
+    "1 if the Ascend driver tells of faults, 0 if it refused and chips are asked in turn (the log "
+    "says why); absent until it was asked.",
+)
+EVENT_TO_PUBLISH = _histogram(
+    "fault_event_publish_duration_seconds",
+    "From the arrival of a fault event to the API server's acceptance of the pool that it changed; "
+    "of events that come together, from the first.",
+    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60),
+)
+NPU_LEVEL = _gauge(
+    "npu_fault_level",
+    "1 for the level of the NPU's worst fault, 0 for the other levels of Huawei's fault table.",
+    "device",
+    "level",
+)
+NPU_FAULT = _gauge(
+    "npu_fault_start_timestamp_seconds",
+    "Since when an NPU has a fault, one series for each active code, in seconds since 1970.",
+    "device",
+    "code",
+    "level",
+)
+NPU_UNMONITORED = _gauge(
+    "npu_unmonitored", "1 while the NPU cannot be asked for its health.", "device"
+)
+NPU_NETWORK_FAULT = _gauge(
+    "npu_network_fault", "1 while something is wrong with the NPU's RoCE port.", "device"
+)
+
+# --- the Ascend driver ---------------------------------------------------------------------------
+
+DCMI_SECONDS = _histogram(
+    "dcmi_call_duration_seconds",
+    "How long calls into libdcmi.so took that have returned.",
+    "function",
+    buckets=(0.001, 0.01, 0.1, 1, 10),
+)
+DCMI_ERRORS = _counter(
+    "dcmi_errors_total",
+    "Calls into libdcmi.so that returned another code than 0.",
+    "function",
+    "code",
+)
+DCMI_WRITTEN_OFF = _gauge(
+    "dcmi_calls_written_off",
+    "Calls into libdcmi.so that passed their deadline and have not returned; at 8 of them, no more "
+    "are made.",
+)
+DRIVER_INFO = _gauge("ascend_driver_info", "The Ascend driver of the node.", "version")
+
+# --- NPUs ----------------------------------------------------------------------------------------
+
+NPU_TEMPERATURE = _gauge("npu_temperature_celsius", "Temperature of the chip.", *NPU_LABELS)
+NPU_POWER = _gauge("npu_power_watts", "Power that the chip draws.", *NPU_LABELS)
+NPU_AI_CORES = _gauge(
+    "npu_ai_core_utilization_ratio",
+    "Share of time in which the AI cores work, 0 to 1.",
+    *NPU_LABELS,
+)
+NPU_MEMORY_USED = _gauge("npu_memory_used_bytes", "Device memory in use.", *NPU_LABELS)
+NPU_MEMORY_SIZE = _gauge("npu_memory_size_bytes", "Device memory in all.", *NPU_LABELS)
+
+# --- ourselves -----------------------------------------------------------------------------------
+
+BUILD_INFO = _gauge("build_info", "This driver.", "version", "python_version")
+
+CATALOG: Final = tuple(
+    value for value in globals().copy().values() if isinstance(value, Definition)
+)
+
+
+def markdown() -> str:
+    """The catalog as a table for docs/metrics.md."""
+    rows = [
+        f"| `{one.name}` | {one.kind} | {', '.join(f'`{label}`' for label in one.labels)} "
+        f"| {one.meaning} |"
+        for one in CATALOG
+    ]
+    return "\n".join(("| metric | kind | labels | meaning |", "|---|---|---|---|", *rows)) + "\n"

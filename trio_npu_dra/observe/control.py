@@ -1,0 +1,106 @@
+"""The daemon's end of `npu-dra health`: HTTP over a unix socket that root alone may connect to.
+
+`GET /health` is a `HealthReport` as JSON; `POST /release?device=npu-3` takes back what frequency
+rules did to an NPU. Refusals are a line of text for the person who asked.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import parse_qs
+
+import trio
+
+from trio_npu_dra import storage
+from trio_npu_dra.kube.objects import ObjectReference
+from trio_npu_dra.npu.dcmi.worker import DcmiWorker
+from trio_npu_dra.npu.fault_memory import NodeFaults
+from trio_npu_dra.npu.model import Board
+from trio_npu_dra.npu.watcher import WatchStatus
+from trio_npu_dra.observable import Observable
+from trio_npu_dra.observe.health_report import (
+    HealthReport,
+    report_hung,
+    report_npu,
+    watch_mode,
+)
+from trio_npu_dra.observe.http import Answer, Request, app, serve_http
+from trio_npu_dra.rpc import is_refused
+from trio_npu_dra.slices.features import ServerFeatures
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Control:
+    """What can be asked of the daemon.
+
+    Attributes:
+        board: The NPUs.
+        watch: How faults come to be known.
+        features: What the API server keeps.
+        worker: Knows the calls that hang.
+        faults: What is known of faults over time.
+        holders: The claims that hold a device, by its name.
+    """
+
+    board: Observable[Board]
+    watch: Observable[WatchStatus]
+    features: Observable[ServerFeatures | None]
+    worker: DcmiWorker
+    faults: NodeFaults
+    holders: Callable[[str], Sequence[ObjectReference]]
+
+    async def health(self, _: Request) -> Answer:
+        """How the NPUs are."""
+        board, features = self.board.value, self.features.value
+        report = HealthReport(
+            watch=watch_mode(self.watch.value),
+            refusal=self.watch.value.refusal,
+            taints=features.taints if features is not None else None,
+            hung_calls=tuple(report_hung(call, board) for call in self.worker.hung),
+            npus=tuple(report_npu(npu, self.holders(npu.name)) for npu in board.npus),
+        )
+        return Answer(body=report.model_dump_json(by_alias=True), content_type="application/json")
+
+    async def release(self, request: Request) -> Answer:
+        """Take back what frequency rules did to an NPU."""
+        device = "".join(parse_qs(request.query).get("device", [])[:1])
+        npu = self.board.value.by_name.get(device)
+        if npu is None:
+            there = ", ".join(self.board.value.by_name) or "none"
+            return Answer(status=404, body=f"no NPU {device!r} on this node; there are: {there}")
+        if not self.faults.release(npu):
+            return Answer(
+                status=409,
+                body=f"{device} is not separated by a frequency rule: there is nothing to release",
+            )
+        log.warning("NPU released by hand", extra={"device": device})
+        return Answer(body=f"{device} is released, and its faults are counted anew")
+
+
+async def serve_control(
+    control: Control,
+    socket: Path,
+    *,
+    task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Answer on *socket* until cancelled; those of instances that were killed are removed.
+
+    Args:
+        control: What is answered.
+        socket: Its folder must exist.
+        task_status: Told when it can be connected to.
+
+    Raises:
+        ConfigError: The path cannot be a socket's.
+        StorageError: The file system refuses.
+    """
+    for other in socket.parent.glob("control*.sock"):
+        if is_refused(other):
+            storage.remove(other)
+    pages = app({("GET", "/health"): control.health, ("POST", "/release"): control.release})
+    await serve_http(pages, socket=socket, task_status=task_status)

@@ -1,0 +1,140 @@
+"""How the NPUs are, for people: what the daemon answers, and what `npu-dra health` reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
+
+from trio_npu_dra.kube.objects import ObjectReference
+from trio_npu_dra.npu.dcmi.client import Address
+from trio_npu_dra.npu.dcmi.worker import HungCall
+from trio_npu_dra.npu.model import Board, Fault, Npu
+from trio_npu_dra.npu.watcher import WatchStatus
+
+
+class _Report(BaseModel):
+    # A daemon of another version may say more.
+    model_config = ConfigDict(
+        frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True
+    )
+
+
+class FaultReport(_Report):
+    """One thing that is wrong.
+
+    Attributes:
+        code: Eight hex digits; zeros are an alarm without a code.
+        level: How it is to be handled.
+        rule: Why it has this level.
+        text: The library's words, empty when it has none.
+        since: RFC 3339.
+    """
+
+    code: str
+    level: str
+    rule: str
+    text: str
+    since: str
+
+
+class NpuReport(_Report):
+    """One NPU.
+
+    Attributes:
+        device: Its name in slices and claims.
+        level: Of the worst fault.
+        state: `Healthy`, `Unhealthy` or `Unknown`.
+        faults: Worst first.
+        unmonitored: Why it cannot be asked, empty when it can.
+        network: What is wrong with its RoCE port.
+        held_by: The claims that hold it, `namespace/name`.
+    """
+
+    device: str
+    level: str
+    state: str
+    faults: tuple[FaultReport, ...] = ()
+    unmonitored: str = ""
+    network: str = ""
+    held_by: tuple[str, ...] = ()
+
+
+class HungCallReport(_Report):
+    """A call into libdcmi.so that has not returned.
+
+    Attributes:
+        function: What was called.
+        device: The NPU; empty for the driver as a whole.
+        since: RFC 3339.
+    """
+
+    function: str
+    device: str
+    since: str
+
+
+class HealthReport(_Report):
+    """All that the daemon knows of its NPUs' health.
+
+    Attributes:
+        watch: Whether the driver tells of faults, or chips are asked in turn.
+        refusal: Why the driver does not tell.
+        taints: Whether sick NPUs are tainted; else they are left out of the ResourceSlice. None
+            until the API server was asked.
+        hung_calls: Oldest first.
+        npus: By number.
+    """
+
+    watch: Literal["events", "polling", "starting"]
+    refusal: str = ""
+    taints: bool | None = None
+    hung_calls: tuple[HungCallReport, ...] = ()
+    npus: tuple[NpuReport, ...] = ()
+
+
+def report_npu(npu: Npu, holders: Iterable[ObjectReference]) -> NpuReport:
+    """One NPU, as its last Board has it."""
+    return NpuReport(
+        device=npu.name,
+        level=npu.health.level,
+        state=npu.health.state.value,
+        faults=tuple(map(_report_fault, npu.health.faults)),
+        unmonitored=npu.health.unmonitored,
+        network=npu.health.network,
+        held_by=tuple(f"{claim.namespace}/{claim.name}" for claim in holders),
+    )
+
+
+def report_hung(call: HungCall, board: Board) -> HungCallReport:
+    """A call that hangs, with the name of its NPU."""
+    parts = call.device if isinstance(call.device, tuple) else ()
+    address = next((part for part in (call.device, *parts) if isinstance(part, Address)), None)
+    names = [npu.name for npu in board.npus if (npu.card_id, npu.device_id) == address]
+    return HungCallReport(
+        function=call.function, device="".join(names[:1]), since=_clock(call.since)
+    )
+
+
+def watch_mode(status: WatchStatus) -> Literal["events", "polling", "starting"]:
+    """How faults come to be known, in a word."""
+    if status.subscribed:
+        return "events"
+    return "polling" if status.refusal else "starting"
+
+
+def _report_fault(fault: Fault) -> FaultReport:
+    return FaultReport(
+        code=f"{fault.code:08X}",
+        level=fault.level,
+        rule=fault.rule,
+        text=fault.text,
+        since=_clock(fault.since),
+    )
+
+
+def _clock(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,89 @@
+"""Metrics of what happens: counters and histograms, fed by the rooms through small calls."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+)
+
+from trio_npu_dra.claims.prepare import CallAnswered
+from trio_npu_dra.npu.dcmi.calls import DcmiCall
+from trio_npu_dra.npu.fault_events import Assertion, FaultEvent
+from trio_npu_dra.observe import catalog
+from trio_npu_dra.observe.catalog import Definition
+from trio_npu_dra.observe.latency import EventLatency
+from trio_npu_dra.slices.publisher import PoolAccepted, SliceWritten
+
+# A series more for each that there is, for a question that nobody asks.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+_OK: Final = "ok"
+
+
+class Metrics:
+    """The metrics of one daemon, in a registry of their own.
+
+    Attributes:
+        registry: All of them.
+        latency: Measures how long events take to be published.
+    """
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry(auto_describe=False)
+        ProcessCollector(registry=self.registry)
+        self._calls = self._histogram(catalog.CALL_SECONDS)
+        self._claims = self._counter(catalog.CLAIMS)
+        self._claim_errors = self._counter(catalog.CLAIM_ERRORS)
+        self._slice_writes = self._counter(catalog.SLICE_WRITES)
+        self._events = self._counter(catalog.FAULT_EVENTS)
+        self._dcmi_calls = self._histogram(catalog.DCMI_SECONDS)
+        self._dcmi_errors = self._counter(catalog.DCMI_ERRORS)
+        self.latency = EventLatency(self._histogram(catalog.EVENT_TO_PUBLISH).observe)
+        # A rate needs the zero before the first one.
+        for operation in ("prepare", "unprepare"):
+            self._calls.labels(operation)
+            self._claims.labels(operation)
+        for assertion in Assertion:
+            self._events.labels(assertion.name.lower())
+        for verb in ("create", "update", "delete"):
+            self._slice_writes.labels(verb, _OK)
+
+    def call_answered(self, call: CallAnswered) -> None:
+        """The kubelet was answered."""
+        self._calls.labels(call.operation).observe(call.seconds)
+        self._claims.labels(call.operation).inc(call.claims)
+        for error in call.errors:
+            self._claim_errors.labels(call.operation, type(error).__name__).inc()
+
+    def published(self, fact: SliceWritten | PoolAccepted) -> None:
+        """The publisher did something."""
+        if isinstance(fact, PoolAccepted):
+            self.latency.pool_accepted()
+        else:
+            result = _OK if fact.error is None else type(fact.error).__name__
+            self._slice_writes.labels(fact.verb, result).inc()
+
+    def dcmi_called(self, call: DcmiCall) -> None:
+        """A call into the library returned; on the thread that made it."""
+        self._dcmi_calls.labels(call.function).observe(call.seconds)
+        if call.code != 0:
+            self._dcmi_errors.labels(call.function, str(call.code)).inc()
+
+    def event_heard(self, event: FaultEvent) -> None:
+        """The Ascend driver told of a fault."""
+        assertion = event.assertion.name.lower() if event.assertion is not None else "unknown"
+        self._events.labels(assertion).inc()
+
+    def _counter(self, one: Definition) -> Counter:
+        return Counter(one.name, one.meaning, one.labels, registry=self.registry)
+
+    def _histogram(self, one: Definition) -> Histogram:
+        return Histogram(
+            one.name, one.meaning, one.labels, buckets=one.buckets, registry=self.registry
+        )

@@ -1,0 +1,61 @@
+"""What this process knows of its own health: for HTTP, grpc.health.v1 and whoever else asks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from trio_npu_dra import pulse
+from trio_npu_dra.kubelet.health_check import silent_sockets
+from trio_npu_dra.kubelet.registration import RegistrationStatus
+from trio_npu_dra.npu.watcher import WatchStatus
+from trio_npu_dra.observable import Observable
+from trio_npu_dra.rpc import Bridge
+from trio_npu_dra.slices.publisher import PublisherStatus
+
+
+@dataclass(frozen=True, kw_only=True)
+class Health:
+    """Probes of one daemon.
+
+    Attributes:
+        bridge: Calls our own sockets.
+        service: The service socket.
+        registration_socket: The registration socket.
+        registration: What the kubelet decided of us.
+        publisher: How publishing stands.
+        watch: How faults come to be known; None on a node without an Ascend driver.
+    """
+
+    bridge: Bridge
+    service: Path
+    registration_socket: Path
+    registration: Observable[RegistrationStatus]
+    publisher: Observable[PublisherStatus]
+    watch: Observable[WatchStatus] | None
+
+    async def live(self) -> tuple[str, ...]:
+        """What only a new process can help: loops that are stuck, sockets that do not answer."""
+        silent = await silent_sockets(
+            self.bridge, service=self.service, registration=self.registration_socket
+        )
+        return (*pulse.stuck(), *silent)
+
+    async def ready(self) -> tuple[str, ...]:
+        """What this instance lacks to do all of its work.
+
+        Publishing is the work of one instance a node: one that waits for an older one to end lacks
+        nothing, or an update would never end.
+        """
+        return (*await self.live(), *self._missing())
+
+    def _missing(self) -> tuple[str, ...]:
+        missing = []
+        registration, publisher = self.registration.value, self.publisher.value
+        if not registration.registered:
+            missing.append(f"not registered with the kubelet {registration.error}".strip())
+        if self.watch is not None and not self.watch.value.asked:
+            missing.append("the NPUs have not been looked at yet")
+        if not (publisher.published or publisher.waiting):
+            missing.append(f"no pool was accepted by the API server {publisher.problem}".strip())
+        return tuple(missing)

@@ -1,0 +1,129 @@
+"""Metrics of what is so: read from the facts at each scrape, never kept."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from trio_npu_dra import __version__
+from trio_npu_dra.claims.records import Records
+from trio_npu_dra.kubelet.registration import RegistrationStatus
+from trio_npu_dra.npu.model import Board, FaultLevel, Npu
+from trio_npu_dra.npu.watcher import WatchStatus
+from trio_npu_dra.observable import Observable
+from trio_npu_dra.observe import catalog
+from trio_npu_dra.observe.catalog import Definition, Kind
+from trio_npu_dra.observe.npu_readings import NpuReadings
+from trio_npu_dra.slices.features import ServerFeatures
+from trio_npu_dra.slices.publisher import PublisherStatus
+
+Samples = Iterator[tuple[Definition, tuple[str, ...], float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeState(Collector):
+    """What is so on this node.
+
+    Attributes:
+        board: The NPUs.
+        watch: How faults come to be known.
+        features: What the API server keeps.
+        publisher: How publishing stands.
+        registration: What the kubelet decided of us.
+        records: Which claim holds what.
+        written_off: How many DCMI calls are out past their deadline.
+        readings: The NPUs' telemetry.
+    """
+
+    board: Observable[Board]
+    watch: Observable[WatchStatus]
+    features: Observable[ServerFeatures | None]
+    publisher: Observable[PublisherStatus]
+    registration: Observable[RegistrationStatus]
+    records: Records
+    written_off: Callable[[], int]
+    readings: NpuReadings
+
+    def collect(self) -> Iterable[Metric]:
+        """All metrics of state that have a value."""
+        families: dict[str, Metric] = {}
+        for one, labels, value in self._samples():
+            family = families.get(one.name)
+            if family is None:
+                kind = CounterMetricFamily if one.kind is Kind.COUNTER else GaugeMetricFamily
+                family = families[one.name] = kind(one.name, one.meaning, labels=one.labels)
+            family.add_metric(labels, value)  # type: ignore[attr-defined]
+        return families.values()
+
+    def _samples(self) -> Samples:
+        yield from self._claims()
+        yield from self._publishing()
+        yield from self._driver()
+        holders = self._holders()
+        for npu in self.board.value.npus:
+            yield from _health(npu)
+            yield from self._telemetry(npu, holders.get(npu.name, ("", "")))
+        yield catalog.BUILD_INFO, (__version__, platform.python_version()), 1
+
+    def _claims(self) -> Samples:
+        yield catalog.CLAIMS_PREPARED, (), len(self.records.by_uid)
+        yield catalog.DEVICES_PREPARED, (), len(self._holders())
+        yield catalog.REGISTERED, (), self.registration.value.registered
+
+    def _publishing(self) -> Samples:
+        status, features = self.publisher.value, self.features.value
+        yield catalog.WATCH_RESTARTS, (), status.watch_restarts
+        yield catalog.WATCHING, (), status.watching
+        yield catalog.POOL_CURRENT, (), status.current
+        yield catalog.POOL_WAITING, (), status.waiting
+        if status.published:
+            yield catalog.POOL_DEVICES, (), status.devices
+            yield catalog.POOL_GENERATION, (), status.generation
+        if features is not None:
+            yield catalog.SERVER_KEEPS_TAINTS, (), features.taints
+
+    def _driver(self) -> Samples:
+        watch, version = self.watch.value, self.board.value.driver_version
+        yield catalog.FAULT_EVENTS_LOST, (), watch.lost
+        if watch.asked:
+            yield catalog.SUBSCRIBED, (), watch.subscribed
+        yield catalog.DCMI_WRITTEN_OFF, (), self.written_off()
+        if version:
+            yield catalog.DRIVER_INFO, (version,), 1
+
+    def _holders(self) -> dict[str, tuple[str, str]]:
+        """Namespace and name of the claim that holds a device, by the device's name."""
+        return {
+            held.device: (record.claim.namespace, record.claim.name)
+            for record in self.records.by_uid.values()
+            for held in record.devices
+            if not held.admin_access
+        }
+
+    def _telemetry(self, npu: Npu, holder: tuple[str, str]) -> Samples:
+        labels = (npu.name, npu.chip_name, *holder)
+        telemetry = self.readings.fresh().get(npu.name)
+        values: dict[Definition, float | None] = {catalog.NPU_MEMORY_SIZE: npu.memory_bytes}
+        if telemetry is not None:
+            values |= {
+                catalog.NPU_TEMPERATURE: telemetry.temperature_celsius,
+                catalog.NPU_POWER: telemetry.power_watts,
+                catalog.NPU_AI_CORES: telemetry.ai_core_ratio,
+                catalog.NPU_MEMORY_USED: telemetry.memory_used_bytes,
+            }
+        for one, value in values.items():
+            if value is not None:
+                yield one, labels, value
+
+
+def _health(npu: Npu) -> Samples:
+    for level in FaultLevel:
+        yield catalog.NPU_LEVEL, (npu.name, level), level is npu.health.level
+    for fault in npu.health.faults:
+        yield catalog.NPU_FAULT, (npu.name, f"{fault.code:08X}", fault.level), fault.since
+    yield catalog.NPU_UNMONITORED, (npu.name,), bool(npu.health.unmonitored)
+    yield catalog.NPU_NETWORK_FAULT, (npu.name,), bool(npu.health.network)
