@@ -9,24 +9,23 @@ import trio
 
 from trio_npu_dra import crashpoints
 from trio_npu_dra.claims.holders import holders
-from trio_npu_dra.claims.prepare import NodeClaims
 from trio_npu_dra.claims.repair import forget_gone_claims, keep_cdi_files
 from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.kube.client import KubeClient, open_client
-from trio_npu_dra.kube.objects import Device
+from trio_npu_dra.kubelet.health_check import serve_health_check
 from trio_npu_dra.kubelet.plugin import serve_kubelet
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
 from trio_npu_dra.npu.occupancy import is_any_occupied
 from trio_npu_dra.npu.watcher import watch_board
 from trio_npu_dra.observable import derive
 from trio_npu_dra.observe.control import Control, serve_control
+from trio_npu_dra.observe.http import serve_http
 from trio_npu_dra.observe.signals import receive_signals
 from trio_npu_dra.parts import Parts
 from trio_npu_dra.report.device_health import device_health
 from trio_npu_dra.report.events import tell_events
 from trio_npu_dra.rpc import open_bridge
 from trio_npu_dra.settings import Settings
-from trio_npu_dra.slices.build import build_devices
 from trio_npu_dra.slices.features import follow_features
 from trio_npu_dra.slices.publisher import publish
 from trio_npu_dra.slices.turn import turn_to_publish
@@ -58,19 +57,16 @@ async def run(
         open_worker() as worker,
         open_bridge() as bridge,
     ):
-        claims = NodeClaims(
-            reader=kube,
-            board=facts.board,
-            host=parts.host,
-            records=parts.records,
-            cdi=parts.cdi,
-            driver_name=settings.driver_name,
-            pool_name=settings.node_name,
-        )
+        claims, probes = parts.claims(kube), parts.probes(bridge)
         is_busy = partial(is_any_occupied, worker, parts.dcmi, facts.board)
         stop = trio.Event()
         async with trio.open_nursery() as support:
             await support.start(receive_signals, stop)
+            if settings.http_port >= 0:
+                serve = partial(serve_http, parts.pages(worker, probes), port=settings.http_port)
+                await support.start(serve)
+            if settings.healthcheck_port >= 0:
+                await support.start(serve_health_check, bridge, settings.healthcheck_port, probes)
             async with trio.open_nursery() as service:
                 await service.start(keep_cdi_files, parts.records, parts.cdi)
                 await support.start(serve_control, _control(parts, worker), settings.control_socket)
@@ -115,10 +111,6 @@ async def _follow_npus(
         since=time.time(),
     )
 
-    def devices() -> tuple[Device, ...]:
-        assert facts.features.value is not None
-        return build_devices(facts.board.value, parts.policy, facts.features.value)
-
     async with trio.open_nursery() as nursery:
         learn = partial(follow_features, features=facts.features, status=facts.publisher)
         nursery.start_soon(partial(learn, kube, node_name=node, driver_name=driver))
@@ -129,13 +121,14 @@ async def _follow_npus(
                 faults=parts.faults,
                 status=facts.watch,
                 interval_seconds=settings.health_poll_interval,
+                told=parts.metrics.event_heard,
             )
             await nursery.start(look, worker, parts.dcmi, parts.host)
         health = partial(device_health, pool=node)
         await nursery.start(derive, facts.health, lambda: health(facts.board.value), facts.board)
         await facts.features.wait_until(lambda features: features is not None)
-        await nursery.start(derive, facts.pool, devices, facts.board, facts.features)
-        async with turn_to_publish(settings.plugin_directory):
+        await nursery.start(derive, facts.pool, parts.devices, facts.board, facts.features)
+        async with turn_to_publish(settings.plugin_directory, facts.publisher):
             nursery.start_soon(tell, kube, facts.board)
             await publish(
                 kube,
@@ -143,4 +136,5 @@ async def _follow_npus(
                 driver_name=driver,
                 pool=facts.pool,
                 status=facts.publisher,
+                told=parts.metrics.published,
             )

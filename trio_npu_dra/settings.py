@@ -82,6 +82,12 @@ class Settings(BaseModel):
     healthcheck_port: Annotated[int, Field(ge=-1, le=65535)] = Field(
         -1, description="TCP port of the grpc.health.v1 service, -1 turns it off"
     )
+    http_port: Annotated[int, Field(ge=-1, le=65535)] = Field(
+        -1, description="TCP port of /metrics, /healthz and /readyz, -1 turns it off"
+    )
+    npu_metrics: bool = Field(
+        True, description="whether /metrics reads temperature, power and load of the NPUs"
+    )
     health_poll_interval: Annotated[float, Field(ge=0.1, le=3600)] = Field(
         5.0, description="seconds between two looks at the NPUs' health"
     )
