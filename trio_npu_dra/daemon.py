@@ -8,7 +8,6 @@ from functools import partial
 import trio
 
 from trio_npu_dra import crashpoints
-from trio_npu_dra.claims.holders import holders
 from trio_npu_dra.claims.repair import forget_gone_claims, keep_cdi_files
 from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.kube.client import KubeClient, open_client
@@ -18,7 +17,7 @@ from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
 from trio_npu_dra.npu.occupancy import is_any_occupied
 from trio_npu_dra.npu.watcher import watch_board
 from trio_npu_dra.observable import derive
-from trio_npu_dra.observe.control import Control, serve_control
+from trio_npu_dra.observe.control import serve_control
 from trio_npu_dra.observe.http import serve_http
 from trio_npu_dra.observe.signals import receive_signals
 from trio_npu_dra.parts import Parts
@@ -69,7 +68,7 @@ async def run(
                 await support.start(serve_health_check, bridge, settings.healthcheck_port, probes)
             async with trio.open_nursery() as service:
                 await service.start(keep_cdi_files, parts.records, parts.cdi)
-                await support.start(serve_control, _control(parts, worker), settings.control_socket)
+                await support.start(serve_control, parts.control(worker), settings.control_socket)
                 service.start_soon(forget_gone_claims, parts.records, claims, kube, is_busy)
                 service.start_soon(_follow_npus, settings, parts, kube, worker)
                 await serve_kubelet(
@@ -86,17 +85,6 @@ async def run(
             support.cancel_scope.cancel()
 
 
-def _control(parts: Parts, worker: DcmiWorker) -> Control:
-    return Control(
-        board=parts.facts.board,
-        watch=parts.facts.watch,
-        features=parts.facts.features,
-        worker=worker,
-        faults=parts.faults,
-        holders=partial(holders, parts.records),
-    )
-
-
 async def _follow_npus(
     settings: Settings, parts: Parts, kube: KubeClient, worker: DcmiWorker
 ) -> None:
@@ -105,7 +93,7 @@ async def _follow_npus(
     node, driver = settings.node_name, settings.driver_name
     tell = partial(
         tell_events,
-        holders=partial(holders, parts.records),
+        holders=parts.holders,
         node_name=node,
         component=driver,
         since=time.time(),

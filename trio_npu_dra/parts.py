@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from trio_npu_dra.claims.cdi import CdiFolder
+from trio_npu_dra.claims.holders import holders
 from trio_npu_dra.claims.prepare import ClaimReader, NodeClaims
 from trio_npu_dra.claims.records import Records
 from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.kube.credentials import Credentials, load_credentials
-from trio_npu_dra.kube.objects import Device
+from trio_npu_dra.kube.objects import Device, ObjectReference
 from trio_npu_dra.kubelet.device_health import Devices
 from trio_npu_dra.kubelet.health_check import Probes
 from trio_npu_dra.kubelet.plugin import Endpoints
@@ -23,6 +24,7 @@ from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board
 from trio_npu_dra.npu.watcher import WatchStatus
 from trio_npu_dra.observable import Observable
+from trio_npu_dra.observe.control import Control
 from trio_npu_dra.observe.http import App
 from trio_npu_dra.observe.metrics import Metrics
 from trio_npu_dra.observe.npu_readings import NpuReadings
@@ -154,6 +156,21 @@ class Parts:
         if self.facts.publisher.value.published and devices != self.facts.pool.value:
             self.metrics.latency.pool_changed(board.heard_at)
         return devices
+
+    def holders(self, device: str) -> list[ObjectReference]:
+        """The claims that hold a device, by its name."""
+        return holders(self.records, device)
+
+    def control(self, worker: DcmiWorker) -> Control:
+        """What `npu-dra health` asks; *worker* knows the calls that hang."""
+        return Control(
+            board=self.facts.board,
+            watch=self.facts.watch,
+            features=self.facts.features,
+            worker=worker,
+            faults=self.faults,
+            holders=self.holders,
+        )
 
     def probes(self, bridge: Bridge) -> Probes:
         """What probes ask; *bridge* calls our own sockets."""
