@@ -4,12 +4,35 @@ from __future__ import annotations
 
 import pytest
 
+from tests.cluster.cluster import Object
 from tests.e2e.driver import Driver
 from tests.e2e.space import Space, claim, container, pod, request
 
 pytestmark = pytest.mark.cluster
 
 OWN = 'device.attributes["npu.huawei.com"]'
+
+
+TEMPLATE = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceClaimTemplate",
+    "metadata": {"name": "template"},
+    "spec": {"spec": claim("any")["spec"]},
+}
+
+
+def from_template(user: Object) -> Object:
+    """The pod with its first claim made from the template."""
+    first = user["spec"]["resourceClaims"][0]
+    del first["resourceClaimName"]
+    first["resourceClaimTemplateName"] = "template"
+    return user
+
+
+def made_claim(space: Space) -> str:
+    """Name of the claim that was made for the pod `user`."""
+    (made, *_) = (space.get("pod", "user") or {})["status"]["resourceClaimStatuses"]
+    return str(made["resourceClaimName"])
 
 
 def wait_deallocated(space: Space, name: str) -> None:
@@ -78,17 +101,9 @@ def test_claim_made_anew_while_its_pod_waits(driver: Driver, space: Space) -> No
 
 def test_generated_claim_goes_with_its_pod(driver: Driver, space: Space) -> None:
     """A claim made from a template is deleted with the pod; one of its own stays, unreserved."""
-    template = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": "template"},
-        "spec": {"spec": claim("any")["spec"]},
-    }
-    user = pod("user", "kept", "made")
-    user["spec"]["resourceClaims"][1] = {"name": "made", "resourceClaimTemplateName": "template"}
-    space.apply(template, claim("kept"), user)
-    statuses = space.wait_phase("user")["status"]["resourceClaimStatuses"]
-    (made,) = [each["resourceClaimName"] for each in statuses if each["name"] == "made"]
+    space.apply(TEMPLATE, claim("kept"), from_template(pod("user", "made", "kept")))
+    space.wait_phase("user")
+    made = made_claim(space)
     assert space.seen_npus("user") == sorted(
         driver.bus(device) for name in ("kept", made) for device in space.allocated(name)
     )
@@ -102,16 +117,17 @@ def test_generated_claim_goes_with_its_pod(driver: Driver, space: Space) -> None
 def test_crashing_container_keeps_its_npu(driver: Driver, space: Space) -> None:
     """A container that ends again and again has the same NPU each time, by the one prepare."""
     crash = ["sh", "-c", "ls -d /dev/davinci[0-9]*; exit 1"]
-    user = pod("user", "npu", containers=[container("main", "npu", command=crash)])
+    user = pod("user", "made", containers=[container("main", "made", command=crash)])
     user["spec"]["restartPolicy"] = "Always"
-    space.apply(claim("npu"), user)
+    space.apply(TEMPLATE, from_template(user))
 
     def crashed_twice() -> bool:
         states = (space.get("pod", "user") or {})["status"].get("containerStatuses", [])
         return bool(states and states[0]["restartCount"] >= 2)
 
     space.wait(crashed_twice, "two restarts")
-    (device,) = space.allocated("npu")
+    made = made_claim(space)
+    (device,) = space.allocated(made)
     said = device.replace("npu-", "/dev/davinci") + "\n"
     space.wait(lambda: space.log("user", "main") == said, "the container's NPU in its log")
-    assert driver.prepares(space.uid("resourceclaim", "npu")) == 1
+    assert driver.prepares(space.uid("resourceclaim", made)) == 1
