@@ -52,6 +52,10 @@ imports:
 protos *arguments:
     python protos/generate.py {{arguments}}
 
+# write the table of docs/metrics.md anew from the code
+metrics:
+    python -m trio_npu_dra.observe.catalog docs/metrics.md
+
 # everything that needs no root and no cluster
 check: lint types imports (protos "--check") test
 

@@ -36,6 +36,9 @@ class Rig:
     folder: Path
     board: SimulatedBoard
     api: ApiState = field(default_factory=ApiState)
+    http_port: int = -1
+    npu_metrics: bool = True
+    health_poll_interval: float = 0.1
 
     def lay_out(self) -> None:
         """Make what a node has before the daemon starts: the kubelet's folders, a kubeconfig."""
@@ -77,7 +80,9 @@ class Rig:
             kubelet_plugins_directory_path=self.folder / "plugins",
             cdi_root=self.folder / "cdi",
             kubeconfig=self.folder / "kubeconfig",
-            health_poll_interval=0.1,
+            http_port=self.http_port,
+            npu_metrics=self.npu_metrics,
+            health_poll_interval=self.health_poll_interval,
         )
 
     @property

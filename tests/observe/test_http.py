@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import h11
 import pytest
 import trio
 
+from tests.observe.browser import ask
 from trio_npu_dra.errors import ConfigError
 from trio_npu_dra.observe.http import Answer, Request, app, serve_http
 
@@ -42,28 +42,6 @@ class Hang:
 
 
 PAGES = app({("GET", "/hello"): hello, ("GET", "/broken"): broken})
-
-
-async def ask(
-    stream: trio.SocketStream, method: str, target: str, accept: str = "*/*"
-) -> tuple[int, bytes]:
-    """One request on a fresh connection: status and body."""
-    async with stream:
-        client = h11.Connection(h11.CLIENT)
-        headers = [("Host", "node"), ("Connection", "close"), ("Accept", accept)]
-        request = h11.Request(method=method, target=target, headers=headers)
-        await stream.send_all(client.send(request) + client.send(h11.EndOfMessage()))
-        status, body = 0, b""
-        while True:
-            event = client.next_event()
-            if event is h11.NEED_DATA:
-                client.receive_data(await stream.receive_some())
-            elif isinstance(event, h11.Response):
-                status = event.status_code
-            elif isinstance(event, h11.Data):
-                body += event.data
-            else:
-                return status, body
 
 
 @pytest.fixture

@@ -1,0 +1,48 @@
+"""The catalog keeps to Prometheus' rules, and the docs to the catalog."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from trio_npu_dra.observe.catalog import CATALOG, Definition, Kind, with_table
+
+PAGE = Path(__file__).parents[2] / "docs/metrics.md"
+UNITS = ("seconds", "bytes", "celsius", "watts", "ratio", "info")
+WRONG_UNITS = ("milli", "micro", "minutes", "hours", "percent", "mib", "kilo", "_ms")
+
+
+@pytest.mark.parametrize("one", CATALOG, ids=lambda one: one.name)
+def test_a_name_keeps_to_the_rules(one: Definition) -> None:
+    """Prefix, base units at the end, `_total` on counters alone, snake case, a meaning."""
+    assert re.fullmatch(r"npu_dra_[a-z]+(_[a-z]+)*", one.name)
+    assert one.name.endswith("_total") == (one.kind is Kind.COUNTER)
+    assert not one.name.endswith(("_count", "_sum", "_bucket", "_created"))
+    assert not any(unit in one.name for unit in WRONG_UNITS)
+    stem = one.name.removesuffix("_total")
+    assert all(stem.endswith(unit) for unit in UNITS if f"_{unit}" in stem)
+    assert (one.kind is Kind.HISTOGRAM) == bool(one.buckets)
+    assert one.buckets == tuple(sorted(set(one.buckets)))
+    assert one.meaning.endswith(".")
+
+
+@pytest.mark.parametrize("one", CATALOG, ids=lambda one: one.name)
+def test_labels_do_not_collide_with_those_of_prometheus(one: Definition) -> None:
+    """Prometheus adds these to what it scrapes from a pod, or keeps them for itself."""
+    taken = {"job", "instance", "namespace", "pod", "container", "node", "endpoint", "le"}
+    assert not taken & set(one.labels)
+    assert all(re.fullmatch(r"[a-z]+(_[a-z]+)*", label) for label in one.labels)
+
+
+def test_names_are_there_once() -> None:
+    """Also without the suffixes by which formats differ."""
+    names = [one.name.removesuffix("_total") for one in CATALOG]
+    assert len(set(names)) == len(names)
+
+
+def test_the_page_has_the_catalog() -> None:
+    """`just metrics` writes it."""
+    page = PAGE.read_text(encoding="utf-8")
+    assert with_table(page) == page

@@ -1,0 +1,39 @@
+"""How long the world waited is measured from the oldest event that it had not heard of."""
+
+from __future__ import annotations
+
+import pytest
+
+from trio_npu_dra.observe.latency import EventLatency
+
+ACCEPTED = "accepted"
+
+
+@pytest.mark.parametrize(
+    ("story", "measured"),
+    [
+        ([(1, 0.5), (3, ACCEPTED)], [2.5]),
+        ([(1, 0.5), (2, 1.5), (3, ACCEPTED)], [2.5]),
+        ([(1, 0.5), (2, None), (3, ACCEPTED)], [2.5]),
+        ([(1, None), (2, 1.5), (3, ACCEPTED)], [1.5]),
+        ([(1, None), (3, ACCEPTED)], []),
+        ([(1, 0.5), (2, ACCEPTED), (3, ACCEPTED)], [1.5]),
+        ([(1, 0.5), (2, ACCEPTED), (3, 2.5), (4, ACCEPTED)], [1.5, 1.5]),
+    ],
+    ids=["one", "two", "event, then poll", "poll, then event", "poll", "once", "again"],
+)
+def test_latency_is_that_of_the_oldest_event(
+    story: list[tuple[float, float | str | None]], measured: list[float]
+) -> None:
+    """Pools that change without an event are not measured, and do not hide one."""
+    durations: list[float] = []
+    now = 0.0
+    latency = EventLatency(durations.append, clock=lambda: now)
+    for at, happened in story:
+        now = at
+        if isinstance(happened, str):
+            latency.pool_accepted()
+        else:
+            latency.pool_changed(happened)
+
+    assert durations == measured

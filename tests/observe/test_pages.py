@@ -1,0 +1,246 @@
+"""What operators see of a whole daemon: real pages over a real port, parsed as Prometheus does."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+import trio
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.observe.browser import get
+from tests.rig import NODE, Rig
+from trio_npu_dra import pulse
+from trio_npu_dra.kube.objects import Node, ObjectMeta
+from trio_npu_dra.observe.catalog import CATALOG, Kind
+from trio_npu_dra.simulator import Severity, compile_simulator, create_board, load_profile
+from trio_npu_dra.standins.kubelet import open_kubelet
+
+SEPARATE = 0xA2301001
+"""A code that Huawei's table calls SeparateNPU."""
+
+
+@pytest.fixture(scope="session")
+def simulator(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Library and tool, compiled once."""
+    return compile_simulator(tmp_path_factory.mktemp("simulator"))
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder whose name is short enough for sockets."""
+    with TemporaryDirectory(prefix="npu-") as name:
+        yield Path(name)
+
+
+@pytest.fixture
+async def rig(folder: Path, simulator: Path) -> AsyncIterator[Rig]:
+    """A node with eight NPUs whose daemon will have pages."""
+    board = create_board(load_profile("910b4-8"), folder / "host", prebuilt=simulator)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    rig = Rig(folder, board, http_port=port, health_poll_interval=600)
+    rig.lay_out()
+    rig.api.add(Node(metadata=ObjectMeta(name=NODE)))
+    with trio.fail_after(30):
+        async with rig.served_api():
+            yield rig
+
+
+@dataclass
+class Scrape:
+    """The samples of one scrape; names without the prefix."""
+
+    kinds: dict[str, str] = field(default_factory=dict)
+    samples: list[tuple[str, dict[str, str], float]] = field(default_factory=list)
+
+    def values(self, name: str, **labels: str) -> list[float]:
+        """The values of the series with these labels, whatever others they have."""
+        return [
+            value
+            for found, theirs, value in self.samples
+            if found == f"npu_dra_{name}" and labels.items() <= theirs.items()
+        ]
+
+    def value(self, name: str, **labels: str) -> float:
+        """The value of the one series with these labels."""
+        (value,) = self.values(name, **labels)
+        return value
+
+
+async def scrape(rig: Rig) -> Scrape:
+    """What `/metrics` says."""
+    status, body = await get(rig.http_port, "/metrics")
+    assert status == 200
+    found = Scrape()
+    for family in text_string_to_metric_families(body):
+        found.kinds[family.name] = family.type
+        found.samples += [(one.name, one.labels, one.value) for one in family.samples]
+    return found
+
+
+async def until_scraped(rig: Rig, name: str, value: float, **labels: str) -> Scrape:
+    """The first scrape in which a series has a value."""
+    while True:
+        found = await scrape(rig)
+        if found.values(name, **labels) == [value]:
+            return found
+        await trio.sleep(0.02)
+
+
+async def until_only_events_tell(rig: Rig) -> None:
+    """Wait until the chips were looked at for the second time: after that, events say when."""
+    function = "dcmi_get_device_health"
+    await until_scraped(rig, "dcmi_call_duration_seconds_count", 16, function=function)
+
+
+async def test_a_prepared_claim_is_counted_and_named(rig: Rig) -> None:
+    """Claims, devices, the calls and the NPU's holder, until it is unprepared."""
+    async with rig.daemon():
+        await rig.published()
+        async with open_kubelet(rig.registration) as kubelet:
+            await until_scraped(rig, "pool_current", 1)
+            before = await scrape(rig)
+            claim = rig.claim("train", "npu-3")
+            await kubelet.prepare([claim])
+            held = await scrape(rig)
+            await kubelet.unprepare([claim])
+            after = await scrape(rig)
+
+    for name in ("claims_prepared", "devices_prepared"):
+        assert [each.value(name) for each in (before, held, after)] == [0, 1, 0]
+    for name in ("claim_call_duration_seconds_count", "claim_operations_total"):
+        assert [each.value(name, operation="prepare") for each in (before, held)] == [0, 1]
+        assert [each.value(name, operation="unprepare") for each in (held, after)] == [0, 1]
+    held_by = {"claim_namespace": "default", "claim": "train"}
+    assert len(held.values("npu_temperature_celsius", **held_by)) == 1
+    assert held.value("npu_power_watts", device="npu-3", chip="910B4", **held_by) > 0
+    assert after.value("npu_power_watts", device="npu-3", claim="") > 0
+
+
+async def test_a_claim_that_cannot_be_prepared_is_counted_by_reason(rig: Rig) -> None:
+    """The reason is the class of the error."""
+    async with rig.daemon():
+        await rig.published()
+        async with open_kubelet(rig.registration) as kubelet:
+            await kubelet.prepare([rig.claim("train", "npu-99")])
+            found = await scrape(rig)
+
+    assert found.value("claim_errors_total", operation="prepare", reason="UnknownDevice") == 1
+
+
+async def test_a_fault_shows_in_level_code_events_and_latency(rig: Rig) -> None:
+    """Level and code while it lasts; the event and the time until it was published stay."""
+    device = {"device": "npu-2"}
+    async with rig.daemon():
+        await until_scraped(rig, "pool_current", 1)
+        await until_only_events_tell(rig)
+        with rig.board.control() as control:
+            control.add_fault(2, SEPARATE, Severity.CRITICAL)
+            sick = await until_scraped(rig, "fault_event_publish_duration_seconds_count", 1)
+            control.clear_fault(2, SEPARATE)
+            well = await until_scraped(rig, "slice_writes_total", 2, verb="update", result="ok")
+
+    (code,) = sick.values("npu_fault_start_timestamp_seconds", code="A2301001", **device)
+    assert code > 0
+    assert sick.value("npu_fault_level", level="NormalNPU", **device) == 0
+    assert sum(sick.values("npu_fault_level", **device)) == 1
+    assert sick.value("fault_events_total", assertion="occurrence") == 1
+    assert sick.value("slice_writes_total", verb="update", result="ok") == 1
+    assert sick.value("server_keeps_taints") == 1
+    assert well.values("npu_fault_start_timestamp_seconds", **device) == []
+    assert well.value("fault_events_total", assertion="recovery") == 1
+
+
+async def test_a_write_that_is_refused_is_counted_by_reason(rig: Rig) -> None:
+    """The pool is not current meanwhile."""
+    async with rig.daemon():
+        await until_scraped(rig, "pool_current", 1)
+        rig.api.fail_next(1, status=409, verb="update")
+        with rig.board.control() as control:
+            control.add_fault(2, SEPARATE, Severity.CRITICAL)
+        found = await until_scraped(rig, "slice_writes_total", 1, verb="update", result="ok")
+
+    assert found.value("slice_writes_total", verb="update", result="Conflict") == 1
+    assert found.value("slice_writes_total", verb="create", result="ok") == 1
+    assert found.value("pool_devices") == 8
+
+
+async def test_a_hung_chip_does_not_hang_the_scrape(rig: Rig) -> None:
+    """Its values are left out, the others' are there, and the call is seen to be out."""
+    with rig.board.control() as control:
+        control.hang("dcmi_get_device_power_info", 4)
+        async with rig.daemon():
+            await rig.published()
+            found = await until_scraped(rig, "dcmi_calls_written_off", 1)
+            control.release("dcmi_get_device_power_info", 4)
+
+    assert len(found.values("npu_power_watts")) == 7
+    assert found.values("npu_power_watts", device="npu-4") == []
+    assert found.value("npu_memory_size_bytes", device="npu-4") > 0
+
+
+async def test_npu_metrics_can_be_turned_off(rig: Rig) -> None:
+    """Then a scrape asks no chip."""
+    rig.npu_metrics = False
+    async with rig.daemon():
+        found = await until_scraped(rig, "pool_current", 1)
+
+    assert found.values("npu_temperature_celsius") == []
+    asked = {
+        labels["function"] for name, labels, _ in found.samples if "dcmi_call" in name and labels
+    }
+    assert asked
+    assert "dcmi_get_device_temperature" not in asked
+
+
+async def test_what_is_served_is_what_is_documented(rig: Rig) -> None:
+    """No metric of ours that the catalog lacks, of its kind; all of it when much has happened."""
+    async with rig.daemon():
+        await rig.published()
+        await until_scraped(rig, "fault_events_subscribed", 1)
+        with rig.board.control() as control:
+            control.add_fault(2, SEPARATE, Severity.CRITICAL)
+        async with open_kubelet(rig.registration) as kubelet:
+            await kubelet.prepare([rig.claim("train", "npu-99")])
+            found = await until_scraped(
+                rig, "npu_fault_level", 0, device="npu-2", level="NormalNPU"
+            )
+
+    ours = {name: kind for name, kind in found.kinds.items() if name.startswith("npu_dra_")}
+    assert ours == {
+        one.name.removesuffix("_total") if one.kind is Kind.COUNTER else one.name: str(one.kind)
+        for one in CATALOG
+    }
+    assert found.kinds["process_resident_memory_bytes"] == "gauge"
+
+
+async def test_readiness_lists_what_is_missing(rig: Rig) -> None:
+    """Alive at once; ready once kubelet, API server and NPUs are there."""
+    rig.api.fail_next(1000, status=503, verb="create")
+    async with rig.daemon():
+        assert await get(rig.http_port, "/healthz") == (200, "ok\n")
+        status, body = await get(rig.http_port, "/readyz")
+        assert status == 503
+        assert "not registered with the kubelet" in body
+        assert "no pool was accepted by the API server" in body
+        rig.api.heal()
+        async with open_kubelet(rig.registration):
+            await until_scraped(rig, "pool_current", 1)
+            await until_scraped(rig, "fault_events_subscribed", 1)
+            assert await get(rig.http_port, "/readyz") == (200, "ok\n")
+
+
+async def test_a_stuck_loop_is_named(rig: Rig) -> None:
+    """Alive no more, and so not ready; well again when the step ends."""
+    async with rig.daemon(), open_kubelet(rig.registration):
+        await until_scraped(rig, "pool_current", 1)
+        with pulse.step("repairing CDI files", limit=0):
+            for page in ("/healthz", "/readyz"):
+                status, body = await get(rig.http_port, page)
+                assert (status, body.split(" has ")[0]) == (503, "repairing CDI files")
+        assert await get(rig.http_port, "/healthz") == (200, "ok\n")
