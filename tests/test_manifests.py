@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from trio_npu_dra.kubelet.health_check import READINESS
+from trio_npu_dra.kubelet.health_check import CALL_SECONDS
 from trio_npu_dra.settings import add_flags, environment_variable
 
 ROOT = Path(__file__).parent.parent
@@ -139,8 +139,8 @@ def test_node_agent_reads_no_secret() -> None:
     assert sources <= {"fieldRef"}
 
 
-def test_network_policy_opens_the_probes_port() -> None:
-    """It is about the DaemonSet's pods, and lets in who probes them and nobody else."""
+def test_network_policy_opens_the_one_port() -> None:
+    """It is about the DaemonSet's pods, and lets in who probes or scrapes them and nobody else."""
     objects = load("base")
     policy = objects["NetworkPolicy", NAME]["spec"]
     template = objects["DaemonSet", NAME]["spec"]["template"]
@@ -148,7 +148,9 @@ def test_network_policy_opens_the_probes_port() -> None:
 
     assert policy["podSelector"]["matchLabels"] == template["metadata"]["labels"]
     (rule,) = policy["ingress"]
-    assert {each["port"] for each in rule["ports"]} == {container["livenessProbe"]["grpc"]["port"]}
+    assert [each["port"] for each in rule["ports"]] == [
+        each["containerPort"] for each in container["ports"]
+    ]
 
 
 def test_the_daemonsets_flags_exist() -> None:
@@ -161,7 +163,16 @@ def test_the_daemonsets_flags_exist() -> None:
 
     assert flags.node_name == "$(NODE_NAME)"
     assert flags.driver_name == DRIVER
-    assert int(flags.healthcheck_port) == container["livenessProbe"]["grpc"]["port"]
+    assert [int(flags.http_port)] == [each["containerPort"] for each in container["ports"]]
+
+
+def test_probes_ask_the_pages() -> None:
+    """By the name of the port, and with more time than the pages' own calls take."""
+    (container,) = pod_spec(load("base"))["containers"]
+    (port,) = container["ports"]
+    for probe, path in (("readinessProbe", "/readyz"), ("livenessProbe", "/healthz")):
+        assert container[probe]["httpGet"] == {"path": path, "port": port["name"]}
+        assert container[probe]["timeoutSeconds"] > CALL_SECONDS
 
 
 def test_two_instances_fit_on_one_node() -> None:
@@ -175,7 +186,8 @@ def test_two_instances_fit_on_one_node() -> None:
     assert update["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
     assert not spec["hostNetwork"]
     assert variables[environment_variable("pod_uid")] == {"fieldRef": {"fieldPath": "metadata.uid"}}
-    assert container["readinessProbe"]["grpc"]["service"] == READINESS
+    assert not any("hostPort" in port for port in container["ports"])
+    assert "readinessProbe" in container
 
 
 def test_flags_name_mounted_folders() -> None:

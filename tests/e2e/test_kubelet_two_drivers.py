@@ -15,11 +15,10 @@ from tests.e2e.space import Space, claim, pod, request
 pytestmark = [pytest.mark.cluster, pytest.mark.every_version]
 
 SECOND = "npu2.example.com"
-PORT = 51518
 
 
 def manifests(driver: Driver, namespace: str) -> list[Object]:
-    """The driver's own DaemonSet with another name, port and account; and a class for it.
+    """The driver's own DaemonSet with another name and account; and a class for it.
 
     The account is another one, because ours may only write the slices of our driver.
     """
@@ -27,8 +26,7 @@ def manifests(driver: Driver, namespace: str) -> list[Object]:
     assert found is not None
     template = found["spec"]["template"]
     (plugin,) = template["spec"]["containers"]
-    plugin["args"] += [f"--driver-name={SECOND}", f"--healthcheck-port={PORT}"]
-    plugin["livenessProbe"]["grpc"]["port"] = PORT
+    plugin["args"] += [f"--driver-name={SECOND}"]
     template["metadata"] = {"labels": {"app": "second"}}
     template["spec"]["serviceAccountName"] = template["spec"]["serviceAccount"] = "second"
     del template["spec"]["initContainers"]  # there is one board, and it is laid out

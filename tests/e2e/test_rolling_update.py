@@ -32,7 +32,7 @@ BUSY = "FailedScheduling"
 
 SPEC = "/spec/template/spec/containers/0"
 NEVER_READY = [
-    {"op": "replace", "path": f"{SPEC}/readinessProbe/grpc/service", "value": "never"},
+    {"op": "replace", "path": f"{SPEC}/readinessProbe/httpGet/path", "value": "/never"},
     # Another version, with other things to say of the NPUs: their NUMA nodes are unknown.
     {"op": "add", "path": f"{SPEC}/args/-", "value": "--sysfs-root=/host/sys"},
 ]
