@@ -15,7 +15,6 @@ from trio_npu_dra.kubelet.health_check import serve_health_check
 from trio_npu_dra.kubelet.plugin import serve_kubelet
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
 from trio_npu_dra.npu.occupancy import is_any_occupied
-from trio_npu_dra.npu.watcher import watch_board
 from trio_npu_dra.observable import derive
 from trio_npu_dra.observe.control import serve_control
 from trio_npu_dra.observe.http import serve_http
@@ -103,15 +102,7 @@ async def _follow_npus(
         learn = partial(follow_features, features=facts.features, status=facts.publisher)
         nursery.start_soon(partial(learn, kube, node_name=node, driver_name=driver))
         if parts.dcmi is not None:
-            look = partial(
-                watch_board,
-                board=facts.board,
-                faults=parts.faults,
-                status=facts.watch,
-                interval_seconds=settings.health_poll_interval,
-                told=parts.metrics.event_heard,
-            )
-            await nursery.start(look, worker, parts.dcmi, parts.host)
+            await nursery.start(parts.watcher(worker, parts.dcmi))
         health = partial(device_health, pool=node)
         await nursery.start(derive, facts.health, lambda: health(facts.board.value), facts.board)
         await facts.features.wait_until(lambda features: features is not None)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Self
 
 from trio_npu_dra.claims.cdi import CdiFolder
@@ -22,7 +24,7 @@ from trio_npu_dra.npu.driver import load_driver
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board
-from trio_npu_dra.npu.watcher import WatchStatus
+from trio_npu_dra.npu.watcher import WatchStatus, watch_board
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.observe.control import Control
 from trio_npu_dra.observe.http import App
@@ -145,6 +147,20 @@ class Parts:
             driver_name=self.settings.driver_name,
             pool_name=self.settings.node_name,
             told=self.metrics.call_answered,
+        )
+
+    def watcher(self, worker: DcmiWorker, dcmi: Dcmi) -> Callable[..., Awaitable[None]]:
+        """The task that keeps the Board true."""
+        return partial(
+            watch_board,
+            worker,
+            dcmi,
+            self.host,
+            board=self.facts.board,
+            faults=self.faults,
+            status=self.facts.watch,
+            interval_seconds=self.settings.health_poll_interval,
+            told=self.metrics.event_heard,
         )
 
     def devices(self) -> tuple[Device, ...]:

@@ -13,10 +13,12 @@ import trio
 from trio.testing import MockClock
 
 from tests.claims.node import NodeOnDisk, claim, ref, result
+from trio_npu_dra import pulse
 from trio_npu_dra.claims.prepare import NodeClaims
 from trio_npu_dra.claims.records import Records
 from trio_npu_dra.claims.repair import forget_gone_claims, keep_cdi_files
 from trio_npu_dra.errors import Unavailable
+from trio_npu_dra.kube.objects import ResourceClaim
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -297,3 +299,46 @@ async def test_a_claim_with_processes_on_its_npus_is_left_alone(
     busy.devices = set()
     await trio.sleep(2 * 60)
     assert node.record_uids() == set()
+
+
+# --- a repair that is stuck ----------------------------------------------------------------------
+
+
+async def test_a_repair_that_gets_no_turn_is_stuck(
+    node: NodeOnDisk, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """It has a minute, and is well again when it has its turn."""
+    del autojump_clock
+    records = node.records()
+    await nursery.start(keep_cdi_files, records, node.cdi())
+    async with records.exclusive():
+        await trio.sleep(30)
+        assert pulse.stuck() == ()
+        await trio.sleep(60)
+        (line,) = pulse.stuck()
+        assert line.startswith("repairing CDI files has taken")
+    await trio.sleep(1)
+    assert pulse.stuck() == ()
+
+
+async def test_a_question_about_a_claim_that_is_never_answered_is_stuck(
+    node: NodeOnDisk, claims: NodeClaims, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """The claim is named; between its rounds the search is not stuck."""
+    del autojump_clock
+
+    class Silent:
+        async def get(self, *_: object) -> ResourceClaim:
+            return await trio.sleep_forever()
+
+    async def is_busy(_: Sequence[str]) -> bool:
+        return False
+
+    records = node.records()
+    await nursery.start(keep_cdi_files, records, node.cdi())
+    await nursery.start(forget_gone_claims, records, claims, Silent(), is_busy)
+    await trio.sleep(59)
+    assert pulse.stuck() == ()
+    await trio.sleep(120)
+    (line,) = pulse.stuck()
+    assert line.startswith("looking whether claim default/a exists has taken")

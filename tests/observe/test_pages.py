@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.observe.browser import get
 from tests.rig import NODE, Rig
 from trio_npu_dra import pulse
+from trio_npu_dra.file_lock import hold
 from trio_npu_dra.kube.objects import Node, ObjectMeta
 from trio_npu_dra.observe.catalog import CATALOG, Kind
 from trio_npu_dra.simulator import Severity, compile_simulator, create_board, load_profile
@@ -233,6 +234,21 @@ async def test_readiness_lists_what_is_missing(rig: Rig) -> None:
             await until_scraped(rig, "pool_current", 1)
             await until_scraped(rig, "fault_events_subscribed", 1)
             assert await get(rig.http_port, "/readyz") == (200, "ok\n")
+
+
+async def test_an_instance_that_waits_for_its_turn_is_ready(rig: Rig) -> None:
+    """A rolling update ends the older one only then."""
+    plugin = rig.settings.plugin_directory
+    plugin.mkdir()
+    async with (
+        hold(plugin / "publisher.lock", pause_seconds=1),
+        rig.daemon(),
+        open_kubelet(rig.registration),
+    ):
+        await until_scraped(rig, "pool_waiting", 1)
+        await until_scraped(rig, "fault_events_subscribed", 1)
+        assert await get(rig.http_port, "/readyz") == (200, "ok\n")
+        assert (await scrape(rig)).value("pool_current") == 0
 
 
 async def test_a_stuck_loop_is_named(rig: Rig) -> None:
