@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import trio
 
+from trio_npu_dra import pulse
 from trio_npu_dra.errors import Conflict, KubeError
 from trio_npu_dra.kube.client import KubeClient
 from trio_npu_dra.kube.objects import Event, Node, ObjectReference
@@ -24,6 +25,8 @@ from trio_npu_dra.report.event_series import EventSeries
 from trio_npu_dra.report.news import news
 
 log = logging.getLogger(__name__)
+
+_STUCK_SECONDS: Final = 60.0  # two requests, each of which has a deadline of its own
 
 Holders = Callable[[str], Sequence[ObjectReference]]
 """The claims that hold a device, by its name."""
@@ -90,7 +93,8 @@ async def _write_due(client: KubeClient, series: EventSeries, retry: Retry) -> N
     while (due := series.due(trio.current_time())) is not None:
         event, is_stored = due
         try:
-            await _write(client, event, is_stored=is_stored)
+            with pulse.step("saying an Event", limit=_STUCK_SECONDS):
+                await _write(client, event, is_stored=is_stored)
         except KubeError as error:
             if not error.retryable:
                 series.drop(event)
