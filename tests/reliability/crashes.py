@@ -197,7 +197,7 @@ class Crash:
         records: Claims that have a record then.
         cdi: Claims that have a CDI file then.
         unfinished: Temporary files then.
-        sockets: Sockets of ours then; `None` where publishing does not wait for them.
+        sockets: Sockets for the kubelet then; `None` where publishing does not wait for them.
         written: Slice writes that the API server has accepted of it.
         then: Slice writes of the next start.
     """
@@ -294,5 +294,6 @@ def unfinished_files(folder: Path) -> list[Path]:
 
 
 def sockets(folder: Path) -> list[Path]:
-    """Sockets below *folder*, but for the API server's own."""
-    return [path for path in folder.rglob("*.sock") if path.name != "api.sock"]
+    """Sockets below *folder* that the kubelet would call."""
+    others = {"api.sock", "control.sock"}
+    return [path for path in folder.rglob("*.sock") if path.name not in others]
