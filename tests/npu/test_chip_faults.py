@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 
 from trio_npu_dra.npu.chip_faults import ChipFaults, CodeMemory, Reading
 from trio_npu_dra.npu.fault_events import Assertion, FaultEvent
-from trio_npu_dra.npu.faults import CARD_DROPPED, Severity, packaged_table
+from trio_npu_dra.npu.faults import (
+    ALARM_WITHOUT_CODE,
+    CARD_DROPPED,
+    Severity,
+    packaged_table,
+)
 from trio_npu_dra.npu.model import FaultLevel, HealthState
 
 DAY = 24 * 3600.0
@@ -34,8 +39,10 @@ def event(
     return FaultEvent(logic_id=0, code=code, severity=severity, assertion=assertion, raised_at=at)
 
 
-def listing(*codes: int, severity: Severity = Severity.MAJOR) -> Reading:
-    """A look at a chip that lists these codes."""
+def listing(*codes: int, severity: Severity | None = None) -> Reading:
+    """A look at a chip that lists these codes; its alarm is that of any of them."""
+    if severity is None:
+        severity = Severity.MAJOR if codes else Severity.WARNING
     return Reading(codes={code: f"words {code:X}" for code in codes}, severity=severity)
 
 
@@ -110,6 +117,67 @@ def test_a_chip_that_is_gone_has_dropped_and_heals_when_it_is_back() -> None:
     assert faults.health(START + 2).faults == ()
 
 
+@pytest.mark.parametrize(
+    "silence",
+    [Reading(unmonitored="busy"), Reading(gone=True), Reading(codes=None, severity=Severity.MAJOR)],
+)
+@pytest.mark.parametrize("restart", [False, True])
+def test_an_unknown_code_keeps_its_level_while_the_chip_is_silent(
+    silence: Reading, *, restart: bool
+) -> None:
+    """A chip that says less is not better for it, nor after a restart."""
+    faults = chip()
+    faults.take(listing(UNKNOWN, severity=Severity.MAJOR), START)
+    before = faults.health(START).level
+    if restart:
+        faults = chip(dict(faults.memory))
+    faults.take(silence, START + 1)
+    assert before is FaultLevel.SEPARATE_NPU
+    assert faults.health(START + 1).level is before
+
+
+def test_codes_that_cannot_be_read_for_once_come_no_second_time() -> None:
+    """The alarm is explained by what was known, and nothing is counted twice."""
+    faults = chip()
+    faults.take(listing(TWICE), START)
+    faults.take(Reading(codes=None, severity=Severity.MAJOR), START + 5)
+    assert [fault.code for fault in faults.health(START + 5).faults] == [TWICE]
+    faults.take(listing(TWICE), START + 10)
+    assert faults.health(START + 10).level is FaultLevel.RESTART_BUSINESS
+
+
+@pytest.mark.parametrize("codes", [None, {}])
+def test_an_alarm_without_a_code_is_a_fault_once_the_list_had_time_to_explain_it(
+    codes: dict[int, str] | None,
+) -> None:
+    """Health and list are read apart: until they agree the chip is Unknown, and nobody evicted."""
+    faults = chip()
+    faults.take(Reading(codes=codes, severity=Severity.CRITICAL), START)
+    health = faults.health(START)
+    assert (health.state, health.faults) == (HealthState.UNKNOWN, ())
+    assert faults.recheck_at == START + 1
+    faults.take(Reading(codes=codes, severity=Severity.CRITICAL), START + 1)
+    health = faults.health(START + 1)
+    assert [fault.code for fault in health.faults] == [ALARM_WITHOUT_CODE]
+    assert (health.level, health.unmonitored) == (FaultLevel.SEPARATE_NPU, "")
+    assert not faults.recheck_at
+    faults.take(Reading(codes=codes), START + 2)
+    assert faults.health(START + 2).faults == ()
+
+
+def test_an_alarm_that_is_explained_late_was_never_a_fault() -> None:
+    """The list can lag behind the alarm when a fault comes, and the alarm behind it at its end."""
+    faults = chip()
+    faults.take(listing(severity=Severity.MAJOR), START)
+    faults.take(listing(BUSINESS), START + 0.1)
+    assert [fault.code for fault in faults.health(START + 0.1).faults] == [BUSINESS]
+    faults.take(listing(severity=Severity.MAJOR), START + 5)
+    assert faults.health(START + 5).state is HealthState.UNKNOWN
+    faults.take(listing(severity=Severity.WARNING), START + 5.1)
+    assert faults.health(START + 5.1).state is HealthState.HEALTHY
+    assert faults.recheck_at is None
+
+
 # --- events ahead of, and behind, the list -------------------------------------------------------
 
 
@@ -135,6 +203,31 @@ def test_a_recovery_that_does_not_come_true_is_forgotten() -> None:
     faults.take(listing(BUSINESS), START + 1)
     assert faults.recheck_at is None
     assert faults.health(START + 1).faults[0].since == START
+
+
+@pytest.mark.parametrize(
+    "silence", [Reading(unmonitored="busy"), Reading(gone=True), Reading(codes=None)]
+)
+def test_a_recovery_of_a_silent_chip_asks_for_no_hurry(silence: Reading) -> None:
+    """Until the chip answers there is nothing to follow up: a time in the past is no plan."""
+    faults = chip()
+    faults.take(listing(BUSINESS), START)
+    faults.note(event(BUSINESS, Assertion.RECOVERY), START)
+    faults.take(silence, START)
+    assert faults.recheck_at is None
+    faults.take(listing(BUSINESS), START + 0.5)
+    assert faults.recheck_at == START + 1
+
+
+@pytest.mark.parametrize("raised_at", [0.0, START - DAY, START + DAY])
+def test_a_fault_is_not_older_than_the_word_of_it(raised_at: float) -> None:
+    """A driver whose clock is another's gets ours: rules and taints count by it."""
+    faults = chip()
+    faults.note(event(LINK, at=raised_at), START)
+    faults.take(listing(LINK), START)
+    health = faults.health(START + 1)
+    assert (health.level, health.faults[0].since) == (FaultLevel.NOT_HANDLE, START)
+    assert faults.memory[LINK].occurred == (START,)
 
 
 def test_a_notice_changes_nothing_by_itself() -> None:
@@ -236,6 +329,34 @@ def test_memory_carries_everything_over_a_restart() -> None:
     assert after.health(START + 20) == before.health(START + 20)
     come_and_go(after, TWICE, START + 30)
     assert after.health(START + 31).level is FaultLevel.MANUALLY_SEPARATE_NPU
+
+
+def test_a_clock_that_was_set_back_delays_no_rule() -> None:
+    """What began in the future began now; no fault outlives its end by the size of the jump."""
+    lasts, ended = chip(), chip()
+    lasts.take(listing(LINK), START)
+    assert lasts.health(START - DAY).faults[0].since == START - DAY
+    assert lasts.health(START - DAY + 20).level is FaultLevel.PRE_SEPARATE_NPU
+    ended.take(listing(LINK), START)
+    ended.take(listing(), START + 30)
+    ended.take(listing(), START - DAY)
+    assert ended.health(START - DAY + 59).level is FaultLevel.PRE_SEPARATE_NPU
+    assert ended.health(START - DAY + 60).faults == ()
+
+
+def test_a_rule_of_another_version_does_not_speak() -> None:
+    """A driver that was rolled back goes on without; the other version finds its memory again."""
+    memory = {
+        BUSINESS: CodeMemory(separated=START),
+        PLAIN: CodeMemory(since=START, lasting=True),
+        UNKNOWN: CodeMemory(lasting=True, ended=START),
+    }
+    faults = chip(memory)
+    faults.take(listing(PLAIN), START + 1)
+    (fault,) = faults.health(START + 1).faults
+    assert (fault.code, fault.level) == (PLAIN, FaultLevel.NOT_HANDLE)
+    assert faults.memory[BUSINESS].separated == START
+    assert faults.next_change is None
 
 
 # --- any sequence --------------------------------------------------------------------------------

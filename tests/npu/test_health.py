@@ -3,7 +3,6 @@ import pytest
 from trio_npu_dra.npu.chip_faults import Reading
 from trio_npu_dra.npu.dcmi.client import Address, Dcmi
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
-from trio_npu_dra.npu.faults import ALARM_WITHOUT_CODE
 from trio_npu_dra.npu.faults import Severity as Alarm
 from trio_npu_dra.npu.health import read_chip, read_network
 from trio_npu_dra.simulator import BoardControl, Severity
@@ -83,22 +82,14 @@ async def test_a_chip_that_cannot_be_asked_is_not_monitored(
     assert not reading.gone
 
 
-async def test_an_alarm_that_no_code_explains_has_a_code_of_ours(
-    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl
+@pytest.mark.parametrize("health", Severity)
+async def test_unreadable_codes_are_not_known(
+    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl, health: Severity
 ) -> None:
-    """The verdict does not hang on a list that cannot be read, or is empty."""
-    control.set_health(1, Severity.CRITICAL)
-    assert set((await read_chip(worker, dcmi, CHIP)).codes or ()) == {ALARM_WITHOUT_CODE}
+    """Not "none": what was known of them stands, whatever the alarm in the chip's health."""
+    control.set_health(1, health)
     control.set_return_code("dcmi_get_device_errorcode_v2", -8005, 1)
-    assert set((await read_chip(worker, dcmi, CHIP)).codes or ()) == {ALARM_WITHOUT_CODE}
-
-
-async def test_without_an_alarm_unreadable_codes_are_not_known(
-    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl
-) -> None:
-    """Not "none": what was known of them stands."""
-    control.set_return_code("dcmi_get_device_errorcode_v2", -8005, 1)
-    assert (await read_chip(worker, dcmi, CHIP)).codes is None
+    assert await read_chip(worker, dcmi, CHIP) == Reading(codes=None, severity=Alarm(health))
 
 
 async def test_a_code_without_words_is_read_all_the_same(

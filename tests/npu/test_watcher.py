@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -230,7 +231,7 @@ async def test_what_is_known_of_faults_survives_a_restart(
     await trio.sleep(0.1)  # several looks
     assert file.stat().st_mtime_ns == written.st_mtime_ns
     npu = watching.board.value.by_name["npu-3"]
-    assert NodeFaults(tmp_path).of(npu).health(0).faults == health.faults
+    assert NodeFaults(tmp_path).of(npu).health(time.time()).faults == health.faults
 
 
 # --- chips that cannot be asked ------------------------------------------------------------------

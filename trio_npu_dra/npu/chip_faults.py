@@ -14,11 +14,21 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict
 
 from trio_npu_dra.npu.fault_events import Assertion, FaultEvent
-from trio_npu_dra.npu.faults import CARD_DROPPED, FaultTable, Severity
+from trio_npu_dra.npu.faults import (
+    ALARM_WITHOUT_CODE,
+    CARD_DROPPED,
+    DurationRule,
+    FaultTable,
+    FrequencyRule,
+    Severity,
+)
 from trio_npu_dra.npu.model import Fault, FaultLevel, NpuHealth
 
 RECOVERY_LAG: Final = 1.0
-"""Seconds by which a recovery event can be ahead of the list of codes."""
+"""Seconds by which an event, and the alarm in a chip's health, can be ahead of its codes."""
+
+_RAISED_LATELY: Final = 300.0
+"""Seconds by which an event may be late; one that seems older was dated by another clock."""
 
 
 class CodeMemory(BaseModel):
@@ -28,6 +38,8 @@ class CodeMemory(BaseModel):
         since: When it came; None when it is not there.
         text: The library's words for it.
         severity: As an event told it.
+        alarm: The worst in the chip's health when the code was last listed; for codes that the
+            table does not know.
         occurred: When it came lately, for codes with a frequency rule.
         separated: When a frequency rule spoke; None when none did or it was taken back.
         lasting: Whether a duration rule spoke and was not taken back.
@@ -39,6 +51,7 @@ class CodeMemory(BaseModel):
     since: float | None = None
     text: str = ""
     severity: Severity | None = None
+    alarm: Severity | None = None
     occurred: tuple[float, ...] = ()
     separated: float | None = None
     lasting: bool = False
@@ -61,6 +74,11 @@ class Reading:
     gone: bool = False
     unmonitored: str = ""
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the chip answered all that it was asked."""
+        return not self.gone and not self.unmonitored and self.codes is not None
+
 
 class ChipFaults:
     """The faults of one chip.
@@ -76,6 +94,7 @@ class ChipFaults:
         self._memory = dict(memory or {})
         self._pending: list[tuple[FaultEvent, float]] = []
         self._recovering: dict[int, float] = {}
+        self._unexplained: float | None = None
         self._reading = Reading(unmonitored="not asked yet")
 
     @property
@@ -100,7 +119,8 @@ class ChipFaults:
             if code in self._recovering:  # gone and back between two looks
                 self._end(code, now)
             if not self._is_active(code):
-                self._begin(code, min(event.raised_at, now))
+                is_likely = 0 <= now - event.raised_at < _RAISED_LATELY
+                self._begin(code, event.raised_at if is_likely else now)
             if event.severity is not None:
                 self._change(code, severity=event.severity)
 
@@ -111,23 +131,43 @@ class ChipFaults:
         for event, at in self._pending:
             self._replay(event, at)
         self._pending.clear()
-        if reading.unmonitored:
+        if reading.gone or reading.unmonitored:
+            self._unexplained = None
+            if reading.gone:
+                self._begin_if_new(CARD_DROPPED, "the chip does not exist any more", now)
             return
-        if reading.gone:
-            self._begin_if_new(CARD_DROPPED, "the chip does not exist any more", now)
-            return
-        listed = reading.codes
-        if listed is None:
-            self._end(CARD_DROPPED, now)
-            return
+        self._end(CARD_DROPPED, now)
+        if reading.codes is not None:
+            self._take_list(reading.codes, reading.severity, now)
+        self._judge_alarm(reading.severity, now)
+        self._forget(now)
+
+    def _take_list(self, listed: Mapping[int, str], alarm: Severity, now: float) -> None:
         for code, text in listed.items():
             self._begin_if_new(code, text, now)
-        for code in [code for code in self._memory if code not in listed]:
+            if code not in self._table.levels:
+                self._change(code, alarm=alarm)
+        for code in self._memory.keys() - listed.keys() - {ALARM_WITHOUT_CODE}:
             self._end(code, now)
         self._recovering = {
             code: at for code, at in self._recovering.items() if 0 <= now - at < RECOVERY_LAG
         }
-        self._forget(now)
+
+    def _judge_alarm(self, alarm: Severity, now: float) -> None:
+        """An alarm is a fault of its own once the list had the time to explain it, and did not."""
+        is_explained = any(
+            self._is_active(code) for code in self._memory.keys() - {ALARM_WITHOUT_CODE}
+        )
+        if alarm < Severity.MAJOR or is_explained:
+            self._unexplained = None
+            self._end(ALARM_WITHOUT_CODE, now)
+            return
+        if self._unexplained is None:
+            self._unexplained = now
+        if not 0 <= now - self._unexplained < RECOVERY_LAG:
+            self._begin_if_new(ALARM_WITHOUT_CODE, "alarm without a code", now)
+        if self._is_active(ALARM_WITHOUT_CODE):
+            self._change(ALARM_WITHOUT_CODE, alarm=alarm)
 
     def release(self, now: float) -> bool:
         """Take back what frequency rules did, and count anew.
@@ -154,14 +194,27 @@ class ChipFaults:
                     key=lambda fault: (-fault.level.rank, fault.code),
                 )
             ),
-            unmonitored=self._reading.unmonitored,
+            unmonitored=self._reading.unmonitored
+            or ("an alarm that no code explains yet" if self._is_in_doubt else ""),
             network=self.network,
         )
 
     @property
     def recheck_at(self) -> float | None:
-        """When to look again, because a recovery was told of a code that is still listed."""
-        return min(self._recovering.values()) + RECOVERY_LAG if self._recovering else None
+        """When to look again at a chip whose events, alarm and list do not agree yet."""
+        since = [self._unexplained] if self._is_in_doubt and self._unexplained is not None else []
+        if self._reading.is_whole:  # of a chip that does not list its codes nothing new is learnt
+            since += self._recovering.values()
+        return min(since) + RECOVERY_LAG if since else None
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether the chip answered all that it was asked lately."""
+        return self._reading.is_whole
+
+    @property
+    def _is_in_doubt(self) -> bool:
+        return self._unexplained is not None and not self._is_active(ALARM_WITHOUT_CODE)
 
     @property
     def next_change(self) -> float | None:
@@ -170,16 +223,15 @@ class ChipFaults:
         return min((at for at in times if at is not None), default=None)
 
     def _fault(self, code: int, known: CodeMemory) -> Fault | None:
-        if known.separated is not None:
-            rule = self._table.frequency[code]
-            return self._as_fault(code, rule.level, str(rule), known.separated)
-        if known.lasting:
-            lasting = self._table.duration[code]
+        frequency, duration = self._rules(code)  # which may have spoken in another version
+        if frequency is not None and known.separated is not None:
+            return self._as_fault(code, frequency.level, str(frequency), known.separated)
+        if duration is not None and known.lasting:
             since = known.since if known.since is not None else known.ended
-            return self._as_fault(code, lasting.level, str(lasting), since or 0.0)
+            return self._as_fault(code, duration.level, str(duration), since or 0.0)
         if known.since is None:
             return None
-        severity = known.severity if known.severity is not None else self._reading.severity
+        severity = known.severity if known.severity is not None else known.alarm
         level, why = self._table.level(code, severity)
         return self._as_fault(code, level, why, known.since)
 
@@ -188,6 +240,9 @@ class ChipFaults:
         return Fault(code=code, level=level, rule=rule, text=text, since=since)
 
     # --- the memory of one code ------------------------------------------------------------------
+
+    def _rules(self, code: int) -> tuple[FrequencyRule | None, DurationRule | None]:
+        return self._table.frequency.get(code), self._table.duration.get(code)
 
     def _is_active(self, code: int) -> bool:
         known = self._memory.get(code)
@@ -226,7 +281,7 @@ class ChipFaults:
 
     def _next_change_of(self, code: int, known: CodeMemory) -> float | None:
         times = []
-        frequency, duration = self._table.frequency.get(code), self._table.duration.get(code)
+        frequency, duration = self._rules(code)
         if frequency and frequency.release_seconds and known.separated is not None:
             times.append(known.separated + frequency.release_seconds)
         if duration and known.since is not None and not known.lasting:
@@ -237,8 +292,10 @@ class ChipFaults:
 
     def _advance(self, now: float) -> None:
         """Let the rules do what they do by *now*."""
-        for code, known in list(self._memory.items()):
-            frequency, duration = self._table.frequency.get(code), self._table.duration.get(code)
+        for code in list(self._memory):
+            self._set_back(code, now)
+            known = self._memory[code]
+            frequency, duration = self._rules(code)
             if (
                 frequency is not None
                 and frequency.release_seconds is not None
@@ -252,6 +309,14 @@ class ChipFaults:
                 self._change(code, lasting=True)
             if known.ended is not None and now >= known.ended + duration.recover_seconds:
                 self._change(code, lasting=False, ended=None)
+
+    def _set_back(self, code: int, now: float) -> None:
+        """After the clock was set back: what seems to be still to come was just now."""
+        known = self._memory[code]
+        for name in ("since", "separated", "ended"):
+            at = getattr(known, name)
+            if at is not None and at > now:
+                self._change(code, **{name: now})
 
     def _forget(self, now: float) -> None:
         """Drop codes of which nothing is left to remember."""

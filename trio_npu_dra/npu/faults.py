@@ -114,16 +114,19 @@ class FaultTable:
             duration=_by_code(file.duration),
         )
 
-    def level(self, code: int, severity: Severity) -> tuple[FaultLevel, str]:
+    def level(self, code: int, severity: Severity | None) -> tuple[FaultLevel, str]:
         """The level of an active code, and why in a few words.
 
         Args:
             code: The code.
-            severity: Decides about a code that the table does not know.
+            severity: Decides about a code that the table does not know; None, nobody told it, is
+                taken for the worst.
         """
         known = self.levels.get(code)
         if known is not None:
             return known, "fault table"
+        if severity is None:
+            return FaultLevel.SEPARATE_NPU, "unknown code, unknown severity"
         level = FaultLevel.NOT_HANDLE if severity <= Severity.MINOR else FaultLevel.SEPARATE_NPU
         return level, f"unknown code, severity {severity.name.lower()}"
 

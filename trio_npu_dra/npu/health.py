@@ -9,7 +9,7 @@ from trio_npu_dra.errors import DcmiError, DeviceLost, NotReady, NotSupported
 from trio_npu_dra.npu.chip_faults import Reading
 from trio_npu_dra.npu.dcmi.client import GONE, Address, Dcmi
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
-from trio_npu_dra.npu.faults import ALARM_WITHOUT_CODE, Severity
+from trio_npu_dra.npu.faults import Severity
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ def read_health(dcmi: Dcmi, address: Address) -> Reading:
     if worst_alarm == GONE:
         return Reading(gone=True)
     severity = Severity(min(worst_alarm, Severity.CRITICAL))
-    return Reading(codes=_codes(dcmi, address, severity), severity=severity)
+    return Reading(codes=_codes(dcmi, address), severity=severity)
 
 
 def _boot_phase(dcmi: Dcmi, address: Address) -> str:
@@ -86,18 +86,13 @@ def _boot_phase(dcmi: Dcmi, address: Address) -> str:
         return "not ready"
 
 
-def _codes(dcmi: Dcmi, address: Address, severity: Severity) -> dict[int, str] | None:
-    """Active codes with the vendor's words; an alarm that no code explains gets one of ours."""
+def _codes(dcmi: Dcmi, address: Address) -> dict[int, str] | None:
+    """Active codes with the vendor's words; None when they cannot be read."""
     try:
-        codes = {code: _text(dcmi, address, code) for code in dcmi.error_codes(address)}
+        return {code: _text(dcmi, address, code) for code in dcmi.error_codes(address)}
     except DcmiError as error:
         log.debug("error codes not read", extra={"chip": address, "error": str(error)})
-        if severity < Severity.MAJOR:
-            return None
-        codes = {}
-    if not codes and severity >= Severity.MAJOR:
-        codes[ALARM_WITHOUT_CODE] = "alarm without a code"
-    return codes
+        return None
 
 
 def _text(dcmi: Dcmi, address: Address, code: int) -> str:
