@@ -51,6 +51,20 @@ def test_the_worst_fault_gives_the_one_taint_and_the_oldest_of_its_level_the_tim
     assert (taint.value, taint.time_added) == ("SeparateNPU", "1970-01-01T00:00:20Z")
 
 
+def test_the_strongest_effect_decides_not_the_level_alone() -> None:
+    """A fault that drains the NPU is not masked by one of a worse level that only closes it."""
+    health = NpuHealth(
+        faults=(fault(FaultLevel.PRE_SEPARATE_NPU, 5), fault(FaultLevel.RESTART_NPU, 7))
+    )
+    (taint,) = POLICY.taints(health)
+    assert (taint.value, taint.effect) == ("RestartNPU", "NoExecute")
+    assert taint.time_added == "1970-01-01T00:00:07Z"
+    policy = TaintPolicy.parse("SeparateNPU=None", domain="npu.huawei.com")
+    health = NpuHealth(faults=(fault(FaultLevel.SEPARATE_NPU), fault(FaultLevel.RESTART_BUSINESS)))
+    assert effects(health, policy) == {"fault": "NoSchedule"}
+    assert not policy.admits(health)
+
+
 def test_silence_and_network_are_taints_of_their_own() -> None:
     """Beside the fault's; their times are the API server's."""
     health = NpuHealth(

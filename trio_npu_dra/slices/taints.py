@@ -18,12 +18,14 @@ NETWORK: Final = "Network"
 
 
 class TaintEffect(StrEnum):
-    """What a taint does to pods that do not tolerate it."""
+    """What a taint does to pods that do not tolerate it, the strongest last."""
 
     NONE = "None"
     NO_SCHEDULE = "NoSchedule"
     NO_EXECUTE = "NoExecute"
 
+
+_STRENGTHS: Final = {effect: strength for strength, effect in enumerate(TaintEffect)}
 
 _DEFAULTS: Final[Mapping[str, TaintEffect]] = MappingProxyType(
     {
@@ -77,13 +79,18 @@ class TaintPolicy:
         return cls(domain=domain, effects=effects)
 
     def taints(self, health: NpuHealth) -> tuple[DeviceTaint, ...]:
-        """The taints of an NPU: its worst fault, its silence and its network, each apart."""
+        """The taints of an NPU: its faults, its silence and its network, each apart.
+
+        Of several faults the one with the strongest effect decides, then the one of the worst level.
+        """
         found = []
-        effect = self.effects.get(health.level)
-        if effect is not None:
-            since = min(fault.since for fault in health.faults if fault.level is health.level)
+        levels = {fault.level for fault in health.faults if fault.level in self.effects}
+        if levels:
+            level = max(levels, key=lambda level: (_STRENGTHS[self.effects[level]], level.rank))
+            since = min(fault.since for fault in health.faults if fault.level is level)
             added = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-            found.append(self._taint("fault", effect, value=health.level, time_added=added))
+            effect = self.effects[level]
+            found.append(self._taint("fault", effect, value=level, time_added=added))
         if health.unmonitored and UNMONITORED in self.effects:
             found.append(self._taint("unmonitored", self.effects[UNMONITORED]))
         if health.network and NETWORK in self.effects:
