@@ -1,18 +1,18 @@
-"""`just bench`: start a control plane, play scheduler and kubelet, print what the drivers take."""
+"""`just bench`: start a control plane, play scheduler and kubelet, print what the drivers take.
+
+`just bench health` is another benchmark: how long the API server waits to hear of a fault.
+"""
 
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from benchmarks import machine, tables
+from benchmarks import health, machine, tables
 from benchmarks.api import Api, RawGets
 from benchmarks.drivers import Command, Driver
 from benchmarks.idle import watch_idle
@@ -30,8 +30,11 @@ IMPORTS = 5
 
 def main() -> None:
     """Measure and print."""
+    if sys.argv[1:2] == ["health"]:
+        health.main(sys.argv[2:])
+        return
     options = _options()
-    with _place() as folder:
+    with machine.place() as folder:
         programs = kubernetes(DEFAULT).ready()
         plane = ControlPlane.start(programs=programs, folder=folder / "plane", logs=folder)
         try:
@@ -134,20 +137,10 @@ def _node(command: Command) -> str:
     return f"node-of-{command.name}"
 
 
-@contextmanager
-def _place() -> Iterator[Path]:
-    """A folder that is removed, with a path short enough for sockets; it stays on an error."""
-    folder = Path(tempfile.mkdtemp(prefix="npu-bench-"))
-    try:
-        yield folder
-    except BaseException:
-        print(f"logs: {folder}", file=sys.stderr)
-        raise
-    shutil.rmtree(folder)
-
-
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="just bench", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="just bench", description=(__doc__ or "").partition("\n")[0]
+    )
     parser.add_argument("--rounds", type=int, default=40, help="rounds (default: 40)")
     parser.add_argument("--starts", type=int, default=5, help="starts of a driver (default: 5)")
     parser.add_argument("--idle", type=float, default=20, help="seconds of idling (default: 20)")

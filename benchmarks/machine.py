@@ -5,6 +5,11 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -43,6 +48,18 @@ class Usage:
             rss_mib=_number("Rss", memory) / 1024,
             pss_mib=_number("Pss", memory) / 1024,
         )
+
+
+@contextmanager
+def place() -> Iterator[Path]:
+    """A folder that is removed, with a path short enough for sockets; it stays on an error."""
+    folder = Path(tempfile.mkdtemp(prefix="npu-bench-"))
+    try:
+        yield folder
+    except BaseException:
+        print(f"logs: {folder}", file=sys.stderr)
+        raise
+    shutil.rmtree(folder)
 
 
 def facts(folder: Path, kubernetes: str) -> list[str]:

@@ -52,30 +52,30 @@ def show_rounds(rounds: Mapping[str, Sequence[Samples]]) -> None:
     for name, samples in rounds.items():
         _show_figures(name, samples)
     ours, *others = rounds
-    _show(
+    show(
         f"floors beside {ours} (ms)",
         ("floor", "median", "p99"),
         [
-            (floor, *_middle(_all(rounds[ours], floor)))
+            (floor, *middle(_all(rounds[ours], floor)))
             for floor in dict.fromkeys(chain.from_iterable(FLOORS.values()))
         ],
     )
     for other in others:
-        _show(
+        show(
             f"{ours} against {other}, the same rounds",
             ("figure", "ratio"),
             [
-                (figure, _number(_ratio(rounds[ours], rounds[other], figure)))
+                (figure, number(_ratio(rounds[ours], rounds[other], figure)))
                 for figure in (*FLOORS, "call")
             ],
         )
 
 
 def _show_figures(name: str, samples: Sequence[Samples]) -> None:
-    _show(
+    show(
         f"{name} (ms)",
         ("figure", "median", "p99", "floor", "x floor"),
-        [(figure, *_middle(_all(samples, figure)), *_floor(samples, figure)) for figure in FLOORS],
+        [(figure, *middle(_all(samples, figure)), *_floor(samples, figure)) for figure in FLOORS],
     )
 
 
@@ -86,14 +86,14 @@ def show_starts(starts: Mapping[str, Sequence[Driver]], floor: float) -> None:
         starts: All starts by driver.
         floor: What Python takes for our imports alone, in ms.
     """
-    _show(
-        f"starts (ms, medians); the imports alone, as Python makes them: {_number(floor)}",
+    show(
+        f"starts (ms, medians); the imports alone, as Python makes them: {number(floor)}",
         ("driver", "to GetInfo", "to the first slice"),
         [
             (
                 name,
-                _number(median(driver.get_info_ms for driver in drivers)),
-                _number(median(driver.slice_ms for driver in drivers)),
+                number(median(driver.get_info_ms for driver in drivers)),
+                number(median(driver.slice_ms for driver in drivers)),
             )
             for name, drivers in starts.items()
         ],
@@ -103,8 +103,8 @@ def show_starts(starts: Mapping[str, Sequence[Driver]], floor: float) -> None:
 def show_idle(title: str, idle: Mapping[str, Idle]) -> None:
     """Print what drivers did while nobody asked anything of them."""
     header = ("driver", *(field.name.replace("_", " ") for field in fields(Idle)))
-    rows = [(name, *map(_number, astuple(values))) for name, values in idle.items()]
-    _show(title, header, rows)
+    rows = [(name, *map(number, astuple(values))) for name, values in idle.items()]
+    show(title, header, rows)
 
 
 def show_goals(rounds: Sequence[Samples], starts: Sequence[Driver], idle: Idle) -> None:
@@ -118,13 +118,13 @@ def show_goals(rounds: Sequence[Samples], starts: Sequence[Driver], idle: Idle) 
     rows = [
         (
             figure,
-            _number(here[figure]),
+            number(here[figure]),
             f"{goal.theirs:g}",
             f"<= {goal.ratio:g} x" if goal.ratio else "",
         )
         for figure, goal in GOALS.items()
     ]
-    _show(
+    show(
         "goals; NOT comparable: Huawei's Go driver was measured elsewhere, on other hardware",
         ("figure", "here", "Go driver elsewhere", "goal"),
         rows,
@@ -135,9 +135,10 @@ def _all(rounds: Iterable[Samples], name: str) -> list[float]:
     return [value for samples in rounds for value in samples[name]]
 
 
-def _middle(values: Sequence[float]) -> tuple[str, str]:
+def middle(values: Sequence[float]) -> tuple[str, str]:
+    """Median and p99, as texts."""
     p99 = quantiles(values, n=100, method="inclusive")[98] if len(values) > 1 else values[0]
-    return _number(median(values)), _number(p99)
+    return number(median(values)), number(p99)
 
 
 def _floor(rounds: Sequence[Samples], figure: str) -> tuple[str, str]:
@@ -150,7 +151,7 @@ def _floor(rounds: Sequence[Samples], figure: str) -> tuple[str, str]:
         for samples, floor in zip(rounds, floors, strict=True)
         if floor
     ]
-    return _number(median(floors)), _number(median(ratios))
+    return number(median(floors)), number(median(ratios))
 
 
 def _ratio(ours: Sequence[Samples], theirs: Sequence[Samples], figure: str) -> float:
@@ -161,11 +162,13 @@ def _ratio(ours: Sequence[Samples], theirs: Sequence[Samples], figure: str) -> f
     )
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """Three digits or so."""
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.2f}"
 
 
-def _show(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def show(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table."""
     lines = [header, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     print(f"\n{title}")
