@@ -10,7 +10,9 @@ from typing import Any
 import yaml
 
 from trio_npu_dra.kubelet.health_check import CALL_SECONDS
+from trio_npu_dra.npu.model import Fault, FaultLevel, NpuHealth
 from trio_npu_dra.settings import add_flags, environment_variable
+from trio_npu_dra.slices.taints import TaintEffect, TaintPolicy
 
 ROOT = Path(__file__).parent.parent
 K8S = ROOT / "k8s"
@@ -213,3 +215,17 @@ def test_claims_ask_for_the_device_class() -> None:
     for spec in specs:
         for request in spec["devices"]["requests"]:
             assert ("DeviceClass", request["exactly"]["deviceClassName"]) in objects
+
+
+def test_example_tolerates_our_taints_of_faults() -> None:
+    """By its key, and for each effect by name: the eviction asks for the effect."""
+    claim = load("examples")["ResourceClaim", "tolerates-fault"]
+    (request,) = claim["spec"]["devices"]["requests"]
+    tolerated = {
+        (one["key"], one["operator"], one["effect"]) for one in request["exactly"]["tolerations"]
+    }
+    fault = Fault(code=1, level=FaultLevel.SEPARATE_NPU, rule="fault table", since=0.0)
+    (taint,) = TaintPolicy(domain=DRIVER).taints(NpuHealth(faults=(fault,)))
+
+    effects = set(TaintEffect) - {TaintEffect.NONE}
+    assert tolerated == {(taint.key, "Exists", effect) for effect in effects}
