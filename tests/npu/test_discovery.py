@@ -207,9 +207,23 @@ async def test_a_chip_that_hangs_half_way_keeps_its_name(
     finally:
         control.release("dcmi_get_device_die_v2", 2)
     assert len(board.npus) == 8
+    assert "card 2 device 0" in board.unanswered[0]  # to be read again
     assert board.npus[2].chip_name == "910B4"
     assert board.npus[2].uuid is None
     assert board.npus[3].uuid is not None
+
+
+async def test_a_known_chip_that_hangs_half_way_keeps_its_facts(
+    board: Board, dcmi: Dcmi, host: Host, control: BoardControl
+) -> None:
+    """Its die id above all, by which its faults are remembered."""
+    control.hang("dcmi_get_device_die_v2", 2)
+    try:
+        async with open_worker(deadline_seconds=0.5) as worker:
+            fresh = await discover(worker, dcmi, host, known=board)
+    finally:
+        control.release("dcmi_get_device_die_v2", 2)
+    assert fresh.npus == board.npus
 
 
 @pytest.mark.parametrize("profile", [unheard_of()])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,14 +29,46 @@ def npu(uuid: str | None = "DIE-0") -> Npu:
 
 
 async def test_faults_belong_to_the_chip_not_to_its_place(tmp_path: Path) -> None:
-    """A card that was replaced starts anew; one without a die id goes by its name."""
+    """A card that was replaced starts anew."""
     faults = NodeFaults(tmp_path)
     faults.of(npu()).take(SICK, 100.0)
     faults.save()
     again = NodeFaults(tmp_path)
     assert again.of(npu()).health(100.0).faults
     assert not again.of(npu("DIE-1")).health(100.0).faults
+
+
+async def test_a_chip_that_does_not_tell_its_die_id_is_the_last_one_in_its_place(
+    tmp_path: Path,
+) -> None:
+    """What was known of it is not forgotten for that, not over a restart either."""
+    faults = NodeFaults(tmp_path)
+    faults.of(npu()).take(SICK, 100.0)
+    assert faults.of(npu(None)) is faults.of(npu())
+    faults.save()
+    again = NodeFaults(tmp_path)
+    assert again.is_saved
+    assert again.of(npu(None)).health(100.0).faults
+    again.of(npu("DIE-1"))
     assert not again.of(npu(None)).health(100.0).faults
+
+
+async def test_a_chip_that_tells_its_die_id_late_brings_its_faults_along(tmp_path: Path) -> None:
+    """It is the chip that was known by its name."""
+    faults = NodeFaults(tmp_path)
+    faults.of(npu(None)).take(SICK, 100.0)
+    assert faults.of(npu()).health(100.0).faults
+    faults.save()
+    assert set(json.loads((tmp_path / "faults.json").read_text())["chips"]) == {"DIE-0"}
+
+
+async def test_a_card_that_moved_is_not_thought_to_be_in_its_old_place(tmp_path: Path) -> None:
+    """Two chips never share what is known of one."""
+    faults = NodeFaults(tmp_path)
+    faults.of(npu()).take(SICK, 100.0)
+    moved = replace(npu(), physical_id=1)
+    assert faults.of(moved).health(100.0).faults
+    assert faults.of(npu(None)) is not faults.of(moved)
 
 
 async def test_equal_facts_are_no_write(tmp_path: Path) -> None:

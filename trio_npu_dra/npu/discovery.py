@@ -49,7 +49,7 @@ async def discover(
     cards = await worker.call(dcmi.card_list)
     silent = _Silent(known, cards)
     identities = await _identify_all(worker, dcmi, cards, silent)
-    npus = [await _read(worker, dcmi, host, identity) for identity in identities]
+    npus = [await _read(worker, dcmi, host, identity, silent) for identity in identities]
     npus += silent.npus()
     groups = await _topology_groups(worker, dcmi, identities)
     if silent.lines:
@@ -86,6 +86,15 @@ class _Silent:
         if line not in self._known.unanswered:
             log.warning("left out: %s", line)
 
+    def with_known_facts(self, npu: Npu, line: str) -> Npu:
+        """The NPU with the facts that are known of it, as it does not tell them now."""
+        self.lines.append(line)
+        if line not in self._known.unanswered:
+            log.warning("facts missing: %s", line, extra={"npu": npu.name})
+        known = self._known.by_name.get(npu.name, npu)
+        is_same = (known.card_id, known.device_id) == (npu.card_id, npu.device_id)
+        return replace(known, logic_id=npu.logic_id) if is_same else npu
+
     def npus(self) -> list[Npu]:
         """The known NPUs that are silent now; known ones that are not even listed are gone."""
         return [npu for npu in self._known.npus if self._has(npu)]
@@ -117,14 +126,15 @@ async def _identify_all(
     return identities
 
 
-async def _read(worker: DcmiWorker, dcmi: Dcmi, host: Host, identity: Identity) -> Npu:
-    """One NPU with its facts; a chip that hangs now keeps its name."""
+async def _read(
+    worker: DcmiWorker, dcmi: Dcmi, host: Host, identity: Identity, silent: _Silent
+) -> Npu:
+    """One NPU with its facts; a chip that hangs now keeps its name, and what is known of it."""
     npu, address = chip.name_only(identity), identity.address
     try:
         return await worker.call(chip.describe, dcmi, host, npu, device=address)
     except DcmiError as error:
-        log.warning("facts missing", extra={"npu": npu.name, "error": str(error)})
-        return npu
+        return silent.with_known_facts(npu, f"card {npu.card_id} device {npu.device_id}: {error}")
 
 
 async def _ask(worker: DcmiWorker, read: Callable[[], T]) -> T | None:

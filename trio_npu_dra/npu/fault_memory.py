@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -30,10 +31,22 @@ class _File(BaseModel):
 
     version: int = 1
     chips: dict[str, dict[str, CodeMemory]]
+    places: dict[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """What the file is to say: memory by die id, and which die id was told in which place last."""
+
+    chips: Mapping[str, Mapping[int, CodeMemory]] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict)
 
 
 class NodeFaults:
     """The faults of the node's chips, by chip: a card that was replaced starts anew.
+
+    A chip goes by its die id. One that does not tell it, for now or ever, is taken for the last
+    that did so in its place.
 
     Args:
         folder: Where the file is; None keeps nothing over a restart.
@@ -52,7 +65,8 @@ class NodeFaults:
         self._path = folder / _FILE_NAME if folder is not None else None
         self._table = table or packaged_table()
         self._chips: dict[str, ChipFaults] = {}
-        self._saved: dict[str, dict[int, CodeMemory]] = {}
+        self._places: dict[str, str] = {}
+        self._saved = _Known()
         self._released = trio.Event()
         self._failure = ""
         if self._path is not None:
@@ -60,7 +74,7 @@ class NodeFaults:
 
     def of(self, npu: Npu) -> ChipFaults:
         """The faults of one chip."""
-        return self._chips.setdefault(_key(npu), ChipFaults(self._table))
+        return self._chips.setdefault(self._key(npu), ChipFaults(self._table))
 
     def release(self, npu: Npu) -> bool:
         """Take back what frequency rules did to a chip; the watcher tells everybody.
@@ -81,27 +95,42 @@ class NodeFaults:
     @property
     def is_saved(self) -> bool:
         """Whether the file says what is known."""
-        return self._path is None or self._memories() == self._saved
+        return self._path is None or self._known() == self._saved
 
     def save(self) -> None:
         """Write the file if it says something else; a disk that fails is tried again later."""
-        if self.is_saved or self._path is None:
-            return
-        memories = self._memories()
-        file = _File(chips={key: _in_hex(codes) for key, codes in memories.items()})
-        data = file.model_dump_json(exclude_defaults=True).encode() + b"\n"
-        try:
-            storage.remove_unfinished(self._path.parent, f"{_FILE_NAME}.")
-            storage.write_atomic(self._path, data)
-        except StorageError as error:
-            if str(error) != self._failure:
-                log.error("faults are not remembered", extra={"error": str(error)})
-            self._failure = str(error)
-            return
-        self._failure, self._saved = "", memories
+        if self._path is not None and not self.is_saved:
+            known = self._known()
+            self._note(known, _written(self._path, known))
 
-    def _memories(self) -> dict[str, dict[int, CodeMemory]]:
-        return {key: dict(chip.memory) for key, chip in self._chips.items() if chip.memory}
+    async def save_apart(self) -> None:
+        """The same from a thread: a slow disk keeps nobody from hearing of the fault."""
+        if self._path is not None and not self.is_saved:
+            known = self._known()
+            self._note(known, await trio.to_thread.run_sync(_written, self._path, known))
+
+    def _note(self, known: _Known, failure: str) -> None:
+        if not failure:
+            self._saved = known
+        elif failure != self._failure:
+            log.error("faults are not remembered", extra={"error": failure})
+        self._failure = failure
+
+    def _key(self, npu: Npu) -> str:
+        uuid = npu.uuid
+        if uuid is None:
+            return self._places.get(npu.name, npu.name)
+        if self._places.get(npu.name) != uuid:
+            self._places = {name: key for name, key in self._places.items() if key != uuid}
+            self._places[npu.name] = uuid
+            if uuid not in self._chips and npu.name in self._chips:
+                self._chips[uuid] = self._chips.pop(npu.name)  # it tells only now who it is
+        return uuid
+
+    def _known(self) -> _Known:
+        chips = {key: dict(chip.memory) for key, chip in self._chips.items() if chip.memory}
+        places = {name: key for name, key in self._places.items() if key in chips}
+        return _Known(chips=chips, places=places)
 
     def _load(self, path: Path) -> None:
         """Read the file; NPUs must be served without one that cannot be read."""
@@ -110,19 +139,29 @@ class NodeFaults:
             if data is None:
                 return
             file = _File.model_validate_json(data)
-            memories = {key: _by_code(codes) for key, codes in file.chips.items()}
+            chips = {key: _by_code(codes) for key, codes in file.chips.items()}
         except (StorageError, ValueError) as error:
             log.error(
                 "what was known of faults cannot be read: separated NPUs are so no longer",
                 extra={"file": str(path), "error": str(error)},
             )
             return
-        self._saved = memories
-        self._chips = {key: ChipFaults(self._table, codes) for key, codes in memories.items()}
+        self._saved = _Known(chips=chips, places=file.places)
+        self._chips = {key: ChipFaults(self._table, codes) for key, codes in chips.items()}
+        self._places = dict(file.places)
 
 
-def _key(npu: Npu) -> str:
-    return npu.uuid or npu.name
+def _written(path: Path, known: _Known) -> str:
+    """Write the file; why that failed, empty when it did not."""
+    chips = {key: _in_hex(codes) for key, codes in known.chips.items()}
+    file = _File(chips=chips, places=dict(known.places))
+    data = file.model_dump_json(exclude_defaults=True).encode() + b"\n"
+    try:
+        storage.remove_unfinished(path.parent, f"{_FILE_NAME}.")
+        storage.write_atomic(path, data)
+    except StorageError as error:
+        return str(error)
+    return ""
 
 
 def _in_hex(codes: Mapping[int, CodeMemory]) -> dict[str, CodeMemory]:

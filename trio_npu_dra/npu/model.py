@@ -195,8 +195,8 @@ class Board:
         npus: The NPUs, none twice.
         driver_version: As the Ascend driver prints it, such as `24.1.rc2`.
         multi_die_policy: How A3 dies may be handed out; None on other chips.
-        unanswered: A line for each card or chip that is listed but could not be read; such a chip
-            is in *npus* only if it was known before.
+        unanswered: A line for each card or chip that is listed but could not be read, wholly or in
+            part; one that did not tell who it is is in *npus* only if it was known before.
         heard_at: When the fault event arrived that made it another Board than the one before, on
             the clock of `time.monotonic`; None when that was no event. No part of what is known.
     """

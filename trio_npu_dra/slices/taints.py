@@ -81,7 +81,7 @@ class TaintPolicy:
     def taints(self, health: NpuHealth) -> tuple[DeviceTaint, ...]:
         """The taints of an NPU: its faults, its silence and its network, each apart.
 
-        Of several faults the one with the strongest effect decides, then the one of the worst level.
+        Of several faults that with the strongest effect decides, then that of the worst level.
         """
         found = []
         levels = {fault.level for fault in health.faults if fault.level in self.effects}
