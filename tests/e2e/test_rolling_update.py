@@ -132,7 +132,7 @@ def sockets(driver: Driver) -> set[str]:
 def sockets_of(instance: Object) -> set[str]:
     """Names of the sockets that a pod of the driver has."""
     uid = instance["metadata"]["uid"]
-    return {f"dra-{uid}.sock", f"{DRIVER}-{uid}-reg.sock"}
+    return {f"control-{uid}.sock", f"dra-{uid}.sock", f"{DRIVER}-{uid}-reg.sock"}
 
 
 def newest(driver: Driver) -> Object:

@@ -117,6 +117,9 @@ async def serve_http(
     bound = 0 if socket is not None else listener.socket.getsockname()[1]
     with listener.socket:
         try:
+            log.info(
+                "pages served", extra={"port": bound} if socket is None else {"socket": socket}
+            )
             task_status.started(bound)
             while True:
                 await _serve_once(app, listener)
@@ -128,9 +131,8 @@ async def serve_http(
 async def _serve_once(app: App, listener: Listener) -> None:
     config = Config()
     config.bind = [f"fd://{os.dup(listener.socket.fileno())}"]  # hypercorn closes it
-    config.errorlog = log
+    config.errorlog = logging.getLogger("hypercorn")
     config.accesslog = None
-    config.loglevel = "WARNING"
     config.include_server_header = False
     config.graceful_timeout = _GRACE_SECONDS
     try:

@@ -14,6 +14,8 @@ from typing import Any, Literal, TextIO
 
 _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
+_CHATTY = ("httpx", "httpcore", "hpack", "h2", "grpclib", "hypercorn", "trio_asyncio", "asyncio")
+
 
 def configure(
     level: str, form: Literal["auto", "json", "text"], stream: TextIO | None = None
@@ -25,7 +27,7 @@ def configure(
     handler.setFormatter(TextFormatter() if as_text else JsonFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     # One line a request would drown ours.
-    for chatty in ("httpx", "httpcore", "hpack", "h2", "grpclib", "trio_asyncio", "asyncio"):
+    for chatty in _CHATTY:
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
