@@ -19,6 +19,7 @@ PACKAGES = (
     "libc6-dev",
     "mount",
     "openssl",
+    "prometheus",
     "runc",
     "strace",
     "util-linux",

@@ -1,0 +1,77 @@
+"""The alert rules in Prometheus' own judgement: by `promtool`, without a cluster."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cluster.processes import run
+from tests.monitoring.alert_cases import CASES, Case, Series
+from tests.monitoring.manifests import alerts, rules_file
+
+LATE = 90
+"""Minutes after which every alert that is to fire has fired."""
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Path:
+    """The rules file."""
+    path = tmp_path / "rules.yaml"
+    path.write_text(rules_file(), encoding="utf-8")
+    return path
+
+
+def test_the_rules_are_well_formed(rules: Path) -> None:
+    """Prometheus would load them."""
+    assert f"{len(alerts())} rules found" in run("promtool", "check", "rules", rules)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.alert)
+def test_alert_fires_in_time_and_not_otherwise(case: Case, rules: Path) -> None:
+    """Not a minute before its time, then once, with its labels and words; for others never."""
+    never = [at(case, minute) for minute in range(0, LATE, 5)]
+    groups = [
+        group(
+            "fires", case.series, [at(case, case.minutes - 1), at(case, case.minutes, firing(case))]
+        ),
+        *(group(what, series, never) for what, series in case.quiet.items()),
+    ]
+    path = rules.with_name("tests.yaml")
+    content = {"rule_files": [rules.name], "evaluation_interval": "1m", "tests": groups}
+    path.write_text(yaml.safe_dump(content, allow_unicode=True), encoding="utf-8")
+    run("promtool", "test", "rules", path)
+
+
+def group(name: str, series: Series, checks: list[dict[str, Any]]) -> dict[str, Any]:
+    """What is looked for while these series come in."""
+    return {
+        "name": name,
+        "interval": "1m",
+        "input_series": [{"series": each, "values": values} for each, values in series.items()],
+        "alert_rule_test": checks,
+    }
+
+
+def at(case: Case, minute: int, *firing: dict[str, Any]) -> dict[str, Any]:
+    """What fires at a minute: nothing, if nothing is given."""
+    return {"alertname": case.alert, "eval_time": f"{minute}m", "exp_alerts": list(firing)}
+
+
+def firing(case: Case) -> dict[str, Any]:
+    """The alert with its words as people get them."""
+    rule = alerts()[case.alert]
+    return {
+        "exp_labels": {**rule["labels"], **case.labels},
+        "exp_annotations": {
+            name: _worded(text, case) for name, text in rule["annotations"].items()
+        },
+    }
+
+
+def _worded(template: str, case: Case) -> str:
+    text = template.replace("{{ $value }}", case.value)
+    return re.sub(r"{{ \$labels\.(\w+) }}", lambda found: case.labels[found[1]], text)

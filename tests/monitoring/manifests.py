@@ -1,0 +1,73 @@
+"""What `k8s/monitoring` has, as the tests of its parts look at it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+FOLDER = Path(__file__).parents[2] / "k8s/monitoring"
+
+_METRIC = re.compile(r"\b((?:npu_dra|process)_\w+|up)\b(?:\s*\{([^}]*)\})?")
+_MATCHER = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)")
+_GROUPING = re.compile(r"\b(?:by|on|group_left|without)\s*\(([^)]*)\)")
+
+
+def load(name: str) -> Any:
+    """The object in one of the YAML files."""
+    return yaml.safe_load((FOLDER / name).read_text(encoding="utf-8"))
+
+
+def rules_file() -> str:
+    """The rules as Prometheus reads them: what the PrometheusRule wraps."""
+    return yaml.safe_dump(load("rules.yaml")["spec"], allow_unicode=True)
+
+
+def alerts() -> dict[str, Any]:
+    """The alert rules by name."""
+    groups = load("rules.yaml")["spec"]["groups"]
+    return {rule["alert"]: rule for group in groups for rule in group["rules"]}
+
+
+def dashboard() -> Any:
+    """The dashboard."""
+    return json.loads((FOLDER / "dashboard.json").read_text(encoding="utf-8"))
+
+
+def panels() -> list[Any]:
+    """The panels of the dashboard that show something: rows are none."""
+    return [panel for panel in dashboard()["panels"] if panel["type"] != "row"]
+
+
+def queries() -> Iterator[tuple[str, str]]:
+    """Title of the panel and query, of every panel."""
+    for panel in panels():
+        for target in panel["targets"]:
+            yield panel["title"], target["expr"]
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """One metric in an expression, and the labels that choose among its series."""
+
+    metric: str
+    labels: frozenset[str]
+
+
+def selected(expression: str) -> list[Selected]:
+    """The metrics of an expression, in the order in which they stand there."""
+    return [
+        Selected(metric, frozenset(_MATCHER.findall(matchers)))
+        for metric, matchers in _METRIC.findall(expression)
+    ]
+
+
+def grouped(expression: str) -> set[str]:
+    """The labels by which an expression sums up or joins."""
+    lists = _GROUPING.findall(expression)
+    return {label.strip() for each in lists for label in each.split(",") if label.strip()}

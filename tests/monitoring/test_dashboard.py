@@ -1,0 +1,74 @@
+"""The dashboard against what the driver really shows, and against what Grafana makes of it."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+
+from tests.monitoring.manifests import dashboard, grouped, panels, queries, selected
+from tests.monitoring.shown import LABELS, TARGET_LABELS, labels_of
+from trio_npu_dra.observe.catalog import CATALOG, PREFIX
+
+QUERIES = list(queries())
+LEGEND = re.compile(r"{{(\w+)}}")
+BUILT_IN = {"__rate_interval"}
+
+UNSHOWN = {
+    f"{PREFIX}{name}" for name in ("claim_operations_total", "watching", "pool_generation")
+} | {f"{PREFIX}pool_waiting"}
+"""For alerts, and for who looks for something."""
+
+
+@pytest.mark.parametrize("query", [query for _, query in QUERIES])
+def test_query_asks_for_what_there_is(query: str) -> None:
+    """Its metrics are in the catalog, with the labels that it selects and sums by."""
+    found = selected(query)
+    assert found
+    for each in found:
+        assert each.labels <= labels_of(each.metric)
+        assert "node" in each.labels, "the choice of nodes holds everywhere"
+    assert grouped(query) <= LABELS | TARGET_LABELS | {"ascend_driver"}
+
+
+def test_variables_are_defined() -> None:
+    """Every `$name` of a query is a choice at the top of the page, or Grafana's own."""
+    variables = {each["name"] for each in dashboard()["templating"]["list"]}
+    assert variables == {"datasource", "node", "device"}
+    used = {name for _, query in QUERIES for name in re.findall(r"\$(\w*[a-z]\w*)", query)}
+    assert used == (variables - {"datasource"}) | BUILT_IN
+    for panel in panels():
+        assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+
+
+def test_metrics_are_shown() -> None:
+    """All that the driver tells has a place, but for what is named here."""
+    shown = {each.metric for _, query in QUERIES for each in selected(query)}
+    stems = {re.sub("_bucket$", "", metric) for metric in shown}
+    assert {one.name for one in CATALOG} - stems == UNSHOWN
+
+
+def test_legends_name_labels_that_the_query_leaves() -> None:
+    """Nobody sees an empty name."""
+    for panel in panels():
+        for target in panel["targets"]:
+            named = set(LEGEND.findall(target.get("legendFormat", "")))
+            assert named <= grouped(target["expr"]), panel["title"]
+
+
+def test_panels_have_a_place_of_their_own() -> None:
+    """Numbers and titles are there once, and no panel lies on another."""
+    every = dashboard()["panels"]
+    assert len({panel["id"] for panel in every}) == len(every)
+    assert len({panel["title"] for panel in panels()}) == len(panels())
+    places = [
+        {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        for place in (panel["gridPos"] for panel in every)
+    ]
+    assert all(x < 24 for place in places for x, _ in place)
+    assert not any(one & other for one, other in itertools.combinations(places, 2))
