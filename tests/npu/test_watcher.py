@@ -14,6 +14,7 @@ from trio_npu_dra.npu.fault_events import FaultEvent
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.faults import CARD_DROPPED
 from trio_npu_dra.npu.host import Host
+from trio_npu_dra.npu.listing import Listing
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board, FaultLevel, HealthState, NpuHealth
 from trio_npu_dra.npu.watcher import WatchStatus, read_board, watch_board
 from trio_npu_dra.observable import Observable
@@ -177,6 +178,20 @@ async def test_a_driver_that_tells_no_faults_is_polled_and_that_is_said_once(
     assert caplog.text.count("the driver does not tell of faults") == 1
 
 
+async def test_a_driver_that_was_not_ready_to_tell_of_faults_is_asked_again(
+    watching: Watching, control: BoardControl
+) -> None:
+    """A refusal at the start is not for life."""
+    watching.interval = 0.002
+    control.set_return_code("dcmi_subscribe_fault_event", -8012)
+    await watching.start()
+    assert watching.status.value.refusal
+    control.release("dcmi_subscribe_fault_event")
+    with trio.fail_after(5):
+        await watching.status.wait_until(lambda status: status.subscribed)
+    assert not watching.status.value.refusal
+
+
 async def test_a_storm_ends_in_the_truth(watching: Watching, control: BoardControl) -> None:
     """More events than are kept: the last state of every chip is right, and all are counted."""
     watching.interval = NEVER
@@ -234,6 +249,27 @@ async def test_what_is_known_of_faults_survives_a_restart(
     assert NodeFaults(tmp_path).of(npu).health(time.time()).faults == health.faults
 
 
+async def test_the_last_change_before_a_stop_is_saved(
+    worker: DcmiWorker, dcmi: Dcmi, host: Host, control: BoardControl, tmp_path: Path
+) -> None:
+    """Writes are a second apart, a stop waits for none: an NPU separated just then stays so."""
+    async with trio.open_nursery() as nursery:
+        watching = Watching(nursery, worker, dcmi, host)
+        watching.faults = NodeFaults(tmp_path)
+        await watching.start()
+        for _ in range(2):
+            control.add_fault(3, TWICE, Severity.MAJOR)
+            await watching.until_state(3, HealthState.UNHEALTHY)
+            control.clear_fault(3, TWICE)
+            await watching.until_health(
+                3, lambda health: health.level is not FaultLevel.RESTART_BUSINESS
+            )
+        nursery.cancel_scope.cancel()
+    npu = watching.board.value.by_name["npu-3"]
+    health = NodeFaults(tmp_path).of(npu).health(time.time())
+    assert health.level is FaultLevel.MANUALLY_SEPARATE_NPU
+
+
 # --- chips that cannot be asked ------------------------------------------------------------------
 
 
@@ -257,6 +293,19 @@ async def test_a_chip_that_dropped_is_unhealthy_until_it_is_back(
     control.set_gone(3)
     health = await watching.until_state(3, HealthState.UNHEALTHY)
     assert (health.faults[0].code, health.level) == (CARD_DROPPED, FaultLevel.RESTART_NPU)
+    control.restore(3)
+    await watching.until_state(3, HealthState.HEALTHY)
+
+
+async def test_a_chip_that_is_back_is_seen_soon_although_no_event_says_so(
+    watching: Watching, control: BoardControl
+) -> None:
+    """One that is gone is asked as often as one that does not answer."""
+    watching.interval = 0.45  # twelve of them are more than the test waits
+    await watching.start()
+    control.set_gone(3)
+    control.emit_event(3, CARD_DROPPED, Severity.CRITICAL, Assertion.NOTICE)
+    await watching.until_state(3, HealthState.UNHEALTHY)
     control.restore(3)
     await watching.until_state(3, HealthState.HEALTHY)
 
@@ -313,6 +362,41 @@ async def test_a_card_taken_out_leaves_the_board(
     (simulated.sysfs_root / "bus/pci/devices/0000:41:00.0").unlink()
     fresh = await watching.until(lambda board: len(board.npus) == 7)
     assert "npu-5" not in fresh.by_name
+
+
+async def test_a_card_that_the_driver_lists_late_is_found(
+    watching: Watching, simulated: SimulatedBoard, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The PCI bus shows a card before its driver does: nothing changes there when it is ready."""
+    node = simulated.dev_root / "davinci5"
+    node.rename(node.with_name("later"))
+    await watching.start()
+    assert len(watching.board.value.npus) == 7
+    assert caplog.text.count("does not list all accelerators") == 1
+    node.with_name("later").rename(node)
+    await watching.until(lambda board: len(board.npus) == 8)
+
+
+async def test_the_bus_is_not_read_for_each_event(
+    worker: DcmiWorker, dcmi: Dcmi, simulated: SimulatedBoard
+) -> None:
+    """In a storm that would be most of the work."""
+    reads = []
+
+    class Counting(Host):
+        def accelerators(self) -> tuple[str, ...]:
+            reads.append(1)
+            return super().accelerators()
+
+    host = Counting(
+        host_root=simulated.root, dev_root=simulated.dev_root, sysfs_root=simulated.sysfs_root
+    )
+    listing = Listing(worker, dcmi, host, NEVER)
+    board = await listing.read(EMPTY_BOARD)
+    assert board is not None
+    reads.clear()
+    assert not any(listing.is_due(board) for _ in range(100))
+    assert len(reads) == 1
 
 
 async def test_a_silent_card_is_looked_at_again(watching: Watching, control: BoardControl) -> None:

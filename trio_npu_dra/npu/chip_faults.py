@@ -208,11 +208,6 @@ class ChipFaults:
         return min(since) + RECOVERY_LAG if since else None
 
     @property
-    def is_answering(self) -> bool:
-        """Whether the chip answered all that it was asked lately."""
-        return self._reading.is_whole
-
-    @property
     def _is_in_doubt(self) -> bool:
         return self._unexplained is not None and not self._is_active(ALARM_WITHOUT_CODE)
 

@@ -38,8 +38,16 @@ async def read_chip(worker: DcmiWorker, dcmi: Dcmi, address: Address) -> Reading
         return Reading(unmonitored=str(error))
 
 
-async def read_network(worker: DcmiWorker, dcmi: Dcmi, address: Address) -> str | None:
+async def read_network(
+    worker: DcmiWorker, dcmi: Dcmi, address: Address, *, known: str = ""
+) -> str | None:
     """What is wrong with a chip's RoCE port: empty when nothing is known to be.
+
+    Args:
+        worker: Runs the call.
+        dcmi: The library.
+        address: The chip.
+        known: What was known; it stands when the port does not tell.
 
     Returns:
         None where the chip has no such port.
@@ -55,7 +63,7 @@ async def read_network(worker: DcmiWorker, dcmi: Dcmi, address: Address) -> str 
         return None
     except DcmiError as error:
         log.debug("network health not read", extra={"chip": address, "error": str(error)})
-        return ""
+        return known
     if state in _NETWORK_FINE:
         return ""
     return f"RoCE port: {_NETWORK_STATES.get(state, 'unknown state')} ({state})"

@@ -23,14 +23,14 @@ from trio_npu_dra.npu.fault_events import EventInbox, FaultEvent
 from trio_npu_dra.npu.fault_memory import SAVE_SECONDS, NodeFaults
 from trio_npu_dra.npu.health import read_chip, read_network
 from trio_npu_dra.npu.host import Host
+from trio_npu_dra.npu.listing import Listing, init
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board, Npu
 from trio_npu_dra.observable import Observable
 
 log = logging.getLogger(__name__)
 
-_INIT_DEADLINE_SECONDS: Final = 60.0  # it runs dmidecode and the like
-_LAST_RETRY_SECONDS: Final = 300.0
 _REPAIR_INTERVALS: Final = 12  # between two looks at a chip that no event names
+_REFUSED_INTERVALS: Final = 60  # until a driver that did not want to tell of faults is asked again
 _STUCK_SECONDS: Final = 120.0  # other calls, `init` too, may be in line before this one
 _LISTING_STUCK_SECONDS: Final = 600.0  # a dozen calls a chip, each with a deadline of its own
 _QUIET_SECONDS: Final = 0.05  # between two looks at a chip that events keep naming
@@ -42,7 +42,7 @@ class WatchStatus:
 
     Attributes:
         subscribed: Whether the driver tells of them; else chips are asked in turn.
-        refusal: Why it does not, empty when it does or was not asked yet.
+        refusal: Why it does not, empty when it does or was not asked yet; asked again in time.
         lost: Events beyond those that are kept for a watcher that is busy.
     """
 
@@ -101,8 +101,10 @@ async def watch_board(
     task_status.started()
     await watch.subscribe()
     async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch.keep_asking_for_events)
         nursery.start_soon(watch.wake_on_release)
         nursery.start_soon(watch.follow_networks)
+        nursery.start_soon(watch.keep_saved)
         await watch.run()
 
 
@@ -112,7 +114,7 @@ async def read_board(worker: DcmiWorker, dcmi: Dcmi, host: Host, faults: NodeFau
     Raises:
         DcmiError: The library cannot list the cards.
     """
-    await worker.call(dcmi.init, alone=True, deadline_seconds=_INIT_DEADLINE_SECONDS)
+    await init(worker, dcmi)
     found = await discover(worker, dcmi, host)
     for npu in found.npus:
         reading = await read_chip(worker, dcmi, _address(npu))
@@ -142,13 +144,13 @@ class _Watch:
         self._status = status
         self._interval = interval
         self._told = told
-        self._listing = _Listing(worker, dcmi, host, interval)
+        self._listing = Listing(worker, dcmi, host, interval)
         self._inbox = EventInbox(self.wake)
         self._news = trio.Event()
         self._due: dict[str, float] = {}
         self._looked_at: dict[str, float] = {}
         self._heard_at: dict[str, float] = {}
-        self._save_at = 0.0
+        self._unsaved = trio.Event()
 
     # --- start -----------------------------------------------------------------------------------
 
@@ -165,16 +167,23 @@ class _Watch:
         try:
             await self._worker.call(self._dcmi.subscribe, self._inbox.put)
         except DcmiError as error:
-            self._status.set(WatchStatus(refusal=str(error)))
-            log.warning(
-                "the driver does not tell of faults, asking every %g s instead",
-                self._interval,
-                extra={"error": str(error)},
-            )
+            if self._status.set(replace(self._status.value, refusal=str(error))):
+                log.warning(
+                    "the driver does not tell of faults, asking every %g s instead",
+                    self._interval,
+                    extra={"error": str(error)},
+                )
             return
-        self._status.set(WatchStatus(subscribed=True))
+        self._status.set(replace(self._status.value, subscribed=True, refusal=""))
         for npu in self._board.value.npus:
             self._want(npu)  # what happened since the first look sent no event
+        self.wake()
+
+    async def keep_asking_for_events(self) -> None:
+        """Ask again now and then until the driver agrees: it may have been busy, or not ready."""
+        while not self._status.value.subscribed:
+            await trio.sleep(_REFUSED_INTERVALS * self._interval)
+            await self.subscribe()
 
     # --- what wakes the loop ---------------------------------------------------------------------
 
@@ -195,14 +204,36 @@ class _Watch:
             for npu in self._board.value.npus:
                 if npu.name in without:
                     continue
+                chip = self._faults.of(npu)
                 with pulse.step(f"asking for the network of {npu.name}", limit=_STUCK_SECONDS):
-                    problem = await read_network(self._worker, self._dcmi, _address(npu))
+                    problem = await read_network(
+                        self._worker, self._dcmi, _address(npu), known=chip.network
+                    )
                 if problem is None:
                     without.add(npu.name)
-                elif problem != self._faults.of(npu).network:
-                    self._faults.of(npu).network = problem
+                elif problem != chip.network:
+                    chip.network = problem
                     self.wake()
             await trio.sleep(self._interval)
+
+    # --- the file --------------------------------------------------------------------------------
+
+    async def keep_saved(self) -> None:
+        """Write what changed, apart and not too often; the last of it also when cancelled."""
+        try:
+            while True:
+                await self._unsaved.wait()
+                with pulse.step("saving faults", limit=_STUCK_SECONDS):
+                    await self._faults.save_apart()
+                await trio.sleep(SAVE_SECONDS)
+                self._unsaved = trio.Event()
+                self._note_unsaved()
+        finally:
+            self._faults.save()
+
+    def _note_unsaved(self) -> None:
+        if not self._faults.is_saved:
+            self._unsaved.set()
 
     # --- the loop --------------------------------------------------------------------------------
 
@@ -219,7 +250,7 @@ class _Watch:
                     await self._look(npu)
                     self._tell(self._heard_of(npu))
             self._tell()
-            self._save()
+            self._note_unsaved()
 
     async def _list_if_due(self) -> None:
         if self._listing.is_due(self._board.value):
@@ -249,6 +280,7 @@ class _Watch:
     async def _look_at_all(self, found: Board) -> None:
         for npu in found.npus:
             await self._look(npu)
+            self._heard_at.pop(npu.name, None)  # listing took longer than the event
         self._board.set(_with_health(found, self._faults))
 
     async def _look(self, npu: Npu) -> None:
@@ -258,7 +290,7 @@ class _Watch:
             reading = await read_chip(self._worker, self._dcmi, _address(npu))
         chip = self._faults.of(npu)
         chip.take(reading, self._faults.now())
-        is_quick = reading.unmonitored or not self._status.value.subscribed
+        is_quick = not reading.is_whole or not self._status.value.subscribed
         self._want(npu, after=self._interval * (1 if is_quick else _REPAIR_INTERVALS))
         if chip.recheck_at is not None:
             self._want(npu, after=chip.recheck_at - self._faults.now())
@@ -279,12 +311,6 @@ class _Watch:
         board = _with_health(self._board.value, self._faults)
         self._board.set(replace(board, heard_at=heard_at))
 
-    def _save(self) -> None:
-        now = trio.current_time()
-        if not self._faults.is_saved and now >= self._save_at:
-            self._faults.save()
-            self._save_at = now + SAVE_SECONDS
-
     def _next_step(self) -> float:
         """When the loop must go round without news, on trio's clock."""
         now = trio.current_time()
@@ -294,62 +320,7 @@ class _Watch:
             change = self._faults.of(npu).next_change
             if change is not None:
                 times.append(now + change - self._faults.now())
-        if not self._faults.is_saved:
-            times.append(self._save_at)
         return min(times)
-
-
-class _Listing:
-    """Which cards and chips there are, and when to list them anew.
-
-    The library's list of cards is as old as its `init`, so that a new one begins with that. It is
-    taken when the accelerators on the PCI bus changed, and, ever more rarely, while a card or chip
-    that is listed does not answer (it may be booting).
-
-    Attributes:
-        retry_at: When to list again if something was missing, on trio's clock.
-    """
-
-    def __init__(
-        self, worker: DcmiWorker, dcmi: Dcmi, host: Host, first_retry_seconds: float
-    ) -> None:
-        self.retry_at = 0.0
-        self._worker = worker
-        self._dcmi = dcmi
-        self._host = host
-        self._accelerators: tuple[str, ...] = ()
-        self._first_retry_seconds = first_retry_seconds
-        self._retry_seconds = first_retry_seconds
-        self._failure = ""
-
-    def is_due(self, board: Board) -> bool:
-        """Whether *board* may lack a chip, or have one too many."""
-        if self._host.accelerators() != self._accelerators:
-            return True
-        unsure = bool(board.unanswered or self._failure)
-        return unsure and trio.current_time() >= self.retry_at
-
-    async def read(self, known: Board) -> Board | None:
-        """Initialise and discover; None when the library could not even list the cards."""
-        accelerators = self._host.accelerators()
-        if accelerators != self._accelerators:
-            self._accelerators, self._retry_seconds = accelerators, self._first_retry_seconds
-        self.retry_at = trio.current_time() + self._retry_seconds
-        self._retry_seconds = min(2 * self._retry_seconds, _LAST_RETRY_SECONDS)
-        try:
-            await self._worker.call(
-                self._dcmi.init, alone=True, deadline_seconds=_INIT_DEADLINE_SECONDS
-            )
-            board = await discover(self._worker, self._dcmi, self._host, known=known)
-        except DcmiError as error:
-            if str(error) != self._failure:
-                log.warning("NPUs cannot be listed, trying again", extra={"error": str(error)})
-            self._failure = str(error)
-            return None
-        self._failure = ""
-        if not board.unanswered:
-            self._retry_seconds = self._first_retry_seconds
-        return board
 
 
 def _address(npu: Npu) -> Address:

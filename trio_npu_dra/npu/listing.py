@@ -1,0 +1,103 @@
+"""Which cards and chips there are, and when to list them anew."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+import trio
+
+from trio_npu_dra.errors import DcmiError
+from trio_npu_dra.npu.dcmi.client import Dcmi
+from trio_npu_dra.npu.dcmi.worker import DcmiWorker
+from trio_npu_dra.npu.discovery import discover
+from trio_npu_dra.npu.host import Host
+from trio_npu_dra.npu.model import Board
+
+log = logging.getLogger(__name__)
+
+_INIT_DEADLINE_SECONDS: Final = 60.0  # it runs dmidecode and the like
+_LAST_RETRY_SECONDS: Final = 300.0
+
+
+async def init(worker: DcmiWorker, dcmi: Dcmi) -> None:
+    """Have the library read the card table, while nothing else is asked of it.
+
+    Raises:
+        DcmiError: It cannot, or a call has not returned.
+    """
+    await worker.call(dcmi.init, alone=True, deadline_seconds=_INIT_DEADLINE_SECONDS)
+
+
+class Listing:
+    """Lists cards and chips, and knows when the list may be old.
+
+    The library's list of cards is as old as its `init`, so that a new one begins with that. It is
+    taken when the accelerators on the PCI bus changed, and, ever more rarely, while something is
+    missing: a card or chip that is listed does not answer, or one on the bus is not listed (it may
+    be booting). The latter is given up in the end, for it may be no NPU.
+
+    Args:
+        worker: Runs the calls.
+        dcmi: The library.
+        host: Its PCI bus tells of cards that come and go.
+        pause_seconds: Between two looks at the bus, and before the first retry.
+
+    Attributes:
+        retry_at: When to list again if something was missing, on trio's clock.
+    """
+
+    def __init__(self, worker: DcmiWorker, dcmi: Dcmi, host: Host, pause_seconds: float) -> None:
+        self.retry_at = 0.0
+        self._worker = worker
+        self._dcmi = dcmi
+        self._host = host
+        self._accelerators: tuple[str, ...] = ()
+        self._bus_at = 0.0
+        self._pause_seconds = pause_seconds
+        self._retry_seconds = pause_seconds
+        self._failure = ""
+
+    def is_due(self, board: Board) -> bool:
+        """Whether *board* may lack a chip, or have one too many; cheap between two looks."""
+        now = trio.current_time()
+        if now >= self._bus_at:
+            self._bus_at = now + self._pause_seconds
+            if self._host.accelerators() != self._accelerators:
+                return True
+        if now < self.retry_at:
+            return False
+        is_given_up = self._retry_seconds >= _LAST_RETRY_SECONDS
+        is_short = bool(self._unlisted(board)) and not is_given_up
+        return bool(board.unanswered or self._failure) or is_short
+
+    async def read(self, known: Board) -> Board | None:
+        """Initialise and discover; None when the library could not even list the cards."""
+        accelerators = self._host.accelerators()
+        if accelerators != self._accelerators:
+            self._accelerators, self._retry_seconds = accelerators, self._pause_seconds
+        self.retry_at = trio.current_time() + self._retry_seconds
+        self._retry_seconds = min(2 * self._retry_seconds, _LAST_RETRY_SECONDS)
+        try:
+            await init(self._worker, self._dcmi)
+            board = await discover(self._worker, self._dcmi, self._host, known=known)
+        except DcmiError as error:
+            if str(error) != self._failure:
+                log.warning("NPUs cannot be listed, trying again", extra={"error": str(error)})
+            self._failure = str(error)
+            return None
+        self._failure = ""
+        unlisted = self._unlisted(board)
+        if unlisted and unlisted != self._unlisted(known):
+            log.warning(
+                "the driver does not list all accelerators on the PCI bus",
+                extra={"addresses": sorted(unlisted)},
+            )
+        if not board.unanswered and not unlisted:
+            self._retry_seconds = self._pause_seconds
+        return board
+
+    def _unlisted(self, board: Board) -> frozenset[str]:
+        """Accelerators on the bus that are no NPU of *board*; none where chips tell no address."""
+        listed = {npu.pci_bus_id for npu in board.npus}
+        return frozenset() if None in listed else frozenset(self._accelerators) - listed
