@@ -12,6 +12,7 @@ import pytest
 from tests.cluster.cluster import Cluster
 from tests.e2e.deploy import deploy
 from tests.e2e.driver import Driver
+from tests.e2e.faults import Faults
 from tests.e2e.space import Space
 
 pytest_plugins = ["tests.cluster.plugin"]
@@ -94,3 +95,14 @@ def space(driver: Driver) -> Iterator[Space]:
     yield fresh
     fresh.remove()
     driver.wait_without_traces()
+
+
+@pytest.fixture
+def faults(driver: Driver) -> Iterator[Faults]:
+    """Faults for one test; the NPUs are well before and after."""
+    before = driver.devices()
+    with driver.board() as board:
+        faults = Faults(driver=driver, board=board)
+        yield faults
+        faults.end_all()
+        driver.cluster.wait(lambda: driver.devices() == before, "all NPUs as they were")

@@ -1,0 +1,103 @@
+"""Faults of the node's NPUs, and what the driver says of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.cluster.cluster import Object
+from tests.e2e.driver import DRIVER, NAMESPACE, NPUS, Driver
+from trio_npu_dra.observe.health_report import HealthReport, NpuReport
+from trio_npu_dra.simulator import BoardControl, Severity
+
+KEEPS_PODS = 0x81B38002
+"""RestartBusiness: no new pods. Like the other one it has no rule that separates the NPU."""
+MOVES_PODS = 0x80CF8000
+"""RestartNPU: no pods at all."""
+
+
+def number(device: str) -> int:
+    """The physical id of a device, by its name."""
+    return int(device.removeprefix("npu-"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faults:
+    """The simulated board under the driver, and what comes of its faults."""
+
+    driver: Driver
+    board: BoardControl
+
+    # --- the board -------------------------------------------------------------------------------
+
+    def begin(self, device: str, code: int) -> None:
+        """Let an NPU report a fault."""
+        self.board.add_fault(number(device), code, Severity.CRITICAL)
+
+    def end(self, device: str, code: int) -> None:
+        """Let an NPU report that a fault is over."""
+        self.board.clear_fault(number(device), code)
+
+    def look(self, device: str) -> None:
+        """Have the driver look at an NPU now: a notice that says nothing by itself."""
+        self.board.emit_event(number(device), KEEPS_PODS, Severity.WARNING)
+
+    def end_all(self) -> None:
+        """Let every NPU be well, whatever was wrong."""
+        for physical_id in range(NPUS):
+            self.board.restore(physical_id)
+            self.look(f"npu-{physical_id}")
+
+    # --- what the driver says --------------------------------------------------------------------
+
+    def taints(self, device: str) -> list[Object]:
+        """The taints of a published device, without their times."""
+        taints = self.driver.devices()[device].get("taints", [])
+        return [{key: taint[key] for key in taint if key != "timeAdded"} for taint in taints]
+
+    def wait_taint(self, device: str, level: str, effect: str) -> None:
+        """Wait until a device has that taint, and no other."""
+        taint = {"key": f"{DRIVER}/fault", "value": level, "effect": effect}
+        self.driver.cluster.wait(lambda: self.taints(device) == [taint], f"{taint} on {device}")
+
+    def wait_withheld(self, device: str, level: str) -> None:
+        """Wait until no new pod can get a device: it is tainted, or left out without taints."""
+        if self.report().taints:
+            self.wait_taint(device, level, "NoSchedule")
+        else:
+            self.driver.cluster.wait(
+                lambda: device not in self.driver.devices(), f"{device} not published"
+            )
+
+    def health(self, *words: str) -> str:
+        """What `npu-dra health` prints in the driver's pod."""
+        name = self.driver.wait_ready()["metadata"]["name"]
+        return self.driver.cluster.execute(name, "npu-dra", "health", *words, namespace=NAMESPACE)
+
+    def report(self) -> HealthReport:
+        """The same, to be read by programs."""
+        return HealthReport.model_validate_json(self.health("--output=json"))
+
+    def npu(self, device: str) -> NpuReport:
+        """What it says of one NPU."""
+        return next(npu for npu in self.report().npus if npu.device == device)
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        """The value of a metric of the driver, by some of its labels; None without such a one."""
+        pod = self.driver.wait_ready()["metadata"]["name"]
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}:8080/proxy/metrics"
+        text = self.driver.cluster.kubectl("get", "--raw", path)
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                if sample.name == name and sample.labels.items() >= labels.items():
+                    return sample.value
+        return None
+
+    def level(self, device: str) -> str:
+        """The level of an NPU as the metrics have it."""
+        for npu in self.report().npus:
+            if npu.device == device:
+                assert self.metric("npu_dra_npu_fault_level", device=device, level=npu.level) == 1
+                return npu.level
+        raise AssertionError(f"{device} is not reported")

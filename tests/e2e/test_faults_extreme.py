@@ -1,0 +1,192 @@
+"""What the driver goes on doing while the hardware goes mad."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from benchmarks.caller import Caller
+from tests.cluster import audit
+from tests.cluster.cluster import Object
+from tests.e2e.driver import ACCOUNT, NPUS, PLUGIN, Driver
+from tests.e2e.faults import KEEPS_PODS, Faults
+from tests.e2e.space import Space, claim, pod, request
+
+pytestmark = pytest.mark.cluster
+
+EVENTS = 10_000
+STORM_SECONDS = 10.0
+CALL_EVERY_SECONDS = 0.05
+READ = "dcmi_get_device_health"
+MOST_WRITES = 300
+"""Of slices and Events, in a storm: hundreds of times fewer than one for each event."""
+
+
+class Calls:
+    """Empty NodePrepareResources calls, one after the other, from outside.
+
+    Attributes:
+        took_ms: How long each took.
+    """
+
+    def __init__(self, socket: Path) -> None:
+        self.took_ms: list[float] = []
+        self._caller = Caller(socket)
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Make no more."""
+        self._end.set()
+        self._thread.join()
+        self._caller.close()
+
+    def _run(self) -> None:
+        while not self._end.wait(CALL_EVERY_SECONDS):
+            self.took_ms.append(self._caller.prepare([]))
+
+
+@contextmanager
+def calling(driver: Driver) -> Iterator[Calls]:
+    """Calls go to the driver's service socket all the while."""
+    folder = driver.cluster.node.root / PLUGIN.relative_to("/")
+    (socket,) = folder.glob("dra-*.sock")
+    calls = Calls(socket)
+    try:
+        yield calls
+    finally:
+        calls.close()
+
+
+def memory_mib(driver: Driver) -> dict[str, float]:
+    """Resident memory of the daemon, now and at most since `forget_peak`."""
+    status = Path(f"/proc/{driver.pid()}/status").read_text()
+    found = dict(re.findall(r"(VmRSS|VmHWM):\s+(\d+) kB", status))
+    return {name: int(value) / 1024 for name, value in found.items()}
+
+
+def forget_peak(driver: Driver) -> None:
+    """Have the kernel measure the most memory anew."""
+    Path(f"/proc/{driver.pid()}/clear_refs").write_text("5")
+
+
+def heard_events(faults: Faults) -> float:
+    """How many events the daemon was told of."""
+    name = "npu_dra_fault_events_total"
+    kinds = ("occurrence", "recovery", "notice")
+    return sum(faults.metric(name, assertion=kind) or 0.0 for kind in kinds)
+
+
+def storm(faults: Faults, sick: set[str]) -> float:
+    """Thousands of events over all NPUs; in the end just some are sick.
+
+    Returns:
+        Seconds that it took.
+    """
+    devices = [f"npu-{physical_id}" for physical_id in range(NPUS)]
+    began = time.monotonic()
+    rounds = EVENTS // NPUS // 2
+    for turn in range(rounds):
+        for device in devices:
+            faults.begin(device, KEEPS_PODS)
+        _wait_until(began + STORM_SECONDS * (turn + 0.5) / rounds)
+        for device in devices:
+            if turn < rounds - 1 or device not in sick:
+                faults.end(device, KEEPS_PODS)
+            else:
+                faults.look(device)
+        _wait_until(began + STORM_SECONDS * (turn + 1) / rounds)
+    return time.monotonic() - began
+
+
+def _wait_until(at: float) -> None:
+    time.sleep(max(0.0, at - time.monotonic()))  # the rate is what is tested
+
+
+def test_storm_of_events_ends_in_the_right_state(
+    driver: Driver, faults: Faults, notes: list[str]
+) -> None:
+    """A thousand events a second: slices are true in the end, and few writes led there.
+
+    Meanwhile calls of the kubelet are answered.
+    """
+    sick = {"npu-1", "npu-6"}
+    before, pid = driver.devices(), driver.pid()
+    rss = memory_mib(driver)["VmRSS"]
+    forget_peak(driver)
+    heard = heard_events(faults)
+    mark = driver.cluster.audit_mark()
+    with calling(driver) as calls:
+        took = storm(faults, sick)
+
+        def is_settled() -> bool:
+            return {name for name in before if faults.taints(name)} == sick
+
+        driver.cluster.wait(is_settled, f"taints on {sick} alone")
+    writes = audit.writes(driver.cluster.audit(mark), user=ACCOUNT)
+    kinds = Counter(f"{write.verb} {write.resource} {write.code}" for write in writes)
+    peak, after = memory_mib(driver)["VmHWM"], memory_mib(driver)["VmRSS"]
+    worst = sorted(calls.took_ms)
+    notes += [
+        f"storm: {EVENTS} events in {took:.1f} s, {heard_events(faults) - heard:.0f} of them heard",
+        f"storm: API writes: {dict(kinds)}",
+        f"storm: {len(worst)} empty calls, median {median(worst):.1f} ms, longest {worst[-1]:.1f}",
+        f"storm: RSS {rss:.0f} MiB before, {peak:.0f} at most, {after:.0f} after",
+    ]
+
+    assert driver.pid() == pid
+    assert 1 <= len(writes) <= MOST_WRITES
+    for device in sick:
+        faults.end(device, KEEPS_PODS)
+    driver.cluster.wait(lambda: driver.devices() == before, "the pool as it was")
+
+
+def test_call_that_never_returns_costs_one_npu_its_monitoring(
+    driver: Driver, faults: Faults, space: Space, notes: list[str]
+) -> None:
+    """Pods with other NPUs start; the call is named until it returns, and then all is well."""
+    before, hung = driver.devices(), "npu-5"
+    faults.board.hang(READ, 5)
+    try:
+        faults.look(hung)
+        start_pod(space, "meanwhile")
+        driver.cluster.wait(lambda: faults.report().hung_calls, "a call written off")
+        start_pod(space, "after")
+        notes += ["", *faults.health().splitlines(), ""]
+        notes += [f"hung call: claim prepared in {ms} ms" for ms in prepared_ms(driver, space)]
+        assert [call.device for call in faults.report().hung_calls] == [hung]
+        assert faults.npu(hung).state == "Unknown"
+        assert faults.metric("npu_dra_dcmi_calls_written_off") == 1
+        assert faults.metric("npu_dra_npu_unmonitored", device=hung) == 1
+        (taint,) = faults.taints(hung)
+        assert taint == {"key": "npu.huawei.com/unmonitored", "effect": "NoSchedule"}
+    finally:
+        faults.board.release(READ, 5)
+
+    driver.cluster.wait(lambda: driver.devices() == before, "the pool as it was")
+    assert faults.report().hung_calls == ()
+    assert faults.npu(hung).unmonitored == ""
+    assert faults.metric("npu_dra_dcmi_calls_written_off") == 0
+    assert faults.metric("npu_dra_npu_unmonitored", device=hung) == 0
+
+
+def start_pod(space: Space, name: str) -> Object:
+    """A pod runs with an NPU that answers."""
+    other = 'device.attributes["npu.huawei.com"].physicalId != 5'
+    space.apply(claim(name, request(cel=other)), pod(name, name))
+    return space.wait_phase(name)
+
+
+def prepared_ms(driver: Driver, space: Space) -> list[str]:
+    """How long the claims of a namespace took to prepare, in the driver's words."""
+    lines = [line for line in driver.log().splitlines() if '"claim prepared"' in line]
+    return re.findall(rf'"{space.name}/.*"ms": ([\d.]+)', "\n".join(lines))
