@@ -206,6 +206,67 @@ def test_agent_removes_what_others_put_into_its_pool(driver: Driver) -> None:
     driver.cluster.wait(lambda: driver.versions().keys() == before.keys(), "only its own slices")
 
 
+# --- Events --------------------------------------------------------------------------------------
+
+
+CLAIM = ("ResourceClaim", "some")
+
+
+def event_about(kind: str, name: str, **fields: Any) -> Object:
+    """An Event like ours; `fields` says what is different."""
+    api_version = "resource.k8s.io/v1" if kind == "ResourceClaim" else "v1"
+    about = {"apiVersion": api_version, "kind": kind, "name": name, "uid": "e2e"}
+    if kind != "Node":
+        about["namespace"] = "default"
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": "e2e", "namespace": "default"},
+        "involvedObject": about,
+        "type": "Warning",
+        "reason": "NpuFault",
+        "message": "npu-0: fault",
+        "reportingComponent": DRIVER,
+    } | fields
+
+
+def test_agent_says_what_happens_on_its_own_node(agent: Bearer, driver: Driver) -> None:
+    """About that Node and about claims, in its own name."""
+    node = driver.cluster.node.name
+    for about in (("Node", node), CLAIM):
+        assert "created" in agent.create(event_about(*about, reportingInstance=node))
+
+
+@pytest.mark.parametrize(
+    ("about", "fields", "words"),
+    [
+        (("Node", ELSEWHERE), {}, "about that node and about ResourceClaims"),
+        (("Pod", "some"), {}, "about that node and about ResourceClaims"),
+        (CLAIM, {"reportingInstance": ELSEWHERE}, "Events of npu.huawei.com on that node"),
+        (CLAIM, {"reportingComponent": "kubelet"}, "Events of npu.huawei.com on that node"),
+    ],
+    ids=["another node", "a pod", "from another node", "as the kubelet"],
+)
+def test_agent_says_nothing_else(
+    agent: Bearer, driver: Driver, about: tuple[str, str], fields: dict[str, str], words: str
+) -> None:
+    """Neither of others, nor in the name of others."""
+    ours = {"reportingInstance": driver.cluster.node.name}
+    with pytest.raises(ClusterError, match=words):
+        agent.create(event_about(*about, **(ours | fields)))
+
+
+def test_agent_changes_nobody_elses_words(agent: Bearer, driver: Driver) -> None:
+    """An Event of the kubelet cannot be made its own."""
+    cluster, node = driver.cluster, driver.cluster.node.name
+    cluster.apply(json.dumps(event_about("Node", node, reportingComponent="kubelet")))
+    try:
+        with pytest.raises(ClusterError, match=r"Events of npu\.huawei\.com on"):
+            agent.replace(event_about("Node", node, reportingInstance=node))
+    finally:
+        cluster.kubectl("delete", "event", "e2e", "--namespace", "default")
+
+
 # --- opaque configs ------------------------------------------------------------------------------
 
 
