@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from trio_npu_dra.errors import DcmiError, NotSupported
 from trio_npu_dra.npu.dcmi import _signatures as c
@@ -106,7 +106,7 @@ class Dcmi:
         cls,
         host_root: Path = Path("/"),
         told: Told = nobody,
-    ) -> Dcmi:
+    ) -> Self:
         """Find and load libdcmi.so; nothing is called yet.
 
         Args:
