@@ -9,7 +9,7 @@ import trio
 from trio_npu_dra.kube.client import KubeClient
 from trio_npu_dra.kube.objects import Device, DeviceTaint, ResourceSlice
 from trio_npu_dra.observable import Observable
-from trio_npu_dra.slices.publisher import PublisherStatus, publish
+from trio_npu_dra.slices.publisher import PoolAccepted, PublisherStatus, SliceWritten, publish
 from trio_npu_dra.standins.api_state import ApiState
 
 DRIVER = "npu.example.com"
@@ -28,12 +28,13 @@ def devices(count: int, *, taint: str | None = None) -> Devices:
 
 
 class Subject:
-    """A running publisher with its pool and status."""
+    """A running publisher with its pool, its status and what it told."""
 
     def __init__(self, pool: Devices, state: ApiState) -> None:
         self.pool = Observable(pool)
         self.status = Observable(PublisherStatus())
         self.state = state
+        self.told: list[PoolAccepted | SliceWritten] = []
 
     async def until(self, wanted: Callable[[PublisherStatus], bool]) -> PublisherStatus:
         """Wait for a status."""
@@ -88,6 +89,7 @@ async def publishing(client: KubeClient, state: ApiState, pool: Devices) -> Asyn
                     driver_name=DRIVER,
                     pool=subject.pool,
                     status=subject.status,
+                    told=subject.told.append,
                 )
             )
         yield subject

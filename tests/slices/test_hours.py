@@ -15,6 +15,8 @@ from tests.slices.publishing import Devices, Subject, devices, publishing
 from tests.slices.reach import Reach
 from trio_npu_dra.kube.client import KubeClient
 from trio_npu_dra.kube.objects import ObjectMeta, ResourceSlice
+from trio_npu_dra.slices.change_pace import AT_ONCE
+from trio_npu_dra.slices.publisher import PoolAccepted
 from trio_npu_dra.slices.taint_times import untimed
 from trio_npu_dra.standins.api_state import ApiState
 
@@ -128,6 +130,44 @@ async def test_a_quiet_hour_costs_nothing_but_watches(
             await trio.sleep(1)
             reach.state.compact()
     assert reach.asked == {"watch": 12}
+
+
+async def test_a_storm_of_changes_is_a_few_writes(reach: Reach, autojump_clock: MockClock) -> None:
+    """The first change is written at once, the last one soon; in between some are left out."""
+    async with publishing(KubeClient(reach), reach.state, devices(2)) as subject:
+        await subject.until_settled()
+        reach.asked.clear()
+        for number in range(1000):
+            subject.pool.set(devices(2, taint=f"fault-{number}"))
+            await trio.sleep(0.01)
+            if number == 0:
+                assert published(subject) == devices(2, taint="fault-0")
+        await trio.sleep(1)
+        assert published(subject) == devices(2, taint="fault-999")
+    assert 30 <= reach.asked["update"] <= 70
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.001])
+async def test_a_change_that_is_taken_back_before_its_turn_is_done_with(
+    pause: float, reach: Reach, autojump_clock: MockClock
+) -> None:
+    """Nothing is written, and nobody goes on measuring how long it takes."""
+    async with publishing(KubeClient(reach), reach.state, devices(2)) as subject:
+        await subject.until_settled()
+        for count in range(3, 4 + AT_ONCE):
+            subject.pool.set(devices(count))
+            await subject.until_stored(lambda _: subject.devices == subject.pool.value)
+        await trio.sleep(0.001)
+        written, last = reach.asked["update"], subject.pool.value
+        subject.told.clear()
+        subject.pool.set(devices(2))
+        if pause:
+            await trio.sleep(pause)
+        subject.pool.set(last)
+        await trio.sleep(1)
+        assert subject.status.value.current
+    assert reach.asked["update"] == written
+    assert set(subject.told) == {PoolAccepted()}
 
 
 @pytest.mark.parametrize("edits", ["edited", "deleted", "twin", "foreign"])

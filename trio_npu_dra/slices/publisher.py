@@ -25,6 +25,7 @@ from trio_npu_dra.kube.objects import Device, Node, OwnerReference, ResourceSlic
 from trio_npu_dra.kube.retry import Retry
 from trio_npu_dra.kube.watch import View, list_and_watch
 from trio_npu_dra.observable import Observable
+from trio_npu_dra.slices.change_pace import ChangePace
 from trio_npu_dra.slices.diff import Create, Delete, Update, Write, plan
 from trio_npu_dra.slices.pool import Pool, check
 from trio_npu_dra.slices.repair_pace import RepairPace
@@ -148,7 +149,8 @@ class _Publisher:
         self._owner: OwnerReference | None = None
         self._settled: tuple[Device, ...] | None = None
         self._stored = StoredForms()
-        self._pace = RepairPace(trio.current_time)
+        self._change_pace = ChangePace(trio.current_time)
+        self._repair_pace = RepairPace(trio.current_time)
         self._facts = trio.Event()
         self._news = trio.Event()
 
@@ -200,21 +202,26 @@ class _Publisher:
 
     async def _reconcile(self) -> None:
         check(self._pool.value)  # here already: what is refused in any case shall cost no request
-        is_repair = self._pool.value == self._settled
-        if is_repair:
+        if self._pool.value == self._settled:
             if not self._was_edited():
                 self._note(current=True, problem="")
+                self._told(PoolAccepted())  # a change may have been taken back at once
                 return
             # Someone who keeps editing our slices wins more and more time; facts go first.
-            await self._facts_within(self._pace.delay())
+            await self._facts_within(self._repair_pace.delay())
+        if self._pool.value != self._settled:
+            await trio.sleep(self._change_pace.delay())
         devices = self._pool.value
+        is_repair = devices == self._settled
         with pulse.step("publishing ResourceSlices", limit=_RECONCILE_STUCK_SECONDS):
             slices, writes = await self._look(devices)
             for write in writes:
                 await self._perform(write)
         if writes:
             if is_repair:
-                self._pace.note_repair()
+                self._repair_pace.note_repair()
+            else:
+                self._change_pace.note_change()
             log.info(
                 "slices repaired" if is_repair else "pool published",
                 extra={"devices": len(devices), "writes": len(writes)},
