@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 import trio
 
-from tests.cluster.cluster import Cluster
+from tests.cluster.binaries import kubernetes
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.releases import RELEASES
 from tests.kube.conformance import (
     AS_ADMINISTRATOR,
     AS_DRIVER,
@@ -68,39 +70,71 @@ class Widget(KubeObject):
     plural = "widgets"
 
 
+class Server(Protocol):
+    """An API server that this process reaches."""
+
+    def kubectl(self, *args: str | Path, stdin: str | None = None) -> str:
+        """Run kubectl as the administrator; returns its stdout, raises ClusterError."""
+        ...
+
+
 @pytest.fixture(scope="module")
-def administrator(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def server(
+    kubernetes_version: str,
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Server]:
+    """One of its own on loopback: the built cluster has a network that this process is not in."""
+    if request.config.getoption("--on") == "kind":
+        yield request.getfixturevalue("cluster")
+        return
+    folder = tmp_path_factory.mktemp("server")
+    plane = ControlPlane.start(
+        programs=kubernetes(kubernetes_version).ready(),
+        folder=folder / "plane",
+        logs=folder,
+        gates=RELEASES[kubernetes_version].gates,
+    )
+    try:
+        yield plane
+    finally:
+        plane.stop()
+
+
+@pytest.fixture(scope="module")
+def administrator(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A kubeconfig that may do everything."""
     path = tmp_path_factory.mktemp("administrator") / "kubeconfig"
     path.write_text(
-        cluster.kubectl("config", "view", "--raw", "--flatten", "--minify", "--output", "json")
+        server.kubectl("config", "view", "--raw", "--flatten", "--minify", "--output", "json")
     )
     return path
 
 
 @pytest.fixture(scope="module")
 def driver(
-    cluster: Cluster, administrator: Path, tmp_path_factory: pytest.TempPathFactory
+    server: Server, administrator: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
     """A kubeconfig with the token of a service account that has the manifests' ClusterRole."""
     objects = [ROLE | {"rules": driver_rules()}, BINDING, ACCOUNT]
     manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
-    cluster.apply(manifest)
-    token = cluster.kubectl("create", "token", NAME, "--duration", "1h")
+    server.kubectl("apply", "--filename", "-", stdin=manifest)
+    token = server.kubectl("create", "token", NAME, "--duration", "1h")
     config: dict[str, Any] = json.loads(administrator.read_text())
     for user in config["users"]:
         user["user"] = {"token": token}
     path = tmp_path_factory.mktemp("driver") / "kubeconfig"
     path.write_text(json.dumps(config))
     yield path
+    found = json.loads(server.kubectl("get", "resourceslices", "--output", "json"))
     made = [
         one["metadata"]["name"]
-        for one in cluster.objects("resourceslices", namespace=None)
+        for one in found["items"]
         if one["spec"]["driver"].endswith(".example.com")
     ]
     if made:
-        cluster.kubectl("delete", "resourceslices", *made)
-    cluster.delete(manifest)
+        server.kubectl("delete", "resourceslices", *made)
+    server.kubectl("delete", "--filename", "-", stdin=manifest)
 
 
 async def play(scenario: Scenario, kubeconfig: Path) -> None:
@@ -131,15 +165,15 @@ async def test_kube_apiserver_conforms_to_an_administrator(
     await play(scenario, administrator)
 
 
-async def test_kube_apiserver_forgets_history(cluster: Cluster, administrator: Path) -> None:
+async def test_kube_apiserver_forgets_history(server: Server, administrator: Path) -> None:
     """A watch from before what the API server remembers is told so."""
     manifest = json.dumps(WIDGETS)
-    cluster.apply(manifest)
+    server.kubectl("apply", "--filename", "-", stdin=manifest)
     try:
-        cluster.kubectl("wait", "--for=condition=Established", "crd/widgets.example.com")
+        server.kubectl("wait", "--for=condition=Established", "crd/widgets.example.com")
         await play(_widgets_are_gone, administrator)
     finally:
-        cluster.delete(manifest)
+        server.kubectl("delete", "--filename", "-", stdin=manifest)
 
 
 async def _widgets_are_gone(client: KubeClient) -> None:
