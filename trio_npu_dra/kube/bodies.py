@@ -1,4 +1,4 @@
-"""Reading the bodies of answers, whole or line by line, within limits."""
+"""Bodies of requests, and those of answers: whole or line by line, within limits."""
 
 from __future__ import annotations
 
@@ -18,6 +18,26 @@ etcd takes objects of up to 1.5 MiB, and the lists that we ask for are of one no
 is no answer to us, and must not become the node's memory.
 """
 _CLOSE_LIMIT: Final = 1.0
+
+
+class Body(httpx.AsyncByteStream):
+    """The body of one request, in one piece.
+
+    httpx's own is an async generator: one that a cancelled request leaves half-way is closed by the
+    garbage collector, perhaps when the event loop is gone.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        self._parts = iter((content,))
+
+    def __aiter__(self) -> Body:
+        return self
+
+    async def __anext__(self) -> bytes:
+        """The content, once."""
+        for part in self._parts:
+            return part
+        raise StopAsyncIteration
 
 
 class Lines:

@@ -26,7 +26,7 @@ import httpx
 
 from trio_npu_dra.errors import Unavailable
 from trio_npu_dra.kube.answers import is_success, refusal
-from trio_npu_dra.kube.bodies import Lines, abandon, close, read_whole, stream_of
+from trio_npu_dra.kube.bodies import Body, Lines, abandon, close, read_whole, stream_of
 from trio_npu_dra.kube.credentials import Credentials
 
 _IDLE_LIMIT: Final = 8
@@ -205,8 +205,12 @@ class Connections:
             headers["authorization"] = f"Bearer {self._credentials.token.current()}"
         if body is not None:
             headers["content-type"] = "application/json"
+        content = None
+        if body is not None:
+            headers["Content-Length"] = str(len(body))
+            content = Body(body)
         return httpx.Request(
-            method, self._credentials.base_url + path, headers=headers, content=body
+            method, self._credentials.base_url + path, headers=headers, content=content
         )
 
     def _new_connection(self) -> _Connection:
