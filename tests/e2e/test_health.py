@@ -63,7 +63,7 @@ def test_fault_of_an_npu_shows_in_the_pods_status(driver: Driver, space: Space) 
 def test_pods_status_names_the_fault(driver: Driver, space: Space) -> None:
     """Beside the health stands the fault's code, in Kubernetes that has a place for it."""
     with fault(driver, start_pod(space)):
-        assert "80E01801" in wait_health(space, "Unhealthy").upper()
+        assert f"{FAULT:08X}" in wait_health(space, "Unhealthy")
 
 
 def test_fields_that_the_server_drops_are_not_written_again(driver: Driver, space: Space) -> None:
