@@ -16,8 +16,9 @@ LEGEND = re.compile(r"{{(\w+)}}")
 BUILT_IN = {"__rate_interval"}
 
 UNSHOWN = {
-    f"{PREFIX}{name}" for name in ("claim_operations_total", "watching", "pool_generation")
-} | {f"{PREFIX}pool_waiting"}
+    f"{PREFIX}{name}"
+    for name in ("claim_operations_total", "pool_generation", "pool_waiting", "watching")
+}
 """For alerts, and for who looks for something."""
 
 
