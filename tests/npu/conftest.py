@@ -3,11 +3,13 @@
 A test gets another board by `@pytest.mark.parametrize("profile", [...])`.
 """
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+import trio
 
+from tests.npu.watching import NEVER, Watching
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
 from trio_npu_dra.npu.host import Host
@@ -65,3 +67,35 @@ async def worker() -> AsyncIterator[DcmiWorker]:
     """The thread for DCMI calls."""
     async with open_worker() as worker:
         yield worker
+
+
+@pytest.fixture
+def watching(nursery: trio.Nursery, worker: DcmiWorker, dcmi: Dcmi, host: Host) -> Watching:
+    """A watcher that polls fast and has events too."""
+    return Watching(nursery, worker, dcmi, host)
+
+
+@pytest.fixture(params=["events", "polling"])
+def either_way(
+    request: pytest.FixtureRequest, watching: Watching, control: BoardControl
+) -> Watching:
+    """A watcher that has only events, and one that can only poll."""
+    if request.param == "events":
+        watching.interval = NEVER
+    else:
+        control.set_return_code("dcmi_subscribe_fault_event", -8255)
+    return watching
+
+
+@pytest.fixture
+def hang(control: BoardControl) -> Iterator[Callable[[str, int], None]]:
+    """Lets calls not return until the test ends."""
+    hung: list[tuple[str, int]] = []
+
+    def start(function: str, device: int) -> None:
+        control.hang(function, device)
+        hung.append((function, device))
+
+    yield start
+    for function, device in hung:
+        control.release(function, device)

@@ -1,111 +1,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import trio
 
+from tests.npu.watching import BUSINESS, MINOR, NEVER, TWICE, Watching
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
-from trio_npu_dra.npu.fault_events import FaultEvent
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.faults import CARD_DROPPED
 from trio_npu_dra.npu.host import Host
-from trio_npu_dra.npu.listing import Listing
-from trio_npu_dra.npu.model import EMPTY_BOARD, Board, FaultLevel, HealthState, NpuHealth
-from trio_npu_dra.npu.watcher import WatchStatus, read_board, watch_board
-from trio_npu_dra.observable import Observable
-from trio_npu_dra.simulator import Assertion, BoardControl, Severity, SimulatedBoard
-
-Start = Callable[[], Awaitable[None]]
-
-BUSINESS = 0x81B38002  # RestartBusiness
-MINOR = 0x80CD8003  # NotHandle
-TWICE = 0x80E01801  # RestartBusiness, twice a day: separated by hand
-
-NEVER = 3600.0
-"""As the interval: what is seen has come by events."""
-
-
-class Watching:
-    """A watcher of the board, its surroundings, and what it keeps."""
-
-    def __init__(self, nursery: trio.Nursery, worker: DcmiWorker, dcmi: Dcmi, host: Host) -> None:
-        self.board = Observable(EMPTY_BOARD)
-        self.status = Observable(WatchStatus())
-        self.heard: Observable[tuple[FaultEvent, ...]] = Observable(())
-        self.faults = NodeFaults(None)
-        self.interval = 0.02
-        self._nursery = nursery
-        self._hardware = (worker, dcmi, host)
-
-    async def start(self) -> None:
-        """Start it; it ends with the test."""
-        run = partial(
-            watch_board,
-            *self._hardware,
-            board=self.board,
-            faults=self.faults,
-            status=self.status,
-            interval_seconds=self.interval,
-            told=lambda event: self.heard.set((*self.heard.value, event)),
-        )
-        with trio.fail_after(5):
-            await self._nursery.start(run)
-            await self.status.wait_until(lambda status: status != WatchStatus())
-
-    async def until(self, condition: Callable[[Board], bool]) -> Board:
-        """The first Board that fulfils *condition*."""
-        with trio.fail_after(5):
-            return await self.board.wait_until(condition)
-
-    async def until_health(self, number: int, condition: Callable[[NpuHealth], bool]) -> NpuHealth:
-        """The first health of an NPU that fulfils *condition*."""
-        name = f"npu-{number}"
-        board = await self.until(
-            lambda board: name in board.by_name and condition(board.by_name[name].health)
-        )
-        return board.by_name[name].health
-
-    async def until_state(self, number: int, state: HealthState) -> NpuHealth:
-        """The first health of an NPU with that verdict."""
-        return await self.until_health(number, lambda health: health.state is state)
-
-
-@pytest.fixture
-def watching(nursery: trio.Nursery, worker: DcmiWorker, dcmi: Dcmi, host: Host) -> Watching:
-    """A watcher that polls fast and has events too."""
-    return Watching(nursery, worker, dcmi, host)
-
-
-@pytest.fixture(params=["events", "polling"])
-def either_way(
-    request: pytest.FixtureRequest, watching: Watching, control: BoardControl
-) -> Watching:
-    """A watcher that has only events, and one that can only poll."""
-    if request.param == "events":
-        watching.interval = NEVER
-    else:
-        control.set_return_code("dcmi_subscribe_fault_event", -8255)
-    return watching
-
-
-@pytest.fixture
-def hang(control: BoardControl) -> Iterator[Callable[[str, int], None]]:
-    """Lets calls not return until the test ends."""
-    hung: list[tuple[str, int]] = []
-
-    def start(function: str, device: int) -> None:
-        control.hang(function, device)
-        hung.append((function, device))
-
-    yield start
-    for function, device in hung:
-        control.release(function, device)
-
+from trio_npu_dra.npu.model import FaultLevel, HealthState
+from trio_npu_dra.simulator import Assertion, BoardControl, Severity
 
 # --- faults --------------------------------------------------------------------------------------
 
@@ -342,103 +251,3 @@ async def test_a_roce_port_that_is_down_is_told(watching: Watching, control: Boa
     assert (health.state, health.network) == (HealthState.HEALTHY, "RoCE port: unreachable (3)")
     control.set_network_health(3, 0)
     await watching.until_health(3, lambda health: not health.network)
-
-
-# --- which chips there are -----------------------------------------------------------------------
-
-
-async def test_the_board_is_real_once_the_watcher_has_started(watching: Watching) -> None:
-    """Who waits for the start finds all NPUs."""
-    await watching.start()
-    assert len(watching.board.value.npus) == 8
-
-
-async def test_a_card_taken_out_leaves_the_board(
-    watching: Watching, simulated: SimulatedBoard
-) -> None:
-    """When the PCI bus has lost an accelerator the cards are listed anew."""
-    await watching.start()
-    (simulated.dev_root / "davinci5").unlink()
-    (simulated.sysfs_root / "bus/pci/devices/0000:41:00.0").unlink()
-    fresh = await watching.until(lambda board: len(board.npus) == 7)
-    assert "npu-5" not in fresh.by_name
-
-
-async def test_a_card_that_the_driver_lists_late_is_found(
-    watching: Watching, simulated: SimulatedBoard, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The PCI bus shows a card before its driver does: nothing changes there when it is ready."""
-    node = simulated.dev_root / "davinci5"
-    node.rename(node.with_name("later"))
-    await watching.start()
-    assert len(watching.board.value.npus) == 7
-    assert caplog.text.count("does not list all accelerators") == 1
-    node.with_name("later").rename(node)
-    await watching.until(lambda board: len(board.npus) == 8)
-
-
-async def test_the_bus_is_not_read_for_each_event(
-    worker: DcmiWorker, dcmi: Dcmi, simulated: SimulatedBoard
-) -> None:
-    """In a storm that would be most of the work."""
-    reads = []
-
-    class Counting(Host):
-        def accelerators(self) -> tuple[str, ...]:
-            reads.append(1)
-            return super().accelerators()
-
-    host = Counting(
-        host_root=simulated.root, dev_root=simulated.dev_root, sysfs_root=simulated.sysfs_root
-    )
-    listing = Listing(worker, dcmi, host, NEVER)
-    board = await listing.read(EMPTY_BOARD)
-    assert board is not None
-    reads.clear()
-    assert not any(listing.is_due(board) for _ in range(100))
-    assert len(reads) == 1
-
-
-async def test_a_silent_card_is_looked_at_again(watching: Watching, control: BoardControl) -> None:
-    """A card that boots while the driver starts is published as soon as it answers."""
-    control.set_silent(5)
-    await watching.start()
-    assert len(watching.board.value.npus) == 7
-    control.restore(5)
-    fresh = await watching.until(lambda board: len(board.npus) == 8)
-    assert fresh.unanswered == ()
-
-
-async def test_the_watcher_waits_for_a_library_that_cannot_start(
-    watching: Watching,
-    control: BoardControl,
-    nursery: trio.Nursery,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """While init fails nothing is set, and it is said once; then the watcher starts."""
-    control.set_return_code("dcmi_init", -8012)
-
-    async def heal() -> None:
-        with trio.fail_after(5):
-            while "NPUs cannot be listed" not in caplog.text:  # noqa: ASYNC110 - a log line
-                await trio.sleep(0.001)
-        assert watching.board.value is EMPTY_BOARD
-        control.release("dcmi_init")
-
-    nursery.start_soon(heal)
-    await watching.start()
-    assert len(watching.board.value.npus) == 8
-    assert caplog.text.count("NPUs cannot be listed") == 1
-
-
-async def test_a_single_look_subscribes_to_nothing(
-    worker: DcmiWorker, dcmi: Dcmi, host: Host, control: BoardControl, watching: Watching
-) -> None:
-    """`read_board` gives NPUs with their health, and leaves the one subscription to others."""
-    control.add_fault(3, BUSINESS, Severity.MAJOR)
-    board = await read_board(worker, dcmi, host, NodeFaults(None))
-    assert [npu.health.state is HealthState.UNHEALTHY for npu in board.npus] == [
-        number == 3 for number in range(8)
-    ]
-    await watching.start()
-    assert watching.status.value.subscribed

@@ -79,19 +79,14 @@ async def serve_kubelet(
         ConfigError: A path or port cannot be had.
         StorageError: The file system refuses.
     """
+    service = partial(serve_plugin, socket=endpoints.service, grace_seconds=grace_seconds)
+    registrar = partial(
+        serve_registration, socket=endpoints.registration, endpoint=endpoints.service
+    )
     async with trio.open_nursery() as last:
         _make_folder(endpoints.service.parent)
         async with stale_sockets.starting(endpoints.service):
-            await last.start(
-                partial(
-                    serve_plugin,
-                    bridge,
-                    driver,
-                    health,
-                    socket=endpoints.service,
-                    grace_seconds=grace_seconds,
-                )
-            )
+            await last.start(service, bridge, driver, health)
         reached(Point.START_SERVICE_LISTENING)
         async with trio.open_nursery() as first:
             first.start_soon(
@@ -100,16 +95,7 @@ async def serve_kubelet(
                 endpoints.service,
                 endpoints.registration,
             )
-            await first.start(
-                partial(
-                    serve_registration,
-                    bridge,
-                    endpoints.driver_name,
-                    status,
-                    socket=endpoints.registration,
-                    endpoint=endpoints.service,
-                )
-            )
+            await first.start(registrar, bridge, endpoints.driver_name, status)
             reached(Point.START_REGISTRATION_LISTENING)
             task_status.started()
             await stop.wait()

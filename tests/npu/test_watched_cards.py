@@ -1,0 +1,113 @@
+"""Which chips the watcher finds, and when it looks for them."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from tests.npu.watching import BUSINESS, NEVER, Watching
+from trio_npu_dra.npu.dcmi.client import Dcmi
+from trio_npu_dra.npu.dcmi.worker import DcmiWorker
+from trio_npu_dra.npu.fault_memory import NodeFaults
+from trio_npu_dra.npu.host import Host
+from trio_npu_dra.npu.listing import Listing
+from trio_npu_dra.npu.model import EMPTY_BOARD, HealthState
+from trio_npu_dra.npu.watcher import read_board
+from trio_npu_dra.simulator import BoardControl, Severity, SimulatedBoard
+
+
+async def test_the_board_is_real_once_the_watcher_has_started(watching: Watching) -> None:
+    """Who waits for the start finds all NPUs."""
+    await watching.start()
+    assert len(watching.board.value.npus) == 8
+
+
+async def test_a_card_taken_out_leaves_the_board(
+    watching: Watching, simulated: SimulatedBoard
+) -> None:
+    """When the PCI bus has lost an accelerator the cards are listed anew."""
+    await watching.start()
+    (simulated.dev_root / "davinci5").unlink()
+    (simulated.sysfs_root / "bus/pci/devices/0000:41:00.0").unlink()
+    fresh = await watching.until(lambda board: len(board.npus) == 7)
+    assert "npu-5" not in fresh.by_name
+
+
+async def test_a_card_that_the_driver_lists_late_is_found(
+    watching: Watching, simulated: SimulatedBoard, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The PCI bus shows a card before its driver does: nothing changes there when it is ready."""
+    node = simulated.dev_root / "davinci5"
+    node.rename(node.with_name("later"))
+    await watching.start()
+    assert len(watching.board.value.npus) == 7
+    assert caplog.text.count("does not list all accelerators") == 1
+    node.with_name("later").rename(node)
+    await watching.until(lambda board: len(board.npus) == 8)
+
+
+async def test_the_bus_is_not_read_for_each_event(
+    worker: DcmiWorker, dcmi: Dcmi, simulated: SimulatedBoard
+) -> None:
+    """In a storm that would be most of the work."""
+    reads = []
+
+    class Counting(Host):
+        def accelerators(self) -> tuple[str, ...]:
+            reads.append(1)
+            return super().accelerators()
+
+    host = Counting(
+        host_root=simulated.root, dev_root=simulated.dev_root, sysfs_root=simulated.sysfs_root
+    )
+    listing = Listing(worker, dcmi, host, NEVER)
+    board = await listing.read(EMPTY_BOARD)
+    assert board is not None
+    reads.clear()
+    assert not any(listing.is_due(board) for _ in range(100))
+    assert len(reads) == 1
+
+
+async def test_a_silent_card_is_looked_at_again(watching: Watching, control: BoardControl) -> None:
+    """A card that boots while the driver starts is published as soon as it answers."""
+    control.set_silent(5)
+    await watching.start()
+    assert len(watching.board.value.npus) == 7
+    control.restore(5)
+    fresh = await watching.until(lambda board: len(board.npus) == 8)
+    assert fresh.unanswered == ()
+
+
+async def test_the_watcher_waits_for_a_library_that_cannot_start(
+    watching: Watching,
+    control: BoardControl,
+    nursery: trio.Nursery,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """While init fails nothing is set, and it is said once; then the watcher starts."""
+    control.set_return_code("dcmi_init", -8012)
+
+    async def heal() -> None:
+        with trio.fail_after(5):
+            while "NPUs cannot be listed" not in caplog.text:  # noqa: ASYNC110 - a log line
+                await trio.sleep(0.001)
+        assert watching.board.value is EMPTY_BOARD
+        control.release("dcmi_init")
+
+    nursery.start_soon(heal)
+    await watching.start()
+    assert len(watching.board.value.npus) == 8
+    assert caplog.text.count("NPUs cannot be listed") == 1
+
+
+async def test_a_single_look_subscribes_to_nothing(
+    worker: DcmiWorker, dcmi: Dcmi, host: Host, control: BoardControl, watching: Watching
+) -> None:
+    """`read_board` gives NPUs with their health, and leaves the one subscription to others."""
+    control.add_fault(3, BUSINESS, Severity.MAJOR)
+    board = await read_board(worker, dcmi, host, NodeFaults(None))
+    assert [npu.health.state is HealthState.UNHEALTHY for npu in board.npus] == [
+        number == 3 for number in range(8)
+    ]
+    await watching.start()
+    assert watching.status.value.subscribed

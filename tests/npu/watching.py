@@ -1,0 +1,69 @@
+"""A watcher of a simulated board, for the tests to wait on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import trio
+
+from trio_npu_dra.npu.dcmi.client import Dcmi
+from trio_npu_dra.npu.dcmi.worker import DcmiWorker
+from trio_npu_dra.npu.fault_events import FaultEvent
+from trio_npu_dra.npu.fault_memory import NodeFaults
+from trio_npu_dra.npu.host import Host
+from trio_npu_dra.npu.model import EMPTY_BOARD, Board, HealthState, NpuHealth
+from trio_npu_dra.npu.watcher import WatchStatus, watch_board
+from trio_npu_dra.observable import Observable
+
+BUSINESS = 0x81B38002  # RestartBusiness
+MINOR = 0x80CD8003  # NotHandle
+TWICE = 0x80E01801  # RestartBusiness, twice a day: separated by hand
+
+NEVER = 3600.0
+"""As the interval: what is seen has come by events."""
+
+
+class Watching:
+    """A watcher of the board, its surroundings, and what it keeps."""
+
+    def __init__(self, nursery: trio.Nursery, worker: DcmiWorker, dcmi: Dcmi, host: Host) -> None:
+        self.board = Observable(EMPTY_BOARD)
+        self.status = Observable(WatchStatus())
+        self.heard: Observable[tuple[FaultEvent, ...]] = Observable(())
+        self.faults = NodeFaults(None)
+        self.interval = 0.02
+        self._nursery = nursery
+        self._hardware = (worker, dcmi, host)
+
+    async def start(self) -> None:
+        """Start it; it ends with the test."""
+        run = partial(
+            watch_board,
+            *self._hardware,
+            board=self.board,
+            faults=self.faults,
+            status=self.status,
+            interval_seconds=self.interval,
+            told=lambda event: self.heard.set((*self.heard.value, event)),
+        )
+        with trio.fail_after(5):
+            await self._nursery.start(run)
+            await self.status.wait_until(lambda status: status != WatchStatus())
+
+    async def until(self, condition: Callable[[Board], bool]) -> Board:
+        """The first Board that fulfils *condition*."""
+        with trio.fail_after(5):
+            return await self.board.wait_until(condition)
+
+    async def until_health(self, number: int, condition: Callable[[NpuHealth], bool]) -> NpuHealth:
+        """The first health of an NPU that fulfils *condition*."""
+        name = f"npu-{number}"
+        board = await self.until(
+            lambda board: name in board.by_name and condition(board.by_name[name].health)
+        )
+        return board.by_name[name].health
+
+    async def until_state(self, number: int, state: HealthState) -> NpuHealth:
+        """The first health of an NPU with that verdict."""
+        return await self.until_health(number, lambda health: health.state is state)
