@@ -25,7 +25,7 @@ test *arguments:
 e2e *arguments:
     python -m tests.e2e {{arguments}}
 
-# time the driver against a real API server; needs root. `--beside COMMAND` adds another driver
+# time claims against a real API server (`--beside COMMAND`: and another driver), or `health`; root
 bench *arguments:
     python -m tests.cluster.packages
     python -m benchmarks {{arguments}}
