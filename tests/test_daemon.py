@@ -64,6 +64,17 @@ async def test_a_claim_goes_all_the_way_and_back(rig: Rig) -> None:
             assert rig.cdi_files == rig.records == []
 
 
+async def test_nothing_is_scheduled_before_the_kubelet_knows_the_driver(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first slice follows the registration: a pod that came earlier would wait for minutes."""
+    caplog.set_level("INFO")
+    async with rig.daemon(), open_kubelet(rig.registration):
+        await rig.published()
+    said = [record.getMessage() for record in caplog.records]
+    assert said.index("registered with the kubelet") < said.index("pool published")
+
+
 async def test_the_kubelet_sees_each_npus_health(rig: Rig) -> None:
     """A chip that falls ill is Unhealthy on the stream, and Healthy when it recovers."""
     async with rig.daemon(), open_kubelet(rig.registration) as kubelet:

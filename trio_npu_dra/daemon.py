@@ -31,6 +31,9 @@ from trio_npu_dra.slices.turn import turn_to_publish
 GRACE_SECONDS = 20.0
 """How long a stop waits for the kubelet's calls in flight; the pod is killed after 30 s."""
 
+REGISTRATION_SECONDS = 2.0
+"""How long publishing waits for the kubelet, which retries a pod that came too early in minutes."""
+
 
 async def run(
     settings: Settings, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -91,13 +94,8 @@ async def _follow_npus(
     facts = parts.facts
     node, driver = settings.node_name, settings.driver_name
     tell = partial(
-        tell_events,
-        holders=parts.holders,
-        node_name=node,
-        component=driver,
-        since=time.time(),
+        tell_events, holders=parts.holders, node_name=node, component=driver, since=time.time()
     )
-
     async with trio.open_nursery() as nursery:
         learn = partial(follow_features, features=facts.features, status=facts.publisher)
         nursery.start_soon(partial(learn, kube, node_name=node, driver_name=driver))
@@ -107,6 +105,8 @@ async def _follow_npus(
         await nursery.start(derive, facts.health, lambda: health(facts.board.value), facts.board)
         await facts.features.wait_until(lambda features: features is not None)
         await nursery.start(derive, facts.pool, parts.devices, facts.board, facts.features)
+        with trio.move_on_after(REGISTRATION_SECONDS):
+            await facts.registration.wait_until(lambda status: status.registered)
         async with turn_to_publish(settings.plugin_directory, facts.publisher):
             nursery.start_soon(tell, kube, facts.board)
             await publish(
