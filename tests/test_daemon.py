@@ -65,9 +65,10 @@ async def test_a_claim_goes_all_the_way_and_back(rig: Rig) -> None:
 
 
 async def test_nothing_is_scheduled_before_the_kubelet_knows_the_driver(
-    rig: Rig, caplog: pytest.LogCaptureFixture
+    rig: Rig, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first slice follows the registration: a pod that came earlier would wait for minutes."""
+    monkeypatch.setattr(daemon, "REGISTRATION_SECONDS", 60)  # however slow this machine is
     caplog.set_level("INFO")
     async with rig.daemon(), open_kubelet(rig.registration):
         await rig.published()
