@@ -40,7 +40,7 @@ def fault(driver: Driver, number: int) -> Iterator[None]:
         try:
             yield
         finally:
-            board.restore(number)
+            board.clear_fault(number, FAULT)
 
 
 def start_pod(space: Space) -> int:
