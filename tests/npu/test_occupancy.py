@@ -1,0 +1,48 @@
+"""Whether anybody works on an NPU, through the simulated library."""
+
+from __future__ import annotations
+
+import pytest
+
+from trio_npu_dra.npu.dcmi.client import Dcmi
+from trio_npu_dra.npu.dcmi.worker import DcmiWorker
+from trio_npu_dra.npu.fault_memory import NodeFaults
+from trio_npu_dra.npu.host import Host
+from trio_npu_dra.npu.model import EMPTY_BOARD, Board
+from trio_npu_dra.npu.occupancy import is_any_occupied
+from trio_npu_dra.npu.watcher import read_board
+from trio_npu_dra.observable import Observable
+from trio_npu_dra.simulator import BoardControl
+
+
+@pytest.fixture
+async def board(worker: DcmiWorker, dcmi: Dcmi, host: Host) -> Observable[Board]:
+    """The NPUs of the simulated board."""
+    return Observable(await read_board(worker, dcmi, host, NodeFaults(None)))
+
+
+async def test_a_process_makes_its_npu_busy(
+    worker: DcmiWorker, dcmi: Dcmi, board: Observable[Board], control: BoardControl
+) -> None:
+    """One busy NPU of several is enough; when the process has ended none is."""
+    control.set_processes(3, [(4711, 1 << 20)])
+    assert await is_any_occupied(worker, dcmi, board, ["npu-2", "npu-3"])
+    assert not await is_any_occupied(worker, dcmi, board, ["npu-2", "npu-4"])
+    control.set_processes(3, [])
+    assert not await is_any_occupied(worker, dcmi, board, ["npu-2", "npu-3"])
+
+
+async def test_an_npu_that_does_not_answer_counts_as_busy(
+    worker: DcmiWorker, dcmi: Dcmi, board: Observable[Board], control: BoardControl
+) -> None:
+    """Nothing is taken from a claim on a guess."""
+    control.set_return_code("dcmi_get_device_resource_info", -8012, 3)
+    assert await is_any_occupied(worker, dcmi, board, ["npu-3"])
+
+
+async def test_what_is_not_there_is_not_busy(
+    worker: DcmiWorker, dcmi: Dcmi, board: Observable[Board]
+) -> None:
+    """Neither a chip that is gone nor any on a node without the Ascend driver."""
+    assert not await is_any_occupied(worker, dcmi, board, ["npu-99"])
+    assert not await is_any_occupied(worker, None, Observable(EMPTY_BOARD), ["npu-3"])
