@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from types import MappingProxyType
@@ -54,7 +54,7 @@ class TaintPolicy:
     """
 
     domain: str
-    effects: Mapping[str, TaintEffect] = _DEFAULTS
+    effects: Mapping[str, TaintEffect] = field(default_factory=lambda: _DEFAULTS)
 
     @classmethod
     def parse(cls, text: str, *, domain: str) -> Self:
