@@ -117,6 +117,20 @@ async def test_a_silent_watch_is_given_up(credentials: Credentials, state: ApiSt
                 await anext(lines)
 
 
+async def test_a_request_that_outlives_its_client_keeps_no_connection(
+    credentials: Credentials, state: ApiState
+) -> None:
+    """Its connection is closed with it, for nobody would close it later."""
+    state.add(NODE)
+    connections = Connections(credentials, deadline=2.0, user_agent="test")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(connections.ask, "get", "GET", "/api/v1/nodes/node-1")
+        await trio.lowlevel.checkpoint()
+        await connections.end()
+    assert state.asked("get", "nodes") == 1
+    assert connections._idle == []
+
+
 async def test_no_server_is_unavailable(credentials: Credentials) -> None:
     """A socket that does not exist is an outage, and the message says where was asked."""
     assert credentials.unix_socket is not None

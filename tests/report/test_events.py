@@ -190,7 +190,7 @@ async def test_a_lost_answer_makes_no_second_event() -> None:
         socket = Path(folder) / "api.sock"
         credentials = Credentials(source="test", base_url="http://localhost", unix_socket=socket)
         with trio.fail_after(20):
-            async with trio.open_nursery() as nursery, open_client(credentials) as client:
+            async with open_client(credentials) as client, trio.open_nursery() as nursery:
                 await nursery.start(serve_api, state, socket)
                 tell = partial(
                     tell_events,

@@ -220,7 +220,7 @@ async def open_client(
     try:
         yield KubeClient(connections)
     finally:
-        await connections.close()
+        await connections.end()
 
 
 async def _events(

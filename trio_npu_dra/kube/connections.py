@@ -79,6 +79,7 @@ class Connections:
         # Without TLS an empty context still saves the 40 ms that the default one costs.
         self._no_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._idle: list[_Connection] = []
+        self._ended = False
 
     async def ask(self, asked: str, method: str, path: str, body: bytes | None = None) -> bytes:
         """One request and its whole answer.
@@ -134,6 +135,11 @@ class Connections:
         finally:
             await close(connection.transport)
 
+    async def end(self) -> None:
+        """Close all connections; that of a request which is still under way closes with it."""
+        self._ended = True
+        await self.close()
+
     async def close(self) -> None:
         """Close idle connections."""
         while self._idle:
@@ -178,7 +184,7 @@ class Connections:
             # Also when cancelled: a connection in an unknown state is not used again.
             await close(connection.transport)
             raise
-        if len(self._idle) < _IDLE_LIMIT and not answer.outdated:
+        if len(self._idle) < _IDLE_LIMIT and not answer.outdated and not self._ended:
             self._idle.append(connection)
         else:
             await close(connection.transport)
