@@ -211,13 +211,11 @@ class Connections:
             headers["authorization"] = f"Bearer {self._credentials.token.current()}"
         if body is not None:
             headers["content-type"] = "application/json"
-        content = None
-        if body is not None:
-            headers["Content-Length"] = str(len(body))
-            content = Body(body)
-        return httpx.Request(
-            method, self._credentials.base_url + path, headers=headers, content=content
+        request = httpx.Request(
+            method, self._credentials.base_url + path, headers=headers, content=body
         )
+        request.stream = Body(body or b"")
+        return request
 
     def _new_connection(self) -> _Connection:
         unix_socket = self._credentials.unix_socket
