@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from trio_npu_dra.claims.record import ClaimRecord
 from trio_npu_dra.claims.records import Records
 from trio_npu_dra.kube.objects import ObjectReference, ResourceClaim
+
+
+def held_devices(records: Records) -> Iterator[tuple[str, ClaimRecord]]:
+    """Each device that a claim is prepared with for itself, with the claim; who looks on is none.
+
+    Args:
+        records: Of the node.
+    """
+    for record in records.by_uid.values():
+        for held in record.devices:
+            if not held.admin_access:
+                yield held.device, record
 
 
 def holders(records: Records, device: str) -> list[ObjectReference]:
@@ -21,6 +36,6 @@ def holders(records: Records, device: str) -> list[ObjectReference]:
             name=record.claim.name,
             uid=record.uid,
         )
-        for record in records.by_uid.values()
-        if any(held.device == device and not held.admin_access for held in record.devices)
+        for held, record in held_devices(records)
+        if held == device
     ]

@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from trio_npu_dra import __version__
+from trio_npu_dra.claims.holders import held_devices
 from trio_npu_dra.claims.records import Records
 from trio_npu_dra.kubelet.registration import RegistrationStatus
 from trio_npu_dra.npu.model import Board, FaultLevel, Npu
@@ -98,10 +99,8 @@ class NodeState(Collector):
     def _holders(self) -> dict[str, tuple[str, str]]:
         """Namespace and name of the claim that holds a device, by the device's name."""
         return {
-            held.device: (record.claim.namespace, record.claim.name)
-            for record in self.records.by_uid.values()
-            for held in record.devices
-            if not held.admin_access
+            device: (record.claim.namespace, record.claim.name)
+            for device, record in held_devices(self.records)
         }
 
     def _telemetry(self, npu: Npu, holder: tuple[str, str]) -> Samples:
