@@ -1,10 +1,43 @@
-"""What holds for every test."""
+"""What holds for every test, and what tests of several rooms begin with."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.compiled import compiled_simulator
+
+if TYPE_CHECKING:
+    from tests.rig import Rig
 
 # No property is judged by the clock: the first draw alone builds tables of all characters, which
 # takes seconds on a busy machine.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+
+
+@pytest.fixture(scope="session")
+def simulator() -> Path:
+    """The folder with the simulated library and tool: what `create_board` takes as `prebuilt`."""
+    return compiled_simulator()
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder whose name is short enough for sockets."""
+    with TemporaryDirectory(prefix="npu-") as name:
+        yield Path(name)
+
+
+@pytest.fixture
+async def rig(folder: Path, simulator: Path) -> AsyncIterator[Rig]:
+    """A node with eight NPUs, and its API server."""
+    from tests.rig import served_rig  # noqa: PLC0415 - most tests do without the whole daemon
+
+    async with served_rig(folder, simulator) as rig:
+        yield rig

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import trio
 
@@ -14,14 +15,15 @@ from trio_npu_dra.kube.objects import (
     Allocation,
     AllocationResult,
     DeviceAllocation,
+    Node,
     ObjectMeta,
     ResourceClaim,
     ResourceClaimStatus,
     ResourceSlice,
 )
 from trio_npu_dra.rpc import registration_socket
-from trio_npu_dra.settings import Settings
-from trio_npu_dra.simulator import SimulatedBoard
+from trio_npu_dra.settings import Settings, environment_variable
+from trio_npu_dra.simulator import SimulatedBoard, create_board, load_profile
 from trio_npu_dra.standins.api_server import serve_api
 from trio_npu_dra.standins.api_state import ApiState
 
@@ -85,6 +87,11 @@ class Rig:
             health_poll_interval=self.health_poll_interval,
         )
 
+    def environment(self, **changes: object) -> dict[str, str]:
+        """The same for a daemon of its own process, in environment variables, with *changes*."""
+        settings = self.settings.model_dump(exclude_none=True) | changes
+        return {environment_variable(name): str(value) for name, value in settings.items()}
+
     @property
     def registration(self) -> Path:
         """Where the kubelet finds the daemon."""
@@ -125,6 +132,24 @@ class Rig:
         """The slice, as soon as there is one."""
         await until(lambda: bool(self.api.all(ResourceSlice)))
         return self.api.all(ResourceSlice)[0]
+
+
+@asynccontextmanager
+async def served_rig(folder: Path, simulator: Path, **changes: Any) -> AsyncIterator[Rig]:
+    """A node with eight NPUs, and its API server.
+
+    Args:
+        folder: An empty one.
+        simulator: The simulated library and tool.
+        changes: What is different from the node that `Rig` describes.
+    """
+    board = create_board(load_profile("910b4-8"), folder / "host", prebuilt=simulator)
+    rig = Rig(folder, board, **changes)
+    rig.lay_out()
+    rig.api.add(Node(metadata=ObjectMeta(name=NODE)))
+    with trio.fail_after(60):
+        async with rig.served_api():
+            yield rig
 
 
 async def until(is_true: Callable[[], bool]) -> None:

@@ -2,9 +2,6 @@
 
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 import trio
@@ -17,34 +14,9 @@ from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra.v1 import (
 )
 from trio_npu_dra.cli.main import main
 from trio_npu_dra.errors import LibraryMissing
-from trio_npu_dra.kube.objects import Event, Node, ObjectMeta, ResourceSlice
-from trio_npu_dra.simulator import Severity, compile_simulator, create_board, load_profile
+from trio_npu_dra.kube.objects import Event, ResourceSlice
+from trio_npu_dra.simulator import Severity
 from trio_npu_dra.standins.kubelet import Kubelet, open_kubelet
-
-
-@pytest.fixture(scope="session")
-def simulator(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Library and tool, compiled once."""
-    return compile_simulator(tmp_path_factory.mktemp("simulator"))
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder whose name is short enough for sockets."""
-    with TemporaryDirectory(prefix="npu-") as name:
-        yield Path(name)
-
-
-@pytest.fixture
-async def rig(folder: Path, simulator: Path) -> AsyncIterator[Rig]:
-    """A node with eight NPUs, and its API server."""
-    board = create_board(load_profile("910b4-8"), folder / "host", prebuilt=simulator)
-    rig = Rig(folder, board)
-    rig.lay_out()
-    rig.api.add(Node(metadata=ObjectMeta(name=NODE)))
-    with trio.fail_after(30):
-        async with rig.served_api():
-            yield rig
 
 
 async def test_a_claim_goes_all_the_way_and_back(rig: Rig) -> None:

@@ -12,8 +12,8 @@ import logging
 import os
 import signal
 from enum import StrEnum
+from functools import cache
 from itertools import count
-from typing import Final
 
 from trio_npu_dra.errors import ConfigError
 
@@ -62,9 +62,15 @@ class Point(StrEnum):
     STOP_CALLS_DRAINED = "stop.calls-drained"
 
 
-_TEXT: Final = os.environ.get(VARIABLE, "")
-_NAME, _, _VISIT = (_TEXT if ":" in _TEXT else f"{_TEXT}:1").partition(":")
 _visits = count(1)
+
+
+@cache
+def _armed() -> tuple[str, str]:
+    """The name of the armed point and the visit, as the environment has them at the first call."""
+    text = os.environ.get(VARIABLE, "")
+    name, _, visit = (text if ":" in text else f"{text}:1").partition(":")
+    return name, visit
 
 
 def check() -> None:
@@ -73,21 +79,24 @@ def check() -> None:
     Raises:
         ConfigError: The variable is set and names no point.
     """
-    if not _TEXT:
+    text = os.environ.get(VARIABLE, "")
+    if not text:
         return
-    if _NAME not in set(Point) or not _VISIT.isdecimal() or int(_VISIT) == 0:
+    name, visit = _armed()
+    if name not in set(Point) or not visit.isdecimal() or int(visit) == 0:
         raise ConfigError(
-            f"{VARIABLE}={_TEXT} is no crash point, and it is for tests only: remove the variable"
+            f"{VARIABLE}={text} is no crash point, and it is for tests only: remove the variable"
         )
     log.critical(
         "this process is going to kill itself: %s is set, which is for tests only",
         VARIABLE,
-        extra={"point": _NAME, "visit": int(_VISIT)},
+        extra={"point": name, "visit": int(visit)},
     )
 
 
 def reached(point: Point) -> None:
     """Do nothing, or die here."""
-    if point == _NAME and next(_visits) == int(_VISIT):
+    name, visit = _armed()
+    if point == name and next(_visits) == int(visit):
         log.critical("crash point reached", extra={"point": str(point)})
         os.kill(os.getpid(), signal.SIGKILL)

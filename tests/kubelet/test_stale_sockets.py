@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 import trio
@@ -50,13 +49,6 @@ class Instance:
     def files(self) -> list[bool]:
         """Which of the two are there."""
         return [path.exists() for path in (self.service, self.registration)]
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder whose name is short enough for sockets."""
-    with TemporaryDirectory(prefix="npu-") as name:
-        yield Path(name)
 
 
 async def look(ours: Instance) -> None:

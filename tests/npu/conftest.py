@@ -17,16 +17,9 @@ from trio_npu_dra.simulator import (
     BoardControl,
     Profile,
     SimulatedBoard,
-    compile_simulator,
     create_board,
     load_profile,
 )
-
-
-@pytest.fixture(scope="session")
-def simulator_binaries(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The simulated library, compiled once."""
-    return compile_simulator(tmp_path_factory.mktemp("simulator"))
 
 
 @pytest.fixture
@@ -36,9 +29,9 @@ def profile() -> Profile:
 
 
 @pytest.fixture
-def simulated(profile: Profile, tmp_path: Path, simulator_binaries: Path) -> SimulatedBoard:
+def simulated(profile: Profile, tmp_path: Path, simulator: Path) -> SimulatedBoard:
     """The board laid out on disk."""
-    return create_board(profile, tmp_path / "node", prebuilt=simulator_binaries)
+    return create_board(profile, tmp_path / "node", prebuilt=simulator)
 
 
 @pytest.fixture

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 import trio
@@ -34,13 +33,6 @@ CLAIM = ObjectReference(
     api_version="resource.k8s.io/v1", kind="ResourceClaim", namespace="ml", name="train", uid="c"
 )
 NPUS = (npu(0), npu(3, fault(), unmonitored="no answer in 2 s", network="RoCE port: fault (5)"))
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """The plugin directory."""
-    with TemporaryDirectory(prefix="npu-") as name:
-        yield Path(name)
 
 
 def sockets(folder: Path) -> list[str]:

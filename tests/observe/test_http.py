@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 import trio
@@ -51,13 +50,6 @@ async def port() -> AsyncIterator[int]:
         async with trio.open_nursery() as nursery:
             yield await nursery.start(partial(serve_http, PAGES, port=0))
             nursery.cancel_scope.cancel()
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder whose name is short enough for sockets."""
-    with TemporaryDirectory(prefix="npu-") as name:
-        yield Path(name)
 
 
 @pytest.mark.parametrize(

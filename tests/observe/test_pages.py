@@ -3,52 +3,35 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 import trio
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.observe.browser import get
-from tests.rig import NODE, Rig
+from tests.rig import Rig, served_rig
 from trio_npu_dra import pulse
 from trio_npu_dra.file_lock import hold
-from trio_npu_dra.kube.objects import Node, ObjectMeta
 from trio_npu_dra.observe.catalog import CATALOG, Kind
-from trio_npu_dra.simulator import Severity, compile_simulator, create_board, load_profile
+from trio_npu_dra.simulator import Severity
 from trio_npu_dra.standins.kubelet import open_kubelet
 
 SEPARATE = 0xA2301001
 """A code that Huawei's table calls SeparateNPU."""
 
 
-@pytest.fixture(scope="session")
-def simulator(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Library and tool, compiled once."""
-    return compile_simulator(tmp_path_factory.mktemp("simulator"))
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder whose name is short enough for sockets."""
-    with TemporaryDirectory(prefix="npu-") as name:
-        yield Path(name)
-
-
 @pytest.fixture
 async def rig(folder: Path, simulator: Path) -> AsyncIterator[Rig]:
     """A node with eight NPUs whose daemon will have pages."""
-    board = create_board(load_profile("910b4-8"), folder / "host", prebuilt=simulator)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    rig = Rig(folder, board, http_port=port, health_poll_interval=600)
-    rig.lay_out()
-    rig.api.add(Node(metadata=ObjectMeta(name=NODE)))
-    with trio.fail_after(30):
-        async with rig.served_api():
+    with socket.socket() as reserved:
+        # As long as it is bound nobody else is given this port; who asks for it may listen on it.
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind(("127.0.0.1", 0))
+        port = reserved.getsockname()[1]
+        async with served_rig(folder, simulator, http_port=port, health_poll_interval=600) as rig:
             yield rig
 
 

@@ -2,18 +2,17 @@
 
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import trio
 
+from tests.reliability import forked
 from tests.rig import Rig
 from trio_npu_dra.crashpoints import VARIABLE
-from trio_npu_dra.settings import environment_variable
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +24,14 @@ class Agent:
         log: What it said, one JSON object a line.
     """
 
-    process: trio.Process
+    process: ForkServerProcess
     log: Path
+
+    @property
+    def pid(self) -> int:
+        """The number of its process."""
+        assert self.process.pid is not None
+        return self.process.pid
 
     async def listening(self, socket: Path) -> None:
         """Wait until it accepts connections; what a dead one left behind does not count."""
@@ -34,12 +39,22 @@ class Agent:
             with suppress(OSError):
                 await (await trio.open_unix_socket(str(socket))).aclose()
                 return
-            assert self.process.returncode is None, self.log.read_text()
+            assert self.process.exitcode is None, self.log.read_text()
             await trio.sleep(0.01)
+
+    async def ended(self) -> int:
+        """Wait for its end.
+
+        Returns:
+            The exit status; less than zero: the signal that ended it.
+        """
+        await trio.lowlevel.wait_readable(self.process.sentinel)
+        assert self.process.exitcode is not None
+        return self.process.exitcode
 
     async def killed(self) -> None:
         """Wait for its end, which must be by SIGKILL."""
-        assert await self.process.wait() == -signal.SIGKILL, self.log.read_text()
+        assert await self.ended() == -signal.SIGKILL, self.log.read_text()
 
 
 @asynccontextmanager
@@ -54,26 +69,17 @@ async def running_agent(
         pod_uid: That of its pod, when several instances run.
         changes: What else is different from the node's settings.
     """
-    settings = rig.settings.model_dump(exclude_none=True) | changes
     if pod_uid:
-        settings["pod_uid"] = pod_uid
-    environment = {environment_variable(name): str(value) for name, value in settings.items()}
+        changes["pod_uid"] = pod_uid
+    environment = os.environ | rig.environment(**changes)
     if crash_at:
         environment[VARIABLE] = crash_at
     log = rig.folder / f"agent{pod_uid}.log"
-    with log.open("wb") as file:
-        async with trio.open_nursery() as nursery:
-            process: trio.Process = await nursery.start(
-                partial(
-                    trio.run_process,
-                    [sys.executable, "-m", "trio_npu_dra.cli.main", "serve"],
-                    env=os.environ | environment,
-                    stderr=file,
-                    check=False,
-                )
-            )
-            try:
-                yield Agent(process, log)
-            finally:
-                with suppress(ProcessLookupError):
-                    process.kill()
+    agent = Agent(forked.start(environment, log), log)
+    try:
+        yield agent
+    finally:
+        agent.process.kill()
+        with trio.CancelScope(shield=True):
+            await agent.ended()
+        agent.process.close()

@@ -1,17 +1,14 @@
 """The daemon dies at every step there is, and the next one goes on: nothing lost, nothing left.
 
-Each case has a node of its own, on one board. Who dies is a process of its own, two at a time; who
-goes on runs here, one at a time. All that happens before the first test, and each test then gives
-the verdict on one case.
+Each case has a node of its own, on one board. It kills a daemon that is a process of its own, then
+starts one in this process.
 """
 
 import copy
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from shutil import copytree
-from tempfile import TemporaryDirectory
 
 import pytest
 import trio
@@ -29,38 +26,49 @@ from tests.rig import NODE, Rig, until
 from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
 from trio_npu_dra.crashpoints import Point
 from trio_npu_dra.kube.objects import Device, Node, ObjectMeta, ResourceSlice
-from trio_npu_dra.simulator import SimulatedBoard, create_board, load_profile
+from trio_npu_dra.simulator import create_board, load_profile
 from trio_npu_dra.standins.kubelet import open_kubelet
 
-DYING_AT_A_TIME = 2
 LIMIT_SECONDS = 60.0
-
-Verdict = str | Exception
-"""What a case showed, in a line; or what it broke."""
 
 
 @pytest.fixture(scope="module")
-def verdicts(request: pytest.FixtureRequest) -> Iterator[Mapping[str, Verdict]]:
-    """The verdicts of all cases that are asked for."""
-    asked: list[Crash] = [
-        item.callspec.params["crash"]  # type: ignore[misc]
-        for item in request.session.items
-        if isinstance(item, pytest.Function) and hasattr(item, "callspec")
-        if isinstance(item.callspec.params.get("crash"), Crash)
-    ]
-    with TemporaryDirectory(prefix="npu-") as folder:
-        yield trio.run(_try_all, asked, Path(folder))
+def seen(simulator: Path, tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    """What every case begins with: a slice published, a claim prepared, an orderly stop."""
+    folder = tmp_path_factory.mktemp("seen")
+    board = create_board(load_profile("910b4-8"), folder / "host", prebuilt=simulator)
+    api = DeadlyApi()
+    api.add(Node(metadata=ObjectMeta(name=NODE)))
+    rig = Rig(folder, board, api)
+    rig.lay_out()
+    scene = Scene(rig, api, kept=rig.claim("kept", "npu-0"), new=rig.claim("new", "npu-1"))
+
+    async def one_good_run() -> None:
+        with trio.fail_after(LIMIT_SECONDS):
+            async with rig.served_api(), rig.daemon(), open_kubelet(rig.registration) as kubelet:
+                await rig.published()
+                await scene.prepare(kubelet, [scene.kept])
+
+    trio.run(one_good_run)
+    return scene
 
 
 @pytest.mark.parametrize("crash", CRASHES, ids=lambda crash: crash.at.replace(" ", "-"))
-def test_a_death_at_any_step_is_made_good_by_the_next_start(
-    crash: Crash, verdicts: Mapping[str, Verdict]
+async def test_a_death_at_any_step_is_made_good_by_the_next_start(
+    crash: Crash, seen: Scene, folder: Path
 ) -> None:
     """No claim lost, no device twice, no file left over, no slice write too many."""
-    verdict = verdicts[crash.at]
-    if isinstance(verdict, Exception):
-        raise verdict
-    print(verdict)
+    scene = _like(seen, folder)
+    devices = _published(scene)
+    crash.before(scene)
+    with trio.fail_after(LIMIT_SECONDS):
+        async with scene.rig.served_api():
+            await _die(crash, scene)
+            scene.api.heal()
+            scene.api.requests.clear()
+            await _go_on(crash, scene)
+    assert _published(scene) == devices
+    assert _slice_writes(scene) == crash.then
 
 
 def test_no_crash_point_is_left_out() -> None:
@@ -69,52 +77,6 @@ def test_no_crash_point_is_left_out() -> None:
 
 
 # --- one case ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Stages:
-    """How many cases may be where."""
-
-    dying: trio.CapacityLimiter = field(
-        default_factory=lambda: trio.CapacityLimiter(DYING_AT_A_TIME)
-    )
-    # The daemon takes the process's signals, as one of many could not.
-    going_on: trio.Lock = field(default_factory=trio.Lock)
-
-
-async def _try_all(crashes: Sequence[Crash], folder: Path) -> Mapping[str, Verdict]:
-    board = create_board(load_profile("910b4-8"), folder / "host")
-    verdicts: dict[str, Verdict] = {}
-    stages = _Stages()
-
-    async def try_one(number: int, crash: Crash) -> None:
-        place = folder / str(number)
-        place.mkdir()
-        try:
-            verdicts[crash.at] = await _try(crash, _like(seen, place), stages)
-        except Exception as error:  # noqa: BLE001 - the test of this case raises it
-            verdicts[crash.at] = error
-
-    (folder / "seen").mkdir()
-    seen = await _one_good_run(board, folder / "seen")
-    async with trio.open_nursery() as nursery:
-        for number, crash in enumerate(crashes):
-            nursery.start_soon(try_one, number, crash)
-    return verdicts
-
-
-async def _one_good_run(board: SimulatedBoard, folder: Path) -> Scene:
-    """What every case begins with: a slice published, a claim prepared, an orderly stop."""
-    api = DeadlyApi()
-    api.add(Node(metadata=ObjectMeta(name=NODE)))
-    rig = Rig(folder, board, api)
-    rig.lay_out()
-    scene = Scene(rig, api, kept=rig.claim("kept", "npu-0"), new=rig.claim("new", "npu-1"))
-    async with rig.served_api(), rig.daemon():
-        await rig.published()
-        async with open_kubelet(rig.registration) as kubelet:
-            await scene.prepare(kubelet, [scene.kept])
-    return scene
 
 
 def _like(seen: Scene, folder: Path) -> Scene:
@@ -130,32 +92,11 @@ def _like(seen: Scene, folder: Path) -> Scene:
     return Scene(rig, api, kept=seen.kept, new=seen.new, answered={seen.kept.uid})
 
 
-async def _try(crash: Crash, scene: Scene, stages: _Stages) -> str:
-    devices = _published(scene)
-    crash.before(scene)
-    async with scene.rig.served_api():
-        async with stages.dying:
-            with trio.fail_after(LIMIT_SECONDS):
-                await _die(crash, scene)
-        scene.api.heal()
-        scene.api.requests.clear()
-        async with stages.going_on:
-            with trio.fail_after(LIMIT_SECONDS):
-                await _go_on(crash, scene)
-    assert _published(scene) == devices
-    written = _slice_writes(scene)
-    assert written == crash.then
-    return (
-        f"{crash.at:<32} records {_words(crash.records):<9} CDI {_words(crash.cdi):<9}"
-        f" temporary {crash.unfinished} slices {_words(crash.written):<14} then {_words(written)}"
-    )
-
-
 async def _die(crash: Crash, scene: Scene) -> None:
     """The first agent, to its end."""
     async with running_agent(scene.rig, crash_at=crash.at if crash.point else "") as agent:
         if not crash.point:
-            scene.api.deadly, scene.api.victim = crash.at.split()[0], agent.process.pid
+            scene.api.deadly, scene.api.victim = crash.at.split()[0], agent.pid
         await crash.act(scene, agent)
         log = agent.log.read_text().splitlines()
     if crash.point:
@@ -241,7 +182,3 @@ def _files(scene: Scene) -> dict[str, Path]:
 
 def _uids(claims: Sequence[Claim]) -> set[str]:
     return {claim.uid for claim in claims}
-
-
-def _words(names: Sequence[str] | frozenset[str]) -> str:
-    return ",".join(sorted(names)) or "-"

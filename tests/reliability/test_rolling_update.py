@@ -2,47 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
-import trio
 
 from tests.reliability.agent import Agent, running_agent
-from tests.rig import DRIVER, NODE, Rig, until
-from trio_npu_dra.kube.objects import Node, ObjectMeta, ResourceSlice
+from tests.rig import DRIVER, Rig, until
+from trio_npu_dra.kube.objects import ResourceSlice
 from trio_npu_dra.rpc import registration_socket, service_socket
-from trio_npu_dra.simulator import compile_simulator, create_board, load_profile
 from trio_npu_dra.standins.kubelet import Kubelet, open_kubelet
 
 OLD, NEW = "uid-old", "uid-new"
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder whose name is short enough for sockets."""
-    with TemporaryDirectory(prefix="npu-") as name:
-        yield Path(name)
-
-
-@pytest.fixture(scope="module")
-def simulator(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Library and tool, compiled once."""
-    return compile_simulator(tmp_path_factory.mktemp("simulator"))
-
-
-@pytest.fixture
-async def rig(folder: Path, simulator: Path) -> AsyncIterator[Rig]:
-    """A node with eight NPUs, and its API server."""
-    rig = Rig(folder, create_board(load_profile("910b4-8"), folder / "host", prebuilt=simulator))
-    rig.lay_out()
-    rig.api.add(Node(metadata=ObjectMeta(name=NODE)))
-    with trio.fail_after(60):
-        async with rig.served_api():
-            yield rig
 
 
 @asynccontextmanager
@@ -51,8 +25,9 @@ async def older(rig: Rig) -> AsyncIterator[Agent]:
     bare = rig.folder / "bare"
     bare.mkdir()
     async with running_agent(rig, pod_uid=OLD, sysfs_root=bare) as agent:
-        await rig.published()
         await agent.listening(registration(rig, OLD))
+        async with open_kubelet(registration(rig, OLD)):  # without whom it waits before it does
+            await rig.published()
         yield agent
 
 
@@ -127,8 +102,8 @@ async def test_the_younger_publishes_when_the_older_has_ended(
         assert (await kubelet.prepare([claim]))[claim.uid].error == ""
         assert (writes(rig), knows_numa_nodes(rig)) == (1, False)
 
-        old.process.send_signal(end)
-        await old.process.wait()
+        os.kill(old.pid, end)
+        await old.ended()
         await until(lambda: knows_numa_nodes(rig))
 
         assert writes(rig) == 2
@@ -143,7 +118,7 @@ async def test_a_younger_one_that_fails_leaves_no_trace(rig: Rig) -> None:
     async with older(rig):
         async with younger(rig) as failing:
             failing.process.kill()
-            await failing.process.wait()
+            await failing.killed()
         assert (writes(rig), knows_numa_nodes(rig)) == (1, False)
         assert sockets(rig, OLD) == [True, True]
         assert sockets(rig, NEW) == [True, True]

@@ -12,7 +12,6 @@ import pytest
 from trio_npu_dra.simulator import (
     BoardControl,
     SimulatedBoard,
-    compile_simulator,
     create_board,
     load_profile,
 )
@@ -75,18 +74,12 @@ class RawDcmi:
 Load = Callable[[Path], RawDcmi]
 
 
-@pytest.fixture(scope="session")
-def simulator_binaries(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Library and tool, compiled once."""
-    return compile_simulator(tmp_path_factory.mktemp("simulator"))
-
-
 @pytest.fixture
-def make_board(simulator_binaries: Path, tmp_path: Path) -> MakeBoard:
+def make_board(simulator: Path, tmp_path: Path) -> MakeBoard:
     """Boards of any profile."""
 
     def make(name: str) -> SimulatedBoard:
-        return create_board(load_profile(name), tmp_path / name, prebuilt=simulator_binaries)
+        return create_board(load_profile(name), tmp_path / name, prebuilt=simulator)
 
     return make
 

@@ -51,12 +51,12 @@ def as_nobody() -> Iterator[None]:
 
 
 @pytest.fixture
-def folder_of_nobody(simulator_binaries: Path) -> Iterator[Path]:
+def folder_of_nobody(simulator: Path) -> Iterator[Path]:
     """A folder that the user of `as_nobody` owns, with the binaries in `prebuilt`."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "prebuilt").mkdir()
-        for binary in simulator_binaries.iterdir():
+        for binary in simulator.iterdir():
             shutil.copyfile(binary, folder / "prebuilt" / binary.name)
         if os.geteuid() == 0:
             os.chown(folder, NOBODY, NOBODY)
@@ -233,12 +233,12 @@ def test_npu_smi_without_a_library_says_where_it_looked(
 
 
 def test_a_board_can_be_laid_out_again(
-    board: SimulatedBoard, dcmi: RawDcmi, simulator_binaries: Path
+    board: SimulatedBoard, dcmi: RawDcmi, simulator: Path
 ) -> None:
     """A new board replaces the old; who has the old one loaded keeps it."""
     with board.control() as control:
         control.set_temperature(0, 90)
-    again = create_board(board.profile, board.root, prebuilt=simulator_binaries)
+    again = create_board(board.profile, board.root, prebuilt=simulator)
     with again.control() as control:
         assert control.read(0, "temperature") == 38
     assert dcmi.number("dcmi_get_device_temperature", 0, 0) == 90
@@ -267,15 +267,15 @@ def test_incomplete_binaries_are_refused(tmp_path: Path) -> None:
         create_board(load_profile("910b4-8"), tmp_path / "board", prebuilt=tmp_path)
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path, simulator_binaries: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path, simulator: Path) -> None:
     """A file in the way is the operator's error, not a traceback."""
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="cannot lay out a simulated board in"):
-        create_board(load_profile("910b4-8"), tmp_path / "file/board", prebuilt=simulator_binaries)
+        create_board(load_profile("910b4-8"), tmp_path / "file/board", prebuilt=simulator)
 
 
-def test_a_path_too_long_for_the_state_is_refused(tmp_path: Path, simulator_binaries: Path) -> None:
+def test_a_path_too_long_for_the_state_is_refused(tmp_path: Path, simulator: Path) -> None:
     """The message names the field of the state file."""
     deep = tmp_path.joinpath(*["x" * 200] * 5)
     with pytest.raises(ConfigError, match=r"dev_root: .* is longer than 1023 bytes"):
-        create_board(load_profile("910b4-8"), deep, prebuilt=simulator_binaries)
+        create_board(load_profile("910b4-8"), deep, prebuilt=simulator)

@@ -1,0 +1,41 @@
+"""`npu-dra serve` in a process that has nothing left to import: a fork of one that has imported it.
+
+`python -m trio_npu_dra.cli.main serve` spends most of its CPU time on imports. Python's fork server
+is a process with one thread that imports this module once; each daemon is a fork of it, and the
+fork server tells how it ended.
+"""
+
+import multiprocessing
+import os
+import sys
+from collections.abc import Mapping
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+from trio_npu_dra.cli import serve  # noqa: F401 - what `main` imports when it is chosen
+from trio_npu_dra.cli.main import main
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload([__name__])
+
+
+def start(environment: Mapping[str, str], log: Path) -> ForkServerProcess:
+    """Start the daemon.
+
+    Args:
+        environment: All of its environment.
+        log: The file for its standard error.
+    """
+    process = _context.Process(target=_serve, args=(dict(environment), log))
+    process.start()
+    return process
+
+
+def _serve(environment: Mapping[str, str], log: Path) -> None:
+    """Be the program, in the child."""
+    with log.open("wb") as file:
+        os.dup2(file.fileno(), sys.stderr.fileno())
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv[1:] = ["serve"]
+    sys.exit(main())
