@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 
 # No property is judged by the clock: the first draw alone builds tables of all characters, which
 # takes seconds on a busy machine.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")
+_untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("small", _untimed, max_examples=20)
+# The same examples in each run, so that a change does not fail for what it has not touched.
+settings.register_profile("full", _untimed, max_examples=100, derandomize=True)
+settings.load_profile("small")  # `--hypothesis-profile` comes later, and wins
 
 
 @pytest.fixture(scope="session")

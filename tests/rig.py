@@ -26,6 +26,7 @@ from trio_npu_dra.settings import Settings, environment_variable
 from trio_npu_dra.simulator import SimulatedBoard, create_board, load_profile
 from trio_npu_dra.standins.api_server import serve_api
 from trio_npu_dra.standins.api_state import ApiState
+from trio_npu_dra.standins.kubelet import Kubelet, open_kubelet
 
 NODE = "node-a"
 DRIVER = "npu.huawei.com"
@@ -127,6 +128,12 @@ class Rig:
             await nursery.start(daemon.run, self.settings)
             yield nursery
             nursery.cancel_scope.cancel()
+
+    @asynccontextmanager
+    async def registered(self) -> AsyncIterator[Kubelet]:
+        """The daemon, started, and a kubelet: without one it publishes two seconds later."""
+        async with self.daemon(), open_kubelet(self.registration) as kubelet:
+            yield kubelet
 
     async def published(self) -> ResourceSlice:
         """The slice, as soon as there is one."""

@@ -21,19 +21,18 @@ from trio_npu_dra.standins.kubelet import Kubelet, open_kubelet
 
 async def test_a_claim_goes_all_the_way_and_back(rig: Rig) -> None:
     """Discovery, slice, registration, prepare, CDI file, unprepare."""
-    async with rig.daemon():
+    async with rig.registered() as kubelet:
         devices = (await rig.published()).spec.devices or ()
-        async with open_kubelet(rig.registration) as kubelet:
-            claim = rig.claim("a", "npu-3")
-            answer = (await kubelet.prepare([claim]))[claim.uid]
+        claim = rig.claim("a", "npu-3")
+        answer = (await kubelet.prepare([claim]))[claim.uid]
 
-            assert [device.name for device in devices] == [f"npu-{n}" for n in range(8)]
-            assert answer.error == ""
-            assert [device.device_name for device in answer.devices] == ["npu-3"]
-            assert len(rig.cdi_files) == len(rig.records) == 1
+        assert [device.name for device in devices] == [f"npu-{n}" for n in range(8)]
+        assert answer.error == ""
+        assert [device.device_name for device in answer.devices] == ["npu-3"]
+        assert len(rig.cdi_files) == len(rig.records) == 1
 
-            assert await kubelet.unprepare([claim]) == {claim.uid: ""}
-            assert rig.cdi_files == rig.records == []
+        assert await kubelet.unprepare([claim]) == {claim.uid: ""}
+        assert rig.cdi_files == rig.records == []
 
 
 async def test_nothing_is_scheduled_before_the_kubelet_knows_the_driver(
@@ -42,7 +41,7 @@ async def test_nothing_is_scheduled_before_the_kubelet_knows_the_driver(
     """The first slice follows the registration: a pod that came earlier would wait for minutes."""
     monkeypatch.setattr(daemon, "REGISTRATION_SECONDS", 60)  # however slow this machine is
     caplog.set_level("INFO")
-    async with rig.daemon(), open_kubelet(rig.registration):
+    async with rig.registered():
         await rig.published()
     said = [record.getMessage() for record in caplog.records]
     assert said.index("registered with the kubelet") < said.index("pool published")
@@ -50,7 +49,7 @@ async def test_nothing_is_scheduled_before_the_kubelet_knows_the_driver(
 
 async def test_the_kubelet_sees_each_npus_health(rig: Rig) -> None:
     """A chip that falls ill is Unhealthy on the stream, and Healthy when it recovers."""
-    async with rig.daemon(), open_kubelet(rig.registration) as kubelet:
+    async with rig.registered() as kubelet:
         await seen(kubelet, "npu-2", 1)
         with rig.board.control() as control:
             control.add_fault(2, 0x80E01801, Severity.MAJOR)
@@ -73,7 +72,7 @@ async def test_a_separated_npu_is_told_shown_and_released(
         events = rig.api.all(Event)
         return sorted((one.involved_object.kind, one.reason, one.type) for one in events)
 
-    async with rig.daemon(), open_kubelet(rig.registration) as kubelet:
+    async with rig.registered() as kubelet:
         await rig.published()
         await kubelet.prepare([rig.claim("train", "npu-2")])
         await seen(kubelet, "npu-2", 1)
@@ -109,11 +108,11 @@ async def test_a_restart_says_nothing_of_what_is_known(rig: Rig) -> None:
     """A fault that an earlier daemon has seen is in no new Event."""
     with rig.board.control() as control:
         control.add_fault(2, 0x80E01801, Severity.MAJOR)
-        async with rig.daemon():
+        async with rig.registered():
             await until(lambda: len(rig.api.all(Event)) == 1)
         (before,) = rig.api.all(Event)
 
-        async with rig.daemon():
+        async with rig.registered():
             control.add_fault(3, 0x80E01801, Severity.MAJOR)
             await until(lambda: len(rig.api.all(Event)) > 1)
 
@@ -130,15 +129,14 @@ async def seen(kubelet: Kubelet, device: str, health: int) -> None:
 
 async def test_a_restart_finds_claim_and_slice_and_writes_nothing(rig: Rig) -> None:
     """Equal facts are no write, and what was prepared is still known."""
-    async with rig.daemon():
+    async with rig.registered() as kubelet:
         before = await rig.published()
-        async with open_kubelet(rig.registration) as kubelet:
-            claim = rig.claim("a", "npu-0")
-            await kubelet.prepare([claim])
+        claim = rig.claim("a", "npu-0")
+        await kubelet.prepare([claim])
     rig.cdi_files[0].unlink()
     rig.api.requests.clear()
 
-    async with rig.daemon(), open_kubelet(rig.registration) as kubelet:
+    async with rig.registered() as kubelet:
         assert len(rig.cdi_files) == 1
         await until(lambda: rig.api.asked("watch", "resourceslices") > 0)
         assert await kubelet.unprepare([claim]) == {claim.uid: ""}
@@ -162,8 +160,8 @@ async def test_term_sees_a_prepare_in_flight_through(rig: Rig) -> None:
             ended.set()
 
         await nursery.start(run)
-        await rig.published()
         async with open_kubelet(rig.registration) as kubelet:
+            await rig.published()
             claim = rig.claim("a", "npu-0")
             rig.api.fail_next(100, status=503, verb="get")
             async with trio.open_nursery() as calls:
@@ -182,12 +180,12 @@ async def test_term_sees_a_prepare_in_flight_through(rig: Rig) -> None:
 
 async def test_pods_can_end_while_the_api_server_is_away(rig: Rig) -> None:
     """Registration and unprepare need no API server."""
-    async with rig.daemon(), open_kubelet(rig.registration) as kubelet:
+    async with rig.registered() as kubelet:
         claim = rig.claim("a", "npu-0")
         await kubelet.prepare([claim])
     rig.api.fail_next(10_000, drop="before")
 
-    async with rig.daemon(), open_kubelet(rig.registration) as kubelet:
+    async with rig.registered() as kubelet:
         assert await kubelet.unprepare([claim]) == {claim.uid: ""}
 
     assert rig.cdi_files == rig.records == []
@@ -220,7 +218,7 @@ async def test_hardware_without_a_driver_is_one_clear_error(rig: Rig) -> None:
 async def test_sigusr1_logs_the_task_tree(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     """Operators can see what the daemon is doing."""
     caplog.set_level("INFO")
-    async with rig.daemon():
+    async with rig.registered():
         await rig.published()
         os.kill(os.getpid(), signal.SIGUSR1)
         await until(lambda: "watch_board" in caplog.text)

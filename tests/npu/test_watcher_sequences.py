@@ -213,7 +213,7 @@ def test_any_sequence_ends_in_the_board_of_a_fresh_read(
     dcmi.tells = tells
     folders = (tmp_path / f"faults-{number}" for number in count())
 
-    @settings(max_examples=25, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=settings().max_examples // 4, suppress_health_check=list(HealthCheck))
     @given(sequences)
     def check(sequence: Sequence[tuple[Step, float]]) -> None:
         folder = next(folders)

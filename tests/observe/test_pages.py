@@ -84,16 +84,15 @@ async def until_only_events_tell(rig: Rig) -> None:
 
 async def test_a_prepared_claim_is_counted_and_named(rig: Rig) -> None:
     """Claims, devices, the calls and the NPU's holder, until it is unprepared."""
-    async with rig.daemon():
+    async with rig.registered() as kubelet:
         await rig.published()
-        async with open_kubelet(rig.registration) as kubelet:
-            await until_scraped(rig, "pool_current", 1)
-            before = await scrape(rig)
-            claim = rig.claim("train", "npu-3")
-            await kubelet.prepare([claim])
-            held = await scrape(rig)
-            await kubelet.unprepare([claim])
-            after = await scrape(rig)
+        await until_scraped(rig, "pool_current", 1)
+        before = await scrape(rig)
+        claim = rig.claim("train", "npu-3")
+        await kubelet.prepare([claim])
+        held = await scrape(rig)
+        await kubelet.unprepare([claim])
+        after = await scrape(rig)
 
     for name in ("claims_prepared", "devices_prepared"):
         assert [each.value(name) for each in (before, held, after)] == [0, 1, 0]
@@ -108,11 +107,10 @@ async def test_a_prepared_claim_is_counted_and_named(rig: Rig) -> None:
 
 async def test_a_claim_that_cannot_be_prepared_is_counted_by_reason(rig: Rig) -> None:
     """The reason is the class of the error."""
-    async with rig.daemon():
+    async with rig.registered() as kubelet:
         await rig.published()
-        async with open_kubelet(rig.registration) as kubelet:
-            await kubelet.prepare([rig.claim("train", "npu-99")])
-            found = await scrape(rig)
+        await kubelet.prepare([rig.claim("train", "npu-99")])
+        found = await scrape(rig)
 
     assert found.value("claim_errors_total", operation="prepare", reason="UnknownDevice") == 1
 
@@ -120,7 +118,7 @@ async def test_a_claim_that_cannot_be_prepared_is_counted_by_reason(rig: Rig) ->
 async def test_a_fault_shows_in_level_code_events_and_latency(rig: Rig) -> None:
     """Level and code while it lasts; the event and the time until it was published stay."""
     device = {"device": "npu-2"}
-    async with rig.daemon():
+    async with rig.registered():
         await until_scraped(rig, "pool_current", 1)
         await until_only_events_tell(rig)
         with rig.board.control() as control:
@@ -142,7 +140,7 @@ async def test_a_fault_shows_in_level_code_events_and_latency(rig: Rig) -> None:
 
 async def test_a_write_that_is_refused_is_counted_by_reason(rig: Rig) -> None:
     """The pool is not current meanwhile."""
-    async with rig.daemon():
+    async with rig.registered():
         await until_scraped(rig, "pool_current", 1)
         rig.api.fail_next(1, status=409, verb="update")
         with rig.board.control() as control:
@@ -158,7 +156,7 @@ async def test_a_hung_chip_does_not_hang_the_scrape(rig: Rig) -> None:
     """Its values are left out, the others' are there, and the call is seen to be out."""
     with rig.board.control() as control:
         control.hang("dcmi_get_device_power_info", 4)
-        async with rig.daemon():
+        async with rig.registered():
             await rig.published()
             found = await until_scraped(rig, "dcmi_calls_written_off", 1)
             control.release("dcmi_get_device_power_info", 4)
@@ -171,7 +169,7 @@ async def test_a_hung_chip_does_not_hang_the_scrape(rig: Rig) -> None:
 async def test_npu_metrics_can_be_turned_off(rig: Rig) -> None:
     """Then a scrape asks no chip."""
     rig.npu_metrics = False
-    async with rig.daemon():
+    async with rig.registered():
         found = await until_scraped(rig, "pool_current", 1)
 
     assert found.values("npu_temperature_celsius") == []
@@ -184,16 +182,13 @@ async def test_npu_metrics_can_be_turned_off(rig: Rig) -> None:
 
 async def test_what_is_served_is_what_is_documented(rig: Rig) -> None:
     """No metric of ours that the catalog lacks, of its kind; all of it when much has happened."""
-    async with rig.daemon():
+    async with rig.registered() as kubelet:
         await rig.published()
         await until_scraped(rig, "fault_events_subscribed", 1)
         with rig.board.control() as control:
             control.add_fault(2, SEPARATE, Severity.CRITICAL)
-        async with open_kubelet(rig.registration) as kubelet:
-            await kubelet.prepare([rig.claim("train", "npu-99")])
-            found = await until_scraped(
-                rig, "npu_fault_level", 0, device="npu-2", level="NormalNPU"
-            )
+        await kubelet.prepare([rig.claim("train", "npu-99")])
+        found = await until_scraped(rig, "npu_fault_level", 0, device="npu-2", level="NormalNPU")
 
     ours = {name: kind for name, kind in found.kinds.items() if name.startswith("npu_dra_")}
     assert ours == {
@@ -225,8 +220,7 @@ async def test_an_instance_that_waits_for_its_turn_is_ready(rig: Rig) -> None:
     plugin.mkdir()
     async with (
         hold(plugin / "publisher.lock", pause_seconds=1),
-        rig.daemon(),
-        open_kubelet(rig.registration),
+        rig.registered(),
     ):
         await until_scraped(rig, "pool_waiting", 1)
         await until_scraped(rig, "fault_events_subscribed", 1)
@@ -236,7 +230,7 @@ async def test_an_instance_that_waits_for_its_turn_is_ready(rig: Rig) -> None:
 
 async def test_a_stuck_loop_is_named(rig: Rig) -> None:
     """Alive no more, and so not ready; well again when the step ends."""
-    async with rig.daemon(), open_kubelet(rig.registration):
+    async with rig.registered():
         await until_scraped(rig, "pool_current", 1)
         with pulse.step("repairing CDI files", limit=0):
             for page in ("/healthz", "/readyz"):

@@ -45,7 +45,7 @@ def seen(simulator: Path, tmp_path_factory: pytest.TempPathFactory) -> Scene:
 
     async def one_good_run() -> None:
         with trio.fail_after(LIMIT_SECONDS):
-            async with rig.served_api(), rig.daemon(), open_kubelet(rig.registration) as kubelet:
+            async with rig.served_api(), rig.registered() as kubelet:
                 await rig.published()
                 await scene.prepare(kubelet, [scene.kept])
 

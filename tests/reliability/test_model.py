@@ -388,5 +388,5 @@ class Node(RuleBasedStateMachine):
         self.lost.clear()
 
 
-Node.TestCase.settings = settings(max_examples=100, stateful_step_count=25)
+Node.TestCase.settings = settings(stateful_step_count=25)
 TestNode = Node.TestCase

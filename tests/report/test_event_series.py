@@ -94,6 +94,27 @@ def test_a_repetition_counts_in_the_same_event_after_a_pause() -> None:
     assert these.next_due is None
 
 
+def test_a_storm_is_two_writes_of_each_event() -> None:
+    """10,000 changes of two NPUs in ten seconds: at once, and at the end with all counts."""
+    these = series()
+    news = [
+        [News(device=f"npu-{number}", reason=reason, message="") for number in range(2)]
+        for reason in (Reason.FAULT, Reason.RECOVERED)
+    ]
+    written = []
+    for number in range(10_000):
+        now = number / 1000
+        for each in news[number % 2]:
+            these.note(each, [NODE, CLAIM], at=NOON + now, now=now)
+        written += write_all(these, now)
+    assert len(written) == 2 * 2 * 2
+    assert {(count, is_stored) for _, count, is_stored in written} == {(1, False)}
+
+    written = write_all(these, 9.999 + PAUSE_SECONDS)
+    assert len(written) == 2 * 2 * 2
+    assert {(count, is_stored) for _, count, is_stored in written} == {(5000, True)}
+
+
 def test_what_happens_during_a_write_is_written_later() -> None:
     """The newest truth is never taken for one that was written."""
     these = series()

@@ -111,12 +111,12 @@ async def test_node_and_claim_are_told(server: Server, boards: Observable[Board]
 async def test_a_storm_is_a_bounded_number_of_writes(
     server: Server, boards: Observable[Board], mock_clock: MockClock
 ) -> None:
-    """10,000 Boards in ten seconds: one write for each series at once, and one at the end."""
+    """200 Boards in ten seconds: one write for each series at once, and one at the end."""
     series = NPUS * len(("Node", "ResourceClaim")) * len(("NpuFault", "NpuRecovered"))
-    for number in range(10_000):
+    for number in range(200):
         boards.set(SICK if number % 2 == 0 else WELL)
         await wait_all_tasks_blocked()
-        if number % 1000 == 0:
+        if number % 20 == 0:
             mock_clock.jump(0.9)
     assert server.asked == series
 
@@ -124,7 +124,7 @@ async def test_a_storm_is_a_bounded_number_of_writes(
     await wait_all_tasks_blocked()
     assert server.asked == 2 * series
     assert len(server.events) == series
-    assert {event.count for event in server.events.values()} == {5000}
+    assert {event.count for event in server.events.values()} == {100}
 
 
 async def test_an_api_server_that_is_away_hears_the_newest_later(
