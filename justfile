@@ -17,9 +17,13 @@ setup:
 demo *arguments:
     npu-dra demo {{arguments}}
 
-# unit, port and loop tests; arguments go to pytest
+# unit, port and loop tests, a process a core; arguments go to pytest
 test *arguments:
-    python -m pytest --cov {{arguments}}
+    @# Bytecode is kept: else each process of the tests compiles every module again.
+    PYTHONDONTWRITEBYTECODE= python -m pytest -n auto --dist worksteal --durations 20 {{arguments}}
+
+# the same tests, which then take twice as long, and the lines and branches that they reach
+coverage *arguments: (test "--cov" arguments)
 
 # real Kubernetes, version by version: kind's if it is there, else built here; root, Debian, long
 e2e *arguments:

@@ -1,7 +1,7 @@
 """A node on which the whole daemon runs: folders, board, API server; real sockets, no kubelet."""
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Any
 
 import trio
 
+from tests.waiting import until
 from trio_npu_dra import daemon
 from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
 from trio_npu_dra.kube.objects import (
@@ -157,9 +158,3 @@ async def served_rig(folder: Path, simulator: Path, **changes: Any) -> AsyncIter
     with trio.fail_after(60):
         async with rig.served_api():
             yield rig
-
-
-async def until(is_true: Callable[[], bool]) -> None:
-    """Wait for what has no event: a file, a request, a log line."""
-    while not is_true():  # noqa: ASYNC110
-        await trio.sleep(0.01)

@@ -6,7 +6,8 @@ import signal
 import pytest
 import trio
 
-from tests.rig import DRIVER, NODE, Rig, until
+from tests.rig import DRIVER, NODE, Rig
+from tests.waiting import until
 from trio_npu_dra import daemon
 from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra.v1 import (
     Claim,

@@ -15,6 +15,7 @@ import trio
 
 from tests.claims.node import DRIVER, NodeOnDisk, claim, result
 from tests.kubelet.site import LIMIT_SECONDS, SlowClaims, around, running
+from tests.waiting import until
 from trio_npu_dra._generated import v1alpha1
 from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra import v1
 from trio_npu_dra._generated.pluginregistration import RegistrationStatus as Notification
@@ -293,8 +294,7 @@ async def test_a_stop_sees_a_call_through_that_is_under_way(
             nursery.start_soon(call, kubelet)
             await slow.asked_event.wait()
             stop.set()
-            while site.service.exists() or site.registration.exists():  # noqa: ASYNC110
-                await trio.sleep(0.01)
+            await until(lambda: not (site.service.exists() or site.registration.exists()))
             slow.let.set()
         await stopped.wait()
         assert answers == [A_PREPARED]

@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from tests.npu.watching import BUSINESS, NEVER, Watching
+from tests.waiting import until
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
 from trio_npu_dra.npu.fault_memory import NodeFaults
@@ -89,8 +90,7 @@ async def test_the_watcher_waits_for_a_library_that_cannot_start(
 
     async def heal() -> None:
         with trio.fail_after(5):
-            while "NPUs cannot be listed" not in caplog.text:  # noqa: ASYNC110 - a log line
-                await trio.sleep(0.001)
+            await until(lambda: "NPUs cannot be listed" in caplog.text)
         assert watching.board.value is EMPTY_BOARD
         control.release("dcmi_init")
 

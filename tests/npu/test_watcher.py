@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from tests.npu.watching import BUSINESS, MINOR, NEVER, TWICE, Watching
+from tests.waiting import until
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
 from trio_npu_dra.npu.fault_memory import NodeFaults
@@ -149,8 +150,7 @@ async def test_what_is_known_of_faults_survives_a_restart(
     health = await watching.until_state(3, HealthState.UNHEALTHY)
     file = tmp_path / "faults.json"
     with trio.fail_after(5):
-        while not file.exists() or not watching.faults.is_saved:  # noqa: ASYNC110 - a file
-            await trio.sleep(0.01)
+        await until(lambda: file.exists() and watching.faults.is_saved)
     written = file.stat()
     await trio.sleep(0.1)  # several looks
     assert file.stat().st_mtime_ns == written.st_mtime_ns

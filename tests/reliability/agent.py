@@ -3,7 +3,7 @@
 import os
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -12,6 +12,7 @@ import trio
 
 from tests.reliability import forked
 from tests.rig import Rig
+from tests.waiting import listens, until
 from trio_npu_dra.crashpoints import VARIABLE
 
 
@@ -35,12 +36,8 @@ class Agent:
 
     async def listening(self, socket: Path) -> None:
         """Wait until it accepts connections; what a dead one left behind does not count."""
-        while True:
-            with suppress(OSError):
-                await (await trio.open_unix_socket(str(socket))).aclose()
-                return
-            assert self.process.exitcode is None, self.log.read_text()
-            await trio.sleep(0.01)
+        await until(lambda: listens(socket) or self.process.exitcode is not None)
+        assert self.process.exitcode is None, self.log.read_text()
 
     async def ended(self) -> int:
         """Wait for its end.

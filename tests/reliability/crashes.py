@@ -10,7 +10,8 @@ from pathlib import Path
 import trio
 
 from tests.reliability.agent import Agent
-from tests.rig import Rig, until
+from tests.rig import Rig
+from tests.waiting import listens, until
 from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
 from trio_npu_dra.crashpoints import Point
 from trio_npu_dra.kube.objects import DeviceAttribute, ResourceSlice
@@ -93,8 +94,7 @@ async def idle(scene: Scene, agent: Agent) -> None:
 
 
 async def register(scene: Scene, agent: Agent) -> None:
-    """It dies while the kubelet registers it."""
-    await agent.listening(scene.rig.registration)
+    """It dies while the kubelet registers it, or then publishes."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_stay_registered, scene.rig.registration)
         await agent.killed()
@@ -102,6 +102,7 @@ async def register(scene: Scene, agent: Agent) -> None:
 
 
 async def _stay_registered(registration: Path) -> None:
+    await until(lambda: listens(registration))
     async with open_kubelet(registration):
         await trio.sleep_forever()
 

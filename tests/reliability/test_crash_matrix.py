@@ -22,7 +22,8 @@ from tests.reliability.crashes import (
     sockets,
     unfinished_files,
 )
-from tests.rig import NODE, Rig, until
+from tests.rig import NODE, Rig
+from tests.waiting import until
 from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
 from trio_npu_dra.crashpoints import Point
 from trio_npu_dra.kube.objects import Device, Node, ObjectMeta, ResourceSlice

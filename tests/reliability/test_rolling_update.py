@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.reliability.agent import Agent, running_agent
-from tests.rig import DRIVER, Rig, until
+from tests.rig import DRIVER, Rig
+from tests.waiting import until
 from trio_npu_dra.kube.objects import ResourceSlice
 from trio_npu_dra.rpc import registration_socket, service_socket
 from trio_npu_dra.standins.kubelet import Kubelet, open_kubelet

@@ -12,7 +12,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.report.boards import board, fault, npu
-from tests.rig import until
+from tests.waiting import until
 from trio_npu_dra.errors import Forbidden, KubeError, Unavailable
 from trio_npu_dra.kube.client import open_client
 from trio_npu_dra.kube.credentials import Credentials

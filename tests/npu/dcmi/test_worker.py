@@ -6,6 +6,7 @@ import pytest
 import trio
 import trio.testing
 
+from tests.waiting import until
 from trio_npu_dra.errors import Busy, NotReady
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
 
@@ -38,11 +39,10 @@ def gate() -> Iterator[Gate]:
         it.let_go()
 
 
-async def until(worker: DcmiWorker, written_off: int) -> None:
+async def until_written_off(worker: DcmiWorker, count: int) -> None:
     """Wait for calls to be written off or to come back."""
     with trio.fail_after(5):
-        while worker.written_off != written_off:  # noqa: ASYNC110 - a thread sets it
-            await trio.sleep(0.001)
+        await until(lambda: worker.written_off == count)
 
 
 async def hang(worker: DcmiWorker, it: Gate, device: object) -> None:
@@ -101,7 +101,7 @@ async def test_a_device_with_a_call_out_is_skipped_until_that_returns() -> None:
             with pytest.raises(Busy, match="an earlier hang has not returned"):
                 await worker.call(abs, -1, device="npu-0")
             it.let_go()
-            await until(worker, written_off=0)
+            await until_written_off(worker, 0)
             assert await worker.call(abs, -1, device="npu-0") == 1
 
 
@@ -123,7 +123,7 @@ async def test_too_many_calls_out_refuse_everything() -> None:
             with pytest.raises(NotReady, match="2 calls have not returned"):
                 await worker.call(abs, -1, device="npu-2")
             first.let_go()
-            await until(worker, written_off=1)
+            await until_written_off(worker, 1)
             assert await worker.call(abs, -1, device="npu-2") == 1
 
 
@@ -153,13 +153,12 @@ async def test_a_cancelled_caller_leaves_at_once_and_the_call_is_still_watched()
             with trio.move_on_after(5) as scope:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(
-                        lambda: worker.call(it.hang, device="npu-0", deadline_seconds=0.02)
+                        lambda: worker.call(it.hang, device="npu-0", deadline_seconds=0.5)
                     )
-                    while not it.entered.is_set():  # noqa: ASYNC110 - a thread sets it
-                        await trio.sleep(0.001)
+                    await until(it.entered.is_set)
                     nursery.cancel_scope.cancel()
             assert not scope.cancelled_caught
-            await until(worker, written_off=1)
+            await until_written_off(worker, 1)
             assert await worker.call(abs, -1, device="npu-1") == 1
 
 
