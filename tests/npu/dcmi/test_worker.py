@@ -188,6 +188,7 @@ async def test_closing_does_not_wait_for_a_hung_call() -> None:
         with trio.fail_after(5):
             async with trio.open_nursery() as nursery, open_worker() as worker:
                 nursery.start_soon(expect_closed, worker, it.hang, "npu-0")
+                await until(it.entered.is_set)
                 nursery.start_soon(expect_closed, worker, threading.get_ident, "npu-1")
                 await trio.testing.wait_all_tasks_blocked()
     assert sorted(refused) == ["npu-0", "npu-1"]
