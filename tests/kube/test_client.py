@@ -68,6 +68,7 @@ async def test_retry_after_reaches_the_caller(client: KubeClient, state: ApiStat
         (format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True), 3000, 3600),
         ("Wed, 21 Oct 2015 07:28:00 GMT", 0, 0),
     ],
+    ids=["seconds", "in an hour", "in the past"],  # the same in each process that collects
 )
 def test_retry_after_is_seconds_or_a_date(header: str, low: float, high: float) -> None:
     """Both forms of the header become seconds from now, never less than none."""
