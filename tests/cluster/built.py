@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.cluster import images, leftovers
+from tests.cluster.api import ApiServer
 from tests.cluster.binaries import containerd, kubernetes
 from tests.cluster.cluster import Cluster
 from tests.cluster.control_plane import ControlPlane
@@ -33,6 +34,7 @@ class BuiltCluster(Cluster):
     folder: Path
     logs: Path
     audit_log: Path
+    api: ApiServer
     release: Release
     network: Network
     plane: ControlPlane
@@ -90,6 +92,7 @@ class BuiltCluster(Cluster):
                 folder=folder,
                 logs=logs,
                 audit_log=plane.audit_log,
+                api=plane.api,
                 release=release,
                 network=network,
                 plane=plane,

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
+
+import yaml
 
 from tests.cluster import audit
+from tests.cluster.api import ApiServer, NotThere, Object
 from tests.cluster.processes import ClusterError, wait_until
 
 T = TypeVar("T")
-Object = dict[str, Any]
 
 
 class NodeAccess(Protocol):
@@ -53,8 +54,8 @@ class NodeAccess(Protocol):
 class Cluster(ABC):
     """A running cluster with one node that has NPUs.
 
-    `logs` is a folder for logs that stay if a test fails, `audit_log` what the API
-    server writes about requests.
+    `logs` is a folder for logs that stay if a test fails,
+    `audit_log` what the API server writes about requests.
     """
 
     __slots__ = ()
@@ -62,6 +63,11 @@ class Cluster(ABC):
     node: NodeAccess
     logs: Path
     audit_log: Path
+
+    @property
+    @abstractmethod
+    def api(self) -> ApiServer:
+        """Its API server, asked by somebody who may do everything."""
 
     @abstractmethod
     def kubectl(self, *args: str | Path, stdin: str | None = None) -> str:
@@ -95,31 +101,56 @@ class Cluster(ABC):
     def left_behind(self) -> list[str]:
         """What is still on the machine after `stop`: nothing, if all is well."""
 
-    def apply(self, text: str) -> str:
-        """Apply manifests given as YAML text; returns kubectl's words."""
-        return self.kubectl("apply", "--filename", "-", stdin=text)
+    def apply(self, text: str) -> None:
+        """Apply manifests given as YAML text."""
+        self.api.apply(yaml.safe_load_all(text))
 
-    def delete(self, text: str) -> str:
+    def delete(self, text: str) -> None:
         """Delete what `apply` made, and wait until it is gone."""
-        return self.kubectl("delete", "--ignore-not-found", "--filename", "-", stdin=text)
+        for about in yaml.safe_load_all(text):
+            self.remove(about["kind"], about["metadata"]["name"])
+
+    def remove(
+        self,
+        kind: str,
+        *names: str,
+        namespace: str = "default",
+        grace: int | None = None,
+        foreground: bool = False,
+    ) -> None:
+        """Delete objects and wait until they are gone; the options are those of `api.delete`."""
+        for name in names:
+            self.api.delete(kind, name, namespace=namespace, grace=grace, foreground=foreground)
+        for name in names:
+            self.wait_gone(kind, name, namespace=namespace)
+
+    def wait_gone(
+        self, kind: str, name: str, *, namespace: str = "default", timeout: float = 120
+    ) -> None:
+        """Wait until an object that is being deleted is gone; another of its name may be there."""
+
+        def gone() -> bool:
+            found = self.get(kind, name, namespace=namespace)
+            return found is None or "deletionTimestamp" not in found["metadata"]
+
+        self.wait(gone, f"{kind} {name} gone", timeout=timeout)
 
     def get(self, kind: str, name: str, *, namespace: str = "default") -> Object | None:
         """Read an object; None if it does not exist."""
-        text = self.kubectl(
-            *("get", kind, name, "--namespace", namespace, "--output", "json"),
-            "--ignore-not-found",
-        )
-        found: Object | None = json.loads(text) if text else None
-        return found
+        try:
+            return self.api.read(self.api.resource(kind).path(namespace, name))
+        except NotThere:
+            return None
 
     def objects(
         self, kind: str, *, namespace: str | None = "default", selector: str = ""
     ) -> list[Object]:
         """Read the objects of a kind; of every namespace if `namespace` is None."""
-        place = ("--namespace", namespace) if namespace else ("--all-namespaces",)
-        text = self.kubectl("get", kind, *place, "--selector", selector, "--output", "json")
-        items: list[Object] = json.loads(text)["items"]
-        return items
+        path = self.api.resource(kind).path(namespace)
+        found = self.api.read(path, labelSelector=selector)
+        # A list says once what all of its items are.
+        about = {"apiVersion": found["apiVersion"], "kind": found["kind"].removesuffix("List")}
+        return [about | item for item in found["items"]]
 
     def wait(self, look: Callable[[], T | None], what: str, *, timeout: float = 60) -> T:
         """Look until something true is seen and return it.
@@ -200,8 +231,15 @@ class Cluster(ABC):
 
     def pod_log(self, pod: str, *, namespace: str = "default", previous: bool = False) -> str:
         """What a pod's containers wrote."""
-        before = ("--previous",) if previous else ()
-        return self.kubectl("logs", "--namespace", namespace, "--all-containers", *before, pod)
+        found = self.get("pod", pod, namespace=namespace)
+        assert found is not None, f"pod {pod} does not exist"
+        path = self.api.resource("pods").path(namespace, pod, "log")
+        query = {"previous": "true"} if previous else {}
+        containers = [*found["spec"].get("initContainers", []), *found["spec"]["containers"]]
+        return "".join(
+            self.api.ask("GET", path, query={"container": each["name"], **query})
+            for each in containers
+        )
 
     def audit_mark(self) -> int:
         """A mark for `audit`: the requests after it are those of now and later."""

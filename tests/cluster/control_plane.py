@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.cluster.api import ApiServer
 from tests.cluster.certificates import Authority, Pair
 from tests.cluster.network import SERVER_PORT, Network
 from tests.cluster.processes import ClusterError, Program, run, wait_until
@@ -24,8 +25,8 @@ class ControlPlane:
     """A running control plane.
 
     `network` is where all of it listens, `admin` a kubeconfig that may do
-    everything, `audit_log` what the server writes about requests, `gates` the
-    feature gates that are switched on (`Name=true`).
+    everything, `api` the server asked with that, `audit_log` what the server writes
+    about requests, `gates` the feature gates that are switched on (`Name=true`).
     """
 
     network: Network
@@ -34,6 +35,7 @@ class ControlPlane:
     logs: Path
     authority: Authority
     admin: Path
+    api: ApiServer
     audit_log: Path
     gates: tuple[str, ...]
     running: list[Program]
@@ -63,15 +65,17 @@ class ControlPlane:
         folder.mkdir(parents=True)
         network = network or Network.loopback()
         authority = Authority.create(folder / "pki")
+        admin = authority.kubeconfig(
+            "admin", server=f"https://{network.address}", user="admin", group="system:masters"
+        )
         plane = cls(
             network=network,
             programs=programs,
             folder=folder,
             logs=logs,
             authority=authority,
-            admin=authority.kubeconfig(
-                "admin", server=f"https://{network.address}", user="admin", group="system:masters"
-            ),
+            admin=admin,
+            api=ApiServer.of(admin, network=network.namespace),
             audit_log=logs / "audit.log",
             gates=gates,
             running=[],
@@ -116,9 +120,10 @@ class ControlPlane:
         )
 
     def stop(self) -> None:
-        """End every part, the server's clients first."""
+        """End every part at once: nothing of it is kept."""
+        self.api.close()
         while self.running:
-            self.running.pop().stop(grace=3)
+            self.running.pop().kill()
 
     def _start_all(self) -> None:
         service_key = self.authority.issue("service-accounts", user="service-accounts")
@@ -209,6 +214,6 @@ class ControlPlane:
         for program in self.running:
             program.check()
         try:
-            return self.kubectl("get", "--raw", "/readyz") == "ok"
+            return self.api.ask("GET", "/readyz") == "ok"
         except ClusterError:
             return False

@@ -77,9 +77,14 @@ class Network:
     @property
     def inside(self) -> tuple[str, ...]:
         """What stands before a command that is to run in it."""
-        if self.holder is None:
+        if self.namespace is None:
             return ()
-        return ("nsenter", f"--net=/proc/{self.holder.pid}/ns/net", "--")
+        return ("nsenter", f"--net={self.namespace}", "--")
+
+    @property
+    def namespace(self) -> Path | None:
+        """Where the kernel shows its namespace; None on the machine's loopback."""
+        return Path(f"/proc/{self.holder.pid}/ns/net") if self.holder else None
 
     def listens(self, port: int) -> bool:
         """Whether somebody in it listens on a TCP port."""

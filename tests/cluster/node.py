@@ -236,6 +236,8 @@ class Node:
             "clusterDomain": "cluster.local",
             "podLogsDir": str(self.pod_logs),
             "serializeImagePulls": False,
+            # After this, or up to half as much more, a pod that could not start is tried again.
+            "syncFrequency": "10s",
             # This machine's memory and disks are not the node's to care for.
             "oomScoreAdj": 0,
             "maxOpenFiles": files,

@@ -64,7 +64,7 @@ def run(
 
 
 def wait_until(
-    look: Callable[[], T | None], what: str, *, timeout: float = 60, every: float = 0.1
+    look: Callable[[], T | None], what: str, *, timeout: float = 60, every: float = 0.05
 ) -> T:
     """Look again and again until there is something true to see.
 

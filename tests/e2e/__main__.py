@@ -1,87 +1,178 @@
 """The whole suite on every cluster that this machine can have: `python -m tests.e2e`.
 
-Arguments go to each run of pytest. What it ran on and how long it took is printed at the end.
+Each session of pytest has a cluster of its own, so that sessions run beside each other and none
+disturbs another. Arguments go to each of them. A session's output is shown when it has ended, and
+at the end what there was and how long it took.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 from tests.cluster import packages
 from tests.cluster.binaries import containerd, kubernetes
-from tests.cluster.releases import DEFAULT, RELEASES
+from tests.cluster.releases import DEFAULT, RELEASES, Release
 from tests.kind import cluster as kind
 
 NOTHING_CHOSEN = 5
 """pytest's status if no test was left, which may be what the arguments say."""
+MEMORY = 2 << 30
+"""Bytes that a cluster and its session may take; half of it is usual."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class Session:
     """One run of pytest: what it shows, and its arguments."""
 
     title: str
     arguments: tuple[str, ...]
 
 
-def runs(*, on_kind: bool) -> list[Run]:
-    """All tests once, and then those that may differ on the other versions."""
-    if on_kind:
-        return [Run(title="kind", arguments=("--on=kind", "tests/e2e"))]
-    every = Run(title=f"Kubernetes {DEFAULT}: all tests", arguments=("tests/cluster", "tests/e2e"))
-    others = [
-        Run(
-            title=f"Kubernetes {version}: tests of every version",
-            arguments=(
-                *("tests/cluster", "tests/e2e", "-m", "every_version"),
-                *("--kubernetes-version", version),
-            ),
-        )
-        for version in RELEASES
-        if version != DEFAULT
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """How a part of the run went; in words, and `seconds` since the run began."""
+
+    title: str
+    word: str
+    began: float
+    ended: float
+
+
+def sessions_of(release: Release, rights: Path) -> list[Session]:
+    """What is run on a version: all tests on the default one, else those that may differ.
+
+    Args:
+        release: The version.
+        rights: Where sessions of the default version leave which rights the driver used.
+    """
+    version = release.kubernetes
+    if version != DEFAULT:
+        return [
+            Session(
+                title=f"Kubernetes {version}: tests of every version",
+                arguments=(
+                    *("tests/cluster", "tests/e2e", "-m", "every_version"),
+                    *("--kubernetes-version", version),
+                ),
+            )
+        ]
+    return [
+        Session(
+            title=f"Kubernetes {version}: tests that disturb",
+            arguments=("tests/e2e", "-m", "disturbs or in_every_session", f"--rights={rights}"),
+        ),
+        Session(
+            title=f"Kubernetes {version}: all other tests",
+            arguments=("tests/cluster", "tests/e2e", "-m", "not disturbs", f"--rights={rights}"),
+        ),
     ]
-    return [every, *others]
 
 
-def prepare() -> None:
-    """Install and build what the clusters of this machine are made of."""
-    packages.install()
-    for release in RELEASES.values():
-        kubernetes(release.kubernetes).ready()
-        containerd(release.containerd).ready()
+def last_session(rights: Path) -> Session:
+    """What can be judged only when all tests of the default version have run."""
+    return Session(
+        title="rights that nobody used",
+        arguments=("tests/e2e/test_rights.py::test_no_right_is_idle", f"--rights={rights}"),
+    )
+
+
+def on_kind() -> Session:
+    """All tests in one session."""
+    return Session(title="kind", arguments=("--on=kind", "tests/e2e"))
+
+
+def at_once() -> int:
+    """How many clusters this machine has memory for."""
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(1, free // MEMORY)
+
+
+class Suite:
+    """The sessions of one run, and how they went."""
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        self._arguments = arguments
+        self._began = time.monotonic()
+        self._verdicts: list[Verdict] = []
+
+    def add(self, title: str, word: str, began: float) -> None:
+        """Note a part that has ended."""
+        now = time.monotonic()
+        self._verdicts.append(
+            Verdict(title=title, word=word, began=began - self._began, ended=now - self._began)
+        )
+
+    def run(self, session: Session) -> bool:
+        """Run a session to its end and show what it printed; returns whether it passed."""
+        began = time.monotonic()
+        print(f"started: {session.title}", flush=True)
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", *session.arguments, *self._arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        allowed = {0, NOTHING_CHOSEN} if self._arguments else {0}
+        passed = done.returncode in allowed
+        print(f"\n=== {session.title}\n{done.stdout}", end="", flush=True)
+        self.add(session.title, "passed" if passed else "FAILED", began)
+        return passed
+
+    def run_all(self) -> bool:
+        """Build one version after another, and begin with its tests while the next is built."""
+        with (
+            tempfile.TemporaryDirectory() as temp,
+            ThreadPoolExecutor(at_once()) as beside,
+        ):
+            rights = Path(temp)
+            running: list[Future[bool]] = []
+            for release in sorted(RELEASES.values(), key=_default_first):
+                began = time.monotonic()
+                kubernetes(release.kubernetes).ready()
+                containerd(release.containerd).ready()
+                self.add(f"Kubernetes {release.kubernetes}: ready", "built", began)
+                running += [
+                    beside.submit(self.run, session) for session in sessions_of(release, rights)
+                ]
+            passed = [session.result() for session in running]
+            if not self._arguments:
+                passed.append(self.run(last_session(rights)))
+            return all(passed)
+
+    def show(self) -> None:
+        """Print a line for each part, by its beginning."""
+        print("\n from    to  seconds")
+        for each in sorted(self._verdicts, key=lambda verdict: verdict.began):
+            took = each.ended - each.began
+            print(f"{each.began:5.0f} {each.ended:5.0f} {took:6.0f} s  {each.word:6}  {each.title}")
+
+
+def _default_first(release: Release) -> bool:
+    return release.kubernetes != DEFAULT
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run it all; returns 1 if a run failed."""
-    on_kind = kind.usable()
-    chosen = (
-        "kind's, for docker and kind are here"
-        if on_kind
-        else "built on this machine, for docker and kind are not here"
-    )
-    print(f"the clusters are {chosen}", flush=True)
-    rows = []
-    if not on_kind:
-        began = time.monotonic()
-        prepare()
-        rows.append((time.monotonic() - began, "ready", "packages, Kubernetes and containerd"))
-    allowed = {0, NOTHING_CHOSEN} if arguments else {0}
-    failed = False
-    for run in runs(on_kind=on_kind):
-        print(f"\n=== {run.title}", flush=True)
-        began = time.monotonic()
-        command = [sys.executable, "-m", "pytest", *run.arguments, *arguments]
-        passed = subprocess.run(command, check=False).returncode in allowed
-        rows.append((time.monotonic() - began, "passed" if passed else "FAILED", run.title))
-        failed = failed or not passed
-    print()
-    for seconds, verdict, title in rows:
-        print(f"{seconds:6.0f} s  {verdict:7} {title}")
-    return int(failed)
+    """Run it all; returns 1 if a session failed."""
+    suite = Suite(arguments)
+    if kind.usable():
+        print("the cluster is kind's, for docker and kind are here", flush=True)
+        passed = suite.run(on_kind())
+    else:
+        print("the clusters are built here, for docker and kind are not", flush=True)
+        packages.install()
+        passed = suite.run_all()
+    suite.show()
+    return int(not passed)
 
 
 if __name__ == "__main__":

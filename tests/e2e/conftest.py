@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,7 @@ from tests.e2e.space import Space
 
 pytest_plugins = ["tests.cluster.plugin"]
 
+HERE = Path(__file__).parent
 NOTES = pytest.StashKey[list[str]]()
 LOG_TAIL = 60
 """Lines of the driver's log to show with a failure."""
@@ -24,25 +26,49 @@ LOG_TAIL = 60
 _numbers = itertools.count(1)
 
 
+MARKERS = (
+    "disturbs: restarts, replaces or updates the driver or the kubelet, or takes long to wait",
+    "in_every_session: belongs to the tests that disturb and to the others",
+    "when_all_have_run: judges all tests; left out where the session does not have them",
+)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let the idle test take longer."""
+    """Let the idle test take longer, and several sessions leave together what they found."""
     parser.addoption(
         "--idle-seconds",
         type=float,
         default=60,
         help="how long the driver is watched doing nothing (default 60)",
     )
+    parser.addoption(
+        "--rights",
+        type=Path,
+        metavar="FOLDER",
+        help="where sessions that are judged together leave which rights the driver used",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep what the tests have to say."""
+    """Keep what the tests have to say, and make the markers known."""
     config.stash[NOTES] = []
+    for line in MARKERS:
+        config.addinivalue_line("markers", line)
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Judge the driver's rights last: by what it did in all the other tests."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Judge the driver's rights last, by what it did in all the other tests that are here."""
     items.sort(key=lambda item: item.path.name == "test_rights.py")
+    judges = [item for item in items if item.get_closest_marker("when_all_have_run")]
+    if judges != items and not _is_whole(config, items):
+        config.hook.pytest_deselected(items=judges)
+        items[:] = [item for item in items if item not in judges]
+
+
+def _is_whole(config: pytest.Config, items: list[pytest.Item]) -> bool:
+    missing = set(HERE.glob("test_*.py")) - {item.path for item in items}
+    return not (config.option.keyword or config.option.markexpr or missing)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -71,6 +97,13 @@ def pytest_runtest_makereport(
 def notes(pytestconfig: pytest.Config) -> list[str]:
     """Lines for the end of the session."""
     return pytestconfig.stash[NOTES]
+
+
+@pytest.fixture(scope="session")
+def rights(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the rights are noted that the driver has used."""
+    folder: Path | None = pytestconfig.getoption("--rights")
+    return folder or tmp_path_factory.mktemp("rights")
 
 
 @pytest.fixture(scope="session")

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from tests.cluster.binaries import locked
 from tests.cluster.cluster import Cluster
 from tests.cluster.processes import run
 from tests.e2e.driver import IMAGE, Driver
 
 ROOT = Path(__file__).parent.parent.parent
 OVERLAY = ROOT / "k8s/overlays/simulator"
+FOR_THE_SIMULATOR = {"metadata": {"labels": {"npu.huawei.com/simulator": "true"}}}
+INGREDIENTS = (
+    *("Dockerfile", "LICENSE", "README.md", "justfile", "pyproject.toml"),
+    *("requirements/runtime.txt", "trio_npu_dra/**/*"),
+)
+"""What the wheels are made of."""
 
 Phase = Callable[[str], AbstractContextManager[None]]
 
@@ -27,12 +35,13 @@ def deploy(cluster: Cluster, phase: Phase) -> Driver:
         ClusterError: A step failed, or the driver did not publish the board in time.
     """
     driver = Driver(cluster=cluster)
-    with phase("wheels"):
-        run("just", "wheels", cwd=ROOT)
-    with phase("image"):
-        cluster.provide_image(ROOT, target="simulator", name=IMAGE)
+    with locked("driver"):  # another session may do the same for its cluster
+        with phase("wheels"):
+            make_wheels()
+        with phase("image"):
+            cluster.provide_image(ROOT, target="simulator", name=IMAGE)
     with phase("apply"):
-        cluster.kubectl("label", "node", cluster.node.name, "npu.huawei.com/simulator=true")
+        cluster.api.patch("node", cluster.node.name, change=FOR_THE_SIMULATOR)
         apply(cluster)
     with phase("pod ready"):
         driver.wait_ready()
@@ -41,6 +50,23 @@ def deploy(cluster: Cluster, phase: Phase) -> Driver:
     with phase("board published"):
         driver.wait_published()
     return driver
+
+
+def make_wheels() -> None:
+    """Collect what goes into the image, unless that was done for just this tree."""
+    made = ROOT / "build/made-of"
+    wanted = "".join(_digests())
+    if not made.exists() or made.read_text() != wanted:
+        run("just", "wheels", cwd=ROOT)
+        made.write_text(wanted)
+
+
+def _digests() -> Iterator[str]:
+    for pattern in INGREDIENTS:
+        for path in sorted(ROOT.glob(pattern)):
+            if path.is_file() and path.suffix != ".pyc":
+                digest = hashlib.sha256(path.read_bytes()).hexdigest()
+                yield f"{digest} {path.relative_to(ROOT)}\n"
 
 
 def apply(cluster: Cluster) -> None:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.cluster import Cluster, Object
+from tests.cluster.api import Object
+from tests.cluster.cluster import Cluster
 from tests.cluster.processes import ClusterError
 from trio_npu_dra.simulator import BoardControl
 
@@ -84,9 +85,8 @@ class Driver:
     def said(self, pod: Object) -> str:
         """What the daemon that runs now in its pod wrote."""
         name = pod["metadata"]["name"]
-        return self.cluster.kubectl(
-            *("logs", "--namespace", NAMESPACE, name, "--container", "kubeletplugin")
-        )
+        path = self.cluster.api.resource("pods").path(NAMESPACE, name, "log")
+        return self.cluster.api.ask("GET", path, query={"container": "kubeletplugin"})
 
     def count(self, message: str, uid: str) -> int:
         """How many lines of its log have that message about the claim with that UID."""
@@ -183,8 +183,7 @@ class Driver:
 
     def claims_in_use(self) -> int:
         """How many claims the kubelet's metrics say are in use with the driver."""
-        path = f"/api/v1/nodes/{self.cluster.node.name}/proxy/metrics"
-        text = self.cluster.kubectl("get", "--raw", path)
+        text = self.cluster.api.ask("GET", f"/api/v1/nodes/{self.cluster.node.name}/proxy/metrics")
         found = re.search(IN_USE, text, re.MULTILINE)
         return int(found[1]) if found else 0
 
@@ -217,13 +216,12 @@ class Driver:
     @contextmanager
     def away(self) -> Iterator[None]:
         """The driver has left the node, as when its DaemonSet is not for that node any more."""
-        label = ("label", "node", self.cluster.node.name)
-        self.cluster.kubectl(*label, "npu.huawei.com/simulator-")
+        self._label(None)
         self.cluster.wait(lambda: self.pid() is None, "the driver away")
         try:
             yield
         finally:
-            self.cluster.kubectl(*label, "npu.huawei.com/simulator=true")
+            self._label("true")
             self.wait_ready()
             self.wait_registered()
             self.wait_published()
@@ -244,11 +242,14 @@ class Driver:
 
     def remove(self) -> None:
         """Delete the DaemonSet, and wait until its pod is gone."""
-        self.cluster.kubectl(
-            *("delete", "daemonset", NAME, "--namespace", NAMESPACE, "--cascade=foreground")
-        )
+        self.cluster.remove("daemonset", NAME, namespace=NAMESPACE, foreground=True)
 
     def restart(self) -> None:
         """Replace its pod, as an update of the image does."""
         self.cluster.kubectl("rollout", "restart", f"daemonset/{NAME}", "--namespace", NAMESPACE)
         self.wait_rolled_out()
+
+    def _label(self, value: str | None) -> None:
+        """Have the node be one of those that the DaemonSet is for, or not with None."""
+        change = {"metadata": {"labels": {"npu.huawei.com/simulator": value}}}
+        self.cluster.api.patch("node", self.cluster.node.name, change=change)

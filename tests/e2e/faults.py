@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.cluster.cluster import Object
+from tests.cluster.api import Object
 from tests.e2e.driver import DRIVER, NAMESPACE, NPUS, Driver
 from trio_npu_dra.observe.health_report import HealthReport, NpuReport
 from trio_npu_dra.simulator import BoardControl, Severity
@@ -87,7 +87,7 @@ class Faults:
         """The value of a metric of the driver, by some of its labels; None without such a one."""
         pod = self.driver.wait_ready()["metadata"]["name"]
         path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}:8080/proxy/metrics"
-        text = self.driver.cluster.kubectl("get", "--raw", path)
+        text = self.driver.cluster.api.ask("GET", path)
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
                 if sample.name == name and sample.labels.items() >= labels.items():

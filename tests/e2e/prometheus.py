@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 import yaml
 
-from tests.cluster.cluster import Object
+from tests.cluster.api import Object
 from tests.cluster.processes import ClusterError, Program, run, wait_until
 from tests.e2e.driver import Driver
 from tests.monitoring.manifests import load, rules_file

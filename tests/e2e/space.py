@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tests.cluster.cluster import Cluster, Object
+from tests.cluster.api import Object
+from tests.cluster.cluster import Cluster
 
 T = TypeVar("T")
 
@@ -90,9 +90,9 @@ def pod(
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
 
-def admit(cluster: Cluster, about: Object) -> str:
+def admit(cluster: Cluster, about: Object) -> Object:
     """Have an object judged by the API server as if to create it; raises ClusterError."""
-    return cluster.kubectl("create", "--dry-run=server", "--filename", "-", stdin=json.dumps(about))
+    return cluster.api.create(about, dry_run=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ class Space:
     @classmethod
     def create(cls, cluster: Cluster, name: str) -> Space:
         """Make the namespace and wait until pods can be created in it."""
-        cluster.kubectl("create", "namespace", name)
+        cluster.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         space = cls(cluster=cluster, name=name)
         space.wait(lambda: space.get("serviceaccount", "default"), "the default service account")
         return space
@@ -115,20 +115,21 @@ class Space:
 
         A grace of a second, because as process 1 the guide's `sleep` ignores TERM.
         """
-        self.delete("pods", "--all", "--grace-period=1")
-        self.delete("resourceclaims", "--all")
+        for kind, grace in (("pods", 1), ("resourceclaims", None)):
+            every = self.cluster.objects(kind, namespace=self.name)
+            self.delete(kind, *(each["metadata"]["name"] for each in every), grace=grace)
 
     def remove(self) -> None:
         """Delete the pods and claims, and leave the rest to the server."""
         self.clear()
-        self.cluster.kubectl("delete", "namespace", self.name, "--wait=false")
+        self.cluster.api.delete("namespace", self.name)
 
     def apply(self, *objects: Object) -> None:
         """Create or change objects."""
-        self.apply_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
+        self.cluster.api.apply(objects, namespace=self.name)
 
     def apply_text(self, manifests: str) -> None:
-        """Create or change what YAML text says."""
+        """Create or change what YAML text says, as people do: with kubectl."""
         self.cluster.kubectl("apply", "--namespace", self.name, "--filename", "-", stdin=manifests)
 
     def get(self, kind: str, name: str) -> Object | None:
@@ -152,13 +153,20 @@ class Space:
 
         return self.wait(look, f"an event of pod {pod} with {words}", timeout=timeout)
 
-    def delete(self, kind: str, *names: str) -> None:
-        """Delete objects and wait until they are gone; flags may stand among the names."""
-        self.cluster.kubectl("delete", kind, "--namespace", self.name, *names)
+    def delete(
+        self, kind: str, *names: str, grace: int | None = None, foreground: bool = False
+    ) -> None:
+        """Delete objects and wait until they are gone."""
+        self.cluster.remove(kind, *names, namespace=self.name, grace=grace, foreground=foreground)
 
-    def delete_pod(self, name: str, *flags: str) -> None:
+    def delete_pod(self, name: str, *, grace: int | None = None) -> None:
         """Delete a pod and wait until it is gone."""
-        self.delete("pod", name, *flags)
+        self.delete("pod", name, grace=grace)
+
+    def begin_delete(self, kind: str, *names: str, grace: int | None = None) -> None:
+        """Have objects deleted, and do not wait."""
+        for name in names:
+            self.cluster.api.delete(kind, name, namespace=self.name, grace=grace)
 
     def wait_gone(self, pod: str, *, timeout: float = 60) -> None:
         """Wait until a pod that is being deleted is gone."""
@@ -169,10 +177,9 @@ class Space:
 
         By itself it would 60 to 90 seconds after it failed to prepare their claims.
         """
-        self.cluster.kubectl(
-            *("annotate", "pods", *pods, "--namespace", self.name, "--overwrite"),
-            f"example.com/again={time.time_ns()}",
-        )
+        for name in pods:
+            again = {"example.com/again": str(time.time_ns())}
+            self.patch("pod", name, change={"metadata": {"annotations": again}})
 
     def execute(self, pod: str, *argv: str, container: str | None = None) -> str:
         """Run a program in a pod's container."""
@@ -180,7 +187,8 @@ class Space:
 
     def log(self, pod: str, container: str) -> str:
         """What a container wrote."""
-        return self.cluster.kubectl("logs", "--namespace", self.name, pod, "--container", container)
+        path = self.cluster.api.resource("pods").path(self.name, pod, "log")
+        return self.cluster.api.ask("GET", path, query={"container": container})
 
     # --- NPUs ------------------------------------------------------------------------------------
 
@@ -225,18 +233,15 @@ class Space:
             },
             "reservedFor": [{"resource": "pods", "name": pod, "uid": self.uid("pod", pod)}],
         }
-        self.patch("resourceclaim", claim, {"status": status}, "--subresource=status")
+        self.patch("resourceclaim", claim, "status", change={"status": status})
 
     def ungate(self, pod: str) -> None:
         """Let the scheduler have a pod that was created with gates."""
-        self.patch("pod", pod, {"spec": {"schedulingGates": None}})
+        self.patch("pod", pod, change={"spec": {"schedulingGates": None}})
 
-    def patch(self, kind: str, name: str, change: Object, *flags: str) -> None:
-        """Change fields of an object; None removes one."""
-        self.cluster.kubectl(
-            *("patch", kind, name, "--namespace", self.name, "--type=merge", *flags),
-            *("--patch", json.dumps(change)),
-        )
+    def patch(self, kind: str, *name: str, change: Object) -> None:
+        """Change fields of an object, or of the subresource named after it; None removes one."""
+        self.cluster.api.patch(kind, *name, change=change, namespace=self.name)
 
     def uid(self, kind: str, name: str) -> str:
         """The UID of an object that exists."""

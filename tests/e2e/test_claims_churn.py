@@ -11,8 +11,6 @@ from tests.e2e.space import Space, claim, pod
 
 pytestmark = pytest.mark.cluster
 
-FORCED = ("--grace-period=0", "--force", "--wait=false")
-
 
 def wait_unused(driver: Driver) -> None:
     """Neither the node nor the kubelet's metrics know of a claim any more."""
@@ -31,8 +29,8 @@ def test_fifty_claims_leave_nothing(driver: Driver, space: Space, notes: list[st
         names = every[start : start + NPUS]
         deleted, kept = names[::2], names[1::2]
         space.apply(*map(claim, names), *(pod(name, name) for name in names))
-        space.delete("pods", *deleted, *FORCED)
-        space.delete("resourceclaims", *deleted, "--wait=false")
+        space.begin_delete("pods", *deleted, grace=0)
+        space.begin_delete("resourceclaims", *deleted)
         for name in kept:
             space.wait_phase(name, timeout=150)
         held = [device for name in kept for device in space.allocated(name)]
@@ -54,5 +52,5 @@ def test_five_pods_share_a_claim_again_and_again(driver: Driver, space: Space) -
         assert seen == {tuple(map(driver.bus, space.allocated("npu")))}
         assert driver.claims_in_use() == 1
         assert len(driver.traces()) == 2
-        space.delete("pods", "--all")
+        space.delete("pods", *names)
         wait_unused(driver)

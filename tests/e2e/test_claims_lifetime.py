@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cluster.cluster import Object
+from tests.cluster.api import Object
 from tests.e2e.driver import Driver
 from tests.e2e.space import Space, claim, container, pod, request
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cluster.cluster import Object
+from tests.cluster.api import Object
 from tests.e2e.deploy import ROOT
 from tests.e2e.driver import Driver
 from tests.e2e.space import CLASS, Space, claim, container, pod, request
@@ -26,8 +26,8 @@ def assert_sees(driver: Driver, space: Space, container: str, *devices: str) -> 
 
 def let_look_on(space: Space) -> None:
     """Allow admin access in the namespace."""
-    label = "resource.kubernetes.io/admin-access=true"
-    space.cluster.kubectl("label", "namespace", space.name, label)
+    labels = {"resource.kubernetes.io/admin-access": "true"}
+    space.cluster.api.patch("namespace", space.name, change={"metadata": {"labels": labels}})
 
 
 @pytest.mark.every_version

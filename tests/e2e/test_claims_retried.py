@@ -35,7 +35,7 @@ def test_what_failed_succeeds_later(driver: Driver, space: Space) -> None:
         cdi_file(uids["leaving"]),
     )
     with driver.obstacle(*lasting):
-        space.delete("pod", "leaving", "--wait=false")
+        space.begin_delete("pod", "leaving")
         space.ungate("held")
         space.apply(*(pod(name, name) for name in ("without-file", "without-record")))
         with driver.obstacle(cdi_file(uids["passing"])):

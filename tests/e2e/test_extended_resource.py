@@ -22,7 +22,7 @@ def counted(space: Space) -> Iterator[Space]:
     yield space
     for about in yaml.safe_load_all(EXAMPLE):
         if about["kind"] == "DeviceClass":
-            space.cluster.kubectl("delete", "deviceclass", about["metadata"]["name"])
+            space.cluster.remove("deviceclass", about["metadata"]["name"])
 
 
 def test_npu_as_extended_resource(driver: Driver, counted: Space) -> None:
@@ -33,5 +33,5 @@ def test_npu_as_extended_resource(driver: Driver, counted: Space) -> None:
     (device,) = counted.allocated(made)
     assert counted.davinci_nodes("npu-test-pod") == [device.replace("npu-", "/dev/davinci")]
     assert len(counted.seen_npus("npu-test-pod")) == 1
-    counted.delete_pod("npu-test-pod", "--grace-period=1")
+    counted.delete_pod("npu-test-pod", grace=1)
     driver.wait_without_traces()

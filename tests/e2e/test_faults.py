@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.cluster import Object
+from tests.cluster.api import Object
 from tests.e2e.driver import NPUS, Driver
 from tests.e2e.faults import KEEPS_PODS, MOVES_PODS, Faults, number
 from tests.e2e.space import Space, claim, pod, request

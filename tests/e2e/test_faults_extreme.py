@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks.caller import Caller
 from tests.cluster import audit
-from tests.cluster.cluster import Object
+from tests.cluster.api import Object
 from tests.e2e.driver import ACCOUNT, NPUS, PLUGIN, Driver
 from tests.e2e.faults import KEEPS_PODS, Faults
 from tests.e2e.space import Space, claim, pod, request

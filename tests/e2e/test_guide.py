@@ -54,7 +54,7 @@ def test_claim_of_the_guide_outlives_its_pod(driver: Driver, space: Space) -> No
         space.apply_text((GUIDE / "pod.yaml").read_text())
         space.wait_phase(POD)
         assert_sees_its_npus(driver, space, "npu-resource")
-        space.delete_pod(POD, "--grace-period=1")
+        space.delete_pod(POD, grace=1)
         driver.wait_without_traces()
 
 

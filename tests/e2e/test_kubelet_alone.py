@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cluster import audit
-from tests.cluster.cluster import Object
+from tests.cluster.api import Object
 from tests.e2e.driver import ACCOUNT, Driver
 from tests.e2e.space import Space, claim, container, pod
 
@@ -16,7 +16,7 @@ TELLS_ITS_END = ("sh", "-c", "trap 'echo ended; exit 0' TERM; sleep 600 & wait")
 
 def delete(space: Space, name: str) -> None:
     """Have a pod deleted, and wait until its container has ended."""
-    space.delete("pod", name, "--wait=false")
+    space.begin_delete("pod", name)
     space.wait(lambda: "ended" in space.log(name, "main"), f"the container of {name} ended")
 
 

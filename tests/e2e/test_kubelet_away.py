@@ -13,7 +13,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.every_version]
 
 RUNNING = ("stays", "ended", "forced")
 UNDECIDED = ("resumed", "given-up")
-FORCED = ("--grace-period=0", "--force")
 
 
 def test_kubelet_makes_good_what_it_missed(driver: Driver, space: Space) -> None:
@@ -37,8 +36,8 @@ def test_kubelet_makes_good_what_it_missed(driver: Driver, space: Space) -> None
 
     try:
         space.apply(pod("new", "new"))
-        space.delete("pod", "ended", "--wait=false")
-        space.delete("pods", "forced", "given-up", *FORCED)
+        space.begin_delete("pod", "ended")
+        space.delete("pods", "forced", "given-up", grace=0)
         cluster.kubectl(
             *("set", "image", "pod/imageless", "main=ubuntu", "--namespace", space.name)
         )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.cluster import Object
+from tests.cluster.api import Object
 from tests.cluster.processes import ClusterError
 from tests.e2e.driver import CDI, DRIVER, NAME, NAMESPACE, NPUS, PLUGIN, Driver, cdi_file
 from tests.e2e.space import Space, claim, pod, request
@@ -87,11 +87,13 @@ def second(driver: Driver) -> Iterator[None]:
         cluster.wait(lambda: published(driver) == NPUS, "the second driver's devices")
         yield
     finally:
-        home.delete("daemonset", "second", "--cascade=foreground")
+        home.delete("daemonset", "second", foreground=True)
         home.remove()
         for kind in ("deviceclass", "clusterrolebinding"):
-            cluster.kubectl("delete", kind, SECOND)
-        cluster.kubectl("delete", "resourceslices", f"--field-selector=spec.driver={SECOND}")
+            cluster.remove(kind, SECOND)
+        for item in cluster.objects("resourceslices", namespace=None):
+            if item["spec"]["driver"] == SECOND:
+                cluster.remove("resourceslice", item["metadata"]["name"])
         cluster.node.execute("rm", "-rf", PLUGIN.with_name(SECOND))
 
 

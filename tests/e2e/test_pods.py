@@ -92,7 +92,7 @@ def test_force_deleted_pod_leaves_nothing(driver: Driver, space: Space) -> None:
     space.apply(claim("npu"), pod("user", "npu", containers=[stubborn]))
     space.wait_phase("user")
     assert len(driver.traces()) == 2
-    space.delete_pod("user", "--grace-period=0", "--force")
+    space.delete_pod("user", grace=0)
     driver.wait_without_traces()
 
 

@@ -30,7 +30,7 @@ def unjudged(driver: Driver) -> Iterator[None]:
             return POLICY in str(refusal)
         return False
 
-    cluster.kubectl("delete", "validatingadmissionpolicybinding", POLICY)
+    cluster.remove("validatingadmissionpolicybinding", POLICY)
     cluster.wait(lambda: not judged(), "the policy without effect")
     yield
     deploy.apply(cluster)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cluster import audit
-from tests.cluster.cluster import Object
+from tests.cluster.api import Object
 from tests.e2e.driver import ACCOUNT, Driver
 from tests.e2e.space import Space, claim, pod
 
@@ -88,8 +88,7 @@ def test_restarted_kubelet_finds_the_driver(driver: Driver, space: Space) -> Non
 def test_claim_of_a_pod_deleted_while_the_driver_was_away(driver: Driver, space: Space) -> None:
     """A pod that is deleted while the driver restarts is gone soon after the driver is back."""
     start_pod(space)
-    place = ("--namespace", space.name, "--wait=false")
-    driver.cluster.kubectl("delete", "pod", "user", *place)
+    space.begin_delete("pod", "user")
     driver.kill()
     space.wait(lambda: space.get("pod", "user") is None, "the pod gone", timeout=180)
     driver.wait_without_traces()

@@ -1,19 +1,21 @@
-"""The driver's rights are those that it uses: read from what it did in the session's other tests.
+"""The driver's rights are those that it uses: read from what it did in all the other tests.
 
 `conftest.py` puts this file last.
 """
 
 from __future__ import annotations
 
+import json
+import secrets
 from collections import Counter
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.cluster.audit import Request
-from tests.e2e.driver import ACCOUNT, NAME, Driver
-
-pytestmark = [pytest.mark.cluster, pytest.mark.every_version]
+from tests.e2e.deploy import ROOT
+from tests.e2e.driver import ACCOUNT, Driver
 
 AGENT = "trio-npu-dra/"
 """How the driver calls itself to the server; the tests use its account too, with kubectl."""
@@ -28,10 +30,13 @@ def right(request: Request) -> Right:
     return (request.verb, request.group, resource or request.uri)
 
 
-def granted(driver: Driver) -> set[Right]:
-    """The rights of the driver's ClusterRole."""
-    role = driver.cluster.get("clusterrole", NAME)
-    assert role is not None
+def granted() -> set[Right]:
+    """The rights of the driver's ClusterRole, which every test applies as it is."""
+    (role,) = [
+        about
+        for about in yaml.safe_load_all((ROOT / "k8s/base/rbac.yaml").read_text())
+        if about["kind"] == "ClusterRole"
+    ]
     return {
         (verb, group, resource)
         for rule in role["rules"]
@@ -41,18 +46,16 @@ def granted(driver: Driver) -> set[Right]:
     }
 
 
-def is_whole(session: pytest.Session) -> bool:
-    """Whether every file's tests ran, and passed: only then is what was not used not needed."""
-    files = {item.path for item in session.items}
-    chosen = session.config.option.keyword or session.config.option.markexpr
-    missing = set(Path(__file__).parent.glob("test_*.py")) - files
-    return not (chosen or missing or session.testsfailed)
-
-
-def test_rights_are_those_that_are_used(
-    driver: Driver, notes: list[str], request: pytest.FixtureRequest
+@pytest.mark.cluster
+@pytest.mark.every_version
+@pytest.mark.in_every_session
+def test_driver_is_refused_nothing_and_uses_no_other_right(
+    driver: Driver, notes: list[str], rights: Path
 ) -> None:
-    """The driver was refused nothing and used no other right; none of its rights is idle."""
+    """Of all that it asked in this session the API server has refused nothing for want of rights.
+
+    What it used is left for the test below.
+    """
     asked = [
         each
         for each in driver.cluster.audit()
@@ -61,8 +64,14 @@ def test_rights_are_those_that_are_used(
     used = Counter(right(each) for each in asked)
     for (verb, group, resource), count in sorted(used.items()):
         notes.append(f"used right {verb:8} {group or 'core':18} {resource:28} {count:6} times")
+    (rights / secrets.token_hex(8)).write_text(json.dumps(sorted(used)))
 
     assert [each for each in asked if each.code == 403] == []
-    assert used.keys() <= granted(driver)
-    if is_whole(request.session):
-        assert used.keys() == granted(driver)
+    assert used.keys() <= granted()
+
+
+@pytest.mark.when_all_have_run
+def test_no_right_is_idle(rights: Path) -> None:
+    """What was not used in all tests on a version, in one session or several, is not needed."""
+    used = {tuple(each) for session in rights.iterdir() for each in json.loads(session.read_text())}
+    assert used == granted()

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import audit
-from tests.cluster.cluster import Object
+from tests.cluster.api import Object
 from tests.e2e.driver import ACCOUNT, DRIVER, NAME, NAMESPACE, PLUGIN, Driver
 from tests.e2e.space import Space, claim, container, pod
 
@@ -159,11 +159,9 @@ def failing_update(driver: Driver, change: Sequence[Object]) -> Iterator[None]:
 
 def wait_registered(driver: Driver) -> None:
     """Wait until the kubelet knows the newest instance."""
-    name = newest(driver)["metadata"]["name"]
 
     def registered() -> bool:
-        said = driver.cluster.kubectl("logs", "--namespace", NAMESPACE, name)
-        return "registered with the kubelet" in said
+        return "registered with the kubelet" in driver.said(newest(driver))
 
     driver.cluster.wait_ok(registered, "the new instance started")
     driver.cluster.wait(registered, "the new instance registered")

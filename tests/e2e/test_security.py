@@ -6,14 +6,15 @@ import copy
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.cluster.cluster import Cluster, Object
+from tests.cluster.api import ApiServer, Object
+from tests.cluster.cluster import Cluster
 from tests.cluster.processes import ClusterError
 from tests.config_cases import CASES, GOOD, Case
 from tests.e2e.deploy import ROOT
@@ -27,48 +28,19 @@ ELSEWHERE = "other-node"
 TEMPORARY = "e2e-more-rights"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bearer:
-    """Somebody with a token."""
-
-    cluster: Cluster
-    kubeconfig: Path
-
-    def kubectl(self, *args: str, about: Object | None = None) -> str:
-        """Run kubectl with that token only; raises ClusterError with the server's words."""
-        stdin = None if about is None else json.dumps(about)
-        return self.cluster.kubectl("--kubeconfig", self.kubeconfig, *args, stdin=stdin)
-
-    def create(self, about: Object) -> str:
-        """Create an object, but for storing it."""
-        return self.kubectl("create", "--dry-run=server", "--filename", "-", about=about)
-
-    def replace(self, about: Object) -> str:
-        """Replace an object, but for storing it."""
-        return self.kubectl("replace", "--dry-run=server", "--filename", "-", about=about)
-
-    def delete(self, name: str) -> str:
-        """Delete a slice, but for removing it."""
-        return self.kubectl("delete", "resourceslice", name, "--dry-run=server", "--wait=false")
-
-
-def bearer(cluster: Cluster, folder: Path, *binding: str) -> Bearer:
-    """Somebody with a token of the driver's account, bound as `kubectl create token` is told."""
-    token = cluster.kubectl("create", "token", NAME, "--namespace", NAMESPACE, *binding).strip()
-    config = json.loads(cluster.kubectl("config", "view", "--raw", "--output", "json"))
-    (user,) = config["users"]
-    user["user"] = {"token": token}
-    path = folder / "kubeconfig"
-    path.write_text(json.dumps(config))
-    return Bearer(cluster=cluster, kubeconfig=path)
+def asked_with_token(cluster: Cluster, *binding: str) -> AbstractContextManager[ApiServer]:
+    """The API server, asked with a token of the driver's account that is bound as said."""
+    token = cluster.kubectl("create", "token", NAME, "--namespace", NAMESPACE, *binding)
+    return cluster.api.asked_with(token.strip())
 
 
 @pytest.fixture
-def agent(driver: Driver, tmp_path: Path) -> Bearer:
+def agent(driver: Driver) -> Iterator[ApiServer]:
     """Somebody with the token that the driver's pod has."""
     name = driver.wait_ready()["metadata"]["name"]
     binding = ("--bound-object-kind", "Pod", "--bound-object-name", name)
-    return bearer(driver.cluster, tmp_path, *binding)
+    with asked_with_token(driver.cluster, *binding) as server:
+        yield server
 
 
 def slice_of(node: str, **spec: Any) -> Object:
@@ -91,30 +63,41 @@ def foreign(driver: Driver) -> Iterator[Object]:
     stored = cluster.get("resourceslice", f"e2e-{ELSEWHERE}")
     assert stored is not None
     yield stored
-    cluster.kubectl("delete", "resourceslice", f"e2e-{ELSEWHERE}")
+    cluster.remove("resourceslice", f"e2e-{ELSEWHERE}")
 
 
 @pytest.fixture
 def almighty(driver: Driver) -> Iterator[None]:
     """The driver's account may do everything, as far as RBAC is asked."""
     cluster = driver.cluster
-    account = f"--serviceaccount={NAMESPACE}:{NAME}"
-    cluster.kubectl(
-        *("create", "clusterrolebinding", TEMPORARY, "--clusterrole=cluster-admin", account)
+    cluster.api.create(
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": TEMPORARY},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": "cluster-admin",
+            },
+            "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}],
+        }
     )
     yield
-    cluster.kubectl("delete", "clusterrolebinding", TEMPORARY)
+    cluster.remove("clusterrolebinding", TEMPORARY)
 
 
 # --- slices --------------------------------------------------------------------------------------
 
 
-def test_agent_writes_the_slices_of_its_own_node(agent: Bearer, driver: Driver) -> None:
+def test_agent_writes_the_slices_of_its_own_node(agent: ApiServer, driver: Driver) -> None:
     """With its pod's token it may create, replace and delete slices of its node."""
     (published,) = driver.slices()
-    assert "created" in agent.create(slice_of(driver.cluster.node.name))
-    assert "replaced" in agent.replace(published)
-    assert "deleted" in agent.delete(published["metadata"]["name"])
+    name, uid = published["metadata"]["name"], published["metadata"]["uid"]
+    wanted = slice_of(driver.cluster.node.name)
+    assert agent.create(wanted, dry_run=True)["spec"]["pool"] == wanted["spec"]["pool"]
+    assert agent.replace(published, dry_run=True)["metadata"]["uid"] == uid
+    assert agent.delete("resourceslice", name, dry_run=True) == uid
 
 
 @pytest.mark.parametrize(
@@ -131,71 +114,76 @@ def test_agent_writes_the_slices_of_its_own_node(agent: Bearer, driver: Driver) 
     ids=["another node", "no node", "another driver", "another node's pool"],
 )
 def test_agent_creates_no_other_slice(
-    agent: Bearer, driver: Driver, difference: dict[str, Any], words: str
+    agent: ApiServer, driver: Driver, difference: dict[str, Any], words: str
 ) -> None:
     """What is not its own node's, driver's and pool's is refused, and the message says why."""
     with pytest.raises(ClusterError, match=words):
-        agent.create(slice_of(driver.cluster.node.name, **difference))
+        agent.create(slice_of(driver.cluster.node.name, **difference), dry_run=True)
 
 
-def test_agent_does_not_touch_another_nodes_slice(agent: Bearer, foreign: Object) -> None:
+def test_agent_does_not_touch_another_nodes_slice(
+    agent: ApiServer, driver: Driver, foreign: Object
+) -> None:
     """Neither by replacing it, nor by making it its own, nor by deleting it."""
     words = "may only write the slices of that node"
     with pytest.raises(ClusterError, match=words):
-        agent.replace(foreign)
+        agent.replace(foreign, dry_run=True)
     with pytest.raises(ClusterError, match=words):
-        agent.delete(foreign["metadata"]["name"])
+        agent.delete("resourceslice", foreign["metadata"]["name"], dry_run=True)
     taken = copy.deepcopy(foreign)
-    taken["spec"]["nodeName"] = agent.cluster.node.name
+    taken["spec"]["nodeName"] = driver.cluster.node.name
     with pytest.raises(ClusterError, match=r"may only write|immutable"):
-        agent.replace(taken)
+        agent.replace(taken, dry_run=True)
 
 
-def test_agent_deletes_no_collection(agent: Bearer) -> None:
+def test_agent_deletes_no_collection(agent: ApiServer) -> None:
     """RBAC does not give it the verb."""
     with pytest.raises(ClusterError, match="cannot deletecollection resource"):
-        agent.kubectl("delete", "--raw", f"{SLICES}?dryRun=All")
+        agent.ask("DELETE", f"{SLICES}?dryRun=All")
 
 
 @pytest.mark.usefixtures("almighty")
-def test_policy_holds_where_rbac_does_not(agent: Bearer, foreign: Object) -> None:
+def test_policy_holds_where_rbac_does_not(
+    agent: ApiServer, driver: Driver, foreign: Object
+) -> None:
     """Even with all rights another node's slices are safe from it, a collection of them too."""
     collection = f"{SLICES}?dryRun=All&fieldSelector=spec.nodeName%3D{ELSEWHERE}"
     words = "may only write the slices of that node"
 
     def refused() -> bool:
         try:
-            agent.kubectl("delete", "--raw", collection)
+            agent.ask("DELETE", collection)
         except ClusterError as error:
             return words in str(error)  # at first RBAC may not know the new rights
         pytest.fail("deleted")
 
-    agent.cluster.wait(refused, "the policy's refusal")
+    driver.cluster.wait(refused, "the policy's refusal")
     with pytest.raises(ClusterError, match=words):
-        agent.delete(foreign["metadata"]["name"])
+        agent.delete("resourceslice", foreign["metadata"]["name"], dry_run=True)
 
 
-def test_token_without_a_node_writes_nothing(driver: Driver, tmp_path: Path) -> None:
+def test_token_without_a_node_writes_nothing(driver: Driver) -> None:
     """A token of the account that is bound to no pod is of no use for slices."""
     (published,) = driver.slices()
-    unbound = bearer(driver.cluster, tmp_path)
     words = "this token names no node"
-    with pytest.raises(ClusterError, match=words):
-        unbound.create(slice_of(driver.cluster.node.name))
-    with pytest.raises(ClusterError, match=words):
-        unbound.replace(published)
-    with pytest.raises(ClusterError, match=words):
-        unbound.delete(published["metadata"]["name"])
+    with asked_with_token(driver.cluster) as unbound:
+        with pytest.raises(ClusterError, match=words):
+            unbound.create(slice_of(driver.cluster.node.name), dry_run=True)
+        with pytest.raises(ClusterError, match=words):
+            unbound.replace(published, dry_run=True)
+        with pytest.raises(ClusterError, match=words):
+            unbound.delete("resourceslice", published["metadata"]["name"], dry_run=True)
 
 
 def test_others_write_slices_as_ever(driver: Driver) -> None:
     """The policy is about one account: kubelet and administrator are not asked."""
     (published,) = driver.slices()
     name, node = published["metadata"]["name"], driver.cluster.node.name
-    kubelet = (f"--as=system:node:{node}", "--as-group=system:nodes")
-    said = driver.cluster.kubectl("delete", "--raw", f"{SLICES}/{name}?dryRun=All", *kubelet)
+    kubelet = {"Impersonate-User": f"system:node:{node}", "Impersonate-Group": "system:nodes"}
+    said = driver.cluster.api.ask("DELETE", f"{SLICES}/{name}?dryRun=All", headers=kubelet)
     assert name in said
-    assert "created" in admit(driver.cluster, slice_of(ELSEWHERE, driver="gpu.example.com"))
+    foreign = slice_of(ELSEWHERE, driver="gpu.example.com")
+    assert admit(driver.cluster, foreign)["spec"]["driver"] == "gpu.example.com"
 
 
 def test_agent_removes_what_others_put_into_its_pool(driver: Driver) -> None:
@@ -230,11 +218,12 @@ def event_about(kind: str, name: str, **fields: Any) -> Object:
     } | fields
 
 
-def test_agent_says_what_happens_on_its_own_node(agent: Bearer, driver: Driver) -> None:
+def test_agent_says_what_happens_on_its_own_node(agent: ApiServer, driver: Driver) -> None:
     """About that Node and about claims, in its own name."""
     node = driver.cluster.node.name
     for about in (("Node", node), CLAIM):
-        assert "created" in agent.create(event_about(*about, reportingInstance=node))
+        event = event_about(*about, reportingInstance=node)
+        assert agent.create(event, dry_run=True)["message"] == event["message"]
 
 
 @pytest.mark.parametrize(
@@ -248,23 +237,23 @@ def test_agent_says_what_happens_on_its_own_node(agent: Bearer, driver: Driver) 
     ids=["another node", "a pod", "from another node", "as the kubelet"],
 )
 def test_agent_says_nothing_else(
-    agent: Bearer, driver: Driver, about: tuple[str, str], fields: dict[str, str], words: str
+    agent: ApiServer, driver: Driver, about: tuple[str, str], fields: dict[str, str], words: str
 ) -> None:
     """Neither of others, nor in the name of others."""
     ours = {"reportingInstance": driver.cluster.node.name}
     with pytest.raises(ClusterError, match=words):
-        agent.create(event_about(*about, **(ours | fields)))
+        agent.create(event_about(*about, **(ours | fields)), dry_run=True)
 
 
-def test_agent_changes_nobody_elses_words(agent: Bearer, driver: Driver) -> None:
+def test_agent_changes_nobody_elses_words(agent: ApiServer, driver: Driver) -> None:
     """An Event of the kubelet cannot be made its own."""
     cluster, node = driver.cluster, driver.cluster.node.name
     cluster.apply(json.dumps(event_about("Node", node, reportingComponent="kubelet")))
     try:
         with pytest.raises(ClusterError, match=r"Events of npu\.huawei\.com on"):
-            agent.replace(event_about("Node", node, reportingInstance=node))
+            agent.replace(event_about("Node", node, reportingInstance=node), dry_run=True)
     finally:
-        cluster.kubectl("delete", "event", "e2e", "--namespace", "default")
+        cluster.remove("event", "e2e")
 
 
 # --- opaque configs ------------------------------------------------------------------------------
@@ -301,7 +290,7 @@ def test_config_is_judged_when_it_is_written(driver: Driver, case: Case, place: 
     """The API server's answer to a wrong config names the field; a right one is taken."""
     about = place(case.parameters)
     if not case.word:
-        assert "created" in admit(driver.cluster, about)
+        assert admit(driver.cluster, about)["spec"]
         return
     with pytest.raises(ClusterError, match=f"opaque config for {DRIVER}: .*{case.word}"):
         admit(driver.cluster, about)
@@ -313,18 +302,18 @@ def test_other_drivers_configs_are_not_judged(driver: Driver, place: Any) -> Non
     theirs = {"opaque": {"driver": "gpu.example.com", "parameters": {"sharing": "always"}}}
     about = place(GOOD)
     inner = about["spec"].get("spec", about["spec"])
-    inner.get("devices", inner)["config"].append(theirs)
-    assert "created" in admit(driver.cluster, about)
+    configs = inner.get("devices", inner)["config"]
+    configs.append(theirs)
+    taken = admit(driver.cluster, about)["spec"]
+    taken = taken.get("spec", taken)
+    assert taken.get("devices", taken)["config"] == configs
 
 
 def test_class_cannot_be_changed_to_a_wrong_config(driver: Driver) -> None:
     """Unlike claims, classes change: the change is judged."""
-    wrong = json.dumps({"spec": in_class(GOOD | {"kind": "GpuConfig"})["spec"]})
+    wrong = {"spec": in_class(GOOD | {"kind": "GpuConfig"})["spec"]}
     with pytest.raises(ClusterError, match="kind is missing or not supported"):
-        driver.cluster.kubectl(
-            *("patch", "deviceclass", CLASS, "--dry-run=server", "--type=merge"),
-            *("--patch", wrong),
-        )
+        driver.cluster.api.patch("deviceclass", CLASS, change=wrong, dry_run=True)
 
 
 def test_policies_compile(driver: Driver) -> None:

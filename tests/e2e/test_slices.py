@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.cluster.api import Object
 from tests.cluster.audit import WRITES
-from tests.cluster.cluster import Cluster, Object
+from tests.cluster.cluster import Cluster
 from tests.cluster.processes import ClusterError
 from tests.e2e.driver import ACCOUNT, BOARD, NAMESPACE, Driver
 
@@ -122,7 +123,7 @@ def test_deleted_slice_returns(driver: Driver, notes: list[str]) -> None:
     """A slice deleted by hand is made again, as it was."""
     (before,) = driver.slices()
     mark = driver.cluster.audit_mark()
-    driver.cluster.kubectl("delete", "resourceslice", before["metadata"]["name"])
+    driver.cluster.api.delete("resourceslice", before["metadata"]["name"])
     driver.wait_published()
 
     (after,) = driver.slices()

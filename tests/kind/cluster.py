@@ -9,8 +9,10 @@ import shutil
 import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
+from tests.cluster.api import ApiServer
 from tests.cluster.cluster import Cluster
 from tests.cluster.images import UBUNTU, UBUNTU_LDPATH
 from tests.cluster.processes import ClusterError, run
@@ -35,7 +37,7 @@ def usable() -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class KindCluster(Cluster):
     """The running cluster; `node` is its first worker, `kubeconfig` may do everything."""
 
@@ -81,6 +83,11 @@ class KindCluster(Cluster):
             broken.pop_all()
         return cluster
 
+    @cached_property
+    def api(self) -> ApiServer:
+        """Its API server, asked by somebody who may do everything."""
+        return ApiServer.of(self.kubeconfig)
+
     def kubectl(self, *args: str | Path, stdin: str | None = None) -> str:
         """Run kubectl as the administrator; returns its stdout, raises ClusterError."""
         return run("kubectl", "--kubeconfig", self.kubeconfig, *args, stdin=stdin, timeout=300)
@@ -93,6 +100,8 @@ class KindCluster(Cluster):
 
     def stop(self, *, keep_logs: bool = False) -> Path | None:
         """End everything and remove it; the folder of logs is returned if they are kept."""
+        if "api" in vars(self):  # nobody may have asked it
+            self.api.close()
         if keep_logs:
             run("kind", "export", "logs", self.logs, "--name", self.name)
         run("kind", "delete", "cluster", "--name", self.name)

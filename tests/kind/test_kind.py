@@ -14,7 +14,7 @@ from pydantic.alias_generators import to_camel
 
 from tests.cluster.processes import ClusterError
 from tests.cluster.releases import DEFAULT, RELEASES
-from tests.e2e.__main__ import runs
+from tests.e2e.__main__ import last_session, on_kind, sessions_of
 from tests.kind.cluster import HERE, ROOT, KindCluster, usable
 
 FAKE = r"""#!/bin/sh
@@ -208,11 +208,24 @@ def test_docker_without_its_daemon_is_not_enough(
     assert not notes.exists()
 
 
-def test_suite_runs_once_on_kind_and_on_every_version_without_it() -> None:
-    """Built clusters: all tests on the default version, the marked ones on each other version."""
-    (only,) = runs(on_kind=True)
-    assert only.arguments == ("--on=kind", "tests/e2e")
-    first, *others = (" ".join(run.arguments) for run in runs(on_kind=False))
-    assert first == "tests/cluster tests/e2e"
-    assert {line.split()[-1] for line in others} == RELEASES.keys() - {DEFAULT}
-    assert all("-m every_version" in line for line in others)
+def test_suite_runs_once_on_kind() -> None:
+    """All tests, in one session."""
+    assert on_kind().arguments == ("--on=kind", "tests/e2e")
+
+
+def test_suite_runs_on_every_version_that_is_built() -> None:
+    """All tests on the default version, in sessions that share them; elsewhere the marked ones."""
+    sessions = {
+        version: [" ".join(each.arguments) for each in sessions_of(release, Path("R"))]
+        for version, release in RELEASES.items()
+    }
+    assert sessions.pop(DEFAULT) == [
+        "tests/e2e -m disturbs or in_every_session --rights=R",
+        "tests/cluster tests/e2e -m not disturbs --rights=R",
+    ]
+    assert sessions == {
+        version: [f"tests/cluster tests/e2e -m every_version --kubernetes-version {version}"]
+        for version in RELEASES.keys() - {DEFAULT}
+    }
+    judge = "tests/e2e/test_rights.py::test_no_right_is_idle"
+    assert last_session(Path("R")).arguments == (judge, "--rights=R")
