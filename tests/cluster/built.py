@@ -99,7 +99,7 @@ class BuiltCluster(Cluster):
                 registry=registry,
                 node=node,
             )
-            cluster.wait(cluster._usable, f"the node Ready (logs: {logs})", timeout=90)
+            cluster.wait(cluster._usable, f"the node Ready (logs: {logs})")
             broken.pop_all()
         return cluster
 

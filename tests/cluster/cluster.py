@@ -124,16 +124,14 @@ class Cluster(ABC):
         for name in names:
             self.wait_gone(kind, name, namespace=namespace)
 
-    def wait_gone(
-        self, kind: str, name: str, *, namespace: str = "default", timeout: float = 120
-    ) -> None:
+    def wait_gone(self, kind: str, name: str, *, namespace: str = "default") -> None:
         """Wait until an object that is being deleted is gone; another of its name may be there."""
 
         def gone() -> bool:
             found = self.get(kind, name, namespace=namespace)
             return found is None or "deletionTimestamp" not in found["metadata"]
 
-        self.wait(gone, f"{kind} {name} gone", timeout=timeout)
+        self.wait(gone, f"{kind} {name} gone")
 
     def get(self, kind: str, name: str, *, namespace: str = "default") -> Object | None:
         """Read an object; None if it does not exist."""
@@ -152,7 +150,7 @@ class Cluster(ABC):
         about = {"apiVersion": found["apiVersion"], "kind": found["kind"].removesuffix("List")}
         return [about | item for item in found["items"]]
 
-    def wait(self, look: Callable[[], T | None], what: str, *, timeout: float = 60) -> T:
+    def wait(self, look: Callable[[], T | None], what: str) -> T:
         """Look until something true is seen and return it.
 
         Raises:
@@ -163,9 +161,9 @@ class Cluster(ABC):
             self.node.check()
             return look()
 
-        return wait_until(checked, what, timeout=timeout)
+        return wait_until(checked, what)
 
-    def wait_ok(self, do: Callable[[], T], what: str, *, timeout: float = 60) -> T:
+    def wait_ok(self, do: Callable[[], T], what: str) -> T:
         """Do something that may fail for a while; return what it did once it has worked.
 
         Raises:
@@ -181,12 +179,16 @@ class Cluster(ABC):
                 return None
 
         try:
-            return self.wait(tried, what, timeout=timeout)[0]
+            return self.wait(tried, what)[0]
         except ClusterError as late:
             raise ClusterError(f"{late}\n{last}") from late
 
     def wait_phase(
-        self, pod: str, phase: str = "Running", *, namespace: str = "default", timeout: float = 60
+        self,
+        pod: str,
+        phase: str = "Running",
+        *,
+        namespace: str = "default",
     ) -> Object:
         """Wait until a pod is in a phase and, if that is Running, ready.
 
@@ -206,7 +208,7 @@ class Cluster(ABC):
             return seen if phase != "Running" or all(ready) else None
 
         try:
-            return self.wait(look, f"pod {pod} {phase}", timeout=timeout)
+            return self.wait(look, f"pod {pod} {phase}")
         except ClusterError as late:
             events = "\n".join(self.pod_events(pod, namespace=namespace))
             raise ClusterError(f"{late}\nits events:\n{events}") from late

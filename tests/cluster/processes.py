@@ -13,6 +13,9 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+PATIENCE = 180.0
+"""Seconds that tests wait for what a busy machine may be slow to do."""
+
 
 class ClusterError(RuntimeError):
     """A program of the cluster failed; the message names it and ends with what it said."""
@@ -64,7 +67,7 @@ def run(
 
 
 def wait_until(
-    look: Callable[[], T | None], what: str, *, timeout: float = 60, every: float = 0.05
+    look: Callable[[], T | None], what: str, *, timeout: float = PATIENCE, every: float = 0.05
 ) -> T:
     """Look again and again until there is something true to see.
 

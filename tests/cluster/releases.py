@@ -35,3 +35,6 @@ RELEASES = {
         Release(kubernetes="1.37.1", containerd="2.1.6"),
     )
 }
+
+BY_NEED = sorted(RELEASES.values(), key=lambda release: release.kubernetes != DEFAULT)
+"""The default version, which has the most tests, and then the others."""

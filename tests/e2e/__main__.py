@@ -19,9 +19,21 @@ from pathlib import Path
 
 from tests.cluster import packages
 from tests.cluster.binaries import containerd, kubernetes
-from tests.cluster.releases import DEFAULT, RELEASES, Release
+from tests.cluster.releases import BY_NEED, DEFAULT, Release
 from tests.kind import cluster as kind
 
+HERE = Path(__file__).parent
+CLUSTER = HERE.parent / "cluster"
+RIGHTS = HERE / "test_rights.py"
+SHARES = {
+    "driver and kubelet restarted": (
+        *("guide_daemonset", "idle", "kubelet_*", "node_without_npus", "restarts"),
+        "rolling_update",
+    ),
+    "claims and faults": ("claims_*", "faults*", "health", "refusals", "sick_npu"),
+}
+"""Which files make a session on the default version, so that all take about as long; the files
+that are not named here make another one."""
 NOTHING_CHOSEN = 5
 """pytest's status if no test was left, which may be what the arguments say."""
 MEMORY = 2 << 30
@@ -47,7 +59,7 @@ class Verdict:
 
 
 def sessions_of(release: Release, rights: Path) -> list[Session]:
-    """What is run on a version: all tests on the default one, else those that may differ.
+    """What is run on a version: all tests on the default one, elsewhere those that may differ.
 
     Args:
         release: The version.
@@ -64,15 +76,18 @@ def sessions_of(release: Release, rights: Path) -> list[Session]:
                 ),
             )
         ]
+    shares = {
+        title: sorted(path for name in names for path in HERE.glob(f"test_{name}.py"))
+        for title, names in SHARES.items()
+    }
+    taken = {RIGHTS, *(path for share in shares.values() for path in share)}
+    shares["all others"] = [CLUSTER, *sorted(set(HERE.glob("test_*.py")) - taken)]
     return [
         Session(
-            title=f"Kubernetes {version}: tests that disturb",
-            arguments=("tests/e2e", "-m", "disturbs or in_every_session", f"--rights={rights}"),
-        ),
-        Session(
-            title=f"Kubernetes {version}: all other tests",
-            arguments=("tests/cluster", "tests/e2e", "-m", "not disturbs", f"--rights={rights}"),
-        ),
+            title=f"Kubernetes {version}: {title}",
+            arguments=(*map(str, share), str(RIGHTS), f"--rights={rights}"),
+        )
+        for title, share in shares.items()
     ]
 
 
@@ -80,7 +95,7 @@ def last_session(rights: Path) -> Session:
     """What can be judged only when all tests of the default version have run."""
     return Session(
         title="rights that nobody used",
-        arguments=("tests/e2e/test_rights.py::test_no_right_is_idle", f"--rights={rights}"),
+        arguments=(f"{RIGHTS}::test_no_right_is_idle", f"--rights={rights}"),
     )
 
 
@@ -115,7 +130,10 @@ class Suite:
         began = time.monotonic()
         print(f"started: {session.title}", flush=True)
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", *session.arguments, *self._arguments],
+            [
+                *(sys.executable, "-m", "pytest", "--durations=20", "--durations-min=1"),
+                *(*session.arguments, *self._arguments),
+            ],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -136,7 +154,7 @@ class Suite:
         ):
             rights = Path(temp)
             running: list[Future[bool]] = []
-            for release in sorted(RELEASES.values(), key=_default_first):
+            for release in BY_NEED:
                 began = time.monotonic()
                 kubernetes(release.kubernetes).ready()
                 containerd(release.containerd).ready()
@@ -155,10 +173,6 @@ class Suite:
         for each in sorted(self._verdicts, key=lambda verdict: verdict.began):
             took = each.ended - each.began
             print(f"{each.began:5.0f} {each.ended:5.0f} {took:6.0f} s  {each.word:6}  {each.title}")
-
-
-def _default_first(release: Release) -> bool:
-    return release.kubernetes != DEFAULT
 
 
 def main(arguments: Sequence[str]) -> int:

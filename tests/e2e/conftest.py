@@ -27,9 +27,7 @@ _numbers = itertools.count(1)
 
 
 MARKERS = (
-    "disturbs: restarts, replaces or updates the driver or the kubelet, or takes long to wait",
-    "in_every_session: belongs to the tests that disturb and to the others",
-    "when_all_have_run: judges all tests; left out where the session does not have them",
+    "when_all_have_run: judges what all tests did; left out of sessions that do not have all",
 )
 
 

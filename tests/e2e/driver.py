@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.cluster.api import Object
 from tests.cluster.cluster import Cluster
-from tests.cluster.processes import ClusterError
+from tests.cluster.processes import PATIENCE, ClusterError
 from trio_npu_dra.simulator import BoardControl
 
 NAMESPACE = "ascend-dra"
@@ -84,8 +84,8 @@ class Driver:
 
     def said(self, pod: Object) -> str:
         """What the daemon that runs now in its pod wrote."""
-        name = pod["metadata"]["name"]
-        path = self.cluster.api.resource("pods").path(NAMESPACE, name, "log")
+        about = pod["metadata"]
+        path = self.cluster.api.resource("pods").path(about["namespace"], about["name"], "log")
         return self.cluster.api.ask("GET", path, query={"container": "kubeletplugin"})
 
     def count(self, message: str, uid: str) -> int:
@@ -99,7 +99,7 @@ class Driver:
 
     def wait_ready(self) -> Object:
         """Wait until its pod, and no older one, runs; returns it."""
-        return self.cluster.wait(self.pod, "the driver's pod ready", timeout=120)
+        return self.cluster.wait(self.pod, "the driver's pod ready")
 
     def wait_registered(self, times: int = 1) -> None:
         """Wait until the kubelet knows the daemon that runs now, so that pods can start."""
@@ -110,12 +110,19 @@ class Driver:
             except ClusterError:  # the pod is between two containers, or the kubelet is away
                 return False
 
-        self.cluster.wait(registered, f"the driver registered ({times} times)", timeout=120)
+        self.cluster.wait(registered, f"the driver registered ({times} times)")
 
     def wait_rolled_out(self) -> None:
         """Wait until the DaemonSet's newest form runs, is registered and has published."""
         self.cluster.kubectl(
-            *("rollout", "status", f"daemonset/{NAME}", "--namespace", NAMESPACE, "--timeout=120s")
+            *(
+                "rollout",
+                "status",
+                f"daemonset/{NAME}",
+                "--namespace",
+                NAMESPACE,
+                f"--timeout={PATIENCE:.0f}s",
+            )
         )
         self.wait_ready()
         self.wait_registered()

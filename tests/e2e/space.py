@@ -136,22 +136,22 @@ class Space:
         """Read an object; None if it does not exist."""
         return self.cluster.get(kind, name, namespace=self.name)
 
-    def wait(self, look: Callable[[], T | None], what: str, *, timeout: float = 60) -> T:
+    def wait(self, look: Callable[[], T | None], what: str) -> T:
         """Look until something true is seen and return it."""
-        return self.cluster.wait(look, what, timeout=timeout)
+        return self.cluster.wait(look, what)
 
-    def wait_phase(self, pod: str, phase: str = "Running", *, timeout: float = 60) -> Object:
+    def wait_phase(self, pod: str, phase: str = "Running") -> Object:
         """Wait until a pod is in a phase; returns it."""
-        return self.cluster.wait_phase(pod, phase, namespace=self.name, timeout=timeout)
+        return self.cluster.wait_phase(pod, phase, namespace=self.name)
 
-    def wait_event(self, pod: str, *words: str, timeout: float = 60) -> str:
+    def wait_event(self, pod: str, *words: str) -> str:
         """Wait for an event of a pod that has all those words; returns it."""
 
         def look() -> str | None:
             events = self.cluster.pod_events(pod, namespace=self.name)
             return next((line for line in events if all(word in line for word in words)), None)
 
-        return self.wait(look, f"an event of pod {pod} with {words}", timeout=timeout)
+        return self.wait(look, f"an event of pod {pod} with {words}")
 
     def delete(
         self, kind: str, *names: str, grace: int | None = None, foreground: bool = False
@@ -168,9 +168,9 @@ class Space:
         for name in names:
             self.cluster.api.delete(kind, name, namespace=self.name, grace=grace)
 
-    def wait_gone(self, pod: str, *, timeout: float = 60) -> None:
+    def wait_gone(self, pod: str) -> None:
         """Wait until a pod that is being deleted is gone."""
-        self.wait(lambda: self.get("pod", pod) is None, f"pod {pod} gone", timeout=timeout)
+        self.wait(lambda: self.get("pod", pod) is None, f"pod {pod} gone")
 
     def try_again(self, *pods: str) -> None:
         """Have the kubelet look at waiting pods now: it does so when anything of a pod changes.

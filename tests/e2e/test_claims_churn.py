@@ -32,7 +32,7 @@ def test_fifty_claims_leave_nothing(driver: Driver, space: Space, notes: list[st
         space.begin_delete("pods", *deleted, grace=0)
         space.begin_delete("resourceclaims", *deleted)
         for name in kept:
-            space.wait_phase(name, timeout=150)
+            space.wait_phase(name)
         held = [device for name in kept for device in space.allocated(name)]
         assert len(set(held)) == len(held) == len(kept)
         space.clear()

@@ -43,8 +43,8 @@ def test_what_failed_succeeds_later(driver: Driver, space: Space) -> None:
             driver.wait_recorded(uids["passing"])
         space.wait_phase("passing")
         space.wait_event("held", FAILED, f"is held by claim {space.name}/holder")
-        space.wait_event("without-file", FAILED, f"cannot read {lasting[0]}", timeout=90)
-        space.wait_event("without-record", FAILED, f"cannot write {lasting[1]}", timeout=90)
+        space.wait_event("without-file", FAILED, f"cannot read {lasting[0]}")
+        space.wait_event("without-record", FAILED, f"cannot write {lasting[1]}")
         space.wait(lambda: driver.count("claim not unprepared", uids["leaving"]), "leaving stuck")
         assert space.get("pod", "leaving") is not None
 
@@ -58,4 +58,4 @@ def test_what_failed_succeeds_later(driver: Driver, space: Space) -> None:
         for event in driver.cluster.pod_events("passing", namespace=space.name)
         if "Failed" in event
     ]
-    space.wait_gone("leaving", timeout=120)
+    space.wait_gone("leaving")

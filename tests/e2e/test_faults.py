@@ -154,7 +154,7 @@ def wait_work(space: Space, *, instead_of: str = "") -> tuple[str, str]:
                 return name, device
         return None
 
-    return space.wait(look, f"a pod of {WORK}, not {instead_of!r}", timeout=90)
+    return space.wait(look, f"a pod of {WORK}, not {instead_of!r}")
 
 
 @pytest.mark.since("1.36")

@@ -29,7 +29,7 @@ def wait_health(space: Space, health: str) -> str:
                     return (resource.get("message", ""),)
         return None
 
-    return space.wait(look, f"an NPU {health}", timeout=90)[0]
+    return space.wait(look, f"an NPU {health}")[0]
 
 
 @contextmanager

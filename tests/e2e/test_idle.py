@@ -62,7 +62,7 @@ def test_idle_driver_writes_nothing(
     seconds: float = pytestconfig.getoption("--idle-seconds")
     space.apply(claim("npu"), pod("user", "npu"))
     space.wait_phase("user")
-    driver.cluster.wait(lambda: is_quiet(driver), "the last news of faults told", timeout=90)
+    driver.cluster.wait(lambda: is_quiet(driver), "the last news of faults told")
     trace, daemon = tmp_path / "trace", driver.pid()
     with traced(driver, trace):
         mark = driver.cluster.audit_mark()

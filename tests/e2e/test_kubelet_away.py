@@ -58,7 +58,7 @@ def test_kubelet_makes_good_what_it_missed(driver: Driver, space: Space) -> None
     space.wait_gone("ended")
     kept = sorted(f"{uids[name]}.json" for name in ("stays", "resumed", "imageless", "new"))
     # The kubelet looks for claims of pods that it does not know once a minute.
-    cluster.wait(lambda: driver.records() == kept, "four claims left", timeout=120)
+    cluster.wait(lambda: driver.records() == kept, "four claims left")
     for name in ("stays", "ended", "forced", "given-up"):
         assert driver.prepares(uids[name]) == asked[name], name
     driver.wait_published()

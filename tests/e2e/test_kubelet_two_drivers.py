@@ -76,9 +76,10 @@ def second(driver: Driver) -> Iterator[None]:
     cluster, home = driver.cluster, Space.create(driver.cluster, "e2e-second")
 
     def registered() -> bool:
+        pods = cluster.objects("pods", namespace=home.name)
         try:
-            return "registered with the kubelet" in home.log("daemonset/second", "kubeletplugin")
-        except ClusterError:  # not there yet
+            return any("registered with the kubelet" in driver.said(pod) for pod in pods)
+        except ClusterError:  # not started yet
             return False
 
     try:

@@ -130,7 +130,7 @@ def wait_alerts(driver: Driver, prometheus: Prometheus, *expected: dict[str, str
         if {frozenset(each.items()) for each in found} != wanted:
             raise ClusterError(f"other alerts: {found}")
 
-    driver.cluster.wait_ok(check, "the alerts about NPUs", timeout=60)
+    driver.cluster.wait_ok(check, "the alerts about NPUs")
 
 
 def wait_data(driver: Driver, prometheus: Prometheus, asked: list[str]) -> None:
@@ -146,4 +146,4 @@ def wait_data(driver: Driver, prometheus: Prometheus, asked: list[str]) -> None:
         if empty:
             raise ClusterError(f"no data: {empty}")
 
-    driver.cluster.wait_ok(check, "data for every panel", timeout=60)
+    driver.cluster.wait_ok(check, "data for every panel")

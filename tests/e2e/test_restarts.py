@@ -90,5 +90,5 @@ def test_claim_of_a_pod_deleted_while_the_driver_was_away(driver: Driver, space:
     start_pod(space)
     space.begin_delete("pod", "user")
     driver.kill()
-    space.wait(lambda: space.get("pod", "user") is None, "the pod gone", timeout=180)
+    space.wait(lambda: space.get("pod", "user") is None, "the pod gone")
     driver.wait_without_traces()

@@ -48,7 +48,6 @@ def granted() -> set[Right]:
 
 @pytest.mark.cluster
 @pytest.mark.every_version
-@pytest.mark.in_every_session
 def test_driver_is_refused_nothing_and_uses_no_other_right(
     driver: Driver, notes: list[str], rights: Path
 ) -> None:

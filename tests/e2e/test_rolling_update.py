@@ -87,7 +87,7 @@ def created(space: Space, since: int) -> dict[str, float]:
     return {
         about["name"]: datetime.fromisoformat(event["requestReceivedTimestamp"]).timestamp()
         for event in events
-        if event["verb"] == "create"
+        if event["responseStatus"].get("code") == 201
         and (about := event.get("objectRef", {})).get("resource") == "pods"
         and about.get("namespace") == space.name
         and "subresource" not in about
@@ -193,7 +193,7 @@ def test_pods_do_not_notice_an_update(driver: Driver, space: Space, notes: list[
         rollout = beside.submit(driver.restart)
         during = send(space, names, lambda _: rollout.done())
         rollout.result()
-    space.wait(lambda: not unfinished(space), "all pods of the stream ended", timeout=180)
+    space.wait(lambda: not unfinished(space), "all pods of the stream ended")
 
     asked = created(space, mark)
     for title, sent in (("before the update", before), ("during the update", during)):

@@ -74,7 +74,7 @@ def test_ninth_pod_waits_for_one_of_eight_to_end(space: Space) -> None:
     assert_waits(space, "ninth")
     freed = space.allocated("user-3")
     space.delete_pod("user-3")
-    space.wait_phase("ninth", timeout=120)
+    space.wait_phase("ninth")
     assert space.allocated("ninth") == freed
 
 

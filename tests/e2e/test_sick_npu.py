@@ -48,7 +48,7 @@ class Held:
             lines = [_event_line(text, kind, reason, self.device) for text in self.described()]
             return lines if all(words in line for line in lines) else None
 
-        return self.driver.cluster.wait(look, f"Events {reason} with {words!r}", timeout=60)
+        return self.driver.cluster.wait(look, f"Events {reason} with {words!r}")
 
     def command(self, *words: str) -> str:
         """`npu-dra` in the driver's pod."""
@@ -67,7 +67,7 @@ class Held:
             row = self.row()
             return row if word in row.split() else None
 
-        return self.driver.cluster.wait(look, f"{self.device} {word}", timeout=90)
+        return self.driver.cluster.wait(look, f"{self.device} {word}")
 
 
 def _event_line(described: str, kind: str, reason: str, device: str) -> str:

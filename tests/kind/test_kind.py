@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,7 +15,8 @@ from pydantic.alias_generators import to_camel
 
 from tests.cluster.processes import ClusterError
 from tests.cluster.releases import DEFAULT, RELEASES
-from tests.e2e.__main__ import last_session, on_kind, sessions_of
+from tests.e2e.__main__ import CLUSTER, RIGHTS, last_session, on_kind, sessions_of
+from tests.e2e.__main__ import HERE as E2E
 from tests.kind.cluster import HERE, ROOT, KindCluster, usable
 
 FAKE = r"""#!/bin/sh
@@ -216,16 +218,18 @@ def test_suite_runs_once_on_kind() -> None:
 def test_suite_runs_on_every_version_that_is_built() -> None:
     """All tests on the default version, in sessions that share them; elsewhere the marked ones."""
     sessions = {
-        version: [" ".join(each.arguments) for each in sessions_of(release, Path("R"))]
+        version: [each.arguments for each in sessions_of(release, Path("R"))]
         for version, release in RELEASES.items()
     }
-    assert sessions.pop(DEFAULT) == [
-        "tests/e2e -m disturbs or in_every_session --rights=R",
-        "tests/cluster tests/e2e -m not disturbs --rights=R",
-    ]
+    shares = sessions.pop(DEFAULT)
+    assert all(share[-2:] == (str(RIGHTS), "--rights=R") for share in shares)
+    once = Counter(path for share in shares for path in share[:-2])
+    assert once == Counter(map(str, [CLUSTER, *({*E2E.glob("test_*.py")} - {RIGHTS})]))
     assert sessions == {
-        version: [f"tests/cluster tests/e2e -m every_version --kubernetes-version {version}"]
+        version: [
+            ("tests/cluster", "tests/e2e", "-m", "every_version", "--kubernetes-version", version)
+        ]
         for version in RELEASES.keys() - {DEFAULT}
     }
-    judge = "tests/e2e/test_rights.py::test_no_right_is_idle"
+    judge = f"{RIGHTS}::test_no_right_is_idle"
     assert last_session(Path("R")).arguments == (judge, "--rights=R")
