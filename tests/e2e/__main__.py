@@ -23,7 +23,8 @@ from tests.cluster.releases import BY_NEED, DEFAULT, Release
 from tests.kind import cluster as kind
 
 HERE = Path(__file__).parent
-CLUSTER = HERE.parent / "cluster"
+CLUSTER = HERE.parent / "cluster/test_cluster.py"
+CONFORMANCE = HERE.parent / "cluster/test_api_conformance.py"
 RIGHTS = HERE / "test_rights.py"
 SHARES = {
     "driver and kubelet restarted": (
@@ -82,13 +83,17 @@ def sessions_of(release: Release, rights: Path) -> list[Session]:
     }
     taken = {RIGHTS, *(path for share in shares.values() for path in share)}
     shares["all others"] = [CLUSTER, *sorted(set(HERE.glob("test_*.py")) - taken)]
-    return [
+    sessions = [
         Session(
             title=f"Kubernetes {version}: {title}",
             arguments=(*map(str, share), str(RIGHTS), f"--rights={rights}"),
         )
         for title, share in shares.items()
     ]
+    conformance = Session(
+        title=f"Kubernetes {version}: conformance of the API server", arguments=(str(CONFORMANCE),)
+    )
+    return [*sessions, conformance]
 
 
 def last_session(rights: Path) -> Session:

@@ -15,7 +15,14 @@ from pydantic.alias_generators import to_camel
 
 from tests.cluster.processes import ClusterError
 from tests.cluster.releases import DEFAULT, RELEASES
-from tests.e2e.__main__ import CLUSTER, RIGHTS, last_session, on_kind, sessions_of
+from tests.e2e.__main__ import (
+    CLUSTER,
+    CONFORMANCE,
+    RIGHTS,
+    last_session,
+    on_kind,
+    sessions_of,
+)
 from tests.e2e.__main__ import HERE as E2E
 from tests.kind.cluster import HERE, ROOT, KindCluster, usable
 
@@ -221,7 +228,8 @@ def test_suite_runs_on_every_version_that_is_built() -> None:
         version: [each.arguments for each in sessions_of(release, Path("R"))]
         for version, release in RELEASES.items()
     }
-    shares = sessions.pop(DEFAULT)
+    *shares, conformance = sessions.pop(DEFAULT)
+    assert conformance == (str(CONFORMANCE),)
     assert all(share[-2:] == (str(RIGHTS), "--rights=R") for share in shares)
     once = Counter(path for share in shares for path in share[:-2])
     assert once == Counter(map(str, [CLUSTER, *({*E2E.glob("test_*.py")} - {RIGHTS})]))
