@@ -1,6 +1,6 @@
 """The API server, asked from this process by somebody who may do everything, or by a token.
 
-A run of kubectl takes a fifth of a second of processor time, and tests that wait ask many times a
+A run of kubectl takes 0.15 s of processor time, and tests that wait ask many times a
 second. This keeps a few connections open instead. Tests call kubectl where people would.
 """
 

@@ -230,6 +230,7 @@ def test_suite_runs_on_every_version_that_is_built() -> None:
     }
     *shares, conformance = sessions.pop(DEFAULT)
     assert conformance == (str(CONFORMANCE),)
+    assert {CLUSTER, CONFORMANCE} == {*CLUSTER.parent.glob("test_*.py")}
     assert all(share[-2:] == (str(RIGHTS), "--rights=R") for share in shares)
     once = Counter(path for share in shares for path in share[:-2])
     assert once == Counter(map(str, [CLUSTER, *({*E2E.glob("test_*.py")} - {RIGHTS})]))
