@@ -23,8 +23,9 @@ from trio_npu_dra.standins.api_state import ApiState
 HOUR = 3600.0
 LOG_LINES = 25
 """For an hour away: 11 of the watch and 11 of the publisher, a recovery each, one repair."""
-GROWTH_BLOCKS, GROWTH_BYTES = 400, 10_000
-"""Memory kept of 1,000 to 2,000 failed requests; up to 210 blocks and 5,500 bytes are seen."""
+GROWTH_BLOCKS, GROWTH_BYTES = 800, 32_000
+"""Memory that an hour away may keep: the log lines take up to 11,000 bytes of it, and one object
+kept of each of the 1,000 to 2,000 failed requests would be more."""
 
 
 @pytest.fixture
