@@ -59,6 +59,17 @@ async def test_what_the_chip_does_not_tell_is_left_out(
     assert await read_telemetry(worker, dcmi, npu) == Telemetry()
 
 
+@pytest.mark.parametrize("profile", [load_profile("300i-duo-2")])
+async def test_the_card_tells_the_power_of_its_chips(
+    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl, npu: Npu
+) -> None:
+    """A 310P has the figure of its card; a sensor's "no value" is none."""
+    control.set_power(npu.physical_id + 1, 71.5)  # the other chip of the card
+    assert (await read_telemetry(worker, dcmi, npu)).power_watts == pytest.approx(71.5)
+    control.set_power(npu.physical_id, 0x7FFD / 10)
+    assert (await read_telemetry(worker, dcmi, npu)).power_watts is None
+
+
 async def test_a_chip_that_hangs_is_busy(
     worker: DcmiWorker, dcmi: Dcmi, control: BoardControl, npu: Npu
 ) -> None:

@@ -12,7 +12,7 @@ from trio_npu_dra.npu.model import Npu
 
 DEADLINE_SECONDS: Final = 1.0
 _MIB: Final = 1024 * 1024
-_NO_TEMPERATURE: Final = 0x7FFD  # this and above: the sensor has no value
+_NO_VALUE: Final = 0x7FFD  # this and above: the sensor has none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class Telemetry:
 
     Attributes:
         temperature_celsius: Of the chip.
-        power_watts: What it draws.
+        power_watts: What it draws; on 310P what its card draws, with all chips of the card.
         ai_core_ratio: Share of time in which the AI cores work, 0 to 1.
         memory_used_bytes: Of its device memory.
     """
@@ -46,13 +46,20 @@ async def read_telemetry(worker: DcmiWorker, dcmi: Dcmi, npu: Npu) -> Telemetry:
 
 
 def _read(dcmi: Dcmi, address: Address) -> Telemetry:
-    celsius = optional("temperature", dcmi.temperature, address)
-    deciwatts = optional("power", dcmi.power, address)
+    celsius = _known(optional("temperature", dcmi.temperature, address))
+    deciwatts = _known(optional("power", dcmi.power, address))
+    if deciwatts is None:
+        deciwatts = _known(optional("power of the card", dcmi.card_power, address))
     percent = optional("AI core utilization", dcmi.ai_core_utilization, address)
     memory = read_memory(dcmi, address)
     return Telemetry(
-        temperature_celsius=celsius if celsius is not None and celsius < _NO_TEMPERATURE else None,
+        temperature_celsius=celsius,
         power_watts=deciwatts / 10 if deciwatts is not None else None,
         ai_core_ratio=percent / 100 if percent is not None else None,
         memory_used_bytes=memory.used_mib * _MIB if memory else None,
     )
+
+
+def _known(reading: int | None) -> int | None:
+    """A sensor's reading; None where it has none."""
+    return reading if reading is not None and reading < _NO_VALUE else None

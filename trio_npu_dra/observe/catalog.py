@@ -178,7 +178,9 @@ DRIVER_INFO = _gauge("ascend_driver_info", "The Ascend driver of the node.", "ve
 # --- NPUs ----------------------------------------------------------------------------------------
 
 NPU_TEMPERATURE = _gauge("npu_temperature_celsius", "Temperature of the chip.", *NPU_LABELS)
-NPU_POWER = _gauge("npu_power_watts", "Power that the chip draws.", *NPU_LABELS)
+NPU_POWER = _gauge(
+    "npu_power_watts", "Power that the chip draws; on 310P the whole card.", *NPU_LABELS
+)
 NPU_AI_CORES = _gauge(
     "npu_ai_core_utilization_ratio",
     "Share of time in which the AI cores work, 0 to 1.",

@@ -185,6 +185,7 @@ ARGTYPES: dict[str, tuple[Any, ...]] = {
     "dcmi_get_device_memory_info_v3": (*_CHIP, POINTER(dcmi_get_memory_info_stru)),
     "dcmi_get_device_temperature": (*_CHIP, _OUT_INT),
     "dcmi_get_device_power_info": (*_CHIP, _OUT_INT),
+    "dcmi_mcu_get_power_info": (c_int, _OUT_INT),
     "dcmi_get_device_utilization_rate": (*_CHIP, c_int, _OUT_UINT),
     "dcmi_get_device_health": (*_CHIP, _OUT_UINT),
     "dcmi_get_device_errorcode_v2": (*_CHIP, _OUT_INT, _OUT_UINT, c_uint),

@@ -260,8 +260,15 @@ class Dcmi:
         return self._out_int("dcmi_get_device_temperature", *address)
 
     def power(self, address: Address) -> int:
-        """What the chip draws, in tenths of a watt."""
+        """What the chip draws, in tenths of a watt; 310P chips do not tell."""
         return self._out_int("dcmi_get_device_power_info", *address)
+
+    def card_power(self, address: Address) -> int:
+        """What the chip's whole card draws by its MCU, in tenths of a watt; not on 910B and A3.
+
+        Numbers that no card survives stand for "unknown".
+        """
+        return self._out_int("dcmi_mcu_get_power_info", address.card_id)
 
     def ai_core_utilization(self, address: Address) -> int:
         """How busy the AI cores are, in percent."""
