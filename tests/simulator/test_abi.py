@@ -34,7 +34,8 @@ def test_every_function_of_the_source_is_exported(dcmi: RawDcmi) -> None:
         ("dcmi_get_device_board_info", (), 16),
         ("dcmi_get_device_die_v2", (1,), 20),
         ("dcmi_get_device_elabel_info", (), 1280),
-        ("dcmi_get_device_ecc_info", (2,), 36),
+        ("dcmi_get_device_multi_utilization_rate", (), 16),
+        ("dcmi_get_device_ecc_info", (2,), 28),
         ("dcmi_get_device_hbm_info", (), 32),
     ],
 )
@@ -141,13 +142,35 @@ def test_cpu_affinity(dcmi: RawDcmi) -> None:
     assert (out.value, length.value) == (b"144-167", 7)
 
 
-def test_an_unsplit_chip_has_all_its_cores(dcmi: RawDcmi) -> None:
-    """The vNPU query: 360 bytes, no vNPU, and 0xFF where nothing is known."""
-    code, total = dcmi.device_info(0, 0, 52, 1)
-    assert (code, len(total)) == (0, 360)
-    assert struct.unpack_from("=I", total) == (0,)
-    assert struct.unpack_from("=f", total, 208) == (20.0,)
-    assert total[304:] == b"\xff" * 56
+@pytest.mark.parametrize(("query", "length", "computing"), [(1, 360, 208), (2, 224, 72)])
+def test_an_unsplit_chip_has_all_its_cores(
+    dcmi: RawDcmi, query: int, length: int, computing: int
+) -> None:
+    """The vNPU queries of total and of free resources: cores, memory, AI CPUs; shares unknown."""
+    code, resources = dcmi.device_info(0, 0, 52, query)
+    assert code == 0
+    assert struct.unpack_from("=2f", resources, computing) == (20.0, -1.0)
+    assert struct.unpack_from("=Q", resources, computing + 24) == (32768,)
+    assert struct.unpack_from("=H", resources, computing + 54) == (6,)
+    media = struct.unpack_from("=6f", resources, computing + 96)
+    assert set(media) == {-1.0}
+    if query == 1:
+        assert struct.unpack_from("=I", resources) == (0,)  # no vNPU
+        assert resources[4:computing] == b"\xff" * (computing - 4)
+    else:
+        assert resources[:computing] == b"\xff" * computing
+    # The rest of the caller's buffer, too.
+    assert resources[computing + 120 :] == b"\xff" * (len(resources) - computing - 120)
+    assert len(resources) > length
+
+
+def test_a_short_buffer_for_resources_is_refused(dcmi: RawDcmi) -> None:
+    """A byte less than the struct is a wrong argument, and nothing is written."""
+    for query, length in ((1, 360), (2, 224)):
+        out, size = ctypes.create_string_buffer(length), ctypes.c_uint(length - 1)
+        arguments = (0, 0, 52, query, out, ctypes.byref(size))
+        assert dcmi.code("dcmi_get_device_info", *arguments) == -8001
+        assert out.raw == bytes(length)
 
 
 def test_what_a_910b_does_not_support(dcmi: RawDcmi) -> None:
@@ -175,10 +198,14 @@ def test_before_init(board: SimulatedBoard) -> None:
     assert kind.value == 0xFF
 
 
-def test_an_unknown_card_is_an_invalid_id(dcmi: RawDcmi) -> None:
-    """Calls about a card that is not listed fail."""
-    out = ctypes.create_string_buffer(256)
-    assert dcmi.code("dcmi_get_device_temperature", 9, 0, out) == -8007
+def test_an_unknown_card_is_a_wrong_argument(dcmi: RawDcmi) -> None:
+    """Calls about a card that is not listed fail; a number that nobody has does not exist."""
+    out, other = ctypes.create_string_buffer(256), ctypes.c_int()
+    assert dcmi.code("dcmi_get_device_temperature", 9, 0, out) == -8001
+    assert dcmi.code("dcmi_get_device_logic_id", out, 9, 0) == -8001
+    for number in ("logicid", "phyid"):
+        function = f"dcmi_get_card_id_device_id_from_{number}"
+        assert dcmi.code(function, out, ctypes.byref(other), 9) == -8008
 
 
 def test_duo_has_two_chips_on_one_card_and_address(make_board: MakeBoard, load: Load) -> None:

@@ -1,20 +1,16 @@
 """A simulated Ascend board with the vendor's real ABI, for workstations, demos and tests.
 
 `create_board` lays out a folder that looks like a host with an Ascend driver: `libdcmi.so`,
-`npu-smi`, device nodes and sysfs. `BoardControl` changes the board while others use it.
+`npu-smi`, `hccn_tool`, device nodes and sysfs. `BoardControl` changes the board while others use
+it.
 """
 
 from trio_npu_dra.simulator.board import SimulatedBoard, create_board
 from trio_npu_dra.simulator.build import compile_simulator
-from trio_npu_dra.simulator.control import (
-    ANY_FUNCTION,
-    Assertion,
-    BoardControl,
-    Presence,
-    Severity,
-    simulated_functions,
-)
+from trio_npu_dra.simulator.control import BoardControl, Presence
+from trio_npu_dra.simulator.fault_control import Assertion, Severity
 from trio_npu_dra.simulator.profile import Profile, load_profile, profile_names
+from trio_npu_dra.simulator.rule_control import ANY_FUNCTION, simulated_functions
 
 __all__ = [
     "ANY_FUNCTION",

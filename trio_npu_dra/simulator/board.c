@@ -1,4 +1,4 @@
-/* The state file seen from a process: mapping, locks, rules, and the card table of dcmi_init. */
+/* The state file seen from a process: mapping, locks, waiting for changes. */
 #include "board.h"
 
 #include <dlfcn.h>
@@ -14,11 +14,9 @@
 #include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct snapshot snapshot;
 static const struct board *mapped;
 static int state_fd = -1;
 static char state_path[PATH_MAX];
@@ -27,7 +25,9 @@ static bool find_state_path(void)
 {
     Dl_info self;
     char real[PATH_MAX];
-    if (dladdr(&state_fd, &self) == 0 || realpath(self.dli_fname, real) == NULL) {
+    bool known = dladdr(&state_fd, &self) != 0 && realpath(self.dli_fname, real) != NULL;
+    /* A program that was found in PATH is known by its bare name only. */
+    if (!known && realpath("/proc/self/exe", real) == NULL) {
         return false;
     }
     char *name = strrchr(real, '/');
@@ -95,7 +95,7 @@ void board_unlock(void)
     pthread_mutex_unlock(&mutex);
 }
 
-static const char *dev_folder(const struct board *board)
+const char *board_dev_folder(const struct board *board)
 {
     const char *own = board->facts.dev_root;
     return own[0] != '\0' && access(own, F_OK) == 0 ? own : "/dev";
@@ -111,7 +111,7 @@ static int open_writable(void)
     if (board == NULL) {
         return -1;
     }
-    snprintf(path, sizeof path, "%s/" BOARD_DEV_LINK, dev_folder(board));
+    snprintf(path, sizeof path, "%s/" BOARD_DEV_LINK, board_dev_folder(board));
     board_unlock();
     int fd = open(state_path, O_RDWR | O_CLOEXEC);
     if (fd < 0) {
@@ -137,6 +137,23 @@ int board_write(const void *field, const void *value, size_t length)
     return written == (ssize_t)length ? DCMI_OK : DCMI_INNER_ERR;
 }
 
+void board_count(size_t offset, uint32_t number)
+{
+    uint32_t count;
+    int fd = open_writable();
+    if (fd < 0) {
+        return;
+    }
+    lock_file(fd, LOCK_EX);
+    if (pread(fd, &count, sizeof count, (off_t)offset) == (ssize_t)sizeof count) {
+        count += number;
+        if (pwrite(fd, &count, sizeof count, (off_t)offset) < 0) {
+            perror("the simulated board's state");
+        }
+    }
+    close(fd);
+}
+
 void board_wait(int *watch, int timeout_ms)
 {
     char ignored[4096];
@@ -156,185 +173,5 @@ void board_wait(int *watch, int timeout_ms)
     struct pollfd changed = {.fd = *watch, .events = POLLIN};
     poll(&changed, 1, timeout_ms);
     while (read(*watch, ignored, sizeof ignored) > 0) {
-    }
-}
-
-/* --- the cards that dcmi_init saw ------------------------------------------------------------ */
-
-struct snapshot *cards(void)
-{
-    return &snapshot;
-}
-
-static bool node_exists(const struct board *board, unsigned physical_id)
-{
-    char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/davinci%u", dev_folder(board), physical_id);
-    return access(path, F_OK) == 0;
-}
-
-/* Under the union policy one bad die takes its whole card out of the list. */
-static bool card_is_whole(const struct board *board, uint32_t card_id)
-{
-    for (uint32_t i = 0; i < board->facts.device_count; i++) {
-        if (board->devices[i].card_id == card_id && board->devices[i].presence == GONE) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static bool is_listed(const struct board *board, const struct board_device *device)
-{
-    return device->presence != GONE && node_exists(board, device->physical_id) &&
-           (board->facts.multi_die_policy != 0 || card_is_whole(board, device->card_id));
-}
-
-static int by_physical_id(const void *left, const void *right)
-{
-    return ((const struct slot *)left)->physical_id - ((const struct slot *)right)->physical_id;
-}
-
-int cards_refresh(const struct board *board)
-{
-    snapshot.count = 0;
-    for (uint32_t i = 0; i < board->facts.device_count; i++) {
-        const struct board_device *device = &board->devices[i];
-        if (is_listed(board, device)) {
-            snapshot.slots[snapshot.count++] = (struct slot){
-                .index = (int)i,
-                .card_id = (int)device->card_id,
-                .device_id = (int)device->device_id,
-                .physical_id = (int)device->physical_id,
-                .silent = device->presence == SILENT,
-            };
-        }
-    }
-    qsort(snapshot.slots, (size_t)snapshot.count, sizeof snapshot.slots[0], by_physical_id);
-    snapshot.ready = snapshot.count > 0;
-    return snapshot.ready ? DCMI_OK : DCMI_INNER_ERR;
-}
-
-const struct slot *cards_find(int card_id, int device_id)
-{
-    for (int i = 0; snapshot.ready && i < snapshot.count; i++) {
-        if (snapshot.slots[i].card_id == card_id && snapshot.slots[i].device_id == device_id) {
-            return &snapshot.slots[i];
-        }
-    }
-    return NULL;
-}
-
-/* --- rules ----------------------------------------------------------------------------------- */
-
-static bool find_rule(const char *function, int physical_id, struct board_rule *found)
-{
-    const struct board *board = board_lock();
-    bool hit = false;
-    for (int i = 0; board != NULL && !hit && i < BOARD_RULES; i++) {
-        const struct board_rule *rule = &board->rules[i];
-        hit = rule->active != 0 &&
-              (strcmp(rule->function, "*") == 0 || strcmp(rule->function, function) == 0) &&
-              (rule->physical_id == -1 || rule->physical_id == physical_id);
-        if (hit) {
-            *found = *rule;
-        }
-    }
-    if (board != NULL) {
-        board_unlock();
-    }
-    return hit;
-}
-
-static void sleep_ms(unsigned milliseconds)
-{
-    struct timespec left = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000L};
-    while (nanosleep(&left, &left) != 0 && errno == EINTR) {
-    }
-}
-
-int obey(const char *function, int physical_id)
-{
-    struct board_rule rule;
-    if (!find_rule(function, physical_id, &rule)) {
-        return DCMI_OK;
-    }
-    sleep_ms(rule.delay_ms);
-    while (rule.hang != 0) {
-        sleep_ms(1);
-        if (!find_rule(function, physical_id, &rule)) {
-            return DCMI_OK;
-        }
-    }
-    return rule.code;
-}
-
-/* --- what the calls begin with --------------------------------------------------------------- */
-
-int look_up(const char *function, int card_id, int device_id, struct slot *found,
-            struct board_device *device)
-{
-    const struct board *board = board_lock();
-    if (board == NULL) {
-        return DCMI_INNER_ERR;
-    }
-    const struct slot *slot = cards_find(card_id, device_id);
-    bool ready = snapshot.ready, listed = slot != NULL;
-    if (listed) {
-        *found = *slot;
-    }
-    board_unlock();
-    int code = obey(function, listed ? found->physical_id : -1);
-    if (code != DCMI_OK) {
-        return code;
-    }
-    if (!ready) {
-        return DCMI_NOT_SUPPORT;
-    }
-    if (!listed) {
-        return DCMI_INVALID_DEVICE_ID;
-    }
-    board = board_lock();
-    *device = board->devices[found->index];
-    board_unlock();
-    return DCMI_OK;
-}
-
-int open_device(const char *function, int card_id, int device_id, struct board_device *device)
-{
-    struct slot slot;
-    int code = look_up(function, card_id, device_id, &slot, device);
-    if (code != DCMI_OK) {
-        return code;
-    }
-    if (device->presence == PRESENT) {
-        return DCMI_OK;
-    }
-    return device->presence == GONE ? DCMI_DEVICE_NOT_EXIST : DCMI_NOT_READY;
-}
-
-int read_facts(struct board_facts *facts)
-{
-    const struct board *board = board_lock();
-    if (board == NULL) {
-        return DCMI_INNER_ERR;
-    }
-    *facts = board->facts;
-    bool ready = snapshot.ready;
-    board_unlock();
-    return ready ? DCMI_OK : DCMI_NOT_SUPPORT;
-}
-
-int open_with_facts(const char *function, int card_id, int device_id, struct board_device *device,
-                    struct board_facts *facts)
-{
-    int code = open_device(function, card_id, device_id, device);
-    return code != DCMI_OK ? code : read_facts(facts);
-}
-
-void put_text(char *out, size_t size, const char *text)
-{
-    if (size > 0) {
-        snprintf(out, size, "%s", text);
     }
 }

@@ -1,4 +1,4 @@
-/* Access to the state file and to the cards that dcmi_init saw. */
+/* Access to the state file, to the cards that dcmi_init saw, and what every call begins with. */
 #ifndef SIMULATOR_BOARD_H
 #define SIMULATOR_BOARD_H
 
@@ -7,20 +7,7 @@
 #include "dcmi_abi.h"
 #include "state.h"
 
-/* One chip as this process numbers it; the position in the snapshot is the logic id. */
-struct slot {
-    int index; /* into board.devices */
-    int card_id;
-    int device_id;
-    int physical_id;
-    bool silent; /* its card is listed as -1 */
-};
-
-struct snapshot {
-    bool ready;
-    int count;
-    struct slot slots[BOARD_DEVICES];
-};
+/* --- board.c: the state file ------------------------------------------------------------------ */
 
 /* Takes the locks and gives the state, NULL (and no lock) when there is no valid state file. */
 const struct board *board_lock(void);
@@ -29,17 +16,55 @@ void board_unlock(void);
 /* Overwrites part of the state; needs a writable view of the file (see board.c). */
 int board_write(const void *field, const void *value, size_t length);
 
+/* Adds to the counter at this offset of struct board; where nothing may be written, it is lost. */
+void board_count(size_t offset, uint32_t number);
+
 /* Waits until the state may have changed, at most timeout_ms (-1: no limit). watch is
  * -1 at first. */
 void board_wait(int *watch, int timeout_ms);
 
-/* Valid between board_lock and board_unlock. */
+/* The folder with the device nodes. */
+const char *board_dev_folder(const struct board *board);
+
+/* --- cards.c: what dcmi_init saw; valid between board_lock and board_unlock ------------------- */
+
+/* One chip as this process numbers it; the position in the snapshot is the logic id. */
+struct slot {
+    int index; /* into board.devices */
+    int card_id;
+    int device_id;
+    int physical_id;
+    bool failed; /* it did not answer dcmi_init */
+    bool lost;   /* nor did its card: listed as -1, though the chip keeps its logic id */
+};
+
+struct snapshot {
+    bool ready;
+    int count;
+    struct slot slots[BOARD_DEVICES];
+};
+
 struct snapshot *cards(void);
 int cards_refresh(const struct board *board);
 const struct slot *cards_find(int card_id, int device_id);
 
+/* The first chip of a card, for what a card is asked as a whole. */
+const struct slot *cards_first(int card_id);
+
+/* Chips per card by the board's design: a container may see only the second die of a card. */
+int cards_chips(const struct board *board, int card_id);
+
+/* Whether this is the card's MCU, which comes after its chips. Locks by itself. */
+bool cards_has_mcu(int card_id, int device_id);
+
+/* --- calls.c: what the calls begin with ------------------------------------------------------- */
+
 /* Delays, hangs or fails the call as a rule of the board says; 0 when it is to go on. */
 int obey(const char *function, int physical_id);
+
+/* The same for dcmi_init, beside which no other call may run; end_init follows in any case. */
+int begin_init(const char *function);
+void end_init(void);
 
 /* obey() for a call about one chip, then a copy of that chip; an error when it cannot answer. */
 int open_device(const char *function, int card_id, int device_id, struct board_device *device);
@@ -47,6 +72,9 @@ int open_device(const char *function, int card_id, int device_id, struct board_d
 /* The same for a chip that need not answer: found says whether dcmi_init saw it. */
 int look_up(const char *function, int card_id, int device_id, struct slot *found,
             struct board_device *device);
+
+/* Whether a chip that look_up found answers this call, else the error. */
+int check_presence(const char *function, const struct board_device *device);
 
 /* A copy of the board's own facts; DCMI_NOT_SUPPORT before dcmi_init, though they are filled in. */
 int read_facts(struct board_facts *facts);

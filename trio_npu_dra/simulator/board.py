@@ -7,10 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trio_npu_dra.errors import ConfigError
-from trio_npu_dra.simulator.build import LIBRARY, NPU_SMI, compile_simulator
+from trio_npu_dra.simulator.build import (
+    BINARIES,
+    HCCN_TOOL,
+    LIBRARY,
+    NPU_SMI,
+    compile_simulator,
+)
 from trio_npu_dra.simulator.control import BoardControl
 from trio_npu_dra.simulator.host_tree import (
     DRIVER,
+    DRIVER_TOOLS,
     TOOLS,
     install_driver,
     make_device_nodes,
@@ -45,6 +52,11 @@ class SimulatedBoard:
     def npu_smi(self) -> Path:
         """The simulated `npu-smi`."""
         return self.root / TOOLS / NPU_SMI
+
+    @property
+    def hccn_tool(self) -> Path:
+        """The simulated `hccn_tool`."""
+        return self.root / DRIVER_TOOLS / HCCN_TOOL
 
     @property
     def state_file(self) -> Path:
@@ -88,7 +100,7 @@ def create_board(
     Args:
         profile: The board, from `load_profile`.
         state_dir: The folder to fill, made if need be; afterwards a `--host-root`.
-        prebuilt: A folder with `libdcmi.so` and `npu-smi`; `None` compiles them.
+        prebuilt: A folder that `compile_simulator` filled; `None` compiles.
 
     Raises:
         ConfigError: There is no C compiler, or *prebuilt* lacks a file.
@@ -105,14 +117,14 @@ def create_board(
 
 
 def _check_prebuilt(folder: Path) -> None:
-    for name in (LIBRARY, NPU_SMI):
+    for name in BINARIES:
         if not (folder / name).is_file():
             raise ConfigError(f"the folder of prebuilt simulator files {folder} has no {name}")
 
 
 def _lay_out(board: SimulatedBoard, binaries: Path) -> None:
     with translated(board.root):
-        install_driver(board.root, binaries, board.profile.driver_version)
+        install_driver(board.root, binaries, board.profile.driver_version, STATE_FILE)
         write_atomic(board.state_file, initial_state(board.profile, board.dev_root), mode=0o644)
         make_device_nodes(board.dev_root, board.profile, board.state_file)
         make_pci_devices(board.sysfs_root, board.profile)

@@ -1,4 +1,4 @@
-"""Compiles the simulated driver: `libdcmi.so` with the vendor's ABI, and `npu-smi`."""
+"""Compiles the simulated driver: `libdcmi.so` with the vendor's ABI, and the vendor's tools."""
 
 from __future__ import annotations
 
@@ -11,8 +11,22 @@ from trio_npu_dra.errors import ConfigError
 SOURCES = Path(__file__).parent
 LIBRARY = "libdcmi.so"
 NPU_SMI = "npu-smi"
+HCCN_TOOL = "hccn_tool"
+BINARIES = (LIBRARY, NPU_SMI, HCCN_TOOL)
 
-_LIBRARY_SOURCES = ("board", "identity", "numbers", "metrics", "topology", "health")
+_LIBRARY_SOURCES = (
+    "board",
+    "calls",
+    "cards",
+    "device_info",
+    "events",
+    "health",
+    "identity",
+    "metrics",
+    "network",
+    "numbers",
+    "topology",
+)
 _FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-pthread")
 # Several boards may be loaded into one process, each RTLD_GLOBAL: a library must find its own
 # functions, not those of the board that was loaded first.
@@ -20,7 +34,7 @@ _SHARED = ("-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-Bsymbolic")
 
 
 def compile_simulator(target: Path) -> Path:
-    """Compile library and tool into the folder *target*, which is made if need be.
+    """Compile library and tools into the folder *target*, which is made if need be.
 
     Blocks for about a second.
 
@@ -32,11 +46,14 @@ def compile_simulator(target: Path) -> Path:
     """
     compiler = _compiler()
     target.mkdir(parents=True, exist_ok=True)
-    sources = [str(SOURCES / f"{name}.c") for name in _LIBRARY_SOURCES]
-    _compile([compiler, *_FLAGS, *_SHARED, "-o", str(target / LIBRARY), *sources, "-ldl"])
-    tool = str(SOURCES / "npu-smi.c")
-    _compile([compiler, *_FLAGS, "-o", str(target / NPU_SMI), tool, "-ldl"])
+    _compile([compiler, *_FLAGS, *_SHARED, *_command(target / LIBRARY, *_LIBRARY_SOURCES)])
+    _compile([compiler, *_FLAGS, *_command(target / NPU_SMI, "npu-smi")])
+    _compile([compiler, *_FLAGS, *_command(target / HCCN_TOOL, "hccn_tool", "board")])
     return target
+
+
+def _command(output: Path, *sources: str) -> list[str]:
+    return ["-o", str(output), *(str(SOURCES / f"{name}.c") for name in sources), "-ldl"]
 
 
 def _compiler() -> str:

@@ -12,22 +12,30 @@ enum {
     DCMI_OK = 0,
     DCMI_INVALID_PARAMETER = -8001,
     DCMI_OPER_NOT_PERMITTED = -8002,
+    DCMI_SECURE_FUN_FAIL = -8004,
     DCMI_INNER_ERR = -8005,
     DCMI_TIME_OUT = -8006,
-    DCMI_INVALID_DEVICE_ID = -8007,
     DCMI_DEVICE_NOT_EXIST = -8008,
     DCMI_NOT_READY = -8012,
     DCMI_BUSY = -8013,
     DCMI_RESOURCE_OCCUPIED = -8020,
+    DCMI_CONFIG_INFO_NOT_EXIST = -8023,
     DCMI_NOT_SUPPORT = -8255,
 };
+
+/* What calls about a card say that is not in the list of dcmi_init: a wrong argument. */
+#define DCMI_UNLISTED DCMI_INVALID_PARAMETER
 
 enum { UNIT_NPU = 0, UNIT_MCU = 1, UNIT_INVALID = 0xFF };
 enum { HEALTH_UNKNOWN = -1 };
 enum { BOOT_BIOS = 1, BOOT_SERVICE_STARTED = 16 };
 enum { MAIN_CHIP_INF = 12, MAIN_HCCS = 16, MAIN_VDEV_MNG = 52 };
-enum { SUB_SPOD_INFO = 1, SUB_HCCS_STATUS = 0, SUB_TOTAL_RESOURCE = 1 };
-enum { ECC_DEVICE_HBM = 2, TOPO_SELF = 0 };
+enum { SUB_SPOD_INFO = 1, SUB_HCCS_STATUS = 0, SUB_TOTAL_RESOURCE = 1, SUB_FREE_RESOURCE = 2 };
+enum { ECC_LAST_KIND = 5 };
+enum { PORT_VNIC = 0, PORT_ROCE = 1, PORT_KINDS = 2 };
+enum { IP_V4 = 0, IP_V6 = 1 };
+enum { HCCS_LINKS = 16 };
+#define UNKNOWN_RESOURCE (-1.0f) /* what vNPU queries give for an unknown share */
 
 struct dcmi_chip_info {
     unsigned char chip_type[32];
@@ -75,7 +83,7 @@ struct dcmi_elabel_info {
     char serial_number[256];
 };
 
-/* The longer of the two published forms: the older driver writes the first seven words only. */
+/* mind-cluster's header declares two words more, which no driver writes. */
 struct dcmi_ecc_info {
     int enable_flag;
     unsigned int single_bit_error_cnt;
@@ -84,8 +92,6 @@ struct dcmi_ecc_info {
     unsigned int total_double_bit_error_cnt;
     unsigned int single_bit_isolated_pages_cnt;
     unsigned int double_bit_isolated_pages_cnt;
-    unsigned int single_bit_next_isolated_pages_cnt;
-    unsigned int double_bit_next_isolated_pages_cnt;
 };
 
 struct dcmi_hbm_info {
@@ -110,6 +116,31 @@ struct dcmi_get_memory_info_stru {
 struct dcmi_proc_mem_info {
     int proc_id;
     unsigned long proc_mem_usage;
+};
+
+struct dcmi_multi_utilization_info {
+    unsigned int aic_util;
+    unsigned int aiv_util;
+    unsigned int aicore_util;
+    unsigned int npu_util;
+    unsigned int reserved[8];
+};
+
+struct dcmi_ip_addr {
+    union {
+        unsigned char ip6[16];
+        unsigned char ip4[4];
+    } u_addr;
+    int ip_type;
+};
+
+/* In: profiling_time, in ms. The rates are in GB/s. */
+struct dcmi_hccs_bandwidth_info {
+    int profiling_time;
+    double total_txbw;
+    double total_rxbw;
+    double tx_bandwidth[HCCS_LINKS];
+    double rx_bandwidth[HCCS_LINKS];
 };
 
 struct dcmi_spod_info {
@@ -166,6 +197,14 @@ struct dcmi_soc_total_resource {
     struct dcmi_media_resource media;
 };
 
+struct dcmi_soc_free_resource {
+    unsigned int vfg_num;
+    unsigned int vfg_bitmap;
+    struct dcmi_base_resource base;
+    struct dcmi_computing_resource computing;
+    struct dcmi_media_resource media;
+};
+
 struct dcmi_dms_fault_event {
     unsigned int event_id;
     unsigned short deviceid; /* the LOGIC id */
@@ -213,11 +252,17 @@ SIZE_IS(dcmi_pcie_info_all, 64);
 SIZE_IS(dcmi_board_info, 16);
 SIZE_IS(dcmi_die_id, 20);
 SIZE_IS(dcmi_elabel_info, 1280);
-SIZE_IS(dcmi_ecc_info, 36);
+SIZE_IS(dcmi_ecc_info, 28);
 SIZE_IS(dcmi_hbm_info, 32);
 OFFSET_IS(dcmi_hbm_info, memory_usage, 16);
 SIZE_IS(dcmi_get_memory_info_stru, 112);
 SIZE_IS(dcmi_proc_mem_info, 16);
+SIZE_IS(dcmi_multi_utilization_info, 48);
+SIZE_IS(dcmi_ip_addr, 20);
+OFFSET_IS(dcmi_ip_addr, ip_type, 16);
+SIZE_IS(dcmi_hccs_bandwidth_info, 280);
+OFFSET_IS(dcmi_hccs_bandwidth_info, tx_bandwidth, 24);
+OFFSET_IS(dcmi_hccs_bandwidth_info, rx_bandwidth, 152);
 SIZE_IS(dcmi_spod_info, 48);
 SIZE_IS(dcmi_base_resource, 64);
 SIZE_IS(dcmi_computing_resource, 96);
@@ -227,6 +272,9 @@ OFFSET_IS(dcmi_computing_resource, vdev_memory_total, 64);
 SIZE_IS(dcmi_media_resource, 56);
 SIZE_IS(dcmi_soc_total_resource, 360);
 OFFSET_IS(dcmi_soc_total_resource, computing, 208);
+SIZE_IS(dcmi_soc_free_resource, 224);
+OFFSET_IS(dcmi_soc_free_resource, computing, 72);
+OFFSET_IS(dcmi_soc_free_resource, media, 168);
 SIZE_IS(dcmi_dms_fault_event, 352);
 SIZE_IS(dcmi_event, 360);
 OFFSET_IS(dcmi_event, event_t, 8);

@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trio_npu_dra.errors import StorageError
-from trio_npu_dra.simulator.build import LIBRARY, NPU_SMI
+from trio_npu_dra.simulator.build import HCCN_TOOL, LIBRARY, NPU_SMI
 from trio_npu_dra.simulator.profile import Device, PciIds, Profile
 
 DRIVER = Path("usr/local/Ascend/driver")
+DRIVER_TOOLS = DRIVER / "tools"
 DCMI = Path("usr/local/dcmi")
 TOOLS = Path("usr/local/bin")
 STATE_IN_DEV = "npu_board.state"
@@ -33,16 +34,18 @@ def translated(root: Path) -> Iterator[None]:
         raise StorageError(f"cannot lay out a simulated board in {root}: {error}") from error
 
 
-def install_driver(root: Path, binaries: Path, version: str) -> None:
-    """Put library, tool and version file where the vendor's installer puts them."""
+def install_driver(root: Path, binaries: Path, version: str, state_file: str) -> None:
+    """Put library, tools and version file where the vendor's installer puts them."""
     driver = root / DRIVER
-    for folder in ("lib64/common", "lib64/driver", "include"):
+    for folder in ("lib64/common", "lib64/driver", "include", "tools"):
         (driver / folder).mkdir(parents=True, exist_ok=True)
     (root / TOOLS).mkdir(parents=True, exist_ok=True)
     (root / DCMI).mkdir(parents=True, exist_ok=True)
     # A copy, not a link: the loader takes two boards' libraries with one inode for the same.
     _copy(binaries / LIBRARY, driver / "lib64" / LIBRARY)
     _copy(binaries / NPU_SMI, root / TOOLS / NPU_SMI)
+    _copy(binaries / HCCN_TOOL, root / DRIVER_TOOLS / HCCN_TOOL)
+    _link(root / DRIVER_TOOLS / state_file, Path("../lib64") / state_file)
     # Relative, so that it also leads to the library, and thereby to the state, in a container.
     _link(root / DCMI / LIBRARY, Path("../Ascend/driver/lib64") / LIBRARY)
     (driver / "version.info").write_text(f"Version={version}\npackage_version={version}\n")

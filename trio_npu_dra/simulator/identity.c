@@ -1,21 +1,26 @@
 /* Which cards and chips there are, and what each is. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "board.h"
 
 EXPORT int dcmi_init(void)
 {
-    int code = obey(__func__, -1);
-    if (code != DCMI_OK) {
-        return code;
+    int code = begin_init(__func__);
+    const struct board *board = code == DCMI_OK ? board_lock() : NULL;
+    if (board != NULL) {
+        code = cards_refresh(board);
+        board_unlock();
+    } else if (code == DCMI_OK) {
+        code = DCMI_INNER_ERR;
     }
-    const struct board *board = board_lock();
-    if (board == NULL) {
-        return DCMI_INNER_ERR;
-    }
-    code = cards_refresh(board);
-    board_unlock();
+    end_init();
     return code;
+}
+
+static int ascending(const void *left, const void *right)
+{
+    return *(const int *)left - *(const int *)right;
 }
 
 static int list_cards(const char *function, int *card_num, int *card_list, int list_len)
@@ -40,9 +45,10 @@ static int list_cards(const char *function, int *card_num, int *card_list, int l
         if (count == list_len) {
             code = DCMI_INVALID_PARAMETER;
         } else {
-            card_list[count++] = seen->slots[i].silent ? -1 : seen->slots[i].card_id;
+            card_list[count++] = seen->slots[i].lost ? -1 : seen->slots[i].card_id;
         }
     }
+    qsort(card_list, (size_t)count, sizeof *card_list, ascending); /* lost ones come first */
     *card_num = code == DCMI_OK ? count : 0;
     board_unlock();
     return code;
@@ -73,9 +79,9 @@ static int count_chips(const char *function, int card_id, int *count)
     const struct snapshot *seen = cards();
     *count = 0;
     for (int i = 0; i < seen->count; i++) {
-        *count += seen->slots[i].card_id == card_id;
+        *count += seen->slots[i].card_id == card_id && !seen->slots[i].lost;
     }
-    code = !seen->ready ? DCMI_NOT_SUPPORT : *count == 0 ? DCMI_INVALID_DEVICE_ID : DCMI_OK;
+    code = !seen->ready ? DCMI_NOT_SUPPORT : *count == 0 ? DCMI_UNLISTED : DCMI_OK;
     board_unlock();
     return code;
 }
@@ -85,24 +91,8 @@ EXPORT int dcmi_get_device_num_in_card(int card_id, int *device_num)
     return count_chips(__func__, card_id, device_num);
 }
 
-/* Chips per card by the board's design: a container may see only the second die of a card. */
-static int chips_of_card(int card_id)
-{
-    int chips = 0;
-    const struct board *board = board_lock();
-    if (board == NULL) {
-        return 0;
-    }
-    for (uint32_t i = 0; i < board->facts.device_count; i++) {
-        chips += (int)board->devices[i].card_id == card_id;
-    }
-    board_unlock();
-    return chips;
-}
-
 EXPORT int dcmi_get_device_id_in_card(int card_id, int *device_id_max, int *mcu_id, int *cpu_id)
 {
-    struct board_facts facts;
     int visible;
     if (device_id_max == NULL || mcu_id == NULL || cpu_id == NULL) {
         return DCMI_INVALID_PARAMETER;
@@ -111,18 +101,21 @@ EXPORT int dcmi_get_device_id_in_card(int card_id, int *device_id_max, int *mcu_
     if (code != DCMI_OK) {
         return code;
     }
-    code = read_facts(&facts);
-    *device_id_max = chips_of_card(card_id);
-    *mcu_id = facts.has_mcu != 0 ? *device_id_max : -1;
+    const struct board *board = board_lock();
+    if (board == NULL) {
+        return DCMI_INNER_ERR;
+    }
+    *device_id_max = cards_chips(board, card_id);
+    *mcu_id = board->facts.has_mcu != 0 ? *device_id_max : -1;
     *cpu_id = -1;
-    return code;
+    board_unlock();
+    return DCMI_OK;
 }
 
 EXPORT int dcmi_get_device_type(int card_id, int device_id, int *device_type)
 {
     struct slot slot;
     struct board_device device;
-    struct board_facts facts;
     if (device_type == NULL) {
         return DCMI_INVALID_PARAMETER;
     }
@@ -130,11 +123,10 @@ EXPORT int dcmi_get_device_type(int card_id, int device_id, int *device_type)
     int code = look_up(__func__, card_id, device_id, &slot, &device);
     if (code == DCMI_OK) {
         *device_type = UNIT_NPU;
-    } else if (code == DCMI_INVALID_DEVICE_ID && read_facts(&facts) == DCMI_OK &&
-               facts.has_mcu != 0 && device_id == chips_of_card(card_id)) {
+    } else if (code == DCMI_UNLISTED && cards_has_mcu(card_id, device_id)) {
         *device_type = UNIT_MCU;
     }
-    return code == DCMI_INVALID_DEVICE_ID || code == DCMI_NOT_SUPPORT ? DCMI_OK : code;
+    return code == DCMI_UNLISTED || code == DCMI_NOT_SUPPORT ? DCMI_OK : code;
 }
 
 /* --- what a chip is -------------------------------------------------------------------------- */
@@ -288,6 +280,33 @@ EXPORT int dcmi_get_device_elabel_info(int card_id, int device_id, struct dcmi_e
     put_text(label->manufacturer_date, sizeof label->manufacturer_date, facts.elabel_date);
     put_text(label->serial_number, sizeof label->serial_number, device.serial_number);
     return DCMI_OK;
+}
+
+/* The card's label is that of its first chip; without one, four of the texts are "NA". */
+EXPORT int dcmi_get_card_elabel_v2(int card_id, struct dcmi_elabel_info *label)
+{
+    int code = obey(__func__, -1);
+    if (code != DCMI_OK) {
+        return code;
+    }
+    if (card_id < 0 || label == NULL) {
+        return DCMI_INVALID_PARAMETER;
+    }
+    if (board_lock() == NULL) {
+        return DCMI_INNER_ERR;
+    }
+    const struct slot *first = cards_first(card_id);
+    int device_id = first != NULL ? first->device_id : -1;
+    code = cards()->ready ? DCMI_UNLISTED : DCMI_NOT_READY;
+    board_unlock();
+    if (device_id >= 0) {
+        return dcmi_get_device_elabel_info(card_id, device_id, label);
+    }
+    put_text(label->serial_number, sizeof label->serial_number, "NA");
+    put_text(label->manufacturer, sizeof label->manufacturer, "NA");
+    put_text(label->product_name, sizeof label->product_name, "NA");
+    put_text(label->model, sizeof label->model, "NA");
+    return code;
 }
 
 EXPORT int dcmi_get_driver_version(char *version, unsigned int len)

@@ -23,6 +23,7 @@ _LINKS = {"sys": 1, "phb": 2, "hccs": 3, "pxb": 4, "pix": 5, "sio": 6, "hccs-swi
 _SELF = 0
 _DIES = {"vdie": 1, "ddie": 2}
 _POLICIES = {"union": 0, "independent": 1}
+_ECC_KINDS = {"ddr": 0, "hbm": 2}
 _HCCS_LANES_FINE = 3
 
 
@@ -54,6 +55,10 @@ def _facts(profile: Profile, dev_root: Path) -> dict[str, Value]:
         "device_count": len(profile.devices),
         "has_mcu": int(board.mcu),
         "has_topology": int(profile.links is not None),
+        "power_by_mcu": int(board.power_by == "mcu"),
+        "ecc_kinds": sum(1 << _ECC_KINDS[kind] for kind in chip.ecc),
+        "ai_cpus": chip.ai_cpus,
+        "vnpu_details": int(board.vnpu_details),
         "die_type": _DIES[board.die_type],
         "multi_die_policy": NONE if policy is None else _POLICIES[policy],
         "board_id": board.board_id,
@@ -100,9 +105,13 @@ def _device(profile: Profile, device: Device) -> dict[str, Value]:
         "die": [int(word, 16) for word in device.die_id],
         "aicore_count": chip.ai_cores,
         "sdid": device.sdid or 0,
-        "cpu_list": "" if device.numa_node is None else profile.cpus.get(device.numa_node, ""),
+        "ip": list(device.ip.ip.packed) if device.ip else [0] * 4,
+        "ip_mask": list(device.ip.netmask.packed) if device.ip else [0] * 4,
+        "cpu_list": profile.cpus.get(device.numa_node or 0, ""),
         "serial_number": device.serial_number or f"SIM{device.physical_id:08d}",
+        "forced_health": NONE,
         "network_health": 0 if chip.network_health else NONE,
+        "link_up": 1 if chip.network_health else NONE,
         "hccs_status": _HCCS_LANES_FINE if profile.hccs else NONE,
         "temperature": chip.idle_temperature,
         "power": chip.idle_power_deciwatt,

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from trio_npu_dra.errors import ConfigError
 
 MAGIC = b"NPUBOARD"
-VERSION = 1
+VERSION = 2
 MAX_DEVICES = 64
 MAX_FAULTS = 128
-MAX_PROCESSES = 32
+MAX_PROCESSES = 64
 MAX_RULES = 64
 MAX_EVENTS = 256
 UTILIZATIONS = 16
@@ -132,7 +132,7 @@ RULE = (
     Record("board_rule")
     .add("s", "function", count=64)
     .add("i", "physical_id", "code")
-    .add("I", "delay_ms", "active", "hang")
+    .add("I", "delay_ms", "active", "hang", "answers", "until_change")
 )
 DEVICE = (
     Record("board_device")
@@ -140,8 +140,10 @@ DEVICE = (
     .add("I", "pci_domain", "pci_bus", "pci_device", "pci_function")
     .add("I", "die", count=5)
     .add("I", "aicore_count", "sdid")
+    .add("B", "ip", "ip_mask", count=4)
     .add("s", "cpu_list", "serial_number", count=64)
-    .add("I", "presence", "health", "network_health", "hccs_status", "share_enable")
+    .add("I", "presence", "keeps_number", "health", "forced_health", "network_health", "link_up")
+    .add("I", "hccs_status", "share_enable")
     .add("i", "temperature", "power")
     .add("I", "utilization", count=UTILIZATIONS)
     .add("Q", "hbm_size", "hbm_used")
@@ -164,8 +166,9 @@ EVENT = (
 FACTS = (
     Record("board_facts")
     .add("B", "magic", count=8)
-    .add("I", "version", "size", "device_count", "has_mcu", "has_topology", "die_type")
-    .add("I", "multi_die_policy", "board_id", "pcb_id", "bom_id", "mainboard_id")
+    .add("I", "version", "size", "device_count", "has_mcu", "has_topology", "power_by_mcu")
+    .add("I", "ecc_kinds", "ai_cpus", "vnpu_details", "die_type", "multi_die_policy")
+    .add("I", "board_id", "pcb_id", "bom_id", "mainboard_id")
     .add("I", "pci_vendor", "pci_device", "pci_subvendor", "pci_subdevice")
     .add("I", "super_pod_size", "super_pod_id", "super_pod_type", "server_index", "chassis_id")
     .add("I", "driver_health")
@@ -178,6 +181,7 @@ BOARD = (
     Record("board")
     .nest("facts", FACTS)
     .add("Q", "next_event")
+    .add("I", "events_lost", "calls_beside_init")
     .add("B", "topology", count=MAX_DEVICES * MAX_DEVICES)
     .nest("rules", RULE, MAX_RULES)
     .nest("devices", DEVICE, MAX_DEVICES)

@@ -1,6 +1,4 @@
 /* What a chip measures: memory, load, heat, power, errors, processes. */
-#include <string.h>
-
 #include "board.h"
 
 EXPORT int dcmi_get_device_hbm_info(int card_id, int device_id, struct dcmi_hbm_info *info)
@@ -70,6 +68,35 @@ EXPORT int dcmi_get_device_utilization_rate(int card_id, int device_id, int inpu
     return DCMI_OK;
 }
 
+static unsigned share(const struct board_device *device, int type)
+{
+    return device->utilization[type] == NONE ? 0 : device->utilization[type];
+}
+
+/* AI cores are cube and vector cores: without a figure for the cubes, theirs is the cores'. */
+EXPORT int dcmi_get_device_multi_utilization_rate(int card_id, int device_id,
+                                                  struct dcmi_multi_utilization_info *info)
+{
+    struct board_device device;
+    struct board_facts facts;
+    int code = open_with_facts(__func__, card_id, device_id, &device, &facts);
+    if (code != DCMI_OK) {
+        return code;
+    }
+    if (info == NULL) {
+        return DCMI_INVALID_PARAMETER;
+    }
+    if (facts.has_topology == 0) {
+        return DCMI_NOT_SUPPORT; /* all but 910B and A3 */
+    }
+    unsigned cores = share(&device, 2), all = share(&device, 13);
+    info->aic_util = device.utilization[14] == NONE ? cores : device.utilization[14];
+    info->aiv_util = share(&device, 12);
+    info->aicore_util = cores;
+    info->npu_util = cores > all ? cores : all;
+    return DCMI_OK; /* what is reserved stays as it was */
+}
+
 EXPORT int dcmi_get_device_temperature(int card_id, int device_id, int *temperature)
 {
     struct board_device device;
@@ -84,38 +111,79 @@ EXPORT int dcmi_get_device_temperature(int card_id, int device_id, int *temperat
     return DCMI_OK;
 }
 
-EXPORT int dcmi_get_device_power_info(int card_id, int device_id, int *power)
+/* --- power: of the chip, or of its card by the card's MCU -------------------------------------- */
+
+EXPORT int dcmi_mcu_get_power_info(int card_id, int *power)
 {
     struct board_device device;
-    int code = open_device(__func__, card_id, device_id, &device);
+    struct board_facts facts;
+    if (power == NULL) {
+        return DCMI_INVALID_PARAMETER;
+    }
+    if (board_lock() == NULL) {
+        return DCMI_INNER_ERR;
+    }
+    const struct slot *first = cards_first(card_id);
+    int device_id = first != NULL ? first->device_id : -1;
+    board_unlock();
+    /* The MCU is reached through the card's chip. */
+    int code = open_with_facts(__func__, card_id, device_id, &device, &facts);
     if (code != DCMI_OK) {
         return code;
     }
-    if (power == NULL) {
-        return DCMI_INVALID_PARAMETER;
+    if (facts.power_by_mcu == 0) {
+        return DCMI_NOT_SUPPORT;
     }
     *power = device.power;
     return DCMI_OK;
 }
 
+EXPORT int dcmi_get_device_power_info(int card_id, int device_id, int *power)
+{
+    struct board_device device;
+    struct board_facts facts;
+    if (power == NULL) {
+        return DCMI_INVALID_PARAMETER;
+    }
+    if (cards_has_mcu(card_id, device_id)) {
+        return dcmi_mcu_get_power_info(card_id, power);
+    }
+    int code = open_with_facts(__func__, card_id, device_id, &device, &facts);
+    if (code != DCMI_OK) {
+        return code;
+    }
+    if (facts.power_by_mcu != 0) {
+        return DCMI_NOT_SUPPORT;
+    }
+    *power = device.power;
+    return DCMI_OK;
+}
+
+/* --- errors of memory, processes -------------------------------------------------------------- */
+
 EXPORT int dcmi_get_device_ecc_info(int card_id, int device_id, int input_type,
                                     struct dcmi_ecc_info *info)
 {
     struct board_device device;
-    int code = open_device(__func__, card_id, device_id, &device);
+    struct board_facts facts;
+    int code = open_with_facts(__func__, card_id, device_id, &device, &facts);
     if (code != DCMI_OK) {
         return code;
     }
-    if (info == NULL) {
+    if (info == NULL || input_type < 0 || input_type > ECC_LAST_KIND) {
         return DCMI_INVALID_PARAMETER;
     }
-    memset(info, 0, sizeof *info);
-    info->enable_flag = 1;
-    if (input_type == ECC_DEVICE_HBM) {
-        info->single_bit_error_cnt = info->total_single_bit_error_cnt = device.ecc_single;
-        info->double_bit_error_cnt = info->total_double_bit_error_cnt = device.ecc_double;
-        info->double_bit_isolated_pages_cnt = device.ecc_double;
+    if ((facts.ecc_kinds & 1u << input_type) == 0) {
+        return DCMI_NOT_SUPPORT;
     }
+    *info = (struct dcmi_ecc_info){
+        .enable_flag = 1,
+        .single_bit_error_cnt = device.ecc_single,
+        .double_bit_error_cnt = device.ecc_double,
+        .total_single_bit_error_cnt = device.ecc_single,
+        .total_double_bit_error_cnt = device.ecc_double,
+        .double_bit_isolated_pages_cnt = device.ecc_double,
+    };
     return DCMI_OK;
 }
 

@@ -29,6 +29,7 @@ static struct {
     int (*pcie_info)(int, int, struct dcmi_pcie_info_all *);
     int (*health)(int, int, unsigned *);
     int (*power)(int, int, int *);
+    int (*card_power)(int, int *);
     int (*temperature)(int, int, int *);
     int (*load)(int, int, int, unsigned *);
     int (*hbm)(int, int, struct dcmi_hbm_info *);
@@ -92,6 +93,7 @@ static void load_dcmi(void)
     bind(library, "dcmi_get_device_pcie_info_v2", &dcmi.pcie_info);
     bind(library, "dcmi_get_device_health", &dcmi.health);
     bind(library, "dcmi_get_device_power_info", &dcmi.power);
+    bind(library, "dcmi_mcu_get_power_info", &dcmi.card_power);
     bind(library, "dcmi_get_device_temperature", &dcmi.temperature);
     bind(library, "dcmi_get_device_utilization_rate", &dcmi.load);
     bind(library, "dcmi_get_device_hbm_info", &dcmi.hbm);
@@ -137,6 +139,9 @@ static void print_chip(int card, int chip)
                  pci.bdf_deviceid, pci.bdf_funcid);
     }
     int code = dcmi.power(card, chip, &tenths);
+    if (code == DCMI_NOT_SUPPORT) {
+        code = dcmi.card_power(card, &tenths);
+    }
     number_or_na(watts, sizeof watts, code, tenths / 10.0, 1);
     code = dcmi.temperature(card, chip, &celsius);
     number_or_na(heat, sizeof heat, code, celsius, 0);

@@ -21,10 +21,11 @@ EXPORT int dcmi_get_device_logic_id(int *device_logic_id, int card_id, int devic
     const struct slot *found = cards_find(card_id, device_id);
     *device_logic_id = found != NULL ? (int)(found - cards()->slots) : -1;
     board_unlock();
-    return *device_logic_id < 0 ? DCMI_INVALID_DEVICE_ID : DCMI_OK;
+    return *device_logic_id < 0 ? DCMI_UNLISTED : DCMI_OK;
 }
 
-/* Finds a chip by its logic id, or by its physical id when logic_id is NONE. */
+/* Finds a chip by its logic id, or by its physical id when logic_id is NONE. Also one whose card is
+ * lost: its numbers stay in the library. */
 static int by_number(const char *function, unsigned logic_id, unsigned physical_id,
                      struct slot *slot, unsigned *position)
 {
@@ -36,7 +37,7 @@ static int by_number(const char *function, unsigned logic_id, unsigned physical_
         return DCMI_INNER_ERR;
     }
     const struct snapshot *seen = cards();
-    code = seen->ready ? DCMI_INVALID_DEVICE_ID : DCMI_NOT_SUPPORT;
+    code = seen->ready ? DCMI_DEVICE_NOT_EXIST : DCMI_NOT_SUPPORT;
     for (int i = 0; seen->ready && i < seen->count; i++) {
         bool hit = logic_id == NONE ? seen->slots[i].physical_id == (int)physical_id
                                     : i == (int)logic_id;
@@ -60,7 +61,7 @@ EXPORT int dcmi_get_card_id_device_id_from_logicid(int *card_id, int *device_id,
     }
     int code = by_number(__func__, device_logic_id, 0, &slot, &position);
     if (code == DCMI_OK) {
-        *card_id = slot.card_id;
+        *card_id = slot.lost ? -1 : slot.card_id;
         *device_id = slot.device_id;
     }
     return code;
@@ -76,7 +77,7 @@ EXPORT int dcmi_get_card_id_device_id_from_phyid(int *card_id, int *device_id,
     }
     int code = by_number(__func__, NONE, device_phy_id, &slot, &position);
     if (code == DCMI_OK) {
-        *card_id = slot.card_id;
+        *card_id = slot.lost ? -1 : slot.card_id;
         *device_id = slot.device_id;
     }
     return code;

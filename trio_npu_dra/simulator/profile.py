@@ -6,6 +6,7 @@ or missing fields are refused with the field's name.
 
 from __future__ import annotations
 
+from ipaddress import IPv4Interface
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -58,9 +59,12 @@ class Chip(_Strict):
 
     Attributes:
         ai_cores: Per chip.
+        ai_cpus: Per chip, in vNPU queries.
         hbm: On-chip memory; `None` where the chip has none (310P).
         ddr: Memory of chips without HBM; `None` where the DDR call is not supported.
-        idle_power_deciwatt: In 0.1 W.
+        ecc: The kinds of memory whose ECC counters are answered: HBM on 910B and A3, DDR on 310P,
+            both on 910.
+        idle_power_deciwatt: In 0.1 W; of the whole card where its MCU tells.
         idle_temperature: In degrees Celsius.
         network_health: Whether the chip has a RoCE port whose health can be asked.
         utilization: The DCMI utilisation types that are answered.
@@ -71,8 +75,10 @@ class Chip(_Strict):
     version: ShortText
     npu_name: ShortText
     ai_cores: U32
+    ai_cpus: U32
     hbm: Memory | None = None
     ddr: Memory | None = None
+    ecc: list[Literal["ddr", "hbm"]]
     idle_power_deciwatt: U32
     idle_temperature: U32
     network_health: bool
@@ -85,6 +91,8 @@ class Board(_Strict):
     Attributes:
         mainboard_id: `None` where the call is not supported (all but 910B and A3).
         mcu: Whether each card has a management chip behind its NPUs (device id = chips per card).
+        power_by: Who tells the power: each chip, or (310P) the MCU of the card for all its chips.
+        vnpu_details: Whether vNPU queries tell memory and AI CPUs (all but 910A).
         die_type: Which die's id can be read: the vector die up to A3, another one on 950.
         product_type: `None` where the call is not supported (910, 910B, A3).
         multi_die_policy: Of cards with two dies; `None` where it does not exist.
@@ -95,6 +103,8 @@ class Board(_Strict):
     bom_id: HexId
     mainboard_id: HexId | None = None
     mcu: bool
+    power_by: Literal["chip", "mcu"]
+    vnpu_details: bool
     die_type: Literal["vdie", "ddie"]
     product_type: Text | None = None
     multi_die_policy: Literal["union", "independent"] | None = None
@@ -141,11 +151,12 @@ class Device(_Strict):
     Attributes:
         pci: Address such as `0000:c1:00.0`; both chips of a 300I Duo have the same.
         pci_root_port: The path above it in sysfs, such as `pci0000:c0/0000:c0:00.0`.
-        numa_node: `None` where firmware does not say (sysfs shows -1).
+        numa_node: `None` where firmware does not say (sysfs shows -1, DCMI takes node 0).
         die_id: Five words of eight upper-case hex digits.
         serial_number: Made from the physical id where absent.
         memory_mb: Overrides the chip's memory: twins differ on a Duo.
         sdid: The chip's id in the super pod.
+        ip: Address and prefix length of the RoCE port; `None` where none is set.
     """
 
     physical_id: Annotated[int, Field(ge=0, le=99)]
@@ -160,6 +171,7 @@ class Device(_Strict):
     serial_number: Text | None = None
     memory_mb: U32 | None = None
     sdid: U32 | None = None
+    ip: IPv4Interface | None = None
 
 
 class Profile(_Strict):
@@ -169,7 +181,8 @@ class Profile(_Strict):
         sources: Where the figures come from, by topic.
         links: `None` where topology calls are not supported (310P).
         hccs: Whether chips answer for their HCCS lanes.
-        cpus: CPU list of each NUMA node; where it is empty, the CPU affinity call is not supported.
+        cpus: CPU list of each NUMA node; where it is empty, the CPU affinity call is not supported
+            (all but 910B, and A3 with main board 0x15).
     """
 
     name: str

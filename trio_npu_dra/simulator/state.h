@@ -13,10 +13,10 @@
 #define BOARD_FILE "board.state"
 #define BOARD_DEV_LINK "npu_board.state" /* the same file, where the driver's folder is read-only */
 #define BOARD_MAGIC "NPUBOARD"
-#define BOARD_VERSION 1u
+#define BOARD_VERSION 2u
 #define BOARD_DEVICES 64
 #define BOARD_FAULTS 128
-#define BOARD_PROCESSES 32
+#define BOARD_PROCESSES 64
 #define BOARD_RULES 64
 #define BOARD_EVENTS 256
 #define BOARD_UTILIZATIONS 16
@@ -35,7 +35,7 @@ struct board_process {
     uint64_t memory; /* bytes */
 };
 
-/* Makes calls of one function fail, wait or hang; function "*" is every function. */
+/* Makes calls of one function fail, wait, hang or succeed; function "*" is every function. */
 struct board_rule {
     char function[64];
     int32_t physical_id; /* -1: whatever device, also calls without one */
@@ -43,6 +43,8 @@ struct board_rule {
     uint32_t delay_ms;
     uint32_t active;
     uint32_t hang;
+    uint32_t answers;      /* the chip answers although it boots; the fields above do not count */
+    uint32_t until_change; /* ends when the chip's presence changes */
 };
 
 struct board_device {
@@ -57,16 +59,21 @@ struct board_device {
     uint32_t die[5];
     uint32_t aicore_count;
     uint32_t sdid;
+    uint8_t ip[4];      /* of the RoCE port; 0.0.0.0: none */
+    uint8_t ip_mask[4];
     char cpu_list[64]; /* empty: the call is not supported */
     char serial_number[64];
 
     uint32_t presence;
+    uint32_t keeps_number; /* of a gone chip: the kernel still counts it */
     uint32_t health; /* without the faults: the worst of both is reported */
+    uint32_t forced_health; /* reported whatever the faults are; NONE: not forced */
     uint32_t network_health; /* NONE: not supported */
+    uint32_t link_up;        /* of the RoCE port; NONE: the chip has none */
     uint32_t hccs_status;    /* NONE: not supported */
     uint32_t share_enable;
     int32_t temperature; /* degrees C */
-    int32_t power;       /* 0.1 W */
+    int32_t power;       /* 0.1 W; of the whole card where power_by_mcu */
     uint32_t utilization[BOARD_UTILIZATIONS]; /* percent, by DCMI's type; NONE: not supported */
     uint64_t hbm_size;   /* MB; 0: no HBM on this chip */
     uint64_t hbm_used;   /* MB */
@@ -102,7 +109,11 @@ struct board_facts {
     uint32_t size; /* of the whole file */
     uint32_t device_count;
     uint32_t has_mcu;
-    uint32_t has_topology;
+    uint32_t has_topology; /* 910B and A3, and with it what else these two alone answer */
+    uint32_t power_by_mcu; /* chips do not tell their power: the card's MCU does */
+    uint32_t ecc_kinds;    /* bit N: ECC of dcmi_device_type N is answered */
+    uint32_t ai_cpus;      /* per chip */
+    uint32_t vnpu_details; /* vNPU queries tell memory and AI CPUs (all but 910A) */
     uint32_t die_type;         /* the one dcmi_die_type that is answered */
     uint32_t multi_die_policy; /* NONE: not supported */
     uint32_t board_id;
@@ -136,6 +147,8 @@ struct board_facts {
 struct board {
     struct board_facts facts;
     uint64_t next_event; /* events[n % BOARD_EVENTS] for n < next_event */
+    uint32_t events_lost;       /* overwritten before a reader came to them */
+    uint32_t calls_beside_init; /* which the vendor's unlocked globals do not survive */
     uint8_t topology[BOARD_DEVICES * BOARD_DEVICES]; /* by index into devices */
     struct board_rule rules[BOARD_RULES];
     struct board_device devices[BOARD_DEVICES];

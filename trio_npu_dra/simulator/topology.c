@@ -1,7 +1,9 @@
-/* How chips are joined: to each other, to CPUs, into a super pod; and the policies of sharing. */
+/* How chips are joined, to each other and to CPUs; and the policies of sharing. */
 #include <string.h>
 
 #include "board.h"
+
+#define AFFINITY_BYTES 32 /* the size that the library takes the caller's buffer to have */
 
 EXPORT int dcmi_get_topo_info_by_device_id(int card_id1, int device_id1, int card_id2,
                                            int device_id2, int *topo_type)
@@ -21,7 +23,7 @@ EXPORT int dcmi_get_topo_info_by_device_id(int card_id1, int device_id1, int car
     const struct board *board = board_lock();
     const struct slot *first = cards_find(card_id1, device_id1);
     const struct slot *second = cards_find(card_id2, device_id2);
-    code = first != NULL && second != NULL ? DCMI_OK : DCMI_INVALID_DEVICE_ID;
+    code = first != NULL && second != NULL ? DCMI_OK : DCMI_UNLISTED;
     if (code == DCMI_OK) {
         *topo_type = board->topology[first->index * BOARD_DEVICES + second->index];
     }
@@ -43,84 +45,12 @@ EXPORT int dcmi_get_affinity_cpu_info_by_device_id(int card_id, int device_id, c
     if (device.cpu_list[0] == '\0') {
         return DCMI_NOT_SUPPORT;
     }
-    strcpy(affinity_cpu, device.cpu_list); /* the real one has no bound to obey either */
+    if (strlen(device.cpu_list) >= AFFINITY_BYTES) {
+        return DCMI_SECURE_FUN_FAIL;
+    }
+    strcpy(affinity_cpu, device.cpu_list);
     *length = (int)strlen(device.cpu_list);
     return DCMI_OK;
-}
-
-/* --- dcmi_get_device_info: one door to many structs ------------------------------------------ */
-
-static int give(void *buf, unsigned int *size, const void *value, unsigned int length)
-{
-    if (*size < length) {
-        return DCMI_INVALID_PARAMETER;
-    }
-    memcpy(buf, value, length);
-    *size = length;
-    return DCMI_OK;
-}
-
-static int give_super_pod(const struct board_facts *facts, const struct board_device *device,
-                          void *buf, unsigned int *size)
-{
-    if (facts->super_pod_size == NONE) {
-        return DCMI_NOT_SUPPORT;
-    }
-    struct dcmi_spod_info info = {
-        .sdid = device->sdid,
-        .super_pod_size = facts->super_pod_size,
-        .super_pod_id = facts->super_pod_id,
-        .server_index = facts->server_index,
-        .chassis_id = facts->chassis_id,
-        .super_pod_type = facts->super_pod_type,
-    };
-    return give(buf, size, &info, sizeof info);
-}
-
-static int give_hccs_status(const struct board_device *device, void *buf, unsigned int *size)
-{
-    if (device->hccs_status == NONE) {
-        return DCMI_NOT_SUPPORT;
-    }
-    struct dcmi_hccs_status status = {.pcs_status = 0, .hdlc_status = device->hccs_status};
-    return give(buf, size, &status, sizeof status);
-}
-
-/* A chip nobody has split. Fields that vNPU queries do not know are filled with 0xFF. */
-static int give_total_resource(const struct board_device *device, void *buf, unsigned int *size)
-{
-    struct dcmi_soc_total_resource total;
-    memset(&total, 0xFF, sizeof total);
-    total.vdev_num = 0;
-    total.vfg_num = 0;
-    total.vfg_bitmap = 0;
-    total.computing.aic = (float)device->aicore_count;
-    total.computing.memory_size = device->hbm_size != 0 ? device->hbm_size : device->ddr_size;
-    return give(buf, size, &total, sizeof total);
-}
-
-EXPORT int dcmi_get_device_info(int card_id, int device_id, int main_cmd, unsigned int sub_cmd,
-                                void *buf, unsigned int *size)
-{
-    struct board_device device;
-    struct board_facts facts;
-    int code = open_with_facts(__func__, card_id, device_id, &device, &facts);
-    if (code != DCMI_OK) {
-        return code;
-    }
-    if (buf == NULL || size == NULL) {
-        return DCMI_INVALID_PARAMETER;
-    }
-    if (main_cmd == MAIN_CHIP_INF && sub_cmd == SUB_SPOD_INFO) {
-        return give_super_pod(&facts, &device, buf, size);
-    }
-    if (main_cmd == MAIN_HCCS && sub_cmd == SUB_HCCS_STATUS) {
-        return give_hccs_status(&device, buf, size);
-    }
-    if (main_cmd == MAIN_VDEV_MNG && sub_cmd == SUB_TOTAL_RESOURCE) {
-        return give_total_resource(&device, buf, size);
-    }
-    return DCMI_NOT_SUPPORT;
 }
 
 /* --- policies -------------------------------------------------------------------------------- */
@@ -139,25 +69,50 @@ EXPORT int dcmi_get_device_share_enable(int card_id, int device_id, int *enable_
     return DCMI_OK;
 }
 
+struct share_flag {
+    const uint32_t *field;
+    bool busy;
+};
+
+/* The flags that one call sets: of all dies of an A3 card, else of the one chip. */
+static int share_flags(const struct board_facts *facts, int card_id, int device_id,
+                       struct share_flag *flags)
+{
+    int count = 0;
+    const struct board *board = board_lock();
+    for (int i = 0; board != NULL && i < cards()->count; i++) {
+        const struct slot *slot = &cards()->slots[i];
+        const struct board_device *device = &board->devices[slot->index];
+        bool is_meant = facts->multi_die_policy != NONE || slot->device_id == device_id;
+        if (slot->card_id == card_id && is_meant) {
+            flags[count++] = (struct share_flag){&device->share_enable, device->process_count > 0};
+        }
+    }
+    if (board != NULL) {
+        board_unlock();
+    }
+    return count;
+}
+
+/* In order: dies before one that is in use stay set. */
 EXPORT int dcmi_set_device_share_enable(int card_id, int device_id, int enable_flag)
 {
     struct board_device device;
-    uint32_t flag = (uint32_t)enable_flag;
-    int code = open_device(__func__, card_id, device_id, &device);
+    struct board_facts facts;
+    struct share_flag flags[BOARD_DEVICES];
+    uint32_t value = (uint32_t)enable_flag;
+    int code = open_with_facts(__func__, card_id, device_id, &device, &facts);
     if (code != DCMI_OK) {
         return code;
     }
     if (enable_flag != 0 && enable_flag != 1) {
         return DCMI_INVALID_PARAMETER;
     }
-    if (device.process_count > 0) {
-        return DCMI_BUSY;
+    int count = share_flags(&facts, card_id, device_id, flags);
+    for (int i = 0; code == DCMI_OK && i < count; i++) {
+        code = flags[i].busy ? DCMI_BUSY : board_write(flags[i].field, &value, sizeof value);
     }
-    const struct board *board = board_lock();
-    const struct slot *slot = cards_find(card_id, device_id);
-    const uint32_t *field = slot != NULL ? &board->devices[slot->index].share_enable : NULL;
-    board_unlock();
-    return field == NULL ? DCMI_INVALID_DEVICE_ID : board_write(field, &flag, sizeof flag);
+    return code;
 }
 
 EXPORT int dcmi_get_multi_die_policy(int *policy)

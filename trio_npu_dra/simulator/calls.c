@@ -1,0 +1,182 @@
+/* What the calls begin with: the rules that tests set, the chip they are about, the facts. */
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "board.h"
+
+/* Of this process. A call counts as out while a rule holds it up; what follows is short. */
+static atomic_int calls_out;
+static atomic_int inits_out;
+
+/* --- rules ----------------------------------------------------------------------------------- */
+
+static bool applies(const struct board_rule *rule, const char *function, int physical_id)
+{
+    return rule->active != 0 &&
+           (strcmp(rule->function, "*") == 0 || strcmp(rule->function, function) == 0) &&
+           (rule->physical_id == -1 || rule->physical_id == physical_id);
+}
+
+static bool find_rule(const char *function, int physical_id, struct board_rule *found)
+{
+    const struct board *board = board_lock();
+    bool hit = false;
+    for (int i = 0; board != NULL && !hit && i < BOARD_RULES; i++) {
+        hit = board->rules[i].answers == 0 && applies(&board->rules[i], function, physical_id);
+        if (hit) {
+            *found = board->rules[i];
+        }
+    }
+    if (board != NULL) {
+        board_unlock();
+    }
+    return hit;
+}
+
+/* Whether the chip answers this call although it boots. */
+static bool answers(const char *function, int physical_id)
+{
+    const struct board *board = board_lock();
+    bool hit = false;
+    for (int i = 0; board != NULL && !hit && i < BOARD_RULES; i++) {
+        hit = board->rules[i].answers != 0 && applies(&board->rules[i], function, physical_id);
+    }
+    if (board != NULL) {
+        board_unlock();
+    }
+    return hit;
+}
+
+static void sleep_ms(unsigned milliseconds)
+{
+    struct timespec left = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000L};
+    while (nanosleep(&left, &left) != 0 && errno == EINTR) {
+    }
+}
+
+static int follow_rules(const char *function, int physical_id)
+{
+    struct board_rule rule;
+    if (!find_rule(function, physical_id, &rule)) {
+        return DCMI_OK;
+    }
+    sleep_ms(rule.delay_ms);
+    while (rule.hang != 0) {
+        sleep_ms(1);
+        if (!find_rule(function, physical_id, &rule)) {
+            return DCMI_OK;
+        }
+    }
+    return rule.code;
+}
+
+/* --- dcmi_init and the others ---------------------------------------------------------------- */
+
+static void count_call_beside_init(void)
+{
+    board_count(offsetof(struct board, calls_beside_init), 1);
+}
+
+int obey(const char *function, int physical_id)
+{
+    atomic_fetch_add(&calls_out, 1);
+    if (atomic_load(&inits_out) > 0) {
+        count_call_beside_init();
+    }
+    int code = follow_rules(function, physical_id);
+    atomic_fetch_sub(&calls_out, 1);
+    return code;
+}
+
+int begin_init(const char *function)
+{
+    int inits = atomic_fetch_add(&inits_out, 1);
+    if (inits > 0 || atomic_load(&calls_out) > 0) {
+        count_call_beside_init();
+    }
+    return follow_rules(function, -1);
+}
+
+void end_init(void)
+{
+    atomic_fetch_sub(&inits_out, 1);
+}
+
+/* --- the chip and the board ------------------------------------------------------------------- */
+
+int look_up(const char *function, int card_id, int device_id, struct slot *found,
+            struct board_device *device)
+{
+    const struct board *board = board_lock();
+    if (board == NULL) {
+        return DCMI_INNER_ERR;
+    }
+    const struct slot *slot = cards_find(card_id, device_id);
+    bool ready = cards()->ready, listed = slot != NULL;
+    if (listed) {
+        *found = *slot;
+    }
+    board_unlock();
+    int code = obey(function, listed ? found->physical_id : -1);
+    if (code != DCMI_OK) {
+        return code;
+    }
+    if (!ready) {
+        return DCMI_NOT_SUPPORT;
+    }
+    if (!listed) {
+        return DCMI_UNLISTED;
+    }
+    board = board_lock();
+    *device = board->devices[found->index];
+    board_unlock();
+    return DCMI_OK;
+}
+
+int check_presence(const char *function, const struct board_device *device)
+{
+    switch (device->presence) {
+    case PRESENT:
+        return DCMI_OK;
+    case GONE:
+        return DCMI_DEVICE_NOT_EXIST;
+    default:
+        return answers(function, (int)device->physical_id) ? DCMI_OK : DCMI_NOT_READY;
+    }
+}
+
+int open_device(const char *function, int card_id, int device_id, struct board_device *device)
+{
+    struct slot slot;
+    int code = look_up(function, card_id, device_id, &slot, device);
+    return code != DCMI_OK ? code : check_presence(function, device);
+}
+
+int read_facts(struct board_facts *facts)
+{
+    const struct board *board = board_lock();
+    if (board == NULL) {
+        return DCMI_INNER_ERR;
+    }
+    *facts = board->facts;
+    bool ready = cards()->ready;
+    board_unlock();
+    return ready ? DCMI_OK : DCMI_NOT_SUPPORT;
+}
+
+int open_with_facts(const char *function, int card_id, int device_id, struct board_device *device,
+                    struct board_facts *facts)
+{
+    int code = open_device(function, card_id, device_id, device);
+    return code != DCMI_OK ? code : read_facts(facts);
+}
+
+void put_text(char *out, size_t size, const char *text)
+{
+    if (size > 0) {
+        snprintf(out, size, "%s", text);
+    }
+}
