@@ -13,7 +13,7 @@ from enum import IntEnum
 from trio_npu_dra.errors import ConfigError
 from trio_npu_dra.simulator.fault_control import FaultControl, Severity
 from trio_npu_dra.simulator.layout import BOARD, DEVICE, FACTS, MAX_PROCESSES, NONE, PROCESS, Value
-from trio_npu_dra.simulator.rule_control import RuleControl
+from trio_npu_dra.simulator.rule_control import RuleControl, check_function
 from trio_npu_dra.simulator.state_file import element
 
 
@@ -143,14 +143,14 @@ class BoardControl(FaultControl, RuleControl):
                 `dcmi_get_device_network_health` may do for long on a dropped card.
         """
         with self._file.locked():
-            self._change_presence(device, Presence.GONE, keeps_number=int(keeps_number))
+            self._change_presence(device, Presence.GONE, blocks, keeps_number=int(keeps_number))
             for function in blocks:
                 self._rule_locked(function, device, hang=1, until_change=1)
 
     def set_booting(self, device: int, *, answers: Collection[str] = ()) -> None:
         """Let a chip start: calls say "not ready", except the functions in *answers*."""
         with self._file.locked():
-            self._change_presence(device, Presence.BOOTING)
+            self._change_presence(device, Presence.BOOTING, answers)
             for function in answers:
                 self._rule_locked(function, device, answers=1, until_change=1)
 
@@ -168,7 +168,12 @@ class BoardControl(FaultControl, RuleControl):
 
     # --- parts, called with the file locked -------------------------------------------------------
 
-    def _change_presence(self, device: int, presence: Presence, **values: Value) -> None:
+    def _change_presence(
+        self, device: int, presence: Presence, functions: Collection[str] = (), **values: Value
+    ) -> None:
+        """Set what is left of a chip, unless a function that is to have a rule is unknown."""
+        for function in functions:
+            check_function(function)
         self._end_rules_of_presence(device)
         self._put_locked(device, **({"keeps_number": 0} | values), presence=presence)
 

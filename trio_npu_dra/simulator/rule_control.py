@@ -24,6 +24,16 @@ def simulated_functions() -> frozenset[str]:
     return frozenset(found)
 
 
+def check_function(function: str) -> None:
+    """Let the functions of the library pass, and `ANY_FUNCTION`.
+
+    Raises:
+        ConfigError: The library has no such function.
+    """
+    if function != ANY_FUNCTION and function not in simulated_functions():
+        raise ConfigError(f"the simulated library has no function {function!r}")
+
+
 class RuleControl(BoardHandle):
     """Rules for calls: of one function or all, on one device or whatever device."""
 
@@ -54,8 +64,7 @@ class RuleControl(BoardHandle):
             self._rule_locked(function, device, **values)
 
     def _rule_locked(self, function: str, device: int | None, **values: int) -> None:
-        if function != ANY_FUNCTION and function not in simulated_functions():
-            raise ConfigError(f"the simulated library has no function {function!r}")
+        check_function(function)
         if device is not None:
             self._position(device)
         physical_id = -1 if device is None else device

@@ -1,0 +1,101 @@
+"""What chips tell of their links: RoCE addresses and state, HCCS bandwidth."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from trio_npu_dra.simulator import BoardControl, SimulatedBoard
+
+if TYPE_CHECKING:
+    from tests.simulator.conftest import Load, MakeBoard, RawDcmi
+
+ROCE, VNIC = 1, 0
+V6 = 1
+NOT_SET = -8023
+NOT_SUPPORT = -8255
+
+
+def device_ip(
+    dcmi: RawDcmi, card: int, *, port: int = ROCE, kind: int = 0
+) -> tuple[int, bytes, bytes]:
+    """Return code, address and mask of a port: 20 bytes each, the kind of address at 16."""
+    ip, mask = (ctypes.create_string_buffer(20) for _ in range(2))
+    struct.pack_into("=i", ip, 16, kind)
+    code = dcmi.code("dcmi_get_device_ip", card, 0, port, 0, ip, mask)
+    return code, ip.raw, mask.raw
+
+
+def test_the_address_of_a_roce_port(dcmi: RawDcmi) -> None:
+    """IPv4 address and mask; an IPv6 address or another port has none."""
+    address = bytes([192, 168, 100, 104]) + bytes(16)
+    mask = bytes([255, 255, 255, 0]) + bytes(16)
+    assert device_ip(dcmi, 3) == (0, address, mask)
+    assert device_ip(dcmi, 3, kind=V6)[0] == NOT_SET
+    assert device_ip(dcmi, 3, port=VNIC)[0] == NOT_SET
+    assert device_ip(dcmi, 3, port=2)[0] == -8001
+
+
+def test_chips_without_a_roce_port_have_no_address(make_board: MakeBoard, load: Load) -> None:
+    """310P: not supported."""
+    assert device_ip(load(make_board("300i-duo-2").library), 4)[0] == NOT_SUPPORT
+
+
+def test_hccs_bandwidth_adds_to_the_totals(dcmi: RawDcmi) -> None:
+    """280 bytes: 16 links each way, idle; totals that the caller did not clear stay in them."""
+    totals = struct.pack("=ixxxx2d", 1000, 3.0, 4.0)
+    out = ctypes.create_string_buffer(totals + b"\xee" * 1000, 1024)
+    assert dcmi.code("dcmi_get_hccs_link_bandwidth_info", 0, 0, out) == 0
+    assert struct.unpack_from("=ixxxx34d", out.raw) == (1000, 3.0, 4.0, *[0.0] * 32)
+    assert out.raw[280:1000] == b"\xee" * 720
+
+
+@pytest.mark.parametrize(("profile", "card"), [("300i-duo-2", 4), ("910a-8", 0)])
+def test_hccs_bandwidth_is_for_910b_and_a3(
+    make_board: MakeBoard, load: Load, profile: str, card: int
+) -> None:
+    """Other chips do not support it."""
+    out = ctypes.create_string_buffer(280)
+    dcmi = load(make_board(profile).library)
+    assert dcmi.code("dcmi_get_hccs_link_bandwidth_info", card, 0, out) == NOT_SUPPORT
+
+
+# --- hccn_tool -----------------------------------------------------------------------------------
+
+
+def run_hccn_tool(
+    board: SimulatedBoard, *arguments: str, by_name: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """Run the board's hccn_tool, by its path or as found in PATH."""
+    tool = board.hccn_tool
+    command = [tool.name if by_name else str(tool), *arguments]
+    environment = {"PATH": f"{tool.parent}{os.pathsep}{os.defpath}"}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_hccn_tool_tells_the_link(
+    board: SimulatedBoard, control: BoardControl, by_name: bool
+) -> None:
+    """In the three words that the device plugin looks for."""
+    asked = ("-i", "3", "-link", "-g")
+    assert run_hccn_tool(board, *asked, by_name=by_name).stdout == "link status: UP\n"
+    control.set_link(3, up=False)
+    assert run_hccn_tool(board, *asked, by_name=by_name).stdout == "link status: DOWN\n"
+
+
+def test_hccn_tool_fails_without_an_answer(
+    board: SimulatedBoard, control: BoardControl, make_board: MakeBoard
+) -> None:
+    """Of a gone chip, of one without a port, and of what it cannot tell."""
+    control.set_gone(3)
+    assert run_hccn_tool(board, "-i", "3", "-link", "-g").returncode == 1
+    assert run_hccn_tool(board, "-i", "9", "-link", "-g").returncode == 1
+    assert "usage" in run_hccn_tool(board, "-i", "0", "-speed", "-g").stderr
+    duo = make_board("300i-duo-2")
+    assert "no RoCE port" in run_hccn_tool(duo, "-i", "0", "-link", "-g").stderr
