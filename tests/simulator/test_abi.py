@@ -193,6 +193,11 @@ def test_before_init(board: SimulatedBoard) -> None:
     assert raw.dcmi_get_device_errorcode_v2(0, 0, out, codes, 128) == -8005
     assert raw.dcmi_get_device_logic_id(out, 0, 0) == -8012
     assert raw.dcmi_get_device_chip_info_v2(0, 0, out) == NOT_SUPPORT
+    assert raw.dcmi_mcu_get_power_info(0, out) == -8001
+    assert raw.dcmi_get_card_elabel_v2(0, ctypes.create_string_buffer(1280)) == -8012
+    for function in ("multi_utilization_rate", "power_info", "share_enable"):
+        assert raw[f"dcmi_get_device_{function}"](0, 0, out) == NOT_SUPPORT
+    assert raw.dcmi_get_device_ecc_info(0, 0, 2, out) == NOT_SUPPORT
     kind = ctypes.c_int()
     assert raw.dcmi_get_device_type(0, 0, ctypes.byref(kind)) == 0
     assert kind.value == 0xFF

@@ -40,6 +40,14 @@ def test_shipped_profiles_name_themselves_and_their_sources() -> None:
         assert profile.sources
 
 
+def test_each_profile_has_a_line_in_the_docs() -> None:
+    """The table of docs/simulator.md has the shipped boards, and no other."""
+    page = (Path(__file__).parents[2] / "docs/simulator.md").read_text(encoding="utf-8")
+    table = page.split("## Boards")[1].split("## ")[0]
+    rows = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("| `")]
+    assert sorted(row.strip("`") for row in rows) == profile_names()
+
+
 def test_the_guides_board() -> None:
     """npu-0 of the guide's sample: a 910B4 with 32 GiB on NUMA node 6."""
     profile = load_profile("910b4-8")

@@ -147,9 +147,8 @@ void board_count(size_t offset, uint32_t number)
     lock_file(fd, LOCK_EX);
     if (pread(fd, &count, sizeof count, (off_t)offset) == (ssize_t)sizeof count) {
         count += number;
-        if (pwrite(fd, &count, sizeof count, (off_t)offset) < 0) {
-            perror("the simulated board's state");
-        }
+        ssize_t written = pwrite(fd, &count, sizeof count, (off_t)offset);
+        (void)written; /* a count is all that is lost */
     }
     close(fd);
 }

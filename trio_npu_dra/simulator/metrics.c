@@ -126,10 +126,10 @@ EXPORT int dcmi_mcu_get_power_info(int card_id, int *power)
     const struct slot *first = cards_first(card_id);
     int device_id = first != NULL ? first->device_id : -1;
     board_unlock();
-    /* The MCU is reached through the card's chip. */
+    /* The MCU is reached through the card's chip. Before dcmi_init there is no card either. */
     int code = open_with_facts(__func__, card_id, device_id, &device, &facts);
     if (code != DCMI_OK) {
-        return code;
+        return device_id < 0 && code == DCMI_NOT_SUPPORT ? DCMI_UNLISTED : code;
     }
     if (facts.power_by_mcu == 0) {
         return DCMI_NOT_SUPPORT;
