@@ -11,7 +11,7 @@ import pytest
 
 from tests.simulator.subscribing import LIMIT, Filter, described, subscribe
 from trio_npu_dra.errors import ConfigError
-from trio_npu_dra.simulator import Assertion, BoardControl, Severity
+from trio_npu_dra.simulator import ANY_FUNCTION, Assertion, BoardControl, Severity
 
 if TYPE_CHECKING:
     from tests.simulator.conftest import Load, MakeBoard, RawDcmi
@@ -88,7 +88,8 @@ def test_calls_on_a_gone_card_can_block(dcmi: RawDcmi, control: BoardControl, en
     codes: list[int] = []
     out = ctypes.c_int()
     blocked = threading.Thread(
-        target=lambda: codes.append(dcmi.code(NETWORK_HEALTH, 2, 0, ctypes.byref(out)))
+        target=lambda: codes.append(dcmi.code(NETWORK_HEALTH, 2, 0, ctypes.byref(out))),
+        daemon=True,
     )
     blocked.start()
     assert dcmi.number(HEALTH, 2, 0) == -1
@@ -138,6 +139,13 @@ def test_what_a_booting_chip_answers_ends_with_the_boot(
     assert dcmi.code(HEALTH, 2, 0, ctypes.byref(out)) == -8020
 
 
+def test_a_call_that_a_booting_chip_answers_can_fail(dcmi: RawDcmi, control: BoardControl) -> None:
+    """A rule for all functions holds for it as for the others."""
+    control.set_booting(2, answers=[TEMPERATURE])
+    control.set_return_code(ANY_FUNCTION, -8005, 2)
+    assert dcmi.code(TEMPERATURE, 2, 0, ctypes.byref(ctypes.c_int())) == -8005
+
+
 def test_a_presence_with_an_unknown_function_changes_nothing(control: BoardControl) -> None:
     """The error names the function, and the chip stays as it was."""
     with pytest.raises(ConfigError, match="no function 'dcmi_get_weather'"):
@@ -174,3 +182,15 @@ def test_one_silent_die_takes_its_card_out_in_union_mode(
         control.set_silent(9 - die)
         assert dcmi.code("dcmi_init") == 0
         assert dcmi.cards()[:2] == [-1, 0]
+
+
+def test_one_silent_chip_of_a_duo_leaves_its_card(make_board: MakeBoard, load: Load) -> None:
+    """310P: chips of a card do not go together; the other one answers."""
+    board = make_board("300i-duo-2")
+    dcmi = load(board.library)
+    with board.control() as control:
+        control.set_silent(0)
+    assert dcmi.code("dcmi_init") == 0
+    assert dcmi.cards() == [4, 7]
+    assert dcmi.code(TEMPERATURE, 4, 0, ctypes.byref(ctypes.c_int())) == NOT_READY
+    assert dcmi.number(TEMPERATURE, 4, 1) == 42

@@ -74,7 +74,7 @@ static int by_physical_id(const void *left, const void *right)
     return ((const struct slot *)left)->physical_id - ((const struct slot *)right)->physical_id;
 }
 
-/* A card is lost with its first failed chip, or where dies are independent with its last. */
+/* Where dies go together a card is lost with the first that failed, else with its last chip. */
 static bool card_is_lost(int card_id, bool with_first)
 {
     int chips = 0, failed = 0;
@@ -87,7 +87,7 @@ static bool card_is_lost(int card_id, bool with_first)
 
 int cards_refresh(const struct board *board)
 {
-    bool with_first = board->facts.multi_die_policy != 1;
+    bool with_first = dies_go_together(board);
     snapshot.count = 0;
     for (uint32_t i = 0; i < board->facts.device_count; i++) {
         const struct board_device *device = &board->devices[i];
