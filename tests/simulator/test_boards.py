@@ -203,7 +203,7 @@ def test_64_processes_are_listed(make_board: MakeBoard, load: Load) -> None:
 
 @pytest.fixture
 def changed_board(
-    tmp_path: Path, simulator_binaries: Path, load: Load
+    tmp_path: Path, simulator: Path, load: Load
 ) -> Callable[[Callable[[dict[str, Any]], object]], RawDcmi]:
     """The guide's board after a change of its profile."""
 
@@ -212,7 +212,7 @@ def changed_board(
         change(data)
         path = tmp_path / "profile.json"
         path.write_text(json.dumps(data))
-        board = create_board(load_profile(path), tmp_path / "board", prebuilt=simulator_binaries)
+        board = create_board(load_profile(path), tmp_path / "board", prebuilt=simulator)
         return load(board.library)
 
     return make
