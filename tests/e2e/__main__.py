@@ -28,7 +28,10 @@ CONFORMANCE = HERE.parent / "cluster/test_api_conformance.py"
 RIGHTS = HERE / "test_rights.py"
 SHARES = {
     "driver and kubelet restarted": (
-        *("guide_daemonset", "idle", "kubelet_*", "node_without_npus", "restarts"),
+        "guide_daemonset",
+        "kubelet_*",
+        "node_without_npus",
+        "restarts",
         "rolling_update",
     ),
     "claims and faults": ("claims_*", "faults*", "health", "refusals", "sick_npu"),
