@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.claims.node import FakeClaims, claim, result
-from trio_npu_dra.claims.prepare import ClaimReader
+from tests.claims.node import DRIVER, POOL, FakeClaims, NodeOnDisk, claim, ref, result
+from trio_npu_dra.claims.prepare import ClaimReader, NodeClaims
 from trio_npu_dra.errors import NotFound, Unavailable
 from trio_npu_dra.kube.client import open_client
 from trio_npu_dra.kube.credentials import Credentials, load_credentials
 from trio_npu_dra.kube.objects import ResourceClaim
+from trio_npu_dra.kubelet.driver import Driver
 from trio_npu_dra.standins.api_server import serve_api
 from trio_npu_dra.standins.api_state import ApiState
 
@@ -73,6 +74,27 @@ async def test_a_stored_claim_is_read_with_its_allocation(source: Source) -> Non
     read = await _bounded(source.reader.get(ResourceClaim, "a", "default"))
 
     assert (read.metadata.uid, read.status) == (stored.metadata.uid, stored.status)
+
+
+async def test_a_claim_is_prepared_from_it(source: Source, node: NodeOnDisk) -> None:
+    """`NodeClaims` reads from each, and is what the kubelet's calls are given to."""
+    stored = source.store(claim("a", result("npu-1")))
+    driver: Driver = NodeClaims(
+        reader=source.reader,
+        board=node.board,
+        host=node.host,
+        records=node.records(),
+        cdi=node.cdi(),
+        driver_name=DRIVER,
+        pool_name=POOL,
+    )
+    uid = stored.metadata.uid or ""
+
+    with trio.fail_after(10):
+        answer = await driver.prepare([ref("a", uid)])
+
+    assert [device.device for device in answer[uid].devices] == ["npu-1"]
+    assert node.cdi_uids() == {uid}
 
 
 async def test_a_missing_claim_is_not_found(source: Source) -> None:

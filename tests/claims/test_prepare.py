@@ -13,8 +13,7 @@ from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.claims.prepare import NodeClaims
 from trio_npu_dra.claims.record import ClaimRecord
 from trio_npu_dra.errors import Forbidden
-from trio_npu_dra.kube.client import KubeClient
-from trio_npu_dra.kubelet.driver import ClaimRef, Driver, PreparedDevice, PrepareResult
+from trio_npu_dra.kubelet.driver import ClaimRef, PreparedDevice, PrepareResult
 
 
 def prepared(uid: str, device: str, *requests: str) -> PreparedDevice:
@@ -25,25 +24,6 @@ def prepared(uid: str, device: str, *requests: str) -> PreparedDevice:
         device=device,
         cdi_device_ids=(f"npu.huawei.com/npu={uid}-{device}",),
     )
-
-
-def test_it_is_a_driver_and_reads_from_the_api_client(
-    node: NodeOnDisk,
-) -> None:
-    """The type checker's promise, spelled out."""
-
-    def wired(client: KubeClient) -> Driver:
-        return NodeClaims(
-            reader=client,
-            board=node.board,
-            host=node.host,
-            records=node.records(),
-            cdi=node.cdi(),
-            driver_name="npu.huawei.com",
-            pool_name=POOL,
-        )
-
-    assert callable(wired)
 
 
 # --- the plain way -------------------------------------------------------------------------------
@@ -219,6 +199,19 @@ async def test_a_claim_allocated_anew_gets_its_new_devices(node: NodeOnDisk) -> 
     assert answer["uid-a"].devices == (prepared("uid-a", "npu-3"),)
     assert answer["uid-b"].devices == (prepared("uid-b", "npu-2"),)
     assert b"davinci2" not in node.cdi_path("uid-a").read_bytes()
+
+
+async def test_claims_of_one_call_may_change_places(node: NodeOnDisk) -> None:
+    """Both let go before either takes, whichever comes first."""
+    node.source.store(claim("a", result("npu-2")), claim("b", result("npu-3")))
+    claims = node.start()
+    await claims.prepare([ref("a"), ref("b")])
+    node.source.store(claim("a", result("npu-3")), claim("b", result("npu-2")))
+
+    answer = await claims.prepare([ref("a"), ref("b")])
+
+    assert answer["uid-a"].devices == (prepared("uid-a", "npu-3"),)
+    assert answer["uid-b"].devices == (prepared("uid-b", "npu-2"),)
 
 
 async def test_a_claim_allocated_anew_onto_a_held_device_keeps_nothing(node: NodeOnDisk) -> None:

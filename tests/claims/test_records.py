@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.claims.node import NodeOnDisk
+from tests.synced import syncs
 from trio_npu_dra.claims.record import ClaimRecord, RecordedClaim, RecordedDevice
 from trio_npu_dra.claims.records import Records
 from trio_npu_dra.errors import RecordCorrupt, StorageError
@@ -117,6 +118,19 @@ async def test_records_are_read_by_the_next_instance(tmp_path: Path) -> None:
     wire = json.loads((tmp_path / "claims/uid-a.json").read_bytes())
     assert wire["version"] == 1
     assert wire["claim"] == {"namespace": "default", "name": "uid-a", "uid": "uid-a"}
+
+
+async def test_a_record_is_synced_before_it_has_its_name(tmp_path: Path) -> None:
+    """After a power cut it is whole or absent."""
+    records = Records(tmp_path)
+    async with records.exclusive():
+        with syncs(tmp_path / "claims") as states:
+            records.put(record("uid-a"))
+
+    ((name, content),) = states[0].items()
+    assert len(states) == 1
+    assert name.startswith(".uid-a.json.")
+    assert content == (tmp_path / "claims/uid-a.json").read_bytes()
 
 
 async def test_another_instance_sees_every_change_at_once(quick_node: NodeOnDisk) -> None:

@@ -47,6 +47,26 @@ async def test_turns_do_not_overlap(
             nursery.start_soon(take_turns, locks[name % instances], name)
 
 
+async def test_turns_of_one_process_come_in_the_order_of_asking_however_long_they_take(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Only another process can keep the lock for too long; a call of many claims may."""
+    del autojump_clock
+    lock = NodeLock(tmp_path / "lock")
+    order: list[int] = []
+
+    async def take_turn(name: int) -> None:
+        await trio.sleep(name)
+        async with lock.hold():
+            order.append(name)
+            await trio.sleep(10)
+
+    async with trio.open_nursery() as nursery:
+        for name in range(5):
+            nursery.start_soon(take_turn, name)
+    assert order == [0, 1, 2, 3, 4]
+
+
 async def test_a_wait_for_another_process_can_be_cancelled(tmp_path: Path) -> None:
     """And leaves the lock usable."""
     lock = NodeLock(tmp_path / "lock")

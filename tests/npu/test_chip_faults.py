@@ -308,6 +308,16 @@ def test_a_link_that_is_down_for_long_is_raised_and_taken_back_a_minute_after() 
     assert faults.health(START + 90).faults == ()
 
 
+def test_a_link_that_was_down_for_long_while_nobody_looked_is_raised_all_the_same() -> None:
+    """Its events have waited for a busy watcher: the rule speaks by when they came."""
+    faults = chip()
+    faults.note(event(LINK), START)
+    faults.note(event(LINK, Assertion.RECOVERY), START + 30)
+    faults.take(listing(), START + 30)
+    assert faults.health(START + 89).level is FaultLevel.PRE_SEPARATE_NPU
+    assert faults.health(START + 90).faults == ()
+
+
 def test_a_link_that_flaps_is_released_after_two_days() -> None:
     """Its rule says when."""
     faults = chip()

@@ -125,16 +125,19 @@ async def test_a_lone_chip_of_an_hccs_board_is_its_own_ring(board: Board) -> Non
         ("dcmi_get_device_share_enable", "device_share"),
     ],
 )
-async def test_a_fact_that_cannot_be_read_is_none(
+@pytest.mark.parametrize("code", [-8255, -8005, -8006, -8012])
+async def test_a_fact_is_none_whichever_error_keeps_it_from_being_read(
     board: Board,
     look: Look,
     control: BoardControl,
+    *,
     function: str,
     fact: str,
+    code: int,
 ) -> None:
-    """One failing call costs that fact of that NPU and nothing else."""
-    control.set_return_code(function, -8255, 2)
-    control.set_return_code("dcmi_get_device_memory_info_v3", -8255, 2)
+    """Not supported, busy or not ready: it costs that fact of that NPU and nothing else."""
+    control.set_return_code(function, code, 2)
+    control.set_return_code("dcmi_get_device_memory_info_v3", code, 2)
     partial = await look()
     assert getattr(partial.by_name["npu-2"], fact) is None
     assert partial.npus[:2] + partial.npus[3:] == board.npus[:2] + board.npus[3:]

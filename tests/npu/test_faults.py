@@ -46,12 +46,13 @@ def test_levels_are_ranked_as_mindcluster_ranks_them() -> None:
         (1, Severity.MINOR, FaultLevel.NOT_HANDLE, "unknown code, severity minor"),
         (1, Severity.MAJOR, FaultLevel.SEPARATE_NPU, "unknown code, severity major"),
         (1, Severity.CRITICAL, FaultLevel.SEPARATE_NPU, "unknown code, severity critical"),
+        (1, None, FaultLevel.SEPARATE_NPU, "unknown code, unknown severity"),
     ],
 )
 def test_a_code_has_the_level_of_the_table_or_of_its_severity(
-    code: int, severity: Severity, level: FaultLevel, rule: str
+    code: int, severity: Severity | None, level: FaultLevel, rule: str
 ) -> None:
-    """The table wins over the severity; without it a minor alarm is let be."""
+    """The table wins over the severity; without it a minor alarm is let be, an unknown one not."""
     assert TABLE.level(code, severity) == (level, rule)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from tests.npu.watching import BUSINESS, NEVER, Watching
 from tests.waiting import until
@@ -15,6 +16,12 @@ from trio_npu_dra.npu.listing import Listing
 from trio_npu_dra.npu.model import EMPTY_BOARD, HealthState
 from trio_npu_dra.npu.watcher import read_board
 from trio_npu_dra.simulator import BoardControl, Severity, SimulatedBoard
+
+
+@pytest.fixture
+def listing(worker: DcmiWorker, dcmi: Dcmi, host: Host) -> Listing:
+    """Lists the board's cards, first ten seconds after a look that lacked something."""
+    return Listing(worker, dcmi, host, 10.0)
 
 
 async def test_the_board_is_real_once_the_watcher_has_started(watching: Watching) -> None:
@@ -67,6 +74,38 @@ async def test_the_bus_is_not_read_for_each_event(
     reads.clear()
     assert not any(listing.is_due(board) for _ in range(100))
     assert len(reads) == 1
+
+
+async def pauses(listing: Listing, clock: MockClock, times: int) -> list[float]:
+    """Seconds between listings of a board that lacks something, at most so many."""
+    found: list[float] = []
+    board = await listing.read(EMPTY_BOARD)
+    while len(found) < times and board is not None:
+        pause = listing.retry_at - trio.current_time()
+        clock.jump(pause - 1)
+        assert not listing.is_due(board)
+        clock.jump(2)
+        if not listing.is_due(board):
+            break
+        found.append(round(pause))
+        board = await listing.read(board)
+    return found
+
+
+async def test_a_card_that_the_driver_never_lists_is_given_up(
+    listing: Listing, simulated: SimulatedBoard, mock_clock: MockClock
+) -> None:
+    """It may be no NPU: it is asked for ever more rarely, and then no more."""
+    (simulated.dev_root / "davinci5").unlink()
+    assert await pauses(listing, mock_clock, 20) == [10, 20, 40, 80]
+
+
+async def test_a_listed_card_that_stays_silent_is_never_given_up(
+    listing: Listing, control: BoardControl, mock_clock: MockClock
+) -> None:
+    """It is an NPU: every five minutes in the end."""
+    control.set_silent(5)
+    assert await pauses(listing, mock_clock, 8) == [10, 20, 40, 80, 160, 300, 300, 300]
 
 
 async def test_a_silent_card_is_looked_at_again(watching: Watching, control: BoardControl) -> None:

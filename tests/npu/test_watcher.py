@@ -2,20 +2,38 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trio
 
-from tests.npu.watching import BUSINESS, MINOR, NEVER, TWICE, Watching
+from tests.npu.watching import BUSINESS, MINOR, NEVER, TWICE, Overheard, Watching
 from tests.waiting import until
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
+from trio_npu_dra.npu.fault_events import CAPACITY, FaultEvent
+from trio_npu_dra.npu.fault_events import Assertion as Notice
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.faults import CARD_DROPPED
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import FaultLevel, HealthState
-from trio_npu_dra.simulator import Assertion, BoardControl, Severity
+from trio_npu_dra.simulator import Assertion, BoardControl, Severity, SimulatedBoard
+
+
+@pytest.fixture
+def overheard(simulated: SimulatedBoard) -> Overheard:
+    """The board's library, which tests can put words into the mouth of."""
+    return Overheard.load(simulated.root)
+
+
+@pytest.fixture
+def overhearing(
+    nursery: trio.Nursery, worker: DcmiWorker, overheard: Overheard, host: Host
+) -> Watching:
+    """A watcher of that library."""
+    return Watching(nursery, worker, overheard, host)
+
 
 # --- faults --------------------------------------------------------------------------------------
 
@@ -59,7 +77,7 @@ async def test_a_recovery_event_ahead_of_the_list_is_followed_up(
     await watching.until_state(3, HealthState.UNHEALTHY)
     control.emit_event(3, BUSINESS, Severity.MAJOR, Assertion.RECOVERY)
     with trio.fail_after(5):
-        await watching.heard.wait_until(lambda events: len(events) == 2)
+        await watching.heard.wait_until(lambda heard: heard == 2)
     assert watching.board.value.by_name["npu-3"].health.state is HealthState.UNHEALTHY
     control.restore(3)  # sends no event: only the look a second later can tell
     await watching.until_state(3, HealthState.HEALTHY)
@@ -103,7 +121,7 @@ async def test_a_driver_that_was_not_ready_to_tell_of_faults_is_asked_again(
 
 
 async def test_a_storm_ends_in_the_truth(watching: Watching, control: BoardControl) -> None:
-    """More events than are kept: the last state of every chip is right, and all are counted."""
+    """More events than looks: the last state of every chip is right."""
     watching.interval = NEVER
     await watching.start()
     for turn in range(200):
@@ -119,6 +137,52 @@ async def test_a_storm_ends_in_the_truth(watching: Watching, control: BoardContr
             and all(npu.health.level.rank <= FaultLevel.NOT_HANDLE.rank for npu in board.npus)
         )
     )
+
+
+async def test_events_that_are_lost_cost_a_look_at_every_chip(
+    overheard: Overheard,
+    overhearing: Watching,
+    control: BoardControl,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """More events than are kept: those that are lost are counted, said, and made up for.
+
+    Not so how often a lost fault came: it is there when its chip is looked at, which is once.
+    """
+    overhearing.interval = NEVER
+    await overhearing.start()
+    control.add_fault(7, MINOR, Severity.MINOR)
+    await overhearing.until_health(7, lambda health: bool(health.faults))  # chips go in turn
+    overheard.arrived.clear()
+    notice = FaultEvent(
+        logic_id=2, code=MINOR, severity=None, assertion=Notice.NOTICE, raised_at=0.0
+    )
+    for _ in range(CAPACITY):  # without a checkpoint: the watcher is busy
+        overheard.handler(notice)
+    occurrence = replace(notice, logic_id=5, code=TWICE, assertion=Notice.OCCURRENCE)
+    overheard.handler(occurrence)
+    overheard.handler(replace(occurrence, assertion=Notice.RECOVERY))
+    control.add_fault(5, TWICE, Severity.MAJOR)
+    assert overheard.arrived.wait(5)
+
+    health = await overhearing.until_state(5, HealthState.UNHEALTHY)
+
+    assert health.level is FaultLevel.RESTART_BUSINESS
+    assert overhearing.status.value.lost == 3
+    assert overhearing.heard.value == CAPACITY + 1
+    (line,) = [line for line in caplog.records if "fault events lost" in line.getMessage()]
+    assert vars(line)["lost"] == 3
+
+
+async def test_what_happens_before_the_driver_tells_of_it_is_seen(
+    overheard: Overheard, overhearing: Watching, control: BoardControl
+) -> None:
+    """Between the first look and the subscription nothing sends an event."""
+    overhearing.interval = NEVER
+    overheard.before_subscription = lambda: control.set_gone(3)
+    await overhearing.start()
+    health = await overhearing.until_state(3, HealthState.UNHEALTHY)
+    assert health.faults[0].code == CARD_DROPPED
 
 
 async def test_a_chip_separated_by_hand_stays_so_until_it_is_released(

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from tests.slices.reach import Reach
 from trio_npu_dra.kube.client import KubeClient, open_client
 from trio_npu_dra.kube.credentials import Credentials
 from trio_npu_dra.kube.objects import Node, ObjectMeta
@@ -31,3 +32,9 @@ async def client(
     credentials = Credentials(source="test", base_url="http://localhost", unix_socket=socket)
     async with open_client(credentials, deadline=2.0) as opened:
         yield opened
+
+
+@pytest.fixture
+def reach(state: ApiState) -> Reach:
+    """The way to the API server, without a network."""
+    return Reach(state)

@@ -36,10 +36,12 @@ class Reach(Connections):
     Attributes:
         state: What the API server stores.
         asked: How many requests came, by verb, also those that had no answer.
+        deleted: The preconditions of each delete.
     """
 
     def __init__(self, state: ApiState) -> None:
         self.asked: Counter[str] = Counter()
+        self.deleted: list[dict[str, str]] = []
         self.state = state
         self._left: trio.Event | None = None  # while it is away
         self._leaves = trio.Event()
@@ -94,6 +96,7 @@ class Reach(Connections):
                 return self.state.create(call.plural, body)
             case "update":
                 return self.state.update(call.plural, body)
+        self.deleted.append(body["preconditions"])
         return self.state.delete(call.plural, "", call.name, body["preconditions"])
 
     async def _events(

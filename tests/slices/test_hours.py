@@ -28,12 +28,6 @@ GROWTH_BLOCKS, GROWTH_BYTES = 800, 32_000
 kept of each of the 1,000 to 2,000 failed requests would be more."""
 
 
-@pytest.fixture
-def reach(state: ApiState) -> Reach:
-    """The way to the API server."""
-    return Reach(state)
-
-
 def published(subject: Subject) -> Devices:
     """The devices that the API server has, without the times that it added."""
     return tuple(untimed(device) for device in subject.devices)

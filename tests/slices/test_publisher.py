@@ -4,8 +4,10 @@ import logging
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from tests.slices.publishing import DRIVER, devices, publishing
+from tests.slices.reach import Reach
 from trio_npu_dra.kube.client import KubeClient
 from trio_npu_dra.kube.objects import (
     Device,
@@ -184,6 +186,40 @@ async def test_an_outage_is_waited_out(client: KubeClient, state: ApiState) -> N
     assert "injected status" in refused.problem
     assert settled.problem == ""
     assert len(subject.slices) == 1
+
+
+async def test_facts_that_are_taken_back_after_a_lost_answer_are_published(
+    client: KubeClient, state: ApiState
+) -> None:
+    """A write that failed may have happened: until it is known, no older pool counts as stored.
+
+    Nor does it while the watch is broken, which would show it.
+    """
+    async with publishing(client, state, devices(2)) as subject:
+        await subject.until_settled()
+        state.fail_next(1000, status=503, verb="watch")
+        state.end_watches()
+        await subject.until(lambda status: not status.watching)
+        state.fail_next(drop="after", verb="update")
+        subject.pool.set(devices(2, taint="major"))
+        await subject.until(lambda status: bool(status.problem))
+        assert subject.devices != devices(2)
+        subject.pool.set(devices(2))
+        await subject.until_stored(lambda slices: slices[0].spec.devices == devices(2))
+        await subject.until(lambda status: status.current)
+
+
+async def test_a_slice_is_deleted_only_as_the_one_that_was_read(
+    reach: Reach, autojump_clock: MockClock
+) -> None:
+    """By its uid too: after a restore of etcd a resourceVersion can come a second time."""
+    del autojump_clock
+    async with publishing(KubeClient(reach), reach.state, devices(70)) as subject:
+        await subject.until_settled()
+        second = subject.slices[1].metadata
+        subject.pool.set(devices(2))
+        await subject.until_stored(lambda slices: len(slices) == 1)
+    assert reach.deleted == [{"uid": second.uid, "resourceVersion": second.resource_version}]
 
 
 async def test_a_conflict_is_planned_anew(client: KubeClient, state: ApiState) -> None:

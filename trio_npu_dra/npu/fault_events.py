@@ -15,7 +15,10 @@ import trio
 from trio_npu_dra.npu.faults import Severity
 
 CAPACITY: Final = 4096
-"""Events kept for a watcher that is busy; more are not needed, because the truth is read anew."""
+"""Events kept while the watcher is busy.
+
+All chips are read again after a loss, but how often a lost fault came is not counted.
+"""
 
 
 class Assertion(IntEnum):
