@@ -83,22 +83,22 @@ async def test_a_claim_named_twice_is_prepared_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "bad",
+    ("bad", "why"),
     [
-        claim(""),
-        claim("../../etc/passwd"),
-        claim("uid\n"),
-        claim("x" * 129),
-        claim("uid-1", name=""),
-        claim("uid-1", namespace=""),
+        (claim(""), "is not a UID"),
+        (claim("../../etc/passwd"), "is not a UID"),
+        (claim("uid\n"), "is not a UID"),
+        (claim("x" * 129), "is not a UID"),
+        (claim("uid-1", name=""), "without a namespace or a name"),
+        (claim("uid-1", namespace=""), "without a namespace or a name"),
     ],
 )
-async def test_a_malformed_claim_never_reaches_the_driver(bad: v1.Claim) -> None:
-    """What is no UID, or has no name, is refused alone."""
+async def test_a_malformed_claim_never_reaches_the_driver(bad: v1.Claim, why: str) -> None:
+    """What is no UID, or has no name, is refused alone, and told so."""
     driver = ScriptedDriver({"good": OK})
     answer = await prepare(driver, [bad, claim("good")])
     assert answer["good"] == OK
-    assert answer[bad.uid].error
+    assert why in answer[bad.uid].error
     assert driver.asked == [(ClaimRef("default", "good", "train"),)]
 
 
@@ -150,6 +150,23 @@ async def test_v1beta1_says_the_same_but_for_the_share() -> None:
     )
     newer = await routes(ScriptedDriver({"uid-1": whole}))[0].handler(request)
     assert bytes(older) == bytes(newer)
+
+
+async def test_each_version_says_why_a_claim_failed() -> None:
+    """A kubelet that reads no error takes the claim for prepared, or for gone."""
+    driver = ScriptedDriver({"uid-1": PrepareResult(error="no NPU left")}, uid_1="disk full")
+    prepare_v1, unprepare_v1, prepare_v1beta1, unprepare_v1beta1 = routes(driver)
+    preparing = v1.NodePrepareResourcesRequest(claims=[claim("uid-1")])
+    unpreparing = v1.NodeUnprepareResourcesRequest(claims=[claim("uid-1")])
+    older_preparing = v1beta1.NodePrepareResourcesRequest.parse(bytes(preparing))
+    older_unpreparing = v1beta1.NodeUnprepareResourcesRequest.parse(bytes(unpreparing))
+    prepared = [await prepare_v1.handler(preparing), await prepare_v1beta1.handler(older_preparing)]
+    unprepared = [
+        await unprepare_v1.handler(unpreparing),
+        await unprepare_v1beta1.handler(older_unpreparing),
+    ]
+    assert [answer.claims["uid-1"].error for answer in prepared] == ["no NPU left"] * 2
+    assert [answer.claims["uid-1"].error for answer in unprepared] == ["disk full"] * 2
 
 
 def test_the_claims_uid_is_field_2() -> None:

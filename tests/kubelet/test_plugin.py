@@ -254,14 +254,20 @@ async def health_check(plugin: Plugin) -> AsyncIterator[Check]:
         nursery.cancel_scope.cancel()
 
 
-async def test_the_health_check_tells_whether_both_sockets_answer(tmp_path: Path) -> None:
+@pytest.mark.parametrize("socket", ["service", "registration"])
+async def test_the_health_check_tells_whether_both_sockets_answer(
+    tmp_path: Path, socket: str
+) -> None:
     """SERVING while both are there, NOT_SERVING once one is gone, NOT_FOUND for other services."""
     async with running(tmp_path) as plugin, health_check(plugin) as check:
         assert (await check(HealthCheckRequest())).status == SERVING
         assert (await check(HealthCheckRequest(service="liveness"))).status == SERVING
         with pytest.raises(RpcError, match="NOT_FOUND"):
             await check(HealthCheckRequest(service="nobody"))
-        plugin.stop_registration.cancel()
+        stop = plugin.stop_service if socket == "service" else plugin.stop_registration
+        stop.cancel()
+        while getattr(plugin, socket).exists():  # noqa: ASYNC110 - a file
+            await trio.sleep(0.001)
         assert (await check(HealthCheckRequest())).status == NOT_SERVING
 
 

@@ -60,9 +60,14 @@ async def look(ours: Instance) -> None:
 
 
 @pytest.mark.parametrize("uid", [OTHER, None], ids=["with a UID", "without one"])
-async def test_sockets_of_a_killed_instance_go(folder: Path, uid: str | None) -> None:
+@pytest.mark.parametrize("listening", [True, False])
+async def test_sockets_of_a_killed_instance_go(
+    folder: Path, uid: str | None, *, listening: bool
+) -> None:
     """Both of them; ours stay, listening or not."""
     ours = Instance(folder, OURS).listen()
+    if not listening:
+        ours.die()
     dead = Instance(folder, uid).listen().die()
 
     await look(ours)
@@ -91,6 +96,17 @@ async def test_sockets_of_a_living_instance_stay(folder: Path) -> None:
 
     assert living.files == [True, True]
     living.die()
+
+
+async def test_a_registration_that_somebody_listens_on_stays(folder: Path) -> None:
+    """Whoever it is: an instance that stops closes its service last."""
+    stopping = Instance(folder, OTHER).listen()
+    stopping.listeners[0].socket.close()
+
+    await look(Instance(folder, OURS))
+
+    assert stopping.files == [False, True]
+    stopping.die()
 
 
 def another_drivers(folder: Path) -> Instance:

@@ -17,6 +17,7 @@ from trio_npu_dra.kube.objects import (
     OwnerReference,
     ResourceSlice,
 )
+from trio_npu_dra.slices.publisher import PoolAccepted, SliceWritten
 from trio_npu_dra.standins.api_state import ApiState
 
 
@@ -262,6 +263,74 @@ async def test_a_node_made_anew_owns_the_slices(client: KubeClient, state: ApiSt
         nursery.cancel_scope.cancel()
 
 
+async def test_slices_of_others_are_neither_touched_nor_followed(
+    client: KubeClient, state: ApiState
+) -> None:
+    """Of another node, and of another driver on this one, in pools of their own."""
+    async with publishing(client, state, devices(2)) as subject:
+        await subject.until_settled()
+        (ours,) = subject.slices
+        others = [
+            state.add(
+                ResourceSlice(
+                    metadata=ObjectMeta(generate_name=f"{node}-{driver}-00000-"),
+                    spec=ours.spec.model_copy(
+                        update={
+                            "driver": driver,
+                            "node_name": node,
+                            "pool": ours.spec.pool.model_copy(update={"name": node}),
+                        }
+                    ),
+                )
+            )
+            for node, driver in (("node-2", DRIVER), ("node-1", "gpu.example.com"))
+        ]
+        subject.pool.set(devices(3))
+        await subject.until(lambda status: status.devices == 3)
+        await subject.until_settled()
+    assert [item for item in subject.slices if item.spec.devices != devices(3)] == sorted(
+        others, key=lambda item: item.metadata.name
+    )
+    watches = [request for request in state.requests if request.verb == "watch"]
+    lists = [request for request in state.requests if request.verb == "list"]
+    selector = f"spec.driver={DRIVER},spec.nodeName=node-1"
+    assert {request.query["fieldSelector"] for request in (*watches, *lists)} == {selector}
+
+
+async def test_each_write_and_each_accepted_pool_is_told(
+    client: KubeClient, state: ApiState
+) -> None:
+    """In their order, refused ones with the reason: metrics are made of it."""
+    async with publishing(client, state, devices(70)) as subject:
+        await subject.until_settled()
+        state.fail_next(status=503, verb="update")
+        subject.pool.set(devices(2))
+        await subject.until(lambda status: status.current and status.devices == 2)
+    written = [news for news in subject.told if isinstance(news, SliceWritten)]
+    assert [(news.verb, news.error is None) for news in written] == [
+        ("create", True),
+        ("create", True),
+        ("delete", True),
+        ("update", False),
+        ("update", True),
+    ]
+    assert subject.told[2] == subject.told[-1] == PoolAccepted()
+
+
+async def test_facts_that_are_taken_back_at_once_leave_the_pool_accepted(
+    client: KubeClient, state: ApiState
+) -> None:
+    """Whether they were written meanwhile or not."""
+    async with publishing(client, state, devices(2)) as subject:
+        await subject.until_settled()
+        for _ in range(5):
+            subject.pool.set(devices(3))
+            await subject.until(lambda status: not status.current)
+            subject.pool.set(devices(2))
+            await subject.until_settled()
+            assert subject.devices == devices(2)
+
+
 async def test_foreign_slices_of_the_driver_are_replaced(
     client: KubeClient, state: ApiState
 ) -> None:
@@ -331,3 +400,16 @@ async def test_edits_during_an_outage_are_repaired_after_it(
         state.compact()
         await subject.until_stored(lambda slices: len(slices) == 1)
         await subject.until_settled()
+
+
+async def test_a_watch_that_broke_is_opened_anew_and_counted(
+    client: KubeClient, state: ApiState
+) -> None:
+    """Metrics tell by it that edits may be seen late."""
+    async with publishing(client, state, devices(1)) as subject:
+        settled = await subject.until_settled()
+        state.fail_next(status=503, verb="watch")
+        state.end_watches()
+        await subject.until(lambda status: not status.watching)
+        status = await subject.until_settled()
+    assert (settled.watch_restarts, status.watch_restarts) == (0, 1)

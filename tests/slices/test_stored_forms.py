@@ -73,3 +73,26 @@ def test_a_kind_of_difference_is_said_once(caplog: pytest.LogCaptureFixture) -> 
     (record,) = caplog.records
     assert vars(record)["fields"] == ["taints"]
     assert vars(record)["features"] == ["DRADeviceTaints"]
+
+
+def test_only_the_counter_set_that_was_sent_is_expected_in_another_form() -> None:
+    """A new one of that name is written; what is kept after all is learnt, and all forgotten."""
+    other = SET.model_copy(update={"counters": {"memory": Counter(value="16Gi")}})
+    forms = StoredForms()
+    forms.learn(spec(counters=(SET,)), spec())
+    assert forms.of(spec(counters=(other,))) == spec(counters=(other,))
+    assert forms.forget()
+    assert forms.of(spec(counters=(SET,))) == spec(counters=(SET,))
+    forms.learn(spec(counters=(SET,)), spec())
+    forms.learn(spec(counters=(SET,)), spec(counters=(SET,)))
+    assert not forms.forget()
+
+
+def test_rewritten_counter_sets_are_said(caplog: pytest.LogCaptureFixture) -> None:
+    """By the field's name on the wire; not as dropped ones."""
+    caplog.set_level(logging.WARNING)
+    other = SET.model_copy(update={"counters": {"memory": Counter(value="8192Mi")}})
+    StoredForms().learn(spec(counters=(other,)), spec(counters=(SET,)))
+    (record,) = caplog.records
+    assert "otherwise than sent" in record.getMessage()
+    assert vars(record)["fields"] == ["sharedCounters"]

@@ -100,3 +100,9 @@ def test_a_wrong_word_is_named(text: str, words: str) -> None:
     """With what there is instead."""
     with pytest.raises(ConfigError, match=words):
         TaintPolicy.parse(text, domain="d")
+
+
+def test_what_the_policy_does_not_have_taints_nothing() -> None:
+    """Neither faults nor silence nor the network."""
+    health = NpuHealth(faults=(fault(FaultLevel.SEPARATE_NPU),), unmonitored="busy", network="down")
+    assert TaintPolicy(domain="d.io", effects={}).taints(health) == ()

@@ -63,9 +63,11 @@ async def test_the_older_instance_publishes_until_it_ends(
         nursery.start_soon(younger.run)
         await wait_all_tasks_blocked()
         assert (published(state), writes(state)) == (["old"], 1)
+        assert (older.status.value.waiting, younger.status.value.waiting) == (False, True)
 
         older.life.cancel()
         await younger.until_settled()
+        assert not younger.status.value.waiting
         assert (published(state), writes(state)) == (["new"], 2)
         younger.life.cancel()
 
