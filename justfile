@@ -29,6 +29,10 @@ coverage *arguments: (test "--cov" arguments)
 e2e *arguments:
     python -m tests.e2e {{arguments}}
 
+# put faults into a room (npu, slices, claims, kubelet) and see which its tests notice; long
+mutants room *arguments:
+    python -m tests.mutants {{room}} {{arguments}}
+
 # time claims against a real API server (`--beside COMMAND`: and another driver), or `health`; root
 bench *arguments:
     python -m tests.cluster.packages

@@ -2,7 +2,7 @@
 
 import json
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import trio
 
 from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.claims.patience import Patience
-from trio_npu_dra.claims.prepare import NodeClaims
+from trio_npu_dra.claims.prepare import CallAnswered, NodeClaims
 from trio_npu_dra.claims.records import Records
 from trio_npu_dra.errors import KubeError, NotFound, NpuDraError
 from trio_npu_dra.kube.objects import (
@@ -187,6 +187,7 @@ class NodeOnDisk:
         records: Records | None = None,
         cdi: CdiFolder | None = None,
         patience: Patience = IMPATIENT,
+        told: Callable[[CallAnswered], object] = lambda _: None,
     ) -> NodeClaims:
         """A driver instance."""
         return NodeClaims(
@@ -198,6 +199,7 @@ class NodeOnDisk:
             driver_name=DRIVER,
             pool_name=POOL,
             patience=patience,
+            told=told,
         )
 
     def cdi_path(self, uid: str) -> Path:

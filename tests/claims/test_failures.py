@@ -78,6 +78,16 @@ async def test_a_read_only_cdi_folder_is_named(
     assert await unprepare(node, "a") == {"a": ""}
 
 
+async def test_a_file_that_cannot_be_removed_keeps_its_claim_alone(two_claims: NodeOnDisk) -> None:
+    """The other claim of the call is given back."""
+    two_claims.cdi_path("uid-a").unlink()
+    two_claims.cdi_path("uid-a").mkdir()
+    errors = await unprepare(two_claims, "a", "b")
+    assert f"cannot remove {two_claims.cdi_path('uid-a')}" in errors["a"]
+    assert errors["b"] == ""
+    assert two_claims.record_uids() == {"uid-a"}
+
+
 async def test_a_file_in_a_read_only_cdi_folder_keeps_its_claim(rightless_node: NodeOnDisk) -> None:
     """A container could still start with it: the NPU is not free."""
     node = rightless_node

@@ -84,6 +84,17 @@ async def test_the_api_server_is_given_the_time_it_asks_for(autojump_clock: Mock
     assert trio.current_time() - since == pytest.approx(12.0)
 
 
+@pytest.mark.parametrize("error", [StorageError("x"), Unavailable("503")])
+async def test_a_fault_without_a_wish_is_tried_again_at_once(
+    autojump_clock: MockClock, error: NpuDraError
+) -> None:
+    """Within a twentieth of a second."""
+    del autojump_clock
+    since = trio.current_time()
+    assert await Patience().insist(Failing({"a": [error]}), {"a"}, since=since) == {}
+    assert trio.current_time() - since <= 0.05
+
+
 async def test_it_ends_before_the_kubelet_ends_the_call(autojump_clock: MockClock) -> None:
     """With the last error."""
     del autojump_clock

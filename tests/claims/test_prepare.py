@@ -10,9 +10,9 @@ from trio.testing import MockClock
 
 from tests.claims.node import POOL, NodeOnDisk, claim, ref, result
 from trio_npu_dra.claims.cdi import CdiFolder
-from trio_npu_dra.claims.prepare import NodeClaims
+from trio_npu_dra.claims.prepare import CallAnswered, NodeClaims
 from trio_npu_dra.claims.record import ClaimRecord
-from trio_npu_dra.errors import Forbidden
+from trio_npu_dra.errors import Forbidden, Unavailable
 from trio_npu_dra.kubelet.driver import ClaimRef, PreparedDevice, PrepareResult
 
 
@@ -109,10 +109,45 @@ async def test_an_answer_that_no_retry_changes_comes_at_once(
 
 
 async def test_an_empty_call_has_an_empty_answer(node: NodeOnDisk) -> None:
-    """For both."""
-    claims = node.start()
+    """For both; it is a probe's, and not told."""
+    calls: list[CallAnswered] = []
+    claims = node.start(told=calls.append)
 
     assert (await claims.prepare([]), await claims.unprepare([])) == ({}, {})
+    assert calls == []
+
+
+async def test_each_call_is_told_with_its_errors_and_how_long_it_took(
+    node: NodeOnDisk, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Metrics are made of it, and a log line for each claim."""
+    del autojump_clock
+    caplog.set_level(logging.INFO)
+    node.source.store(claim("a", result("npu-2")), claim("b", result("npu-9")))
+    node.source.faults.append(Unavailable("503", status=503, retry_after=10.0))
+    calls: list[CallAnswered] = []
+    claims = node.start(told=calls.append)
+
+    await claims.prepare([ref("a"), ref("b")])
+    node.cdi_path("uid-a").unlink()
+    node.cdi_path("uid-a").mkdir()
+    await claims.unprepare([ref("a"), ref("b")])
+
+    prepare, unprepare = calls
+    assert (prepare.operation, prepare.claims) == ("prepare", 2)
+    assert prepare.seconds == pytest.approx(10.0)
+    assert [str(error).split(" (")[0] for error in prepare.errors] == [
+        "device npu-9 does not exist on node node-1 any more"
+    ]
+    assert (unprepare.operation, unprepare.claims, len(unprepare.errors)) == ("unprepare", 2, 1)
+    assert 35 < unprepare.seconds < 40  # as long as it may help
+    assert [(line.getMessage(), vars(line)["uid"]) for line in caplog.records] == [
+        ("claim prepared", "uid-a"),
+        ("claim not prepared", "uid-b"),
+        ("claim not unprepared", "uid-a"),
+        ("claim unprepared", "uid-b"),
+    ]
+    assert vars(caplog.records[0])["ms"] == pytest.approx(10_000)
 
 
 async def test_a_device_in_two_results_is_one_cdi_device(node: NodeOnDisk) -> None:

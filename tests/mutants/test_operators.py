@@ -1,0 +1,74 @@
+"""Which faults are put into code, and which texts are left alone."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from tests.mutants.operators import mutants
+
+
+def faults(*lines: str) -> set[str]:
+    """What becomes of a function with these lines, each time on one line."""
+    text = "\n    ".join(["async def function(self, a, b, log, reached):", *lines])
+    return {mutant.after for mutant in mutants(text)}
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("os.fsync(a)", {"pass"}),
+        ("self.a = b", {"pass"}),
+        ("a = b", set()),
+        ("return a", {"return None"}),
+        ("return None", set()),
+        ("raise ValueError(f'{a + 1}')", {"pass"}),
+        ("a = b < 1", {"a = b <= 1", "a = b < 2"}),
+        ("a = a and b", {"a = a", "a = b"}),
+        ("a = not b", {"a = b"}),
+        ("a = a + b", {"a = a - b"}),
+        ("a = 2.0", {"a = 4.0"}),
+        ("a = True", {"a = False"}),
+        ("a = min(a, b)", {"a = max(a, b)"}),
+        ("a = b(a, uid=b)", {"a = b(a)"}),
+        ("a = a if b else 'c'", {"a = a if True else 'c'", "a = a if False else 'c'"}),
+        ("a = [a for a in b if a]", {"a = [a for a in b]"}),
+    ],
+)
+def test_a_statement_has_its_faults(line: str, expected: set[str]) -> None:
+    """One at a time; a statement that only gives a name would fail at once without it."""
+    assert faults(line) == expected
+
+
+def test_a_block_is_entered_always_or_never_or_without_its_context() -> None:
+    """Conditions, loops, locks, and what is done about errors."""
+    assert faults("for a in b:", "    yield a") == {"for a in ():"}
+    assert faults("if a:", "    yield b") == {"if True:", "if False:"}
+    assert faults("async with a, b:", "    yield a") == {"async with b:", "async with a:"}
+    assert faults("async with a as b:", "    yield b") == set()
+    assert faults("try:", "    yield a", "except b:", "    yield b") == {"raise"}
+    assert faults("try:", "    yield a", "finally:", "    a()") == {"pass"}
+
+
+def test_texts_and_crash_points_are_left_alone() -> None:
+    """Nothing is learnt from a log line that says something else."""
+    assert (
+        faults('"""Text 1."""', "log.info('a', extra={'b': 1})", "reached(1)", "assert a") == set()
+    )
+
+
+def test_constants_are_changed_too() -> None:
+    """Numbers with a name, in the module."""
+    assert {mutant.after for mutant in mutants("A: Final = 5.0\nB = 2\nC = 'c'\n")} == {
+        "A: Final = 10.0",
+        "B = 3",
+    }
+
+
+def test_each_mutant_has_a_name_of_its_own_and_leaves_the_next_one_whole() -> None:
+    """So that a run can go on where it was broken off."""
+    text = "def one(a):\n    a()\n    a()\n\n\nclass B:\n    def two(self):\n        self.a()\n"
+    found = [(mutant.key, ast.unparse(mutant.source)) for mutant in mutants(text)]
+    assert len({key for key, _ in found}) == len({source for _, source in found}) == 3
+    assert all(source.count("pass") == 1 for _, source in found)
