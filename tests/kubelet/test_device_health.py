@@ -82,6 +82,31 @@ async def test_an_unchanged_list_is_repeated_before_the_kubelet_forgets_it(
     nursery.cancel_scope.cancel()
 
 
+async def test_a_list_is_sent_whole_before_the_next_one_begins(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    """A kubelet that takes its time gets no two lists mixed up."""
+    del autojump_clock
+    health: Observable[Devices] = Observable((GOOD,))
+    sending = 0
+    sent: list[int] = []
+
+    async def send(reply: v1.NodeWatchResourcesResponse) -> None:
+        nonlocal sending
+        sending += 1
+        assert sending == 1
+        await trio.sleep(RESEND_SECONDS - 1)
+        sent.append(len(reply.devices))
+        sending -= 1
+
+    nursery.start_soon(routes(health)[0].handler, v1.NodeWatchResourcesRequest(), send)
+    await trio.sleep(RESEND_SECONDS + 1)  # in the midst of the first repetition
+    health.set((GOOD, BAD))
+    await trio.sleep(3 * RESEND_SECONDS)
+    nursery.cancel_scope.cancel()
+    assert sent[:3] == [1, 1, 2]
+
+
 async def test_no_device_is_told_too(nursery: trio.Nursery) -> None:
     """An empty node sends an empty list, so that the kubelet forgets what was there."""
     watcher = Watcher(Observable(()))
