@@ -93,6 +93,15 @@ def test_an_unknown_code_is_judged_by_its_own_severity_where_an_event_told_it(
     assert untold.health(START).level is level
 
 
+def test_an_event_without_a_severity_takes_none_back() -> None:
+    """What another event said of the code stands, against the alarm of the chip."""
+    faults = chip()
+    faults.note(event(UNKNOWN, severity=Severity.MINOR), START)
+    faults.note(event(UNKNOWN), START)
+    faults.take(listing(UNKNOWN, severity=Severity.MAJOR), START)
+    assert faults.health(START).level is FaultLevel.NOT_HANDLE
+
+
 def test_a_chip_that_cannot_be_asked_keeps_its_faults() -> None:
     """A fault stands until it is seen to be gone; without any the verdict is Unknown."""
     well, sick = chip(), chip()
@@ -303,7 +312,8 @@ def test_a_link_that_is_down_for_long_is_raised_and_taken_back_a_minute_after() 
     assert faults.next_change == START + 20
     assert faults.health(START + 20).level is FaultLevel.PRE_SEPARATE_NPU
     faults.take(listing(), START + 30)
-    assert faults.health(START + 89).level is FaultLevel.PRE_SEPARATE_NPU
+    health = faults.health(START + 89)
+    assert (health.level, health.faults[0].since) == (FaultLevel.PRE_SEPARATE_NPU, START + 30)
     assert faults.next_change == START + 90
     assert faults.health(START + 90).faults == ()
 

@@ -97,6 +97,19 @@ async def test_a3_dies_are_npus_of_a_module(board: Board) -> None:
     assert last.super_pod_sdid == 14483471
 
 
+def nameless_a3() -> Profile:
+    """An A3 server whose library does not know the NPU's name."""
+    server = load_profile("a3-16")
+    chip = server.chip.model_copy(update={"npu_name": ""})
+    return server.model_copy(update={"chip": chip})
+
+
+@pytest.mark.parametrize("profile", [nameless_a3()])
+async def test_an_a3_is_known_by_its_board_too(board: Board) -> None:
+    """Else it would be handed out as the first 910, with other device nodes."""
+    assert {(npu.family, npu.npu_name) for npu in board.npus} == {(ChipFamily.ASCEND_910_A3, None)}
+
+
 @pytest.mark.parametrize("profile", [load_profile("300i-duo-2")])
 async def test_duo_chips_share_a_pci_address_and_no_link(board: Board) -> None:
     """Chips of a Duo are NPUs with DDR each, one PCI address, a sparse card id and no ring."""

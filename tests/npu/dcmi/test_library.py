@@ -5,6 +5,7 @@ import pytest
 
 from trio_npu_dra.errors import DcmiError, LibraryMissing, NotSupported
 from trio_npu_dra.npu.dcmi._library import Library, load
+from trio_npu_dra.npu.dcmi.calls import DcmiCall
 from trio_npu_dra.npu.dcmi.client import Address, Dcmi
 
 
@@ -53,6 +54,21 @@ def test_a_missing_function_is_an_error_of_the_call(old_library: Library) -> Non
     with pytest.raises(NotSupported, match="has no such function") as caught:
         Dcmi(old_library).health(Address(0, 0))
     assert caught.value.code == -8255
+
+
+def test_each_call_is_told_with_its_code(old_library: Library) -> None:
+    """Metrics are made of it; a function that the library lacks is not called."""
+    calls: list[DcmiCall] = []
+    told = Dcmi(Library(old_library._cdll, "libdcmi.so", calls.append))
+    with pytest.raises(DcmiError):
+        told.init()
+    with pytest.raises(NotSupported):
+        told.health(Address(0, 0))
+    assert told.driver_version() == "21.0.4"
+    assert [(call.function, call.code) for call in calls] == [
+        ("dcmi_init", -8005),
+        ("dcmi_get_driver_version", 0),
+    ]
 
 
 def test_a_failed_call_names_the_function(old_library: Library) -> None:
