@@ -10,12 +10,12 @@ from pathlib import Path
 from types import FrameType
 
 State = dict[str, bytes]
-"""The files of a folder by name, with their content."""
+"""Files by name, with their content."""
 
 
 @contextmanager
 def syncs(folder: Path) -> Iterator[list[State]]:
-    """What the files of *folder* are at each call of `os.fsync` in the body, by this thread.
+    """What the files below *folder* are at each call of `os.fsync` in the body, by this thread.
 
     Nothing is put in its place: Python tells a profiler of each function that it calls.
     """
@@ -25,7 +25,8 @@ def syncs(folder: Path) -> Iterator[list[State]]:
         del frame
         if event == "c_call" and function is os.fsync:
             sys.setprofile(None)  # the look itself calls functions
-            seen.append({path.name: path.read_bytes() for path in folder.iterdir()})
+            files = (path for path in folder.rglob("*") if path.is_file())
+            seen.append({path.name: path.read_bytes() for path in files})
             sys.setprofile(look)
 
     sys.setprofile(look)

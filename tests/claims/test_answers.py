@@ -149,7 +149,7 @@ async def test_a_refusal_names_what_is_wrong(node: NodeOnDisk, case: Case) -> No
         case.change(node)
 
     is_alone = case.fault is not None or case.change is not None
-    answers = await claims.prepare([ref("a")] if is_alone else [ref("a"), ref("good")])
+    answers = dict(await claims.prepare([ref("a")] if is_alone else [ref("a"), ref("good")]))
 
     assert answers.pop("uid-a").error == case.text
     assert [answer.error for answer in answers.values()] == ([] if is_alone else [""])

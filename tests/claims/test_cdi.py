@@ -2,11 +2,13 @@
 
 import json
 import stat
+from dataclasses import replace
 
 import pytest
 
 from tests.claims.node import DRIVER, NodeOnDisk
 from tests.claims.test_records import device, record
+from tests.synced import syncs
 from trio_npu_dra.claims.cdi import CdiFolder, render_spec
 from trio_npu_dra.errors import ClaimUnavailable, StorageError
 from trio_npu_dra.npu.host import DeviceNode, Mount
@@ -83,6 +85,16 @@ def test_a_right_file_is_left_alone_and_a_wrong_one_is_replaced(node: NodeOnDisk
     assert cdi.write(record("uid-a"))
     assert path.read_bytes() == right
     assert list(node.cdi_root.iterdir()) == [path]
+
+
+def test_a_file_is_written_without_waiting_for_the_disk(node: NodeOnDisk) -> None:
+    """Into a folder that is made with those above it; the file can be made anew at any time."""
+    cdi = replace(node.cdi(), root=node.root / "etc/cdi")
+    with syncs(node.root) as states:
+        assert cdi.write(record("uid-a"))
+
+    assert states == []
+    assert len(list(cdi.root.iterdir())) == 1
 
 
 def test_shared_nodes_are_those_that_the_host_has_now(node: NodeOnDisk) -> None:

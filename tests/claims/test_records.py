@@ -95,6 +95,8 @@ def test_unknown_fields_do_not_make_devices_differ(wire: dict[str, Any]) -> None
         (b'{"version": 1, "claim":', "the whole: Invalid JSON"),
         (b"[]", "the whole"),
         (b'{"version": 0, "claim": {}, "devices": []}', "version: "),
+        (b'{"version": 1, "claim": {}, "devices": []}', "^claim.namespace: "),
+        (b'{"version": 2, "claim": {}, "devices": []}', "^format 2 is of a newer driver"),
         (record("uid-b").to_json(), "claim.uid='uid-b' does not fit the file's name"),
     ],
 )
@@ -202,6 +204,48 @@ async def test_a_broken_record_is_set_aside_and_the_others_live_on(
         records.remove("uid-a")
     assert records.unreadable == frozenset()
     assert [path.name for path in (tmp_path / "claims").iterdir()] == ["uid-b.json"]
+
+
+async def test_a_claim_that_was_prepared_again_is_not_overtaken_by_what_was_set_aside(
+    tmp_path: Path,
+) -> None:
+    """A version that can read the old record does not take it for the claim's."""
+    records = Records(tmp_path)
+    async with records.exclusive():
+        records.put(record("uid-a"))
+    file = tmp_path / "claims/uid-a.json"
+    right = file.read_bytes()
+    file.write_bytes(b"{")
+    records = Records(tmp_path)
+    async with records.exclusive():
+        assert records.unreadable == {"uid-a"}
+        records.put(record("uid-a", device("npu-1")))
+        assert records.unreadable == frozenset()
+    file.with_name("uid-a.json.aside").write_bytes(right)
+
+    records = Records(tmp_path)
+    async with records.exclusive():
+        assert records.by_uid["uid-a"].device_names == ["npu-1"]
+
+
+async def test_a_record_changes_in_the_critical_section_only(tmp_path: Path) -> None:
+    """Before and after it another instance may be at it."""
+    records = Records(tmp_path)
+    for _ in range(2):
+        with pytest.raises(AssertionError, match="inside exclusive"):
+            records.put(record("uid-a"))
+        async with records.exclusive():
+            pass
+
+
+async def test_a_file_of_somebody_is_no_record_that_cannot_be_read(tmp_path: Path) -> None:
+    """Nothing is guarded for it."""
+    (tmp_path / "claims").mkdir()
+    (tmp_path / "claims/notes.txt").write_text("")
+    records = Records(tmp_path)
+    async with records.exclusive():
+        assert records.unreadable == frozenset()
+    assert (tmp_path / "claims/notes.txt").exists()
 
 
 async def test_unfinished_files_of_a_killed_writer_are_removed(tmp_path: Path) -> None:
