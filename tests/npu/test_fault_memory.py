@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import trio
 
 from trio_npu_dra.npu.chip_faults import Reading
 from trio_npu_dra.npu.fault_memory import NodeFaults
@@ -69,6 +70,21 @@ async def test_a_card_that_moved_is_not_thought_to_be_in_its_old_place(tmp_path:
     moved = replace(npu(), physical_id=1)
     assert faults.of(moved).health(100.0).faults
     assert faults.of(npu(None)) is not faults.of(moved)
+
+
+async def test_whoever_waits_for_a_release_is_told_of_it_once() -> None:
+    """One that took nothing back is none."""
+    faults = NodeFaults(None, clock=lambda: 130.0)
+    for at in (100.0, 120.0):
+        faults.of(npu()).take(SICK, at)
+        faults.of(npu()).take(Reading(), at + 10)
+    assert faults.release(npu())
+    with trio.fail_after(5):
+        await faults.wait_released()
+    assert not faults.release(npu())
+    with trio.move_on_after(0) as scope:
+        await faults.wait_released()
+    assert scope.cancelled_caught
 
 
 async def test_equal_facts_are_no_write(tmp_path: Path) -> None:
