@@ -88,9 +88,11 @@ def test_a_chip_that_is_the_node_is_found_by_its_driver(host: Host) -> None:
 
 
 def test_numa_node_and_root_complex_come_from_sysfs(host: Host) -> None:
-    """The kernel's tree says where a PCI device hangs."""
+    """The kernel's tree says where a PCI device hangs; node 0 is one like the others."""
     add_pci_device(host, "0000:c1:00.0", numa_node="6")
+    add_pci_device(host, "0000:c2:00.0", numa_node="0")
     assert host.numa_node("0000:c1:00.0") == 6
+    assert host.numa_node("0000:c2:00.0") == 0
     assert host.pcie_root("0000:c1:00.0") == "pci0000:c0"
 
 
@@ -105,6 +107,14 @@ def test_a_device_that_sysfs_does_not_have_is_unknown(host: Host) -> None:
     """A PCI address without an entry has neither a NUMA node nor a root."""
     assert host.numa_node("0000:99:00.0") is None
     assert host.pcie_root("0000:99:00.0") is None
+
+
+def test_a_310b_without_a_manager_for_containers_has_the_usual_one(host: Host) -> None:
+    """Drivers that have no second one give the first."""
+    add_node(host, "davinci_manager", "svm0")
+    assert host.shared_device_nodes(ChipFamily.ASCEND_310B)[0] == DeviceNode(
+        path="/dev/davinci_manager", host_path="/dev/davinci_manager"
+    )
 
 
 def test_an_npus_node_is_named_by_its_physical_id(host: Host) -> None:

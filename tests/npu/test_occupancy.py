@@ -46,3 +46,4 @@ async def test_what_is_not_there_is_not_busy(
     """Neither a chip that is gone nor any on a node without the Ascend driver."""
     assert not await is_any_occupied(worker, dcmi, board, ["npu-99"])
     assert not await is_any_occupied(worker, None, Observable(EMPTY_BOARD), ["npu-3"])
+    assert not await is_any_occupied(worker, None, board, ["npu-3"])
