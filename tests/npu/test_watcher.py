@@ -10,6 +10,7 @@ import trio
 
 from tests.npu.watching import BUSINESS, MINOR, NEVER, TWICE, Overheard, Watching
 from tests.waiting import until
+from trio_npu_dra.npu.chip_faults import Reading
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
 from trio_npu_dra.npu.fault_events import CAPACITY, FaultEvent
@@ -139,6 +140,21 @@ async def test_a_storm_ends_in_the_truth(watching: Watching, control: BoardContr
     )
 
 
+async def test_a_board_says_when_the_event_came_that_changed_it(
+    watching: Watching, control: BoardControl
+) -> None:
+    """On the clock by which delays are measured; no event, no time."""
+    watching.interval = NEVER
+    await watching.start()
+    assert watching.board.value.heard_at is None
+    before = time.monotonic()
+    control.add_fault(3, BUSINESS, Severity.MAJOR)
+    await watching.until_state(3, HealthState.UNHEALTHY)
+    heard_at = watching.board.value.heard_at
+    assert heard_at is not None
+    assert before <= heard_at <= time.monotonic()
+
+
 async def test_events_that_are_lost_cost_a_look_at_every_chip(
     overheard: Overheard,
     overhearing: Watching,
@@ -200,6 +216,22 @@ async def test_a_chip_separated_by_hand_stays_so_until_it_is_released(
         )
     npu = watching.board.value.by_name["npu-3"]
     assert npu.health.level is FaultLevel.MANUALLY_SEPARATE_NPU
+    assert watching.faults.release(npu)
+    await watching.until_state(3, HealthState.HEALTHY)
+
+
+async def test_a_release_needs_no_look_to_be_told(
+    watching: Watching, control: BoardControl
+) -> None:
+    """Nor an event: the verdict is taken back in the moment."""
+    watching.interval = NEVER
+    await watching.start()
+    npu = watching.board.value.by_name["npu-3"]
+    for reading in 2 * (Reading(codes={TWICE: ""}), Reading()):
+        watching.faults.of(npu).take(reading, time.time())
+    control.add_fault(7, MINOR, Severity.MINOR)
+    await watching.until_health(7, lambda health: bool(health.faults))  # the last look that is due
+    await watching.until_state(3, HealthState.UNHEALTHY)
     assert watching.faults.release(npu)
     await watching.until_state(3, HealthState.HEALTHY)
 
