@@ -227,7 +227,8 @@ async def test_a_release_needs_no_look_to_be_told(
     watching.interval = NEVER
     await watching.start()
     npu = watching.board.value.by_name["npu-3"]
-    for reading in 2 * (Reading(codes={TWICE: ""}), Reading()):
+    readings = (Reading(codes={TWICE: ""}), Reading())
+    for reading in (*readings, *readings):
         watching.faults.of(npu).take(reading, time.time())
     control.add_fault(7, MINOR, Severity.MINOR)
     await watching.until_health(7, lambda health: bool(health.faults))  # the last look that is due
@@ -347,3 +348,18 @@ async def test_a_roce_port_that_is_down_is_told(watching: Watching, control: Boa
     assert (health.state, health.network) == (HealthState.HEALTHY, "RoCE port: unreachable (3)")
     control.set_network_health(3, 0)
     await watching.until_health(3, lambda health: not health.network)
+
+
+async def test_a_roce_port_that_was_down_stays_so_while_it_cannot_be_asked(
+    watching: Watching, control: BoardControl
+) -> None:
+    """What fails to be read is no recovery."""
+    await watching.start()
+    control.set_network_health(3, 3)
+    before = await watching.until_health(3, lambda health: bool(health.network))
+    control.set_return_code("dcmi_get_device_network_health", -8005, 3)
+    control.set_network_health(5, 3)
+    await watching.until_health(5, lambda health: bool(health.network))
+    control.set_network_health(5, 0)  # ports are asked in turn: that of 3 was asked before
+    await watching.until_health(5, lambda health: not health.network)
+    assert watching.board.value.by_name["npu-3"].health.network == before.network
