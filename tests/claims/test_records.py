@@ -122,6 +122,16 @@ async def test_records_are_read_by_the_next_instance(tmp_path: Path) -> None:
     assert wire["claim"] == {"namespace": "default", "name": "uid-a", "uid": "uid-a"}
 
 
+async def test_records_without_a_boot_id_are_read_by_the_next_instance(tmp_path: Path) -> None:
+    """A kernel that does not tell it costs no record."""
+    first, second = (Records(tmp_path, boot_id_file=tmp_path / "none") for _ in range(2))
+    async with first.exclusive():
+        first.put(record("uid-a"))
+    async with second.exclusive():
+        assert set(second.by_uid) == {"uid-a"}
+    assert second.by_uid["uid-a"].boot_id == ""
+
+
 async def test_a_record_is_synced_before_it_has_its_name(tmp_path: Path) -> None:
     """After a power cut it is whole or absent."""
     records = Records(tmp_path)

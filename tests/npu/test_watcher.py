@@ -146,7 +146,8 @@ async def test_a_board_says_when_the_event_came_that_changed_it(
     """On the clock by which delays are measured; no event, no time."""
     watching.interval = NEVER
     await watching.start()
-    assert watching.board.value.heard_at is None
+    at_start = watching.board.value
+    assert at_start.heard_at is None
     before = time.monotonic()
     control.add_fault(3, BUSINESS, Severity.MAJOR)
     await watching.until_state(3, HealthState.UNHEALTHY)
