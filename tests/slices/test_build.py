@@ -64,12 +64,11 @@ def only(board: Board) -> Device:
 
 
 def plain(device: Device) -> dict[str, str | int]:
-    """Attributes as plain values."""
-    return {
-        name: value
-        for name, attribute in (device.attributes or {}).items()
-        for value in attribute.to_wire().values()
-    }
+    """Attributes as plain values, of which each must have one: the API server refuses others."""
+    found = {}
+    for name, attribute in (device.attributes or {}).items():
+        (found[name],) = attribute.to_wire().values()
+    return found
 
 
 def test_every_known_fact_is_an_attribute() -> None:
@@ -194,6 +193,13 @@ def test_the_server_leaves_a_quantity_as_it_is(amount: int) -> None:
 def test_a_driver_version_becomes_semantic_or_nothing(printed: str, version: str | None) -> None:
     """A candidate sorts before its release, a build does not sort at all."""
     assert semantic_version(printed) == version
+
+
+@pytest.mark.parametrize(("length", "fits"), [(64, True), (65, False)])
+def test_a_version_is_as_long_as_the_server_takes(length: int, *, fits: bool) -> None:
+    """A longer one would be refused with the whole slice."""
+    printed = "24.1.0+" + "b" * (length - 7)
+    assert semantic_version(printed) == (printed if fits else None)
 
 
 def test_an_a3_die_says_where_in_its_super_pod_it_is_and_how_it_may_be_given() -> None:
