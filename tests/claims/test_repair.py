@@ -99,9 +99,10 @@ async def test_a_lost_file_comes_back_and_an_orphan_goes(
     for name in (node.cdi_path("orphan"), node.cdi_root / "x.org-npu_other.json"):
         name.write_text("{}")
 
-    await trio.sleep(12)
-
+    await trio.sleep(5.1)
     assert node.cdi_uids() == {"uid-a", "uid-b", "x.org-npu_other"}
+
+    await trio.sleep(12)
     assert sorted(line.getMessage() for line in caplog.records) == [
         "CDI file was missing or wrong and is rewritten",
         "CDI file without a claim removed",
@@ -158,6 +159,21 @@ async def test_a_file_of_another_instance_is_no_orphan(
     await trio.sleep(12)
 
     assert node.cdi_uids() == {"uid-a"}
+
+
+async def test_a_part_of_a_file_is_swept_at_the_start_only(
+    node: NodeOnDisk, restart: Callable[[], Awaitable[None]], autojump_clock: MockClock
+) -> None:
+    """Later it is one that somebody is just writing."""
+    del autojump_clock
+    node.cdi_root.mkdir()
+    await restart()
+    part = node.cdi_root / ".npu.huawei.com-npu_uid-a.json.x7f"
+    part.write_bytes(b"")
+
+    await trio.sleep(12)
+
+    assert part.exists()
 
 
 async def test_the_file_of_a_broken_record_stays(
