@@ -139,6 +139,27 @@ async def test_the_watcher_waits_for_a_library_that_cannot_start(
     assert caplog.text.count("NPUs cannot be listed") == 1
 
 
+async def test_a_listing_that_fails_later_costs_nothing(
+    watching: Watching,
+    simulated: SimulatedBoard,
+    control: BoardControl,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What was known stays, faults are seen, and the cards are listed when that works again."""
+    await watching.start()
+    control.set_return_code("dcmi_init", -8012)
+    (simulated.dev_root / "davinci5").unlink()
+    (simulated.sysfs_root / "bus/pci/devices/0000:41:00.0").unlink()
+    with trio.fail_after(5):
+        while "NPUs cannot be listed" not in caplog.text:  # noqa: ASYNC110 - a log line
+            await trio.sleep(0.001)
+    control.add_fault(3, BUSINESS, Severity.MAJOR)
+    await watching.until_state(3, HealthState.UNHEALTHY)
+    assert len(watching.board.value.npus) == 8
+    control.release("dcmi_init")
+    await watching.until(lambda board: len(board.npus) == 7)
+
+
 async def test_a_single_look_subscribes_to_nothing(
     worker: DcmiWorker, dcmi: Dcmi, host: Host, control: BoardControl, watching: Watching
 ) -> None:
