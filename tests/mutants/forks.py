@@ -43,7 +43,7 @@ class Ended(Generic[T]):
     Attributes:
         subject: Whose task it was.
         is_well: It returned.
-        timed_out: It took too long and was killed.
+        timed_out: It took too long and was killed, or had set an alarm for itself.
         said: What it told, line by line.
         seconds: How long it took.
     """
@@ -140,10 +140,11 @@ def _end(process: _Process[T], descriptor: int, *, timed_out: bool) -> Ended[T]:
     os.set_blocking(process.pipe, False)
     with open(process.pipe, "rb") as pipe:  # noqa: PTH123 - a descriptor
         said = (pipe.read() or b"").decode().splitlines()
+    is_alarmed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM
     return Ended(
         subject=process.task.subject,
         is_well=status == 0 and not timed_out,
-        timed_out=timed_out,
+        timed_out=timed_out or is_alarmed,
         said=said,
         seconds=seconds,
     )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import gc
+import signal
 import sys
 import tempfile
 import time
@@ -32,7 +33,7 @@ from tests.mutants.operators import Mutant, constant_name
 
 AT_ONCE: Final = 2
 FACTOR: Final = 4.0
-"""How much longer than measured the tests of a mutant may take, and so many seconds more:"""
+"""How much longer than measured a test may take with a mutant, and so many seconds more:"""
 MORE_SECONDS: Final = 5.0
 EXAMPLES: Final = 20
 """Of a property that does not say itself how many."""
@@ -87,8 +88,10 @@ class Room:
             Task(
                 subject=subject,
                 run=partial(self._judge, subject),
-                seconds=MORE_SECONDS
-                + FACTOR * sum(self.measured.seconds[test] for test in subject.tests),
+                seconds=sum(
+                    MORE_SECONDS + FACTOR * self.measured.seconds[test] for test in subject.tests
+                )
+                + MORE_SECONDS,
             )
             for subject in subjects
         )
@@ -96,7 +99,11 @@ class Room:
 
     def _judge(self, subject: Subject, say: Say) -> None:
         subject.put()
-        self._run(subject.tests, say)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # which ends the process
+        self._run(subject.tests, say, self._set_alarm)
+
+    def _set_alarm(self, test: str) -> None:
+        signal.setitimer(signal.ITIMER_REAL, MORE_SECONDS + FACTOR * self.measured.seconds[test])
 
     def _run(
         self, tests: Sequence[str], say: Say, before_each: Callable[[str], None] | None = None

@@ -10,7 +10,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[2]
 
 RUN = """
-import json, os, subprocess, time
+import json, signal, subprocess
 from tests.mutants.forks import Task, run_all
 
 def well(say):
@@ -25,7 +25,12 @@ def late(say):
     while True:
         pass
 
-tasks = [Task(subject=task.__name__, run=task, seconds=1.0) for task in (well, badly, late)]
+def alarmed(say):
+    signal.setitimer(signal.ITIMER_REAL, 0.01)
+    late(say)
+
+runs = (well, badly, late, alarmed)
+tasks = [Task(subject=run.__name__, run=run, seconds=1.0) for run in runs]
 ended = run_all(tasks, at_once=2)
 print(json.dumps([[end.subject, end.is_well, end.timed_out, end.said] for end in ended]))
 """
@@ -37,10 +42,11 @@ def test_a_task_ends_well_or_badly_or_is_ended() -> None:
         [sys.executable, "-c", RUN], capture_output=True, check=True, cwd=REPOSITORY, timeout=60
     )
     ended = {name: rest for name, *rest in json.loads(run.stdout)}
-    (child,) = ended["late"].pop()
+    children = [ended[name].pop()[0] for name in ("late", "alarmed")]
     assert ended == {
         "well": [True, False, ["one", "two"]],
         "badly": [False, False, []],
         "late": [False, True],
+        "alarmed": [False, True],
     }
-    assert not Path(f"/proc/{child}/exe").exists()
+    assert not any(Path(f"/proc/{child}/exe").exists() for child in children)
