@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import trio
 from trio.testing import MockClock
 
 from tests.slices.publishing import devices, publishing
@@ -90,3 +91,31 @@ async def test_a_watch_that_broke_is_opened_anew_and_counted(
         await subject.until(lambda status: not status.watching)
         status = await subject.until_settled()
     assert (settled.watch_restarts, status.watch_restarts) == (0, 1)
+
+
+async def test_a_repair_that_fails_leaves_the_pool_no_longer_accepted(
+    client: KubeClient, state: ApiState
+) -> None:
+    """Until it is made."""
+    async with publishing(client, state, devices(2)) as subject:
+        await subject.until_settled()
+        state.fail_next(status=503, verb="update")
+        subject.edit()
+        status = await subject.until(lambda status: bool(status.problem))
+        assert not status.current
+        await subject.until_settled()
+        assert subject.devices == devices(2)
+
+
+async def test_what_an_update_lost_is_not_written_again(
+    reach: Reach, autojump_clock: MockClock
+) -> None:
+    """A taint that comes later, on a server that has none: one write, and no repairs."""
+    del autojump_clock
+    reach.state.keeps_taints = False
+    async with publishing(KubeClient(reach), reach.state, devices(2)) as subject:
+        await subject.until_settled()
+        subject.pool.set(devices(2, taint="major"))
+        await subject.until(lambda status: status.dropped == {"taints"})
+        await trio.sleep(600)
+    assert reach.asked["update"] == 1
