@@ -224,7 +224,7 @@ def buildah(command: str, *args: str | Path, within: Sequence[str] = ()) -> str:
 
 def main() -> None:
     """Make every base image."""
-    for base in (PAUSE, UBUNTU, UBUNTU_LDPATH, PYTHON, PYTHON_BUILD):
+    for base in (PYTHON, PYTHON_BUILD, *SERVED):
         print(base.name, base.ready())
 
 
