@@ -3,87 +3,27 @@
 from __future__ import annotations
 
 import logging
-import socket
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
 from betterproto2 import Message
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import MockClock
 
+from tests.rpc.serving import ECHO, HELLO, WATCH, Held, echo, serving
 from trio_npu_dra._generated.pluginregistration import PluginInfo, RegistrationStatus
 from trio_npu_dra.rpc import (
     Bridge,
     Channel,
-    Route,
     RpcError,
     Send,
     Status,
-    StreamMethod,
     UnaryMethod,
 )
 
-ECHO = UnaryMethod("/test.Test/Echo", RegistrationStatus, PluginInfo)
-WATCH = StreamMethod("/test.Test/Watch", RegistrationStatus, PluginInfo)
-HELLO = RegistrationStatus(error="hello")
-
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 """How an HTTP/2 client begins: the preface and an empty SETTINGS frame."""
-
-
-async def echo(request: RegistrationStatus) -> PluginInfo:
-    """Give back the text of the request."""
-    await trio.lowlevel.checkpoint()
-    return PluginInfo(name=request.error)
-
-
-@asynccontextmanager
-async def serving(
-    bridge: Bridge, path: Path, routes: Sequence[Route], *, grace_seconds: float = 0
-) -> AsyncIterator[tuple[Channel, trio.CancelScope]]:
-    """A server and a channel to it; cancelling the scope stops the server and only that."""
-
-    async def run(*, task_status: trio.TaskStatus[None]) -> None:
-        with stop:
-            await bridge.serve_unix(
-                path, routes, grace_seconds=grace_seconds, task_status=task_status
-            )
-
-    stop = trio.CancelScope()
-    with trio.fail_after(20):
-        async with bridge.dial(path) as channel, trio.open_nursery() as nursery:
-            await nursery.start(run)
-            yield channel, stop
-            stop.cancel()
-
-
-class Held:
-    """A handler that waits until it is let go, and says how it ended."""
-
-    def __init__(self) -> None:
-        self.entered = trio.Event()
-        self.let_go = trio.Event()
-        self.cancelled = trio.Event()
-        self.deadline = float("inf")
-
-    async def __call__(self, request: RegistrationStatus) -> PluginInfo:
-        """Answer like `echo`, once let go."""
-        self.deadline = trio.current_effective_deadline()
-        self.entered.set()
-        try:
-            await self.let_go.wait()
-        except trio.Cancelled:
-            self.cancelled.set()
-            raise
-        return PluginInfo(name=request.error)
-
-    async def watch(self, request: RegistrationStatus, send: Send[PluginInfo]) -> None:
-        """Send one answer, then wait without end."""
-        await send(PluginInfo(name=request.error))
-        await self(request)
 
 
 async def test_a_call_is_answered(bridge: Bridge, path: Path) -> None:
@@ -317,100 +257,6 @@ async def test_leaving_a_stream_cancels_its_handler(bridge: Bridge, path: Path) 
         async with channel.stream(WATCH, HELLO) as replies:
             assert (await anext(replies)).name == "hello"
         await held.cancelled.wait()
-
-
-async def test_a_stop_lets_calls_in_flight_finish(bridge: Bridge, path: Path) -> None:
-    """Within the grace period a running call is answered, though the socket is gone already."""
-    held, answers = Held(), list[str]()
-
-    async def call() -> None:
-        answers.append((await channel.unary(ECHO, HELLO, timeout_seconds=10)).name)
-
-    async with (
-        serving(bridge, path, [ECHO.handled_by(held)], grace_seconds=15) as (channel, stop),
-        trio.open_nursery() as nursery,
-    ):
-        nursery.start_soon(call)
-        await held.entered.wait()
-        stop.cancel()
-        await wait_all_tasks_blocked()
-        assert not await trio.Path(path).exists()
-        held.let_go.set()
-    assert answers == ["hello"]
-
-
-async def test_a_stop_cancels_what_outlasts_the_grace(bridge: Bridge, path: Path) -> None:
-    """Calls and streams that do not end by themselves are cancelled, and the stop goes through."""
-    held, watching, statuses = Held(), Held(), list[Status]()
-
-    async def call() -> None:
-        with pytest.raises(RpcError) as caught:
-            await channel.unary(ECHO, HELLO, timeout_seconds=15)
-        statuses.append(caught.value.status)
-
-    async def watch() -> None:
-        async with channel.stream(WATCH, HELLO) as replies:
-            assert (await anext(replies)).name == "hello"
-            with pytest.raises(RpcError) as caught:
-                await anext(replies)
-        statuses.append(caught.value.status)
-
-    routes: list[Route] = [ECHO.handled_by(held), WATCH.handled_by(watching.watch)]
-    async with (
-        serving(bridge, path, routes, grace_seconds=0.1) as (channel, stop),
-        trio.open_nursery() as nursery,
-    ):
-        nursery.start_soon(call)
-        nursery.start_soon(watch)
-        await held.entered.wait()
-        await watching.entered.wait()
-        stop.cancel()
-    assert held.cancelled.is_set()
-    assert watching.cancelled.is_set()
-    assert statuses == [Status.UNAVAILABLE, Status.UNAVAILABLE]
-
-
-async def test_a_stop_hangs_up_on_idle_peers(bridge: Bridge, path: Path) -> None:
-    """A kubelet that keeps its connection does not hold up a stop (asyncio would, from 3.12 on)."""
-    async with (
-        serving(bridge, path, [ECHO.handled_by(echo)]) as (_, stop),
-        await trio.open_unix_socket(str(path)) as stream,
-    ):
-        assert await stream.receive_some()
-        stop.cancel()
-        while await stream.receive_some():
-            pass
-
-
-async def test_the_channel_finds_the_next_server(bridge: Bridge, path: Path) -> None:
-    """After a restart of the server the same channel connects again."""
-    async with bridge.dial(path) as channel:
-        for _ in range(2):
-            async with serving(bridge, path, [ECHO.handled_by(echo)]):
-                assert (await channel.unary(ECHO, HELLO, timeout_seconds=5)).name == "hello"
-            with pytest.raises(RpcError) as caught:
-                await channel.unary(ECHO, HELLO, timeout_seconds=5)
-            assert caught.value.status is Status.UNAVAILABLE
-
-
-async def test_a_stale_socket_is_replaced(bridge: Bridge, path: Path) -> None:
-    """A socket file that a killed process left is no obstacle."""
-    with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(path))
-    async with serving(bridge, path, [ECHO.handled_by(echo)]) as (channel, _):
-        assert (await channel.unary(ECHO, HELLO, timeout_seconds=5)).name == "hello"
-    assert not await trio.Path(path).exists()
-
-
-async def test_a_successors_socket_is_left_alone(bridge: Bridge, path: Path) -> None:
-    """A server that stops after another has taken its path does not remove the other's socket."""
-    async with (
-        serving(bridge, path, []) as (_, stop),
-        serving(bridge, path, [ECHO.handled_by(echo)]) as (channel, _),
-    ):
-        stop.cancel()
-        await wait_all_tasks_blocked()
-        assert (await channel.unary(ECHO, HELLO, timeout_seconds=5)).name == "hello"
 
 
 async def test_tcp_is_served_too(bridge: Bridge) -> None:
