@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.cluster import audit
 from tests.cluster.api import Object
 from tests.cluster.cluster import Cluster
 from tests.cluster.processes import PATIENCE, ClusterError
@@ -154,6 +155,14 @@ class Driver:
             item["metadata"]["uid"]: str(item["metadata"]["resourceVersion"])
             for item in self.slices()
         }
+
+    def writes(self, since: int) -> list[audit.Request]:
+        """What its account has written since a mark of the audit log, but for counts of Events.
+
+        Events of faults that earlier tests ended are counted on for ten seconds more.
+        """
+        written = audit.writes(self.cluster.audit(since), user=ACCOUNT)
+        return [each for each in written if (each.verb, each.resource) != ("update", "events")]
 
     def wait_published(self) -> None:
         """Wait until the slices show the whole board."""

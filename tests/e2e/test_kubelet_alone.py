@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cluster import audit
 from tests.cluster.api import Object
-from tests.e2e.driver import ACCOUNT, Driver
+from tests.e2e.driver import Driver
 from tests.e2e.space import Space, claim, container, pod
 
 pytestmark = pytest.mark.cluster
@@ -35,7 +34,7 @@ def test_driver_away_for_a_moment(driver: Driver, space: Space) -> None:
         delete(space, "leaving")
         assert "deletionTimestamp" in (space.get("pod", "leaving") or {})["metadata"]
     assert driver.versions() == versions
-    assert audit.writes(driver.cluster.audit(mark), user=ACCOUNT) == []
+    assert driver.writes(mark) == []
     space.wait_gone("leaving")
     driver.wait_without_traces()
 

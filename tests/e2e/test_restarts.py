@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cluster import audit
 from tests.cluster.api import Object
-from tests.e2e.driver import ACCOUNT, Driver
+from tests.e2e.driver import Driver
 from tests.e2e.space import Space, claim, pod
 
 pytestmark = pytest.mark.cluster
@@ -49,7 +48,7 @@ def test_killed_driver_finds_everything_as_it_was(driver: Driver, space: Space) 
     space.delete_pod("user")
     driver.wait_without_traces()
     assert driver.versions() == versions
-    assert audit.writes(driver.cluster.audit(mark), user=ACCOUNT) == []
+    assert driver.writes(mark) == []
 
 
 def test_update_of_the_driver_writes_no_slice(driver: Driver, space: Space) -> None:
@@ -62,7 +61,7 @@ def test_update_of_the_driver_writes_no_slice(driver: Driver, space: Space) -> N
     assert_runs_on(space, before)
     assert_new_pod_gets_an_npu(space)
     assert driver.versions() == versions
-    assert audit.writes(driver.cluster.audit(mark), user=ACCOUNT) == []
+    assert driver.writes(mark) == []
 
 
 @pytest.mark.every_version

@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import audit
 from tests.cluster.api import Object
-from tests.e2e.driver import ACCOUNT, DRIVER, NAME, NAMESPACE, PLUGIN, Driver
+from tests.e2e.driver import DRIVER, NAME, NAMESPACE, PLUGIN, Driver
 from tests.e2e.space import Space, claim, container, pod
 
 pytestmark = [pytest.mark.cluster, pytest.mark.every_version]
@@ -204,7 +203,7 @@ def test_pods_do_not_notice_an_update(driver: Driver, space: Space, notes: list[
     assert sockets(driver) == sockets_of(new)
     assert warnings(space) == []
     assert driver.versions() == versions
-    assert audit.writes(driver.cluster.audit(mark), user=ACCOUNT) == []
+    assert driver.writes(mark) == []
 
 
 @pytest.mark.parametrize(
@@ -237,4 +236,4 @@ def test_update_that_fails_changes_nothing(
     space.apply(claim("later"), pod("later", "later"))
     space.wait_phase("later")
     assert driver.versions() == versions
-    assert audit.writes(driver.cluster.audit(mark), user=ACCOUNT) == []
+    assert driver.writes(mark) == []
