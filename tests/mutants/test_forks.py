@@ -7,10 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.cluster.processes import wait_until
+
 REPOSITORY = Path(__file__).parents[2]
 
 RUN = """
-import json, signal, subprocess
+import json, os, signal
 from tests.mutants.forks import Task, run_all
 
 def well(say):
@@ -20,17 +22,23 @@ def well(say):
 def badly(say):
     raise ValueError
 
+def with_a_child(say):
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+    say(str(child))
+
 def late(say):
-    say(str(subprocess.Popen(["sleep", "60"]).pid))
-    while True:
-        pass
+    with_a_child(say)
+    signal.pause()
 
 def alarmed(say):
-    signal.setitimer(signal.ITIMER_REAL, 0.01)
-    late(say)
+    with_a_child(say)
+    signal.alarm(1)
+    signal.pause()
 
-runs = (well, badly, late, alarmed)
-tasks = [Task(subject=run.__name__, run=run, seconds=1.0) for run in runs]
+limits = {well: 60.0, badly: 60.0, late: 3.0, alarmed: 60.0}
+tasks = [Task(subject=run.__name__, run=run, seconds=limit) for run, limit in limits.items()]
 ended = run_all(tasks, at_once=2)
 print(json.dumps([[end.subject, end.is_well, end.timed_out, end.said] for end in ended]))
 """
@@ -49,4 +57,5 @@ def test_a_task_ends_well_or_badly_or_is_ended() -> None:
         "late": [False, True],
         "alarmed": [False, True],
     }
-    assert not any(Path(f"/proc/{child}/exe").exists() for child in children)
+    programs = [Path(f"/proc/{child}/exe") for child in children]
+    wait_until(lambda: not any(program.exists() for program in programs), "their children gone")
