@@ -40,6 +40,9 @@ SHARES = {
 that are not named here make another one."""
 NOTHING_CHOSEN = 5
 """pytest's status if no test was left, which may be what the arguments say."""
+WATCHES = 20
+"""Instances of inotify that the programs of a cluster may have; 14 are usual, and Linux gives all
+processes of a user 128 as a rule."""
 MEMORY = 2 << 30
 """Bytes that a cluster and its session may take; half of it is usual."""
 
@@ -113,10 +116,12 @@ def on_kind() -> Session:
 
 
 def at_once() -> int:
-    """How many clusters this machine has memory for."""
+    """How many clusters this machine has room for."""
     text = Path("/proc/meminfo").read_text()
     found = re.search(r"^MemAvailable:\s+(\d+) kB$", text, re.MULTILINE)
-    return max(1, int(found[1]) * 1024 // MEMORY) if found else 1
+    assert found is not None, "Linux says what memory is available"
+    watches = int(Path("/proc/sys/fs/inotify/max_user_instances").read_text())
+    return max(1, min(int(found[1]) * 1024 // MEMORY, watches // WATCHES))
 
 
 class Suite:
