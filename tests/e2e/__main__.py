@@ -142,7 +142,7 @@ class Suite:
     def run(self, session: Session) -> bool:
         """Run a session to its end and show what it printed; returns whether it passed."""
         began = time.monotonic()
-        print(f"started: {session.title}", flush=True)
+        print(f"started: {session.title}\n", end="", flush=True)  # one write: others print too
         done = subprocess.run(
             [
                 *(sys.executable, "-m", "pytest", "--durations=20", "--durations-min=1"),

@@ -175,7 +175,8 @@ class Space:
     def try_again(self, *pods: str) -> None:
         """Have the kubelet look at waiting pods now: it does so when anything of a pod changes.
 
-        By itself it would 60 to 90 seconds after it failed to prepare their claims.
+        By itself it would 10 to 15 seconds after it failed to prepare their claims, and on kind
+        60 to 90.
         """
         for name in pods:
             again = {"example.com/again": str(time.time_ns())}
