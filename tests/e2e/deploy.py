@@ -14,7 +14,6 @@ from tests.e2e.driver import IMAGE, Driver
 
 ROOT = Path(__file__).parent.parent.parent
 OVERLAY = ROOT / "k8s/overlays/simulator"
-FOR_THE_SIMULATOR = {"metadata": {"labels": {"npu.huawei.com/simulator": "true"}}}
 INGREDIENTS = (
     *("Dockerfile", "LICENSE", "README.md", "justfile", "pyproject.toml"),
     *("requirements/runtime.txt", "trio_npu_dra/**/*"),
@@ -41,7 +40,7 @@ def deploy(cluster: Cluster, phase: Phase) -> Driver:
         with phase("image"):
             cluster.provide_image(ROOT, target="simulator", name=IMAGE)
     with phase("apply"):
-        cluster.api.patch("node", cluster.node.name, change=FOR_THE_SIMULATOR)
+        driver.label_node("true")
         apply(cluster)
     with phase("pod ready"):
         driver.wait_ready()

@@ -232,12 +232,12 @@ class Driver:
     @contextmanager
     def away(self) -> Iterator[None]:
         """The driver has left the node, as when its DaemonSet is not for that node any more."""
-        self._label(None)
+        self.label_node(None)
         self.cluster.wait(lambda: self.pid() is None, "the driver away")
         try:
             yield
         finally:
-            self._label("true")
+            self.label_node("true")
             self.wait_ready()
             self.wait_registered()
             self.wait_published()
@@ -265,7 +265,7 @@ class Driver:
         self.cluster.kubectl("rollout", "restart", f"daemonset/{NAME}", "--namespace", NAMESPACE)
         self.wait_rolled_out()
 
-    def _label(self, value: str | None) -> None:
+    def label_node(self, value: str | None) -> None:
         """Have the node be one of those that the DaemonSet is for, or not with None."""
         change = {"metadata": {"labels": {"npu.huawei.com/simulator": value}}}
         self.cluster.api.patch("node", self.cluster.node.name, change=change)
