@@ -11,13 +11,12 @@ from trio_npu_dra import crashpoints
 from trio_npu_dra.claims.repair import forget_gone_claims, keep_cdi_files
 from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.kube.client import KubeClient, open_client
-from trio_npu_dra.kubelet.health_check import serve_health_check
+from trio_npu_dra.kubelet.health_check import Probes, serve_health_check
 from trio_npu_dra.kubelet.plugin import serve_kubelet
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
 from trio_npu_dra.npu.occupancy import is_any_occupied
 from trio_npu_dra.observable import derive
 from trio_npu_dra.observe.control import serve_control
-from trio_npu_dra.observe.http import serve_http
 from trio_npu_dra.observe.signals import receive_signals
 from trio_npu_dra.parts import Parts
 from trio_npu_dra.report.device_health import device_health
@@ -58,14 +57,15 @@ async def run(
         open_worker() as worker,
         open_bridge() as bridge,
     ):
-        claims, probes = parts.claims(kube), parts.probes(bridge)
+        claims, health = parts.claims(kube), parts.health(bridge)
+        probes = Probes(live=health.live, ready=health.ready)
         is_busy = partial(is_any_occupied, worker, parts.dcmi, facts.board)
         stop = trio.Event()
         async with trio.open_nursery() as support:
             await support.start(receive_signals, stop)
+            support.start_soon(health.run)
             if settings.http_port >= 0:
-                serve = partial(serve_http, parts.pages(worker, probes), port=settings.http_port)
-                await support.start(serve)
+                await support.start(parts.pages(worker, probes))
             if settings.healthcheck_port >= 0:
                 await support.start(serve_health_check, bridge, settings.healthcheck_port, probes)
             async with trio.open_nursery() as service:

@@ -27,10 +27,9 @@ from trio_npu_dra.npu.model import EMPTY_BOARD, Board
 from trio_npu_dra.npu.watcher import WatchStatus, watch_board
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.observe.control import Control
-from trio_npu_dra.observe.http import App
 from trio_npu_dra.observe.metrics import Metrics
 from trio_npu_dra.observe.npu_readings import NpuReadings
-from trio_npu_dra.observe.pages import pages
+from trio_npu_dra.observe.pages import serve_pages
 from trio_npu_dra.observe.probes import Health
 from trio_npu_dra.observe.state import NodeState
 from trio_npu_dra.rpc import Bridge
@@ -188,9 +187,9 @@ class Parts:
             holders=self.holders,
         )
 
-    def probes(self, bridge: Bridge) -> Probes:
+    def health(self, bridge: Bridge) -> Health:
         """What probes ask; *bridge* calls our own sockets."""
-        health = Health(
+        return Health(
             bridge=bridge,
             service=self.endpoints.service,
             registration_socket=self.endpoints.registration,
@@ -198,10 +197,9 @@ class Parts:
             publisher=self.facts.publisher,
             watch=self.facts.watch if self.dcmi is not None else None,
         )
-        return Probes(live=health.live, ready=health.ready)
 
-    def pages(self, worker: DcmiWorker, probes: Probes) -> App:
-        """What the HTTP port serves; *worker* asks the NPUs."""
+    def pages(self, worker: DcmiWorker, probes: Probes) -> Callable[..., Awaitable[None]]:
+        """The task that serves the HTTP port; *worker* asks the NPUs."""
         readings = NpuReadings(
             worker, self.dcmi if self.settings.npu_metrics else None, self.facts.board
         )
@@ -217,4 +215,10 @@ class Parts:
                 readings=readings,
             )
         )
-        return pages(self.metrics.registry, readings.refresh, probes)
+        return partial(
+            serve_pages,
+            self.metrics.registry,
+            readings.refresh,
+            probes,
+            port=self.settings.http_port,
+        )

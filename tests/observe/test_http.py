@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 import trio
 
 from tests.observe.browser import ask
+from tests.waiting import until
 from trio_npu_dra.errors import ConfigError
-from trio_npu_dra.observe.http import Answer, Request, app, serve_http
+from trio_npu_dra.observe.http import Answer, Handler, Limits, Request, routed, serve_http
+from trio_npu_dra.observe.http.connection import HEAD_LIMIT
+
+Connect: TypeAlias = Callable[[int], Awaitable[trio.SocketStream]]
 
 
 async def hello(request: Request) -> Answer:
@@ -29,18 +36,20 @@ UPGRADE = b"GET /hello HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: %s
 
 
 class Hang:
-    """A page that never comes."""
+    """A page that comes late, or never."""
 
     def __init__(self) -> None:
         self.asked = trio.Event()
+        self.let_go = trio.Event()
 
     async def __call__(self, _: Request) -> Answer:
-        """Answer never."""
+        """Answer once let go."""
         self.asked.set()
-        return await trio.sleep_forever()
+        await self.let_go.wait()
+        return Answer(body="late\n")
 
 
-PAGES = app({("GET", "/hello"): hello, ("GET", "/broken"): broken})
+PAGES = routed({("GET", "/hello"): hello, ("GET", "/broken"): broken})
 
 
 @pytest.fixture
@@ -52,14 +61,25 @@ async def port() -> AsyncIterator[int]:
             nursery.cancel_scope.cancel()
 
 
+@pytest.fixture
+async def connect() -> AsyncIterator[Connect]:
+    """Opens connections, which are closed at the end."""
+    async with AsyncExitStack() as clients:
+
+        async def connected(port: int) -> trio.SocketStream:
+            return await clients.enter_async_context(await trio.open_tcp_stream("127.0.0.1", port))
+
+        yield connected
+
+
 @pytest.mark.parametrize(
     ("method", "target", "status", "body"),
     [
         ("GET", "/hello?a=1", 200, b"/hello a=1 */*\n"),
         ("HEAD", "/hello", 200, b""),
-        ("POST", "/hello", 405, b"no such page\n"),
+        ("POST", "/hello", 405, b"this page answers GET, HEAD\n"),
         ("GET", "/other", 404, b"no such page\n"),
-        ("GET", "/broken", 500, b""),
+        ("GET", "/broken", 500, b"bug in the driver: see its log\n"),
     ],
 )
 async def test_a_page_answers_its_method_and_path(
@@ -104,6 +124,115 @@ async def test_nonsense_and_resets_end_their_own_connection(port: int, nonsense:
     assert await ask(stream, "GET", "/hello") == (200, b"/hello  */*\n")
 
 
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
+        (b"GET /hello\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: a\r\n" + b"A: %s\r\n" % (b"a" * (HEAD_LIMIT + 1)), 431),
+    ],
+)
+async def test_what_is_no_request_is_told_so(
+    port: int, connect: Connect, head: bytes, status: int
+) -> None:
+    """Other versions of HTTP, noise and endless headers."""
+    client = await connect(port)
+    await client.send_all(head)
+    assert (await rest(client)).startswith(b"HTTP/1.1 %d " % status)
+
+
+async def test_a_client_that_still_sends_sees_the_answer(port: int, connect: Connect) -> None:
+    """A body that nobody reads must not reset the connection under the answer."""
+    client = await connect(port)
+    await client.send_all(b"POST /hello HTTP/1.1\r\nHost: a\r\nContent-Length: 500000\r\n\r\n")
+    await client.send_all(b"a" * 500_000)
+    answer = await rest(client)
+    assert answer.startswith(b"HTTP/1.1 405 ")
+    assert b"\r\nallow: GET, HEAD\r\n" in answer
+
+
+@asynccontextmanager
+async def serving(handler: Handler, **limits: float) -> AsyncIterator[int]:
+    """A server with limits of its own."""
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            serve = partial(serve_http, handler, port=0, limits=Limits(**limits))  # type: ignore[arg-type]
+            yield await nursery.start(serve)
+            nursery.cancel_scope.cancel()
+
+
+async def test_the_oldest_client_that_asks_nothing_makes_room(connect: Connect) -> None:
+    """One that waits for its answer stays."""
+    page = Hang()
+    async with serving(
+        routed({("GET", "/slow"): page, ("GET", "/"): hello}), connections=3
+    ) as port:
+        waiting = await connect(port)
+        await waiting.send_all(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
+        await page.asked.wait()
+        idle = [await connect(port) for _ in range(2)]
+        newest = await connect(port)
+
+        assert await ask(newest, "GET", "/") == (200, b"/  */*\n")
+        assert await idle[0].receive_some() == b""
+        assert await ask(idle[1], "GET", "/") == (200, b"/  */*\n")
+        page.let_go.set()
+        assert (await rest(waiting)).endswith(b"late\n")
+
+
+async def test_the_oldest_makes_room_if_all_wait_for_answers(connect: Connect) -> None:
+    """Whoever connects last is served."""
+    page = Hang()
+    async with serving(
+        routed({("GET", "/slow"): page, ("GET", "/"): hello}), connections=2
+    ) as port:
+        waiting = []
+        for _ in range(2):
+            waiting.append(await connect(port))
+            await waiting[-1].send_all(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
+            await page.asked.wait()
+            page.asked = trio.Event()
+        newest = await connect(port)
+
+        assert await ask(newest, "GET", "/") == (200, b"/  */*\n")
+        assert await waiting[0].receive_some() == b""
+        page.let_go.set()
+        assert (await rest(waiting[1])).endswith(b"late\n")
+
+
+async def test_a_client_that_asks_nothing_or_reads_nothing_is_cut(connect: Connect) -> None:
+    """The deadline of a connection is for all of it."""
+    body = bytes(64 << 20)  # more than the kernel takes
+
+    async def much(_: Request) -> Answer:
+        return Answer(body=body)
+
+    async with serving(much, seconds=0.1) as port:
+        before = descriptors()
+        silent = await connect(port)
+        deaf = await connect(port)
+        await deaf.send_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+
+        assert await silent.receive_some() == b""
+        await until(lambda: descriptors() == before + 2)  # those of the two clients
+        assert len(await rest(deaf)) < len(body)
+
+
+async def test_a_flood_takes_no_more_descriptors_than_allowed(connect: Connect) -> None:
+    """However many connect, and a page is served after it."""
+    async with serving(PAGES, connections=8) as port:
+        before = descriptors()
+        clients = [await connect(port) for _ in range(100)]
+        newest = await connect(port)
+        answer = await ask(newest, "GET", "/hello")
+        assert descriptors() <= before + 101 + 8
+        for client in clients:
+            await client.aclose()
+
+        assert answer == (200, b"/hello  */*\n")
+        await until(lambda: descriptors() == before)
+
+
 async def test_a_unix_socket_is_for_root_alone_and_goes_with_the_server(folder: Path) -> None:
     """Mode 0600 while served, no file afterwards."""
     path = folder / "control.sock"
@@ -126,7 +255,7 @@ async def test_a_cancelled_server_ends_calls_in_flight_at_once() -> None:
     page = Hang()
     with trio.fail_after(10):
         async with trio.open_nursery() as nursery:
-            port = await nursery.start(partial(serve_http, app({("GET", "/"): page}), port=0))
+            port = await nursery.start(partial(serve_http, routed({("GET", "/"): page}), port=0))
             stream = await trio.open_tcp_stream("127.0.0.1", port)
             await stream.send_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
             await page.asked.wait()
@@ -139,6 +268,16 @@ async def test_a_port_that_is_taken_is_the_operators_mistake(port: int) -> None:
     """The message names the port."""
     with pytest.raises(ConfigError, match=str(port)):
         await serve_http(PAGES, port=port)
+
+
+async def rest(client: trio.SocketStream) -> bytes:
+    """All that the server sends until it closes the connection."""
+    return b"".join([bytes(chunk) async for chunk in client])
+
+
+def descriptors() -> int:
+    """How many this process has."""
+    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208
 
 
 async def _connected(path: Path) -> trio.socket.SocketType:

@@ -15,6 +15,7 @@ from tests.observe.browser import get
 from tests.rig import Rig, served_rig
 from trio_npu_dra import pulse
 from trio_npu_dra.file_lock import hold
+from trio_npu_dra.observe import pages, probes
 from trio_npu_dra.observe.catalog import CATALOG, Kind
 from trio_npu_dra.simulator import Severity
 from trio_npu_dra.standins.kubelet import open_kubelet
@@ -24,8 +25,10 @@ SEPARATE = 0xA2301001
 
 
 @pytest.fixture
-async def rig(folder: Path, simulator: Path) -> AsyncIterator[Rig]:
-    """A node with eight NPUs whose daemon will have pages."""
+async def rig(folder: Path, simulator: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
+    """A node with eight NPUs whose daemon will have pages, each made anew for who asks."""
+    monkeypatch.setattr(pages, "SCRAPE_SECONDS", 0)
+    monkeypatch.setattr(probes, "LOOK_SECONDS", 0)
     with socket.socket() as reserved:
         # As long as it is bound nobody else is given this port; who asks for it may listen on it.
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

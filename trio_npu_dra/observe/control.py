@@ -27,7 +27,7 @@ from trio_npu_dra.observe.health_report import (
     report_npu,
     watch_mode,
 )
-from trio_npu_dra.observe.http import Answer, Request, app, serve_http
+from trio_npu_dra.observe.http import Answer, Request, routed, serve_http
 from trio_npu_dra.rpc import is_refused
 from trio_npu_dra.slices.features import ServerFeatures
 
@@ -102,5 +102,5 @@ async def serve_control(
     for other in socket.parent.glob("control*.sock"):
         if is_refused(other):
             storage.remove(other)
-    pages = app({("GET", "/health"): control.health, ("POST", "/release"): control.release})
+    pages = routed({("GET", "/health"): control.health, ("POST", "/release"): control.release})
     await serve_http(pages, socket=socket, task_status=task_status)

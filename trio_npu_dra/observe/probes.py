@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from trio_npu_dra import pulse
 from trio_npu_dra.kubelet.health_check import silent_sockets
 from trio_npu_dra.kubelet.registration import RegistrationStatus
 from trio_npu_dra.npu.watcher import WatchStatus
 from trio_npu_dra.observable import Observable
+from trio_npu_dra.observe.shared import Shared
 from trio_npu_dra.rpc import Bridge
 from trio_npu_dra.slices.publisher import PublisherStatus
 
+LOOK_SECONDS: Final = 1.0
+"""How long all who probe get the same answer; to find it out takes some 10 ms of CPU."""
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(eq=False, kw_only=True)
 class Health:
     """Probes of one daemon.
 
@@ -33,9 +38,20 @@ class Health:
     registration: Observable[RegistrationStatus]
     publisher: Observable[PublisherStatus]
     watch: Observable[WatchStatus] | None
+    _looks: Shared[tuple[str, ...]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._looks = Shared(self._look, seconds=LOOK_SECONDS)
+
+    async def run(self) -> None:
+        """Look at ourselves for those who probe, until cancelled."""
+        await self._looks.run()
 
     async def live(self) -> tuple[str, ...]:
-        """What only a new process can help: loops that are stuck, sockets that do not answer."""
+        """Problems that only a restart fixes: loops that are stuck, sockets that do not answer."""
+        return await self._looks.get()
+
+    async def _look(self) -> tuple[str, ...]:
         silent = await silent_sockets(
             self.bridge, service=self.service, registration=self.registration_socket
         )

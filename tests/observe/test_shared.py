@@ -1,0 +1,75 @@
+"""What is made once for all who ask."""
+# ruff: noqa: ARG001 - the fixture autojump_clock is asked for, not used
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from trio_npu_dra.observe.shared import Shared
+
+
+class Maker:
+    """Makes 1, 2, 3, ... and takes a tenth of a second for each."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    async def __call__(self) -> int:
+        """Make the next."""
+        await trio.sleep(0.1)
+        self.made += 1
+        return self.made
+
+
+@pytest.fixture
+async def shared() -> AsyncIterator[Shared[int]]:
+    """Numbers that are good for a second."""
+    shared = Shared(Maker(), seconds=1)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(shared.run)
+        yield shared
+        nursery.cancel_scope.cancel()
+
+
+async def test_all_who_ask_within_a_second_get_one_value(
+    shared: Shared[int], autojump_clock: MockClock
+) -> None:
+    """Those who come while it is made, and those who come soon after."""
+    got: list[int] = []
+
+    async def ask() -> None:
+        got.append(await shared.get())
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(20):
+            nursery.start_soon(ask)
+    await trio.sleep(0.9)
+    await ask()
+    assert got == [1] * 21
+
+    await trio.sleep(0.2)
+    assert await shared.get() == 2
+
+
+async def test_nothing_is_made_when_nobody_asks(
+    shared: Shared[int], autojump_clock: MockClock
+) -> None:
+    """A value that grew old is made anew for the next who asks, no sooner."""
+    assert await shared.get() == 1
+    await trio.sleep(100)
+    assert await shared.get() == 2
+
+
+async def test_who_leaves_does_not_break_it_off(
+    shared: Shared[int], autojump_clock: MockClock
+) -> None:
+    """The next who asks gets the value that was begun for the first."""
+    with trio.move_on_after(0.05):
+        await shared.get()
+    since = trio.current_time()
+    assert await shared.get() == 1
+    assert trio.current_time() - since < 0.06

@@ -1,0 +1,12 @@
+"""A small HTTP server on trio and h11, for probes, Prometheus and people.
+
+`messages` has what is asked and answered, `routes` finds the page, `connection` speaks HTTP with
+one client, `server` decides whose connection stays open.
+"""
+
+from trio_npu_dra.observe.http.connection import answered
+from trio_npu_dra.observe.http.messages import Answer, Handler, Request
+from trio_npu_dra.observe.http.routes import routed
+from trio_npu_dra.observe.http.server import Limits, serve_http
+
+__all__ = ["Answer", "Handler", "Limits", "Request", "answered", "routed", "serve_http"]

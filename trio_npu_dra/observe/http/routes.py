@@ -1,0 +1,29 @@
+"""Which page answers a request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trio_npu_dra.observe.http.messages import Answer, Handler, Request
+
+
+def routed(routes: Mapping[tuple[str, str], Handler]) -> Handler:
+    """One handler for many pages.
+
+    Args:
+        routes: A handler for each method and path, such as `("GET", "/healthz")`. A page that
+            answers GET answers HEAD too; the server leaves out the body.
+    """
+
+    async def answer(request: Request) -> Answer:
+        method = "GET" if request.method == "HEAD" else request.method
+        handler = routes.get((method, request.path))
+        if handler is not None:
+            return await handler(request)
+        methods = {method for method, path in routes if path == request.path}
+        if not methods:
+            return Answer(status=404, body="no such page\n")
+        allow = ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
+        return Answer(status=405, body=f"this page answers {allow}\n", allow=allow)
+
+    return answer

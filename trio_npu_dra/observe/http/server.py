@@ -1,0 +1,152 @@
+"""Whose connection stays open: a cap of connections, and a deadline for each.
+
+Everybody on the pod network may reach the port, so nothing here grows with what clients do: at most
+`Limits.connections` are open, each for at most `Limits.seconds` whatever its client does or leaves
+undone, and each holds a request's head at most (answers are shared, see `observe.pages`). Whoever
+connects last is served: the oldest connection makes room, one without a request first.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from trio_npu_dra.observe.http.connection import (
+    answered,
+    read_rest,
+    receive_request,
+    send_answer,
+)
+from trio_npu_dra.observe.http.messages import Handler, Request
+from trio_npu_dra.rpc import listen_tcp, listen_unix
+
+log = logging.getLogger(__name__)
+
+_COMPLAINT_SECONDS: Final = 60.0  # between two log lines about the same
+_ACCEPT_PAUSE_SECONDS: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What all clients together may cost.
+
+    Attributes:
+        connections: Open at once; one more lets the oldest go.
+        seconds: From accepting a connection to its end, the sending of the answer included.
+            Prometheus gives up after ten seconds if not told otherwise.
+    """
+
+    connections: int = 64
+    seconds: float = 10.0
+
+
+async def serve_http(
+    handler: Handler,
+    *,
+    port: int | None = None,
+    socket: Path | None = None,
+    limits: Limits | None = None,
+    task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve until cancelled, on a TCP port of all addresses or on a unix socket.
+
+    Args:
+        handler: What answers, such as `routed` makes it.
+        port: 0 lets the system choose.
+        socket: A path that root alone may connect to; removed at the end.
+        limits: What clients may cost.
+        task_status: Told the port (0 for a unix socket) when clients can connect.
+
+    Raises:
+        ConfigError: The port or the path cannot be had.
+        StorageError: The file system refuses the socket.
+    """
+    listener = listen_unix(socket) if socket is not None else listen_tcp(port or 0)
+    bound = 0 if socket is not None else listener.socket.getsockname()[1]
+    with listener.socket:
+        try:
+            log.info(
+                "pages served", extra={"port": bound} if socket is None else {"socket": socket}
+            )
+            task_status.started(bound)
+            accepting = trio.socket.from_stdlib_socket(listener.socket)
+            await _Server(handler, limits or Limits()).accept(accepting)
+        finally:
+            listener.withdraw()
+
+
+@dataclass(eq=False, slots=True)
+class _Connection:
+    """One client; it has asked once its request was read."""
+
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    has_asked: bool = False
+
+
+class _Server:
+    """The open connections of one port."""
+
+    def __init__(self, handler: Handler, limits: Limits) -> None:
+        self._handler = handler
+        self._limits = limits
+        self._open: dict[_Connection, None] = {}  # oldest first
+        self._complained_at: dict[str, float] = {}
+
+    async def accept(self, listener: trio.socket.SocketType) -> None:
+        """Take connections without end, one each turn of the event loop."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                try:
+                    client, _ = await listener.accept()
+                except OSError as error:  # no descriptor left, or the client has gone already
+                    self._complain(f"connections cannot be accepted: {error.strerror}")
+                    await trio.sleep(_ACCEPT_PAUSE_SECONDS)
+                    continue
+                if len(self._open) >= self._limits.connections:
+                    self._make_room()
+                connection = _Connection()
+                self._open[connection] = None
+                nursery.start_soon(self._serve, connection, trio.SocketStream(client))
+
+    async def _serve(self, connection: _Connection, client: trio.SocketStream) -> None:
+        connection.scope.deadline = trio.current_time() + self._limits.seconds
+        try:
+            with connection.scope:
+                async with client:
+                    await self._converse(connection, client)
+        except trio.BrokenResourceError:
+            pass  # the client has gone
+        finally:
+            self._open.pop(connection, None)
+
+    async def _converse(self, connection: _Connection, client: trio.SocketStream) -> None:
+        asked = await receive_request(client)
+        if asked is None:
+            return
+        connection.has_asked = True
+        if isinstance(asked, Request):
+            answer = await answered(self._handler, asked)
+            await send_answer(client, answer, with_body=asked.method != "HEAD")
+        else:
+            await send_answer(client, asked, with_body=True)
+        connection.has_asked = False
+        await read_rest(client)
+
+    def _make_room(self) -> None:
+        """Let the oldest connection go, one that waits for its client's request if there is one."""
+        self._complain(f"{self._limits.connections} connections are open: the oldest make room")
+        oldest = next(iter(self._open))
+        chosen = next((one for one in self._open if not one.has_asked), oldest)
+        del self._open[chosen]
+        chosen.scope.cancel()
+
+    def _complain(self, problem: str) -> None:
+        """Say a problem once a minute, however often it occurs."""
+        now = trio.current_time()
+        if now >= self._complained_at.get(problem, now):
+            self._complained_at[problem] = now + _COMPLAINT_SECONDS
+            log.warning("HTTP: %s", problem)

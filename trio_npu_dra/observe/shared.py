@@ -1,0 +1,48 @@
+"""One answer for all who ask at about the same time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar, cast
+
+import trio
+
+T = TypeVar("T")
+
+
+class Shared(Generic[T]):
+    """A value that is made when somebody asks, once at a time, and given to all who ask then.
+
+    The work is done by `run`, not by those who ask: it is neither repeated nor broken off when they
+    come and go.
+
+    Args:
+        make: Makes the value.
+        seconds: How long a value is given out after it was made.
+    """
+
+    def __init__(self, make: Callable[[], Awaitable[T]], *, seconds: float) -> None:
+        self._make = make
+        self._seconds = seconds
+        self._wanted = trio.Event()
+        self._made = trio.Event()
+        self._value: T | None = None
+        self._fresh_until = -math.inf
+
+    async def run(self) -> None:
+        """Make values for those who ask, until cancelled; an error of *make* ends it."""
+        while True:
+            await self._wanted.wait()
+            self._value = await self._make()
+            self._fresh_until = trio.current_time() + self._seconds
+            self._wanted = trio.Event()
+            self._made.set()
+            self._made = trio.Event()
+
+    async def get(self) -> T:
+        """The newest value; without `run`, this waits for ever."""
+        if trio.current_time() >= self._fresh_until:
+            self._wanted.set()
+            await self._made.wait()
+        return cast("T", self._value)
