@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -174,8 +175,11 @@ def test_cluster_is_made_used_and_removed(notes: Path, tmp_path: Path) -> None:
     ]
 
 
-def test_logs_of_a_failed_session_stay(notes: Path) -> None:
+def test_logs_of_a_failed_session_stay(
+    notes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They are exported before the cluster goes."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # the logs stay there, by intent
     cluster = KindCluster.start()
     calls(notes, cluster)
     (cluster.folder / "kubeconfig").touch()
