@@ -51,6 +51,20 @@ async def test_a_service_account_gets_in(port: int, pki: Path, tmp_path: Path) -
     assert await ask(in_cluster(environment, tmp_path)) == "node-1"
 
 
+async def test_a_ca_bundle_may_have_comments_in_any_script(
+    port: int, pki: Path, tmp_path: Path
+) -> None:
+    """OpenSSL takes what is around the certificates for comments."""
+    comment = "# Autorit\xe9 de l'entreprise\n".encode()
+    (tmp_path / "ca.crt").write_bytes(comment + (pki / "ca.crt").read_bytes() + b"\xff\n")
+    path = kubeconfig(
+        tmp_path,
+        {"server": f"https://127.0.0.1:{port}", "certificate-authority": "ca.crt"},
+        {"token": "secret"},
+    )
+    assert await ask(from_kubeconfig(path)) == "node-1"
+
+
 async def test_a_kubeconfig_with_files_gets_in(port: int, pki: Path, tmp_path: Path) -> None:
     """Paths are relative to the kubeconfig."""
     for name in ("ca.crt", "client.crt", "client.key"):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from trio_npu_dra.errors import ConfigError
@@ -75,23 +77,31 @@ def _trusting(authority: Material) -> ssl.SSLContext:
     CA certificates without an authority key identifier, which clusters do have.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    try:
-        context.load_verify_locations(cadata=authority.read().decode("ascii"))
-    except (ssl.SSLError, ValueError) as error:
-        raise ConfigError(f"{authority.field} is not a PEM certificate: {error}") from error
+    with _as_file(authority.read()) as path:
+        try:
+            # As a file, because as text Python takes ASCII alone: no comments in other scripts.
+            context.load_verify_locations(cafile=path)
+        except ssl.SSLError as error:
+            raise ConfigError(f"{authority.field} is not a PEM certificate: {error}") from error
     return context
 
 
 def _show(context: ssl.SSLContext, client: ClientCertificate) -> None:
-    """Use a client certificate; OpenSSL takes it only from a file, so it gets one in memory."""
-    pem = client.certificate.read() + b"\n" + client.key.read()
-    with os.fdopen(os.memfd_create("client-certificate"), "wb") as file:
-        file.write(pem)
-        file.flush()
+    """Use a client certificate."""
+    with _as_file(client.certificate.read() + b"\n" + client.key.read()) as path:
         try:
             # The empty password keeps OpenSSL from asking a terminal for that of an encrypted key.
-            context.load_cert_chain(f"/proc/self/fd/{file.fileno()}", password="")
+            context.load_cert_chain(path, password="")
         except (ssl.SSLError, ValueError) as error:
             raise ConfigError(
                 f"{client.certificate.field} and {client.key.field} do not fit: {error}"
             ) from error
+
+
+@contextmanager
+def _as_file(pem: bytes) -> Iterator[str]:
+    """A file in memory with *pem*, for OpenSSL, which reads some things from files only."""
+    with os.fdopen(os.memfd_create("pem"), "wb") as file:
+        file.write(pem)
+        file.flush()
+        yield f"/proc/self/fd/{file.fileno()}"
