@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra import v1, v1beta1
-from trio_npu_dra.kubelet.dra_plugin import ERROR_LIMIT, prepare, routes, unprepare
+from trio_npu_dra.kubelet.dra_plugin import CLAIM_LIMIT, ERROR_LIMIT, prepare, routes, unprepare
 from trio_npu_dra.kubelet.driver import ClaimRef, PreparedDevice, PrepareResult
 
 NPU_0 = PreparedDevice(
@@ -100,6 +100,19 @@ async def test_a_malformed_claim_never_reaches_the_driver(bad: v1.Claim, why: st
     assert answer["good"] == OK
     assert why in answer[bad.uid].error
     assert driver.asked == [(ClaimRef("default", "good", "train"),)]
+
+
+async def test_a_call_with_too_many_claims_is_refused() -> None:
+    """Each claim is told why; as many as are allowed reach the driver."""
+    driver = ScriptedDriver()
+    claims = [claim(f"uid-{number}") for number in range(CLAIM_LIMIT + 1)]
+    answer = await prepare(driver, claims)
+    words = f"the call names {CLAIM_LIMIT + 1} claims: at most {CLAIM_LIMIT} are prepared at once"
+    assert answer == {each.uid: PrepareResult(error=words) for each in claims}
+    assert set((await unprepare(driver, claims)).values()) == {words.replace(" prep", " unprep")}
+    assert driver.asked == []
+    await prepare(driver, claims[1:])
+    assert [len(asked) for asked in driver.asked] == [CLAIM_LIMIT]
 
 
 async def test_an_empty_request_is_answered_without_the_driver() -> None:

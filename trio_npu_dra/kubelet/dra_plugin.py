@@ -24,6 +24,9 @@ ResultT = TypeVar("ResultT")
 ERROR_LIMIT = 4096
 """Characters of one claim's error: it becomes an event of the pod, which holds even less."""
 
+CLAIM_LIMIT = 512
+"""Claims of one call. The kubelet asks for those of one pod; a node has some 16 NPUs to give."""
+
 _UID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?", re.ASCII)
 """What a UID may look like: drivers name files after it."""
 
@@ -80,7 +83,7 @@ async def prepare(driver: Driver, claims: Iterable[_Claim]) -> dict[str, Prepare
     """Prepare *claims*; the result has exactly their UIDs.
 
     A claim named twice is prepared once, a malformed one is an error without the driver's doing, an
-    empty request is answered without the driver.
+    empty request is answered without the driver, one of more than `CLAIM_LIMIT` claims is refused.
     """
     results = await _ask(
         "prepare", driver.prepare, claims, lambda error: PrepareResult(error=error)
@@ -105,6 +108,10 @@ async def _ask(
 ) -> dict[str, ResultT]:
     """Let the driver do its part and make the answer complete; *failed* turns a text into one."""
     asked = {claim.uid: ClaimRef(claim.namespace, claim.uid, claim.name) for claim in claims}
+    if len(asked) > CLAIM_LIMIT:
+        flaw = f"the call names {len(asked)} claims: at most {CLAIM_LIMIT} are {verb}d at once"
+        log.error("%s refused: %s", verb, flaw)
+        return dict.fromkeys(asked, failed(flaw))
     wellformed = [claim for claim in asked.values() if not _flaw(claim)]
     started = trio.current_time()
     returned = await call(wellformed) if wellformed else {}
