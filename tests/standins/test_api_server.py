@@ -12,8 +12,14 @@ from trio_npu_dra.standins.api_state import ApiState
 @pytest.mark.parametrize(
     ("request_line", "status", "words"),
     [
-        ("GET /api/v1/pods", 404, "could not find the requested resource"),
-        ("GET /healthz", 404, "could not find the requested resource"),
+        ("GET /api/v1/pods", 404, "text/plain; charset=utf-8"),
+        ("GET /healthz", 404, "\r\n\r\n404 page not found\n"),
+        ("GET /api/v1/nodes/n", 404, '"details": {"name": "n", "kind": "nodes"}'),
+        (
+            "GET /apis/resource.k8s.io/v1/namespaces/d/resourceclaims/n",
+            404,
+            '"details": {"name": "n", "group": "resource.k8s.io", "kind": "resourceclaims"}',
+        ),
         ("PATCH /api/v1/nodes/n", 405, "does not allow PATCH"),
     ],
 )

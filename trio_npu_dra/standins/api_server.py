@@ -17,10 +17,11 @@ import h11
 import trio
 
 from trio_npu_dra.standins.api_state import KINDS, ApiState, Fault, Request, Wire
-from trio_npu_dra.standins.api_status import ApiRefusal
+from trio_npu_dra.standins.api_status import ApiRefusal, NoSuchPath
 
 _READ_SIZE: Final = 1 << 16
 _TYPE: Final = ("content-type", "application/json")
+_TEXT: Final = ("content-type", "text/plain; charset=utf-8")
 
 
 async def serve_api(
@@ -104,17 +105,22 @@ class _Handler:
             status, answer = 201 if call.verb == "create" else 200, self._perform(call)
         except ApiRefusal as refusal:
             status, answer = refusal.code, refusal.to_wire()
+        except NoSuchPath:
+            await _send_whole(connection, stream, 404, b"404 page not found\n", [_TEXT])
+            return
         if fault is not None and fault.drop == "after":
             raise _Dropped
-        extra = [("retry-after", str(fault.retry_after))] if fault and fault.retry_after else []
-        await _send_whole(connection, stream, status, answer, extra)
+        headers = [_TYPE]
+        if fault and fault.retry_after:
+            headers.append(("retry-after", str(fault.retry_after)))
+        await _send_whole(connection, stream, status, json.dumps(answer).encode(), headers)
 
     def _check(self, request: h11.Request, call: _Call) -> None:
         given = dict(request.headers).get(b"authorization", b"")
         if self._state.token is not None and given != b"Bearer " + self._state.token.encode():
             raise ApiRefusal(401, "Unauthorized", "Unauthorized")
         if not call.plural:
-            raise ApiRefusal(404, "NotFound", "the server could not find the requested resource")
+            raise NoSuchPath
         self._state.authorize(call.verb, call.plural, call.name)
 
     def _perform(self, call: _Call) -> Wire:
@@ -227,12 +233,11 @@ async def _send_whole(
     connection: h11.Connection,
     stream: trio.abc.Stream,
     status: int,
-    answer: Wire,
-    extra: list[tuple[str, str]],
+    body: bytes,
+    headers: list[tuple[str, str]],
 ) -> None:
-    body = json.dumps(answer).encode()
-    headers = [_TYPE, ("content-length", str(len(body))), *extra]
-    data = connection.send(h11.Response(status_code=status, headers=headers))
+    head = h11.Response(status_code=status, headers=[*headers, ("content-length", str(len(body)))])
+    data = connection.send(head)
     data += connection.send(h11.Data(data=body))
     data += connection.send(h11.EndOfMessage())
     await stream.send_all(data)

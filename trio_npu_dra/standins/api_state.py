@@ -207,7 +207,7 @@ class ApiState:
         try:
             return self._objects[plural][namespace, name]
         except KeyError:
-            raise ApiRefusal(404, "NotFound", f'{_qualified(plural)} "{name}" not found') from None
+            raise _not_found(plural, name) from None
 
     def list(self, plural: str, selector: str) -> Wire:
         """Read all objects that *selector* admits."""
@@ -314,6 +314,12 @@ class ApiState:
 
 def _qualified(plural: str) -> str:
     return qualified(plural, KINDS[plural].group_version)
+
+
+def _not_found(plural: str, name: str) -> ApiRefusal:
+    group = KINDS[plural].group_version.rpartition("/")[0]
+    details = {"name": name, **({"group": group} if group else {}), "kind": plural}
+    return ApiRefusal(404, "NotFound", f'{_qualified(plural)} "{name}" not found', details)
 
 
 def _conflict(plural: str, name: str, why: str) -> ApiRefusal:

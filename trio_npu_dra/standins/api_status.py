@@ -12,11 +12,15 @@ class ApiRefusal(Exception):
         code: The HTTP status.
         reason: The machine-readable word, such as `NotFound`.
         message: For people.
+        details: Kind, name and group of the object that it is about.
     """
 
-    def __init__(self, code: int, reason: str, message: str) -> None:
+    def __init__(
+        self, code: int, reason: str, message: str, details: dict[str, str] | None = None
+    ) -> None:
         self.code = code
         self.reason = reason
+        self.details = details
         super().__init__(message)
 
     def to_wire(self) -> dict[str, Any]:
@@ -29,7 +33,12 @@ class ApiRefusal(Exception):
             "code": self.code,
             "reason": self.reason,
             "message": str(self),
+            **({"details": self.details} if self.details else {}),
         }
+
+
+class NoSuchPath(Exception):
+    """A path that nobody serves, such as that of a group which is switched off: no Status."""
 
 
 def qualified(word: str, group_version: str) -> str:
