@@ -302,6 +302,17 @@ async def test_an_outage_makes_no_claim_gone(
     assert node.record_uids() == set()
 
 
+async def test_an_answer_without_a_uid_makes_no_claim_gone(
+    node: NodeOnDisk, busy: Busy, autojump_clock: MockClock
+) -> None:
+    """Whoever gave it, it was no API server that has the claim."""
+    del busy, autojump_clock
+    known = node.source.stored["default", "a"]
+    node.source.store(known.with_metadata(known.metadata.model_copy(update={"uid": None})))
+    await trio.sleep(21 * 60)
+    assert node.record_uids() == {"uid-a", "uid-b"}
+
+
 async def test_a_claim_with_processes_on_its_npus_is_left_alone(
     node: NodeOnDisk, busy: Busy, autojump_clock: MockClock
 ) -> None:

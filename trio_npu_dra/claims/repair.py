@@ -159,6 +159,8 @@ async def _is_gone(record: ClaimRecord, reader: ClaimReader) -> bool | None:
         return True
     except KubeError:
         return None
+    if not claim.metadata.uid:
+        return None  # each object has one: this is an answer of something else
     return claim.metadata.uid != record.uid
 
 
