@@ -122,7 +122,18 @@ class KubeError(NpuDraError):
 
 
 class NotFound(KubeError):
-    """404: the object does not exist."""
+    """404, in the API server's own words: the object does not exist.
+
+    Args:
+        message: What was asked and what came back.
+        missing: Plural and name of what does not exist, `None` when the answer did not say.
+    """
+
+    def __init__(
+        self, message: str, *, status: int | None = None, missing: tuple[str, str] | None = None
+    ) -> None:
+        self.missing = missing
+        super().__init__(message, status=status)
 
 
 class Forbidden(KubeError):
@@ -142,7 +153,7 @@ class Invalid(KubeError):
 
 
 class Unavailable(KubeError):
-    """429, 5xx, or no connection.
+    """429, 5xx, no connection, or an answer that no API server gives.
 
     Args:
         message: What was asked and what came back.
@@ -157,6 +168,10 @@ class Unavailable(KubeError):
     ) -> None:
         self.retry_after = retry_after
         super().__init__(message, status=status)
+
+
+class Unreadable(Unavailable):
+    """An answer that is not understood: asked again at once, it would be the same."""
 
 
 class StorageError(NpuDraError):

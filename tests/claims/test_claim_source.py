@@ -123,3 +123,26 @@ async def test_a_cancelled_read_leaves_the_source_usable(source: Source) -> None
 
     assert (await _bounded(source.reader.get(ResourceClaim, "a", "default"))).metadata.name == "a"
     assert scope.cancelled_caught
+
+
+async def test_a_name_that_nothing_can_have_fails_its_claim_alone(
+    node: NodeOnDisk, tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    """The other claim of the call is prepared."""
+    state, socket = ApiState(), tmp_path / "api.sock"
+    await nursery.start(serve_api, state, socket)
+    uid = state.add(claim("a", result("npu-1"))).metadata.uid or ""
+    async with open_client(_credentials(tmp_path, socket)) as client:
+        driver = NodeClaims(
+            reader=client,
+            board=node.board,
+            host=node.host,
+            records=node.records(),
+            cdi=node.cdi(),
+            driver_name=DRIVER,
+            pool_name=POOL,
+        )
+        with trio.fail_after(10):
+            answer = await driver.prepare([ref("a", uid), ref("a\nb", "uid-b")])
+    assert answer[uid].error == ""
+    assert "'a\\nb' is no name in resourceclaims" in answer["uid-b"].error

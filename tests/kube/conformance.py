@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from tests.kube.invalid_slices import INVALID, INVALID_TAINTS
-from trio_npu_dra.errors import Conflict, Forbidden, Gone, Invalid, NotFound
+from trio_npu_dra.errors import Conflict, Forbidden, Gone, Invalid, NotFound, Unavailable
 from trio_npu_dra.kube.client import EventType, KubeClient, WatchEvent
 from trio_npu_dra.kube.objects import (
     Allocation,
@@ -162,6 +162,18 @@ async def a_missing_object_is_not_found(client: KubeClient) -> None:
         await client.delete(ResourceSlice, "nowhere")
     with pytest.raises(NotFound, match='"nowhere" not found'):
         await client.update(slice_of(new_driver()).with_metadata(ObjectMeta(name="nowhere")))
+
+
+async def a_path_that_is_not_served_tells_of_no_object(client: KubeClient) -> None:
+    """As of a group that is switched off: the answer is no Status, and nothing is missing."""
+
+    class Elsewhere(KubeObject):
+        group_version = "nowhere.example.com/v1"
+        kind_name = "Elsewhere"
+        plural = "elsewheres"
+
+    with pytest.raises(Unavailable, match=r"404 page not found \(HTTP 404\); that tells nothing"):
+        await client.get(Elsewhere, "here")
 
 
 async def an_invalid_slice_is_refused_with_the_field(client: KubeClient) -> None:
@@ -387,5 +399,8 @@ AS_DRIVER_WITH_TAINTS: tuple[Scenario, ...] = (
     an_invalid_taint_is_refused_with_the_field,
 )
 """For an API server that keeps taints, as all since 1.36 do."""
-AS_ADMINISTRATOR: tuple[Scenario, ...] = (a_dry_run_shows_dropped_fields,)
+AS_ADMINISTRATOR: tuple[Scenario, ...] = (
+    a_dry_run_shows_dropped_fields,
+    a_path_that_is_not_served_tells_of_no_object,
+)
 """What the driver has no right to."""

@@ -6,15 +6,16 @@ from email.utils import format_datetime
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from tests.kube.conformance import assert_gone, new_driver, slice_of
-from trio_npu_dra.errors import Conflict, Forbidden, Gone, Invalid, KubeError, NotFound, Unavailable
+from trio_npu_dra.errors import Conflict, Forbidden, Gone, Invalid, KubeError, Unavailable
 from trio_npu_dra.kube.answers import refusal
 from trio_npu_dra.kube.client import EventType, KubeClient, open_client
-from trio_npu_dra.kube.connections import Connections
+from trio_npu_dra.kube.connections import AT_ONCE, Connections
 from trio_npu_dra.kube.credentials import Credentials, Token
 from trio_npu_dra.kube.material import Material
-from trio_npu_dra.kube.objects import Node, ObjectMeta, ResourceSlice
+from trio_npu_dra.kube.objects import Node, ObjectMeta, ResourceClaim, ResourceSlice
 from trio_npu_dra.standins.api_state import ApiState
 
 NODE = Node(metadata=ObjectMeta(name="node-1"))
@@ -26,7 +27,7 @@ NODE = Node(metadata=ObjectMeta(name="node-1"))
         (400, Invalid),
         (401, Forbidden),
         (403, Forbidden),
-        (404, NotFound),
+        (404, Unavailable),
         (405, KubeError),
         (408, Unavailable),
         (409, Conflict),
@@ -78,7 +79,20 @@ def test_retry_after_is_seconds_or_a_date(header: str, low: float, high: float) 
     assert low <= error.retry_after <= high
 
 
-@pytest.mark.parametrize("header", ["", "soon", "-1", "1.5", "\xb2", "Wed, 99 Oct 2015"])
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        "soon",
+        "-1",
+        "1.5",
+        "\xb2",
+        "Wed, 99 Oct 2015",
+        "Mon, 99999999999999999999 Jan 2026 00:00:00 GMT",
+        "Mon, 01 Jan 99999999999999999999 00:00:00 GMT",
+        "Mon, 01 Jan 2026 00:00:00 +99999999999999",
+    ],
+)
 def test_a_retry_after_that_is_neither_counts_as_none(header: str) -> None:
     """The caller paces itself."""
     error = refusal("get nodes n", 429, b"", {"retry-after": header})
@@ -105,16 +119,18 @@ async def test_a_watch_that_is_never_accepted_is_unavailable(
                 raise AssertionError
 
 
-async def test_a_silent_watch_is_given_up(credentials: Credentials, state: ApiState) -> None:
-    """A watch that outlives its end by silence is a dead connection."""
+async def test_a_watch_that_does_not_end_is_given_up(
+    credentials: Credentials, state: ApiState
+) -> None:
+    """A watch that outlives its end is a dead connection, whatever it told before."""
     state.add(NODE)
     connections = Connections(credentials, deadline=2.0, user_agent="test")
     path = "/api/v1/nodes?watch=true&resourceVersion=100"
     with trio.fail_after(5):
-        async with aclosing(connections.stream("watch nodes", path, silence=0.1)) as lines:
+        async with aclosing(connections.stream("watch nodes", path, seconds=0.1)) as lines:
             assert await anext(lines) == b""
             assert b"ADDED" in await anext(lines)
-            with pytest.raises(Unavailable, match=r"silent for 0\.1 s"):
+            with pytest.raises(Unavailable, match="neither a whole event nor an end in time"):
                 await anext(lines)
 
 
@@ -290,3 +306,78 @@ async def test_a_watch_can_be_left_at_any_event(client: KubeClient, state: ApiSt
             event = await anext(events)
     assert event.object is not None
     assert event.object.metadata.name == "n0"
+
+
+@pytest.mark.parametrize(
+    ("name", "namespace"),
+    [
+        ("", "default"),
+        ("..", "default"),
+        ("a/../b", "default"),
+        ("a b", "default"),
+        ("a\nb", "default"),
+        ("a\n", "default"),
+        ("a?b", "default"),
+        ("a%2fb", "default"),
+        ("A", "default"),
+        ("\xe9", "default"),
+        ("a" * 254, "default"),
+        ("c", "a.b"),
+        ("c", "default/../default"),
+        ("c", "a" * 64),
+    ],
+)
+async def test_a_name_that_nothing_can_have_is_refused(
+    name: str, namespace: str, client: KubeClient, state: ApiState
+) -> None:
+    """The message has the name, and the API server is not asked."""
+    with pytest.raises(Invalid, match="lower case letters, digits and '-'"):
+        await client.get(ResourceClaim, name, namespace)
+    with pytest.raises(Invalid, match="is no name"):
+        await client.delete(ResourceClaim, name if namespace == "default" else "A", "default")
+    assert state.requests == []
+
+
+async def test_a_burst_opens_no_more_connections_than_may_be_in_use(
+    credentials: Credentials, state: ApiState, mock_clock: MockClock
+) -> None:
+    """The next burst uses them again; after a few seconds of less, eight stay."""
+    state.add(NODE)
+    connections = Connections(credentials, deadline=2.0, user_agent="test")
+
+    async def burst(count: int) -> set[int]:
+        async with trio.open_nursery() as nursery:
+            for _ in range(count):
+                nursery.start_soon(connections.ask, "get", "GET", "/api/v1/nodes/node-1")
+        return {id(connection) for _, connection in connections._idle}
+
+    first = await burst(100)
+    assert len(first) == AT_ONCE
+    assert await burst(100) == first
+    mock_clock.jump(6)
+    assert len(await burst(1)) == 8
+    await connections.end()
+
+
+async def test_the_wait_for_a_turn_counts(
+    credentials: Credentials, state: ApiState, autojump_clock: MockClock
+) -> None:
+    """A request that had no turn by its deadline is not sent, and its error says so."""
+    del autojump_clock  # so that all have the same deadline
+    connections = Connections(credentials, deadline=2.0, user_agent="test")
+    path = "/api/v1/nodes/node-1"
+    state.fail_next(AT_ONCE, hang=True)
+    refused: list[str] = []
+
+    async def ask() -> None:
+        with pytest.raises(Unavailable) as caught:
+            await connections.ask("get", "GET", path)
+        refused.append(str(caught.value))
+
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            for _ in range(AT_ONCE + 3):
+                nursery.start_soon(ask)
+    assert sum("not sent in 2 s" in words for words in refused) == 3
+    assert state.asked("get") == AT_ONCE
+    await connections.end()

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from trio_npu_dra.errors import Unavailable
+from trio_npu_dra.errors import Unavailable, Unreadable
 from trio_npu_dra.kube.retry import Retry
 
 OUTAGE = Unavailable("get nodes n: no answer")
@@ -64,3 +64,23 @@ def test_flapping_does_not_start_over(retry: Retry, clock: Clock) -> None:
     retry.recovered()
     clock.now = 60
     assert retry.failed(OUTAGE) <= 1
+
+
+def test_what_is_not_understood_is_asked_for_ever_more_rarely(retry: Retry, clock: Clock) -> None:
+    """Up to every five minutes, also if it comes some time after each recovery."""
+    for number in range(10):
+        expected = min(300.0, 2.0**number)
+        assert expected / 2 <= retry.failed(Unreadable("get nodes n: odd")) <= expected
+        retry.recovered()
+        clock.now += 11 if expected > 32 else 0
+    assert retry.failed(OUTAGE) <= 8
+    retry.recovered()
+    clock.now += 301
+    assert retry.failed(Unreadable("get nodes n: odd")) <= 1
+
+
+def test_an_outage_does_not_slow_down_what_is_not_understood(retry: Retry) -> None:
+    """The first answer after it may be that of a server which is just starting."""
+    for _ in range(20):
+        retry.failed(OUTAGE)
+    assert retry.failed(Unreadable("get nodes n: odd")) <= 1

@@ -1,16 +1,18 @@
 """Promises against servers that do not speak Kubernetes, or never stop speaking."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from tests.kube.loops import LOOPS, run_on
-from trio_npu_dra.errors import KubeError, Unavailable
+from trio_npu_dra.errors import KubeError, NotFound, Unavailable
 from trio_npu_dra.kube.client import KubeClient, open_client
 from trio_npu_dra.kube.credentials import Credentials
-from trio_npu_dra.kube.objects import Node
+from trio_npu_dra.kube.objects import Node, ResourceClaim
 
 CHUNK = b"x" * (1 << 20)
 JSON = "content-type: application/json\r\n"
@@ -80,7 +82,9 @@ def typed(media_type: str, body: bytes, *, status: str = "200 OK", more: str = "
 UNTYPED = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
 CHUNKED = f"HTTP/1.1 200 OK\r\n{JSON}transfer-encoding: chunked\r\n\r\n".encode()
 LOGIN = typed("text/html", b"<html>Log in")
-NESTED = b'{"metadata":' + b"[" * 100_000
+NESTED = b'{"metadata":' + b"[" * 90_000
+CROWD = b'{"metadata":{},"items":[' + b",".join([b"{}"] * 1001) + b"]}"
+OTHER = b'{"metadata":{"name":"x"}}'
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -100,8 +104,11 @@ NESTED = b'{"metadata":' + b"[" * 100_000
         (get_node, [b"HTTP/1.1 200 OK\r\nx: ", CHUNK], "no answer from"),
         (get_node, [head(20), b"half"], "no answer from"),
         (get_node, [CHUNKED, b"4\r\nhalf\r\n"], "no answer from"),
-        (get_node, [head(20 << 20), *[CHUNK] * 20], "an answer of more than 8388608 bytes"),
-        (watch_nodes, [head(20 << 20), *[CHUNK] * 20], "an event of more than 8388608 bytes"),
+        (get_node, [head(20 << 20), *[CHUNK] * 20], "an answer of more than 2097152 bytes"),
+        (list_nodes, [head(20 << 20), *[CHUNK] * 20], "an answer of more than 8388608 bytes"),
+        (watch_nodes, [head(20 << 20), *[CHUNK] * 20], "an event of more than 2097152 bytes"),
+        (list_nodes, [head(len(CROWD)), CROWD], "list nodes: 1001 objects, at most 1000 are read"),
+        (get_node, [head(len(OTHER)), OTHER], "get nodes n: the answer is about nodes x"),
         (watch_nodes, [head(20), b"half"], "no answer from"),
         (watch_nodes, [CHUNKED, b"4\r\nhalf\r\n"], "no answer from"),
     ],
@@ -137,3 +144,104 @@ async def test_half_a_line_at_the_end_of_a_watch_is_left(saying: Saying) -> None
     with trio.fail_after(10):
         async with open_client(credentials) as client:
             assert await watch_nodes(client) == 0
+
+
+PLAIN_404 = typed("text/plain; charset=utf-8", b"404 page not found\n", status="404 Not Found")
+
+
+def status_404(details: str, *, kind: str = "Status", reason: str = "NotFound") -> bytes:
+    """A 404 in the API server's form."""
+    words = f'"kind":"{kind}","reason":"{reason}","message":"words","code":404{details}'
+    return typed("application/json", f"{{{words}}}".encode(), status="404 Not Found")
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (status_404(""), NotFound),
+        (status_404(',"details":{"name":"c","kind":"resourceclaims"}'), NotFound),
+        (status_404(',"details":{"name":"default","kind":"namespaces"}'), Unavailable),
+        (status_404(',"details":{"name":"d","kind":"resourceclaims"}'), Unavailable),
+        (status_404("", reason="Unknown"), Unavailable),
+        (status_404("", kind="Problem"), Unavailable),
+        (PLAIN_404, Unavailable),
+        (typed("application/json", b"{}", status="404 Not Found"), Unavailable),
+        (LOGIN.replace(b"200 OK", b"404 Not Found"), Unavailable),
+    ],
+)
+async def test_only_the_api_server_can_say_that_an_object_is_missing(
+    answer: bytes, expected: type[KubeError], saying: Saying
+) -> None:
+    """A proxy that does not know the path, or an API that is switched off, does not."""
+    credentials = await saying(answer)
+    with trio.fail_after(10):
+        async with open_client(credentials) as client:
+            with pytest.raises(KubeError, match=r"claims default/c: .*\(HTTP 404\)") as caught:
+                await client.get(ResourceClaim, "c", "default")
+    assert type(caught.value) is expected
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        typed("text/html", CHUNK),
+        typed("x" * 5000, b""),
+        typed("application/json", b'{"message":"' + CHUNK + b'"}', status="500 Error"),
+        typed("text/html", b"", status="302 Found", more=f"location: /{'x' * 5000}\r\n"),
+    ],
+    ids=["page", "type", "message", "location"],
+)
+async def test_words_of_others_are_cut(answer: bytes, saying: Saying) -> None:
+    """They go into logs, and into Events of pods."""
+    credentials = await saying(answer)
+    with trio.fail_after(10):
+        async with open_client(credentials) as client:
+            with pytest.raises(KubeError) as caught:
+                await client.get(Node, "n")
+    assert len(str(caught.value)) < 2500
+
+
+async def drip(words: bytes, stream: trio.SocketStream) -> None:
+    """Answer with *words* every second."""
+    async with stream:
+        await stream.receive_some()
+        await stream.send_all(head(1 << 40))
+        try:
+            while True:
+                await trio.sleep(1)
+                await stream.send_all(words)
+        except trio.BrokenResourceError:
+            return
+
+
+@pytest.mark.parametrize(
+    ("words", "seconds"),
+    [
+        (b"x", 31.0),
+        (b'{"type":"BOOKMARK","object":{"metadata":{}}}\n', 305.0),
+        (b"\n", 305.0),
+        (b"", 305.0),
+    ],
+    ids=["a byte a second", "no end", "empty lines", "silence"],
+)
+async def test_a_watch_that_delivers_nothing_whole_in_time_is_given_up(
+    words: bytes,
+    seconds: float,
+    tmp_path: Path,
+    nursery: trio.Nursery,
+    autojump_clock: MockClock,
+) -> None:
+    """Half a minute for a line from its first byte, and 15 s more than was asked for in all."""
+    del autojump_clock
+    socket = trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM)
+    await socket.bind(str(tmp_path / "api.sock"))
+    socket.listen()
+    nursery.start_soon(trio.serve_listeners, partial(drip, words), [trio.SocketListener(socket)])
+    credentials = Credentials(
+        source="test", base_url="http://localhost", unix_socket=tmp_path / "api.sock"
+    )
+    began = trio.current_time()
+    async with open_client(credentials) as client:
+        with pytest.raises(Unavailable, match="neither a whole event nor an end in time"):
+            await watch_nodes(client)
+    assert trio.current_time() - began == pytest.approx(seconds, abs=1)

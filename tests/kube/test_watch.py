@@ -1,13 +1,18 @@
 """Promises of the local picture kept by list and watch."""
 
+import json
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
+from typing import Any
 
 import pytest
 import trio
+from trio.testing import MockClock
 
-from trio_npu_dra.kube.client import KubeClient
+from trio_npu_dra.kube.bodies import LIST_LIMIT, OBJECT_LIMIT
+from trio_npu_dra.kube.client import OBJECTS_LIMIT, KubeClient
+from trio_npu_dra.kube.connections import Connections
 from trio_npu_dra.kube.objects import Node, ObjectMeta
 from trio_npu_dra.kube.watch import View, list_and_watch
 from trio_npu_dra.standins.api_state import ApiState
@@ -126,3 +131,134 @@ async def test_an_absent_server_is_waited_for(client: KubeClient, state: ApiStat
     async with aclosing(list_and_watch(client, Node)) as views:
         assert set((await first(views, lambda view: view.synced)).objects) == {"a"}
     assert state.asked("list") == 3
+
+
+# --- what is not understood, and what is too much ------------------------------------------------
+
+
+class Scripted(Connections):
+    """Gives one list and one run of events to whoever asks, and counts.
+
+    Attributes:
+        items: What a list has.
+        events: What each watch tells before it goes quiet.
+        after: Seconds after which it tells.
+    """
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+        self.events: list[Any] = []
+        self.after = 0.0
+        self.lists = self.watches = 0
+
+    async def ask(
+        self,
+        asked: str,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        limit: int = OBJECT_LIMIT,
+    ) -> bytes:
+        """Give the list."""
+        del asked, method, path, body, limit
+        await trio.lowlevel.checkpoint()
+        self.lists += 1
+        return json.dumps({"metadata": {"resourceVersion": "10"}, "items": self.items}).encode()
+
+    async def stream(self, asked: str, path: str, *, seconds: float) -> AsyncGenerator[bytes, None]:
+        """Give the events, then nothing until the watch is over."""
+        del asked, path
+        self.watches += 1
+        yield b""
+        await trio.sleep(self.after)
+        for event in self.events:
+            yield json.dumps(event).encode()
+        await trio.sleep(seconds - 15)
+
+
+def told(name: Any, **metadata: Any) -> dict[str, Any]:
+    """An event about a Node."""
+    meta = {"name": name, "resourceVersion": "11", **metadata}
+    return {"type": "ADDED", "object": {"metadata": meta}}
+
+
+@pytest.mark.parametrize("after", [0.0, 11.0, 200.0], ids=lambda after: f"after {after:g} s")
+@pytest.mark.parametrize(
+    "poison",
+    [told("x", generateName=5), told(5), {"type": "ODD", "object": {}}, ["odd"]],
+    ids=["a field", "the name", "the type", "the whole"],
+)
+async def test_an_event_that_is_not_understood_costs_few_requests(
+    poison: Any, after: float, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each watch meets it again: in an hour it is listed some dozen times, in as few log lines."""
+    del autojump_clock
+    api = Scripted()
+    api.events, api.after = [poison], after
+    with trio.move_on_after(3600):
+        async with aclosing(list_and_watch(KubeClient(api), Node)) as views:
+            async for _ in views:
+                pass
+    assert 10 <= api.lists <= 60
+    assert api.watches <= api.lists
+    assert len(caplog.records) <= 40
+    assert "watch nodes: the answer is not understood" in str(vars(caplog.records[0])["error"])
+
+
+async def test_an_object_that_is_not_understood_is_named(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With its field; when it is gone, everything is there within minutes."""
+    del autojump_clock
+    api = Scripted()
+    api.items = [{"metadata": {"name": "a"}}, {"metadata": {"name": "b", "labels": {"l": 5}}}]
+    async with aclosing(list_and_watch(KubeClient(api), Node)) as views:
+        with trio.move_on_after(3600):
+            async for view in views:
+                assert not view.synced
+        assert api.lists <= 40
+        assert "metadata.labels.l: Input should be a valid string" in str(
+            vars(caplog.records[0])["error"]
+        )
+        api.items.pop()
+    async with aclosing(list_and_watch(KubeClient(api), Node)) as views:
+        assert set((await first(views, lambda view: view.synced)).objects) == {"a"}
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [told(f"n{number}") for number in range(OBJECTS_LIMIT + 1)],
+        [told(f"n{number}", uid="u" * (LIST_LIMIT // 8)) for number in range(8)],
+    ],
+    ids=["objects", "bytes"],
+)
+async def test_a_picture_does_not_grow_without_end(
+    events: list[Any], autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What no list could have is given up for a new list, which is asked for ever more rarely."""
+    del autojump_clock
+    api = Scripted()
+    api.events = events
+    seen = 0
+    with trio.move_on_after(600):
+        async with aclosing(list_and_watch(KubeClient(api), Node)) as views:
+            async for view in views:
+                seen = max(seen, len(view.objects))
+    assert seen == len(events) - 1
+    assert 5 <= api.lists <= 20
+    words = f"more than {OBJECTS_LIMIT} objects or {LIST_LIMIT} bytes of them"
+    assert words in str(vars(caplog.records[0])["error"])
+
+
+async def test_changes_of_one_object_count_once(autojump_clock: MockClock) -> None:
+    """Many large versions of it are no large picture, and removed ones are none."""
+    del autojump_clock
+    api = Scripted()
+    api.events = [told("n", uid="u" * (LIST_LIMIT // 8)) for _ in range(10)]
+    gone = {"type": "DELETED", "object": {"metadata": {"name": "n"}}}
+    api.events += [gone, told("m", uid="u" * (LIST_LIMIT // 8))]
+    async with aclosing(list_and_watch(KubeClient(api), Node)) as views:
+        assert set((await first(views, lambda view: "m" in view.objects)).objects) == {"m"}
+    assert api.lists == 1

@@ -10,6 +10,7 @@ import trio
 
 from trio_npu_dra.errors import Unavailable
 from trio_npu_dra.kube.answers import refusal
+from trio_npu_dra.kube.bodies import OBJECT_LIMIT
 from trio_npu_dra.kube.connections import Connections
 from trio_npu_dra.standins.api_state import KINDS, ApiState
 from trio_npu_dra.standins.api_status import ApiRefusal
@@ -55,19 +56,29 @@ class Reach(Connections):
         """Answer again."""
         self._left, self._leaves = None, trio.Event()
 
-    async def ask(self, asked: str, method: str, path: str, body: bytes | None = None) -> bytes:
+    async def ask(
+        self,
+        asked: str,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        limit: int = OBJECT_LIMIT,
+    ) -> bytes:
         """One request."""
         call = await self._call(asked, method, path)
         try:
-            return json.dumps(self._answer(call, json.loads(body or b"{}"))).encode()
+            answer = json.dumps(self._answer(call, json.loads(body or b"{}"))).encode()
         except ApiRefusal as error:
             raise refusal(asked, error.code, json.dumps(error.to_wire()).encode()) from None
+        assert len(answer) <= limit
+        return answer
 
-    async def stream(self, asked: str, path: str, *, silence: float) -> AsyncGenerator[bytes, None]:
+    async def stream(self, asked: str, path: str, *, seconds: float) -> AsyncGenerator[bytes, None]:
         """A watch; it ends as the API server ends it, when its time is over."""
         call = await self._call(asked, "GET", path)
         ends = trio.current_time() + float(call.query["timeoutSeconds"])
-        assert ends < trio.current_time() + silence
+        assert ends < trio.current_time() + seconds
         version = int(call.query["resourceVersion"])
         yield b""
         while (events := await self._events(asked, call, version, ends)) is not None:

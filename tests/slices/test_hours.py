@@ -299,3 +299,23 @@ async def test_a_refused_pool_costs_no_request(reach: Reach, autojump_clock: Moc
         subject.pool.set(devices(2))
         await trio.sleep(0.1)
         assert published(subject) == devices(2)
+
+
+async def test_a_slice_that_is_not_understood_is_replaced(
+    reach: Reach, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such an edit is one like others: the pool is right again, and the field is said once."""
+    pool = devices(70)
+    async with publishing(KubeClient(reach), reach.state, pool) as subject:
+        await subject.until_settled()
+        wire = subject.slices[0].to_wire()
+        wire["spec"]["devices"][0]["consumesCounters"] = "all"
+        reach.state.update(ResourceSlice.plural, wire)
+        reach.asked.clear()
+        await trio.sleep(2)
+        assert published(subject) == pool
+        assert subject.status.value.current
+        await trio.sleep(HOUR)
+    assert reach.asked.total() - reach.asked["watch"] <= 10
+    (line,) = caplog.records
+    assert "devices.0.consumesCounters: Input should be a valid tuple" in vars(line)["first"]

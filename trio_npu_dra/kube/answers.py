@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from trio_npu_dra.errors import (
     Conflict,
@@ -18,28 +18,41 @@ from trio_npu_dra.errors import (
     NotFound,
     Unavailable,
 )
+from trio_npu_dra.kube.parsing import NotUnderstood, parse, shortened
 
 _BY_STATUS: Final[Mapping[int, type[KubeError]]] = {
     400: Invalid,
     401: Forbidden,
     403: Forbidden,
-    404: NotFound,
+    404: Unavailable,  # unless the API server itself says that an object is missing
     408: Unavailable,
     409: Conflict,
     410: Gone,
     422: Invalid,
     429: Unavailable,
 }
-_TEXT_LIMIT: Final = 300
+_SAID_LIMIT: Final = 4096
+"""Bytes of an answer that is no Status: as much as is worth to decode."""
+_WORDS_LIMIT: Final = 2048
+"""Characters of the API server's own words, which name each field that is wrong."""
 _NO_HEADERS: Final[Mapping[str, str]] = {}
+
+
+class StatusDetails(BaseModel):
+    """details of a Status: plural and name of what it is about."""
+
+    kind: str = ""
+    name: str = ""
 
 
 class Status(BaseModel):
     """A metav1.Status, as sent with every refusal and in ERROR events of a watch."""
 
+    kind: str = ""
     code: int = 0
     message: str = ""
     reason: str = ""
+    details: StatusDetails | None = None
 
 
 def is_success(status: int, headers: Mapping[str, str]) -> bool:
@@ -60,11 +73,17 @@ def refusal(
         headers: Of the answer.
     """
     if status < 300:
-        given = headers.get("content-type", "of no type")
+        given = shortened(headers.get("content-type", "of no type"))
         return Unavailable(f"{asked}: the answer is {given}, not JSON: {_text(body)}")
-    message = f"{asked}: {_words(body) or 'no reason given'} (HTTP {status})"
+    said = _status(body)
+    words = (said.message or said.reason)[:_WORDS_LIMIT] if said else _text(body)
+    message = f"{asked}: {words or 'no reason given'} (HTTP {status})"
     if "location" in headers:
-        message += f"; redirects to {headers['location']}, which is not followed"
+        message += f"; redirects to {shortened(headers['location'])}, which is not followed"
+    if status == 404:
+        if said is not None and said.kind == "Status" and said.reason == "NotFound":
+            return NotFound(message, status=status, missing=_missing(said))
+        message += "; that tells nothing of an object: is this API served, or does a proxy answer?"
     kind = _BY_STATUS.get(status, Unavailable if status >= 500 else KubeError)
     if kind is Unavailable:
         seconds = _seconds(headers.get("retry-after", ""))
@@ -78,17 +97,20 @@ def _seconds(retry_after: str) -> float | None:
         return float(retry_after)
     try:
         return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time.time())
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 
-def _words(body: bytes) -> str:
+def _status(body: bytes) -> Status | None:
     try:
-        status = Status.model_validate_json(body)
-    except ValidationError:
-        return _text(body)
-    return status.message or status.reason
+        return parse(Status, body)
+    except NotUnderstood:
+        return None
+
+
+def _missing(said: Status) -> tuple[str, str] | None:
+    return (said.details.kind, said.details.name) if said.details else None
 
 
 def _text(body: bytes) -> str:
-    return body[:_TEXT_LIMIT].decode(errors="replace").strip()
+    return shortened(body[:_SAID_LIMIT].decode(errors="replace").strip())

@@ -9,14 +9,12 @@ from typing import Final
 import anyio
 import httpx
 
-from trio_npu_dra.errors import Unavailable
+from trio_npu_dra.errors import Unreadable
 
-BODY_LIMIT: Final = 8 << 20
-"""Bytes of an answer, or of one line of a watch.
-
-etcd takes objects of up to 1.5 MiB, and the lists that we ask for are of one node: more than this
-is no answer to us, and must not become the node's memory.
-"""
+OBJECT_LIMIT: Final = 2 << 20
+"""Bytes of an answer about one object, or of one line of a watch; etcd takes up to 1.5 MiB."""
+LIST_LIMIT: Final = 8 << 20
+"""Bytes of a list; those that we ask for are of one node."""
 _CLOSE_LIMIT: Final = 1.0
 
 
@@ -47,34 +45,39 @@ class Lines:
         self._asked = asked
         self._rest = bytearray()
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether a line has begun and not ended."""
+        return bool(self._rest)
+
     def cut(self, chunk: bytes) -> list[bytes]:
         """The lines that *chunk* completes, without empty ones.
 
         Raises:
-            Unavailable: A line is longer than `BODY_LIMIT`.
+            Unreadable: A line is longer than `OBJECT_LIMIT`.
         """
         self._rest += chunk
         lines: list[bytearray] = []
         if b"\n" in chunk:
             *lines, self._rest = self._rest.split(b"\n")
-        if len(self._rest) > BODY_LIMIT:
-            raise Unavailable(f"{self._asked}: an event of more than {BODY_LIMIT} bytes")
+        if len(self._rest) > OBJECT_LIMIT:
+            raise Unreadable(f"{self._asked}: an event of more than {OBJECT_LIMIT} bytes")
         return [bytes(line) for line in lines if line]
 
 
-async def read_whole(response: httpx.Response, asked: str) -> bytes:
+async def read_whole(response: httpx.Response, asked: str, *, limit: int) -> bytes:
     """The whole body, with the connection given back to its transport.
 
     Raises:
-        Unavailable: It is longer than `BODY_LIMIT`.
+        Unreadable: It is longer than *limit* bytes.
     """
     body = bytearray()
     chunks = aiter(stream_of(response))
     async for chunk in chunks:
         body += chunk
-        if len(body) > BODY_LIMIT:
+        if len(body) > limit:
             await abandon(response, chunks)
-            raise Unavailable(f"{asked}: an answer of more than {BODY_LIMIT} bytes")
+            raise Unreadable(f"{asked}: an answer of more than {limit} bytes")
     await response.aclose()
     return bytes(body)
 

@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Generic, TypeVar
-from urllib.parse import urlencode
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from trio_npu_dra import __version__
-from trio_npu_dra.errors import Unavailable
+from trio_npu_dra.errors import NotFound, Unavailable, Unreadable
+from trio_npu_dra.kube import paths
 from trio_npu_dra.kube.answers import Status, refusal
+from trio_npu_dra.kube.bodies import LIST_LIMIT
 from trio_npu_dra.kube.connections import Connections
 from trio_npu_dra.kube.credentials import Credentials
 from trio_npu_dra.kube.objects import KubeObject, ObjectMeta
+from trio_npu_dra.kube.parsing import NotUnderstood, convert, parse, shortened
 
+log = logging.getLogger(__name__)
 K = TypeVar("K", bound=KubeObject)
+M = TypeVar("M", bound=BaseModel)
 
 REQUEST_DEADLINE: Final = 10.0
 WATCH_SECONDS: Final = 290
 """How long one watch lasts before the API server ends it."""
-_SILENCE_MARGIN: Final = 15.0
+_WATCH_MARGIN: Final = 15.0
+OBJECTS_LIMIT: Final = 1000
+"""Objects in one list; those that we ask for are of one node."""
 
 
 class EventType(StrEnum):
@@ -45,11 +52,13 @@ class WatchEvent(Generic[K]):
         type: Never `ERROR`: that one is raised.
         object: The object after the change (before it, when deleted); `None` for a bookmark.
         resource_version: Where a later watch can continue.
+        size: Bytes that it came in.
     """
 
     type: EventType
     object: K | None
     resource_version: str
+    size: int
 
 
 class _ListMeta(BaseModel):
@@ -58,7 +67,7 @@ class _ListMeta(BaseModel):
 
 class _List(BaseModel):
     metadata: _ListMeta
-    items: list[Any] | None = None
+    items: list[Any] | None = None  # each is converted by itself, up to the first that is wrong
 
 
 class _RawEvent(BaseModel):
@@ -66,7 +75,7 @@ class _RawEvent(BaseModel):
     object: dict[str, Any]
 
 
-class _Bookmark(BaseModel):
+class _WithMetadata(BaseModel):
     metadata: ObjectMeta
 
 
@@ -79,18 +88,22 @@ class KubeClient:
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
+        self._flaws: tuple[str, ...] = ()
 
     async def get(self, kind: type[K], name: str, namespace: str | None = None) -> K:
         """Read one object.
 
         Raises:
             NotFound: It does not exist.
+            Invalid: It cannot exist under such a name; nothing is asked.
             KubeError: Refused or unreachable.
         """
         asked = f"get {_words(kind, name, namespace)}"
-        return _parsed(
-            kind, asked, await self._connections.ask(asked, "GET", _path(kind, namespace, name))
-        )
+        found = _parsed(kind, asked, await self._ask_about(asked, "GET", kind, name, namespace))
+        if found.metadata.name != name or (namespace or None) != found.metadata.namespace:
+            other = _words(kind, found.metadata.name, found.metadata.namespace)
+            raise Unreadable(f"{asked}: the answer is about {shortened(other)}")
+        return found
 
     async def list(self, kind: type[K], *, field_selector: str = "") -> tuple[tuple[K, ...], str]:
         """Read all objects of a kind that the selector admits, in all namespaces.
@@ -102,14 +115,14 @@ class KubeClient:
             KubeError: Refused or unreachable.
         """
         asked = f"list {kind.plural} {field_selector}".rstrip()
-        path = _path(kind) + _query(fieldSelector=field_selector)
-        body = await self._connections.ask(asked, "GET", path)
-        try:
-            answer = _List.model_validate_json(body)
-            items = tuple(kind.model_validate(item) for item in answer.items or ())
-        except ValidationError as error:
-            raise _not_understood(asked, error) from error
-        return items, answer.metadata.resourceVersion
+        path = paths.collection(kind, fieldSelector=field_selector)
+        answer = _parsed(
+            _List, asked, await self._connections.ask(asked, "GET", path, limit=LIST_LIMIT)
+        )
+        raw = answer.items or ()
+        if len(raw) > OBJECTS_LIMIT:
+            raise Unreadable(f"{asked}: {len(raw)} objects, at most {OBJECTS_LIMIT} are read")
+        return self._converted(kind, asked, *raw), answer.metadata.resourceVersion
 
     async def create(self, obj: K, *, dry_run: bool = False) -> K:
         """Create an object; with *dry_run* the answer shows what would be stored.
@@ -118,13 +131,13 @@ class KubeClient:
 
         Raises:
             Conflict: One of that name exists.
-            Invalid: The API server's validation refused it.
+            Invalid: The API server's validation refused it, or no namespace can be called so.
             KubeError: Refused or unreachable.
         """
         meta = obj.metadata
         name = meta.name or f"{meta.generate_name}*"
         asked = f"create {_words(type(obj), name, meta.namespace)}"
-        path = _path(type(obj), meta.namespace) + _query(dryRun="All" if dry_run else "")
+        path = paths.collection(type(obj), meta.namespace, dryRun="All" if dry_run else "")
         return _parsed(
             type(obj),
             asked,
@@ -137,17 +150,15 @@ class KubeClient:
         Raises:
             Conflict: It changed since it was read.
             NotFound: It does not exist any more.
-            Invalid: The API server's validation refused it.
+            Invalid: The API server's validation refused it, or nothing can be called so.
             KubeError: Refused or unreachable.
         """
-        meta = obj.metadata
-        asked = f"update {_words(type(obj), meta.name, meta.namespace)}"
+        kind, meta, body = type(obj), obj.metadata, _encoded(obj.to_wire())
+        asked = f"update {_words(kind, meta.name, meta.namespace)}"
         return _parsed(
-            type(obj),
+            kind,
             asked,
-            await self._connections.ask(
-                asked, "PUT", _path(type(obj), meta.namespace, meta.name), _encoded(obj.to_wire())
-            ),
+            await self._ask_about(asked, "PUT", kind, meta.name, meta.namespace, body=body),
         )
 
     async def delete(
@@ -164,6 +175,7 @@ class KubeClient:
         Raises:
             NotFound: It does not exist.
             Conflict: It is another one, or changed.
+            Invalid: It cannot exist under such a name; nothing is asked.
             KubeError: Refused or unreachable.
         """
         asked = f"delete {_words(kind, name, namespace)}"
@@ -173,9 +185,7 @@ class KubeClient:
             "kind": "DeleteOptions",
             "preconditions": {key: value for key, value in given.items() if value is not None},
         }
-        await self._connections.ask(
-            asked, "DELETE", _path(kind, namespace, name), _encoded(options)
-        )
+        await self._ask_about(asked, "DELETE", kind, name, namespace, body=_encoded(options))
 
     @asynccontextmanager
     async def watch(
@@ -187,21 +197,88 @@ class KubeClient:
 
         Raises:
             Gone: *resource_version* is too old: list again.
-            KubeError: Refused, broken or silent.
+            Unreadable: An event is not understood: list again, or it comes again.
+            KubeError: Refused, broken, or not ended in time.
         """
         asked = f"watch {kind.plural} {field_selector}".rstrip()
-        path = _path(kind) + _query(
+        path = paths.collection(
+            kind,
             watch="true",
             allowWatchBookmarks="true",
             timeoutSeconds=str(WATCH_SECONDS),
             resourceVersion=resource_version,
             fieldSelector=field_selector,
         )
-        silence = WATCH_SECONDS + _SILENCE_MARGIN
-        async with aclosing(self._connections.stream(asked, path, silence=silence)) as lines:
+        seconds = WATCH_SECONDS + _WATCH_MARGIN
+        async with aclosing(self._connections.stream(asked, path, seconds=seconds)) as lines:
             await anext(lines)
-            async with aclosing(_events(kind, asked, lines)) as events:
+            async with aclosing(self._events(kind, asked, lines)) as events:
                 yield events
+
+    async def _events(
+        self, kind: type[K], asked: str, lines: AsyncIterator[bytes]
+    ) -> AsyncGenerator[WatchEvent[K], None]:
+        async for line in lines:
+            raw = _parsed(_RawEvent, asked, line)
+            if raw.type is EventType.ERROR:
+                code = _part(Status, asked, raw.object).code
+                raise refusal(asked, code, json.dumps(raw.object).encode())
+            obj = None
+            if raw.type is not EventType.BOOKMARK:
+                (obj,) = self._converted(kind, asked, raw.object)
+            metadata = obj.metadata if obj else _part(_WithMetadata, asked, raw.object).metadata
+            yield WatchEvent(
+                type=raw.type,
+                object=obj,
+                resource_version=metadata.resource_version or "",
+                size=len(line),
+            )
+
+    def _converted(self, kind: type[K], asked: str, *items: Any) -> tuple[K, ...]:
+        """The objects; one of which the metadata alone is understood counts as blank."""
+        objects, flaws = [], []
+        for item in items:
+            try:
+                obj = convert(kind, item)
+            except NotUnderstood as error:
+                metadata = _part(_WithMetadata, asked, item).metadata
+                where = shortened(_words(kind, metadata.name, metadata.namespace))
+                blank = kind.blank(metadata)
+                if blank is None:
+                    raise _unreadable(f"{asked}: {where}", error) from error
+                obj = blank
+                flaws.append(f"{where}: {error}")
+            objects.append(obj)
+        self._complain(asked, tuple(flaws))
+        return tuple(objects)
+
+    def _complain(self, asked: str, flaws: tuple[str, ...]) -> None:
+        """Say once what is wrong with which objects."""
+        if flaws and flaws != self._flaws:
+            self._flaws = flaws
+            log.warning(
+                "objects of the API server are not understood and count as empty",
+                extra={"asked": asked, "objects": len(flaws), "first": flaws[0]},
+            )
+
+    async def _ask_about(
+        self,
+        asked: str,
+        method: str,
+        kind: type[KubeObject],
+        name: str,
+        namespace: str | None,
+        *,
+        body: bytes | None = None,
+    ) -> bytes:
+        """Ask about one object; only what the API server says of this one makes it missing."""
+        path = paths.single(kind, name, namespace)
+        try:
+            return await self._connections.ask(asked, method, path, body)
+        except NotFound as error:
+            if error.missing not in {None, (kind.plural, name)}:
+                raise Unavailable(str(error), status=error.status) from error
+            raise
 
 
 @asynccontextmanager
@@ -223,38 +300,6 @@ async def open_client(
         await connections.end()
 
 
-async def _events(
-    kind: type[K], asked: str, lines: AsyncIterator[bytes]
-) -> AsyncGenerator[WatchEvent[K], None]:
-    async for line in lines:
-        try:
-            raw = _RawEvent.model_validate_json(line)
-            if raw.type is EventType.ERROR:
-                status = Status.model_validate(raw.object)
-                raise refusal(asked, status.code, json.dumps(raw.object).encode())
-            if raw.type is EventType.BOOKMARK:
-                obj, metadata = None, _Bookmark.model_validate(raw.object).metadata
-            else:
-                obj = kind.model_validate(raw.object)
-                metadata = obj.metadata
-        except ValidationError as error:
-            raise _not_understood(asked, error) from error
-        yield WatchEvent(
-            type=raw.type, object=obj, resource_version=metadata.resource_version or ""
-        )
-
-
-def _path(kind: type[KubeObject], namespace: str | None = None, name: str = "") -> str:
-    root = "/api/" if "/" not in kind.group_version else "/apis/"
-    scope = f"/namespaces/{namespace}" if kind.namespaced and namespace else ""
-    return f"{root}{kind.group_version}{scope}/{kind.plural}" + (f"/{name}" if name else "")
-
-
-def _query(**parameters: str) -> str:
-    given = {key: value for key, value in parameters.items() if value}
-    return f"?{urlencode(given)}" if given else ""
-
-
 def _words(kind: type[KubeObject], name: str, namespace: str | None) -> str:
     return f"{kind.plural} {namespace}/{name}" if namespace else f"{kind.plural} {name}"
 
@@ -263,14 +308,19 @@ def _encoded(wire: dict[str, Any]) -> bytes:
     return json.dumps(wire, separators=(",", ":")).encode()
 
 
-def _parsed(kind: type[K], asked: str, body: bytes) -> K:
+def _parsed(model: type[M], asked: str, body: bytes) -> M:
     try:
-        return kind.model_validate_json(body)
-    except ValidationError as error:
-        raise _not_understood(asked, error) from error
+        return parse(model, body)
+    except NotUnderstood as error:
+        raise _unreadable(asked, error) from error
 
 
-def _not_understood(asked: str, error: ValidationError) -> Unavailable:
-    first = error.errors(include_url=False, include_input=False)[0]
-    field = ".".join(str(step) for step in first["loc"]) or "body"
-    return Unavailable(f"{asked}: the answer is not understood: {field}: {first['msg']}")
+def _part(model: type[M], asked: str, value: Any) -> M:
+    try:
+        return convert(model, value)
+    except NotUnderstood as error:
+        raise _unreadable(asked, error) from error
+
+
+def _unreadable(asked: str, error: NotUnderstood) -> Unreadable:
+    return Unreadable(f"{asked}: the answer is not understood: {error}")

@@ -2,8 +2,10 @@
 
 Each transport has one connection and serves one request at a time; idle ones wait on a list. That
 halves the CPU of eight GETs at once against one pool of eight connections, whose bookkeeping grows
-with each. A watch has a connection of its own, so that watches and requests never wait for each
-other. No cookies, redirects, proxies or compression: an API server needs none.
+with each. `AT_ONCE` requests run side by side, others wait for their turn; so a burst opens no more
+connections than that, and uses them again. A watch has a connection of its own, so that watches and
+requests never wait for each other. No cookies, redirects, proxies or compression: an API server
+needs none.
 
 What is sent twice, within the request's deadline (all longer patience is the callers', see
 `trio_npu_dra.kube`):
@@ -19,6 +21,7 @@ import socket
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 import anyio
@@ -26,10 +29,25 @@ import httpx
 
 from trio_npu_dra.errors import Unavailable
 from trio_npu_dra.kube.answers import is_success, refusal
-from trio_npu_dra.kube.bodies import Body, Lines, abandon, close, read_whole, stream_of
+from trio_npu_dra.kube.bodies import (
+    OBJECT_LIMIT,
+    Body,
+    Lines,
+    abandon,
+    close,
+    read_whole,
+    stream_of,
+)
 from trio_npu_dra.kube.credentials import Credentials
 
+AT_ONCE: Final = 32
+"""Requests under way at most. A kubelet asks for a few claims at a time, of one pod each."""
+LINE_SECONDS: Final = 30.0
+"""Seconds that one line of a watch may take from its first byte to its end."""
 _IDLE_LIMIT: Final = 8
+"""Idle connections that are kept for as long as the API server does."""
+_SURPLUS_SECONDS: Final = 5.0
+"""Seconds that further ones are kept for the rest of a burst."""
 _LIMITS: Final = httpx.Limits(
     max_connections=1,
     max_keepalive_connections=1,
@@ -78,10 +96,19 @@ class Connections:
         self._headers = {"accept": "application/json", "user-agent": user_agent}
         # Without TLS an empty context still saves the 40 ms that the default one costs.
         self._no_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        self._idle: list[_Connection] = []
+        self._slots = anyio.Semaphore(AT_ONCE, fast_acquire=True)
+        self._idle: list[tuple[float, _Connection]] = []  # since when; that used last is at the end
         self._ended = False
 
-    async def ask(self, asked: str, method: str, path: str, body: bytes | None = None) -> bytes:
+    async def ask(
+        self,
+        asked: str,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        limit: int = OBJECT_LIMIT,
+    ) -> bytes:
         """One request and its whole answer.
 
         Args:
@@ -89,24 +116,32 @@ class Connections:
             method: The HTTP method.
             path: Path and query.
             body: JSON.
+            limit: Bytes of the answer at most.
 
         Raises:
-            KubeError: Refused, or not answered in time.
+            KubeError: Refused, or not answered in time; the wait for its turn counts.
         """
+        was_sent = False
         try:
             with anyio.fail_after(self._deadline):
-                answer = await self._exchange(asked, method, path, body)
-                if answer.outdated:
-                    await self.close()
-                    answer = await self._exchange(asked, method, path, body)
+                async with self._slots:
+                    was_sent = True
+                    answer = await self._exchange(asked, method, path, body, limit)
+                    if answer.outdated:
+                        await self.close()
+                        answer = await self._exchange(asked, method, path, body, limit)
         except (TimeoutError, httpx.HTTPError) as error:
+            if not was_sent:
+                raise Unavailable(
+                    f"{asked}: not sent in {self._deadline:g} s, {AT_ONCE} others are under way"
+                ) from error
             await self.close()  # what ended this one has probably ended them all
             raise self._unreachable(asked, error) from error
         if not is_success(answer.status, answer.headers):
             raise refusal(asked, answer.status, answer.body, answer.headers)
         return answer.body
 
-    async def stream(self, asked: str, path: str, *, silence: float) -> AsyncGenerator[bytes, None]:
+    async def stream(self, asked: str, path: str, *, seconds: float) -> AsyncGenerator[bytes, None]:
         """The lines of an endless answer, on a connection of its own.
 
         The first item is empty and says that the API server accepted the request. No cancel scope
@@ -115,20 +150,27 @@ class Connections:
         Args:
             asked: The request in words, for messages.
             path: Path and query.
-            silence: Seconds without a byte after which the connection counts as dead.
+            seconds: How long the answer may take in all, whatever arrives.
 
         Raises:
-            KubeError: Refused, broken or silent.
+            KubeError: Refused, broken, longer than *seconds*, or a line not whole in time.
         """
+        ends = anyio.current_time() + seconds
         connection = self._new_connection()
         try:
             response = await self._open(connection, asked, path)
             chunks = aiter(stream_of(response))
-            lines = Lines(asked)
+            lines, spent = Lines(asked), 0.0  # seconds of waiting for the rest of a line
             try:
                 yield b""
-                while (chunk := await self._next(chunks, asked, silence)) is not None:
+                while True:
+                    began, left = anyio.current_time(), LINE_SECONDS - spent
+                    limit = min(ends - began, left if lines.unfinished else inf)
+                    if (chunk := await self._next(chunks, asked, limit)) is None:
+                        break
+                    spent += anyio.current_time() - began if lines.unfinished else 0.0
                     for line in lines.cut(chunk):
+                        spent = 0.0
                         yield line
             finally:
                 await abandon(response, chunks)
@@ -143,7 +185,7 @@ class Connections:
     async def close(self) -> None:
         """Close idle connections."""
         while self._idle:
-            await close(self._idle.pop().transport)
+            await close(self._idle.pop()[1].transport)
 
     async def _open(self, connection: _Connection, asked: str, path: str) -> httpx.Response:
         request = self._request("GET", path, None)
@@ -152,43 +194,54 @@ class Connections:
                 response = await connection.transport.handle_async_request(request)
                 if is_success(response.status_code, response.headers):
                     return response
-                answer = await self._read(connection, request, response, asked)
+                answer = await self._read(connection, request, response, asked, OBJECT_LIMIT)
         except (TimeoutError, httpx.HTTPError) as error:
             raise self._unreachable(asked, error) from error
         raise refusal(asked, answer.status, answer.body, answer.headers)
 
-    async def _next(self, chunks: AsyncIterator[bytes], asked: str, silence: float) -> bytes | None:
+    async def _next(self, chunks: AsyncIterator[bytes], asked: str, limit: float) -> bytes | None:
         try:
-            with anyio.fail_after(silence):
+            with anyio.fail_after(limit):
                 return await anext(chunks, None)
         except TimeoutError:
-            raise Unavailable(f"{asked}: silent for {silence:g} s") from None
+            raise Unavailable(f"{asked}: neither a whole event nor an end in time") from None
         except httpx.HTTPError as error:
             raise self._unreachable(asked, error) from error
 
-    async def _exchange(self, asked: str, method: str, path: str, body: bytes | None) -> _Answer:
+    async def _exchange(
+        self, asked: str, method: str, path: str, body: bytes | None, limit: int
+    ) -> _Answer:
         request = self._request(method, path, body)
         if self._idle:
             try:
-                return await self._send(self._idle.pop(), request, asked)
+                return await self._send(self._idle.pop()[1], request, asked, limit)
             except _DISCONNECTED:
                 if method != "GET":
                     raise
-        return await self._send(self._new_connection(), request, asked)
+        return await self._send(self._new_connection(), request, asked, limit)
 
-    async def _send(self, connection: _Connection, request: httpx.Request, asked: str) -> _Answer:
+    async def _send(
+        self, connection: _Connection, request: httpx.Request, asked: str, limit: int
+    ) -> _Answer:
         try:
             response = await connection.transport.handle_async_request(request)
-            answer = await self._read(connection, request, response, asked)
+            answer = await self._read(connection, request, response, asked, limit)
         except BaseException:
             # Also when cancelled: a connection in an unknown state is not used again.
             await close(connection.transport)
             raise
-        if len(self._idle) < _IDLE_LIMIT and not answer.outdated and not self._ended:
-            self._idle.append(connection)
-        else:
+        if answer.outdated or self._ended:
             await close(connection.transport)
+        else:
+            await self._keep(connection)
         return answer
+
+    async def _keep(self, connection: _Connection) -> None:
+        """Keep a connection for the next request; close what a burst no longer needs."""
+        now = anyio.current_time()
+        self._idle.append((now, connection))
+        while len(self._idle) > _IDLE_LIMIT and self._idle[0][0] < now - _SURPLUS_SECONDS:
+            await close(self._idle.pop(0)[1].transport)
 
     async def _read(
         self,
@@ -196,8 +249,9 @@ class Connections:
         request: httpx.Request,
         response: httpx.Response,
         asked: str,
+        limit: int,
     ) -> _Answer:
-        body = await read_whole(response, asked)
+        body = await read_whole(response, asked, limit=limit)
         return _Answer(
             status=response.status_code,
             headers=response.headers,

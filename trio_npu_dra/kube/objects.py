@@ -6,10 +6,28 @@ absent when written. Names follow resource.k8s.io/v1 (camelCase on the wire).
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
+
+T = TypeVar("T")
+
+_ENTRIES_LIMIT = 1000
+
+
+def _few(value: Any) -> Any:
+    if isinstance(value, dict) and len(value) > _ENTRIES_LIMIT:
+        raise ValueError(f"has {len(value)} entries, at most {_ENTRIES_LIMIT} are read")
+    return value
+
+
+# Each wrong item costs an error object, so their number has a limit. Older versions of pydantic
+# cannot end a dict at its first error.
+Items = Annotated[tuple[T, ...], Field(fail_fast=True)]
+"""A list, read up to its first wrong item."""
+Named = Annotated[dict[str, T], BeforeValidator(_few)]
+"""An object with keys of its owner's choice; labels, attributes and the like are a few dozen."""
 
 
 class ApiModel(BaseModel):
@@ -40,10 +58,10 @@ class ObjectMeta(ApiModel):
     namespace: str | None = None
     uid: str | None = None
     resource_version: str | None = None
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    finalizers: tuple[str, ...] | None = None
-    owner_references: tuple[OwnerReference, ...] | None = None
+    labels: Named[str] | None = None
+    annotations: Named[str] | None = None
+    finalizers: Items[str] | None = None
+    owner_references: Items[OwnerReference] | None = None
 
 
 class KubeObject(ApiModel):
@@ -73,6 +91,15 @@ class KubeObject(ApiModel):
     def with_metadata(self, metadata: ObjectMeta) -> Self:
         """A copy with other metadata."""
         return self.model_copy(update={"metadata": metadata})
+
+    @classmethod
+    def blank(cls, metadata: ObjectMeta) -> Self | None:
+        """What stands for a stored object whose other parts are not understood.
+
+        `None` if nothing does: then it is an error.
+        """
+        del metadata
+        return None
 
 
 class Node(KubeObject):
@@ -140,24 +167,24 @@ class CounterSet(SlicePart):
     """spec.sharedCounters[]: amounts that several devices of the pool take from."""
 
     name: str
-    counters: dict[str, Counter]
+    counters: Named[Counter]
 
 
 class DeviceCounterConsumption(SlicePart):
     """spec.devices[].consumesCounters[]: what a device takes from one counter set."""
 
     counter_set: str
-    counters: dict[str, Counter]
+    counters: Named[Counter]
 
 
 class Device(SlicePart):
     """spec.devices[] of a ResourceSlice."""
 
     name: str
-    attributes: dict[str, DeviceAttribute] | None = None
-    capacity: dict[str, DeviceCapacity] | None = None
-    consumes_counters: tuple[DeviceCounterConsumption, ...] | None = None
-    taints: tuple[DeviceTaint, ...] | None = None
+    attributes: Named[DeviceAttribute] | None = None
+    capacity: Named[DeviceCapacity] | None = None
+    consumes_counters: Items[DeviceCounterConsumption] | None = None
+    taints: Items[DeviceTaint] | None = None
 
 
 class ResourcePool(ApiModel):
@@ -174,8 +201,8 @@ class ResourceSliceSpec(ApiModel):
     driver: str
     node_name: str | None = None
     pool: ResourcePool
-    devices: tuple[Device, ...] | None = None
-    shared_counters: tuple[CounterSet, ...] | None = None
+    devices: Items[Device] | None = None
+    shared_counters: Items[CounterSet] | None = None
 
 
 class ResourceSlice(KubeObject):
@@ -186,6 +213,12 @@ class ResourceSlice(KubeObject):
     plural = "resourceslices"
 
     spec: ResourceSliceSpec
+
+    @classmethod
+    def blank(cls, metadata: ObjectMeta) -> Self:
+        """A slice of no pool and no driver: a publisher takes it for one that is in the way."""
+        pool = ResourcePool(name="", generation=0, resource_slice_count=0)
+        return cls(metadata=metadata, spec=ResourceSliceSpec(driver="", pool=pool))
 
 
 # --- ResourceClaim -------------------------------------------------------------------------------
@@ -202,7 +235,7 @@ class AllocationConfiguration(ApiModel):
     """status.allocation.devices.config[]: *source* is `FromClass` or `FromClaim`."""
 
     source: str
-    requests: tuple[str, ...] = ()
+    requests: Items[str] = ()
     opaque: OpaqueConfiguration | None = None
 
 
@@ -223,8 +256,8 @@ class AllocationResult(ApiModel):
 class DeviceAllocation(ApiModel):
     """status.allocation.devices."""
 
-    results: tuple[AllocationResult, ...] = ()
-    config: tuple[AllocationConfiguration, ...] = ()
+    results: Items[AllocationResult] = ()
+    config: Items[AllocationConfiguration] = ()
 
 
 class Allocation(ApiModel):

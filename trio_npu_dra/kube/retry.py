@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable
 
-from trio_npu_dra.errors import KubeError, Unavailable
+from trio_npu_dra.errors import KubeError, Unavailable, Unreadable
 
 RETRY_LIMIT = 4.0
 """Seconds between retries at most, when the API server does not ask for more.
@@ -16,24 +16,27 @@ The driver must be right again within 5 s of the API server's return. Of 5,000 n
 a second then arrive, spread evenly by the jitter: refused connections cost an absent server
 nothing, and one that is there but busy says with Retry-After (429, 503) how long to stay away.
 """
+_UNREADABLE_LIMIT = 300.0
+"""Seconds between retries at most, while answers come that are not understood."""
 _ASKED_LIMIT = 60.0
 """Seconds that the API server can ask for."""
 _QUIET = 10.0
-"""Seconds without a failure after which the next one counts as the first."""
+"""Seconds without a failure, at least, after which the next one counts as the first."""
 
 
 class Retry:
     """Delays that double up to a limit, jittered so that 5,000 nodes do not come back as one.
 
     The first failure, then the 2nd, 4th, 8th... are logged, and the recovery; so an hour without
-    the API server costs a dozen lines. A recovery that lasts less than `_QUIET` seconds does not
-    start the count again.
+    the API server costs a dozen lines. A recovery that lasts less than `_QUIET` seconds, or than
+    the delay before it, does not start the count again.
 
     Args:
         what: What keeps failing, for the log line.
         log: The owner's logger.
         first: Seconds before the first retry.
-        limit: Seconds between retries at most, when the API server does not ask for more.
+        limit: Seconds between retries at most, when the API server does not ask for more and its
+            answers are understood.
         clock: Seconds, for tests.
     """
 
@@ -52,6 +55,8 @@ class Retry:
         self._limit = limit
         self._clock = clock
         self._count = 0
+        self._unreadable = 0
+        self._delay = 0.0
         self._unsaid = False
         self._recovered_at: float | None = None
 
@@ -62,14 +67,20 @@ class Retry:
             Seconds to wait before the next try, never less than the API server asked for (up to
             a minute), and up to half as long again: it asks all nodes for the same.
         """
-        if self._recovered_at is not None and self._clock() - self._recovered_at > _QUIET:
-            self._count = 0
+        quiet = max(_QUIET, self._delay)
+        if self._recovered_at is not None and self._clock() - self._recovered_at > quiet:
+            self._count = self._unreadable = 0
         self._recovered_at = None
         self._count += 1
+        if isinstance(error, Unreadable):
+            self._unreadable += 1
+            own = self._doubled(self._unreadable, _UNREADABLE_LIMIT)
+        else:
+            own = self._doubled(self._count, self._limit)
         asked = (error.retry_after or 0.0) if isinstance(error, Unavailable) else 0.0
-        own = min(self._limit, self._first * 2.0 ** min(self._count - 1, 16))
         spread = random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, keeps no secret
         delay = max(own * spread, min(asked, _ASKED_LIMIT) * (0.5 + spread))
+        self._delay = delay
         if self._count.bit_count() == 1:
             self._unsaid = True
             self._log.warning(
@@ -86,3 +97,6 @@ class Retry:
         if self._unsaid:
             self._unsaid = False
             self._log.info("%s works again", self._what, extra={"failures": self._count})
+
+    def _doubled(self, failures: int, limit: float) -> float:
+        return min(limit, self._first * 2.0 ** min(failures - 1, 16))

@@ -11,8 +11,9 @@ from typing import Generic, TypeVar
 
 import anyio
 
-from trio_npu_dra.errors import Gone, KubeError, Unavailable
-from trio_npu_dra.kube.client import EventType, KubeClient, WatchEvent
+from trio_npu_dra.errors import Gone, KubeError, Unavailable, Unreadable
+from trio_npu_dra.kube.bodies import LIST_LIMIT
+from trio_npu_dra.kube.client import OBJECTS_LIMIT, EventType, KubeClient, WatchEvent
 from trio_npu_dra.kube.objects import KubeObject
 from trio_npu_dra.kube.retry import Retry
 
@@ -43,8 +44,9 @@ async def list_and_watch(
     """Yield a view now, and a new one after each change, loss of contact and recovery, for ever.
 
     Watches continue from the last bookmark or event; when the API server has forgotten that
-    place, everything is listed again. Every failure is retried, also a refused right: roles can be
-    given later.
+    place, everything is listed again; so it is after an event that is not understood, because a
+    watch would meet that one again, with pauses that grow to minutes. What is seen stays within
+    the limits of a list. Every failure is retried, also a refused right: roles can be given later.
 
     Args:
         client: The API server.
@@ -53,7 +55,7 @@ async def list_and_watch(
     """
     retry = Retry(f"watching {kind.plural}", log)
     listed = -inf
-    picture: _Picture[K] = _Picture()
+    picture: _Picture[K] = _Picture(f"watch {kind.plural} {field_selector}".rstrip())
     yield picture.view()
     while True:
         try:
@@ -76,35 +78,55 @@ async def list_and_watch(
             if picture.stale_since is None:
                 picture.stale_since = anyio.current_time()
                 yield picture.view()
-            if isinstance(error, Gone):
+            if isinstance(error, Gone | Unreadable):
                 picture.version = ""
-                if anyio.current_time() - listed > _SHORT_WATCH:
-                    continue  # a place grows old; only one just listed is worth a wait
+            if isinstance(error, Gone) and anyio.current_time() - listed > _SHORT_WATCH:
+                continue  # a place grows old; only one just listed is worth a wait
             await anyio.sleep(retry.failed(error))
 
 
 class _Picture(Generic[K]):
-    """The objects, under change."""
+    """The objects, under change.
 
-    def __init__(self) -> None:
+    Args:
+        asked: What is watched, for messages.
+    """
+
+    def __init__(self, asked: str) -> None:
+        self._asked = asked
         self.version = ""
         self.synced = False
         self.stale_since: float | None = anyio.current_time()
         self._objects: dict[str, K] = {}
+        self._sizes: dict[str, int] = {}  # bytes, of objects that an event told since the list
 
     def replace(self, objects: tuple[K, ...], version: str) -> None:
         self._objects = {_key(obj): obj for obj in objects}
+        self._sizes = {}
         self.version = version
         self.synced = True
 
     def apply(self, event: WatchEvent[K]) -> bool:
-        """Take in an event; whether objects changed."""
+        """Take in an event; whether objects changed.
+
+        Raises:
+            Unreadable: It is more than a list could have.
+        """
         self.version = event.resource_version
         if event.object is None:
             return False
+        key = _key(event.object)
         if event.type is EventType.DELETED:
-            return self._objects.pop(_key(event.object), None) is not None
-        self._objects[_key(event.object)] = event.object
+            self._sizes.pop(key, None)
+            return self._objects.pop(key, None) is not None
+        sizes = {**self._sizes, key: event.size}
+        is_one_more = key not in self._objects
+        if len(self._objects) + is_one_more > OBJECTS_LIMIT or sum(sizes.values()) > LIST_LIMIT:
+            raise Unreadable(
+                f"{self._asked}: more than {OBJECTS_LIMIT} objects or {LIST_LIMIT} bytes of them"
+            )
+        self._objects[key] = event.object
+        self._sizes = sizes
         return True
 
     def view(self) -> View[K]:

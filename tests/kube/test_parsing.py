@@ -1,0 +1,65 @@
+"""Promises of the budget for answers: what is wrong a million times costs as little as once."""
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from trio_npu_dra.kube import objects
+from trio_npu_dra.kube.objects import Node, ResourceSlice
+from trio_npu_dra.kube.parsing import VALUES_LIMIT, NotUnderstood, parse
+
+MODELS = [
+    value
+    for value in vars(objects).values()
+    if isinstance(value, type) and issubclass(value, objects.ApiModel)
+]
+META = {"name": "n", "uid": "u", "resourceVersion": "1"}
+WRONG = [[[5]] * 50, {str(key): [5] for key in range(1001)}]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=["list", "dict"])
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
+def test_a_collection_has_few_errors(model: type[BaseModel], wrong: Any) -> None:
+    """Each error is an object of its own, and there would be one an item."""
+    for name, field in model.model_fields.items():
+        try:
+            model.model_validate({field.alias or name: wrong})
+        except ValidationError as error:
+            errors = [one for one in error.errors() if one["loc"][0] == (field.alias or name)]
+            assert len(errors) <= 10, name
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"[" * VALUES_LIMIT, b"[" + b"1," * VALUES_LIMIT, b'{"metadata":' + b"{" * VALUES_LIMIT],
+    ids=["depth", "length", "objects"],
+)
+def test_too_many_values_are_refused_before_they_are_parsed(body: bytes) -> None:
+    """Valid or not, needed or not."""
+    with pytest.raises(NotUnderstood, match=f"at most {VALUES_LIMIT} are read"):
+        parse(Node, body)
+
+
+def test_one_wrong_field_is_named_and_its_name_cut() -> None:
+    """Whoever made it as long as the whole answer."""
+    body = json.dumps({"metadata": META | {"labels": {"l" * 100_000: 5}}})
+    with pytest.raises(NotUnderstood, match=r"^metadata\.labels\.lll") as caught:
+        parse(Node, body.encode())
+    assert len(str(caught.value)) < 500
+
+
+def test_large_objects_that_exist_are_read() -> None:
+    """Managed fields, annotations that are JSON again, and a slice as full as it can be."""
+    fields: Any = {"f:metadata": {f"f:label-{number}": {} for number in range(10_000)}}
+    applied = json.dumps([{"key": number} for number in range(10_000)])
+    meta = META | {"managedFields": [{"fieldsV1": fields}], "annotations": {"applied": applied}}
+    attributes = {f"attribute-{number}": {"string": "v" * 64} for number in range(32)}
+    spec = {
+        "driver": "d",
+        "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": f"npu-{number}", "attributes": attributes} for number in range(128)],
+    }
+    body = json.dumps({"metadata": meta, "spec": spec}).encode()
+    assert len(parse(ResourceSlice, body).spec.devices or ()) == 128

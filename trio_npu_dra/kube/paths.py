@@ -1,0 +1,54 @@
+"""URLs of the API server: only names that an object can have, and none that changes the path."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import quote, urlencode
+
+from trio_npu_dra.errors import Invalid
+from trio_npu_dra.kube.objects import KubeObject
+from trio_npu_dra.kube.parsing import shortened
+
+_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_NAMESPACE: Final = re.compile(_LABEL)
+_NAMESPACE_LIMIT: Final = 63
+_NAME: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")
+_NAME_LIMIT: Final = 253
+
+
+def collection(kind: type[KubeObject], namespace: str | None = None, **parameters: str) -> str:
+    """The path of all objects of a kind, with the parameters that are not empty.
+
+    Raises:
+        Invalid: No namespace can have that name.
+    """
+    root = "/api/" if "/" not in kind.group_version else "/apis/"
+    scope = ""
+    if kind.namespaced and namespace:
+        _check("namespace", namespace, _NAMESPACE, _NAMESPACE_LIMIT)
+        scope = f"/namespaces/{quote(namespace, safe='')}"
+    given = {key: value for key, value in parameters.items() if value}
+    query = f"?{urlencode(given)}" if given else ""
+    return f"{root}{kind.group_version}{scope}/{kind.plural}{query}"
+
+
+def single(kind: type[KubeObject], name: str, namespace: str | None = None) -> str:
+    """The path of one object.
+
+    Raises:
+        Invalid: No object of this driver's kinds, or no namespace, can have that name.
+    """
+    path = collection(kind, namespace)
+    _check(f"name in {kind.plural}", name, _NAME, _NAME_LIMIT)
+    return f"{path}/{quote(name, safe='')}"
+
+
+def _check(what: str, value: str, allowed: re.Pattern[str], limit: int) -> None:
+    if len(value) > limit or not allowed.fullmatch(value):
+        raise Invalid(
+            f"{shortened(repr(value))} is no {what}: it must be 1 to {limit} lower case letters, "
+            "digits and '-'"
+            + (" in parts joined by '.'" if allowed is _NAME else "")
+            + ", with a letter or digit at both ends"
+        )
