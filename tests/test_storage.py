@@ -1,13 +1,19 @@
 """Files are whole or absent."""
 
+import fcntl
+import os
 import stat
+import sys
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
+from tests import foreign
+from tests.full_disk import no_file_beyond
 from tests.synced import syncs
 from trio_npu_dra import storage
-from trio_npu_dra.errors import StorageError
+from trio_npu_dra.errors import ForeignFile, StorageError
 
 
 def test_a_write_replaces_the_whole_file_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
@@ -44,14 +50,15 @@ def test_a_file_that_can_be_made_anew_costs_no_sync(tmp_path: Path) -> None:
 
 
 def test_a_failed_write_keeps_the_old_file_and_names_the_path(tmp_path: Path) -> None:
-    """A target that cannot be replaced (a folder) leaves no temporary file."""
+    """A full disk leaves no temporary file."""
     path = tmp_path / "a.json"
-    path.mkdir()
+    path.write_bytes(b"old")
 
-    with pytest.raises(StorageError, match=r"cannot write .*a\.json"):
+    with no_file_beyond(2), pytest.raises(StorageError, match=r"cannot write .*a\.json: File too"):
         storage.write_atomic(path, b"new")
 
     assert list(tmp_path.iterdir()) == [path]
+    assert path.read_bytes() == b"old"
 
 
 def test_reading_and_removing_a_missing_file_is_no_error(tmp_path: Path) -> None:
@@ -71,3 +78,154 @@ def test_a_missing_folder_is_an_error_that_names_it(tmp_path: Path) -> None:
     """The message leads the operator to the folder."""
     with pytest.raises(StorageError, match="nowhere"):
         storage.write_atomic(tmp_path / "nowhere" / "a", b"")
+
+
+# --- foreign things ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", foreign.KINDS)
+def test_what_is_no_file_is_not_read_and_gives_way_to_a_write(tmp_path: Path, kind: str) -> None:
+    """No link is followed and no pipe waited for; what is in a folder stays."""
+    path = tmp_path / "a.json"
+    foreign.put(kind, path)
+    victim = foreign.victim(path)
+
+    with pytest.raises(ForeignFile, match=rf"a.json is {foreign.KINDS[kind][1]}, not a file of"):
+        storage.read_bytes(path)
+    assert not storage.holds(path, b"secret", mode=0o600)
+    storage.write_atomic(path, b"new")
+
+    assert storage.read_bytes(path) == b"new"
+    assert not victim.exists() or victim.read_text() == "secret"
+    kept = [(folder / "kept").read_text() for folder in foreign.set_aside(path)]
+    assert kept == (["somebody's"] if kind == "folder" else [])
+
+
+def test_a_folder_is_not_removed_but_renamed(tmp_path: Path) -> None:
+    """Its name is free, and its content is not ours to throw away."""
+    path = tmp_path / "a.json"
+    foreign.put("folder", path)
+
+    assert storage.remove(path) is True
+
+    (aside,) = tmp_path.iterdir()
+    assert storage.is_set_aside(aside.name)
+    assert (aside / "kept").exists()
+
+
+def test_another_users_file_is_read_only_where_that_does_no_harm(tmp_path: Path) -> None:
+    """Who has put it there is no root, or somebody had a reason."""
+    path = tmp_path / "a.json"
+    path.write_bytes(b"theirs")
+    if os.geteuid() == 0:
+        os.chown(path, 65534, -1)
+    else:
+        path = Path("/etc/passwd")
+
+    with pytest.raises(ForeignFile, match=r"is a file of user \d+, not a file of this driver"):
+        storage.read_bytes(path)
+    assert storage.read_bytes(path, any_owner=True)
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    """It would be the node's memory."""
+    path = tmp_path / "a.json"
+    path.touch()
+    os.truncate(path, storage.SIZE_LIMIT + 1)
+
+    with pytest.raises(ForeignFile, match="has 1048577 bytes, at most 1048576 are read"):
+        storage.read_bytes(path)
+    assert storage.read_bytes(path, limit=storage.SIZE_LIMIT + 1)
+
+
+def test_a_file_holds_what_it_says_in_its_form(tmp_path: Path) -> None:
+    """Content and mode; a missing file holds nothing."""
+    path = tmp_path / "a.json"
+    assert not storage.holds(path, b"", mode=0o600)
+    storage.write_atomic(path, b"new", mode=0o644)
+
+    assert storage.holds(path, b"new", mode=0o644)
+    assert not storage.holds(path, b"new", mode=0o600)
+    assert not storage.holds(path, b"old", mode=0o644)
+    assert not storage.holds(path, b"newer", mode=0o644)
+
+
+# --- temporary files -----------------------------------------------------------------------------
+
+
+def test_the_temporary_file_of_a_writer_at_work_stays(tmp_path: Path) -> None:
+    """In another process too: it holds a lock on its file until that has its name."""
+    part = tmp_path / ".a.json.5f3a01c2"
+    others = tmp_path / ".b.json.5f3a01c2"
+    others.write_bytes(b"")
+    with part.open("wb") as writer:
+        fcntl.flock(writer, fcntl.LOCK_EX)
+        storage.remove_unfinished(tmp_path, "a.json")
+        assert part.exists()
+
+    storage.remove_unfinished(tmp_path, "a.json")
+    assert list(tmp_path.iterdir()) == [others]
+
+
+def test_a_writer_that_lost_its_temporary_file_writes_another(tmp_path: Path) -> None:
+    """As to a version that does not look whether the writer lives."""
+
+    def sweep(frame: FrameType, event: str, function: object) -> None:
+        del frame
+        if event == "c_call" and function is os.fsync:
+            sys.setprofile(None)
+            for path in tmp_path.glob(".*"):
+                path.unlink()
+
+    sys.setprofile(sweep)
+    try:
+        storage.write_atomic(tmp_path / "a.json", b"new")
+    finally:
+        sys.setprofile(None)
+
+    assert storage.read_bytes(tmp_path / "a.json") == b"new"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("kind", foreign.KINDS)
+def test_what_is_named_like_a_temporary_file_keeps_no_other_from_going(
+    tmp_path: Path, kind: str
+) -> None:
+    """It is left where it is."""
+    foreign.put(kind, tmp_path / ".a.json.00000000")
+    (tmp_path / ".a.json.11111111").write_bytes(b"")
+
+    storage.remove_unfinished(tmp_path, "a.json")
+
+    assert {path.name for path in tmp_path.glob(".*")} == {".a.json.00000000"}
+
+
+# --- folders -------------------------------------------------------------------------------------
+
+
+def test_a_folder_is_made_and_its_mode_put_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever the umask; the second is said."""
+    folder = tmp_path / "folder"
+    before = os.umask(0o077)
+    try:
+        assert storage.make_folder(folder, mode=0o750) is True
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o750
+    folder.chmod(0o777)
+
+    assert storage.make_folder(folder, mode=0o750) is False
+
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o750
+    assert caplog.messages == ["mode and owner of a folder are put back"]
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "socket"])
+def test_a_folder_is_never_somewhere_else(tmp_path: Path, kind: str) -> None:
+    """A link to one is refused by what it is, as is anything else."""
+    foreign.put(kind, tmp_path / "folder")
+
+    with pytest.raises(ForeignFile, match=f"/folder: {foreign.KINDS[kind][1]} is in its place"):
+        storage.make_folder(tmp_path / "folder", mode=0o750)

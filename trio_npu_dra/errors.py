@@ -180,6 +180,12 @@ class StorageError(NpuDraError):
     retryable = True
 
 
+class ForeignFile(StorageError):
+    """Something that is not this driver's has the name of one of its files or folders."""
+
+    retryable = False
+
+
 class RecordCorrupt(StorageError):
     """A claim record does not parse; it was set aside."""
 

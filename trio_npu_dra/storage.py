@@ -1,20 +1,58 @@
-"""Files that are whole or absent, where that is asked for after a power cut too.
+"""The driver's files and folders on the node: whole or absent, and its own.
 
-Folders are never synced: whether a file has come or gone matters only as long as the boot lasts
-(`claims.records`), and so long everybody sees it at once.
+The daemon is root, so a name must not lead it elsewhere. What it opens is a regular file, of its
+own user and of limited size; no symbolic link is followed, and no open waits for a peer. Anything
+else under one of its names is *foreign*: it is a `ForeignFile`, which readers take for a file that
+says nothing, and writers put theirs in its place. A rename follows no link either, so what cannot
+be replaced, a folder, is renamed to `<name>.foreign-<random>` and stays for people to look at.
+
+Content is synced to the disk where that is asked for. Folders are never synced: whether a file has
+come or gone matters only as long as the boot lasts (`claims.records`), and so long everybody sees
+it at once.
 
 Synchronous on purpose: callers on the event loop decide whether a write is worth a thread.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import logging
 import os
+import re
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 from trio_npu_dra.crashpoints import Point, reached
-from trio_npu_dra.errors import StorageError
+from trio_npu_dra.errors import ForeignFile, StorageError
+
+log = logging.getLogger(__name__)
+
+SIZE_LIMIT: Final = 1 << 20
+"""Bytes of a file: a claim has 32 devices at the most, and its files some 10 KB."""
+
+PLUGIN_FOLDER_MODE: Final = 0o750
+"""Of the driver's folder in the kubelet's plugins folder."""
+
+_SAFELY: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_REFUSED: Final = {errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENODEV}
+_KINDS: Final = {
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFREG: "a file",
+}
+_UNFINISHED: Final = re.compile(r"\..+\.[0-9a-f]{8}")
+_FOREIGN: Final = re.compile(r".+\.foreign-[0-9a-f]{8}")
+
+
+# --- writing -------------------------------------------------------------------------------------
 
 
 def write_atomic(
@@ -41,66 +79,286 @@ def write_atomic(
     Raises:
         StorageError: The disk is full, read-only, or fails.
     """
-    with _translated("write", path):
-        temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
+    with translated(f"write {path}"):
         try:
-            with temporary.open("xb") as file:
-                os.fchmod(file.fileno(), mode)
-                file.write(data)
-                file.flush()
-                if sync:
-                    os.fsync(file.fileno())
-            if before_rename is not None:
-                reached(before_rename)
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+            _write_once(path, data, mode, sync, before_rename)
+        except FileNotFoundError:
+            # Another instance took the temporary file for a dead one's, or the folder is missing.
+            _write_once(path, data, mode, sync, before_rename)
+
+
+def _write_once(
+    path: Path, data: bytes, mode: int, sync: bool, before_rename: Point | None
+) -> None:
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFELY, 0o600)
+    try:
+        try_lock(descriptor)  # says that its writer is alive, see remove_unfinished
+        os.fchmod(descriptor, mode)
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+        if sync:
+            os.fsync(descriptor)
+        if before_rename is not None:
+            reached(before_rename)
+        _replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def rename(path: Path, target: Path) -> None:
+    """Give a file another name; what had that name is replaced, a folder is set aside.
+
+    Raises:
+        StorageError: The disk is read-only or fails.
+    """
+    with translated(f"rename {path}"):
+        _replace(path, target)
+
+
+def _replace(path: Path, target: Path) -> None:
+    try:
+        path.replace(target)
+    except IsADirectoryError:
+        set_aside(target)
+        path.replace(target)
+
+
+def remove(path: Path) -> bool:
+    """Remove a file, or set aside the folder that has its name; a missing one is fine.
+
+    Returns:
+        Whether it was there.
+
+    Raises:
+        StorageError: It exists and cannot be removed.
+    """
+    with translated(f"remove {path}"):
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            return False
+        except IsADirectoryError:
+            set_aside(path)
+    return True
+
+
+def set_aside(path: Path) -> Path:
+    """Rename something foreign, whatever it is, and say so.
+
+    Returns:
+        Its new name, which nobody takes for a file of ours.
+
+    Raises:
+        StorageError: The disk is read-only or fails.
+    """
+    aside = path.with_name(f"{path.name}.foreign-{os.urandom(4).hex()}")
+    with translated(f"set {path} aside"):
+        found = path.lstat()
+        path.rename(aside)
+    log.error(
+        "something foreign had the name of a file of the driver and was renamed",
+        extra={"path": str(path), "now": aside.name, "problem": f"it is {_describe(found)}"},
+    )
+    return aside
+
+
+def is_set_aside(name: str) -> bool:
+    """Whether `set_aside` gives such names."""
+    return _FOREIGN.fullmatch(name) is not None
+
+
+# --- what killed writers leave -------------------------------------------------------------------
 
 
 def remove_unfinished(folder: Path, prefix: str) -> None:
     """Remove what killed writers left of the files in *folder* whose names begin with *prefix*.
 
+    The temporary file of a writer that is at work stays, in whatever process it is.
+
     Raises:
-        StorageError: One cannot be removed.
+        StorageError: The folder cannot be read.
     """
-    for path in folder.glob(f".{prefix}*"):
-        remove(path)
+    with translated(f"read {folder}"):
+        try:
+            paths = list(folder.iterdir())
+        except FileNotFoundError:
+            return
+    for path in paths:
+        if path.name.startswith(f".{prefix}") and is_unfinished(path.name):
+            remove_if_abandoned(path)
 
 
-def remove(path: Path) -> bool:
-    """Remove a file; a missing one is fine.
+def is_unfinished(name: str) -> bool:
+    """Whether `write_atomic` gives its temporary files such names."""
+    return _UNFINISHED.fullmatch(name) is not None
+
+
+def remove_if_abandoned(path: Path) -> None:
+    """Remove a temporary file whose writer is dead; one that cannot be removed does no harm."""
+    try:
+        descriptor, _ = open_file(path, os.O_RDONLY)
+    except (OSError, ForeignFile):
+        return
+    try:
+        if try_lock(descriptor):
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        log.warning("%s, which a killed writer left, stays: %s", path, error.strerror)
+    finally:
+        os.close(descriptor)
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def read_bytes(path: Path, *, limit: int = SIZE_LIMIT, any_owner: bool = False) -> bytes | None:
+    """Read a whole file; `None` when it does not exist.
+
+    Args:
+        path: The file.
+        limit: Its size at the most, in bytes.
+        any_owner: Whether it may belong to another user.
+
+    Raises:
+        ForeignFile: It is no file, another user's, or larger.
+        StorageError: It exists and cannot be read.
+    """
+    with translated(f"read {path}"):
+        try:
+            descriptor, found = open_file(path, os.O_RDONLY, any_owner=any_owner)
+        except FileNotFoundError:
+            return None
+        try:
+            if found.st_size > limit:
+                raise ForeignFile(f"{path} has {found.st_size} bytes, at most {limit} are read")
+            return os.read(descriptor, found.st_size)
+        finally:
+            os.close(descriptor)
+
+
+def holds(path: Path, data: bytes, *, mode: int) -> bool:
+    """Whether a file is ours, has these permission bits and says exactly *data*."""
+    try:
+        descriptor, found = open_file(path, os.O_RDONLY)
+    except (OSError, ForeignFile):
+        return False
+    try:
+        return has_form(found, mode=mode) and (
+            found.st_size == len(data) and os.read(descriptor, len(data)) == data
+        )
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def has_form(found: os.stat_result, *, mode: int) -> bool:
+    """Whether it is a regular file of ours with these permission bits."""
+    return found.st_mode == stat.S_IFREG | mode and found.st_uid == os.geteuid()
+
+
+def open_file(path: Path, flags: int, *, any_owner: bool = False) -> tuple[int, os.stat_result]:
+    """Open a regular file of ours.
 
     Returns:
-        Whether the file was there.
+        The descriptor, to be closed by the caller, and what is known of the open file.
 
     Raises:
-        StorageError: It exists and cannot be removed.
+        ForeignFile: It is no regular file, or another user's.
+        OSError: It cannot be opened.
     """
-    with _translated("remove", path):
+    try:
+        descriptor = os.open(path, flags | _SAFELY, 0o600)
+    except OSError as error:
+        if error.errno in _REFUSED:
+            _check(path, path.lstat(), any_owner=any_owner)
+        raise
+    try:
+        found = os.fstat(descriptor)
+        _check(path, found, any_owner=any_owner)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor, found
+
+
+def _check(path: Path, found: os.stat_result, *, any_owner: bool) -> None:
+    is_ours = any_owner or found.st_uid == os.geteuid()
+    if not (stat.S_ISREG(found.st_mode) and is_ours):
+        raise ForeignFile(f"{path} is {_describe(found)}, not a file of this driver")
+
+
+def _describe(found: os.stat_result) -> str:
+    kind = _KINDS.get(stat.S_IFMT(found.st_mode), "of an unknown kind")
+    return f"{kind} of user {found.st_uid}" if found.st_uid != os.geteuid() else kind
+
+
+# --- folders, locks, errors -----------------------------------------------------------------------
+
+
+def make_folder(path: Path, *, mode: int) -> bool:
+    """Make a folder, or put back the owner and the permission bits of one that is there.
+
+    Not those above it: where the kubelet's own folder is missing, it is not mounted.
+
+    Args:
+        path: The folder.
+        mode: Its permission bits, not narrowed by the umask.
+
+    Returns:
+        Whether it was missing.
+
+    Raises:
+        ForeignFile: Something else has its name. A link is not followed: whoever had put it there
+            would have the claims of the node.
+        StorageError: It cannot be made.
+    """
+    is_missing = False
+    with translated(f"make {path}"):
         try:
-            path.unlink()
+            found = path.lstat()
         except FileNotFoundError:
-            return False
+            is_missing = True
+            with suppress(FileExistsError):  # by another instance, a moment ago
+                path.mkdir(mode)
+            found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise ForeignFile(f"cannot make {path}: {_describe(found)} is in its place")
+    if found.st_mode != stat.S_IFDIR | mode or found.st_uid != os.geteuid():
+        _put_back(path, mode)
+        if not is_missing:
+            log.warning("mode and owner of a folder are put back", extra={"path": str(path)})
+    return is_missing
+
+
+def _put_back(path: Path, mode: int) -> None:
+    with translated(f"put back mode and owner of {path}"):
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | _SAFELY)
+        try:
+            os.fchown(descriptor, os.geteuid(), -1)
+            os.fchmod(descriptor, mode)
+        finally:
+            os.close(descriptor)
+
+
+def try_lock(descriptor: int) -> bool:
+    """Take the lock on an open file, unless somebody has it; closing the file gives it back."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
     return True
 
 
-def read_bytes(path: Path) -> bytes | None:
-    """Read a whole file; `None` when it does not exist.
-
-    Raises:
-        StorageError: It exists and cannot be read.
-    """
-    with _translated("read", path):
-        try:
-            return path.read_bytes()
-        except FileNotFoundError:
-            return None
-
-
 @contextmanager
-def _translated(action: str, path: Path) -> Iterator[None]:
+def translated(action: str) -> Iterator[None]:
+    """Give errors of the operating system as `StorageError`: "cannot *action*: …"."""
     try:
         yield
     except OSError as error:
-        raise StorageError(f"cannot {action} {path}: {error.strerror or error}") from error
+        raise StorageError(f"cannot {action}: {error.strerror or error}") from error

@@ -1,29 +1,16 @@
 """Disks, folders and clocks that fail cost claims as little as they can, and it is said."""
 
 import os
-import resource
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 import trio
 
 from tests.claims.node import NodeOnDisk, claim, result
 from tests.claims.restarted import errors_in, prepare, start, unprepare
+from tests.full_disk import no_file_beyond
 
 # --- disks ---------------------------------------------------------------------------------------
-
-
-@contextmanager
-def no_file_beyond(size: int) -> Iterator[None]:
-    """Have the kernel refuse to write files beyond *size*: a full disk for who is no root."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize(
@@ -80,12 +67,13 @@ async def test_a_read_only_cdi_folder_is_named(
 
 async def test_a_file_that_cannot_be_removed_keeps_its_claim_alone(two_claims: NodeOnDisk) -> None:
     """The other claim of the call is given back."""
-    two_claims.cdi_path("uid-a").unlink()
-    two_claims.cdi_path("uid-a").mkdir()
-    errors = await unprepare(two_claims, "a", "b")
-    assert f"cannot remove {two_claims.cdi_path('uid-a')}" in errors["a"]
+    long = "a" * 230  # fits into the name of a record, and not into that of a CDI file
+    two_claims.source.store(claim(long, result("npu-5")))
+    await prepare(two_claims, long)
+    errors = await unprepare(two_claims, long, "b")
+    assert f"cannot remove {two_claims.cdi_path(f'uid-{long}')}: File name" in errors[long]
     assert errors["b"] == ""
-    assert two_claims.record_uids() == {"uid-a"}
+    assert two_claims.record_uids() == {"uid-a", f"uid-{long}"}
 
 
 async def test_a_file_in_a_read_only_cdi_folder_keeps_its_claim(rightless_node: NodeOnDisk) -> None:
@@ -109,13 +97,13 @@ async def test_a_read_only_state_folder_is_named(rightless_node: NodeOnDisk) -> 
     """Nothing is handed out that could not be remembered."""
     node = rightless_node
     node.source.store(claim("a", result("npu-2")))
-    (node.root / "state/claims").mkdir(parents=True)
-    (node.root / "state/claims").chmod(0o555)
+    node.root.chmod(0o555)
 
     refused = await prepare(node, "a")
 
-    assert refused == {"a": f"cannot write {node.records_folder / 'uid-a.json'}: Permission denied"}
+    assert refused == {"a": f"cannot make {node.state_folder}: Permission denied"}
     assert node.cdi_uids() == set()
+    node.root.chmod(0o755)
 
 
 async def test_a_cdi_folder_that_cannot_be_made_is_named(rightless_node: NodeOnDisk) -> None:
@@ -136,7 +124,7 @@ async def test_a_records_folder_that_cannot_be_read_is_named(rightless_node: Nod
     await prepare(node, "a")
     node.records_folder.chmod(0)
 
-    said = {"a": f"cannot read {node.records_folder}: Permission denied"}
+    said = {"a": f"cannot put back mode and owner of {node.records_folder}: Permission denied"}
     assert await prepare(node, "a") == said
     assert await unprepare(node, "a") == said
     node.records_folder.chmod(0o700)
@@ -163,8 +151,8 @@ async def test_a_missing_plugins_directory_is_not_made(
     await start(node, nursery)
     refused = await prepare(node, "a")
 
-    assert errors_in(caplog) == [f"cannot make {node.records_folder}: No such file or directory"]
-    assert refused == {"a": f"cannot make {node.records_folder}: No such file or directory"}
+    assert errors_in(caplog) == [f"cannot make {node.state_folder}: No such file or directory"]
+    assert refused == {"a": f"cannot make {node.state_folder}: No such file or directory"}
     assert not (node.root / "plugins").exists()
 
 
@@ -208,4 +196,4 @@ async def test_files_are_for_root_but_the_runtimes(node: NodeOnDisk, umask: int)
         node.cdi_path("uid-b"): 0o644,
     }
     modes = {path: stat.S_IMODE(path.stat().st_mode) for path in paths}
-    assert modes == paths | {state: 0o750 & ~umask}
+    assert modes == paths
