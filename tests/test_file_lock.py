@@ -1,14 +1,18 @@
 """One holder at a time, and none that outlives its process."""
 
+import fcntl
+import os
 import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from types import FrameType
 
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from tests import foreign
 from trio_npu_dra.errors import StorageError
 from trio_npu_dra.file_lock import hold
 
@@ -79,3 +83,91 @@ async def test_a_killed_holder_lets_go(tmp_path: Path) -> None:
                 process.kill()
                 async with quickly(tmp_path / "lock"):
                     pass
+
+
+# --- what somebody put there ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", foreign.KINDS)
+async def test_something_foreign_in_a_locks_place_is_set_aside(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    """Nothing is opened through a link or waited for, and those who come at once take turns."""
+    path = tmp_path / "lock"
+    foreign.put(kind, path)
+    inside: list[int] = []
+
+    async def take_turns(name: int) -> None:
+        for _ in range(3):
+            async with quickly(path) as descriptor:
+                assert inside == []
+                inside.append(name)
+                os.pwrite(descriptor, b"mark", 0)
+                await trio.lowlevel.checkpoint()
+                inside.remove(name)
+
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            for name in range(3):
+                nursery.start_soon(take_turns, name)
+
+    assert path.read_bytes() == b"mark"
+    assert len(foreign.set_aside(path)) == 1
+    assert foreign.KINDS[kind][1] in vars(caplog.records[0])["problem"]
+    victim = foreign.victim(path)
+    assert not victim.exists() or victim.read_text() == "secret"
+
+
+async def test_a_lock_with_a_second_name_is_set_aside(tmp_path: Path) -> None:
+    """What is written into it would be written into another file."""
+    (tmp_path / "victim").write_text("secret")
+    (tmp_path / "lock").hardlink_to(tmp_path / "victim")
+
+    with trio.fail_after(10):
+        async with quickly(tmp_path / "lock") as descriptor:
+            os.pwrite(descriptor, b"mark", 0)
+
+    assert (tmp_path / "victim").read_text() == "secret"
+
+
+async def test_a_lock_counts_only_while_it_has_its_name(tmp_path: Path) -> None:
+    """Who opened a file that is replaced before it is locked would be alone with it."""
+    path = tmp_path / "lock"
+
+    def replace(frame: FrameType, event: str, function: object) -> None:
+        del frame
+        if event == "c_call" and function is fcntl.flock:
+            sys.setprofile(None)
+            path.rename(tmp_path / "old")
+            path.touch()
+
+    sys.setprofile(replace)
+    try:
+        with trio.fail_after(10):
+            async with quickly(path) as descriptor:
+                assert os.fstat(descriptor).st_ino == path.stat().st_ino
+    finally:
+        sys.setprofile(None)
+    assert (tmp_path / "old").exists()
+
+
+async def test_who_waits_goes_on_waiting_for_a_holder_whose_file_was_removed(
+    tmp_path: Path,
+) -> None:
+    """And then has the file that everybody finds."""
+    path = tmp_path / "lock"
+    inside: list[str] = []
+
+    async def second() -> None:
+        async with quickly(path) as descriptor:
+            inside.append("second")
+            assert os.fstat(descriptor).st_ino == path.stat().st_ino
+
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery, quickly(path):
+            nursery.start_soon(second)
+            await wait_all_tasks_blocked()
+            path.unlink()
+            await trio.sleep(0.005)
+            inside.append("first")
+    assert inside == ["first", "second"]

@@ -1,20 +1,23 @@
 """Whose turn it is among the driver's processes on a node: flock(2), waited for without a thread.
 
 The kernel takes a lock from a process that ends, however it ends, so no lock outlives its holder.
+
+A lock is on the open file, not on its name. So it counts only if the name is still that file's once
+the lock is taken: whoever opened a file that was removed or replaced meanwhile tries again.
 """
 
 from __future__ import annotations
 
-import fcntl
 import math
 import os
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import trio
 
-from trio_npu_dra.errors import StorageError
+from trio_npu_dra import storage
+from trio_npu_dra.errors import ForeignFile, StorageError
 
 
 @asynccontextmanager
@@ -24,7 +27,8 @@ async def hold(
     """Hold the lock on a file while inside. Cancelled while waiting, nothing is held.
 
     Args:
-        path: The lock file; made when missing, never removed.
+        path: The lock file; made when missing, never removed. Something foreign in its place is
+            set aside.
         pause_seconds: Between two tries.
         patience_seconds: How long to go on trying.
 
@@ -34,31 +38,82 @@ async def hold(
     Raises:
         StorageError: The file cannot be opened, or another process keeps it for too long.
     """
-    with _translated(f"open {path}"):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = await acquire(path, pause_seconds=pause_seconds, patience_seconds=patience_seconds)
     try:
-        give_up_at = trio.current_time() + patience_seconds
-        while not _try_lock(descriptor):
-            if trio.current_time() > give_up_at:
-                raise StorageError(f"another process has held {path} for {patience_seconds:.0f} s")
-            await trio.sleep(pause_seconds)
         yield descriptor
     finally:
         os.close(descriptor)  # which unlocks
 
 
-def _try_lock(descriptor: int) -> bool:
-    with _translated("lock the lock file"):
+async def acquire(path: Path, *, pause_seconds: float, patience_seconds: float = math.inf) -> int:
+    """The same as `hold` for who closes the descriptor himself, which unlocks."""
+    give_up_at = trio.current_time() + patience_seconds
+
+    async def pause() -> None:
+        if trio.current_time() > give_up_at:
+            raise StorageError(f"another process has held {path} for {patience_seconds:.0f} s")
+        await trio.sleep(pause_seconds)
+
+    while True:
+        if (opened := _try_open(path)) is not None:
+            descriptor, found = opened
+            try:
+                while not _try_lock(path, descriptor):
+                    await pause()
+                if _names(path, found):
+                    return descriptor
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)
+        await pause()
+
+
+def _try_lock(path: Path, descriptor: int) -> bool:
+    with storage.translated(f"lock {path}"):
+        return storage.try_lock(descriptor)
+
+
+def _try_open(path: Path) -> tuple[int, os.stat_result] | None:
+    """Open the lock file; `None` when something foreign was there and it has to be tried again."""
+    with storage.translated(f"open {path}"):
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-    return True
+            return _open(path)
+        except ForeignFile:
+            _make_way(path)
+            return None
 
 
-@contextmanager
-def _translated(action: str) -> Iterator[None]:
+def _open(path: Path) -> tuple[int, os.stat_result]:
+    descriptor, found = storage.open_file(path, os.O_RDWR | os.O_CREAT)
+    if found.st_nlink > 1:
+        os.close(descriptor)
+        raise ForeignFile(f"{path} is another file too: it has {found.st_nlink} names")
+    return descriptor, found
+
+
+def _make_way(path: Path) -> None:
+    """Set aside what has the lock's name.
+
+    One instance at a time, under a lock on the folder: the second could else set aside the new file
+    that the first has locked already.
+    """
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        yield
-    except OSError as error:
-        raise StorageError(f"cannot {action}: {error.strerror}") from error
+        if not storage.try_lock(folder):
+            return
+        try:
+            descriptor, _ = _open(path)
+        except ForeignFile:
+            storage.set_aside(path)
+        else:
+            os.close(descriptor)
+    finally:
+        os.close(folder)
+
+
+def _names(path: Path, found: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(path.lstat(), found)
+    except FileNotFoundError:
+        return False

@@ -3,8 +3,9 @@
 from functools import partial
 from pathlib import Path
 
+import pytest
 import trio
-from trio.testing import wait_all_tasks_blocked
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_npu_dra.kube.client import KubeClient
 from trio_npu_dra.kube.objects import Device, ResourceSlice
@@ -88,3 +89,24 @@ async def test_a_younger_instance_that_ends_changes_nothing(
             await trio.lowlevel.checkpoint()
         assert published(state) == ["old"]
         older.life.cancel()
+
+
+async def test_a_lock_that_cannot_be_used_is_said_once_and_waited_for(
+    tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As while the driver's folder is gone."""
+    del autojump_clock
+    folder, status = tmp_path / "later", Observable(PublisherStatus())
+
+    async def make_folder() -> None:
+        await trio.sleep(60)
+        assert status.value.waiting
+        folder.mkdir()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(make_folder)
+        async with turn_to_publish(folder, status):
+            assert trio.current_time() > 0
+            assert not status.value.waiting
+
+    assert caplog.messages == ["publishing has to wait for its lock file"]

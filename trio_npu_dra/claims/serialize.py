@@ -9,14 +9,14 @@ cannot tell: the kernel's clock for it ticks every few milliseconds.)
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import trio
 
 from trio_npu_dra import file_lock
-from trio_npu_dra.errors import StorageError
+from trio_npu_dra.storage import translated
 
 _PATIENCE = 3.0  # seconds; the other instance needs milliseconds
 _PAUSE = 0.002  # seconds between two tries
@@ -28,7 +28,7 @@ class Turn:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._has_announced = False
-        with _translated("read the lock file"):
+        with translated("read the lock file"):
             self.mark = os.pread(descriptor, 64, 0)
         """What the last writer left; empty in a new file."""
 
@@ -41,7 +41,7 @@ class Turn:
         if self._has_announced:
             return
         mark = os.urandom(8).hex().encode()
-        with _translated("mark the lock file"):
+        with translated("mark the lock file"):
             os.pwrite(self._descriptor, mark, 0)
         self.mark, self._has_announced = mark, True
 
@@ -71,11 +71,3 @@ class NodeLock:
             ) as descriptor,
         ):
             yield Turn(descriptor)
-
-
-@contextmanager
-def _translated(action: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(f"cannot {action}: {error.strerror}") from error

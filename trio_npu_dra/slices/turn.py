@@ -9,6 +9,7 @@ younger goes on as after any restart. An update that never gets ready thus chang
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -17,6 +18,7 @@ from pathlib import Path
 import trio
 
 from trio_npu_dra import file_lock
+from trio_npu_dra.errors import StorageError
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.slices.publisher import PublisherStatus
 
@@ -31,18 +33,32 @@ async def turn_to_publish(
 ) -> AsyncIterator[None]:
     """Wait until no other instance publishes, and keep others from it while inside.
 
-    Args:
-        state_folder: The driver's folder on the node; must exist.
-        status: Says so while this instance waits.
+    A lock that cannot be used is said once and tried on.
 
-    Raises:
-        StorageError: The lock file cannot be opened.
+    Args:
+        state_folder: The driver's folder on the node.
+        status: Says so while this instance waits.
     """
     since = trio.current_time()
     status.set(replace(status.value, waiting=True))
-    async with file_lock.hold(state_folder / "publisher.lock", pause_seconds=_PAUSE):
+    descriptor = await _acquire(state_folder / "publisher.lock")
+    try:
         status.set(replace(status.value, waiting=False))
         waited = trio.current_time() - since
         if waited >= _PAUSE:
             log.info("publishing in place of an instance that ended", extra={"waited": waited})
         yield
+    finally:
+        os.close(descriptor)
+
+
+async def _acquire(path: Path) -> int:
+    said = ""
+    while True:
+        try:
+            return await file_lock.acquire(path, pause_seconds=_PAUSE)
+        except StorageError as error:
+            if str(error) != said:
+                said = str(error)
+                log.error("publishing has to wait for its lock file", extra={"problem": said})
+        await trio.sleep(_PAUSE)
