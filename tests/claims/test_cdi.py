@@ -120,12 +120,16 @@ def test_without_the_driver_there_is_no_file(node: NodeOnDisk) -> None:
 def test_a_scan_finds_our_files_and_no_others(node: NodeOnDisk) -> None:
     """The folder belongs to the node; a missing one is empty."""
     cdi = node.cdi()
-    assert cdi.scan() == frozenset()
+    assert cdi.scan() == {}
     cdi.write(record("uid-a"))
-    for other in ("npu.huawei.com-npu_b.yaml", "x.org-npu_c.json", ".npu.huawei.com-npu_d.json.1"):
+    for other in (
+        "npu.huawei.com-npu_b.yaml",
+        "x.org-npu_c.json",
+        ".npu.huawei.com-npu_d.json.5f3a01c2",
+    ):
         (node.cdi_root / other).write_text("")
 
-    assert cdi.scan() == {"uid-a"}
+    assert cdi.scan() == {"uid-a": True}
 
     cdi.remove("uid-a")
     cdi.remove("uid-a")

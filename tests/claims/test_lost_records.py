@@ -161,7 +161,7 @@ async def test_a_record_that_the_disk_does_not_give_waits_in_its_place(
         answers = await claims.prepare([ref("b"), ref("c")])
         assert answers["uid-b"].error == ""
         assert "device npu-2 may be in use by the claim with UID uid-a" in answers["uid-c"].error
-    assert errors_in(caplog) == ["Permission denied"]
+    assert errors_in(caplog) == [f"cannot read {path}: Permission denied"]
 
     path.chmod(0o600)
     assert "held by claim default/a" in (await claims.prepare([ref("c")]))["uid-c"].error
@@ -187,7 +187,7 @@ async def test_a_record_that_the_disk_gives_back_broken_is_set_aside(
     aside.write_text(right)
 
     assert "may be in use" in (await claims.prepare([ref("c")]))["uid-c"].error
-    assert errors_in(caplog) == ["Permission denied", BROKEN[1]]
+    assert errors_in(caplog) == [f"cannot read {path}: Permission denied", BROKEN[1]]
     assert "held by claim default/a" in (await prepare(node, "c"))["c"]
 
 

@@ -1,7 +1,5 @@
 """Faults that pass while the kubelet waits cost no pod another minute."""
 
-from pathlib import Path
-
 import trio
 from trio.testing import MockClock
 
@@ -135,12 +133,6 @@ async def test_a_state_folder_that_cannot_be_used_is_said_for_each_claim(
         assert "cannot make" in text
 
 
-def block(path: Path) -> None:
-    """Put a folder where a file is: nobody can write or remove it as a file."""
-    path.unlink()
-    path.mkdir()
-
-
 async def test_a_cdi_file_that_cannot_be_removed_keeps_the_record(
     node: NodeOnDisk, autojump_clock: MockClock
 ) -> None:
@@ -149,11 +141,13 @@ async def test_a_cdi_file_that_cannot_be_removed_keeps_the_record(
     node.source.store(claim("a", result("npu-2")))
     claims = node.start(patience=Patience())
     await claims.prepare([ref("a")])
-    block(node.cdi_path("uid-a"))
+    kept = node.cdi_root.rename(node.root / "kept")
+    node.cdi_root.write_text("a file where the folder should be")
 
     assert "cannot remove" in (await claims.unprepare([ref("a")]))["uid-a"]
     assert node.record_uids() == {"uid-a"}
 
-    node.cdi_path("uid-a").rmdir()
+    node.cdi_root.unlink()
+    kept.rename(node.cdi_root)
     assert await claims.unprepare([ref("a")]) == {"uid-a": ""}
     assert node.record_uids() == set()

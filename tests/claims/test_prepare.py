@@ -129,8 +129,8 @@ async def test_each_call_is_told_with_its_errors_and_how_long_it_took(
     claims = node.start(told=calls.append)
 
     await claims.prepare([ref("a"), ref("b")])
-    node.cdi_path("uid-a").unlink()
-    node.cdi_path("uid-a").mkdir()
+    node.cdi_root.rename(node.root / "kept")
+    node.cdi_root.write_text("a file where the folder should be")
     await claims.unprepare([ref("a"), ref("b")])
 
     prepare, unprepare = calls

@@ -208,7 +208,7 @@ async def test_a_broken_record_is_set_aside_and_the_others_live_on(
             assert records.unreadable == {"uid-a"}
 
     assert (tmp_path / "claims/uid-a.json.aside").read_bytes() == b'{"version": 1, "cl'
-    assert [line.levelno for line in caplog.records] == [logging.ERROR]
+    assert len([line for line in caplog.records if line.levelno == logging.ERROR]) == 1
 
     async with records.exclusive():
         records.remove("uid-a")
@@ -261,7 +261,7 @@ async def test_a_file_of_somebody_is_no_record_that_cannot_be_read(tmp_path: Pat
 async def test_unfinished_files_of_a_killed_writer_are_removed(tmp_path: Path) -> None:
     """They are no records."""
     (tmp_path / "claims").mkdir()
-    (tmp_path / "claims/.uid-a.json.x7f").write_bytes(b'{"vers')
+    (tmp_path / "claims/.uid-a.json.5f3a01c2").write_bytes(b'{"vers')
 
     async with Records(tmp_path).exclusive():
         pass
@@ -273,20 +273,18 @@ async def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     """A file is in its place."""
     (tmp_path / "claims").write_text("")
 
-    with pytest.raises(StorageError, match=r"cannot make .*/claims: File exists"):
+    with pytest.raises(StorageError, match=r"cannot make .*/claims: a file is in its place"):
         async with Records(tmp_path).exclusive():
             pytest.fail("entered")
 
 
-async def test_a_lost_folder_fails_the_write_and_keeps_memory_true(node: NodeOnDisk) -> None:
+async def test_a_write_that_fails_keeps_memory_true(node: NodeOnDisk) -> None:
     """What is not on the disk is not held."""
     records = node.records()
-    async with records.exclusive():
-        pass
-    shutil.rmtree(node.records_folder)
 
-    with pytest.raises(StorageError, match=r"cannot write .*/claims/uid-a\.json"):
-        async with records.exclusive():
+    async with records.exclusive():
+        shutil.rmtree(node.records_folder)
+        with pytest.raises(StorageError, match=r"cannot write .*/claims/uid-a\.json"):
             records.put(record("uid-a"))
 
     assert not records.by_uid

@@ -13,6 +13,7 @@ import trio
 from trio.testing import MockClock
 
 from tests.claims.node import NodeOnDisk, claim, ref, result
+from tests.claims.restarted import errors_in
 from trio_npu_dra import pulse
 from trio_npu_dra.claims.prepare import NodeClaims
 from trio_npu_dra.claims.records import Records
@@ -77,7 +78,7 @@ async def test_a_start_puts_wrong_files_right_and_sweeps_parts_of_files(
     del claims
     before = node.cdi_path("uid-a").read_bytes()
     node.cdi_path("uid-a").write_bytes(b"")
-    (node.cdi_root / ".npu.huawei.com-npu_uid-a.json.x7f").write_bytes(b"")
+    (node.cdi_root / ".npu.huawei.com-npu_uid-a.json.5f3a01c2").write_bytes(b"")
 
     await restart()
 
@@ -109,25 +110,24 @@ async def test_a_lost_file_comes_back_and_an_orphan_goes(
     ]
 
 
-async def test_an_orphan_that_stays_keeps_no_lost_file_away(
-    node: NodeOnDisk,
-    claims: NodeClaims,
-    restart: Callable[[], Awaitable[None]],
+async def test_an_orphan_that_cannot_be_removed_is_said_once(
+    rightless_node: NodeOnDisk,
+    nursery: trio.Nursery,
     autojump_clock: MockClock,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """What cannot be removed, here a folder of somebody's, is said once and is nobody's harm."""
-    del autojump_clock, claims
-    node.cdi_path("orphan").mkdir()
-    await restart()
-    node.cdi_path("uid-a").unlink()
+    """Not at each look."""
+    del autojump_clock
+    node = rightless_node
+    node.cdi_root.mkdir()
+    node.cdi_path("orphan").write_text("{}")
+    node.cdi_root.chmod(0o555)
 
+    await nursery.start(keep_cdi_files, node.records(), node.cdi())
     await trio.sleep(12)
 
-    assert node.cdi_path("uid-a").is_file()
-    errors = [vars(line)["problem"] for line in caplog.records if line.levelno == logging.ERROR]
-    assert len(errors) == 1
-    assert f"cannot remove {node.cdi_path('orphan')}" in errors[0]
+    assert errors_in(caplog) == [f"cannot remove {node.cdi_path('orphan')}: Permission denied"]
+    node.cdi_root.chmod(0o755)
 
 
 async def test_right_files_are_not_written(
@@ -168,7 +168,7 @@ async def test_a_part_of_a_file_is_swept_at_the_start_only(
     del autojump_clock
     node.cdi_root.mkdir()
     await restart()
-    part = node.cdi_root / ".npu.huawei.com-npu_uid-a.json.x7f"
+    part = node.cdi_root / ".npu.huawei.com-npu_uid-a.json.5f3a01c2"
     part.write_bytes(b"")
 
     await trio.sleep(12)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -41,10 +40,11 @@ class Disk:
             look()
 
     def restore(self, state: State) -> None:
-        """Make the folders what they were."""
+        """Make the folders what they were; those in them stay, empty or not."""
         for folder in self._folders:
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
+            for path in folder.rglob("*"):
+                if path.is_file():
+                    path.unlink()
         for path, content in state.items():
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(content)

@@ -216,6 +216,17 @@ class Node(RuleBasedStateMachine):
         assert uid in self._unreadable
 
     @rule(number=instances)
+    def lose_records(self, number: int) -> None:
+        """Somebody removes the folder with the records, which both instances know."""
+        for each in self.instances:
+            run(each.look)
+        shutil.rmtree(self.node.records_folder)
+        for each in (self.instances[number], *self.instances):
+            run(each.look)
+        self.lost.clear()
+        self.wrong.clear()
+
+    @rule(number=instances)
     def look(self, number: int) -> None:
         """Five seconds pass."""
         run(lambda: self.instances[number].look(A_LOOK_SECONDS))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,11 +19,12 @@ from typing import Any, TypeVar
 from trio_npu_dra import storage
 from trio_npu_dra.claims.record import ClaimRecord
 from trio_npu_dra.crashpoints import Point, reached
-from trio_npu_dra.errors import StorageError
+from trio_npu_dra.errors import ForeignFile
 from trio_npu_dra.npu.host import DeviceNode, Host, Mount
 
 _CDI_VERSION = "0.5.0"  # the lowest with hostPath and with names that start with a digit
 _CLASS = "npu"
+_MODE = 0o644
 
 T = TypeVar("T")
 
@@ -116,7 +118,7 @@ class CdiFolder:
         return f"{self.driver_name}/{_CLASS}={device_name(uid, device)}"
 
     def write(self, record: ClaimRecord) -> bool:
-        """Make the file say what it should; a right one is left alone.
+        """Make the file say what it should, ours and for all to read; a right one is left alone.
 
         Returns:
             Whether the file was missing or wrong.
@@ -127,13 +129,13 @@ class CdiFolder:
         """
         content = self._render(record)
         path = self._path(record.uid)
-        if storage.read_bytes(path) == content:
+        if storage.holds(path, content, mode=_MODE):
             return False
         self._make_root()
         storage.write_atomic(
             path,
             content,
-            mode=0o644,
+            mode=_MODE,
             sync=False,
             before_rename=Point.CDI_WRITTEN,
         )
@@ -144,9 +146,12 @@ class CdiFolder:
         """Whether the file of the claim *uid*, as far as it is whole, hands out *device*.
 
         Raises:
-            StorageError: It exists and cannot be read.
+            StorageError: It exists and the disk does not give it.
         """
-        content = storage.read_bytes(self._path(uid)) or b""
+        try:
+            content = storage.read_bytes(self._path(uid), any_owner=True) or b""
+        except ForeignFile:
+            return False
         return f'"{device_name(uid, device)}"'.encode() in content
 
     def remove(self, uid: str) -> None:
@@ -157,30 +162,33 @@ class CdiFolder:
         """
         storage.remove(self._path(uid))
 
-    def scan(self) -> frozenset[str]:
-        """UIDs of all claims that have a file.
+    def scan(self) -> dict[str, bool]:
+        """The claims that have a file, by UID: whether it has the form that `write` gives it.
+
+        That is a regular file, its owner and its mode. What it says is not read.
 
         Raises:
             StorageError: The folder cannot be read.
         """
-        try:
-            names = [path.name for path in self.root.iterdir()]
-        except FileNotFoundError:
-            return frozenset()
-        except OSError as error:
-            raise StorageError(f"cannot read {self.root}: {error.strerror}") from error
         prefix, suffix = self._prefix, ".json"
-        return frozenset(
-            name.removeprefix(prefix).removesuffix(suffix)
-            for name in names
-            if name.startswith(prefix) and name.endswith(suffix)
-        )
+        found: dict[str, bool] = {}
+        with storage.translated(f"read {self.root}"):
+            try:
+                paths = list(self.root.iterdir())
+            except FileNotFoundError:
+                return {}
+            for path in paths:
+                if path.name.startswith(prefix) and path.name.endswith(suffix):
+                    uid = path.name.removeprefix(prefix).removesuffix(suffix)
+                    with suppress(FileNotFoundError):  # another instance has just removed it
+                        found[uid] = storage.has_form(path.lstat(), mode=_MODE)
+        return found
 
     def remove_unfinished(self) -> None:
-        """Remove what a killed writer left of a file.
+        """Remove what killed writers left of files.
 
         Raises:
-            StorageError: One cannot be removed.
+            StorageError: The folder cannot be read.
         """
         storage.remove_unfinished(self.root, self._prefix)
 
@@ -192,10 +200,8 @@ class CdiFolder:
         return self.root / f"{self._prefix}{uid}.json"
 
     def _make_root(self) -> None:
-        try:
+        with storage.translated(f"make {self.root}"):
             self.root.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StorageError(f"cannot make {self.root}: {error.strerror}") from error
 
     def _render(self, record: ClaimRecord) -> bytes:
         families = dict.fromkeys(device.family for device in record.devices)

@@ -9,10 +9,12 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
+from trio_npu_dra import json_limits
 from trio_npu_dra.errors import RecordCorrupt
 from trio_npu_dra.npu.model import ChipFamily
 
 _FORMAT = 1
+_DEPTH = 32  # levels of JSON; this format has four
 
 
 class _Part(BaseModel):
@@ -90,11 +92,14 @@ class ClaimRecord(_Part):
             RecordCorrupt: It is no record, or one of another claim.
         """
         try:
+            json_limits.check(data, depth=_DEPTH)
             record = cls.model_validate_json(data)
         except ValidationError as error:
             first = error.errors()[0]
             field = ".".join(str(part) for part in first["loc"]) or "the whole"
             raise RecordCorrupt(f"{_age(data)}{field}: {first['msg']}") from None
+        except ValueError as error:
+            raise RecordCorrupt(str(error)) from None
         if record.uid != uid:
             raise RecordCorrupt(f"claim.uid={record.uid!r} does not fit the file's name")
         return record

@@ -5,9 +5,12 @@ that may still be true is thrown away:
 
 - A record of a newer version is read as far as it is known, and written back whole.
 - A record that cannot be read costs its own claim only. A broken one is set aside under a name
-  that each start looks at again: a newer version that comes back, or a person, may read it. One
-  that the disk does not give stays where it is. Either way its claim is *unreadable*: it keeps its
-  CDI file, and that file still guards its NPUs (`claims.prepare`).
+  that each start looks at again: a newer version that comes back, or a person, may read it. So is
+  what is no file of ours under a record's name (`storage`). One that the disk does not give stays
+  where it is. In any case its claim is *unreadable*: it keeps its CDI file, and that file still
+  guards its NPUs (`claims.prepare`).
+- Records that somebody takes away, the whole folder or some of its files, are written again from
+  memory, which is the truth as long as this process lives.
 
 A reboot of the node is the exception: records of an earlier boot are forgotten. No container has
 survived it, so they would only hold NPUs against the next claim, until the kubelet unprepares them
@@ -22,9 +25,10 @@ a name that the power cut loses, or brings back, is one that the next start woul
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import AsyncIterator, Mapping
 from collections.abc import Set as AbstractSet
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
 
@@ -32,13 +36,15 @@ from trio_npu_dra import storage
 from trio_npu_dra.claims.record import ClaimRecord, RecordedDevice
 from trio_npu_dra.claims.serialize import NodeLock, Turn
 from trio_npu_dra.crashpoints import Point, reached
-from trio_npu_dra.errors import RecordCorrupt, StorageError
+from trio_npu_dra.errors import ForeignFile, RecordCorrupt, StorageError
+from trio_npu_dra.observable import Observable
 
 log = logging.getLogger(__name__)
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 """Where Linux says which boot this is, in containers too."""
 
+_FOLDER_MODE = 0o700
 _SUFFIX = ".json"
 _ASIDE = ".json.aside"
 
@@ -49,9 +55,13 @@ class Records:
     Args:
         state_folder: Holds `claims/<uid>.json` and `serialize.lock`; made when missing.
         boot_id_file: Tells the boot of the node; without it no record is of an earlier one.
+
+    Attributes:
+        problem: Why claims cannot be served now, as the last who tried found; empty when they can.
     """
 
     def __init__(self, state_folder: Path, *, boot_id_file: Path = BOOT_ID) -> None:
+        self.problem = Observable("")
         self._folder = state_folder / "claims"
         self._lock = NodeLock(state_folder / "serialize.lock")
         self._boot_id = _read_boot_id(boot_id_file)
@@ -60,6 +70,7 @@ class Records:
         self._by_uid: dict[str, ClaimRecord] = {}
         self._unreadable: set[str] = set()
         self._withheld: set[str] = set()
+        self._named: set[str] = set()
 
     @property
     def by_uid(self) -> Mapping[str, ClaimRecord]:
@@ -79,19 +90,23 @@ class Records:
         the body.
 
         Raises:
-            StorageError: The lock, a record or the folder cannot be used. What was put or removed
-                inside then holds already.
+            StorageError: The lock or the folder cannot be used. What was put or removed inside
+                then holds already.
         """
-        if self._mark is None:
-            self._make_folder()
-        async with self._lock.hold() as turn:
-            if turn.mark != self._mark or self._withheld:
-                self._load(turn)
-            self._turn = turn
+        async with AsyncExitStack() as section:
             try:
-                yield
-            finally:
-                self._turn = None
+                storage.make_folder(self._folder.parent, mode=storage.PLUGIN_FOLDER_MODE)
+                self._turn = await section.enter_async_context(self._lock.hold())
+                section.callback(self._leave)
+                self._catch_up(self._turn)
+            except StorageError as error:
+                self.problem.set(str(error))
+                raise
+            self.problem.set("")
+            yield
+
+    def _leave(self) -> None:
+        self._turn = None
 
     def holder(self, device: RecordedDevice) -> ClaimRecord | None:
         """The claim that holds *device* for itself."""
@@ -113,7 +128,9 @@ class Records:
             StorageError: The disk is full, read-only, or fails; the old record stays.
         """
         self._announce_change()
-        record = record.model_copy(update={"boot_id": self._boot_id})
+        self._write(record.model_copy(update={"boot_id": self._boot_id}))
+
+    def _write(self, record: ClaimRecord) -> None:
         storage.write_atomic(
             self._path(record.uid),
             record.to_json(),
@@ -137,6 +154,38 @@ class Records:
         self._unreadable.discard(uid)
         self._withheld.discard(uid)
 
+    def write_missing(self) -> None:
+        """Write again what somebody took away; inside `exclusive`.
+
+        Raises:
+            StorageError: The disk is full, read-only, or fails.
+        """
+        if self._restore():
+            self._announce_change()
+
+    def _restore(self) -> bool:
+        """The same, without telling other instances; whether anything was missing.
+
+        Of a claim whose record could not be read an empty file is left, so that the next start
+        knows of it too.
+        """
+        with storage.translated(f"read {self._folder}"), os.scandir(self._folder) as entries:
+            is_file = {entry.name: entry.is_file(follow_symlinks=False) for entry in entries}
+        lost = [uid for uid in self._by_uid if not is_file.get(f"{uid}{_SUFFIX}")]
+        unknown = [
+            uid
+            for uid in self._unreadable
+            if is_file.keys().isdisjoint({f"{uid}{_SUFFIX}", f"{uid}{_ASIDE}"})
+        ]
+        for uid in lost:
+            self._write(self._by_uid[uid])
+        for uid in unknown:
+            storage.write_atomic(self._aside(uid), b"")
+            self._withheld.discard(uid)
+        if lost or unknown:
+            log.warning("claim records were missing and are rewritten", extra={"uids": lost})
+        return bool(lost or unknown)
+
     def _path(self, uid: str) -> Path:
         return self._folder / f"{uid}{_SUFFIX}"
 
@@ -150,84 +199,111 @@ class Records:
 
     # --- reading the folder ----------------------------------------------------------------------
 
-    def _make_folder(self) -> None:
-        # Not all parents: where the kubelet's own folder is missing, it is not mounted.
-        try:
-            self._folder.parent.mkdir(mode=0o750, exist_ok=True)
-            self._folder.mkdir(mode=0o700, exist_ok=True)
-        except OSError as error:
-            raise StorageError(f"cannot make {self._folder}: {error.strerror}") from error
+    def _catch_up(self, turn: Turn) -> None:
+        """Make memory what the folder says, or the folder what memory says if it was taken away."""
+        was_missing = storage.make_folder(self._folder, mode=_FOLDER_MODE)
+        if was_missing and self._mark is not None:
+            # Nobody is told. Whoever wrote last still knows all, and adds what we do not know; we
+            # read it then, because our mark is not his.
+            self._restore()
+        elif turn.mark != self._mark or self._withheld:
+            self._load(turn)
 
     def _load(self, turn: Turn) -> None:
+        with storage.translated(f"read {self._folder}"):
+            paths = sorted(self._folder.iterdir())  # a record before what is aside of it
         self._by_uid.clear()
         self._unreadable.clear()
-        try:
-            for path in sorted(self._folder.iterdir()):  # a record before what is aside of it
-                self._load_file(path)
-        except OSError as error:
-            raise StorageError(f"cannot read {self._folder}: {error.strerror}") from error
+        for path in paths:
+            self._load_file(path)
         self._withheld &= self._unreadable
         self._mark = turn.mark
 
     def _load_file(self, path: Path) -> None:
-        if path.name.startswith("."):
-            path.unlink()  # unfinished: its writer was killed
-        elif path.name.endswith(_SUFFIX):
-            self._load_record(path, path.name.removesuffix(_SUFFIX))
-        elif path.name.endswith(_ASIDE):
-            self._look_aside(path, path.name.removesuffix(_ASIDE))
+        name = path.name
+        if storage.is_unfinished(name):
+            storage.remove_if_abandoned(path)
+        elif name.startswith(".") or not name.endswith((_SUFFIX, _ASIDE)):
+            if not storage.is_set_aside(name) and self._is_news(path):
+                log.warning("something foreign among the claim records", extra={"path": str(path)})
+        elif name.endswith(_ASIDE):
+            self._look_aside(path, name.removesuffix(_ASIDE))
+        else:
+            self._load_record(path, name.removesuffix(_SUFFIX))
 
     def _load_record(self, path: Path, uid: str) -> None:
         try:
-            content = path.read_bytes()
-        except OSError as error:
-            self._withhold(path, uid, error)
-            return
-        self._withheld.discard(uid)
-        try:
+            content = storage.read_bytes(path) or b""
             self._accept(ClaimRecord.parse(content, uid=uid), path)
-        except RecordCorrupt as error:
+        except (ForeignFile, RecordCorrupt) as error:
             self._set_aside(path, uid, error)
+        except StorageError as error:
+            self._withhold(path, uid, error)
 
     def _accept(self, record: ClaimRecord, path: Path) -> None:
-        if self._boot_id and record.boot_id not in {"", self._boot_id}:
-            path.unlink()
-            log.info(
-                "claim record of an earlier boot forgotten",
-                extra={"claim": str(record), "uid": record.uid, "devices": record.device_names},
-            )
-        else:
+        self._withheld.discard(record.uid)
+        self._named.discard(path.name)
+        if not self._boot_id or record.boot_id in {"", self._boot_id}:
             self._by_uid[record.uid] = record
+            return
+        try:
+            storage.remove(path)
+        except StorageError as error:
+            log.warning("claim record of an earlier boot stays: %s", error)
+        log.info(
+            "claim record of an earlier boot forgotten",
+            extra={"claim": str(record), "uid": record.uid, "devices": record.device_names},
+        )
 
     def _look_aside(self, path: Path, uid: str) -> None:
         """Take a record back that can be read by now, unless its claim was prepared again."""
         if uid in self._by_uid:
             return
         try:
-            record = ClaimRecord.parse(path.read_bytes(), uid=uid)
-        except (OSError, RecordCorrupt):
+            record = ClaimRecord.parse(storage.read_bytes(path) or b"", uid=uid)
+            storage.rename(path, self._path(uid))
+        except StorageError:
             self._unreadable.add(uid)  # which was said when it was set aside
             return
-        self._accept(record, path.replace(self._path(uid)))
+        self._accept(record, self._path(uid))
         log.warning("claim record can be read again", extra={"claim": str(record), "uid": uid})
 
-    def _set_aside(self, path: Path, uid: str, error: RecordCorrupt) -> None:
-        aside = path.replace(self._aside(uid))
+    def _set_aside(self, path: Path, uid: str, error: StorageError) -> None:
         self._unreadable.add(uid)
-        log.error(
-            "claim record cannot be read and was set aside; only its CDI file guards its NPUs now",
-            extra={"path": str(aside), "problem": str(error)},
-        )
+        self._withheld.discard(uid)
+        aside = self._aside(uid)
+        try:
+            if isinstance(error, ForeignFile) and os.path.lexists(aside):
+                aside = storage.set_aside(path)  # what is aside already may be the claim's record
+            else:
+                storage.rename(path, aside)
+        except StorageError as refusal:
+            self._complain(path, f"{error}; {refusal}")
+        else:
+            log.error(
+                "claim record cannot be read and was set aside; "
+                "only its CDI file guards its NPUs now",
+                extra={"path": str(aside), "problem": str(error)},
+            )
 
-    def _withhold(self, path: Path, uid: str, error: OSError) -> None:
+    def _withhold(self, path: Path, uid: str, error: StorageError) -> None:
         """Leave a record that the disk does not give in its place, and ask again next time."""
         self._unreadable.add(uid)
-        if uid not in self._withheld:
-            self._withheld.add(uid)
+        self._withheld.add(uid)
+        self._complain(path, str(error))
+
+    def _complain(self, path: Path, problem: str) -> None:
+        if self._is_news(path):
             log.error(
                 "claim record cannot be read; only its CDI file guards its NPUs now",
-                extra={"path": str(path), "problem": error.strerror},
+                extra={"path": str(path), "problem": problem},
             )
+
+    def _is_news(self, path: Path) -> bool:
+        """Whether nothing was said of *path* yet; true once."""
+        is_news = path.name not in self._named
+        self._named.add(path.name)
+        return is_news
 
 
 def _read_boot_id(path: Path) -> str:

@@ -61,7 +61,10 @@ class _CdiRepair:
         self._complaints: dict[str, str] = {}
 
     async def look(self, *, is_first: bool) -> None:
-        """Compare once. The contents are read at the first look only: nobody edits them."""
+        """Compare once. The contents of CDI files are read at the first look only.
+
+        Of two versions each would else put right what the other one writes, in turns.
+        """
         with pulse.step("repairing CDI files", limit=_REPAIR_STUCK_SECONDS):
             self._complain(await self._compare(is_first=is_first))
 
@@ -73,16 +76,23 @@ class _CdiRepair:
                 if is_first:
                     reached(Point.START_RECORDS_READ)
                     self._cdi.remove_unfinished()
+                self._rewrite_records(problems)
                 files = self._cdi.scan()
                 # A claim whose record cannot be read may have a running pod: its file stays.
-                for uid in files - self._records.by_uid.keys() - self._records.unreadable:
+                for uid in files.keys() - self._records.by_uid.keys() - self._records.unreadable:
                     self._remove(uid, problems)
                 for uid, record in self._records.by_uid.items():
-                    if is_first or uid not in files:
+                    if is_first or not files.get(uid):
                         self._rewrite(record, problems)
         except StorageError as error:
             problems["all"] = str(error)
         return problems
+
+    def _rewrite_records(self, problems: dict[str, str]) -> None:
+        try:
+            self._records.write_missing()
+        except StorageError as error:
+            problems["records"] = str(error)
 
     def _remove(self, uid: str, problems: dict[str, str]) -> None:
         try:
@@ -106,7 +116,7 @@ class _CdiRepair:
         """Say what is wrong once, not every five seconds."""
         for uid, problem in problems.items():
             if self._complaints.get(uid) != problem:
-                log.error("CDI files cannot be repaired", extra={"problem": problem})
+                log.error("claim files cannot be repaired", extra={"problem": problem})
         self._complaints = problems
 
 

@@ -13,8 +13,8 @@ from typing import Self
 
 import trio
 
+from trio_npu_dra import storage
 from trio_npu_dra.crashpoints import Point, reached
-from trio_npu_dra.errors import StorageError
 from trio_npu_dra.kubelet import device_health, dra_plugin, registration, stale_sockets
 from trio_npu_dra.kubelet.driver import Driver
 from trio_npu_dra.observable import Observable
@@ -172,9 +172,5 @@ async def serve_registration(
 
 
 def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(mode=0o750, exist_ok=True)
-    except FileNotFoundError:
-        pass  # the socket's own error says it better
-    except OSError as error:
-        raise StorageError(f"cannot make {folder}: {error.strerror}") from error
+    if folder.parent.is_dir():  # else the socket's own error says it better
+        storage.make_folder(folder, mode=storage.PLUGIN_FOLDER_MODE)
