@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trio
 
+from tests import foreign
 from trio_npu_dra.npu.chip_faults import Reading
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.model import ChipFamily, Npu
@@ -110,7 +113,11 @@ async def test_the_file_is_readable_for_people_and_root_only(tmp_path: Path) -> 
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("content", ["", "{", '{"chips": {"a": {"XYZ": {}}}}', '{"chips": 1}'])
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", '{"chips": {"a": {"XYZ": {}}}}', '{"chips": 1}', '{"chips": ' + "[" * 500_000],
+    ids=["empty", "cut", "code", "number", "deep"],
+)
 async def test_a_broken_file_costs_the_memory_and_nothing_else(
     tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -157,3 +164,34 @@ def test_what_a_killed_writer_left_goes_with_the_next_write(tmp_path: Path) -> N
     faults.save()
 
     assert {path.name for path in tmp_path.iterdir()} == {"faults.json", ".others"}
+
+
+@pytest.mark.parametrize("kind", [*foreign.KINDS, "huge"])
+async def test_something_foreign_costs_the_memory_and_gives_way(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    """Nothing is read or written through a link, and nothing waited for."""
+    file = tmp_path / "faults.json"
+    if kind == "huge":
+        file.touch()
+        os.truncate(file, 9 << 20)
+    else:
+        foreign.put(kind, file)
+
+    faults = NodeFaults(tmp_path)
+    assert "cannot be read" in caplog.text
+    faults.of(npu()).take(SICK, 100.0)
+    faults.save()
+
+    assert NodeFaults(tmp_path).of(npu()).health(100.0).faults
+
+
+def test_a_file_that_another_instance_is_writing_is_left_to_it(tmp_path: Path) -> None:
+    """In a rolling update both write."""
+    faults = NodeFaults(tmp_path)
+    faults.of(npu()).take(SICK, 100.0)
+    with (tmp_path / ".faults.json.5f3a01c2").open("wb") as writer:
+        fcntl.flock(writer, fcntl.LOCK_EX)
+        faults.save()
+
+    assert {path.name for path in tmp_path.iterdir()} == {"faults.json", ".faults.json.5f3a01c2"}

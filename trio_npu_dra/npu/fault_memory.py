@@ -12,7 +12,7 @@ from typing import Final
 import trio
 from pydantic import BaseModel, ConfigDict
 
-from trio_npu_dra import storage
+from trio_npu_dra import json_limits, storage
 from trio_npu_dra.errors import StorageError
 from trio_npu_dra.npu.chip_faults import ChipFaults, CodeMemory
 from trio_npu_dra.npu.faults import FaultTable, packaged_table
@@ -21,6 +21,8 @@ from trio_npu_dra.npu.model import Npu
 log = logging.getLogger(__name__)
 
 _FILE_NAME: Final = "faults.json"
+_SIZE_LIMIT: Final = 8 << 20  # bytes; 64 chips with 128 codes each, DCMI's most, take some 3 MB
+_DEPTH: Final = 32  # levels of JSON; this format has five
 
 SAVE_SECONDS: Final = 1.0
 """At least between two writes: a storm of faults must not become one of writes."""
@@ -135,9 +137,10 @@ class NodeFaults:
     def _load(self, path: Path) -> None:
         """Read the file; NPUs must be served without one that cannot be read."""
         try:
-            data = storage.read_bytes(path)
+            data = storage.read_bytes(path, limit=_SIZE_LIMIT)
             if data is None:
                 return
+            json_limits.check(data, depth=_DEPTH)
             file = _File.model_validate_json(data)
             chips = {key: _by_code(codes) for key, codes in file.chips.items()}
         except (StorageError, ValueError) as error:
