@@ -9,6 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from tests import foreign
 from trio_npu_dra.kubelet.stale_sockets import remove_stale_sockets, starting
 from trio_npu_dra.rpc import registration_socket, service_socket
 from trio_npu_dra.rpc.sockets import Listener, listen_unix
@@ -141,6 +142,30 @@ async def test_an_instance_that_is_starting_is_left_alone(folder: Path) -> None:
         bound = Instance(folder, OTHER).listen().die()
         await look(Instance(folder, OURS))
         assert bound.files == [True, True]
+
+
+async def test_a_socket_whose_path_is_too_long_was_never_there(folder: Path) -> None:
+    """As the other name of a dead instance, where the registrar's folder has a long one."""
+    ours = Instance(folder, None, registry="r" * (107 - len(f"{folder}//{DRIVER}-reg.sock")))
+    dead = Instance(folder, OTHER, registry="registry").listen().die()
+
+    await look(ours)
+
+    assert dead.files == [False, True]
+
+
+@pytest.mark.parametrize("kind", ["folder", "link", "pipe"])
+async def test_what_is_no_socket_is_not_swept(folder: Path, kind: str) -> None:
+    """Connecting to it is refused as well."""
+    ours = Instance(folder, OURS)
+    dead = Instance(folder, OTHER).listen().die()
+    dead.registration.unlink()
+    foreign.put(kind, dead.registration)
+
+    await look(ours)
+
+    assert not dead.service.exists()
+    assert foreign.is_there(dead.registration)
 
 
 async def test_an_instance_killed_later_is_found_within_a_minute(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -11,10 +12,13 @@ from pathlib import Path
 import pytest
 import trio
 
+from tests import foreign
 from tests.report.boards import board, fault, npu
+from tests.waiting import until
 from trio_npu_dra.cli.control_client import Reply, ask_all
-from trio_npu_dra.errors import Busy
+from trio_npu_dra.errors import Busy, ConfigError
 from trio_npu_dra.kube.objects import ObjectReference
+from trio_npu_dra.kubelet.stale_sockets import starting
 from trio_npu_dra.npu.chip_faults import Reading
 from trio_npu_dra.npu.dcmi.client import Address
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
@@ -204,4 +208,48 @@ async def test_sockets_of_killed_instances_go_and_others_stay(served: Served) ->
         names = sockets(served.folder)
         nursery.cancel_scope.cancel()
 
-    assert names == ["control-a.sock", "control-b.sock"]
+    assert names == ["control-a.sock", "control-b.sock", "sockets.lock"]
+
+
+@pytest.mark.parametrize("kind", ["folder", "link", "pipe"])
+async def test_what_is_no_socket_is_left_alone(served: Served, kind: str) -> None:
+    """Somebody's: no reason not to start."""
+    other = served.folder / "control-x.sock"
+    foreign.put(kind, other)
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(serve_control, served.control, served.folder / "control-b.sock")
+        nursery.cancel_scope.cancel()
+
+    assert foreign.is_there(other)
+
+
+async def test_an_instance_that_is_starting_keeps_its_socket(served: Served) -> None:
+    """Between bind and listen it refuses like a dead one; nobody looks then."""
+    with socket.socket(socket.AF_UNIX) as bound:
+        async with trio.open_nursery() as nursery:
+            async with starting(served.folder / "control-c.sock"):
+                bound.bind(str(served.folder / "control-c.sock"))
+                nursery.start_soon(serve_control, served.control, served.folder / "control-b.sock")
+                await trio.sleep(0.01)
+                bound.listen()
+            await until(lambda: "control-b.sock" in sockets(served.folder))
+            assert "control-c.sock" in sockets(served.folder)
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_socket_that_goes_while_it_is_looked_for_hides_no_other(served: Served) -> None:
+    """Its instance has just ended: here a link to nowhere."""
+    (served.folder / "control-0.sock").symlink_to(served.folder / "gone")
+
+    assert (await served.ask("GET", "/health")).status == 200
+
+
+async def test_a_folder_that_is_missing_is_said_with_what_to_do(served: Served) -> None:
+    """It is the first thing of the kubelet's that a daemon needs."""
+    with pytest.RaisesGroup(
+        pytest.RaisesExc(ConfigError, match="is the kubelet's directory mounted there"),
+        allow_unwrapped=True,
+        flatten_subgroups=True,
+    ):
+        await serve_control(served.control, served.folder / "none/control.sock")

@@ -59,14 +59,22 @@ def ask_all(folder: Path, method: str, target: str) -> list[Reply]:
 
 def _sockets(folder: Path) -> list[Path]:
     try:
-        found = [path for path in folder.iterdir() if path.match(_PATTERN)]
-        return sorted(found, key=lambda path: path.stat().st_mtime)
+        made = {path: _made(path) for path in folder.iterdir() if path.match(_PATTERN)}
     except FileNotFoundError:
         return []
     except PermissionError:
         raise ControlError(f"no permission to look into {folder}: be root") from None
     except OSError as error:
         raise ControlError(f"cannot look into {folder}: {error.strerror}") from error
+    return [path for _, path in sorted((at, path) for path, at in made.items() if at is not None)]
+
+
+def _made(path: Path) -> float | None:
+    """When a socket was made; None when its instance has ended since it was seen."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return None
 
 
 def _ask(path: Path, method: str, target: str) -> Reply:

@@ -29,13 +29,19 @@ _INTERVAL = 60.0  # seconds between two looks: the other instance may be killed 
 
 
 @asynccontextmanager
-async def starting(service: Path) -> AsyncIterator[None]:
-    """While inside, no instance takes the socket *service* for one that nobody listens on.
+async def starting(socket: Path) -> AsyncIterator[None]:
+    """While inside, no instance takes *socket* for one that nobody listens on.
+
+    Args:
+        socket: In the driver's folder.
 
     Raises:
         StorageError: The lock beside the socket cannot be had.
     """
-    lock = service.with_name("sockets.lock")
+    lock = socket.with_name("sockets.lock")
+    if not lock.parent.is_dir():
+        yield  # the socket's own error says it better
+        return
     async with file_lock.hold(lock, pause_seconds=0.002, patience_seconds=3):
         yield
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qs
 
@@ -16,6 +17,7 @@ import trio
 
 from trio_npu_dra import storage
 from trio_npu_dra.kube.objects import ObjectReference
+from trio_npu_dra.kubelet.stale_sockets import starting
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.model import Board
@@ -99,8 +101,13 @@ async def serve_control(
         ConfigError: The path cannot be a socket's.
         StorageError: The file system refuses.
     """
-    for other in socket.parent.glob("control*.sock"):
-        if is_refused(other):
-            storage.remove(other)
     pages = routed({("GET", "/health"): control.health, ("POST", "/release"): control.release})
-    await serve_http(pages, socket=socket, task_status=task_status)
+    serve = partial(serve_http, pages, socket=socket)
+    async with trio.open_nursery() as nursery:
+        # Between bind and listen a live instance refuses as a dead one does.
+        async with starting(socket):
+            for other in socket.parent.glob("control*.sock"):
+                if is_refused(other):
+                    storage.remove(other)
+            bound = await nursery.start(serve)
+        task_status.started(bound)

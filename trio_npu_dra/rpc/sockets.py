@@ -66,7 +66,13 @@ def registration_socket(registrar_directory: Path, driver: str, pod_uid: str | N
 
 
 def is_refused(path: Path) -> bool:
-    """Whether nobody listens on a unix socket, for certain; no file and no access tell nothing."""
+    """Whether nobody listens on a unix socket, for certain.
+
+    What is no socket, and what cannot be asked, tell nothing; nor does a path that no socket can
+    have.
+    """
+    if _length(path) > UNIX_PATH_LIMIT or not _is_socket(path):
+        return False
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
         return probe.connect_ex(os.fspath(path)) == errno.ECONNREFUSED
 
@@ -169,6 +175,13 @@ def _remove_stale(path: Path) -> None:
     if not stat.S_ISSOCK(mode):
         raise ConfigError(f"{path} is to be a socket, but something else is there: remove it")
     path.unlink()
+
+
+def _is_socket(path: Path) -> bool:
+    try:
+        return stat.S_ISSOCK(path.lstat().st_mode)
+    except OSError:
+        return False
 
 
 def _inode(path: Path) -> int | None:
