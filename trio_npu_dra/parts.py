@@ -196,6 +196,7 @@ class Parts:
             registration=self.facts.registration,
             publisher=self.facts.publisher,
             watch=self.facts.watch if self.dcmi is not None else None,
+            claims=self.records.problem,
         )
 
     def pages(self, worker: DcmiWorker, probes: Probes) -> Callable[..., Awaitable[None]]:

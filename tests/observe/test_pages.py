@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.observe.browser import get
 from tests.rig import Rig, served_rig
 from trio_npu_dra import pulse
+from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
 from trio_npu_dra.file_lock import hold
 from trio_npu_dra.observe import pages, probes
 from trio_npu_dra.observe.catalog import CATALOG, Kind
@@ -239,4 +240,23 @@ async def test_a_stuck_loop_is_named(rig: Rig) -> None:
             for page in ("/healthz", "/readyz"):
                 status, body = await get(rig.http_port, page)
                 assert (status, body.split(" has ")[0]) == (503, "repairing CDI files")
+        assert await get(rig.http_port, "/healthz") == (200, "ok\n")
+
+
+async def test_claims_that_cannot_be_served_are_said_while_it_lasts(rig: Rig) -> None:
+    """Not alive: where the node made a folder anew, only a container that starts again sees it."""
+    claims = rig.settings.plugin_directory / "claims"
+    unknown = Claim(namespace="default", uid="uid-x", name="x")
+    async with rig.registered() as kubelet:
+        kept = claims.rename(rig.folder / "kept")
+        claims.symlink_to(kept)
+        assert await kubelet.unprepare([unknown]) != {"uid-x": ""}
+        for page in ("/healthz", "/readyz"):
+            status, body = await get(rig.http_port, page)
+            assert status == 503
+            assert f"claims cannot be served: cannot make {claims}: a symbolic link is in" in body
+
+        claims.unlink()
+        kept.rename(claims)
+        assert await kubelet.unprepare([unknown]) == {"uid-x": ""}
         assert await get(rig.http_port, "/healthz") == (200, "ok\n")

@@ -30,6 +30,7 @@ class Health:
         registration: What the kubelet decided of us.
         publisher: How publishing stands.
         watch: How faults come to be known; None on a node without an Ascend driver.
+        claims: Why claims cannot be served; empty when they can.
     """
 
     bridge: Bridge
@@ -38,6 +39,7 @@ class Health:
     registration: Observable[RegistrationStatus]
     publisher: Observable[PublisherStatus]
     watch: Observable[WatchStatus] | None
+    claims: Observable[str]
     _looks: Shared[tuple[str, ...]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -48,14 +50,20 @@ class Health:
         await self._looks.run()
 
     async def live(self) -> tuple[str, ...]:
-        """Problems that only a restart fixes: loops that are stuck, sockets that do not answer."""
+        """Problems that only a restart fixes: stuck loops, silent sockets, folders out of reach.
+
+        A folder of the node that was removed and made anew is another one, which a container sees
+        only once it is started again.
+        """
         return await self._looks.get()
 
     async def _look(self) -> tuple[str, ...]:
         silent = await silent_sockets(
             self.bridge, service=self.service, registration=self.registration_socket
         )
-        return (*pulse.stuck(), *silent)
+        problem = self.claims.value
+        unserved = (f"claims cannot be served: {problem}",) if problem else ()
+        return (*pulse.stuck(), *unserved, *silent)
 
     async def ready(self) -> tuple[str, ...]:
         """What this instance lacks to do all of its work.
