@@ -46,7 +46,7 @@ async def hold(
 
 
 async def acquire(path: Path, *, pause_seconds: float, patience_seconds: float = math.inf) -> int:
-    """The same as `hold` for who closes the descriptor himself, which unlocks."""
+    """Take the lock as `hold` does; the caller closes the descriptor, which unlocks."""
     give_up_at = trio.current_time() + patience_seconds
 
     async def pause() -> None:

@@ -29,7 +29,7 @@ def _deep(path: Path) -> None:
 RECORDS = {
     **{kind: (make, f"is {words}, not a file") for kind, (make, words) in foreign.KINDS.items()},
     "huge": (_huge, "has 1048577 bytes, at most 1048576 are read"),
-    "deep": (_deep, "JSON is nested more than 32 levels deep"),
+    "deep": (_deep, "recursion limit exceeded"),
 }
 
 

@@ -12,7 +12,7 @@ from typing import Final
 import trio
 from pydantic import BaseModel, ConfigDict
 
-from trio_npu_dra import json_limits, storage
+from trio_npu_dra import storage
 from trio_npu_dra.errors import StorageError
 from trio_npu_dra.npu.chip_faults import ChipFaults, CodeMemory
 from trio_npu_dra.npu.faults import FaultTable, packaged_table
@@ -22,7 +22,6 @@ log = logging.getLogger(__name__)
 
 _FILE_NAME: Final = "faults.json"
 _SIZE_LIMIT: Final = 8 << 20  # bytes; 64 chips with 128 codes each, DCMI's most, take some 3 MB
-_DEPTH: Final = 32  # levels of JSON; this format has five
 
 SAVE_SECONDS: Final = 1.0
 """At least between two writes: a storm of faults must not become one of writes."""
@@ -140,7 +139,6 @@ class NodeFaults:
             data = storage.read_bytes(path, limit=_SIZE_LIMIT)
             if data is None:
                 return
-            json_limits.check(data, depth=_DEPTH)
             file = _File.model_validate_json(data)
             chips = {key: _by_code(codes) for key, codes in file.chips.items()}
         except (StorageError, ValueError) as error:
