@@ -3,7 +3,9 @@
 
 # What builds images: docker, podman or "buildah" understand the same arguments.
 builder := env("NPU_DRA_BUILDER", "docker")
-image := env("NPU_DRA_IMAGE", "docker.io/library/dra-npu:latest")
+image := env("NPU_DRA_IMAGE", "docker.io/library/dra-npu:" + version)
+version := replace_regex(read(justfile_directory() / "trio_npu_dra/__init__.py"), \
+    '(?s).*__version__ = "([^"]+)".*', '$1')
 
 _list:
     @just --list --unsorted

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from trio_npu_dra import __version__
 from trio_npu_dra.kubelet.health_check import CALL_SECONDS
 from trio_npu_dra.npu.model import Fault, FaultLevel, NpuHealth
 from trio_npu_dra.settings import add_flags, environment_variable
@@ -33,6 +34,11 @@ def load(*folders: str) -> dict[tuple[str, str], Any]:
     return {(document["kind"], document["metadata"]["name"]): document for document in documents}
 
 
+def kustomization(folder: str) -> Any:
+    """The kustomization.yaml of a folder below k8s/."""
+    return yaml.safe_load((K8S / folder / "kustomization.yaml").read_text(encoding="utf-8"))
+
+
 def pod_spec(objects: dict[tuple[str, str], Any]) -> Any:
     """The pod spec of the DaemonSet."""
     return objects["DaemonSet", NAME]["spec"]["template"]["spec"]
@@ -55,12 +61,27 @@ def test_objects_have_the_guides_names() -> None:
     assert expected <= load("base", "examples").keys()
 
 
+def test_image_is_named_in_one_place() -> None:
+    """By this version; manifests name it without one, and the overlay's second container too."""
+    (image,) = kustomization("base")["images"]
+    (container,) = pod_spec(load("base"))["containers"]
+    (board,) = pod_spec(load("overlays/simulator"))["initContainers"]
+
+    assert image == {"name": "docker.io/library/dra-npu", "newTag": __version__}
+    assert container["image"] == board["image"] == image["name"]
+    (replacement,) = kustomization("overlays/simulator")["replacements"]
+    (target,) = replacement["targets"]
+    spec = "spec.template.spec"
+    assert (
+        replacement["source"]["fieldPath"] == f"{spec}.containers.[name={container['name']}].image"
+    )
+    assert target["fieldPaths"] == [f"{spec}.initContainers.[name={board['name']}].image"]
+
+
 def test_every_file_is_listed() -> None:
     """`kubectl apply -k` applies every manifest of the base."""
-    kustomization = yaml.safe_load((K8S / "base/kustomization.yaml").read_text(encoding="utf-8"))
-
     files = {file.name for file in (K8S / "base").glob("*.yaml")} - {"kustomization.yaml"}
-    assert files == set(kustomization["resources"])
+    assert files == set(kustomization("base")["resources"])
 
 
 def test_rights_are_the_documented_ones() -> None:

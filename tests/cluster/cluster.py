@@ -80,7 +80,7 @@ class Cluster(ABC):
         Args:
             context: the folder with the Dockerfile.
             target: the stage to build; the last one without it.
-            name: what pods call it, without docker.io: `library/dra-npu:latest`.
+            name: what pods call it, without docker.io: `library/dra-npu:1.0.0`.
 
         Raises:
             ClusterError: the build failed; the message ends with its output.

@@ -16,13 +16,14 @@ from tests.cluster import audit
 from tests.cluster.api import Object
 from tests.cluster.cluster import Cluster
 from tests.cluster.processes import PATIENCE, ClusterError
+from trio_npu_dra import __version__
 from trio_npu_dra.simulator import BoardControl
 
 NAMESPACE = "ascend-dra"
 NAME = "ascend-npu-dra-kubeletplugin"
 DRIVER = "npu.huawei.com"
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{NAME}"
-IMAGE = "library/dra-npu:latest"
+IMAGE = f"library/dra-npu:{__version__}"
 COMMAND = b"npu-dra\0serve\0"
 NPUS = 8
 

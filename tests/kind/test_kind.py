@@ -151,14 +151,14 @@ def test_cluster_is_made_used_and_removed(notes: Path, tmp_path: Path) -> None:
         ),
     ]
 
-    cluster.provide_image(tmp_path, target="simulator", name="library/dra-npu:latest")
+    cluster.provide_image(tmp_path, target="simulator", name="library/dra-npu:1.0.0")
     cluster.node.execute("rm", "/dev/davinci0")
     cluster.node.restart_kubelet()
     cluster.node.kill_kubelet()
     cluster.node.start_kubelet()
     assert calls(notes, cluster) == [
-        f"docker build --tag docker.io/library/dra-npu:latest --target simulator {tmp_path}",
-        "kind load docker-image docker.io/library/dra-npu:latest --name NAME",
+        f"docker build --tag docker.io/library/dra-npu:1.0.0 --target simulator {tmp_path}",
+        "kind load docker-image docker.io/library/dra-npu:1.0.0 --name NAME",
         "docker exec NAME-worker rm /dev/davinci0",
         "docker exec NAME-worker systemctl kill --signal=KILL kubelet",
         "docker exec NAME-worker systemctl kill --signal=KILL kubelet",
