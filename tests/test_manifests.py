@@ -193,9 +193,23 @@ def test_probes_ask_the_pages() -> None:
     """By the name of the port, and with more time than the pages' own calls take."""
     (container,) = pod_spec(load("base"))["containers"]
     (port,) = container["ports"]
-    for probe, path in (("readinessProbe", "/readyz"), ("livenessProbe", "/healthz")):
+    pages = {"startupProbe": "/healthz", "readinessProbe": "/readyz", "livenessProbe": "/healthz"}
+    for probe, path in pages.items():
         assert container[probe]["httpGet"] == {"path": path, "port": port["name"]}
         assert container[probe]["timeoutSeconds"] > CALL_SECONDS
+
+
+def test_slow_start_is_not_taken_for_a_stuck_daemon() -> None:
+    """A start may take what its second of CPU takes at the CPU that is requested, several times."""
+    (container,) = pod_spec(load("base"))["containers"]
+    seconds = {
+        probe: container[probe]["periodSeconds"] * container[probe]["failureThreshold"]
+        for probe in ("startupProbe", "livenessProbe")
+    }
+    share = int(container["resources"]["requests"]["cpu"].removesuffix("m")) / 1000
+
+    assert seconds["startupProbe"] >= 5 * 1 / share
+    assert seconds["livenessProbe"] < seconds["startupProbe"]
 
 
 def test_two_instances_fit_on_one_node() -> None:
