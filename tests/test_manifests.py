@@ -163,7 +163,7 @@ def test_node_agent_reads_no_secret() -> None:
 
 
 def test_network_policy_opens_the_one_port() -> None:
-    """It is about the DaemonSet's pods, and lets in who probes or scrapes them and nobody else."""
+    """It is about the DaemonSet's pods, and lets in one namespace and nobody else."""
     objects = load("base")
     policy = objects["NetworkPolicy", NAME]["spec"]
     template = objects["DaemonSet", NAME]["spec"]["template"]
@@ -174,6 +174,22 @@ def test_network_policy_opens_the_one_port() -> None:
     assert [each["port"] for each in rule["ports"]] == [
         each["containerPort"] for each in container["ports"]
     ]
+    (source,) = rule["from"]
+    (label,) = source["namespaceSelector"]["matchLabels"]
+    assert label == "kubernetes.io/metadata.name", "the label that every namespace has"
+
+
+def test_overlay_opens_the_port() -> None:
+    """It takes away who may come, and so lets in everybody, at the port and no other."""
+    (patch,) = kustomization("overlays/open-metrics")["patches"]
+    (change,) = yaml.safe_load(patch["patch"])
+    policy = load("base")["NetworkPolicy", patch["target"]["name"]]
+    *place, last = change["path"].strip("/").split("/")
+    for step in place:
+        policy = policy[int(step) if step.isdigit() else step]
+
+    assert (patch["target"]["kind"], change["op"], last) == ("NetworkPolicy", "remove", "from")
+    assert policy.keys() == {"from", "ports"}
 
 
 def test_the_daemonsets_flags_exist() -> None:
