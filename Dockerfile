@@ -1,20 +1,27 @@
-# Two images, built without network from what `just wheels` collects:
-#   driver     the last stage: Python and the installed package; no compiler, no pip
+# Two images, built without network from what `just wheels` collects; docs/image.md says what is in:
+#   driver     the last stage: Python, the package, and what these and libdcmi.so need
 #   simulator  driver, and a simulated Ascend board ready to be laid out on a node
 # And inventory: those files of the driver's image that tell what is in it, for `just sbom`.
-# Both base images must have the same Python 3.13 at the same path; BUILD_IMAGE has pip and cc.
-ARG BUILD_IMAGE=docker.io/library/python:3.13-trixie
-ARG PYTHON_IMAGE=docker.io/library/python:3.13-slim-trixie
+# Debian with Python 3.13, pip and cc. `just pin-base` looks the digest up anew.
+ARG PYTHON_IMAGE=docker.io/library/python:3.13-trixie@sha256:7a23da3060583bd76c105beab149d388f493702246fdf68670c4ae7ea88b5ba3
 
 
-FROM ${BUILD_IMAGE} AS install
+FROM ${PYTHON_IMAGE} AS dependencies
 COPY requirements/runtime.txt /src/runtime.txt
 COPY build/wheels /src/wheels
-COPY build/dist /src/dist
 RUN python3 -m venv --without-pip /opt/npu-dra \
     && python3 -m pip --python /opt/npu-dra/bin/python3 install --no-compile --no-index \
-        --find-links /src/wheels --require-hashes --requirement /src/runtime.txt \
-    && python3 -m pip --python /opt/npu-dra/bin/python3 install --no-compile --no-index \
+        --find-links /src/wheels --require-hashes --requirement /src/runtime.txt
+
+
+FROM dependencies AS root
+COPY requirements/image_root.py /src/image_root.py
+RUN python3 /src/image_root.py driver /image /opt/npu-dra
+
+
+FROM dependencies AS install
+COPY build/dist /src/dist
+RUN python3 -m pip --python /opt/npu-dra/bin/python3 install --no-compile --no-index \
         --no-deps /src/dist/*.whl \
     # Without bytecode the daemon takes a second longer to start. Unchecked: nothing here changes.
     && /opt/npu-dra/bin/python3 -m compileall -q --invalidation-mode unchecked-hash /opt/npu-dra
@@ -26,26 +33,34 @@ RUN /opt/npu-dra/bin/python3 -c 'from pathlib import Path; \
         compile_simulator(Path("/usr/local/share/trio-npu-dra/simulator"))'
 
 
-FROM ${PYTHON_IMAGE} AS runtime
-# The slim image ships pip, and no bytecode of the standard library.
-RUN rm -rf /usr/local/lib/python3*/site-packages/pip* /usr/local/bin/pip* \
-    && python3 -m compileall -q --invalidation-mode unchecked-hash -x '/(idlelib|test|turtledemo)/' \
-        "$(python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')"
+# What the init container of k8s/overlays/simulator runs besides.
+FROM root AS board-root
+RUN python3 /src/image_root.py commands /board --beside /image cat cp ln mkdir sha256sum stat
+
+
+FROM scratch AS runtime
+COPY --from=root /image /
+COPY LICENSE NOTICE /usr/share/doc/trio-npu-dra/
 COPY --from=install /opt/npu-dra /opt/npu-dra
 ENV PATH=/opt/npu-dra/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     PYTHONDONTWRITEBYTECODE=1
+ARG VERSION=unknown
+ARG REVISION=unknown
 LABEL org.opencontainers.image.title="trio-npu-dra" \
       org.opencontainers.image.description="Kubernetes DRA driver for Huawei Ascend NPUs" \
-      org.opencontainers.image.licenses="Apache-2.0"
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
 ENTRYPOINT ["npu-dra", "serve"]
 
 
 FROM runtime AS simulator
+COPY --from=board-root /board /
 COPY --from=board /usr/local/share/trio-npu-dra /usr/local/share/trio-npu-dra
 
 
 FROM scratch AS inventory
-COPY --from=runtime /var/lib/dpkg/status /var/lib/dpkg/status
+COPY --from=runtime /var/lib/dpkg/status.d /var/lib/dpkg/status.d
 COPY --from=runtime /opt/npu-dra/pyvenv.cfg /opt/npu-dra/pyvenv.cfg
 COPY --from=runtime /opt/npu-dra/lib /opt/npu-dra/lib
 

@@ -81,12 +81,17 @@ wheels:
 
 # build the driver's image; arguments go to the builder (--target simulator, --build-arg ...)
 image *arguments: wheels
-    {{builder}} build --tag {{image}} {{arguments}} .
+    {{builder}} build --tag {{image}} --build-arg VERSION={{version}} \
+        --build-arg REVISION="$(git describe --always --abbrev=40 --dirty --exclude '*')" {{arguments}} .
 
 # write build/sbom.json: what is in the image, as CycloneDX; arguments go to the builder
 sbom *arguments: wheels
     {{builder}} build --target inventory --output type=local,dest=build/inventory {{arguments}} .
     python requirements/sbom.py build/inventory build/sbom.json
+
+# look up anew which image the Dockerfile's base is; needs skopeo or docker buildx, and a registry
+pin-base:
+    python requirements/pin_base.py
 
 # ask for known vulnerabilities of the locked packages; status 75 if nobody could be asked
 audit:

@@ -2,7 +2,7 @@
 """The image's bill of materials, as CycloneDX: `just sbom`.
 
 Reads what the Dockerfile's stage `inventory` takes out of the image: the virtual environment and
-Debian's list of installed packages.
+the list of Debian's packages that files are from.
 
 usage: python requirements/sbom.py INVENTORY OUTPUT
 """
@@ -78,12 +78,10 @@ def interpreter(inventory: Path) -> Component:
 
 
 def debian_packages(inventory: Path) -> Iterator[Component]:
-    """What Debian's package manager has installed in the image."""
-    text = (inventory / "var/lib/dpkg/status").read_text(encoding="utf-8")
-    for paragraph in text.strip().split("\n\n"):
-        fields = dict(re.findall(r"^([\w-]+): (.*)$", paragraph, re.MULTILINE))
-        if not fields["Status"].endswith(" installed"):
-            continue
+    """The packages of Debian that files of the image are from."""
+    for file in sorted((inventory / "var/lib/dpkg/status.d").iterdir()):
+        text = file.read_text(encoding="utf-8")
+        fields = dict(re.findall(r"^([\w-]+): (.*)$", text, re.MULTILINE))
         name, version = fields["Package"], fields["Version"]
         yield Component(
             name=name,

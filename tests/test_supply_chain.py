@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from requirements import audit, sbom
+from requirements import audit, pin_base, sbom
 
 DPKG = """\
 Package: libc6
@@ -18,11 +20,6 @@ Architecture: amd64
 Version: 2.41-12
 Description: GNU C Library: Shared libraries
  Version: 0 in a long description is not a field
-
-Package: gone
-Status: deinstall ok config-files
-Architecture: all
-Version: 1.0
 """
 LOCKED = sbom.pins(sbom.LOCK.read_text(encoding="utf-8"))
 
@@ -35,14 +32,14 @@ def inventory(folder: Path, packages: dict[str, str]) -> Path:
         info.mkdir(parents=True)
         (info / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
     (folder / sbom.ENVIRONMENT / "pyvenv.cfg").write_text("home = /usr\nversion = 3.13.9\n")
-    status = folder / "var/lib/dpkg/status"
-    status.parent.mkdir(parents=True)
-    status.write_text(DPKG)
+    status = folder / "var/lib/dpkg/status.d"
+    status.mkdir(parents=True)
+    (status / "libc6").write_text(DPKG)
     return folder
 
 
 def test_bill_has_every_locked_package(tmp_path: Path) -> None:
-    """Each pin of the runtime lock is in the bill, and Python, and what Debian has installed."""
+    """Each pin of the runtime lock is in the bill, and Python, and the packages of Debian."""
     output = tmp_path / "sbom.json"
     sbom.main(inventory(tmp_path / "inventory", LOCKED), output)
 
@@ -98,3 +95,71 @@ def test_audit_claims_no_more_than_it_has_seen(
     verdict, lines = audit.verdict(packages)
     assert verdict == status
     assert re.search(words, "\n".join(lines))
+
+
+# --- the base image ------------------------------------------------------------------------------
+
+DOCKERFILE = pin_base.DOCKERFILE.read_text(encoding="utf-8")
+BOTH = [{"platform": {"os": "linux", "architecture": each}} for each in ("amd64", "arm64")]
+
+
+def registry(programs: Path, monkeypatch: pytest.MonkeyPatch, manifests: object) -> bytes:
+    """A `skopeo` that answers so whatever it is asked; returns the bytes that it answers with."""
+    raw = json.dumps({"manifests": manifests}).encode()
+    (programs / "index").write_bytes(raw)
+    program = programs / "skopeo"
+    program.write_text(f"#!/bin/sh\necho $* >{programs}/asked\nexec cat {programs}/index\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    return raw
+
+
+def test_image_is_built_on_a_pinned_base() -> None:
+    """One base, of which no part can change under its name; no other comes in."""
+    name, _ = pin_base.pinned(DOCKERFILE)
+    assert name == "docker.io/library/python:3.13-trixie"
+    stages = re.findall(r"^FROM (\S+) AS (\w[\w-]*)$", DOCKERFILE, re.MULTILINE)
+    assert len(stages) == DOCKERFILE.count("\nFROM ")
+    known = {"scratch", "${PYTHON_IMAGE}"}
+    for base, stage in stages:
+        assert base in known
+        known.add(stage)
+    assert "PYTHON_IMAGE" not in DOCKERFILE[DOCKERFILE.index("AS dependencies") :]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ARG PYTHON_IMAGE=docker.io/library/python:3.13-trixie",
+        f"ARG PYTHON_IMAGE=docker.io/library/python:3.13-trixie@sha256:{'0' * 63}",
+        f"ARG PYTHON_IMAGE=docker.io/library/python@sha256:{'0' * 64}",
+    ],
+    ids=["no digest", "a digit too few", "no tag"],
+)
+def test_base_that_is_not_pinned_is_refused(line: str) -> None:
+    """With what the line has to be."""
+    with pytest.raises(SystemExit, match="PYTHON_IMAGE=<name>:<tag>@sha256:<64 digits>"):
+        pin_base.pinned(f"# a Dockerfile\n{line}\nFROM scratch\n")
+
+
+def test_pin_follows_the_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new digest stands for just the bytes that the registry gave; nothing else changes."""
+    raw = registry(tmp_path, monkeypatch, BOTH)
+    file = tmp_path / "Dockerfile"
+    file.write_text(DOCKERFILE)
+    pin_base.main(file)
+
+    name, before = pin_base.pinned(DOCKERFILE)
+    now = hashlib.sha256(raw).hexdigest()
+    assert file.read_text() == DOCKERFILE.replace(before, now)
+    assert (tmp_path / "asked").read_text() == f"inspect --raw docker://{name}\n"
+
+
+def test_pin_stands_for_all_architectures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The image of one architecture is not pinned: builds on the other would get the wrong one."""
+    registry(tmp_path, monkeypatch, BOTH[:1])
+    file = tmp_path / "Dockerfile"
+    file.write_text(DOCKERFILE)
+    with pytest.raises(SystemExit, match="no index with an image for arm64"):
+        pin_base.main(file)
+    assert file.read_text() == DOCKERFILE

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from tests.cluster.images import PYTHON, PYTHON_BUILD, buildah
+from tests.cluster.images import PYTHON, buildah
 
 
 def main(command: str, *arguments: str) -> None:
@@ -16,7 +16,6 @@ def main(command: str, *arguments: str) -> None:
         buildah(
             *(command, "--isolation=chroot", "--pull-never", "--layers"),
             *("--build-arg", f"PYTHON_IMAGE={PYTHON.ready()}"),
-            *("--build-arg", f"BUILD_IMAGE={PYTHON_BUILD.ready()}"),
             *arguments,
         )
     )

@@ -23,11 +23,12 @@ CLUTTER = (
     "dev",
     "var/cache/apt",
     "var/lib/apt/lists",
-    "usr/share/doc",
     "usr/share/man",
     "usr/share/locale",
 )
 """What no test reads and every pull would carry."""
+DOCUMENTS = 'find "$1"/usr/share/doc -type f ! -name copyright -delete'
+"""Of these the licences stay, as in Debian's own images: the driver's image takes some over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,15 +100,15 @@ def debian(name: str, *packages: str, then: str = "") -> Base:
         for path in CLUTTER:
             shutil.rmtree(root / path, ignore_errors=True)
             (root / path).mkdir(parents=True)
-        if then:
-            run("sh", "-euc", then, "sh", root)
+        run("sh", "-euc", finish, "sh", root)
         run("tar", "-C", root, "-cf", context / "root.tar", ".")
         shutil.rmtree(root)
 
+    finish = "\n".join(filter(None, (DOCUMENTS, then)))
     made_of = " ".join((SUITE, *packages))
     recipe = (
         f"# Debian {made_of}\n"
-        + "".join(f"# {line}\n" for line in then.splitlines())
+        + "".join(f"# {line}\n" for line in finish.splitlines())
         + "FROM scratch\n"
         "ADD root.tar /\n"
         "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
@@ -137,10 +138,9 @@ PAUSE = Base(
     'FROM scratch\nCOPY pause /pause\nENTRYPOINT ["/pause"]\n',
     fill=_fill_pause,
 )
-PYTHON = debian("library/python:slim", "python3", "ca-certificates", then=AS_PYTHON_IMAGE)
-PYTHON_BUILD = debian(
+PYTHON = debian(
     "library/python:build",
-    *("python3", "python3-venv", "python3-pip", "gcc", "libc6-dev", "ca-certificates"),
+    *("python3", "python3-venv", "python3-pip", "gcc", "libc6-dev", "libstdc++6", "mount"),
     then=AS_PYTHON_IMAGE,
 )
 SERVED = (PAUSE, UBUNTU, UBUNTU_LDPATH)
@@ -148,14 +148,14 @@ SERVED = (PAUSE, UBUNTU, UBUNTU_LDPATH)
 
 
 def build_driver_image(context: Path, *, target: str | None = None, tag: str) -> str:
-    """Build a Dockerfile that takes PYTHON_IMAGE (runtime) and BUILD_IMAGE (pip, gcc).
+    """Build a Dockerfile that takes PYTHON_IMAGE: Debian with Python, pip and gcc.
 
-    Both are there without a download; so must be whatever else the build needs.
+    That is there without a download; so must be whatever else the build needs.
 
     Args:
         context: the folder with the Dockerfile.
         target: the stage to build; the last one without it.
-        tag: the image's name in our storage, `dra-npu:latest`.
+        tag: the image's name in our storage, `dra-npu:1.0.0`.
 
     Returns:
         The tag as our storage has it.
@@ -164,11 +164,11 @@ def build_driver_image(context: Path, *, target: str | None = None, tag: str) ->
         ClusterError: the build failed; the message ends with its output.
     """
     name = f"localhost/{tag}"
-    bases = (f"PYTHON_IMAGE={PYTHON.ready()}", f"BUILD_IMAGE={PYTHON_BUILD.ready()}")
+    base = PYTHON.ready()
     with locked("images"):
         buildah(
             *("build", "--isolation=chroot", "--pull-never", "--layers"),
-            *(f"--build-arg={base}" for base in bases),
+            f"--build-arg=PYTHON_IMAGE={base}",
             *((f"--target={target}",) if target else ()),
             *("--tag", name, context),
         )
@@ -224,7 +224,7 @@ def buildah(command: str, *args: str | Path, within: Sequence[str] = ()) -> str:
 
 def main() -> None:
     """Make every base image."""
-    for base in (PYTHON, PYTHON_BUILD, *SERVED):
+    for base in (PYTHON, *SERVED):
         print(base.name, base.ready())
 
 

@@ -45,8 +45,7 @@ spec:
 """
 DOCKERFILE = """
 ARG PYTHON_IMAGE
-ARG BUILD_IMAGE
-FROM ${BUILD_IMAGE} AS build
+FROM ${PYTHON_IMAGE} AS build
 RUN echo 'int main(void) { return 7; }' | gcc -x c -o /seven - && python3 -m venv /venv
 FROM ${PYTHON_IMAGE} AS runtime
 COPY --from=build /seven /seven

@@ -15,7 +15,7 @@ from tests.e2e.driver import IMAGE, Driver
 ROOT = Path(__file__).parent.parent.parent
 OVERLAY = ROOT / "k8s/overlays/simulator"
 INGREDIENTS = (
-    *("Dockerfile", "LICENSE", "README.md", "justfile", "pyproject.toml"),
+    *("LICENSE", "NOTICE", "README.md", "justfile", "pyproject.toml"),
     *("requirements/runtime.txt", "trio_npu_dra/**/*"),
 )
 """What the wheels are made of."""
