@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any
 from tests.cluster import audit
 from tests.cluster.api import Object
 from tests.cluster.cluster import Cluster
-from tests.cluster.processes import PATIENCE, ClusterError
+from tests.cluster.processes import PATIENCE, ClusterError, run
 from trio_npu_dra import __version__
 from trio_npu_dra.simulator import BoardControl
 
@@ -26,6 +27,13 @@ ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{NAME}"
 IMAGE = f"library/dra-npu:{__version__}"
 COMMAND = b"npu-dra\0serve\0"
 NPUS = 8
+FETCH = """
+import http.client, sys
+connection = http.client.HTTPConnection("127.0.0.1", 8080, timeout=30)
+connection.request("GET", sys.argv[1])
+print(connection.getresponse().read().decode())
+"""
+"""Run on the network of the pod, where this process is not."""
 
 CDI = Path("/etc/cdi")
 PLUGIN = Path("/var/lib/kubelet/plugins") / DRIVER
@@ -78,6 +86,12 @@ class Driver:
             key=lambda file: file.stat().st_mtime,
         )
         return "\n".join(file.read_text(errors="replace") for file in files)
+
+    def page(self, path: str) -> str:
+        """What its HTTP port answers, asked from within its pod: its NetworkPolicy lets few in."""
+        self.wait_ready()
+        inside = ("nsenter", f"--net=/proc/{self.pid()}/ns/net", "--")
+        return run(*inside, sys.executable, "-c", FETCH, path)
 
     def registrations(self) -> int:
         """How often the kubelet has registered the daemon that runs now."""

@@ -85,10 +85,7 @@ class Faults:
 
     def metric(self, name: str, **labels: str) -> float | None:
         """The value of a metric of the driver, by some of its labels; None without such a one."""
-        pod = self.driver.wait_ready()["metadata"]["name"]
-        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}:8080/proxy/metrics"
-        text = self.driver.cluster.api.ask("GET", path)
-        for family in text_string_to_metric_families(text):
+        for family in text_string_to_metric_families(self.driver.page("/metrics")):
             for sample in family.samples:
                 if sample.name == name and sample.labels.items() >= labels.items():
                     return sample.value
