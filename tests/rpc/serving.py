@@ -9,7 +9,16 @@ from pathlib import Path
 import trio
 
 from trio_npu_dra._generated.pluginregistration import PluginInfo, RegistrationStatus
-from trio_npu_dra.rpc import Bridge, Channel, Route, Send, StreamMethod, UnaryMethod
+from trio_npu_dra.rpc import (
+    DEFAULT_LIMITS,
+    Bridge,
+    Channel,
+    Limits,
+    Route,
+    Send,
+    StreamMethod,
+    UnaryMethod,
+)
 
 ECHO = UnaryMethod("/test.Test/Echo", RegistrationStatus, PluginInfo)
 WATCH = StreamMethod("/test.Test/Watch", RegistrationStatus, PluginInfo)
@@ -24,14 +33,19 @@ async def echo(request: RegistrationStatus) -> PluginInfo:
 
 @asynccontextmanager
 async def serving(
-    bridge: Bridge, path: Path, routes: Sequence[Route], *, grace_seconds: float = 0
+    bridge: Bridge,
+    path: Path,
+    routes: Sequence[Route],
+    *,
+    grace_seconds: float = 0,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> AsyncIterator[tuple[Channel, trio.CancelScope]]:
     """A server and a channel to it; cancelling the scope stops the server and only that."""
 
     async def run(*, task_status: trio.TaskStatus[None]) -> None:
         with stop:
             await bridge.serve_unix(
-                path, routes, grace_seconds=grace_seconds, task_status=task_status
+                path, routes, grace_seconds=grace_seconds, limits=limits, task_status=task_status
             )
 
     stop = trio.CancelScope()

@@ -14,6 +14,7 @@ from trio.testing import MockClock
 from tests.rpc.serving import ECHO, HELLO, WATCH, Held, echo, serving
 from trio_npu_dra._generated.pluginregistration import PluginInfo, RegistrationStatus
 from trio_npu_dra.rpc import (
+    DEFAULT_LIMITS,
     Bridge,
     Channel,
     RpcError,
@@ -179,8 +180,8 @@ async def test_an_unknown_method_is_unimplemented(bridge: Bridge, path: Path) ->
 
 
 async def test_a_request_beyond_the_limit_is_refused_unread(bridge: Bridge, path: Path) -> None:
-    """More than 4 MiB are RESOURCE_EXHAUSTED; the connection serves the next call."""
-    large = RegistrationStatus(error="x" * (4 << 20))
+    """More bytes than the limit are RESOURCE_EXHAUSTED; the connection serves the next call."""
+    large = RegistrationStatus(error="x" * DEFAULT_LIMITS.message_bytes)
     async with serving(bridge, path, [ECHO.handled_by(echo)]) as (channel, _):
         with pytest.raises(RpcError) as caught:
             await channel.unary(ECHO, large, timeout_seconds=5)
@@ -189,11 +190,15 @@ async def test_a_request_beyond_the_limit_is_refused_unread(bridge: Bridge, path
 
 
 async def test_large_messages_pass_up_to_the_limit(bridge: Bridge, path: Path) -> None:
-    """A message larger than a frame and a window update arrives whole, both ways."""
-    text = "x" * (3 << 20)
-    async with serving(bridge, path, [ECHO.handled_by(echo)]) as (channel, _):
+    """A message larger than a frame and than a window arrives whole, both ways."""
+    text = "x" * (DEFAULT_LIMITS.message_bytes - 16)
+
+    async def repeat(request: RegistrationStatus) -> PluginInfo:
+        return PluginInfo(name=request.error * 10)
+
+    async with serving(bridge, path, [ECHO.handled_by(repeat)]) as (channel, _):
         reply = await channel.unary(ECHO, RegistrationStatus(error=text), timeout_seconds=10)
-    assert reply.name == text
+    assert reply.name == text * 10
 
 
 class Garbled(Message):

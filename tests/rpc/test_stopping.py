@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from tests.rpc.serving import ECHO, HELLO, WATCH, Held, echo, serving
-from trio_npu_dra.rpc import Bridge, Route, RpcError, Status
+from trio_npu_dra.rpc import Bridge, Route, RpcError, Status, is_refused
 
 
 async def test_a_stop_lets_calls_in_flight_finish(bridge: Bridge, path: Path) -> None:
@@ -31,6 +33,33 @@ async def test_a_stop_lets_calls_in_flight_finish(bridge: Bridge, path: Path) ->
         assert not await trio.Path(path).exists()
         held.let_go.set()
     assert answers == ["hello"]
+
+
+async def test_a_socket_that_cannot_be_removed_stops_all_the_same(
+    bridge: Bridge, path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Calls in flight are finished, nobody is let in any more, and the log names the file."""
+    held, answers = Held(), list[str]()
+
+    async def call() -> None:
+        answers.append((await channel.unary(ECHO, HELLO, timeout_seconds=10)).name)
+
+    def refuse(_: Path, *, missing_ok: bool = False) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), missing_ok)
+
+    async with (
+        serving(bridge, path, [ECHO.handled_by(held)], grace_seconds=15) as (channel, stop),
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(call)
+        await held.entered.wait()
+        monkeypatch.setattr(Path, "unlink", refuse)
+        stop.cancel()
+        await wait_all_tasks_blocked()
+        held.let_go.set()
+    assert answers == ["hello"]
+    assert is_refused(path)
+    assert str(path) in caplog.text
 
 
 async def test_a_stop_cancels_what_outlasts_the_grace(bridge: Bridge, path: Path) -> None:

@@ -13,6 +13,7 @@ from grpclib.const import Status
 
 from trio_npu_dra.rpc.bridge import Bridge, open_bridge
 from trio_npu_dra.rpc.client import Channel, Incoming
+from trio_npu_dra.rpc.limits import DEFAULT_LIMITS, Limits
 from trio_npu_dra.rpc.service import (
     Route,
     RpcError,
@@ -33,9 +34,11 @@ from trio_npu_dra.rpc.sockets import (
 )
 
 __all__ = [
+    "DEFAULT_LIMITS",
     "Bridge",
     "Channel",
     "Incoming",
+    "Limits",
     "Listener",
     "Route",
     "RpcError",

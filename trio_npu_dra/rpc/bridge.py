@@ -14,6 +14,7 @@ import trio_asyncio
 import trio
 
 from trio_npu_dra.rpc.client import Channel, open_channel
+from trio_npu_dra.rpc.limits import DEFAULT_LIMITS, Limits
 from trio_npu_dra.rpc.server import serve
 from trio_npu_dra.rpc.service import Route
 from trio_npu_dra.rpc.sockets import listen_tcp, listen_unix
@@ -33,6 +34,7 @@ class Bridge:
         routes: Sequence[Route],
         *,
         grace_seconds: float = 0,
+        limits: Limits = DEFAULT_LIMITS,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Answer calls on a unix socket until cancelled; started once a peer can connect.
@@ -44,6 +46,7 @@ class Bridge:
             path: The socket; a stale one is replaced.
             routes: The methods answered; all others are UNIMPLEMENTED.
             grace_seconds: How long a stop may wait for calls in flight.
+            limits: What peers may take.
             task_status: Told when the socket listens.
 
         Raises:
@@ -56,6 +59,7 @@ class Bridge:
             listener,
             routes,
             started=task_status.started,
+            limits=limits,
             grace_seconds=grace_seconds,
         )
 
@@ -65,6 +69,7 @@ class Bridge:
         routes: Sequence[Route],
         *,
         host: str = "",
+        limits: Limits = DEFAULT_LIMITS,
         task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Answer calls on a TCP port until cancelled; started with the port's number.
@@ -73,6 +78,7 @@ class Bridge:
             port: 0 lets the system choose.
             routes: The methods answered; all others are UNIMPLEMENTED.
             host: An IPv4 address, or empty for all addresses.
+            limits: What peers may take.
             task_status: Told the port.
 
         Raises:
@@ -80,7 +86,13 @@ class Bridge:
         """
         listener = listen_tcp(port, host=host)
         bound: int = listener.socket.getsockname()[1]
-        await serve(self._loop, listener, routes, started=partial(task_status.started, bound))
+        await serve(
+            self._loop,
+            listener,
+            routes,
+            started=partial(task_status.started, bound),
+            limits=limits,
+        )
 
     @asynccontextmanager
     async def dial(self, target: Path | tuple[str, int]) -> AsyncIterator[Channel]:
@@ -112,11 +124,10 @@ async def open_bridge() -> AsyncIterator[Bridge]:
 def _on_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Keep a peer's nonsense from ending the daemon; the loop's own faults still do.
 
-    What happens inside a connection (a frame or header that h2 or grpclib cannot take) or while
-    accepting one (no file descriptor left) names a protocol or a socket. asyncio has closed that
-    connection, or accepts again a second later.
+    What happens inside a connection (a frame that h2 or grpclib cannot take) names a protocol;
+    asyncio has closed that connection.
     """
-    if "protocol" in context or "socket" in context:
+    if "protocol" in context:
         log.warning(
             "gRPC connection failed: %s: %s",
             context.get("message", "no message"),

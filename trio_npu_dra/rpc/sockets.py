@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import errno
 import hashlib
+import logging
 import os
 import socket
 import stat
@@ -15,6 +16,8 @@ from pathlib import Path
 
 from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.errors import ConfigError, StorageError
+
+log = logging.getLogger(__name__)
 
 UNIX_PATH_LIMIT = 107
 """Bytes of a unix socket's path: `sun_path` has 108, and Go keeps one for the final NUL."""
@@ -92,9 +95,18 @@ class Listener:
     inode: int = 0
 
     def withdraw(self) -> None:
-        """Remove the file, unless it is another's by now; connections stay."""
-        if self.path is not None and _inode(self.path) == self.inode:
+        """Remove the file, unless it is another's by now; connections stay.
+
+        A file that cannot be removed is refused to who connects once the socket is closed, and the
+        next instance removes it (`kubelet.stale_sockets`).
+        """
+        if self.path is None or _inode(self.path) != self.inode:
+            return
+        try:
             self.path.unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("cannot remove the socket %s: %s", self.path, error.strerror)
+        else:
             reached(Point.STOP_SOCKET_REMOVED)
 
 

@@ -1,0 +1,180 @@
+"""The connections of a gRPC server: who may have one, and what ends it.
+
+Everybody who connects is let in. When all places are taken, another leaves, once it has had time to
+call; the first of
+
+1. those that have not sent a whole request yet, the oldest first: one that has come to call does
+   so at once;
+2. those without a call, the one that was used the longest ago first: a client finds out and
+   connects again with its next call;
+3. those that only watch, the newest first: the kubelet's is older than those of a flood;
+4. those with other calls, who has most of them first.
+
+A peer that is refused could be the kubelet after its restart, and then no pod would start. One that
+leaves could be the kubelet's too, but its next call comes through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from typing import Final, cast
+
+import trio_asyncio  # noqa: F401 - before grpclib
+import grpclib.protocol
+import trio
+from h2.errors import ErrorCodes
+
+from trio_npu_dra.rpc.frame_budget import TooMuch
+from trio_npu_dra.rpc.limits import Limits
+from trio_npu_dra.rpc.server_link import CONFIG, H2_CONFIG, Events, Handler, Link
+
+log = logging.getLogger(__name__)
+
+FRAMES_A_TURN: Final = 16
+"""Of one connection, before others have theirs: three calls or more."""
+
+SECONDS_BETWEEN_LINES: Final = 60.0
+"""Between two log lines about connections that were closed for what their peers did."""
+
+
+class ServerConnection(grpclib.protocol.H2Protocol):
+    """One connection, as asyncio sees it."""
+
+    connection: Link
+
+    def __init__(self, handler: Handler, connections: Connections) -> None:
+        super().__init__(handler, CONFIG, H2_CONFIG)
+        self._connections = connections
+        self._loop = asyncio.get_running_loop()
+        self._unread = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Greet the peer; instead of grpclib's, which has no limits and a timer of two hours."""
+        self.transport = cast("asyncio.Transport", transport)
+        self.connection = Link(self.transport, self._connections.limits)
+        self.connection.flush()
+        self.processor = Events(self.handler, self.connection)
+        self._connections.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Work through what the peer sent, some frames a turn of the loop."""
+        self._unread += data
+        self._take_turn()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Cancel its calls."""
+        self._unread = b""
+        self._connections.forget(self)
+        super().connection_lost(exc)
+
+    def hang_up(self, code: ErrorCodes | None = ErrorCodes.NO_ERROR) -> None:
+        """End the connection and its calls.
+
+        Args:
+            code: Of the GOAWAY, by which a client knows what was not begun, and calls again; None
+                sends none but h2's own.
+        """
+        self._unread = b""
+        self._connections.forget(self)
+        if not self.connection.is_closing():
+            if code is not None:
+                self.connection.h2.close_connection(code)
+            self.connection.flush()
+        self.processor.close("closed by the server")
+        if self.transport.get_write_buffer_size():  # and nobody knows when it is read
+            self.transport.abort()
+
+    def _take_turn(self) -> None:
+        if not self._unread:
+            return
+        try:
+            size = self.connection.budget.read(self._unread, FRAMES_A_TURN)
+            part, self._unread = self._unread[:size], self._unread[size:]
+            for event in self.connection.feed(part):
+                self.processor.process(event)
+        except TooMuch as error:
+            self._connections.blame(self, str(error), ErrorCodes.ENHANCE_YOUR_CALM)
+        except Exception as error:  # noqa: BLE001 - what h2 and grpclib make of a peer's nonsense
+            self._connections.blame(self, repr(error)[:200], None)
+        else:
+            if not self.connection.is_closing():
+                self.connection.flush()
+            if self._unread:
+                self.transport.pause_reading()
+                self._loop.call_soon(self._take_turn)
+            else:
+                self.transport.resume_reading()
+
+
+class Connections:
+    """All connections of one server.
+
+    Args:
+        limits: What they may take.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self._open: set[ServerConnection] = set()
+        self._next_line = -math.inf
+
+    async def place(self) -> None:
+        """Wait for a place for one more; another leaves if there is none."""
+        while len(self._open) >= self.limits.connections:
+            last = min(self._open, key=lambda one: one.connection.worth())
+            wait = last.connection.since + self.limits.newcomer_seconds - trio.current_time()
+            if wait > 0:
+                await trio.sleep(wait)
+            else:
+                self._say(f"more than {self.limits.connections} connections at once")
+                last.hang_up()
+
+    def add(self, connection: ServerConnection) -> None:
+        """Count a new one."""
+        self._open.add(connection)
+
+    def forget(self, connection: ServerConnection) -> None:
+        """Take out one that ends."""
+        self._open.discard(connection)
+
+    def blame(self, connection: ServerConnection, reason: str, code: ErrorCodes | None) -> None:
+        """Close one for what its peer did."""
+        self._say(reason)
+        connection.hang_up(code)
+
+    def look(self, now: float) -> None:
+        """Close those whose time is over."""
+        for one in tuple(self._open):
+            link = one.connection
+            if one.transport.is_closing():  # it waits for a peer that does not read
+                one.transport.abort()
+            elif now - link.blocked_since >= self.limits.reply_seconds:
+                self.blame(one, "replies are not read", ErrorCodes.NO_ERROR)
+            elif not link.greeted and now - link.since >= self.limits.greeting_seconds:
+                self.blame(one, "no word of HTTP/2", ErrorCodes.NO_ERROR)
+        idle = [one for one in self._open if not one.processor.streams]
+        idle.sort(key=lambda one: one.connection.used, reverse=True)
+        for one in idle[self.limits.kept_idle :]:
+            if now - one.connection.used >= self.limits.idle_seconds:
+                one.hang_up()
+
+    def cancel_calls(self) -> None:
+        """Cancel what their peers wait for."""
+        for one in self._open:
+            one.handler.close()
+
+    def close(self) -> None:
+        """Close them all; one whose peer does not read loses what is unsent.
+
+        Without GOAWAY: grpclib's client drops a reply that it reads together with one.
+        """
+        for one in tuple(self._open):
+            one.hang_up(None)
+
+    def _say(self, reason: str) -> None:
+        now = trio.current_time()
+        if now >= self._next_line:
+            self._next_line = now + SECONDS_BETWEEN_LINES
+            log.warning("gRPC connection closed: %s", reason)

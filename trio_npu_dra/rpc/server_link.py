@@ -1,0 +1,223 @@
+"""grpclib's and h2's parts of one connection, with limits.
+
+What these two libraries keep to themselves is asked here only: the stream of a call, the tasks of a
+handler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any, Final, TypeAlias, cast
+
+import trio_asyncio  # noqa: F401 - before grpclib
+import grpclib.config
+import grpclib.protocol
+import grpclib.server
+import h2.config
+import h2.connection
+import h2.events
+import h2.settings
+import trio
+from grpclib.const import Status
+
+from trio_npu_dra.rpc.frame_budget import FrameBudget
+from trio_npu_dra.rpc.limits import Limits
+from trio_npu_dra.rpc.service import RpcError
+
+TABLE_BYTES: Final = 4096
+"""Of the headers that we remember for a peer, HTTP/2's default; it may ask for 4 GiB."""
+
+GrpcStream: TypeAlias = "grpclib.server.Stream[Any, Any]"
+
+_Headers: TypeAlias = "list[tuple[str, str]]"
+CONFIG = grpclib.config.Configuration()
+H2_CONFIG = h2.config.H2Configuration(
+    client_side=False,
+    header_encoding="ascii",
+    validate_inbound_headers=False,  # what is read of them is checked by grpclib
+    validate_outbound_headers=False,
+    normalize_inbound_headers=False,
+    normalize_outbound_headers=False,
+)
+_HEADERS_READ = (":method", ":path", "content-type", "te")
+_TIMEOUT = re.compile(r"([0-9]{1,8})([HMSmun])")
+_SECONDS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+
+
+class ServerStream(grpclib.protocol.Stream):
+    """A call, as far as HTTP/2 knows it.
+
+    Attributes:
+        connection: Its connection.
+        deadline: Its end, on trio's clock; infinity if the caller named none.
+    """
+
+    connection: Link
+    deadline: float = math.inf
+
+
+def stream_of(call: GrpcStream) -> ServerStream:
+    """The stream of a call, which grpclib keeps to itself."""
+    return cast("ServerStream", call._stream)  # noqa: SLF001 - see the module
+
+
+class _H2(h2.connection.H2Connection):
+    MAX_CLOSED_STREAMS = 1000  # instead of 65,536, each with an entry of its own
+
+
+def _limited(limits: Limits) -> _H2:
+    """Our side of HTTP/2; its windows are the default ones, 64 KiB a connection and a stream."""
+    connection = _H2(H2_CONFIG)
+    connection.local_settings = h2.settings.Settings(
+        client=False,
+        initial_values={
+            h2.settings.SettingCodes.MAX_CONCURRENT_STREAMS: limits.streams,
+            h2.settings.SettingCodes.MAX_HEADER_LIST_SIZE: limits.header_bytes,
+        },
+    )
+    connection.decoder.max_header_list_size = limits.header_bytes
+    connection.initiate_connection()
+    return connection
+
+
+class Link(grpclib.protocol.Connection):
+    """A connection and what its peer has made of it.
+
+    Attributes:
+        h2: Its state, as h2 keeps it.
+        budget: The frames that it may still send.
+        since: When it was made.
+        used: When it had its last call, or was made.
+        greeted: Whether it speaks HTTP/2.
+        asked: Whether a whole request has come.
+        calls: Unary calls that are answered now.
+        watches: Streaming calls that are answered now.
+    """
+
+    def __init__(self, transport: asyncio.Transport, limits: Limits) -> None:
+        self.h2 = _limited(limits)
+        super().__init__(self.h2, transport, config=CONFIG)
+        self.budget = FrameBudget(limits)
+        self.since = self.used = trio.current_time()
+        self.greeted = self.asked = False
+        self.calls = self.watches = 0
+        self._limits = limits
+        self._unread: dict[object, float] = {}  # since when, the oldest first
+
+    @property
+    def blocked_since(self) -> float:
+        """Since when the peer does not take what it is sent; infinity if it does."""
+        return next(iter(self._unread.values()), math.inf)
+
+    def create_stream(self, **arguments: Any) -> ServerStream:
+        """A stream of our own kind, for grpclib."""
+        return ServerStream(self, self._connection, self._transport, **arguments)
+
+    def pause_writing(self) -> None:
+        """The transport holds as much as it may."""
+        super().pause_writing()
+        self._unread[self] = trio.current_time()
+
+    def resume_writing(self) -> None:
+        """The peer has read most of it."""
+        super().resume_writing()
+        self._unread.pop(self, None)
+
+    @contextmanager
+    def answering(self, *, watch: bool) -> Iterator[None]:
+        """Around a call whose request is there as a whole.
+
+        Raises:
+            RpcError: The peer watches too often at once.
+        """
+        self.asked = True
+        if watch and self.watches >= self._limits.watches:
+            raise RpcError(
+                Status.RESOURCE_EXHAUSTED,
+                f"a connection may have {self._limits.watches} streaming calls at once",
+            )
+        self.watches += watch
+        self.calls += not watch
+        self.used = trio.current_time()
+        try:
+            yield
+        finally:
+            self.watches -= watch
+            self.calls -= not watch
+            self.used = trio.current_time()
+
+    @contextmanager
+    def replying(self) -> Iterator[None]:
+        """Around what waits until the peer takes a reply, or a part of one."""
+        reply = object()
+        self._unread[reply] = trio.current_time()
+        try:
+            yield
+        finally:
+            del self._unread[reply]
+
+    def worth(self) -> tuple[int, int, float]:
+        """Who has least leaves first; the order is that of the module."""
+        if self.calls or self.watches:
+            return (3 if self.calls else 2, -self.calls, -self.since)
+        return (int(self.asked), 0, self.used)
+
+
+class Events(grpclib.protocol.EventsProcessor):
+    """Does what the peer's frames ask for."""
+
+    connection: Link
+
+    def process_remote_settings_changed(self, event: h2.events.RemoteSettingsChanged) -> None:
+        """Note that the peer speaks HTTP/2, and forget what it may not make us remember."""
+        link = self.connection
+        link.greeted = True
+        encoder = link.h2.encoder
+        encoder.header_table_size = min(encoder.header_table_size, TABLE_BYTES)
+        for code in event.changed_settings:
+            if not isinstance(code, h2.settings.SettingCodes):
+                del link.h2.remote_settings[code]
+        super().process_remote_settings_changed(event)
+
+
+class Handler(grpclib.server.Handler):
+    """Begins calls.
+
+    Deadlines are kept from grpclib: its timer of a call stays in trio-asyncio's memory until its
+    time, which the caller chooses. So are other headers, which it might not be able to read.
+    """
+
+    def accept(self, stream: Any, headers: Any, release_stream: Any) -> None:
+        """Start the task of a call."""
+        named = dict(headers)
+        known: _Headers = [(name, named.get(name, "")) for name in _HEADERS_READ]
+        timeout = named.get("grpc-timeout")
+        if timeout is not None:
+            match = _TIMEOUT.fullmatch(timeout)
+            if match is None:
+                known.append(("grpc-timeout", ""))  # refused by grpclib
+            else:
+                seconds = int(match[1]) * _SECONDS[match[2]]
+                stream.deadline = trio.current_time() + seconds
+        super().accept(stream, known, release_stream)
+        self._tasks[stream].add_done_callback(partial(self._ended, stream, release_stream))
+
+    def _ended(self, stream: Any, release_stream: Any, task: asyncio.Task[None]) -> None:
+        """Forget a call at once; its task has done so, unless it was cancelled before it began.
+
+        What is kept of a cancelled one is in a circle: its error, the traceback of that, and there
+        all that was read.
+        """
+        self._tasks.pop(stream, None)
+        self._cancelled.discard(task)
+        if stream.wrapper is not None:
+            stream.wrapper._error = None  # noqa: SLF001 - see the module
+        with suppress(asyncio.CancelledError):
+            task.exception()  # asyncio forgets the error of a cancelled task once it was asked for
+        with suppress(KeyError):
+            release_stream()
