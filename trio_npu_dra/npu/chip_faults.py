@@ -259,7 +259,6 @@ class ChipFaults:
             if separated is None and len(occurred) == rule.times:
                 separated = at
             known = known.model_copy(update={"occurred": occurred, "separated": separated})
-        self._recovering.pop(code, None)
         self._memory[code] = known.model_copy(update={"since": at, "ended": None})
 
     def _end(self, code: int, now: float) -> None:
@@ -270,9 +269,7 @@ class ChipFaults:
         self._change(code, since=None, ended=now if self._memory[code].lasting else None)
 
     def _change(self, code: int, **values: object) -> None:
-        known = self._memory[code]
-        if any(getattr(known, name) != value for name, value in values.items()):
-            self._memory[code] = known.model_copy(update=values)
+        self._memory[code] = self._memory[code].model_copy(update=values)
 
     def _next_change_of(self, code: int, known: CodeMemory) -> float | None:
         times = []

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from trio_npu_dra import storage
 from trio_npu_dra.errors import StorageError
 from trio_npu_dra.npu.chip_faults import ChipFaults, CodeMemory
-from trio_npu_dra.npu.faults import FaultTable, packaged_table
+from trio_npu_dra.npu.faults import packaged_table
 from trio_npu_dra.npu.model import Npu
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,6 @@ class NodeFaults:
 
     Args:
         folder: Where the file is; None keeps nothing over a restart.
-        table: Levels and rules.
         clock: Seconds since 1970.
     """
 
@@ -59,12 +58,11 @@ class NodeFaults:
         self,
         folder: Path | None,
         *,
-        table: FaultTable | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.now = clock
         self._path = folder / _FILE_NAME if folder is not None else None
-        self._table = table or packaged_table()
+        self._table = packaged_table()
         self._chips: dict[str, ChipFaults] = {}
         self._places: dict[str, str] = {}
         self._saved = _Known()

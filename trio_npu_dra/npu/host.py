@@ -138,9 +138,7 @@ class Host:
 
     def pcie_root(self, pci_bus_id: str) -> str | None:
         """The root complex of a PCI device, such as `pci0000:c0`; None if unknown."""
-        device = self._pci_devices / pci_bus_id
-        if not device.is_symlink():
-            return None
+        device = self._pci_devices / pci_bus_id  # a link to its place; missing, it names no root
         parts = device.resolve().parts
         return next((part for part in parts if part.startswith("pci") and ":" in part), None)
 

@@ -297,7 +297,7 @@ class _Watch:
 
     def _want(self, npu: Npu, *, after: float = 0.0) -> None:
         """Have a chip looked at, in *after* seconds or when it was left alone for a moment."""
-        rested = self._looked_at.get(npu.name, 0.0) + _QUIET_SECONDS
+        rested = self._looked_at[npu.name] + _QUIET_SECONDS
         at = max(trio.current_time() + after, rested)
         self._due[npu.name] = min(self._due.get(npu.name, at), at)
 

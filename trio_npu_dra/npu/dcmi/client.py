@@ -366,5 +366,5 @@ def _spacious(struct: type[S]) -> S:
 
 
 def _text(raw: bytes) -> str:
-    """A C string without padding; bytes that are not UTF-8 are replaced."""
-    return raw.split(b"\0", 1)[0].decode(errors="replace").strip()
+    """A C string, which ctypes cut at its NUL, without padding; bytes not of UTF-8 are replaced."""
+    return raw.decode(errors="replace").strip()
