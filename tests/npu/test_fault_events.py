@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 
 import pytest
 import trio
+import trio.testing
 
-from trio_npu_dra.errors import Busy
+from trio_npu_dra.errors import Busy, NotSupported
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.fault_events import CAPACITY, Assertion, EventInbox, FaultEvent
 from trio_npu_dra.npu.faults import Severity as Alarm
@@ -47,7 +50,7 @@ def test_events_after_the_end_of_trio_do_no_harm(dcmi: Dcmi, control: BoardContr
     """The library goes on calling; nobody is there, and nothing is raised."""
     arrived = threading.Event()
 
-    async def subscribe() -> None:
+    async def subscribe() -> EventInbox:
         inbox = EventInbox(lambda: None)
 
         def put(event: FaultEvent) -> None:
@@ -56,8 +59,10 @@ def test_events_after_the_end_of_trio_do_no_harm(dcmi: Dcmi, control: BoardContr
 
         dcmi.init()
         dcmi.subscribe(put)
+        return inbox
 
-    trio.run(subscribe)
+    inbox = trio.run(subscribe)
+    inbox.put(EVENT)
     control.emit_event(3, 1, Severity.MINOR, Simulated.NOTICE)
     assert arrived.wait(5)
 
@@ -70,3 +75,31 @@ async def test_what_is_too_much_is_counted() -> None:
     events, lost = inbox.take()
     assert (len(events), lost) == (CAPACITY, 3)
     assert inbox.take() == ([], 0)
+
+
+async def test_a_burst_of_events_wakes_once() -> None:
+    """Who is woken takes them all."""
+    woken: list[None] = []
+    inbox = EventInbox(lambda: woken.append(None))
+    for _ in range(3):
+        inbox.put(EVENT)
+    await trio.testing.wait_all_tasks_blocked()
+    assert len(woken) == 1
+
+
+def test_a_driver_that_refuses_is_handed_nothing_to_keep(dcmi: Dcmi, control: BoardControl) -> None:
+    """It is asked again and again: what it was to call goes each time."""
+
+    class Handler:
+        def put(self, event: FaultEvent) -> None:
+            """Not called."""
+
+    handler = Handler()
+    kept = weakref.ref(handler)
+    dcmi.init()
+    control.set_return_code("dcmi_subscribe_fault_event", -8255)
+    with pytest.raises(NotSupported):
+        dcmi.subscribe(handler.put)
+    del handler
+    gc.collect()
+    assert kept() is None

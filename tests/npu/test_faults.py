@@ -56,13 +56,26 @@ def test_a_code_has_the_level_of_the_table_or_of_its_severity(
     assert TABLE.level(code, severity) == (level, rule)
 
 
-def test_of_two_levels_the_worse_counts() -> None:
-    """A code in two lists of the table is taken for the worse."""
+@pytest.mark.parametrize("other", ["NotHandleFault", "SubHealthFault"])
+def test_of_two_levels_the_worse_counts(other: str) -> None:
+    """A code in two lists of the table is taken for the worse, whatever their order."""
     table = FaultTable.parse(
-        '{"about": "", "levels": {"SeparateNPU": ["A1"], "NotHandleFault": ["A1"]},'
+        f'{{"about": "", "levels": {{"SeparateNPU": ["A1"], "{other}": ["A1"]}},'
         ' "frequency": [], "duration": []}'
     )
     assert table.levels == {0xA1: FaultLevel.SEPARATE_NPU}
+
+
+def test_rules_are_known_by_each_of_their_codes() -> None:
+    """Which the table writes in hex."""
+    table = FaultTable.parse(
+        '{"about": "", "levels": {}, "frequency": [{"codes": ["A1", "1F"], "times": 2,'
+        ' "level": "SeparateNPU", "window_seconds": 7200}], "duration": []}'
+    )
+    assert {code: str(rule) for code, rule in table.frequency.items()} == {
+        0xA1: "2 times in 2 h",
+        0x1F: "2 times in 2 h",
+    }
 
 
 def test_a_table_of_another_form_is_refused_by_field() -> None:

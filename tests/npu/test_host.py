@@ -139,9 +139,11 @@ def test_a_file_in_place_of_a_node_is_an_error(host: Host) -> None:
 
 
 def test_shared_nodes_are_those_that_exist(host: Host) -> None:
-    """The manager comes first; of the others those that the driver made."""
-    add_node(host, "hisi_hdc", "devmm_svm", "davinci_manager", "vpc")
+    """The manager comes first; of the others those that the driver made, none of other families."""
+    add_node(host, "hisi_hdc", "devmm_svm", "davinci_manager", "vpc", "uburma/udma1")
+    add_node(host, "davinci_manager_docker")
     shared = host.shared_device_nodes(ChipFamily.ASCEND_910B)
+    assert shared[0].host_path == "/dev/davinci_manager"
     assert paths(shared) == ["/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc"]
 
 
@@ -164,6 +166,7 @@ def test_310b_has_a_manager_of_its_own_for_containers(host: Host) -> None:
 def test_chips_on_the_unified_bus_get_its_nodes(host: Host) -> None:
     """A3 and 950 containers see every node below /dev/uburma and /dev/ummu."""
     add_node(host, "davinci_manager", "hisi_hdc", "devmm_svm", "uburma/udma1", "ummu/ummu0")
+    (host.dev_root / "ummu/lock").touch()  # no device
     assert paths(host.shared_device_nodes(ChipFamily.ASCEND_950)) == [
         "/dev/davinci_manager",
         "/dev/hisi_hdc",

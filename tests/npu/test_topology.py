@@ -28,6 +28,7 @@ def test_two_meshes_are_two_rings_named_in_order() -> None:
     groups = name_groups(domains_by_links(A2, matrix))
     assert groups[7] == "ring-0"
     assert groups[8] == groups[15] == "ring-1"
+    assert name_groups([frozenset({2, 3}), frozenset({0, 1})])[0] == "ring-0"
 
 
 def test_the_dies_of_an_a3_board_are_one_ring() -> None:
