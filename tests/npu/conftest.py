@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 import trio
 
+from tests.npu.looking import Look, Relay
 from tests.npu.watching import NEVER, Watching
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
+from trio_npu_dra.npu.discovery import discover
 from trio_npu_dra.npu.host import Host
+from trio_npu_dra.npu.model import EMPTY_BOARD, Board
 from trio_npu_dra.simulator import (
     BoardControl,
     Profile,
@@ -61,6 +64,25 @@ async def worker() -> AsyncIterator[DcmiWorker]:
     """The thread for DCMI calls."""
     async with open_worker() as worker:
         yield worker
+
+
+@pytest.fixture
+def relay(worker: DcmiWorker) -> Relay:
+    """The same thread, and what is asked of it."""
+    return Relay(worker)
+
+
+@pytest.fixture
+def look(relay: Relay, dcmi: Dcmi, host: Host) -> Look:
+    """Discovers the board, knowing what the argument says."""
+    return lambda known=EMPTY_BOARD: discover(relay, dcmi, host, known=known)
+
+
+@pytest.fixture
+async def board(look: Look, dcmi: Dcmi) -> Board:
+    """What discovery finds while nothing is wrong."""
+    dcmi.init()
+    return await look()
 
 
 @pytest.fixture

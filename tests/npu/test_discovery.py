@@ -1,53 +1,22 @@
-import logging
-from collections.abc import Awaitable
-from typing import Protocol
+"""What is found out about the node's NPUs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
+from tests.npu.looking import SERVER, Look, changed
 from trio_npu_dra.errors import DcmiError
-from trio_npu_dra.npu.dcmi.client import Address, Dcmi
-from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
+from trio_npu_dra.npu.dcmi.client import Address, ChipInfo, Dcmi, DieKind, Memory
+from trio_npu_dra.npu.dcmi.worker import DcmiWorker
 from trio_npu_dra.npu.discovery import discover
 from trio_npu_dra.npu.host import Host
-from trio_npu_dra.npu.model import EMPTY_BOARD, Board, ChipFamily, MultiDiePolicy, Npu
-from trio_npu_dra.simulator import BoardControl, Profile, SimulatedBoard, load_profile
+from trio_npu_dra.npu.model import Board, ChipFamily, MultiDiePolicy, Npu
+from trio_npu_dra.simulator import BoardControl, SimulatedBoard, load_profile
 
 MIB = 1024**2
 GIB = 1024**3
-
-
-def unheard_of() -> Profile:
-    """A machine with one chip that came after this driver."""
-    chip = SERVER.chip.model_copy(update={"name": "XPU7"})
-    return SERVER.model_copy(update={"chip": chip, "devices": SERVER.devices[:1]})
-
-
-class Look(Protocol):
-    """One look at the node."""
-
-    def __call__(self, known: Board = EMPTY_BOARD) -> Awaitable[Board]:
-        """What is there, when *known* was there before."""
-
-
-SERVER = load_profile("910b4-8")
-
-
-def lone() -> Profile:
-    """A machine with one chip of the server."""
-    return SERVER.model_copy(update={"devices": SERVER.devices[:1]})
-
-
-@pytest.fixture
-def look(worker: DcmiWorker, dcmi: Dcmi, host: Host) -> Look:
-    """Discovers the board, knowing what the argument says."""
-    return lambda known=EMPTY_BOARD: discover(worker, dcmi, host, known=known)
-
-
-@pytest.fixture
-async def board(look: Look, dcmi: Dcmi) -> Board:
-    """What discovery finds while nothing is wrong."""
-    dcmi.init()
-    return await look()
 
 
 async def test_an_npu_has_all_its_facts(board: Board) -> None:
@@ -97,17 +66,33 @@ async def test_a3_dies_are_npus_of_a_module(board: Board) -> None:
     assert last.super_pod_sdid == 14483471
 
 
-def nameless_a3() -> Profile:
-    """An A3 server whose library does not know the NPU's name."""
-    server = load_profile("a3-16")
-    chip = server.chip.model_copy(update={"npu_name": ""})
-    return server.model_copy(update={"chip": chip})
-
-
-@pytest.mark.parametrize("profile", [nameless_a3()])
+@pytest.mark.parametrize("profile", [changed(load_profile("a3-16"), 2, chip={"npu_name": ""})])
 async def test_an_a3_is_known_by_its_board_too(board: Board) -> None:
     """Else it would be handed out as the first 910, with other device nodes."""
     assert {(npu.family, npu.npu_name) for npu in board.npus} == {(ChipFamily.ASCEND_910_A3, None)}
+
+
+@pytest.mark.parametrize("profile", [load_profile("a3-16")])
+async def test_an_a3_whose_board_is_not_told_is_known_by_its_name(
+    look: Look, dcmi: Dcmi, control: BoardControl
+) -> None:
+    """One of the two is enough."""
+    dcmi.init()
+    control.set_return_code("dcmi_get_device_board_info", -8255)
+    assert {npu.family for npu in (await look()).npus} == {ChipFamily.ASCEND_910_A3}
+
+
+@pytest.mark.parametrize("profile", [changed(load_profile("a3-16"), 2, super_pod={"id": 0})])
+async def test_what_is_set_on_a_board_is_read(
+    look: Look, dcmi: Dcmi, control: BoardControl
+) -> None:
+    """How dies and chips may be handed out; the first super pod is one."""
+    dcmi.init()
+    control.set_multi_die_policy(independent=True)
+    control.set_share(0, enabled=True)
+    board = await look()
+    assert board.multi_die_policy is MultiDiePolicy.INDEPENDENT
+    assert [(npu.device_share, npu.super_pod_id) for npu in board.npus] == [(True, 0)] * 2
 
 
 @pytest.mark.parametrize("profile", [load_profile("300i-duo-2")])
@@ -123,10 +108,28 @@ async def test_duo_chips_share_a_pci_address_and_no_link(board: Board) -> None:
     assert board.multi_die_policy is None
 
 
-@pytest.mark.parametrize("profile", [lone()])
-async def test_a_lone_chip_of_an_hccs_board_is_its_own_ring(board: Board) -> None:
-    """One chip has nobody to ask a link to: its board tells that it is made for HCCS."""
-    assert [npu.topology_group for npu in board.npus] == ["ring-0"]
+A3_WITHOUT_SWITCH = changed(
+    load_profile("a3-16"), 4, links={"between_cards": "phb", "within_card": "sio"}
+)
+"""Two cards whose dies reach each other on their card only."""
+
+
+@pytest.mark.parametrize(
+    ("profile", "groups"),
+    [
+        (load_profile("910a-8"), ["ring-0"] * 4 + ["ring-1"] * 4),
+        (A3_WITHOUT_SWITCH, ["ring-0"] * 2 + ["ring-1"] * 2),
+        (changed(SERVER, 2), ["ring-0"] * 2),
+        (changed(SERVER, 1), ["ring-0"]),
+        (changed(SERVER, 1, board={"board_id": 0x28}), [None]),
+    ],
+    ids=["910", "two rings", "two chips", "one chip", "one chip without HCCS"],
+)
+async def test_who_reaches_whom_is_told_by_links_or_by_the_board(
+    board: Board, groups: list[str | None]
+) -> None:
+    """The first 910 has no links to ask for, and one chip has nobody to ask its link to."""
+    assert [npu.topology_group for npu in board.npus] == groups
 
 
 @pytest.mark.parametrize(
@@ -156,97 +159,61 @@ async def test_a_fact_is_none_whichever_error_keeps_it_from_being_read(
     assert partial.npus[:2] + partial.npus[3:] == board.npus[:2] + board.npus[3:]
 
 
+class Terse(Dcmi):
+    """A library that answers, and says nothing with it."""
+
+    def driver_version(self) -> str:
+        """Empty."""
+        return ""
+
+    def product_type(self, address: Address) -> str:
+        """Empty."""
+        del address
+        return ""
+
+    def chip_info(self, address: Address) -> ChipInfo:
+        """Without AI cores."""
+        return replace(super().chip_info(address), ai_cores=0)
+
+    def die_id(self, address: Address, kind: DieKind) -> tuple[int, ...]:
+        """Nothing, but for the second card."""
+        del kind
+        return (0, 0, 0, 0, address.card_id)
+
+    def hbm(self, address: Address) -> Memory:
+        """None, as on chips with DDR."""
+        del address
+        return Memory(size_mib=0, used_mib=0)
+
+
+@pytest.mark.parametrize("profile", [changed(SERVER, 2)])
+async def test_an_empty_answer_is_no_fact(
+    simulated: SimulatedBoard, worker: DcmiWorker, host: Host
+) -> None:
+    """Above all not a die id that all chips would share; a zero in one is a digit."""
+    dcmi = Terse.load(simulated.root)
+    dcmi.init()
+    board = await discover(worker, dcmi, host)
+    first, second = board.npus
+    assert board.driver_version is None
+    assert (first.product_name, first.uuid, first.memory_bytes, first.ai_cores) == (None,) * 4
+    assert second.uuid == "00000000-00000000-00000000-00000000-00000001"
+
+
 @pytest.mark.parametrize(
-    "function", ["dcmi_get_device_logic_id", "dcmi_get_device_chip_info_v2", "dcmi_get_device_type"]
+    "profile", [changed(SERVER, 1, chip={"name": "Ascend950PR"}, board={"die_type": "ddie"})]
 )
-async def test_a_chip_that_does_not_tell_who_it_is_is_left_out(
-    look: Look,
-    dcmi: Dcmi,
-    control: BoardControl,
-    caplog: pytest.LogCaptureFixture,
-    function: str,
-) -> None:
-    """The other seven are found; one warning, and none again while that stays so."""
-    dcmi.init()
-    control.set_return_code(function, -8005, 2)
-    board = await look()
-    assert [npu.physical_id for npu in board.npus] == [0, 1, 3, 4, 5, 6, 7]
-    assert len(board.unanswered) == 1
-    assert await look(board) == board
-    warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert [record.getMessage() for record in warnings] == [f"left out: {board.unanswered[0]}"]
+async def test_a_950_is_known_by_its_other_die(board: Board) -> None:
+    """Its vector die has no id."""
+    assert [npu.family for npu in board.npus] == [ChipFamily.ASCEND_950]
+    assert board.npus[0].uuid == "15C0C977-00404B31-A5120C63-26140000-10830001"
 
 
-async def test_a_card_that_does_not_answer_init_is_left_out(
-    look: Look, dcmi: Dcmi, control: BoardControl
-) -> None:
-    """-1 in the card list is no card; the others are found."""
-    control.set_silent(5)
-    dcmi.init()
-    board = await look()
-    assert [npu.physical_id for npu in board.npus] == [0, 1, 2, 3, 4, 6, 7]
-    assert board.unanswered == ("1 of 8 cards do not answer",)
-
-
-async def test_a_known_chip_that_does_not_answer_stays(
-    board: Board, look: Look, dcmi: Dcmi, control: BoardControl
-) -> None:
-    """What a chip said before is kept, whether its card or the chip alone is silent."""
-    control.set_silent(5)
-    control.set_return_code("dcmi_get_device_logic_id", -8012, 2)
-    dcmi.init()
-    fresh = await look(board)
-    assert len(fresh.npus) == 8
-    for silent in (2, 5):
-        assert fresh.npus[silent] == board.npus[silent]
-
-
-async def test_a_chip_that_is_not_listed_any_more_is_gone(
-    board: Board, look: Look, dcmi: Dcmi, simulated: SimulatedBoard
-) -> None:
-    """A card that was taken out leaves the Board."""
-    (simulated.dev_root / "davinci5").unlink()
-    dcmi.init()
-    fresh = await look(board)
-    assert [npu.physical_id for npu in fresh.npus] == [0, 1, 2, 3, 4, 6, 7]
-
-
-async def test_a_chip_that_hangs_half_way_keeps_its_name(
-    dcmi: Dcmi, host: Host, control: BoardControl
-) -> None:
-    """A hang after the identity leaves an NPU without its other facts; the others are whole."""
-    dcmi.init()
-    control.hang("dcmi_get_device_die_v2", 2)
-    try:
-        async with open_worker(deadline_seconds=0.5) as worker:
-            board = await discover(worker, dcmi, host)
-    finally:
-        control.release("dcmi_get_device_die_v2", 2)
-    assert len(board.npus) == 8
-    assert "card 2 device 0" in board.unanswered[0]  # to be read again
-    assert board.npus[2].chip_name == "910B4"
-    assert board.npus[2].uuid is None
-    assert board.npus[3].uuid is not None
-
-
-async def test_a_known_chip_that_hangs_half_way_keeps_its_facts(
-    board: Board, dcmi: Dcmi, host: Host, control: BoardControl
-) -> None:
-    """Its die id above all, by which its faults are remembered."""
-    control.hang("dcmi_get_device_die_v2", 2)
-    try:
-        async with open_worker(deadline_seconds=0.5) as worker:
-            fresh = await discover(worker, dcmi, host, known=board)
-    finally:
-        control.release("dcmi_get_device_die_v2", 2)
-    assert fresh.npus == board.npus
-
-
-@pytest.mark.parametrize("profile", [unheard_of()])
+@pytest.mark.parametrize("profile", [changed(SERVER, 1, chip={"name": "XPU7"})])
 async def test_a_chip_of_an_unknown_family_is_left_out(board: Board) -> None:
     """How to hand out a chip is not guessed; the line names it."""
     assert board.npus == ()
-    assert "chip name 'XPU7' is of no family" in board.unanswered[0]
+    assert "returned 0 (chip name 'XPU7' is of no family" in board.unanswered[0]
 
 
 async def test_a_node_without_a_driver_version_has_none(

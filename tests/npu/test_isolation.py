@@ -1,0 +1,69 @@
+"""Each call to the library says what hangs if it hangs, and how long it may take.
+
+The worker asks nothing more of a chip with a call out. A call that names no chip would count
+against the driver as a whole, and the next call into the hung chip would cost another thread.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.npu.looking import SERVER, Relay, changed
+from trio_npu_dra.npu.dcmi.client import Address, Dcmi
+from trio_npu_dra.npu.dcmi.worker import DEADLINE_SECONDS
+from trio_npu_dra.npu.discovery import discover
+from trio_npu_dra.npu.health import DEADLINE_SECONDS as HEALTH_SECONDS
+from trio_npu_dra.npu.health import NETWORK_DEADLINE_SECONDS, read_chip, read_network
+from trio_npu_dra.npu.host import Host
+from trio_npu_dra.npu.listing import init
+from trio_npu_dra.npu.model import Board
+from trio_npu_dra.npu.occupancy import is_any_occupied
+from trio_npu_dra.npu.telemetry import DEADLINE_SECONDS as TELEMETRY_SECONDS
+from trio_npu_dra.npu.telemetry import read_telemetry
+from trio_npu_dra.observable import Observable
+
+PAIR = changed(SERVER, 2)
+FIRST, SECOND = Address(0, 0), Address(1, 0)
+
+
+@pytest.mark.parametrize("profile", [PAIR])
+async def test_each_call_of_a_listing_names_its_chip(relay: Relay, dcmi: Dcmi, host: Host) -> None:
+    """Or its card; only what asks for the whole node does not, and `init` runs alone."""
+    await init(relay, dcmi)
+    await discover(relay, dcmi, host)
+    assert sorted(relay.devices, key=str) == sorted(
+        [
+            *((name, None) for name in ("init", "card_list", "driver_version")),
+            *(("npus_on_card", card) for card in (0, 1)),
+            *((name, chip) for name in ("identify", "describe") for chip in (FIRST, SECOND)),
+            ("links", FIRST),
+        ],
+        key=str,
+    )
+    assert relay.alone == ["init"]
+    assert (relay.deadlines["init"] or 0.0) > DEADLINE_SECONDS  # it runs programs
+
+
+@pytest.mark.parametrize("profile", [PAIR])
+async def test_each_look_at_a_chip_names_it_and_has_a_deadline_of_its_own(
+    relay: Relay, dcmi: Dcmi, board: Board
+) -> None:
+    """A RoCE port hangs apart from its chip; who asks for processes has the time of all."""
+    npu = board.npus[1]
+    relay.devices.clear()
+    await read_chip(relay, dcmi, SECOND)
+    await read_network(relay, dcmi, SECOND)
+    await read_telemetry(relay, dcmi, npu)
+    await is_any_occupied(relay, dcmi, Observable(board), [npu.name])
+    assert relay.devices == [
+        ("read_health", SECOND),
+        ("network_health", ("network", SECOND)),
+        ("_read", SECOND),
+        ("processes", SECOND),
+    ]
+    assert [relay.deadlines[name] for name, _ in relay.devices] == [
+        HEALTH_SECONDS,
+        NETWORK_DEADLINE_SECONDS,
+        TELEMETRY_SECONDS,
+        None,
+    ]

@@ -1,0 +1,128 @@
+"""Chips that are listed and do not answer, wholly or in part, and those that are gone."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import pytest
+
+from tests.npu.looking import Look, Relay
+from trio_npu_dra.npu.dcmi.client import Address, Dcmi
+from trio_npu_dra.npu.dcmi.worker import open_worker
+from trio_npu_dra.npu.discovery import discover
+from trio_npu_dra.npu.host import Host
+from trio_npu_dra.npu.model import Board
+from trio_npu_dra.simulator import BoardControl, SimulatedBoard
+
+
+@pytest.mark.parametrize(
+    "function", ["dcmi_get_device_logic_id", "dcmi_get_device_chip_info_v2", "dcmi_get_device_type"]
+)
+async def test_a_chip_that_does_not_tell_who_it_is_is_left_out(
+    look: Look,
+    dcmi: Dcmi,
+    control: BoardControl,
+    caplog: pytest.LogCaptureFixture,
+    function: str,
+) -> None:
+    """The other seven are found; one warning, and none again while that stays so."""
+    dcmi.init()
+    control.set_return_code(function, -8005, 2)
+    board = await look()
+    assert [npu.physical_id for npu in board.npus] == [0, 1, 3, 4, 5, 6, 7]
+    assert len(board.unanswered) == 1
+    warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert [record.getMessage() for record in warnings] == [f"left out: {board.unanswered[0]}"]
+    caplog.clear()
+    assert await look(board) == board
+    assert "left out" not in caplog.text
+
+
+async def test_a_card_that_does_not_answer_init_is_left_out(
+    look: Look, dcmi: Dcmi, control: BoardControl
+) -> None:
+    """-1 in the card list is no card; the others are found."""
+    control.set_silent(5)
+    dcmi.init()
+    board = await look()
+    assert [npu.physical_id for npu in board.npus] == [0, 1, 2, 3, 4, 6, 7]
+    assert board.unanswered == ("1 of 8 cards do not answer",)
+
+
+async def test_a_known_chip_that_does_not_answer_stays(
+    board: Board, look: Look, dcmi: Dcmi, control: BoardControl
+) -> None:
+    """What a chip said before is kept, whether its card or the chip alone is silent."""
+    control.set_silent(5)
+    control.set_return_code("dcmi_get_device_logic_id", -8012, 2)
+    dcmi.init()
+    fresh = await look(board)
+    assert len(fresh.npus) == 8
+    for silent in (2, 5):
+        assert fresh.npus[silent] == board.npus[silent]
+
+
+async def test_a_chip_that_is_not_listed_any_more_is_gone(
+    board: Board, look: Look, dcmi: Dcmi, simulated: SimulatedBoard
+) -> None:
+    """A card that was taken out leaves the Board."""
+    (simulated.dev_root / "davinci5").unlink()
+    dcmi.init()
+    fresh = await look(board)
+    assert [npu.physical_id for npu in fresh.npus] == [0, 1, 2, 3, 4, 6, 7]
+
+
+async def test_a_chip_that_hangs_half_way_keeps_its_name(
+    dcmi: Dcmi, host: Host, control: BoardControl
+) -> None:
+    """A hang after the identity leaves an NPU without its other facts; the others are whole."""
+    dcmi.init()
+    control.hang("dcmi_get_device_die_v2", 2)
+    try:
+        async with open_worker(deadline_seconds=0.5) as worker:
+            board = await discover(worker, dcmi, host)
+    finally:
+        control.release("dcmi_get_device_die_v2", 2)
+    assert len(board.npus) == 8
+    assert "card 2 device 0" in board.unanswered[0]  # to be read again
+    assert board.npus[2].chip_name == "910B4"
+    assert board.npus[2].uuid is None
+    assert board.npus[3].uuid is not None
+
+
+def with_other(board: Board, number: int, **facts: int) -> Board:
+    """The Board with other facts about one NPU."""
+    npus = [*board.npus]
+    npus[number] = replace(npus[number], **facts)  # type: ignore[arg-type]
+    return replace(board, npus=tuple(npus))
+
+
+async def test_a_known_chip_that_hangs_half_way_keeps_its_facts(
+    board: Board, look: Look, relay: Relay, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its die id above all, by which its faults are remembered; what it still told is new.
+
+    A chip in another place is another one, whatever its number. It is said once.
+    """
+    relay.refused.add(("describe", Address(2, 0)))
+    fresh = await look(with_other(board, 2, logic_id=99))
+    assert fresh.npus == board.npus
+    assert caplog.text.count("facts missing") == 1
+    moved = await look(with_other(fresh, 2, card_id=9))
+    assert (moved.npus[2].card_id, moved.npus[2].uuid) == (2, None)
+    assert caplog.text.count("facts missing") == 1
+
+
+async def test_a_ring_is_what_it_is_now_unless_a_chip_of_it_is_silent(
+    board: Board, look: Look, control: BoardControl
+) -> None:
+    """A domain seems smaller, or none, while somebody does not answer; no other fact is old."""
+    lonely = tuple(replace(npu, topology_group=None) for npu in board.npus)
+    other = tuple(replace(npu, topology_group="ring-9") for npu in board.npus)
+    assert await look(replace(board, npus=other)) == board
+    control.set_return_code("dcmi_get_device_logic_id", -8012, 2)
+    groups = [npu.topology_group for npu in (await look(replace(board, npus=other))).npus]
+    assert groups == ["ring-9"] * 8
+    groups = [npu.topology_group for npu in (await look(replace(board, npus=lonely))).npus]
+    assert groups == ["ring-0", "ring-0", None, *["ring-0"] * 5]
