@@ -1,4 +1,6 @@
+import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,8 @@ from trio_npu_dra.errors import DcmiError, LibraryMissing, NotSupported
 from trio_npu_dra.npu.dcmi._library import Library, load
 from trio_npu_dra.npu.dcmi.calls import DcmiCall
 from trio_npu_dra.npu.dcmi.client import Address, Dcmi
+
+VERSION = "21.0.4\ufffd"
 
 
 def compile_library(path: Path, source: str, *options: str) -> None:
@@ -36,7 +40,7 @@ def old_library(tmp_path_factory: pytest.TempPathFactory) -> Library:
         return 0;
     }
     int dcmi_get_driver_version(char *out, unsigned size) {
-        strncpy(out, "21.0.4 ", size);
+        strncpy(out, "21.0.4\\xff ", size); /* no UTF-8 */
         return 0;
     }
     """
@@ -47,6 +51,7 @@ def old_library(tmp_path_factory: pytest.TempPathFactory) -> Library:
 def test_the_driver_folders_below_the_host_root_are_searched(old_library: Library) -> None:
     """Without LD_LIBRARY_PATH the library is found where the driver's installer puts it."""
     assert old_library.path.endswith("usr/local/Ascend/driver/lib64/driver/libdcmi.so")
+    assert Dcmi(old_library).library_path == old_library.path
 
 
 def test_a_missing_function_is_an_error_of_the_call(old_library: Library) -> None:
@@ -59,16 +64,18 @@ def test_a_missing_function_is_an_error_of_the_call(old_library: Library) -> Non
 def test_each_call_is_told_with_its_code(old_library: Library) -> None:
     """Metrics are made of it; a function that the library lacks is not called."""
     calls: list[DcmiCall] = []
+    before = time.perf_counter()
     told = Dcmi(Library(old_library._cdll, "libdcmi.so", calls.append))
     with pytest.raises(DcmiError):
         told.init()
     with pytest.raises(NotSupported):
         told.health(Address(0, 0))
-    assert told.driver_version() == "21.0.4"
+    assert told.driver_version() == VERSION
     assert [(call.function, call.code) for call in calls] == [
         ("dcmi_init", -8005),
         ("dcmi_get_driver_version", 0),
     ]
+    assert 0 <= sum(call.seconds for call in calls) <= time.perf_counter() - before
 
 
 def test_a_failed_call_names_the_function(old_library: Library) -> None:
@@ -84,8 +91,8 @@ def test_chip_names_come_from_the_older_call_too(old_library: Library) -> None:
 
 
 def test_texts_lose_their_padding(old_library: Library) -> None:
-    """Texts end at their first NUL, without blanks around."""
-    assert Dcmi(old_library).driver_version() == "21.0.4"
+    """Texts end at their first NUL, without blanks around; no byte is an error."""
+    assert Dcmi(old_library).driver_version() == VERSION
 
 
 def test_ld_library_path_comes_first(tmp_path: Path) -> None:
@@ -111,6 +118,36 @@ def test_what_the_library_links_to_is_loaded_by_path(tmp_path: Path) -> None:
     Dcmi.load(tmp_path).init()
 
 
+def test_what_is_beside_the_library_is_loaded_with_it(tmp_path: Path, simulator: Path) -> None:
+    """Each of its dependencies from where it is; one that is broken takes nobody with it."""
+    parts = [
+        driver_folder(tmp_path) / "libdcmi.so",
+        driver_folder(tmp_path) / "libmmpa.so",
+        driver_folder(tmp_path).parent / "common/libc_sec.so",
+        driver_folder(tmp_path).parent / "libdrvdsmi_host.so",
+    ]
+    for part in parts:
+        part.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(simulator / "libdcmi.so", part)
+    (driver_folder(tmp_path) / "libascend_hal.so").write_text("not a library")
+    assert load(tmp_path, {}).path == str(parts[0])
+    mapped = Path("/proc/self/maps").read_text()
+    assert [part for part in parts if str(part) not in mapped] == []
+
+
+def test_the_working_folder_is_searched_for_nothing(
+    tmp_path: Path, simulator: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The daemon is root: an empty part of LD_LIBRARY_PATH must not let others choose its code."""
+    for name in ("libdcmi.so", "libc_sec.so"):
+        shutil.copy(simulator / "libdcmi.so", tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(LibraryMissing) as caught:
+        load(tmp_path / "host", {"LD_LIBRARY_PATH": ":/nowhere::"})
+    assert f"looked in /nowhere, {tmp_path}/host/usr/local/dcmi, " in str(caught.value)
+    assert str(tmp_path / "lib") not in Path("/proc/self/maps").read_text()
+
+
 def test_a_missing_library_says_where_it_was_looked_for(tmp_path: Path) -> None:
     """The error names the folders and the settings that help."""
     with pytest.raises(LibraryMissing) as caught:
@@ -119,6 +156,7 @@ def test_a_missing_library_says_where_it_was_looked_for(tmp_path: Path) -> None:
     assert "/opt/elsewhere" in message
     assert str(tmp_path / "usr/local/dcmi") in message
     assert "--host-root" in message
+    assert "cannot open shared object file" in message
 
 
 def test_a_library_that_does_not_load_says_why(tmp_path: Path) -> None:

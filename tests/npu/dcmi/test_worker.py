@@ -1,4 +1,5 @@
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -84,13 +85,45 @@ async def test_all_calls_run_on_one_thread_one_after_another() -> None:
     assert threading.get_ident() not in threads
 
 
-async def test_a_hung_call_is_written_off_and_the_rest_served() -> None:
-    """Past its deadline a call raises Busy; another device's call works at once."""
+async def test_a_hung_call_is_written_off_and_the_rest_served(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Past its deadline a call raises Busy and is named; another device's call works at once."""
     with gate() as it:
         async with open_worker() as worker:
+            before = time.time()
             await hang(worker, it, "npu-0")
-            assert worker.written_off == 1
+            (call,) = worker.hung
+            assert (call.function, call.device) == ("hang", "npu-0")
+            assert before <= call.since <= time.time()
             assert await worker.call(abs, -1, device="npu-1") == 1
+    (line,) = [line for line in caplog.records if "written off" in line.getMessage()]
+    assert (vars(line)["function"], vars(line)["device"]) == ("hang", "npu-0")
+
+
+async def test_no_thread_outlives_its_calls() -> None:
+    """One that was left behind ends once its call returns, the last with the worker."""
+    others = set(threading.enumerate())
+
+    def threads() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread not in others]
+
+    with gate() as it, trio.fail_after(5):
+        async with open_worker() as worker:
+            await hang(worker, it, "npu-0")
+            await worker.call(abs, -1, device="npu-1")
+            assert [(thread.name, thread.daemon) for thread in threads()] == [("dcmi", True)] * 2
+            it.let_go()
+            await until(lambda: len(threads()) == 1)
+        await until(lambda: not threads())
+
+
+async def test_a_worker_that_nobody_calls_ends() -> None:
+    """On a node without NPUs."""
+    with trio.fail_after(5):
+        async with open_worker() as worker:
+            await trio.testing.wait_all_tasks_blocked()
+    assert worker.written_off == 0
 
 
 async def test_a_device_with_a_call_out_is_skipped_until_that_returns() -> None:
