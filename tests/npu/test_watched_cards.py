@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -13,7 +16,7 @@ from trio_npu_dra.npu.dcmi.worker import DcmiWorker
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.listing import Listing
-from trio_npu_dra.npu.model import EMPTY_BOARD, HealthState
+from trio_npu_dra.npu.model import EMPTY_BOARD, Board, HealthState
 from trio_npu_dra.npu.watcher import read_board
 from trio_npu_dra.simulator import BoardControl, Severity, SimulatedBoard
 
@@ -76,10 +79,12 @@ async def test_the_bus_is_not_read_for_each_event(
     assert len(reads) == 1
 
 
-async def pauses(listing: Listing, clock: MockClock, times: int) -> list[float]:
+async def pauses(
+    listing: Listing, clock: MockClock, times: int, known: Board = EMPTY_BOARD
+) -> list[float]:
     """Seconds between listings of a board that lacks something, at most so many."""
     found: list[float] = []
-    board = await listing.read(EMPTY_BOARD)
+    board = await listing.read(known)
     while len(found) < times and board is not None:
         pause = listing.retry_at - trio.current_time()
         clock.jump(pause - 1)
@@ -106,6 +111,78 @@ async def test_a_listed_card_that_stays_silent_is_never_given_up(
     """It is an NPU: every five minutes in the end."""
     control.set_silent(5)
     assert await pauses(listing, mock_clock, 8) == [10, 20, 40, 80, 160, 300, 300, 300]
+
+
+async def test_after_all_was_well_pauses_are_short_again(
+    listing: Listing, control: BoardControl, mock_clock: MockClock
+) -> None:
+    """Also where a card is silent that was known, and so is on the Board all the time."""
+    board = await listing.read(EMPTY_BOARD)
+    for _ in range(2):
+        assert board is not None
+        control.set_silent(5)
+        assert await pauses(listing, mock_clock, 3, board) == [10, 20, 40]
+        control.restore(5)
+        board = await listing.read(board)
+
+
+async def test_a_known_card_that_falls_silent_stays(
+    listing: Listing, control: BoardControl
+) -> None:
+    """The list is new, what is known of the card is not forgotten."""
+    board = await listing.read(EMPTY_BOARD)
+    assert board is not None
+    control.set_silent(5)
+    fresh = await listing.read(board)
+    assert fresh is not None
+    assert fresh.npus == board.npus
+    assert fresh.unanswered
+
+
+async def test_chips_that_tell_no_address_are_not_missing(
+    listing: Listing, control: BoardControl, mock_clock: MockClock
+) -> None:
+    """Nobody knows then which of them are on the bus."""
+    control.set_return_code("dcmi_get_device_pcie_info_v2", -8255)
+    assert await pauses(listing, mock_clock, 3) == []
+
+
+async def test_a_node_without_a_pci_bus_has_its_npus(
+    worker: DcmiWorker, dcmi: Dcmi, host: Host, tmp_path: Path
+) -> None:
+    """A 310B is one; nothing on the bus is no news there."""
+    listing = Listing(worker, dcmi, replace(host, sysfs_root=tmp_path / "none"), 10.0)
+    board = await listing.read(EMPTY_BOARD)
+    assert board is not None
+    assert len(board.npus) == 8
+    assert not listing.is_due(board)
+
+
+async def test_what_cannot_be_listed_is_said_once(
+    listing: Listing,
+    simulated: SimulatedBoard,
+    control: BoardControl,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Each failure, and each accelerator that the driver does not list; what is well, never."""
+
+    async def lines(known: Board = EMPTY_BOARD) -> tuple[int, Board]:
+        caplog.clear()
+        board = await listing.read(known)
+        return len(caplog.records), board or known
+
+    for code, count in ((-8012, 1), (-8012, 0), (-8005, 1)):
+        control.set_return_code("dcmi_init", code)
+        assert (await lines())[0] == count
+    control.release("dcmi_init")
+    node = simulated.dev_root / "davinci5"
+    node.rename(node.with_name("later"))
+    count, board = await lines()
+    assert (count, len(board.npus)) == (1, 7)
+    assert (await lines(board))[0] == 0
+    node.with_name("later").rename(node)
+    count, board = await lines(board)
+    assert (count, len(board.npus)) == (0, 8)
 
 
 async def test_a_silent_card_is_looked_at_again(watching: Watching, control: BoardControl) -> None:

@@ -59,6 +59,18 @@ async def test_a_fault_and_its_end_reach_the_board(
     assert await either_way.until(lambda board: board == before)
 
 
+async def test_an_event_tells_how_severe_its_fault_is(
+    watching: Watching, control: BoardControl
+) -> None:
+    """Of a code that no table knows; the chip has worse alarms."""
+    watching.interval = NEVER
+    control.force_health(3, Severity.CRITICAL)
+    await watching.start()
+    control.add_fault(3, 0x12345678, Severity.MINOR)
+    health = await watching.until_health(3, lambda health: bool(health.faults))
+    assert health.level is FaultLevel.NOT_HANDLE
+
+
 async def test_faults_from_before_the_start_are_known_at_the_start(
     watching: Watching, control: BoardControl
 ) -> None:

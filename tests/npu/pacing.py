@@ -1,0 +1,179 @@
+"""A watcher whose clock stands still until the test moves it, and what it asks meanwhile."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import trio
+from trio.testing import MockClock
+
+from tests.npu.looking import Relay
+from tests.npu.watching import Overheard, Watching
+from trio_npu_dra.npu.dcmi.client import Address
+from trio_npu_dra.npu.fault_events import Assertion, FaultEvent
+from trio_npu_dra.npu.fault_memory import NodeFaults
+from trio_npu_dra.npu.host import Host
+from trio_npu_dra.npu.model import Board
+
+NODE: Final = -1
+"""As the chip: a call that is about none."""
+
+
+class Counted(Overheard):
+    """A library that counts what is asked of which card, and holds calls up.
+
+    Attributes:
+        asked: How often, by a word for the call and the card.
+        held: Calls wait for these, by the same word.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.asked: Counter[tuple[str, int]] = Counter()
+        self.held: dict[str, threading.Event] = {}
+
+    def _count(self, what: str, card: int) -> None:
+        self.asked[what, card] += 1
+        if what in self.held:
+            self.held[what].wait()
+
+    def init(self) -> None:
+        """Count it."""
+        self._count("init", NODE)
+        super().init()
+
+    def subscribe(self, handler: Callable[[FaultEvent], None]) -> None:
+        """Count it."""
+        self._count("subscribe", NODE)
+        super().subscribe(handler)
+
+    def health(self, address: Address) -> int:
+        """Count it."""
+        self._count("health", address.card_id)
+        return super().health(address)
+
+    def network_health(self, address: Address) -> int:
+        """Count it."""
+        self._count("network", address.card_id)
+        return super().network_health(address)
+
+
+class Remembered(NodeFaults):
+    """What is known of faults, by the test's clock.
+
+    Attributes:
+        is_saving: Whether that goes on.
+        looked_up: How often somebody asked for the time, as each round of the watcher does.
+        saves: How often it was to be saved.
+        slow: Each save waits for it.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        super().__init__(folder, clock=self._time)
+        self.looked_up = 0
+        self.saves = 0
+        self.is_saving = False
+        self.slow = trio.Event()
+        self.slow.set()
+
+    def _time(self) -> float:
+        self.looked_up += 1
+        return 1e9 + trio.current_time()
+
+    async def save_apart(self) -> None:
+        """Count it."""
+        self.saves += 1
+        self.is_saving = True
+        await self.slow.wait()
+        await super().save_apart()
+        self.is_saving = False
+
+
+class Paced:
+    """A watcher of cards 0 to 7, and the test's clock by which it looks."""
+
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        relay: Relay,
+        dcmi: Counted,
+        host: Host,
+        folder: Path,
+    ) -> None:
+        self.dcmi = dcmi
+        self.faults = Remembered(folder)
+        self.watching = Watching(nursery, relay, dcmi, host)
+        self.watching.faults = self.faults
+        self.watching.interval = 10.0
+        self._clock: MockClock | None = None
+        self._relay = relay
+
+    async def start(self, clock: MockClock) -> None:
+        """Start it by this clock, the test's, and let it do what is due."""
+        self._clock = clock
+        await self.watching.start()
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Let everybody do what is due now."""
+        for _ in range(500):
+            calls = len(self._relay.devices)
+            await trio.testing.wait_all_tasks_blocked()
+            is_saving = self.faults.is_saving and self.faults.slow.is_set()
+            if len(self._relay.devices) == calls and not self._relay.out and not is_saving:
+                return
+            await trio.to_thread.run_sync(time.sleep, 0.0005)  # the test's clock stands still
+        raise AssertionError("somebody does not rest")
+
+    async def jump(self, seconds: float) -> None:
+        """Let so much time pass, and then what is due be done."""
+        assert self._clock is not None
+        self._clock.jump(seconds)
+        await self.settle()
+
+    async def jump_into(self, seconds: float, *calls: str) -> None:
+        """Let so much time pass, after which somebody makes one of these, which do not return."""
+        assert self._clock is not None
+        self.dcmi.held = {call: threading.Event() for call in calls}
+        before = self.dcmi.asked.total()
+        self._clock.jump(seconds)
+        while self.dcmi.asked.total() == before:
+            await trio.lowlevel.checkpoint()
+        await trio.testing.wait_all_tasks_blocked()
+
+    async def tell(
+        self,
+        logic_id: int,
+        code: int = 0,
+        assertion: Assertion = Assertion.NOTICE,
+        heard_at: float = 0.0,
+    ) -> None:
+        """Have the driver tell something of a chip that is not so, or not yet."""
+        event = FaultEvent(
+            logic_id=logic_id,
+            code=code,
+            severity=None,
+            assertion=assertion,
+            raised_at=0.0,
+            heard_at=heard_at,
+        )
+        self.dcmi.handler(event)
+        await self.settle()
+
+    @property
+    def board(self) -> Board:
+        """What is known."""
+        return self.watching.board.value
+
+    def codes(self, number: int) -> list[int]:
+        """The faults of an NPU."""
+        return [fault.code for fault in self.board.by_name[f"npu-{number}"].health.faults]
+
+    def asked(self, what: str) -> list[int]:
+        """How often each card was asked for it."""
+        return [self.dcmi.asked[what, card] for card in range(8)]
