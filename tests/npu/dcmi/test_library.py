@@ -135,10 +135,10 @@ def test_what_is_beside_the_library_is_loaded_with_it(tmp_path: Path, simulator:
     assert [part for part in parts if str(part) not in mapped] == []
 
 
-def test_the_working_folder_is_searched_for_nothing(
+def test_an_empty_part_of_ld_library_path_is_no_folder(
     tmp_path: Path, simulator: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The daemon is root: an empty part of LD_LIBRARY_PATH must not let others choose its code."""
+    """Above all not the working one: the daemon is root, and others must not choose its code."""
     for name in ("libdcmi.so", "libc_sec.so"):
         shutil.copy(simulator / "libdcmi.so", tmp_path / name)
     monkeypatch.chdir(tmp_path)
