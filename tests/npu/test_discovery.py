@@ -95,6 +95,17 @@ async def test_what_is_set_on_a_board_is_read(
     assert [(npu.device_share, npu.super_pod_id) for npu in board.npus] == [(True, 0)] * 2
 
 
+@pytest.mark.parametrize(
+    "profile", [changed(load_profile("a3-16"), 2, super_pod={"id": 0xFFFF_FFFF})]
+)
+async def test_an_a3_that_is_in_no_super_pod_has_no_place_in_one(board: Board) -> None:
+    """The library says so by a number."""
+    places = {
+        (npu.super_pod_id, npu.super_pod_server_index, npu.super_pod_sdid) for npu in board.npus
+    }
+    assert places == {(None, None, None)}
+
+
 @pytest.mark.parametrize("profile", [load_profile("300i-duo-2")])
 async def test_duo_chips_share_a_pci_address_and_no_link(board: Board) -> None:
     """Chips of a Duo are NPUs with DDR each, one PCI address, a sparse card id and no ring."""
