@@ -111,24 +111,38 @@ class Paced:
         self.watching.faults = self.faults
         self.watching.interval = 10.0
         self._clock: MockClock | None = None
+        self._nursery = nursery
         self._relay = relay
 
-    async def start(self, clock: MockClock) -> None:
-        """Start it by this clock, the test's, and let it do what is due."""
+    def begin(self, clock: MockClock) -> None:
+        """Have it started by this clock, the test's."""
         self._clock = clock
-        await self.watching.start()
+        self._nursery.start_soon(self.watching.start)
+
+    async def start(self, clock: MockClock) -> None:
+        """Start it, and let it do what is due."""
+        self.begin(clock)
         await self.settle()
+        assert self.watching.status.value.asked
 
     async def settle(self) -> None:
-        """Let everybody do what is due now."""
-        for _ in range(500):
-            calls = len(self._relay.devices)
-            await trio.testing.wait_all_tasks_blocked()
+        """Let everybody do what is due now.
+
+        Raises:
+            AssertionError: Somebody does not rest.
+        """
+        for _ in range(1000):
+            before = self._done()
+            for _ in range(10):
+                await trio.lowlevel.checkpoint()
             is_saving = self.faults.is_saving and self.faults.slow.is_set()
-            if len(self._relay.devices) == calls and not self._relay.out and not is_saving:
+            if self._done() == before and not self._relay.out and not is_saving:
                 return
-            await trio.to_thread.run_sync(time.sleep, 0.0005)  # the test's clock stands still
+            await _moment()
         raise AssertionError("somebody does not rest")
+
+    def _done(self) -> tuple[int, int]:
+        return len(self._relay.devices), self.faults.looked_up
 
     async def jump(self, seconds: float) -> None:
         """Let so much time pass, and then what is due be done."""
@@ -142,9 +156,11 @@ class Paced:
         self.dcmi.held = {call: threading.Event() for call in calls}
         before = self.dcmi.asked.total()
         self._clock.jump(seconds)
-        while self.dcmi.asked.total() == before:
-            await trio.lowlevel.checkpoint()
-        await trio.testing.wait_all_tasks_blocked()
+        for _ in range(1000):
+            if self.dcmi.asked.total() > before:
+                return
+            await _moment()
+        raise AssertionError("nobody calls")
 
     async def tell(
         self,
@@ -177,3 +193,8 @@ class Paced:
     def asked(self, what: str) -> list[int]:
         """How often each card was asked for it."""
         return [self.dcmi.asked[what, card] for card in range(8)]
+
+
+async def _moment() -> None:
+    """Wait for other threads, without the clock, which stands still."""
+    await trio.to_thread.run_sync(time.sleep, 0.0005)

@@ -119,13 +119,12 @@ async def test_ports_are_asked_each_time_where_there_is_one(
 
 
 async def test_a_library_that_cannot_start_is_asked_ever_more_rarely(
-    paced: Paced, mock_clock: MockClock, control: BoardControl, nursery: trio.Nursery
+    paced: Paced, mock_clock: MockClock, control: BoardControl
 ) -> None:
     """Not without a pause."""
     paced.watching.interval = 1.0
     control.set_return_code("dcmi_init", -8012)
-    nursery.start_soon(paced.start, mock_clock)
-    await paced.settle()
+    paced.begin(mock_clock)
     for pause, times in ((0, 1), (1, 2), (1, 2), (1, 3)):
         await paced.jump(pause)
         assert paced.dcmi.asked["init", NODE] == times
@@ -192,6 +191,7 @@ async def test_writes_are_a_second_apart_and_only_of_news(
 ) -> None:
     """A storm of faults is not one of writes."""
     await paced.start(mock_clock)
+    await paced.jump(1)  # from here on nothing else is due
     assert paced.faults.saves == 0
     for code in (BUSINESS, MINOR):
         control.list_fault(3, code, Severity.MINOR)
@@ -207,11 +207,12 @@ async def test_writes_are_a_second_apart_and_only_of_news(
 
 
 async def test_a_watcher_without_news_does_nothing(paced: Paced, mock_clock: MockClock) -> None:
-    """It waits for them, and for the next time."""
+    """It waits for them, and for the next time; ports that are as they were are none."""
     await paced.start(mock_clock)
     await paced.jump(1)
     rounds = paced.faults.looked_up
-    await paced.settle()
+    await paced.jump(9)
+    assert paced.asked("network") == [2] * 8
     assert paced.faults.looked_up == rounds
 
 
