@@ -153,6 +153,7 @@ async def test_too_many_calls_out_refuse_everything() -> None:
         async with open_worker(max_written_off=2) as worker:
             await hang(worker, first, "npu-0")
             await hang(worker, second, "npu-1")
+            assert [call.device for call in worker.hung] == ["npu-0", "npu-1"]
             with pytest.raises(NotReady, match="2 calls have not returned"):
                 await worker.call(abs, -1, device="npu-2")
             first.let_go()
