@@ -23,7 +23,7 @@ from trio_npu_dra.errors import ConfigError
 from trio_npu_dra.kubelet.device_health import DeviceHealth, Devices, HealthState
 from trio_npu_dra.kubelet.driver import ClaimRef, PreparedDevice, PrepareResult
 from trio_npu_dra.kubelet.health_check import Probes, serve_health_check, silent_sockets
-from trio_npu_dra.kubelet.plugin import serve_plugin, serve_registration
+from trio_npu_dra.kubelet.plugin import Endpoints, serve_plugin, serve_registration
 from trio_npu_dra.kubelet.registration import NOT_REGISTERED, RegistrationStatus
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.rpc import (
@@ -154,6 +154,18 @@ def says(state: HealthState, message: str, devices: Health) -> bool:
     """Whether the kubelet holds npu-0 for being in *state*."""
     entry = devices.get(("node-a", "npu-0"))
     return entry is not None and entry.health.value == state and entry.message == message
+
+
+def test_the_kubelet_finds_an_instance_by_its_pod(tmp_path: Path) -> None:
+    """Both sockets of an instance have its pod's UID in their names."""
+    plugins, registry = tmp_path / "plugins", tmp_path / "registry"
+    assert Endpoints.of(
+        DRIVER, plugins_directory=plugins, registrar_directory=registry, pod_uid="uid-1"
+    ) == Endpoints(
+        driver_name=DRIVER,
+        service=plugins / DRIVER / "dra-uid-1.sock",
+        registration=registry / f"{DRIVER}-uid-1-reg.sock",
+    )
 
 
 @pytest.mark.parametrize(

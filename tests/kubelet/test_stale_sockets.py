@@ -182,3 +182,20 @@ async def test_an_instance_killed_later_is_found_within_a_minute(
         await trio.sleep(60)
         nursery.cancel_scope.cancel()
     assert other.files == [False, False]
+
+
+async def test_a_look_that_fails_is_not_the_last(
+    folder: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another instance that hangs at its start keeps the lock for longer than we wait."""
+    del autojump_clock
+    ours, dead = Instance(folder, OURS), Instance(folder, OTHER).listen().die()
+    async with trio.open_nursery() as nursery:
+        async with starting(dead.service):
+            nursery.start_soon(remove_stale_sockets, DRIVER, ours.service, ours.registration)
+            await trio.sleep(30)
+        assert dead.files == [True, True]
+        assert "cannot be removed: another process has held" in caplog.text
+        await trio.sleep(60)
+        nursery.cancel_scope.cancel()
+    assert dead.files == [False, False]

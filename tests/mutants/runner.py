@@ -114,10 +114,10 @@ class Room:
             Failed: It did.
         """
         items = [self._items[test] for test in tests]
-        session = items[0].session if items else None
+        if not items:
+            return  # no test runs what was changed, so none can fail
         watch = _Watch(say)
-        if session is not None:
-            session.config.pluginmanager.register(watch)
+        items[0].session.config.pluginmanager.register(watch)
         for item, following in zip(items, [*items[1:], None], strict=True):
             if before_each is not None:
                 before_each(item.nodeid)
