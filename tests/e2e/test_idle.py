@@ -26,7 +26,7 @@ CALLS = (
     *("fsync", "fdatasync", "chmod", "fchmod", "fchmodat", "utimensat"),
 )
 READING = re.compile(r"\bopen(at2?)?\((?!.*O_(WRONLY|RDWR|CREAT))")
-LOCKING = re.compile(r'\bopenat\(.*/serialize\.lock", O_RDWR\|O_CREAT\|O_CLOEXEC,')
+LOCKING = re.compile(r'\bopenat\(.*/serialize\.lock", O_RDWR\|O_CREAT\|(?!.*O_TRUNC)')
 """The lock is opened anew for each look; it exists, so nothing is created or changed."""
 NO_FILE = re.compile(r"\b(write|writev)\(\d+<(pipe|socket|anon_inode|TCP|UNIX)")
 
