@@ -21,7 +21,9 @@ HEAD_LIMIT: Final = 16 << 10
 """Bytes of a request's line and headers; Prometheus sends half a kilobyte."""
 
 _CHUNK: Final = 4096
+_PAUSE_SECONDS: Final = 0.05  # before more of a head is read, which mostly comes as one
 _VERSIONS: Final = (b"1.0", b"1.1")
+_UNREAD_CHUNK: Final = 1 << 16
 _UNREAD_LIMIT: Final = 1 << 20  # bytes of a body, read so that its sender sees the answer
 _UNREAD_SECONDS: Final = 1.0
 
@@ -37,7 +39,10 @@ async def receive_request(client: trio.abc.HalfCloseableStream) -> Request | Ans
     """
     parser = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_LIMIT)
     try:
+        parser.receive_data(bytes(await client.receive_some(_CHUNK)))
         while (event := parser.next_event()) is h11.NEED_DATA:
+            # Headers that trickle in, from all clients at once, must not keep the loop busy.
+            await trio.sleep(_PAUSE_SECONDS)
             parser.receive_data(bytes(await client.receive_some(_CHUNK)))
     except h11.RemoteProtocolError as error:
         return Answer(status=error.error_status_hint, body=f"not an HTTP request: {error}\n")
@@ -96,7 +101,7 @@ async def read_rest(client: trio.abc.HalfCloseableStream) -> None:
     """
     left = _UNREAD_LIMIT
     with trio.move_on_after(_UNREAD_SECONDS):
-        while left > 0 and (data := await client.receive_some(_CHUNK)):
+        while left > 0 and (data := await client.receive_some(_UNREAD_CHUNK)):
             left -= len(data)
 
 
