@@ -17,6 +17,7 @@ from tests.cluster import audit
 from tests.cluster.api import Object
 from tests.cluster.cluster import Cluster
 from tests.cluster.processes import PATIENCE, ClusterError, run
+from tests.e2e.immutable import immutable
 from trio_npu_dra import __version__
 from trio_npu_dra.simulator import BoardControl
 
@@ -236,12 +237,16 @@ class Driver:
 
     @contextmanager
     def obstacle(self, *places: Path) -> Iterator[None]:
-        """A folder is where the driver is to write, read or remove a file."""
-        with ExitStack() as removals:
+        """Files that the driver is to write or remove can be neither replaced nor removed.
+
+        Of these the empty ones that were not there before are removed at the end.
+        """
+        with ExitStack() as clearing:
             for place in map(self._place, places):
-                place.unlink(missing_ok=True)
-                place.mkdir()
-                removals.callback(place.rmdir)
+                if not place.exists():
+                    place.touch()
+                    clearing.callback(place.unlink)
+                clearing.enter_context(immutable(place))
             yield
 
     @contextmanager

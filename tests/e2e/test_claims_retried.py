@@ -43,7 +43,7 @@ def test_what_failed_succeeds_later(driver: Driver, space: Space) -> None:
             driver.wait_recorded(uids["passing"])
         space.wait_phase("passing")
         space.wait_event("held", FAILED, f"is held by claim {space.name}/holder")
-        space.wait_event("without-file", FAILED, f"cannot read {lasting[0]}")
+        space.wait_event("without-file", FAILED, f"cannot write {lasting[0]}")
         space.wait_event("without-record", FAILED, f"cannot write {lasting[1]}")
         space.wait(lambda: driver.count("claim not unprepared", uids["leaving"]), "leaving stuck")
         assert space.get("pod", "leaving") is not None

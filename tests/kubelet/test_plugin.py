@@ -156,9 +156,9 @@ def says(state: HealthState, message: str, devices: Health) -> bool:
     return entry is not None and entry.health.value == state and entry.message == message
 
 
-def test_the_kubelet_finds_an_instance_by_its_pod(tmp_path: Path) -> None:
+def test_the_kubelet_finds_an_instance_by_its_pod() -> None:
     """Both sockets of an instance have its pod's UID in their names."""
-    plugins, registry = tmp_path / "plugins", tmp_path / "registry"
+    plugins, registry = Path("/plugins"), Path("/registry")
     assert Endpoints.of(
         DRIVER, plugins_directory=plugins, registrar_directory=registry, pod_uid="uid-1"
     ) == Endpoints(
