@@ -7,7 +7,6 @@ import os
 import resource
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import h2.events
@@ -362,21 +361,23 @@ async def test_a_stop_does_not_wait_for_who_does_not_read(bridge: Bridge, path: 
 
 
 async def test_a_server_without_descriptors_accepts_again(
-    mock_clock: MockClock, bridge: Bridge, path: Path
+    mock_clock: MockClock, bridge: Bridge, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Who came in the meantime is served a second after there is room."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     async with serving(bridge, path, ROUTES) as (channel, _):
-        with await trio.to_thread.run_sync(partial(open, os.devnull)) as last:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (last.fileno() + 2, hard))
-            try:
-                async with connected(path) as peer:
-                    await peer.flush()
-                    await wait_all_tasks_blocked(0.01)
-                    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-                    mock_clock.jump(2)
-                    peer.call()
-                    assert await peer.status() is Status.OK
-            finally:
+        spare = os.open(os.devnull, os.O_RDONLY)  # the lowest that is free
+        os.close(spare)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (spare + 1, hard))
+        try:
+            async with connected(path) as peer:  # which has taken it
+                await peer.flush()
+                await wait_all_tasks_blocked(0.01)
+                assert "cannot accept gRPC connections" in caplog.text
                 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+                mock_clock.jump(2)
+                peer.call()
+                assert await peer.status() is Status.OK
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         assert await called(channel) == "hello"
