@@ -35,6 +35,10 @@ e2e *arguments:
 mutants room *arguments:
     python -m tests.mutants {{room}} {{arguments}}
 
+# look for input that no code of ours can take, so many minutes for each target of tests/fuzz
+fuzz minutes *targets:
+    python -m tests.fuzz {{minutes}} {{targets}}
+
 # time claims against a real API server (`--beside COMMAND`: and another driver), or `health`; root
 bench *arguments:
     python -m tests.cluster.packages
