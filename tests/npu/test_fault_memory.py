@@ -15,7 +15,7 @@ import trio.testing
 from tests import foreign
 from trio_npu_dra.npu.chip_faults import Reading
 from trio_npu_dra.npu.fault_memory import NodeFaults
-from trio_npu_dra.npu.model import ChipFamily, Npu
+from trio_npu_dra.npu.model import ChipFamily, FaultLevel, Npu
 
 SICK = Reading(codes={0x80E01801: "words"})
 
@@ -162,6 +162,31 @@ async def test_a_broken_file_costs_the_memory_and_nothing_else(
     faults.of(npu()).take(SICK, 100.0)
     faults.save()
     assert NodeFaults(tmp_path).of(npu()).health(100.0).faults
+
+
+@pytest.mark.parametrize(
+    "codes",
+    [
+        '{"80E01801": {"since": 1.7e12}}',
+        '{"80E01801": {"since": -1e20}}',
+        '{"80E01801": {"occurred": [NaN]}}',
+        '{"80E01801": {"separated": Infinity}}',
+        '{"-1": {"since": 1.0}}',
+        '{"100000000": {"since": 1.0}}',
+        "5",
+    ],
+)
+async def test_a_chip_whose_memory_makes_no_sense_costs_no_other(
+    tmp_path: Path, codes: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such as times that are no dates, which nobody could be told; the log names the chip."""
+    good = '{"80E01801": {"since": 1.0, "separated": 1.0}}'
+    (tmp_path / "faults.json").write_text(f'{{"chips": {{"DIE-1": {codes}, "DIE-0": {good}}}}}')
+    faults = NodeFaults(tmp_path)
+    assert not faults.of(npu("DIE-1")).memory
+    assert faults.of(npu()).health(2.0).level is FaultLevel.MANUALLY_SEPARATE_NPU
+    (line,) = caplog.records
+    assert vars(line)["chip"] == "DIE-1"
 
 
 async def test_a_disk_that_fails_is_said_once_and_tried_again(

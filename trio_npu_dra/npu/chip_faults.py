@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from trio_npu_dra.npu.fault_events import Assertion, FaultEvent
 from trio_npu_dra.npu.faults import (
@@ -29,6 +29,11 @@ RECOVERY_LAG: Final = 1.0
 
 _RAISED_LATELY: Final = 300.0
 """Seconds by which an event may be late; one that seems older was dated by another clock."""
+
+_YEARS_END: Final = 253_402_300_799.0  # 9999-12-31T23:59:59Z
+
+Seconds = Annotated[float, Field(ge=0, le=_YEARS_END, allow_inf_nan=False)]
+"""A time in seconds since 1970 that can be told as a date."""
 
 
 class CodeMemory(BaseModel):
@@ -48,14 +53,14 @@ class CodeMemory(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    since: float | None = None
+    since: Seconds | None = None
     text: str = ""
     severity: Severity | None = None
     alarm: Severity | None = None
-    occurred: tuple[float, ...] = ()
-    separated: float | None = None
+    occurred: tuple[Seconds, ...] = ()
+    separated: Seconds | None = None
     lasting: bool = False
-    ended: float | None = None
+    ended: Seconds | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

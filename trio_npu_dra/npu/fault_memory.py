@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Any, Final
 
 import trio
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, StringConstraints, TypeAdapter, ValidationError
 
 from trio_npu_dra import storage
 from trio_npu_dra.errors import StorageError
@@ -31,8 +31,12 @@ class _File(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     version: int = 1
-    chips: dict[str, dict[str, CodeMemory]]
+    chips: dict[str, Any]
     places: dict[str, str] = {}
+
+
+_Code = Annotated[str, StringConstraints(pattern=r"^[0-9A-Fa-f]{1,8}$")]
+_CODES: Final = TypeAdapter(dict[_Code, CodeMemory])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,16 +142,33 @@ class NodeFaults:
             if data is None:
                 return
             file = _File.model_validate_json(data)
-            chips = {key: _by_code(codes) for key, codes in file.chips.items()}
-        except (StorageError, ValueError) as error:
+        except (StorageError, ValidationError) as error:
             log.error(
                 "what was known of faults cannot be read: separated NPUs are so no longer",
-                extra={"file": str(path), "error": str(error)},
+                extra={"file": str(path), "error": _words(error)},
             )
             return
+        chips = {}
+        for key, codes in file.chips.items():
+            try:
+                chips[key] = _by_code(_CODES.validate_python(codes))
+            except ValidationError as error:
+                log.error(
+                    "what was known of a chip's faults cannot be read: "
+                    "it is separated no longer if it was",
+                    extra={"file": str(path), "chip": key, "error": _words(error)},
+                )
         self._saved = _Known(chips=chips, places=file.places)
         self._chips = {key: ChipFaults(self._table, codes) for key, codes in chips.items()}
         self._places = dict(file.places)
+
+
+def _words(error: StorageError | ValidationError) -> str:
+    """One line; of what does not parse, the first of perhaps thousands."""
+    if isinstance(error, StorageError):
+        return str(error)
+    first = error.errors(include_url=False, include_input=False)[0]
+    return ": ".join((".".join(map(str, first["loc"])) or "the whole", first["msg"]))
 
 
 def _written(path: Path, known: _Known) -> str:
