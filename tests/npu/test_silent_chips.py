@@ -9,7 +9,7 @@ import pytest
 
 from tests.npu.looking import Look, Relay
 from trio_npu_dra.npu.dcmi.client import Address, Dcmi
-from trio_npu_dra.npu.dcmi.worker import open_worker
+from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
 from trio_npu_dra.npu.discovery import discover
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import Board
@@ -126,3 +126,51 @@ async def test_a_ring_is_what_it_is_now_unless_a_chip_of_it_is_silent(
     assert groups == ["ring-9"] * 8
     groups = [npu.topology_group for npu in (await look(replace(board, npus=lonely))).npus]
     assert groups == ["ring-0", "ring-0", None, *["ring-0"] * 5]
+
+
+class Muddled(Dcmi):
+    """A library that gives the chips 0 and 1 one physical id."""
+
+    def physical_id(self, logic_id: int) -> int:
+        """The driver's number of a chip, or another one's."""
+        return super().physical_id(0 if logic_id == 1 else logic_id)
+
+
+async def test_chips_that_tell_one_physical_id_are_left_out(
+    worker: DcmiWorker, simulated: SimulatedBoard, host: Host, look: Look, dcmi: Dcmi
+) -> None:
+    """Which of them has the device node is not known; what was known before stands."""
+    muddled = Muddled.load(simulated.root)
+    muddled.init()
+    board = await discover(worker, muddled, host)
+    assert list(board.by_name) == [f"npu-{number}" for number in range(2, 8)]
+    assert board.unanswered == (
+        "card 0 device 0: physical id 0 is another chip's too",
+        "card 1 device 0: physical id 0 is another chip's too",
+    )
+    dcmi.init()
+    again = await discover(worker, muddled, host, known=await look())
+    assert len(again.npus) == len(again.by_name) == 8
+
+
+class Renumbered(Dcmi):
+    """A library in whose list a card does not answer, and another has got its number."""
+
+    def card_list(self) -> tuple[int, ...]:
+        """The last card stands in the place of the first."""
+        return (-1, *super().card_list()[1:])
+
+    def physical_id(self, logic_id: int) -> int:
+        """The last chip has the first one's."""
+        return super().physical_id(0 if logic_id == 7 else logic_id)
+
+
+async def test_a_chip_that_answers_goes_before_a_known_one_of_its_name(
+    worker: DcmiWorker, simulated: SimulatedBoard, host: Host, board: Board
+) -> None:
+    """No NPU is on the Board twice."""
+    renumbered = Renumbered.load(simulated.root)
+    renumbered.init()
+    found = await discover(worker, renumbered, host, known=board)
+    assert found.by_name["npu-0"].card_id == 7
+    assert len(found.npus) == len(found.by_name)

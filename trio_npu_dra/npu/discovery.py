@@ -48,9 +48,10 @@ async def discover(
     """
     cards = await worker.call(dcmi.card_list)
     silent = _Silent(known, cards)
-    identities = await _identify_all(worker, dcmi, cards, silent)
+    identities = _distinct(await _identify_all(worker, dcmi, cards, silent), silent)
     npus = [await _read(worker, dcmi, host, identity, silent) for identity in identities]
-    npus += silent.npus()
+    told = {npu.physical_id for npu in npus}
+    npus += [npu for npu in silent.npus() if npu.physical_id not in told]
     groups = await _topology_groups(worker, dcmi, identities)
     if silent.lines:
         # A domain looks smaller, or like none, while a chip of it is silent: keep what was seen.
@@ -110,7 +111,7 @@ async def _identify_all(
 ) -> list[Identity]:
     """The NPUs on all cards that answer."""
     identities = []
-    for card in cards:
+    for card in dict.fromkeys(cards):
         if card == _NO_ANSWER:
             continue
         try:
@@ -124,6 +125,19 @@ async def _identify_all(
             except DcmiError as error:
                 silent.add(address, f"card {card} device {address.device_id}: {error}")
     return identities
+
+
+def _distinct(identities: Iterable[Identity], silent: _Silent) -> list[Identity]:
+    """Those whose physical id no other chip tells: which has that device node is not known."""
+    by_id: dict[int, list[Identity]] = {}
+    for identity in identities:
+        by_id.setdefault(identity.physical_id, []).append(identity)
+    for number, same in by_id.items():
+        for identity in same if len(same) > 1 else ():
+            card, device = identity.address
+            line = f"card {card} device {device}: physical id {number} is another chip's too"
+            silent.add(identity.address, line)
+    return [same[0] for same in by_id.values() if len(same) == 1]
 
 
 async def _read(

@@ -23,6 +23,7 @@ from trio_npu_dra.npu.faults import Severity
 from trio_npu_dra.npu.model import MultiDiePolicy
 
 MAX_CARDS: Final = 64
+MAX_UNITS: Final = 64  # on one card; the largest have two dies and an MCU
 MAX_ERROR_CODES: Final = 128
 MAX_PROCESSES: Final = 64  # the manual says 32, the library writes up to 64
 GONE: Final = 0xFFFF_FFFF  # health of a chip that does not exist or has not started
@@ -133,15 +134,18 @@ class Dcmi:
         """Card ids as of the last `init`; -1 stands for a card that did not answer it."""
         count = ctypes.c_int()
         cards = (ctypes.c_int * MAX_CARDS)()
-        self._call("dcmi_get_card_list", ctypes.byref(count), cards, MAX_CARDS)
-        return tuple(cards[: count.value])
+        function = "dcmi_get_card_list"
+        self._call(function, ctypes.byref(count), cards, MAX_CARDS)
+        return tuple(cards[: _counted(count, MAX_CARDS, function)])
 
     def addresses(self, card_id: int) -> tuple[Address, ...]:
         """The units on a card: NPUs, and on A3 an MCU after them."""
         device_count, mcu, cpu = (ctypes.c_int(-1) for _ in range(3))
         out = (ctypes.byref(number) for number in (device_count, mcu, cpu))
-        self._call("dcmi_get_device_id_in_card", card_id, *out)
-        return tuple(Address(card_id, device_id) for device_id in range(device_count.value))
+        function = "dcmi_get_device_id_in_card"
+        self._call(function, card_id, *out)
+        units = _counted(device_count, MAX_UNITS, function)
+        return tuple(Address(card_id, device_id) for device_id in range(units))
 
     def is_npu(self, address: Address) -> bool:
         """Whether the unit is an NPU, rather than an MCU or a CPU."""
@@ -238,8 +242,9 @@ class Dcmi:
         count = ctypes.c_int()
         codes = (ctypes.c_uint * MAX_ERROR_CODES)()
         out = (ctypes.byref(count), codes, MAX_ERROR_CODES)
-        self._call("dcmi_get_device_errorcode_v2", *address, *out)
-        return tuple(codes[: count.value])
+        function = "dcmi_get_device_errorcode_v2"
+        self._call(function, *address, *out)
+        return tuple(codes[: _counted(count, MAX_ERROR_CODES, function)])
 
     def error_text(self, address: Address, code: int) -> str:
         """The vendor's words for a fault code."""
@@ -278,10 +283,11 @@ class Dcmi:
         """The processes on a chip, of all containers."""
         count = ctypes.c_int()
         found = (c.dcmi_proc_mem_info * MAX_PROCESSES)()
-        self._call("dcmi_get_device_resource_info", *address, found, ctypes.byref(count))
+        function = "dcmi_get_device_resource_info"
+        self._call(function, *address, found, ctypes.byref(count))
         return tuple(
             Process(pid=one.proc_id, memory_bytes=one.proc_mem_usage)
-            for one in found[: count.value]
+            for one in found[: _counted(count, MAX_PROCESSES, function)]
         )
 
     def subscribe(self, handler: Callable[[FaultEvent], None]) -> None:
@@ -339,6 +345,17 @@ class Dcmi:
         out = ctypes.c_uint(_NONE)
         self._call(function, *arguments, ctypes.byref(out))
         return out.value
+
+
+def _counted(count: ctypes.c_int, limit: int, function: str) -> int:
+    """How many things the library says it has told.
+
+    Raises:
+        DcmiError: There cannot be so many.
+    """
+    if not 0 <= count.value <= limit:
+        raise DcmiError(0, function, f"a count of {count.value}, where 0 to {limit} can be")
+    return count.value
 
 
 def _fault_event(raw: Any) -> FaultEvent:

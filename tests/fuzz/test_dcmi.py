@@ -1,0 +1,166 @@
+"""Whatever the driver's library answers, through real ctypes: any code, any number, any bytes."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import subprocess
+from dataclasses import astuple, replace
+from pathlib import Path
+from typing import Final
+
+import pytest
+import trio
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.claims.node import npu
+from tests.fuzz.values import mangled
+from trio_npu_dra.errors import DcmiError
+from trio_npu_dra.kube.objects import ObjectMeta, OwnerReference, ResourceSlice
+from trio_npu_dra.npu.chip_faults import ChipFaults
+from trio_npu_dra.npu.dcmi._library import Library
+from trio_npu_dra.npu.dcmi.calls import nobody
+from trio_npu_dra.npu.dcmi.client import Address, Dcmi
+from trio_npu_dra.npu.dcmi.worker import open_worker
+from trio_npu_dra.npu.discovery import discover
+from trio_npu_dra.npu.fault_events import FaultEvent
+from trio_npu_dra.npu.faults import packaged_table
+from trio_npu_dra.npu.health import read_chip, read_network
+from trio_npu_dra.npu.host import Host
+from trio_npu_dra.npu.listing import init
+from trio_npu_dra.npu.model import EMPTY_BOARD, Board
+from trio_npu_dra.npu.occupancy import is_any_occupied
+from trio_npu_dra.npu.telemetry import read_telemetry
+from trio_npu_dra.observable import Observable
+from trio_npu_dra.report.news import MESSAGE_LIMIT, news
+from trio_npu_dra.slices import pool
+from trio_npu_dra.slices.build import build_devices
+from trio_npu_dra.slices.features import ServerFeatures
+from trio_npu_dra.slices.taints import TaintPolicy
+from trio_npu_dra.standins.api_rules import admit_slice
+
+SOURCE: Final = Path(__file__).with_name("answers.c")
+NOW: Final = 1.8e9
+DRIVER: Final = "npu.huawei.com"
+POLICY: Final = TaintPolicy.parse("", domain=DRIVER)
+OWNER: Final = OwnerReference(api_version="v1", kind="Node", name="node-1", uid="1")
+MAX_NPUS: Final = 1024
+
+OK: Final = b"\0"
+
+
+def said(*numbers: int) -> bytes:
+    """Numbers of one byte, as the library of `answers.c` takes them."""
+    return b"".join(bytes([3, number]) for number in numbers)
+
+
+def node(name: int, chips: int) -> bytes:
+    """A node with a chip on each card, up to the point where all are known by name."""
+    told = [OK, OK + said(chips, *range(chips))]
+    names = OK + bytes([2 * name]) + said(20) + b"\0" + bytes(32)
+    for number in range(chips):
+        told.append(OK + said(1, 255, 255) + OK + said(0))
+        told.append(OK + said(number) + names + OK + said(0, 0, 0, 0) + OK + said(number))
+    return b"".join(told)
+
+
+nodes = st.builds(node, st.integers(0, 6), st.integers(1, 3))
+tails = st.binary(max_size=400) | st.binary(min_size=100, max_size=400)
+answers = st.builds(bytes.__add__, nodes | nodes.flatmap(mangled), tails) | tails
+
+
+class Answering:
+    """A library of `answers.c`, and the client of it."""
+
+    def __init__(self, path: Path) -> None:
+        self.cdll = ctypes.CDLL(str(path))
+        self.dcmi = Dcmi(Library(self.cdll, str(path), nobody))
+        self._fed = b""
+
+    def feed(self, answers: bytes) -> None:
+        """Let it answer with these bytes."""
+        self._fed = answers  # which must live as long as the library reads them
+        self.cdll.answers_feed(self._fed, ctypes.c_size_t(len(answers)))
+
+
+@pytest.fixture(scope="module")
+def library(place: Path) -> Answering:
+    """The library, compiled."""
+    path = place / "libdcmi.so"
+    command = ["cc", "-std=c11", "-O1", "-Wall", "-shared", "-fPIC", "-Wl,-Bsymbolic"]
+    subprocess.run([*command, "-o", str(path), str(SOURCE)], check=True)
+    return Answering(path)
+
+
+@given(answers=answers)
+@example(answers=node(0, 2)[:-1] + b"\0")
+@example(answers=OK + OK + b"\1\1")
+@example(answers=OK + OK + said(1, 0) + OK + b"\1\1")
+@example(answers=OK + OK + said(1, 0) + OK + b"\1\0")
+@example(answers=OK + OK + said(2, 0, 0) + OK + said(1))
+def test_any_answers_make_a_board_or_one_error(
+    place: Path, library: Answering, answers: bytes
+) -> None:
+    """Whoever reads the Board can do so: the scheduler, people, the next look."""
+    library.feed(answers)
+    trio.run(_look, library.dcmi, Host(host_root=place, dev_root=place, sysfs_root=place))
+
+
+async def _look(dcmi: Dcmi, host: Host) -> None:
+    board = EMPTY_BOARD
+    async with open_worker() as worker:
+        for _ in range(2):
+            try:
+                await init(worker, dcmi)
+                board = await discover(worker, dcmi, host, known=board)
+            except DcmiError:
+                continue
+            _check(board)
+
+
+def _check(board: Board) -> None:
+    """The Board can be told to everybody."""
+    assert len(board.npus) <= MAX_NPUS
+    assert len(board.by_name) == len(board.npus)
+    for one in news(EMPTY_BOARD, board, since=0.0):
+        assert len(one.message.encode()) <= 4 * MESSAGE_LIMIT
+    devices = build_devices(board, POLICY, ServerFeatures(taints=True))
+    pool.check(devices)
+    wanted = pool.Pool(
+        name="node-1", driver=DRIVER, node_name="node-1", owner=OWNER, devices=devices
+    )
+    for spec in pool.specs(wanted, 1):
+        wire = ResourceSlice(metadata=ObjectMeta(name="a"), spec=spec).to_wire()
+        admit_slice(wire, keeps_taints=True)
+
+
+@given(event=st.binary(max_size=320), looks=st.lists(st.binary(max_size=120), max_size=3))
+def test_any_event_and_any_look_leave_health_that_can_be_told(
+    library: Answering, event: bytes, looks: list[bytes]
+) -> None:
+    """The library's thread gets its callback back, and nobody waits for a time that is none."""
+    events: list[FaultEvent] = []
+    library.feed(OK)
+    library.dcmi.subscribe(events.append)
+    library.feed(event)
+    library.cdll.answers_event()
+    trio.run(_watch, library, events, looks)
+
+
+async def _watch(library: Answering, events: list[FaultEvent], looks: list[bytes]) -> None:
+    address, faults = Address(0, 0), ChipFaults(packaged_table())
+    async with open_worker() as worker:
+        for one in events:
+            faults.note(one, NOW)
+        for later, look in enumerate(looks):
+            library.feed(OK + look)
+            faults.take(await read_chip(worker, library.dcmi, address), NOW + later)
+            faults.network = await read_network(worker, library.dcmi, address) or ""
+            sick = replace(npu(0), health=faults.health(NOW + later))
+            _check(Board(npus=(sick,)))
+            for at in (faults.next_change, faults.recheck_at):
+                assert at is None or NOW - 1 <= at < math.inf
+            measured = astuple(await read_telemetry(worker, library.dcmi, sick))
+            assert all(value is None or math.isfinite(value) for value in measured)
+            await is_any_occupied(worker, library.dcmi, Observable(Board(npus=(sick,))), ["npu-0"])
