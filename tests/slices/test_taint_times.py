@@ -41,3 +41,12 @@ def test_what_the_servers_clock_says_does_not_matter(clock: str) -> None:
     """A stored time far back or ahead is kept like any other."""
     existing = numbered(0, tainted(DEVICE, taint(time=clock)))
     assert plan([existing], pool(tainted(DEVICE, taint()))) == ()
+
+
+@pytest.mark.parametrize("stored", ["0000-01-01T00:00:00Z", "9999-12-31T23:59:59-14:00", "soon"])
+def test_a_stored_time_that_is_no_date_gives_way(stored: str) -> None:
+    """The API server takes years that Python has not."""
+    existing = numbered(0, tainted(DEVICE, taint(time=stored)))
+    (write,) = plan([existing], pool(tainted(DEVICE, taint(time=STORED))))
+    (device,) = write.slice.spec.devices or ()
+    assert [added.time_added for added in device.taints or ()] == [STORED]

@@ -49,11 +49,18 @@ def untimed(device: Device) -> Device:
 
 def _timed(taint: DeviceTaint, known: Mapping[tuple[str, str, str], str | None]) -> DeviceTaint:
     stored, wanted = known.get(_identity(taint)), taint.time_added
-    if wanted is not None:
-        rounded = _rounded(wanted)
-        if stored is None or abs(_rounded(stored) - rounded) > _TOLERANCE:
-            stored = rounded.strftime("%Y-%m-%dT%H:%M:%SZ")
+    if wanted is not None and not _is_close(wanted, stored):
+        stored = _rounded(wanted).strftime("%Y-%m-%dT%H:%M:%SZ")
     return taint.model_copy(update={"time_added": stored})
+
+
+def _is_close(wanted: str, stored: str | None) -> bool:
+    if stored is None:
+        return False
+    try:
+        return abs(_rounded(stored) - _rounded(wanted)) <= _TOLERANCE
+    except (ValueError, OverflowError):  # somebody wrote the year 0, which the API server takes
+        return False
 
 
 def _rounded(text: str) -> datetime:
