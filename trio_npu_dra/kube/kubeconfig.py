@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from trio_npu_dra.errors import ConfigError
 
@@ -36,6 +36,22 @@ class _Part(BaseModel):
     model_config = ConfigDict(
         frozen=True, alias_generator=lambda name: name.replace("_", "-"), extra="allow"
     )
+
+    @field_validator("*")
+    @classmethod
+    def _is_sendable(cls, value: Any) -> Any:
+        """YAML can write what no name of a file, host or token can be: NUL, half a character."""
+        if isinstance(value, str) and ("\0" in value or not _is_utf8(value)):
+            raise ValueError("has a NUL or half a character in it")
+        return value
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _decoded(value: Any) -> Any:
@@ -113,15 +129,21 @@ def current_context(path: Path) -> tuple[Cluster, User]:
 
 def _parsed(path: Path) -> _Kubeconfig:
     try:
-        return _Kubeconfig.model_validate(yaml.safe_load(path.read_bytes()))
-    except OSError as error:
-        raise ConfigError(f"cannot read kubeconfig {path}: {error.strerror}") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not YAML: {error}") from error
+        return _Kubeconfig.model_validate(_loaded(path))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(str(step) for step in first["loc"])
         raise ConfigError(f"{path}: {field}: {first['msg']}") from error
+
+
+def _loaded(path: Path) -> Any:
+    try:
+        return yaml.safe_load(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"cannot read kubeconfig {path}: {error.strerror}") from error
+    except Exception as error:  # PyYAML raises half a dozen other types for such as `!!bool ""`
+        words = " ".join(str(error).split()) or type(error).__name__
+        raise ConfigError(f"{path} is not YAML: {words}") from error
 
 
 def _named(path: Path, section: str, name: str, entries: tuple[Any, ...]) -> Any:
