@@ -64,5 +64,7 @@ def _explain(problem: str, field: str, value: Any) -> str:
 
 
 def _shortened(text: str) -> str:
-    """*text*, or its beginning: the API server takes up to 10 KiB of parameters."""
+    """*text* in one line, or its beginning: the API server takes up to 10 KiB of parameters."""
+    if not text.isprintable():
+        text = repr(text)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
