@@ -152,7 +152,7 @@ class CdiFolder:
             content = storage.read_bytes(self._path(uid), any_owner=True) or b""
         except ForeignFile:
             return False
-        return f'"{device_name(uid, device)}"'.encode() in content
+        return f'"{device_name(uid, device)}"'.encode(errors="surrogateescape") in content
 
     def remove(self, uid: str) -> None:
         """Remove the file of a claim; a missing one is fine.

@@ -1,0 +1,95 @@
+"""Whatever lies in the folder of claim records when the daemon starts."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import trio
+from hypothesis import example, given
+
+from tests.claims.node import AT_ONCE, NodeOnDisk, claim, ref, result
+from tests.fuzz.entries import Entries, Kind, entries, lay_out
+from tests.fuzz.values import documents
+from trio_npu_dra.claims.record import ClaimRecord
+from trio_npu_dra.claims.repair import _CdiRepair
+from trio_npu_dra.errors import RecordCorrupt
+
+LIMIT: Final = 5.0
+GOOD: Final[dict[str, Any]] = {
+    "version": 1,
+    "bootId": "",
+    "claim": {"namespace": "default", "name": "x", "uid": "uid-x"},
+    "devices": [
+        {
+            "requests": ["npu"],
+            "pool": "node-1",
+            "device": "npu-2",
+            "adminAccess": False,
+            "family": "Ascend910B",
+            "deviceNodes": {"/dev/davinci2": "/dev/davinci2"},
+        }
+    ],
+}
+NAMES: Final = (
+    *("uid-x.json", "uid-x.json.aside", "uid-y.json.aside", "uid-y.json", "x.json", ".json"),
+    *(".uid-x.json.0a1b2c3d", ".trash", "serialize.lock", ".json.aside", "..json", "\udcff.json"),
+)
+
+
+@pytest.fixture(scope="module")
+def node(place: Path) -> NodeOnDisk:
+    """A node on which claims a, b and c may be prepared."""
+    node = NodeOnDisk(place / "node")
+    node.source.store(*(claim(name, result(f"npu-{n}")) for n, name in enumerate("abc", start=5)))
+    return node
+
+
+@given(content=documents(GOOD))
+def test_any_content_is_a_record_or_a_corrupt_one(content: bytes) -> None:
+    """What is read can be written, and is read again as it was; the error is one short line."""
+    try:
+        record = ClaimRecord.parse(content, uid="uid-x")
+    except RecordCorrupt as error:
+        words = str(error)
+        assert len(words) < 1000 + 10 * len(content)
+    else:
+        assert record.uid == "uid-x"
+        again = ClaimRecord.parse(record.to_json(), uid="uid-x")
+        assert again.has_devices_of(record)
+        assert again.to_json() == record.to_json()  # NaN in an unknown field is null from then on
+
+
+@given(there=entries(NAMES, documents(GOOD)))
+@example(there={"uid-x.json": (Kind.FIFO, b"")})
+@example(there={"\udcff.json": (Kind.FILE, b"")})
+@example(there={".trash": (Kind.FULL_FOLDER, b"")})
+def test_any_entries_cost_no_other_claim(node: NodeOnDisk, there: Entries) -> None:
+    """Who was prepared stays so, who is not can be, over restarts too."""
+    for folder in (node.state_folder, node.cdi_root):
+        shutil.rmtree(folder, ignore_errors=True)
+    trio.run(_live_with, node, there)
+
+
+async def _live_with(node: NodeOnDisk, there: Entries) -> None:
+    with trio.fail_after(LIMIT):
+        assert await _prepare(node, "a") == ""
+        lay_out(node.records_folder, there)
+        for is_first in (True, False):
+            await _CdiRepair(node.records(), node.cdi()).look(is_first=is_first)
+        assert "uid-a" in node.cdi_uids()
+        assert await _prepare(node, "b") == ""
+        assert await _prepare(node, "a") == ""
+        driver = node.start(patience=AT_ONCE)
+        assert await driver.unprepare([ref("a")]) == {"uid-a": ""}
+        assert {"uid-b"} <= node.record_uids()
+        assert "uid-b" in node.cdi_uids()
+        assert await _prepare(node, "c") == ""
+
+
+async def _prepare(node: NodeOnDisk, name: str) -> str:
+    """Prepare a claim by a driver that has just started; what went wrong."""
+    answers = await node.start(patience=AT_ONCE).prepare([ref(name)])
+    return answers[f"uid-{name}"].error
