@@ -89,7 +89,7 @@ async def prepare(driver: Driver, claims: Iterable[_Claim]) -> dict[str, Prepare
         "prepare", driver.prepare, claims, lambda error: PrepareResult(error=error)
     )
     return {
-        uid: PrepareResult(error=result.error[:ERROR_LIMIT]) if result.error else result
+        uid: PrepareResult(error=_tellable(result.error)) if result.error else result
         for uid, result in results.items()
     }
 
@@ -97,7 +97,7 @@ async def prepare(driver: Driver, claims: Iterable[_Claim]) -> dict[str, Prepare
 async def unprepare(driver: Driver, claims: Iterable[_Claim]) -> dict[str, str]:
     """Unprepare *claims*; the error texts, empty on success, have exactly their UIDs."""
     errors = await _ask("unprepare", driver.unprepare, claims, str)
-    return {uid: error[:ERROR_LIMIT] for uid, error in errors.items()}
+    return {uid: _tellable(error) for uid, error in errors.items()}
 
 
 async def _ask(
@@ -126,6 +126,11 @@ async def _ask(
         else failed(_flaw(claim) or f"the driver gave no answer for claim {claim.name}")
         for uid, claim in asked.items()
     }
+
+
+def _tellable(error: str) -> str:
+    """A text that a message can carry: names of files may have bytes that are no characters."""
+    return error[:ERROR_LIMIT].encode(errors="replace").decode()
 
 
 def _flaw(claim: ClaimRef) -> str:

@@ -26,6 +26,10 @@ A kubelet of 1.32 or 1.33 knows only `v1beta1.DRAPlugin`; health is read as v1al
 """
 
 
+_REASON_LIMIT = 1024
+"""Characters of the kubelet's reason that are kept, shown and logged."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistrationStatus:
     """What the kubelet last said of our registration.
@@ -70,10 +74,9 @@ def routes(
             status.set(RegistrationStatus(registered=True))
             reached(Point.START_REGISTERED)
         else:
-            log.error("the kubelet refused to register %s: %s", driver_name, request.error)
-            status.set(
-                RegistrationStatus(registered=False, error=request.error or "no reason given")
-            )
+            reason = request.error[:_REASON_LIMIT] or "no reason given"
+            log.error("the kubelet refused to register %s: %s", driver_name, reason)
+            status.set(RegistrationStatus(registered=False, error=reason))
         return pluginregistration.RegistrationStatusResponse()
 
     return (

@@ -14,6 +14,7 @@ from betterproto2 import Message
 from grpclib.const import Status
 
 from trio_npu_dra.rpc.limits import Limits
+from trio_npu_dra.rpc.messages import parse
 from trio_npu_dra.rpc.server_link import ServerStream
 from trio_npu_dra.rpc.service import RpcError
 
@@ -81,7 +82,7 @@ class Requests:
                 refusal = request.refusal or (Status.INTERNAL, "the request ends within a message")
                 raise RpcError(*refusal) from error
             if len(body) <= INLINE_BYTES:
-                return _parse(message_type, body)
+                return parse(message_type, body)
             parsed: MessageT = await self._loop.trio_as_future(
                 self._parse_apart, request, message_type, body
             )
@@ -102,7 +103,7 @@ class Requests:
     ) -> MessageT:
         """Parse in a thread: it takes longer, but leaves the loop its turns."""
         with request.turn:
-            return await trio.to_thread.run_sync(_parse, message_type, body, limiter=self._parsing)
+            return await trio.to_thread.run_sync(parse, message_type, body, limiter=self._parsing)
         assert request.refusal is not None
         raise RpcError(*request.refusal)
 
@@ -155,10 +156,3 @@ class Requests:
             largest.refuse(Status.RESOURCE_EXHAUSTED, "too many requests are half sent")
             self._size -= largest.size
             largest.size = 0
-
-
-def _parse(message_type: type[MessageT], body: bytes) -> MessageT:
-    try:
-        return message_type.parse(body)
-    except Exception as error:  # boundary: betterproto2 raises half a dozen types for bad bytes
-        raise RpcError(Status.INTERNAL, f"the request does not parse: {error!r}") from error

@@ -1,0 +1,52 @@
+"""Requests from bytes, strictly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import TypeVar, get_args, get_type_hints
+
+from betterproto2 import Message
+from grpclib.const import Status
+
+from trio_npu_dra.rpc.service import RpcError
+
+MessageT = TypeVar("MessageT", bound=Message)
+
+
+def parse(message_type: type[MessageT], body: bytes) -> MessageT:
+    """Read a request.
+
+    Raises:
+        RpcError: It is no message of that type.
+    """
+    try:
+        message = message_type.parse(body)
+    except Exception as error:  # boundary: betterproto2 raises half a dozen types for bad bytes
+        raise RpcError(Status.INTERNAL, f"the request does not parse: {error!r}") from error
+    if flaw := _flaw(message):
+        raise RpcError(Status.INTERNAL, f"the request does not parse: {flaw}")
+    return message
+
+
+def _flaw(message: Message) -> str:
+    """The first field with a value of another type than declared; empty when there is none.
+
+    betterproto2 does not compare what is on the wire with the declaration: a number, or nothing,
+    comes out where a text or a message should be.
+    """
+    for name, kinds in _kinds(type(message)).items():
+        value = getattr(message, name)
+        for one in value if isinstance(value, list) else [value]:
+            if not isinstance(one, kinds):
+                return f"{type(message).__name__}.{name} is of type {type(one).__name__}"
+            if isinstance(one, Message) and (flaw := _flaw(one)):
+                return flaw
+    return ""
+
+
+@cache
+def _kinds(message_type: type[Message]) -> Mapping[str, tuple[type, ...]]:
+    """The types of each field, or of its items; no request of ours has a map."""
+    hints = get_type_hints(message_type).items()
+    return {name: get_args(hint) or (hint,) for name, hint in hints if not name.startswith("_")}
