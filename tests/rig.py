@@ -143,18 +143,21 @@ class Rig:
 
 
 @asynccontextmanager
-async def served_rig(folder: Path, simulator: Path, **changes: Any) -> AsyncIterator[Rig]:
+async def served_rig(
+    folder: Path, simulator: Path, *, seconds: float = 60, **changes: Any
+) -> AsyncIterator[Rig]:
     """A node with eight NPUs, and its API server.
 
     Args:
         folder: An empty one.
         simulator: The simulated library and tool.
+        seconds: How long it may be used.
         changes: What is different from the node that `Rig` describes.
     """
     board = create_board(load_profile("910b4-8"), folder / "host", prebuilt=simulator)
     rig = Rig(folder, board, **changes)
     rig.lay_out()
     rig.api.add(Node(metadata=ObjectMeta(name=NODE)))
-    with trio.fail_after(60):
+    with trio.fail_after(seconds):
         async with rig.served_api():
             yield rig

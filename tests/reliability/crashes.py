@@ -9,7 +9,7 @@ from pathlib import Path
 
 import trio
 
-from tests.reliability.agent import Agent
+from tests.agent import Agent
 from tests.rig import Rig
 from tests.waiting import listens, until
 from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim

@@ -13,7 +13,7 @@ from shutil import copytree
 import pytest
 import trio
 
-from tests.reliability.agent import running_agent
+from tests.agent import running_agent
 from tests.reliability.crashes import (
     CRASHES,
     Crash,

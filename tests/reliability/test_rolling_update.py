@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.reliability.agent import Agent, running_agent
+from tests.agent import Agent, running_agent
 from tests.rig import DRIVER, Rig
 from tests.waiting import until
 from trio_npu_dra.kube.objects import ResourceSlice

@@ -7,6 +7,7 @@ fork server tells how it ended.
 
 import multiprocessing
 import os
+import resource
 import sys
 from collections.abc import Mapping
 from multiprocessing.context import ForkServerProcess
@@ -19,20 +20,25 @@ _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload([__name__])
 
 
-def start(environment: Mapping[str, str], log: Path) -> ForkServerProcess:
+def start(
+    environment: Mapping[str, str], log: Path, limits: Mapping[int, int]
+) -> ForkServerProcess:
     """Start the daemon.
 
     Args:
         environment: All of its environment.
         log: The file for its standard error.
+        limits: How much it may have of a resource, by `resource.RLIMIT_...`.
     """
-    process = _context.Process(target=_serve, args=(dict(environment), log))
+    process = _context.Process(target=_serve, args=(dict(environment), log, dict(limits)))
     process.start()
     return process
 
 
-def _serve(environment: Mapping[str, str], log: Path) -> None:
+def _serve(environment: Mapping[str, str], log: Path, limits: Mapping[int, int]) -> None:
     """Be the program, in the child."""
+    for kind, limit in limits.items():
+        resource.setrlimit(kind, (limit, limit))
     with log.open("wb") as file:
         os.dup2(file.fileno(), sys.stderr.fileno())
     os.environ.clear()

@@ -2,15 +2,16 @@
 
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from types import MappingProxyType
 
 import trio
 
-from tests.reliability import forked
+from tests import forked
 from tests.rig import Rig
 from tests.waiting import listens, until
 from trio_npu_dra.crashpoints import VARIABLE
@@ -56,7 +57,12 @@ class Agent:
 
 @asynccontextmanager
 async def running_agent(
-    rig: Rig, *, crash_at: str = "", pod_uid: str = "", **changes: object
+    rig: Rig,
+    *,
+    crash_at: str = "",
+    pod_uid: str = "",
+    limits: Mapping[int, int] = MappingProxyType({}),
+    **changes: object,
 ) -> AsyncIterator[Agent]:
     """Start it; it is killed at the end if it still runs.
 
@@ -64,6 +70,7 @@ async def running_agent(
         rig: The node.
         crash_at: The crash point to arm; empty for none.
         pod_uid: That of its pod, when several instances run.
+        limits: How much it may have of a resource, by `resource.RLIMIT_...`.
         changes: What else is different from the node's settings.
     """
     if pod_uid:
@@ -72,7 +79,7 @@ async def running_agent(
     if crash_at:
         environment[VARIABLE] = crash_at
     log = rig.folder / f"agent{pod_uid}.log"
-    agent = Agent(forked.start(environment, log), log)
+    agent = Agent(forked.start(environment, log, limits), log)
     try:
         yield agent
     finally:
