@@ -39,6 +39,10 @@ mutants room *arguments:
 fuzz minutes *targets:
     python -m tests.fuzz {{minutes}} {{targets}}
 
+# attack the daemon in every way that docs/security.md lists and print its table anew; half an hour
+abuse *words:
+    python -m tests.abuse {{words}}
+
 # time claims against a real API server (`--beside COMMAND`: and another driver), or `health`; root
 bench *arguments:
     python -m tests.cluster.packages

@@ -1,0 +1,112 @@
+"""A kubelet is served beside each attack, and nothing of the attack stays."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
+
+import pytest
+
+from tests.abuse.attacks import API, END, HTTP, PLANTS, RPC, SPOILS, Attack, Plant, as_async
+from tests.abuse.file_attacks import no_records_folder
+from tests.abuse.measure import Outcome, measure
+from tests.abuse.node import Node, open_node
+from tests.rig import Rig
+
+DESCRIPTORS = 256
+"""What the daemon may have open here: the attacks are small, and so is its room."""
+MEMORY_LIMIT = 256.0
+"""MiB, the limit of k8s/base/daemonset.yaml."""
+PATIENCE = 20.0
+"""Seconds for a call, for a few rounds of calls, and for everything to be as before."""
+ROUNDS = 3
+
+
+def turns() -> list[list[Plant]]:
+    """What can be in the folders at once: everything has its turn, each place is always taken."""
+    places: dict[str, list[Plant]] = {}
+    for plant in PLANTS:
+        places.setdefault(plant.place, []).append(plant)
+    count = max(map(len, places.values()))
+    return [[plants[turn % len(plants)] for plants in places.values()] for turn in range(count)]
+
+
+TURNS = turns()
+
+
+@contextmanager
+def put(rig: Rig, plants: Iterable[Plant]) -> Iterator[None]:
+    """They are all there."""
+    with ExitStack() as stack:
+        for plant in plants:
+            stack.enter_context(plant.put(rig, plant.small))
+        yield
+
+
+@asynccontextmanager
+async def opened(rig: Rig) -> AsyncIterator[Node]:
+    """The daemon, with little room."""
+    async with open_node(rig, descriptors=DESCRIPTORS, call_seconds=PATIENCE) as node:
+        yield node
+
+
+async def measured(node: Node, attack: AbstractAsyncContextManager[None]) -> Outcome:
+    """How the node fares."""
+    return await measure(node, attack, rounds=ROUNDS, patience=PATIENCE)
+
+
+def flaws(outcome: Outcome) -> list[str]:
+    """What an attack should not have done."""
+    found = [*outcome.claims.failures, outcome.last, outcome.harm]
+    for name, served in (("claims", outcome.claims), ("probes", outcome.probes)):
+        if served.good < ROUNDS:
+            found.append(f"{served.good} {name} in {PATIENCE:g} s: {served.failures}")
+    if outcome.peak.memory > MEMORY_LIMIT:
+        found.append(f"{outcome.peak.memory:.0f} MiB at most")
+    if not outcome.is_back:
+        found.append(f"before {outcome.before}, after {outcome.after}")
+    return [flaw for flaw in found if flaw]
+
+
+@pytest.mark.parametrize("attacks", [HTTP, RPC, API], ids=["http", "rpc", "api"])
+async def test_claims_are_served_beside_attacks(rig: Rig, attacks: Sequence[Attack]) -> None:
+    """One daemon has them all, one after another."""
+    async with opened(rig) as node:
+        for attack in attacks:
+            outcome = await measured(node, attack.begin(node, attack.small))
+            assert flaws(outcome) == [], attack.name.format(attack.small)
+
+
+async def test_claims_are_served_whatever_comes_into_the_folders(rig: Rig) -> None:
+    """Somebody puts something into every place, again and again."""
+    async with opened(rig) as node:
+        for plants in TURNS:
+            outcome = await measured(node, as_async(put(rig, plants)))
+            assert flaws(outcome) == [], [f"{plant.place}: {plant.name}" for plant in plants]
+        outcome = await measured(node, as_async(no_records_folder(rig)))
+        assert flaws(outcome) == []
+
+
+@pytest.mark.parametrize("turn", range(len(TURNS)))
+async def test_a_start_finds_what_somebody_left_in_the_folders(rig: Rig, turn: int) -> None:
+    """A claim is held, and its files or the folders were touched too."""
+    spoil = SPOILS[turn % len(SPOILS)]
+    async with rig.registered() as kubelet:
+        await kubelet.prepare([rig.claim("held", "npu-1")])
+    with spoil(rig), put(rig, TURNS[turn]):
+        async with opened(rig) as node:
+            assert flaws(await measured(node, nullcontext())) == []
+
+
+async def test_term_ends_the_daemon_beside_clients_that_never_read(rig: Rig) -> None:
+    """Within the grace of its pod, in order."""
+    async with opened(rig) as node:
+        outcome = await measured(node, END.begin(node, END.small))
+        assert (outcome.claims.failures, outcome.harm) == ([], "")
+        assert node.agent.process.exitcode == 0

@@ -1,0 +1,126 @@
+"""HTTP/1.1 and HTTP/2 over plain sockets, as little of them as an attacker needs."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import h2.config
+import h2.connection
+import h2.exceptions
+import trio
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+
+async def connect(where: int | Path, *, receive_buffer: int = 0) -> trio.SocketStream:
+    """Connect to a port of this machine, or to a unix socket.
+
+    Args:
+        where: The port or the path.
+        receive_buffer: Bytes that the kernel keeps for a client that does not read; 0: its own
+            choice.
+    """
+    family = socket.AF_UNIX if isinstance(where, Path) else socket.AF_INET
+    connection = trio.socket.socket(family)
+    try:
+        if receive_buffer:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        address = str(where) if isinstance(where, Path) else ("127.0.0.1", where)
+        await connection.connect(address)
+    except BaseException:
+        connection.close()
+        raise
+    return trio.SocketStream(connection)
+
+
+def request(path: str, *more: str) -> bytes:
+    """A GET with *more* header lines."""
+    return "\r\n".join([f"GET {path} HTTP/1.1", "Host: node", *more, "", ""]).encode()
+
+
+async def get(stream: trio.SocketStream, path: str) -> tuple[int, bytes]:
+    """Ask for a page and read all of the answer.
+
+    Returns:
+        Status and body.
+
+    Raises:
+        trio.BrokenResourceError: The other side hung up within the answer.
+    """
+    await stream.send_all(request(path))
+    answer = bytearray()
+    while b"\r\n\r\n" not in answer:
+        answer += await more(stream)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    status, *lines = head.decode().lower().split("\r\n")
+    lengths = [line.partition(":")[2] for line in lines if line.startswith("content-length:")]
+    length = int(lengths[0] if lengths else 0)
+    while len(body) < length:
+        body += await more(stream)
+    return int(status.split()[1]), bytes(body)
+
+
+async def read_all(stream: trio.SocketStream) -> None:
+    """Read until the other side hangs up, in whatever way."""
+    with suppress(trio.BrokenResourceError):
+        while await stream.receive_some(1 << 16):
+            pass
+
+
+async def say(where: int | Path, data: bytes) -> None:
+    """Send *data* on a new connection, read what comes, and stay until thrown out."""
+    async with await connect(where) as stream, trio.open_nursery() as nursery:
+        nursery.start_soon(_send, stream, data)
+        await read_all(stream)
+        nursery.cancel_scope.cancel()
+
+
+async def _send(stream: trio.SocketStream, data: bytes) -> None:
+    """Send as much as the other side takes before it hangs up."""
+    with suppress(trio.BrokenResourceError):
+        await stream.send_all(data)
+
+
+async def more(stream: trio.SocketStream) -> bytes:
+    """Some bytes that come.
+
+    Raises:
+        trio.BrokenResourceError: None comes any more.
+    """
+    data = bytes(await stream.receive_some(1 << 16))
+    if not data:
+        raise trio.BrokenResourceError("the other side hung up")
+    return data
+
+
+def http2() -> h2.connection.H2Connection:
+    """The client's end of an HTTP/2 connection, with nothing sent yet."""
+    return h2.connection.H2Connection(h2.config.H2Configuration(header_encoding=None))
+
+
+@asynccontextmanager
+async def crowd(
+    clients: int, one: Callable[[], Awaitable[None]], *, pause: float = 1.0
+) -> AsyncIterator[None]:
+    """So many clients at once, each of whom comes again when it is thrown out.
+
+    Args:
+        clients: How many.
+        one: What one of them does on one connection; it ends when that does.
+        pause: Seconds before it comes again.
+    """
+
+    async def insist() -> None:
+        while True:
+            with suppress(OSError, trio.BrokenResourceError, h2.exceptions.ProtocolError):
+                await one()  # until it is thrown out, or not let in
+            await trio.sleep(pause)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(clients):
+            nursery.start_soon(insist)
+        yield
+        nursery.cancel_scope.cancel()
