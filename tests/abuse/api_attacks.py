@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
 import trio
@@ -30,10 +30,10 @@ async def wrong_types(node: Node, mebibytes: int) -> AsyncIterator[None]:
         results,
     )
 
-    async def answer() -> AsyncIterator[bytes]:
+    async def answer() -> AsyncGenerator[bytes, None]:
         yield _HEAD + body
 
-    def lie(asked: bytes) -> AsyncIterator[bytes] | None:
+    def lie(asked: bytes) -> AsyncGenerator[bytes, None] | None:
         return answer() if f"/{_CLAIM} ".encode() in asked.split(b"\r\n")[0] else None
 
     async with node.front.lying(lie), trio.open_nursery() as nursery:
@@ -46,7 +46,7 @@ async def wrong_types(node: Node, mebibytes: int) -> AsyncIterator[None]:
 async def endless_watch(node: Node, mebibytes: int) -> AsyncIterator[None]:
     """The watch of slices tells of so many MiB of new ones, as fast as they are read."""
 
-    async def answer() -> AsyncIterator[bytes]:
+    async def answer() -> AsyncGenerator[bytes, None]:
         yield _HEAD
         for number in range(mebibytes << 10):
             metadata = {"name": f"s-{number:07}", "resourceVersion": "1", "uid": "a" * 800}
@@ -63,7 +63,7 @@ async def slow_watch(node: Node, seconds: int) -> AsyncIterator[None]:
     """The watch of slices tells of one event, a byte each second."""
     watches = 0
 
-    async def answer() -> AsyncIterator[bytes]:
+    async def answer() -> AsyncGenerator[bytes, None]:
         nonlocal watches
         watches += 1
         yield _HEAD

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TypeAlias
 
 import trio
 
-Lie: TypeAlias = Callable[[bytes], AsyncIterator[bytes] | None]
+Lie: TypeAlias = Callable[[bytes], AsyncGenerator[bytes, None] | None]
 """What is answered to a request, part by part, before the connection ends; None: the truth."""
 
 
@@ -53,8 +53,9 @@ class Front:
                 while asked := bytes(await client.receive_some(1 << 16)):
                     parts = self._lie(asked) if self._lie is not None else None
                     if parts is not None:
-                        async for part in parts:
-                            await client.send_all(part)
+                        async with aclosing(parts):
+                            async for part in parts:
+                                await client.send_all(part)
                         break
                     await server.send_all(asked)
             nursery.cancel_scope.cancel()
