@@ -302,7 +302,7 @@ def _describe(found: os.stat_result) -> str:
 
 
 def make_folder(path: Path, *, mode: int) -> bool:
-    """Make a folder, or put back the owner and the permission bits of one that is there.
+    """Make a folder, or put back owner, group and permission bits of one that is there.
 
     Not those above it: where the kubelet's own folder is missing, it is not mounted.
 
@@ -329,7 +329,8 @@ def make_folder(path: Path, *, mode: int) -> bool:
             found = path.lstat()
     if not stat.S_ISDIR(found.st_mode):
         raise ForeignFile(f"cannot make {path}: {_describe(found)} is in its place")
-    if found.st_mode != stat.S_IFDIR | mode or found.st_uid != os.geteuid():
+    ours = (stat.S_IFDIR | mode, os.geteuid(), os.getegid())
+    if (found.st_mode, found.st_uid, found.st_gid) != ours:
         _put_back(path, mode)
         if not is_missing:
             log.warning("mode and owner of a folder are put back", extra={"path": str(path)})
@@ -340,7 +341,7 @@ def _put_back(path: Path, mode: int) -> None:
     with translated(f"put back mode and owner of {path}"):
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | _SAFELY)
         try:
-            os.fchown(descriptor, os.geteuid(), -1)
+            os.fchown(descriptor, os.geteuid(), os.getegid())
             os.fchmod(descriptor, mode)
         finally:
             os.close(descriptor)

@@ -266,6 +266,45 @@ async def health_check(plugin: Plugin) -> AsyncIterator[Check]:
         nursery.cancel_scope.cancel()
 
 
+@asynccontextmanager
+async def hanging_up(path: Path, socket: Path, *, times: int) -> AsyncIterator[None]:
+    """On *path* is what is on *socket*, but the first connections are closed at once."""
+    left = times
+
+    async def copy(source: trio.SocketStream, target: trio.SocketStream) -> None:
+        async for data in source:
+            await target.send_all(data)
+
+    async def serve(client: trio.SocketStream) -> None:
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            return
+        async with await trio.open_unix_socket(str(socket)) as server, trio.open_nursery() as both:
+            both.start_soon(copy, server, client)
+            await copy(client, server)
+            both.cancel_scope.cancel()
+
+    listener = trio.socket.socket(trio.socket.AF_UNIX)
+    await listener.bind(str(path))
+    listener.listen()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.serve_listeners, serve, [trio.SocketListener(listener)])
+        yield
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(("times", "silent"), [(1, 0), (2, 1)])
+async def test_a_probe_whose_connection_made_room_for_another_connects_again(
+    folder: Path, times: int, silent: int
+) -> None:
+    """Once: a socket that goes on hanging up does not answer."""
+    path = folder / "front.sock"
+    async with running(folder) as plugin, hanging_up(path, plugin.service, times=times):
+        found = await silent_sockets(plugin.bridge, service=path, registration=plugin.registration)
+    assert len(found) == silent
+
+
 @pytest.mark.parametrize("socket", ["service", "registration"])
 async def test_the_health_check_tells_whether_both_sockets_answer(
     tmp_path: Path, socket: str

@@ -200,6 +200,26 @@ async def test_the_oldest_makes_room_if_all_wait_for_answers(connect: Connect) -
         assert (await rest(waiting[1])).endswith(b"late\n")
 
 
+async def test_the_address_with_most_clients_makes_room(connect: Connect) -> None:
+    """A flood from one place throws out no client of another, not even one that asks nothing."""
+    page = Hang()
+    async with serving(
+        routed({("GET", "/slow"): page, ("GET", "/"): hello}), connections=3
+    ) as port:
+        prober = await connect(port)
+        flood = []
+        for _ in range(3):
+            flood.append(await trio.open_tcp_stream("127.0.0.1", port, local_address="127.0.0.2"))
+            await flood[-1].send_all(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
+            await page.asked.wait()
+            page.asked = trio.Event()
+
+        assert await flood[0].receive_some() == b""
+        assert await ask(prober, "GET", "/") == (200, b"/  */*\n")
+        for client in flood:
+            await client.aclose()
+
+
 async def test_a_client_that_asks_nothing_or_reads_nothing_is_cut(connect: Connect) -> None:
     """The deadline of a connection is for all of it."""
     body = bytes(64 << 20)  # more than the kernel takes

@@ -95,7 +95,12 @@ async def silent_sockets(bridge: Bridge, *, service: Path, registration: Path) -
 
     async def note(name: str, ask: Callable[[], Awaitable[None]]) -> None:
         try:
-            await ask()
+            try:
+                await ask()
+            except RpcError as error:
+                if error.status is not Status.UNAVAILABLE:
+                    raise
+                await ask()  # beside a flood, our connection may have made room for another
         except RpcError as error:
             silent.append(f"the {name} socket does not answer: {error}")
 

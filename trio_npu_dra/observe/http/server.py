@@ -3,12 +3,14 @@
 Everybody on the pod network may reach the port, so nothing here grows with what clients do: at most
 `Limits.connections` are open, each for at most `Limits.seconds` whatever its client does or leaves
 undone, and each holds a request's head at most (answers are shared, see `observe.pages`). Whoever
-connects last is served: the oldest connection makes room, one without a request first.
+connects last is served: a connection of the address that has most makes room, so that a flood from
+one place costs the kubelet's probes nothing; one without a request first, then the oldest.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -35,7 +37,7 @@ class Limits:
     """What all clients together may cost.
 
     Attributes:
-        connections: Open at once; one more lets the oldest go.
+        connections: Open at once; one more lets another go.
         seconds: From accepting a connection to its end, the sending of the answer included.
             Prometheus gives up after ten seconds if not told otherwise.
     """
@@ -83,6 +85,7 @@ async def serve_http(
 class _Connection:
     """One client; it has asked once its request was read."""
 
+    address: str
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     has_asked: bool = False
 
@@ -101,14 +104,15 @@ class _Server:
         async with trio.open_nursery() as nursery:
             while True:
                 try:
-                    client, _ = await listener.accept()
+                    client, address = await listener.accept()
                 except OSError as error:  # no descriptor left, or the client has gone already
                     self._complain(f"connections cannot be accepted: {error.strerror}")
                     await trio.sleep(_ACCEPT_PAUSE_SECONDS)
                     continue
                 if len(self._open) >= self._limits.connections:
                     self._make_room()
-                connection = _Connection()
+                # A unix socket's clients have no address.
+                connection = _Connection(address[0] if isinstance(address, tuple) else "")
                 self._open[connection] = None
                 nursery.start_soon(self._serve, connection, trio.SocketStream(client))
 
@@ -137,10 +141,10 @@ class _Server:
         await read_rest(client)
 
     def _make_room(self) -> None:
-        """Let the oldest connection go, one that waits for its client's request if there is one."""
-        self._complain(f"{self._limits.connections} connections are open: the oldest make room")
-        oldest = next(iter(self._open))
-        chosen = next((one for one in self._open if not one.has_asked), oldest)
+        """Let one connection go; the first of equals, which is the oldest."""
+        self._complain(f"{self._limits.connections} connections are open: others make room")
+        counts = Counter(one.address for one in self._open)
+        chosen = min(self._open, key=lambda one: (-counts[one.address], one.has_asked))
         del self._open[chosen]
         chosen.scope.cancel()
 
