@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -9,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.cluster.api import Object
 from tests.e2e.driver import DRIVER, NAMESPACE, NPUS, Driver
 from trio_npu_dra.observe.health_report import HealthReport, NpuReport
+from trio_npu_dra.observe.pages import SCRAPE_SECONDS
 from trio_npu_dra.simulator import BoardControl, Severity
 
 KEEPS_PODS = 0x81B38002
@@ -85,6 +87,7 @@ class Faults:
 
     def metric(self, name: str, **labels: str) -> float | None:
         """The value of a metric of the driver, by some of its labels; None without such a one."""
+        time.sleep(SCRAPE_SECONDS)  # for so long it shows what was true before
         for family in text_string_to_metric_families(self.driver.page("/metrics")):
             for sample in family.samples:
                 if sample.name == name and sample.labels.items() >= labels.items():
