@@ -94,17 +94,22 @@ async def silent_sockets(bridge: Bridge, *, service: Path, registration: Path) -
             )
 
     async def note(name: str, ask: Callable[[], Awaitable[None]]) -> None:
-        try:
-            try:
-                await ask()
-            except RpcError as error:
-                if error.status is not Status.UNAVAILABLE:
-                    raise
-                await ask()  # beside a flood, our connection may have made room for another
-        except RpcError as error:
+        error = await _failure(ask)
+        if error is not None and error.status is Status.UNAVAILABLE:
+            error = await _failure(ask)  # beside a flood, our connection may have made room
+        if error is not None:
             silent.append(f"the {name} socket does not answer: {error}")
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(note, "service", ask_service)
         nursery.start_soon(note, "registration", ask_registration)
     return tuple(silent)
+
+
+async def _failure(ask: Callable[[], Awaitable[None]]) -> RpcError | None:
+    """How a call failed; None if it did not."""
+    try:
+        await ask()
+    except RpcError as error:
+        return error
+    return None
