@@ -11,7 +11,7 @@ import yaml
 
 from trio_npu_dra import __version__
 from trio_npu_dra.kubelet.health_check import CALL_SECONDS
-from trio_npu_dra.npu.model import Fault, FaultLevel, NpuHealth
+from trio_npu_dra.npu.model import ChipHealth, Fault, FaultLevel
 from trio_npu_dra.settings import add_flags, environment_variable
 from trio_npu_dra.slices.taints import TaintEffect, TaintPolicy
 
@@ -276,7 +276,7 @@ def test_example_tolerates_our_taints_of_faults() -> None:
         (one["key"], one["operator"], one["effect"]) for one in request["exactly"]["tolerations"]
     }
     fault = Fault(code=1, level=FaultLevel.SEPARATE_NPU, rule="fault table", since=0.0)
-    (taint,) = TaintPolicy(domain=DRIVER).taints(NpuHealth(faults=(fault,)))
+    (taint,) = TaintPolicy(domain=DRIVER).taints(ChipHealth(faults=(fault,)))
 
     effects = set(TaintEffect) - {TaintEffect.NONE}
     assert tolerated == {(taint.key, "Exists", effect) for effect in effects}

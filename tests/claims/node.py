@@ -26,7 +26,7 @@ from trio_npu_dra.kube.objects import (
 )
 from trio_npu_dra.kubelet.driver import ClaimRef
 from trio_npu_dra.npu.host import Host
-from trio_npu_dra.npu.model import Board, ChipFamily, Npu
+from trio_npu_dra.npu.model import Board, Chip, ChipFamily
 from trio_npu_dra.observable import Observable
 
 DRIVER = "npu.huawei.com"
@@ -46,9 +46,9 @@ class _AtOnce(Patience):
 AT_ONCE = _AtOnce()
 
 
-def npu(physical_id: int) -> Npu:
+def npu(physical_id: int) -> Chip:
     """A 910B4."""
-    return Npu(
+    return Chip(
         physical_id=physical_id,
         logic_id=physical_id,
         card_id=physical_id,
@@ -60,7 +60,7 @@ def npu(physical_id: int) -> Npu:
 
 def board(count: int = 8) -> Board:
     """A server with *count* NPUs."""
-    return Board(npus=tuple(npu(number) for number in range(count)))
+    return Board(chips=tuple(npu(number) for number in range(count)))
 
 
 def result(

@@ -14,7 +14,7 @@ from trio_npu_dra.kube.objects import (
     ResourceClaimStatus,
 )
 from trio_npu_dra.kubelet.driver import PreparedDevice
-from trio_npu_dra.npu.model import EMPTY_BOARD, Board, Fault, FaultLevel, NpuHealth
+from trio_npu_dra.npu.model import EMPTY_BOARD, Board, ChipHealth, Fault, FaultLevel
 
 EVENT_LIMIT = 1024
 """Characters of an event; the kubelet writes some 150 of its own before our text."""
@@ -251,9 +251,9 @@ async def test_a_tainted_npu_is_given_and_a_vanished_one_is_not(node: NodeOnDisk
     node.source.store(claim("a", result("npu-2")), claim("b", result("npu-3")))
     await given(node, "a", "b")
     fault = Fault(code=0x80E18402, level=FaultLevel.SEPARATE_NPU, rule="", since=0.0)
-    sick = NpuHealth(faults=(fault,))
+    sick = ChipHealth(faults=(fault,))
     left = [npu(number) for number in range(8) if number != 3]
-    node.board.set(Board(npus=tuple(replace(each, health=sick) for each in left)))
+    node.board.set(Board(chips=tuple(replace(each, health=sick) for each in left)))
 
     answers = await node.start().prepare([ref("a"), ref("b")])
 

@@ -22,7 +22,7 @@ from trio_npu_dra.kube.objects import (
     ResourceClaim,
     ResourceClaimStatus,
 )
-from trio_npu_dra.npu.model import EMPTY_BOARD, Board, Fault, FaultLevel, NpuHealth
+from trio_npu_dra.npu.model import EMPTY_BOARD, Board, ChipHealth, Fault, FaultLevel
 
 
 def plan(claimed: ResourceClaim, on: Board | None = None) -> ClaimPlan:
@@ -87,9 +87,9 @@ def test_one_request_without_admin_access_holds_the_device() -> None:
 def test_an_unhealthy_npu_is_planned() -> None:
     """The pod tolerates its taint, or the scheduler would not have chosen it."""
     fault = Fault(code=0x80E18402, level=FaultLevel.SEPARATE_NPU, rule="", since=0.0)
-    sick = replace(npu(0), health=NpuHealth(faults=(fault,)))
+    sick = replace(npu(0), health=ChipHealth(faults=(fault,)))
 
-    assert plan(claim("a", result("npu-0")), Board(npus=(sick,))).devices[0].npu is sick
+    assert plan(claim("a", result("npu-0")), Board(chips=(sick,))).devices[0].npu is sick
 
 
 @pytest.mark.parametrize(

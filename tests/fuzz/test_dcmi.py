@@ -121,8 +121,8 @@ async def _look(dcmi: Dcmi, host: Host) -> None:
 
 def _check(board: Board) -> None:
     """The Board can be told to everybody."""
-    assert len(board.npus) <= MAX_NPUS
-    assert len(board.by_name) == len(board.npus)
+    assert len(board.chips) <= MAX_NPUS
+    assert len(board.by_name) == len(board.chips)
     for one in news(EMPTY_BOARD, board, since=0.0):
         assert len(one.message.encode()) <= 4 * MESSAGE_LIMIT
     devices = build_devices(board, POLICY, ServerFeatures(taints=True))
@@ -158,9 +158,9 @@ async def _watch(library: Answering, events: list[FaultEvent], looks: list[bytes
             faults.take(await read_chip(worker, library.dcmi, address), NOW + later)
             faults.network = await read_network(worker, library.dcmi, address) or ""
             sick = replace(npu(0), health=faults.health(NOW + later))
-            _check(Board(npus=(sick,)))
+            _check(Board(chips=(sick,)))
             for at in (faults.next_change, faults.recheck_at):
                 assert at is None or NOW - 1 <= at < math.inf
             measured = astuple(await read_telemetry(worker, library.dcmi, sick))
             assert all(value is None or math.isfinite(value) for value in measured)
-            await is_any_occupied(worker, library.dcmi, Observable(Board(npus=(sick,))), ["npu-0"])
+            await is_any_occupied(worker, library.dcmi, Observable(Board(chips=(sick,))), ["npu-0"])

@@ -67,6 +67,6 @@ def _tell(faults: NodeFaults) -> None:
         chip = faults.of(npu(number))
         sick = replace(npu(number), health=chip.health(NOW))
         POLICY.taints(sick.health)
-        for one in news(EMPTY_BOARD, Board(npus=(sick,)), since=0.0):
+        for one in news(EMPTY_BOARD, Board(chips=(sick,)), since=0.0):
             assert len(one.message) <= MESSAGE_LIMIT
         assert chip.next_change is None or math.isfinite(chip.next_change)

@@ -12,7 +12,7 @@ from trio_npu_dra.npu.dcmi.client import Address, ChipInfo, Dcmi, DieKind, Memor
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
 from trio_npu_dra.npu.discovery import discover
 from trio_npu_dra.npu.host import Host
-from trio_npu_dra.npu.model import Board, ChipFamily, MultiDiePolicy, Npu
+from trio_npu_dra.npu.model import Board, Chip, ChipFamily, MultiDiePolicy
 from trio_npu_dra.simulator import BoardControl, SimulatedBoard, load_profile
 
 MIB = 1024**2
@@ -23,7 +23,7 @@ async def test_an_npu_has_all_its_facts(board: Board) -> None:
     """Names, ids, memory, place and links of an NPU are what library and sysfs say."""
     assert board.driver_version == "24.1.rc2"
     assert board.unanswered == ()
-    assert board.by_name["npu-0"] == Npu(
+    assert board.by_name["npu-0"] == Chip(
         physical_id=0,
         logic_id=0,
         card_id=0,
@@ -43,9 +43,9 @@ async def test_an_npu_has_all_its_facts(board: Board) -> None:
 
 async def test_all_npus_are_found_in_order(board: Board) -> None:
     """Eight NPUs, by physical id, in one HCCS domain, none twice."""
-    assert [npu.physical_id for npu in board.npus] == list(range(8))
-    assert {npu.topology_group for npu in board.npus} == {"ring-0"}
-    assert len({npu.uuid for npu in board.npus}) == 8
+    assert [npu.physical_id for npu in board.chips] == list(range(8))
+    assert {npu.topology_group for npu in board.chips} == {"ring-0"}
+    assert len({npu.uuid for npu in board.chips}) == 8
 
 
 async def test_the_same_facts_make_the_same_board(board: Board, look: Look) -> None:
@@ -56,10 +56,10 @@ async def test_the_same_facts_make_the_same_board(board: Board, look: Look) -> N
 @pytest.mark.parametrize("profile", [load_profile("a3-16")])
 async def test_a3_dies_are_npus_of_a_module(board: Board) -> None:
     """Each die is an NPU, the MCU is not; dies of a card share a module, all share a ring."""
-    assert [npu.module for npu in board.npus] == [f"module-{index // 2}" for index in range(16)]
-    assert {npu.topology_group for npu in board.npus} == {"ring-0"}
+    assert [npu.module for npu in board.chips] == [f"module-{index // 2}" for index in range(16)]
+    assert {npu.topology_group for npu in board.chips} == {"ring-0"}
     assert board.multi_die_policy is MultiDiePolicy.UNION
-    last = board.npus[15]
+    last = board.chips[15]
     assert (last.family, last.chip_name) == (ChipFamily.ASCEND_910_A3, "Ascend910")
     assert (last.npu_name, last.memory_bytes) == ("9392", 64 * GIB)
     assert (last.super_pod_id, last.super_pod_server_index) == (7, 3)
@@ -69,7 +69,7 @@ async def test_a3_dies_are_npus_of_a_module(board: Board) -> None:
 @pytest.mark.parametrize("profile", [changed(load_profile("a3-16"), 2, chip={"npu_name": ""})])
 async def test_an_a3_is_known_by_its_board_too(board: Board) -> None:
     """Else it would be handed out as the first 910, with other device nodes."""
-    assert {(npu.family, npu.npu_name) for npu in board.npus} == {(ChipFamily.ASCEND_910_A3, None)}
+    assert {(npu.family, npu.npu_name) for npu in board.chips} == {(ChipFamily.ASCEND_910_A3, None)}
 
 
 @pytest.mark.parametrize("profile", [load_profile("a3-16")])
@@ -79,7 +79,7 @@ async def test_an_a3_whose_board_is_not_told_is_known_by_its_name(
     """One of the two is enough."""
     dcmi.init()
     control.set_return_code("dcmi_get_device_board_info", -8255)
-    assert {npu.family for npu in (await look()).npus} == {ChipFamily.ASCEND_910_A3}
+    assert {npu.family for npu in (await look()).chips} == {ChipFamily.ASCEND_910_A3}
 
 
 @pytest.mark.parametrize("profile", [changed(load_profile("a3-16"), 2, super_pod={"id": 0})])
@@ -92,7 +92,7 @@ async def test_what_is_set_on_a_board_is_read(
     control.set_share(0, enabled=True)
     board = await look()
     assert board.multi_die_policy is MultiDiePolicy.INDEPENDENT
-    assert [(npu.device_share, npu.super_pod_id) for npu in board.npus] == [(True, 0)] * 2
+    assert [(npu.device_share, npu.super_pod_id) for npu in board.chips] == [(True, 0)] * 2
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ async def test_what_is_set_on_a_board_is_read(
 async def test_an_a3_that_is_in_no_super_pod_has_no_place_in_one(board: Board) -> None:
     """The library says so by a number."""
     places = {
-        (npu.super_pod_id, npu.super_pod_server_index, npu.super_pod_sdid) for npu in board.npus
+        (npu.super_pod_id, npu.super_pod_server_index, npu.super_pod_sdid) for npu in board.chips
     }
     assert places == {(None, None, None)}
 
@@ -109,13 +109,13 @@ async def test_an_a3_that_is_in_no_super_pod_has_no_place_in_one(board: Board) -
 @pytest.mark.parametrize("profile", [load_profile("300i-duo-2")])
 async def test_duo_chips_share_a_pci_address_and_no_link(board: Board) -> None:
     """Chips of a Duo are NPUs with DDR each, one PCI address, a sparse card id and no ring."""
-    one, twin, *_ = board.npus
-    assert (one.card_id, twin.card_id, board.npus[3].card_id) == (4, 4, 7)
+    one, twin, *_ = board.chips
+    assert (one.card_id, twin.card_id, board.chips[3].card_id) == (4, 4, 7)
     assert one.pci_bus_id == twin.pci_bus_id == "0000:81:00.0"
-    assert (one.module, board.npus[3].module) == ("module-4", "module-7")
+    assert (one.module, board.chips[3].module) == ("module-4", "module-7")
     assert (one.memory_bytes, twin.memory_bytes) == (44280 * MIB, 43693 * MIB)
     assert (one.family, one.product_name) == (ChipFamily.ASCEND_310P, "Atlas 300I Duo")
-    assert {npu.topology_group for npu in board.npus} == {None}
+    assert {npu.topology_group for npu in board.chips} == {None}
     assert board.multi_die_policy is None
 
 
@@ -140,7 +140,7 @@ async def test_who_reaches_whom_is_told_by_links_or_by_the_board(
     board: Board, groups: list[str | None]
 ) -> None:
     """The first 910 has no links to ask for, and one chip has nobody to ask its link to."""
-    assert [npu.topology_group for npu in board.npus] == groups
+    assert [npu.topology_group for npu in board.chips] == groups
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ async def test_a_fact_is_none_whichever_error_keeps_it_from_being_read(
     control.set_return_code("dcmi_get_device_memory_info_v3", code, 2)
     partial = await look()
     assert getattr(partial.by_name["npu-2"], fact) is None
-    assert partial.npus[:2] + partial.npus[3:] == board.npus[:2] + board.npus[3:]
+    assert partial.chips[:2] + partial.chips[3:] == board.chips[:2] + board.chips[3:]
 
 
 class Terse(Dcmi):
@@ -205,7 +205,7 @@ async def test_an_empty_answer_is_no_fact(
     dcmi = Terse.load(simulated.root)
     dcmi.init()
     board = await discover(worker, dcmi, host)
-    first, second = board.npus
+    first, second = board.chips
     assert board.driver_version is None
     assert (first.product_name, first.uuid, first.memory_bytes, first.ai_cores) == (None,) * 4
     assert second.uuid == "00000000-00000000-00000000-00000000-00000001"
@@ -216,14 +216,14 @@ async def test_an_empty_answer_is_no_fact(
 )
 async def test_a_950_is_known_by_its_other_die(board: Board) -> None:
     """Its vector die has no id."""
-    assert [npu.family for npu in board.npus] == [ChipFamily.ASCEND_950]
-    assert board.npus[0].uuid == "15C0C977-00404B31-A5120C63-26140000-10830001"
+    assert [npu.family for npu in board.chips] == [ChipFamily.ASCEND_950]
+    assert board.chips[0].uuid == "15C0C977-00404B31-A5120C63-26140000-10830001"
 
 
 @pytest.mark.parametrize("profile", [changed(SERVER, 1, chip={"name": "XPU7"})])
 async def test_a_chip_of_an_unknown_family_is_left_out(board: Board) -> None:
     """How to hand out a chip is not guessed; the line names it."""
-    assert board.npus == ()
+    assert board.chips == ()
     assert "returned 0 (chip name 'XPU7' is of no family" in board.unanswered[0]
 
 
@@ -235,7 +235,7 @@ async def test_a_node_without_a_driver_version_has_none(
     control.set_return_code("dcmi_get_driver_version", -8255)
     board = await look()
     assert board.driver_version is None
-    assert len(board.npus) == 8
+    assert len(board.chips) == 8
 
 
 async def test_without_a_card_list_there_is_no_board(look: Look) -> None:

@@ -15,14 +15,14 @@ import trio.testing
 from tests import foreign
 from trio_npu_dra.npu.chip_faults import Reading
 from trio_npu_dra.npu.fault_memory import NodeFaults
-from trio_npu_dra.npu.model import ChipFamily, FaultLevel, Npu
+from trio_npu_dra.npu.model import Chip, ChipFamily, FaultLevel
 
 SICK = Reading(codes={0x80E01801: "words"})
 
 
-def npu(uuid: str | None = "DIE-0") -> Npu:
+def npu(uuid: str | None = "DIE-0") -> Chip:
     """The NPU 0."""
-    return Npu(
+    return Chip(
         physical_id=0,
         logic_id=0,
         card_id=0,

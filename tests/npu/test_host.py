@@ -4,7 +4,7 @@ import pytest
 
 from trio_npu_dra.errors import ClaimUnavailable
 from trio_npu_dra.npu.host import DeviceNode, Host, Mount
-from trio_npu_dra.npu.model import ChipFamily, Npu
+from trio_npu_dra.npu.model import Chip, ChipFamily
 
 
 @pytest.fixture
@@ -48,9 +48,9 @@ def add_file(host: Host, *paths: str) -> None:
         place.touch()
 
 
-def npu(physical_id: int) -> Npu:
+def npu(physical_id: int) -> Chip:
     """An NPU of which only the number matters."""
-    return Npu(
+    return Chip(
         physical_id=physical_id,
         logic_id=0,
         card_id=0,

@@ -49,7 +49,7 @@ async def test_each_look_at_a_chip_names_it_and_has_a_deadline_of_its_own(
     relay: Relay, dcmi: Dcmi, board: Board
 ) -> None:
     """A RoCE port hangs apart from its chip; who asks for processes has the time of all."""
-    npu = board.npus[1]
+    npu = board.chips[1]
     relay.devices.clear()
     await read_chip(relay, dcmi, SECOND)
     await read_network(relay, dcmi, SECOND)

@@ -30,7 +30,7 @@ async def test_a_chip_that_does_not_tell_who_it_is_is_left_out(
     dcmi.init()
     control.set_return_code(function, -8005, 2)
     board = await look()
-    assert [npu.physical_id for npu in board.npus] == [0, 1, 3, 4, 5, 6, 7]
+    assert [npu.physical_id for npu in board.chips] == [0, 1, 3, 4, 5, 6, 7]
     assert len(board.unanswered) == 1
     warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert [record.getMessage() for record in warnings] == [f"left out: {board.unanswered[0]}"]
@@ -46,7 +46,7 @@ async def test_a_card_that_does_not_answer_init_is_left_out(
     control.set_silent(5)
     dcmi.init()
     board = await look()
-    assert [npu.physical_id for npu in board.npus] == [0, 1, 2, 3, 4, 6, 7]
+    assert [npu.physical_id for npu in board.chips] == [0, 1, 2, 3, 4, 6, 7]
     assert board.unanswered == ("1 of 8 cards do not answer",)
 
 
@@ -58,9 +58,9 @@ async def test_a_known_chip_that_does_not_answer_stays(
     control.set_return_code("dcmi_get_device_logic_id", -8012, 2)
     dcmi.init()
     fresh = await look(board)
-    assert len(fresh.npus) == 8
+    assert len(fresh.chips) == 8
     for silent in (2, 5):
-        assert fresh.npus[silent] == board.npus[silent]
+        assert fresh.chips[silent] == board.chips[silent]
 
 
 async def test_a_chip_that_is_not_listed_any_more_is_gone(
@@ -70,7 +70,7 @@ async def test_a_chip_that_is_not_listed_any_more_is_gone(
     (simulated.dev_root / "davinci5").unlink()
     dcmi.init()
     fresh = await look(board)
-    assert [npu.physical_id for npu in fresh.npus] == [0, 1, 2, 3, 4, 6, 7]
+    assert [npu.physical_id for npu in fresh.chips] == [0, 1, 2, 3, 4, 6, 7]
 
 
 async def test_a_chip_that_hangs_half_way_keeps_its_name(
@@ -84,18 +84,18 @@ async def test_a_chip_that_hangs_half_way_keeps_its_name(
             board = await discover(worker, dcmi, host)
     finally:
         control.release("dcmi_get_device_die_v2", 2)
-    assert len(board.npus) == 8
+    assert len(board.chips) == 8
     assert "card 2 device 0" in board.unanswered[0]  # to be read again
-    assert board.npus[2].chip_name == "910B4"
-    assert board.npus[2].uuid is None
-    assert board.npus[3].uuid is not None
+    assert board.chips[2].chip_name == "910B4"
+    assert board.chips[2].uuid is None
+    assert board.chips[3].uuid is not None
 
 
 def with_other(board: Board, number: int, **facts: int) -> Board:
     """The Board with other facts about one NPU."""
-    npus = [*board.npus]
+    npus = [*board.chips]
     npus[number] = replace(npus[number], **facts)  # type: ignore[arg-type]
-    return replace(board, npus=tuple(npus))
+    return replace(board, chips=tuple(npus))
 
 
 async def test_a_known_chip_that_hangs_half_way_keeps_its_facts(
@@ -107,10 +107,10 @@ async def test_a_known_chip_that_hangs_half_way_keeps_its_facts(
     """
     relay.refused.add(("describe", Address(2, 0)))
     fresh = await look(with_other(board, 2, logic_id=99))
-    assert fresh.npus == board.npus
+    assert fresh.chips == board.chips
     assert caplog.text.count("facts missing") == 1
     moved = await look(with_other(fresh, 2, card_id=9))
-    assert (moved.npus[2].card_id, moved.npus[2].uuid) == (2, None)
+    assert (moved.chips[2].card_id, moved.chips[2].uuid) == (2, None)
     assert caplog.text.count("facts missing") == 1
 
 
@@ -118,13 +118,13 @@ async def test_a_ring_is_what_it_is_now_unless_a_chip_of_it_is_silent(
     board: Board, look: Look, control: BoardControl
 ) -> None:
     """A domain seems smaller, or none, while somebody does not answer; no other fact is old."""
-    lonely = tuple(replace(npu, topology_group=None) for npu in board.npus)
-    other = tuple(replace(npu, topology_group="ring-9") for npu in board.npus)
-    assert await look(replace(board, npus=other)) == board
+    lonely = tuple(replace(npu, topology_group=None) for npu in board.chips)
+    other = tuple(replace(npu, topology_group="ring-9") for npu in board.chips)
+    assert await look(replace(board, chips=other)) == board
     control.set_return_code("dcmi_get_device_logic_id", -8012, 2)
-    groups = [npu.topology_group for npu in (await look(replace(board, npus=other))).npus]
+    groups = [npu.topology_group for npu in (await look(replace(board, chips=other))).chips]
     assert groups == ["ring-9"] * 8
-    groups = [npu.topology_group for npu in (await look(replace(board, npus=lonely))).npus]
+    groups = [npu.topology_group for npu in (await look(replace(board, chips=lonely))).chips]
     assert groups == ["ring-0", "ring-0", None, *["ring-0"] * 5]
 
 
@@ -150,7 +150,7 @@ async def test_chips_that_tell_one_physical_id_are_left_out(
     )
     dcmi.init()
     again = await discover(worker, muddled, host, known=await look())
-    assert len(again.npus) == len(again.by_name) == 8
+    assert len(again.chips) == len(again.by_name) == 8
 
 
 class Renumbered(Dcmi):
@@ -173,4 +173,4 @@ async def test_a_chip_that_answers_goes_before_a_known_one_of_its_name(
     renumbered.init()
     found = await discover(worker, renumbered, host, known=board)
     assert found.by_name["npu-0"].card_id == 7
-    assert len(found.npus) == len(found.by_name)
+    assert len(found.chips) == len(found.by_name)

@@ -9,7 +9,7 @@ from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.host import Host
-from trio_npu_dra.npu.model import Npu
+from trio_npu_dra.npu.model import Chip
 from trio_npu_dra.npu.telemetry import Telemetry, read_telemetry
 from trio_npu_dra.npu.watcher import read_board
 from trio_npu_dra.simulator import BoardControl, load_profile
@@ -19,14 +19,14 @@ NOT_SUPPORT = -8255
 
 
 @pytest.fixture
-async def npu(worker: DcmiWorker, dcmi: Dcmi, host: Host) -> Npu:
+async def npu(worker: DcmiWorker, dcmi: Dcmi, host: Host) -> Chip:
     """The first NPU."""
-    return (await read_board(worker, dcmi, host, NodeFaults(None))).npus[0]
+    return (await read_board(worker, dcmi, host, NodeFaults(None))).chips[0]
 
 
 @pytest.mark.parametrize("profile", [load_profile("910b4-8"), load_profile("300i-duo-2")])
 async def test_values_come_in_base_units(
-    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl, npu: Npu
+    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl, npu: Chip
 ) -> None:
     """Watts and not tenths, a share and not percent, bytes and not MiB; HBM or DDR."""
     control.set_temperature(npu.physical_id, 51)
@@ -45,7 +45,7 @@ async def test_values_come_in_base_units(
 
 
 async def test_what_the_chip_does_not_tell_is_left_out(
-    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl, npu: Npu
+    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl, npu: Chip
 ) -> None:
     """One value less, not all; a sensor's "no value" is none."""
     control.set_temperature(npu.physical_id, 0x7FFF)
@@ -61,7 +61,7 @@ async def test_what_the_chip_does_not_tell_is_left_out(
 
 @pytest.mark.parametrize("profile", [load_profile("300i-duo-2")])
 async def test_the_card_tells_the_power_of_its_chips(
-    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl, npu: Npu
+    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl, npu: Chip
 ) -> None:
     """A 310P has the figure of its card; a sensor's "no value" is none."""
     control.set_power(npu.physical_id + 1, 71.5)  # the other chip of the card
@@ -71,7 +71,7 @@ async def test_the_card_tells_the_power_of_its_chips(
 
 
 async def test_a_chip_that_hangs_is_busy(
-    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl, npu: Npu
+    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl, npu: Chip
 ) -> None:
     """After a second; the next time at once."""
     function = "dcmi_get_device_temperature"

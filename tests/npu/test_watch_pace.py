@@ -113,7 +113,7 @@ async def test_ports_are_asked_each_time_where_there_is_one(
     control.set_network_health(3, 3)
     await paced.jump(9)  # nothing else is due then
     assert paced.asked("network") == [2, 2, 2, 2, 2, 1, 2, 2]
-    assert [bool(npu.health.network) for npu in paced.board.npus] == [
+    assert [bool(npu.health.network) for npu in paced.board.chips] == [
         card == 3 for card in range(8)
     ]
 
@@ -165,7 +165,7 @@ async def test_a_listing_answers_an_event_too(
     (simulated.sysfs_root / "bus/pci/devices/0000:41:00.0").unlink()
     mock_clock.jump(10)
     await paced.tell(3, heard_at=5.0)
-    assert len(paced.board.npus) == 7
+    assert len(paced.board.chips) == 7
     control.list_fault(3, BUSINESS, Severity.MAJOR)
     await paced.jump(120)
     assert paced.codes(3) == [BUSINESS]
@@ -182,7 +182,7 @@ async def test_a_rule_speaks_when_its_time_has_come(
     levels = []
     for pause in (19, 1):
         await paced.jump(pause)
-        levels.append(paced.board.npus[3].health.level)
+        levels.append(paced.board.chips[3].health.level)
     assert levels == [FaultLevel.NOT_HANDLE, FaultLevel.PRE_SEPARATE_NPU]
 
 

@@ -30,7 +30,7 @@ def listing(worker: DcmiWorker, dcmi: Dcmi, host: Host) -> Listing:
 async def test_the_board_is_real_once_the_watcher_has_started(watching: Watching) -> None:
     """Who waits for the start finds all NPUs."""
     await watching.start()
-    assert len(watching.board.value.npus) == 8
+    assert len(watching.board.value.chips) == 8
 
 
 async def test_a_card_taken_out_leaves_the_board(
@@ -40,7 +40,7 @@ async def test_a_card_taken_out_leaves_the_board(
     await watching.start()
     (simulated.dev_root / "davinci5").unlink()
     (simulated.sysfs_root / "bus/pci/devices/0000:41:00.0").unlink()
-    fresh = await watching.until(lambda board: len(board.npus) == 7)
+    fresh = await watching.until(lambda board: len(board.chips) == 7)
     assert "npu-5" not in fresh.by_name
 
 
@@ -51,10 +51,10 @@ async def test_a_card_that_the_driver_lists_late_is_found(
     node = simulated.dev_root / "davinci5"
     node.rename(node.with_name("later"))
     await watching.start()
-    assert len(watching.board.value.npus) == 7
+    assert len(watching.board.value.chips) == 7
     assert caplog.text.count("does not list all accelerators") == 1
     node.with_name("later").rename(node)
-    await watching.until(lambda board: len(board.npus) == 8)
+    await watching.until(lambda board: len(board.chips) == 8)
 
 
 async def test_the_bus_is_not_read_for_each_event(
@@ -135,7 +135,7 @@ async def test_a_known_card_that_falls_silent_stays(
     control.set_silent(5)
     fresh = await listing.read(board)
     assert fresh is not None
-    assert fresh.npus == board.npus
+    assert fresh.chips == board.chips
     assert fresh.unanswered
 
 
@@ -154,7 +154,7 @@ async def test_a_node_without_a_pci_bus_has_its_npus(
     listing = Listing(worker, dcmi, replace(host, sysfs_root=tmp_path / "none"), 10.0)
     board = await listing.read(EMPTY_BOARD)
     assert board is not None
-    assert len(board.npus) == 8
+    assert len(board.chips) == 8
     assert not listing.is_due(board)
 
 
@@ -178,20 +178,20 @@ async def test_what_cannot_be_listed_is_said_once(
     node = simulated.dev_root / "davinci5"
     node.rename(node.with_name("later"))
     count, board = await lines()
-    assert (count, len(board.npus)) == (1, 7)
+    assert (count, len(board.chips)) == (1, 7)
     assert (await lines(board))[0] == 0
     node.with_name("later").rename(node)
     count, board = await lines(board)
-    assert (count, len(board.npus)) == (0, 8)
+    assert (count, len(board.chips)) == (0, 8)
 
 
 async def test_a_silent_card_is_looked_at_again(watching: Watching, control: BoardControl) -> None:
     """A card that boots while the driver starts is published as soon as it answers."""
     control.set_silent(5)
     await watching.start()
-    assert len(watching.board.value.npus) == 7
+    assert len(watching.board.value.chips) == 7
     control.restore(5)
-    fresh = await watching.until(lambda board: len(board.npus) == 8)
+    fresh = await watching.until(lambda board: len(board.chips) == 8)
     assert fresh.unanswered == ()
 
 
@@ -212,7 +212,7 @@ async def test_the_watcher_waits_for_a_library_that_cannot_start(
 
     nursery.start_soon(heal)
     await watching.start()
-    assert len(watching.board.value.npus) == 8
+    assert len(watching.board.value.chips) == 8
     assert caplog.text.count("NPUs cannot be listed") == 1
 
 
@@ -232,9 +232,9 @@ async def test_a_listing_that_fails_later_costs_nothing(
             await trio.sleep(0.001)
     control.add_fault(3, BUSINESS, Severity.MAJOR)
     await watching.until_state(3, HealthState.UNHEALTHY)
-    assert len(watching.board.value.npus) == 8
+    assert len(watching.board.value.chips) == 8
     control.release("dcmi_init")
-    await watching.until(lambda board: len(board.npus) == 7)
+    await watching.until(lambda board: len(board.chips) == 7)
 
 
 async def test_a_single_look_subscribes_to_nothing(
@@ -243,7 +243,7 @@ async def test_a_single_look_subscribes_to_nothing(
     """`read_board` gives NPUs with their health, and leaves the one subscription to others."""
     control.add_fault(3, BUSINESS, Severity.MAJOR)
     board = await read_board(worker, dcmi, host, NodeFaults(None))
-    assert [npu.health.state is HealthState.UNHEALTHY for npu in board.npus] == [
+    assert [npu.health.state is HealthState.UNHEALTHY for npu in board.chips] == [
         number == 3 for number in range(8)
     ]
     await watching.start()

@@ -146,8 +146,8 @@ async def test_a_storm_ends_in_the_truth(watching: Watching, control: BoardContr
         control.add_fault(device, MINOR, Severity.MINOR)
     await watching.until(
         lambda board: (
-            [len(npu.health.faults) for npu in board.npus] == [1, 0, 1, 0, 1, 0, 1, 0]
-            and all(npu.health.level.rank <= FaultLevel.NOT_HANDLE.rank for npu in board.npus)
+            [len(npu.health.faults) for npu in board.chips] == [1, 0, 1, 0, 1, 0, 1, 0]
+            and all(npu.health.level.rank <= FaultLevel.NOT_HANDLE.rank for npu in board.chips)
         )
     )
 

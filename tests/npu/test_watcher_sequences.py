@@ -167,14 +167,14 @@ def verdicts(board: Board) -> dict[str, tuple[str, set[tuple[int, str]]]]:
                 if fault.level is not FaultLevel.MANUALLY_SEPARATE_NPU
             },
         )
-        for npu in board.npus
+        for npu in board.chips
     }
 
 
 def is_as_fresh(board: Board, fresh: Board) -> bool:
     """Whether *board* says what *fresh* does; a code that separated an NPU may be over."""
     said, truth = verdicts(board), verdicts(fresh)
-    for npu in board.npus:
+    for npu in board.chips:
         for fault in npu.health.faults:
             if fault.level is FaultLevel.MANUALLY_SEPARATE_NPU:
                 truth[npu.name] = (
@@ -197,7 +197,7 @@ async def follow(
                 await trio.sleep(pause)
             await watchers.be(nursery, on=True)
             fresh = await read_board(worker, dcmi, host, NodeFaults(None))
-            assert len(fresh.npus) == 8
+            assert len(fresh.chips) == 8
             with trio.move_on_after(5):
                 await watchers.board.wait_until(lambda board: is_as_fresh(board, fresh))
             assert is_as_fresh(watchers.board.value, fresh), (watchers.board.value, fresh)

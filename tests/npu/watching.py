@@ -14,7 +14,7 @@ from trio_npu_dra.npu.dcmi.worker import DcmiWorker
 from trio_npu_dra.npu.fault_events import FaultEvent
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.host import Host
-from trio_npu_dra.npu.model import EMPTY_BOARD, Board, HealthState, NpuHealth
+from trio_npu_dra.npu.model import EMPTY_BOARD, Board, ChipHealth, HealthState
 from trio_npu_dra.npu.watcher import WatchStatus, watch_board
 from trio_npu_dra.observable import Observable
 
@@ -79,7 +79,9 @@ class Watching:
         with trio.fail_after(5):
             return await self.board.wait_until(condition)
 
-    async def until_health(self, number: int, condition: Callable[[NpuHealth], bool]) -> NpuHealth:
+    async def until_health(
+        self, number: int, condition: Callable[[ChipHealth], bool]
+    ) -> ChipHealth:
         """The first health of an NPU that fulfils *condition*."""
         name = f"npu-{number}"
         board = await self.until(
@@ -87,6 +89,6 @@ class Watching:
         )
         return board.by_name[name].health
 
-    async def until_state(self, number: int, state: HealthState) -> NpuHealth:
+    async def until_state(self, number: int, state: HealthState) -> ChipHealth:
         """The first health of an NPU with that verdict."""
         return await self.until_health(number, lambda health: health.state is state)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trio_npu_dra.npu.model import Board, ChipFamily, Fault, FaultLevel, Npu, NpuHealth
+from trio_npu_dra.npu.model import Board, Chip, ChipFamily, ChipHealth, Fault, FaultLevel
 
 BEGAN = 1_795_280_460.0
 """2026-11-21T17:01:00Z."""
@@ -26,19 +26,19 @@ def separated(*, since: float = BEGAN) -> Fault:
     return fault(level=level, rule="2 times in 24 h", since=since)
 
 
-def npu(number: int = 3, *faults: Fault, unmonitored: str = "", network: str = "") -> Npu:
+def npu(number: int = 3, *faults: Fault, unmonitored: str = "", network: str = "") -> Chip:
     """An NPU."""
-    return Npu(
+    return Chip(
         physical_id=number,
         logic_id=number,
         card_id=number,
         device_id=0,
         family=ChipFamily.ASCEND_910B,
         chip_name="910B4",
-        health=NpuHealth(faults=faults, unmonitored=unmonitored, network=network),
+        health=ChipHealth(faults=faults, unmonitored=unmonitored, network=network),
     )
 
 
-def board(*npus: Npu) -> Board:
+def board(*npus: Chip) -> Board:
     """A Board."""
-    return Board(npus=npus)
+    return Board(chips=npus)

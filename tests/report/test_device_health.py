@@ -6,7 +6,7 @@ import pytest
 
 from tests.report.boards import board, fault, npu
 from trio_npu_dra.kubelet.device_health import MESSAGE_LIMIT, TIMEOUT_SECONDS, HealthState
-from trio_npu_dra.npu.model import FaultLevel, Npu
+from trio_npu_dra.npu.model import Chip, FaultLevel
 from trio_npu_dra.report.device_health import device_health
 
 
@@ -29,7 +29,7 @@ from trio_npu_dra.report.device_health import device_health
     ],
 )
 def test_each_npu_is_told_with_code_words_and_level(
-    one: Npu, state: HealthState, message: str
+    one: Chip, state: HealthState, message: str
 ) -> None:
     """What a pod's owner sees in the pod's status."""
     (told,) = device_health(board(one), "node-a")

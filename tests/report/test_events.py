@@ -95,7 +95,7 @@ async def boards(
 
 async def test_node_and_claim_are_told(server: Server, boards: Observable[Board]) -> None:
     """A fault, then the recovery, on both."""
-    boards.set(board(npu(0, fault()), *WELL.npus[1:]))
+    boards.set(board(npu(0, fault()), *WELL.chips[1:]))
     await wait_all_tasks_blocked()
     boards.set(WELL)
     await wait_all_tasks_blocked()

@@ -11,19 +11,19 @@ from trio_npu_dra.kube.objects import Device, DeviceAttribute, DeviceCapacity
 from trio_npu_dra.npu.model import (
     EMPTY_BOARD,
     Board,
+    Chip,
     ChipFamily,
+    ChipHealth,
     Fault,
     FaultLevel,
     MultiDiePolicy,
-    Npu,
-    NpuHealth,
 )
 from trio_npu_dra.slices.build import build_devices, canonical_quantity, semantic_version
 from trio_npu_dra.slices.features import ServerFeatures
 from trio_npu_dra.slices.taints import TaintPolicy
 from trio_npu_dra.standins.api_rules import canonical
 
-FULL = Npu(
+FULL = Chip(
     physical_id=3,
     logic_id=2,
     card_id=5,
@@ -41,7 +41,7 @@ FULL = Npu(
     topology_group="ring-0",
     module="module-5",
 )
-BARE = Npu(
+BARE = Chip(
     physical_id=0,
     logic_id=0,
     card_id=0,
@@ -73,7 +73,7 @@ def plain(device: Device) -> dict[str, str | int]:
 
 def test_every_known_fact_is_an_attribute() -> None:
     """Names, types and values are those that people write into selectors."""
-    device = only(Board(npus=(FULL,), driver_version="24.1.rc2.b030"))
+    device = only(Board(chips=(FULL,), driver_version="24.1.rc2.b030"))
     assert device.name == "npu-3"
     assert plain(device) == {
         "type": "npu",
@@ -104,7 +104,7 @@ def test_every_known_fact_is_an_attribute() -> None:
 
 def test_an_unknown_fact_is_absent() -> None:
     """Nothing is guessed: no zero, no empty string, no empty capacity."""
-    device = only(Board(npus=(BARE,)))
+    device = only(Board(chips=(BARE,)))
     assert plain(device) == {
         "type": "npu",
         "model": "Ascend310P",
@@ -124,8 +124,8 @@ def test_an_empty_board_has_no_devices() -> None:
 
 def test_equal_facts_are_equal_bytes() -> None:
     """The order in which facts were found does not matter."""
-    there = Board(npus=(FULL, BARE), driver_version="24.1.0")
-    back = Board(npus=(BARE, FULL), driver_version="24.1.0")
+    there = Board(chips=(FULL, BARE), driver_version="24.1.0")
+    back = Board(chips=(BARE, FULL), driver_version="24.1.0")
     wire = [device.model_dump_json() for device in build(there)]
     assert wire == [device.model_dump_json() for device in build(back)]
     assert [device.name for device in build(there)] == ["npu-0", "npu-3"]
@@ -135,7 +135,7 @@ def test_a_refused_attribute_is_dropped_alone(caplog: pytest.LogCaptureFixture) 
     """What the API server would refuse is left out with one line, however many NPUs have it."""
     long = "a name of 65 bytes, which is one more than the API server takes.."
     odd = replace(FULL, product_name=long, uuid="é" * 33)
-    board = Board(npus=(odd, replace(odd, physical_id=4)), driver_version="V100R001C00")
+    board = Board(chips=(odd, replace(odd, physical_id=4)), driver_version="V100R001C00")
     first, second = build(board)
     build(board)
     assert {"productName", "uuid", "driverVersion"}.isdisjoint(plain(first))
@@ -208,7 +208,7 @@ def test_an_a3_die_says_where_in_its_super_pod_it_is_and_how_it_may_be_given() -
         FULL, super_pod_id=7, super_pod_server_index=3, super_pod_sdid=12582912, device_share=False
     )
 
-    published = plain(only(Board(npus=(die,), multi_die_policy=MultiDiePolicy.UNION)))
+    published = plain(only(Board(chips=(die,), multi_die_policy=MultiDiePolicy.UNION)))
 
     assert published["superPodId"] == 7
     assert published["superPodServerIndex"] == 3
@@ -230,7 +230,7 @@ def test_no_version_is_refused_by_the_server(printed: str) -> None:
 def sick(level: FaultLevel) -> Board:
     """A sick NPU and a well one."""
     fault = Fault(code=1, level=level, rule="", since=1_700_000_000.4)
-    return Board(npus=(replace(FULL, health=NpuHealth(faults=(fault,))), BARE))
+    return Board(chips=(replace(FULL, health=ChipHealth(faults=(fault,))), BARE))
 
 
 def test_a_sick_npu_is_tainted_where_taints_are_kept() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trio_npu_dra.errors import ConfigError
-from trio_npu_dra.npu.model import Fault, FaultLevel, NpuHealth
+from trio_npu_dra.npu.model import ChipHealth, Fault, FaultLevel
 from trio_npu_dra.slices.taints import TaintPolicy
 
 POLICY = TaintPolicy(domain="npu.huawei.com")
@@ -16,7 +16,7 @@ def fault(level: FaultLevel, since: float = 0.0) -> Fault:
     return Fault(code=1, level=level, rule="", since=since)
 
 
-def effects(health: NpuHealth, policy: TaintPolicy = POLICY) -> dict[str, str]:
+def effects(health: ChipHealth, policy: TaintPolicy = POLICY) -> dict[str, str]:
     """The taints' effects by key, without the domain."""
     return {taint.key.partition("/")[2]: taint.effect for taint in policy.taints(health)}
 
@@ -38,7 +38,7 @@ def effects(health: NpuHealth, policy: TaintPolicy = POLICY) -> dict[str, str]:
 )
 def test_each_level_has_its_effect(level: FaultLevel, effect: str | None) -> None:
     """The defaults; an NPU is admitted when no pod would be refused."""
-    health = NpuHealth(faults=(fault(level),) if level is not FaultLevel.NORMAL else ())
+    health = ChipHealth(faults=(fault(level),) if level is not FaultLevel.NORMAL else ())
     assert effects(health).get("fault") == effect
     assert POLICY.admits(health) == (effect in {None, "None"})
 
@@ -46,28 +46,30 @@ def test_each_level_has_its_effect(level: FaultLevel, effect: str | None) -> Non
 def test_the_worst_fault_gives_the_one_taint_and_the_oldest_of_its_level_the_time() -> None:
     """A minor event never masks a worse one, and one more fault of a level moves no time."""
     worst = FaultLevel.SEPARATE_NPU
-    health = NpuHealth(faults=(fault(worst, 50), fault(worst, 20), fault(FaultLevel.SUB_HEALTH, 1)))
+    health = ChipHealth(
+        faults=(fault(worst, 50), fault(worst, 20), fault(FaultLevel.SUB_HEALTH, 1))
+    )
     (taint,) = POLICY.taints(health)
     assert (taint.value, taint.time_added) == ("SeparateNPU", "1970-01-01T00:00:20Z")
 
 
 def test_the_strongest_effect_decides_not_the_level_alone() -> None:
     """A fault that drains the NPU is not masked by one of a worse level that only closes it."""
-    health = NpuHealth(
+    health = ChipHealth(
         faults=(fault(FaultLevel.PRE_SEPARATE_NPU, 5), fault(FaultLevel.RESTART_NPU, 7))
     )
     (taint,) = POLICY.taints(health)
     assert (taint.value, taint.effect) == ("RestartNPU", "NoExecute")
     assert taint.time_added == "1970-01-01T00:00:07Z"
     policy = TaintPolicy.parse("SeparateNPU=None", domain="npu.huawei.com")
-    health = NpuHealth(faults=(fault(FaultLevel.SEPARATE_NPU), fault(FaultLevel.RESTART_BUSINESS)))
+    health = ChipHealth(faults=(fault(FaultLevel.SEPARATE_NPU), fault(FaultLevel.RESTART_BUSINESS)))
     assert effects(health, policy) == {"fault": "NoSchedule"}
     assert not policy.admits(health)
 
 
 def test_silence_and_network_are_taints_of_their_own() -> None:
     """Beside the fault's; their times are the API server's."""
-    health = NpuHealth(
+    health = ChipHealth(
         faults=(fault(FaultLevel.RESTART_NPU),), unmonitored="busy", network="RoCE port: fault (5)"
     )
     assert effects(health) == {
@@ -81,9 +83,9 @@ def test_silence_and_network_are_taints_of_their_own() -> None:
 def test_the_operator_changes_single_effects() -> None:
     """What is not named keeps its default."""
     policy = TaintPolicy.parse("SeparateNPU=NoSchedule,Network=None", domain="npu.huawei.com")
-    health = NpuHealth(faults=(fault(FaultLevel.SEPARATE_NPU),), network="down")
+    health = ChipHealth(faults=(fault(FaultLevel.SEPARATE_NPU),), network="down")
     assert effects(health, policy) == {"fault": "NoSchedule", "network": "None"}
-    assert effects(NpuHealth(unmonitored="x"), policy) == {"unmonitored": "NoSchedule"}
+    assert effects(ChipHealth(unmonitored="x"), policy) == {"unmonitored": "NoSchedule"}
     assert TaintPolicy.parse("", domain="d") == TaintPolicy(domain="d")
 
 
@@ -104,5 +106,7 @@ def test_a_wrong_word_is_named(text: str, words: str) -> None:
 
 def test_what_the_policy_does_not_have_taints_nothing() -> None:
     """Neither faults nor silence nor the network."""
-    health = NpuHealth(faults=(fault(FaultLevel.SEPARATE_NPU),), unmonitored="busy", network="down")
+    health = ChipHealth(
+        faults=(fault(FaultLevel.SEPARATE_NPU),), unmonitored="busy", network="down"
+    )
     assert TaintPolicy(domain="d.io", effects={}).taints(health) == ()

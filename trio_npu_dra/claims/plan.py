@@ -14,7 +14,7 @@ from trio_npu_dra.kube.objects import (
     ResourceClaim,
 )
 from trio_npu_dra.kubelet.driver import ClaimRef
-from trio_npu_dra.npu.model import Board, Npu
+from trio_npu_dra.npu.model import Board, Chip
 
 MAX_RESULTS = 32
 """Results of one allocation (resource.k8s.io/v1, AllocationResultsMaxSize)."""
@@ -34,7 +34,7 @@ class PlannedDevice:
         admin_access: Whether all those requests only look on, so that another claim may hold it.
     """
 
-    npu: Npu
+    npu: Chip
     pool: str
     requests: tuple[str, ...]
     admin_access: bool
@@ -106,7 +106,7 @@ def _checked_device(result: AllocationResult, pool_name: str, board: Board) -> s
             f"device {result.device} is allocated from pool {result.pool}, "
             f"and this node serves only pool {pool_name}"
         )
-    if not board.npus:
+    if not board.chips:
         raise ClaimUnavailable(
             f"no NPU of node {pool_name} is known yet: {result.device} must wait"
         )
@@ -118,7 +118,7 @@ def _checked_device(result: AllocationResult, pool_name: str, board: Board) -> s
     return result.device
 
 
-def _planned(npu: Npu, results: Sequence[AllocationResult]) -> PlannedDevice:
+def _planned(npu: Chip, results: Sequence[AllocationResult]) -> PlannedDevice:
     return PlannedDevice(
         npu=npu,
         pool=results[0].pool,

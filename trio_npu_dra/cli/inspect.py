@@ -115,9 +115,9 @@ def _without_name(wire: dict[str, Any]) -> dict[str, Any]:
 
 
 def _table(board: Board, settings: Settings) -> str:
-    if not board.npus:
+    if not board.chips:
         return "\n".join(("no NPU found", *board.unanswered))
-    health = {npu.name: npu.health for npu in board.npus}
+    health = {npu.name: npu.health for npu in board.chips}
     rows: list[tuple[str, ...]] = [_COLUMNS]
     for device in _devices(board, settings):
         how = health[device.name]

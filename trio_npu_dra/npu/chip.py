@@ -11,7 +11,7 @@ from trio_npu_dra.errors import DcmiError, NotSupported
 from trio_npu_dra.npu.dcmi.client import Address, ChipInfo, Dcmi, DieKind, Memory
 from trio_npu_dra.npu.families import family_of
 from trio_npu_dra.npu.host import Host
-from trio_npu_dra.npu.model import ChipFamily, Npu
+from trio_npu_dra.npu.model import Chip, ChipFamily
 
 log = logging.getLogger(__name__)
 
@@ -64,10 +64,10 @@ def identify(dcmi: Dcmi, address: Address) -> Identity:
     )
 
 
-def name_only(identity: Identity) -> Npu:
+def name_only(identity: Identity) -> Chip:
     """The NPU, with what its identity says and nothing else."""
     chip = identity.chip
-    return Npu(
+    return Chip(
         physical_id=identity.physical_id,
         logic_id=identity.logic_id,
         card_id=identity.address.card_id,
@@ -79,7 +79,7 @@ def name_only(identity: Identity) -> Npu:
     )
 
 
-def describe(dcmi: Dcmi, host: Host, npu: Npu) -> Npu:
+def describe(dcmi: Dcmi, host: Host, npu: Chip) -> Chip:
     """Add the facts that the chip and sysfs tell; each may stay None."""
     address = Address(npu.card_id, npu.device_id)
     is_a3 = npu.family is ChipFamily.ASCEND_910_A3

@@ -22,7 +22,7 @@ from trio_npu_dra.npu.faults import (
     FrequencyRule,
     Severity,
 )
-from trio_npu_dra.npu.model import Fault, FaultLevel, NpuHealth
+from trio_npu_dra.npu.model import ChipHealth, Fault, FaultLevel
 
 RECOVERY_LAG: Final = 1.0
 """Seconds by which an event, and the alarm in a chip's health, can be ahead of its codes."""
@@ -188,11 +188,11 @@ class ChipFaults:
 
     # --- what is so ------------------------------------------------------------------------------
 
-    def health(self, now: float) -> NpuHealth:
+    def health(self, now: float) -> ChipHealth:
         """How the chip is at *now*."""
         self._advance(now)
         faults = [self._fault(code, known) for code, known in self._memory.items()]
-        return NpuHealth(
+        return ChipHealth(
             faults=tuple(
                 sorted(
                     (fault for fault in faults if fault is not None),

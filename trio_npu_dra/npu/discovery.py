@@ -20,7 +20,7 @@ from trio_npu_dra.npu.dcmi.client import Address, Dcmi
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
 from trio_npu_dra.npu.families import has_hccs
 from trio_npu_dra.npu.host import Host
-from trio_npu_dra.npu.model import EMPTY_BOARD, Board, ChipFamily, Npu
+from trio_npu_dra.npu.model import EMPTY_BOARD, Board, Chip, ChipFamily
 
 log = logging.getLogger(__name__)
 
@@ -55,10 +55,10 @@ async def discover(
     groups = await _topology_groups(worker, dcmi, identities)
     if silent.lines:
         # A domain looks smaller, or like none, while a chip of it is silent: keep what was seen.
-        groups |= {npu.physical_id: npu.topology_group for npu in known.npus if npu.topology_group}
+        groups |= {npu.physical_id: npu.topology_group for npu in known.chips if npu.topology_group}
     has_a3 = any(npu.family is ChipFamily.ASCEND_910_A3 for npu in npus)
     return Board(
-        npus=_placed(npus, groups),
+        chips=_placed(npus, groups),
         driver_version=await _ask(worker, dcmi.driver_version) or None,
         multi_die_policy=await _ask(worker, dcmi.multi_die_policy) if has_a3 else None,
         unanswered=tuple(silent.lines),
@@ -87,7 +87,7 @@ class _Silent:
         if line not in self._known.unanswered:
             log.warning("left out: %s", line)
 
-    def with_known_facts(self, npu: Npu, line: str) -> Npu:
+    def with_known_facts(self, npu: Chip, line: str) -> Chip:
         """The NPU with the facts that are known of it, as it does not tell them now."""
         self.lines.append(line)
         if line not in self._known.unanswered:
@@ -96,11 +96,11 @@ class _Silent:
         is_same = (known.card_id, known.device_id) == (npu.card_id, npu.device_id)
         return replace(known, logic_id=npu.logic_id) if is_same else npu
 
-    def npus(self) -> list[Npu]:
+    def npus(self) -> list[Chip]:
         """The known NPUs that are silent now; known ones that are not even listed are gone."""
-        return [npu for npu in self._known.npus if self._has(npu)]
+        return [npu for npu in self._known.chips if self._has(npu)]
 
-    def _has(self, npu: Npu) -> bool:
+    def _has(self, npu: Chip) -> bool:
         if npu.card_id not in self._listed:
             return _NO_ANSWER in self._members
         return not self._members.isdisjoint({npu.card_id, Address(npu.card_id, npu.device_id)})
@@ -142,7 +142,7 @@ def _distinct(identities: Iterable[Identity], silent: _Silent) -> list[Identity]
 
 async def _read(
     worker: DcmiWorker, dcmi: Dcmi, host: Host, identity: Identity, silent: _Silent
-) -> Npu:
+) -> Chip:
     """One NPU with its facts; a chip that hangs now keeps its name, and what is known of it."""
     npu, address = chip.name_only(identity), identity.address
     try:
@@ -192,7 +192,7 @@ async def _links(
     return links
 
 
-def _placed(npus: Iterable[Npu], groups: dict[int, str]) -> tuple[Npu, ...]:
+def _placed(npus: Iterable[Chip], groups: dict[int, str]) -> tuple[Chip, ...]:
     """NPUs in order, with their topology group, and their module where a card has several."""
     ordered = sorted(npus, key=lambda npu: npu.physical_id)
     on_card = Counter(npu.card_id for npu in ordered)

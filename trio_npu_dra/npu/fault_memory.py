@@ -16,7 +16,7 @@ from trio_npu_dra import storage
 from trio_npu_dra.errors import StorageError
 from trio_npu_dra.npu.chip_faults import ChipFaults, CodeMemory
 from trio_npu_dra.npu.faults import packaged_table
-from trio_npu_dra.npu.model import Npu
+from trio_npu_dra.npu.model import Chip
 
 log = logging.getLogger(__name__)
 
@@ -75,11 +75,11 @@ class NodeFaults:
         if self._path is not None:
             self._load(self._path)
 
-    def of(self, npu: Npu) -> ChipFaults:
+    def of(self, npu: Chip) -> ChipFaults:
         """The faults of one chip."""
         return self._chips.setdefault(self._key(npu), ChipFaults(self._table))
 
-    def release(self, npu: Npu) -> bool:
+    def release(self, npu: Chip) -> bool:
         """Take back what frequency rules did to a chip; the watcher tells everybody.
 
         Returns:
@@ -119,7 +119,7 @@ class NodeFaults:
             log.error("faults are not remembered", extra={"error": failure})
         self._failure = failure
 
-    def _key(self, npu: Npu) -> str:
+    def _key(self, npu: Chip) -> str:
         uuid = npu.uuid
         if uuid is None:
             return self._places.get(npu.name, npu.name)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from trio_npu_dra.errors import ClaimUnavailable
-from trio_npu_dra.npu.model import ChipFamily, Npu
+from trio_npu_dra.npu.model import Chip, ChipFamily
 
 _HUAWEI: Final = "0x19e5"
 _PROCESSING_ACCELERATOR: Final = "0x12"  # PCI base class; Huawei's disks and NICs have others
@@ -155,7 +155,7 @@ class Host:
 
     # --- what a container needs ------------------------------------------------------------------
 
-    def device_nodes(self, npu: Npu) -> tuple[DeviceNode, ...]:
+    def device_nodes(self, npu: Chip) -> tuple[DeviceNode, ...]:
         """The nodes of one NPU.
 
         Raises:

@@ -99,5 +99,5 @@ class Listing:
 
     def _unlisted(self, board: Board) -> frozenset[str]:
         """Accelerators on the bus that are no NPU of *board*; none where chips tell no address."""
-        listed = {npu.pci_bus_id for npu in board.npus}
+        listed = {npu.pci_bus_id for npu in board.chips}
         return frozenset() if None in listed else frozenset(self._accelerators) - listed

@@ -1,4 +1,4 @@
-"""The Board: everything this driver knows of the node's NPUs, as one immutable value.
+"""The Board: everything this driver knows of the node's chips, as one immutable value.
 
 Discovery and the watcher make Boards; publisher, health stream and claims only read them. A fact
 that could not be read is `None`, never a guess.
@@ -6,7 +6,8 @@ that could not be read is `None`, never a guess.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from functools import cached_property
 
@@ -91,8 +92,8 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NpuHealth:
-    """How one NPU is.
+class ChipHealth:
+    """How one chip is, or an offer as its worst chip.
 
     Attributes:
         faults: What is wrong with it, worst first.
@@ -128,12 +129,38 @@ class NpuHealth:
         return "; ".join(self.troubles)
 
 
-HEALTHY = NpuHealth()
+HEALTHY = ChipHealth()
+
+
+def worst_of(healths: Mapping[str, ChipHealth]) -> ChipHealth:
+    """How several chips are that are handed out as one: what is wrong with any is wrong with all.
+
+    Args:
+        healths: By the chip's name, which goes into the words where there are several.
+    """
+    if len(healths) == 1:
+        return next(iter(healths.values()))
+    faults = [
+        replace(fault, text=f"{name}: {fault.text}".rstrip(": "))
+        for name, health in healths.items()
+        for fault in health.faults
+    ]
+    return ChipHealth(
+        faults=tuple(sorted(faults, key=lambda fault: fault.level.rank, reverse=True)),
+        unmonitored=_named((name, health.unmonitored) for name, health in healths.items()),
+        network=_named((name, health.network) for name, health in healths.items()),
+    )
+
+
+def _named(troubles: Iterable[tuple[str, str]]) -> str:
+    return "; ".join(f"{name}: {trouble}" for name, trouble in troubles if trouble)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Npu:
-    """One NPU (a die, where a card has several), as DCMI and sysfs describe it.
+class Chip:
+    """One chip (a die, where a card has several), as DCMI and sysfs describe it: what is monitored.
+
+    What is handed out is an `Offer` (`npu.offers`).
 
     Attributes:
         physical_id: N of `/dev/davinciN`; stable while the hardware stays.
@@ -179,38 +206,43 @@ class Npu:
     super_pod_server_index: int | None = None
     super_pod_sdid: int | None = None
     device_share: bool | None = None
-    health: NpuHealth = HEALTHY
+    health: ChipHealth = HEALTHY
 
     @property
     def name(self) -> str:
-        """The DRA device name, a DNS label."""
+        """What people call it, and the DRA device name where it is offered by itself."""
         return f"npu-{self.physical_id}"
+
+    @property
+    def device_node(self) -> str:
+        """Its character device on the host; holds are compared by it."""
+        return f"/dev/davinci{self.physical_id}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Board:
-    """All NPUs of the node at one moment, ordered by physical id.
+    """All chips of the node at one moment, ordered by physical id.
 
     Attributes:
-        npus: The NPUs, none twice.
+        chips: The chips, none twice.
         driver_version: As the Ascend driver prints it, such as `24.1.rc2`.
         multi_die_policy: How A3 dies may be handed out; None on other chips.
         unanswered: A line for each card or chip that is listed but could not be read, wholly or in
-            part; one that did not tell who it is is in *npus* only if it was known before.
+            part; one that did not tell who it is is in *chips* only if it was known before.
         heard_at: When the fault event arrived that made it another Board than the one before, on
             the clock of `time.monotonic`; None when that was no event. No part of what is known.
     """
 
-    npus: tuple[Npu, ...] = field(default=())
+    chips: tuple[Chip, ...] = field(default=())
     driver_version: str | None = None
     multi_die_policy: MultiDiePolicy | None = None
     unanswered: tuple[str, ...] = ()
     heard_at: float | None = field(default=None, compare=False)
 
     @cached_property
-    def by_name(self) -> dict[str, Npu]:
-        """NPUs by DRA device name."""
-        return {npu.name: npu for npu in self.npus}
+    def by_name(self) -> dict[str, Chip]:
+        """Chips by name."""
+        return {chip.name: chip for chip in self.chips}
 
 
 EMPTY_BOARD = Board()

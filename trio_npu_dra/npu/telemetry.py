@@ -8,7 +8,7 @@ from typing import Final
 from trio_npu_dra.npu.chip import optional, read_memory
 from trio_npu_dra.npu.dcmi.client import Address, Dcmi
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
-from trio_npu_dra.npu.model import Npu
+from trio_npu_dra.npu.model import Chip
 
 DEADLINE_SECONDS: Final = 1.0
 _MIB: Final = 1024 * 1024
@@ -32,7 +32,7 @@ class Telemetry:
     memory_used_bytes: int | None = None
 
 
-async def read_telemetry(worker: DcmiWorker, dcmi: Dcmi, npu: Npu) -> Telemetry:
+async def read_telemetry(worker: DcmiWorker, dcmi: Dcmi, npu: Chip) -> Telemetry:
     """Ask an NPU, in one job of the worker.
 
     Raises:

@@ -24,7 +24,7 @@ from trio_npu_dra.npu.fault_memory import SAVE_SECONDS, NodeFaults
 from trio_npu_dra.npu.health import read_chip, read_network
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.listing import Listing, init
-from trio_npu_dra.npu.model import EMPTY_BOARD, Board, Npu
+from trio_npu_dra.npu.model import EMPTY_BOARD, Board, Chip
 from trio_npu_dra.observable import Observable
 
 log = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ async def watch_board(
     await watch.at_start()
     log.info(
         "NPUs found",
-        extra={"npus": len(board.value.npus), "driver": board.value.driver_version},
+        extra={"npus": len(board.value.chips), "driver": board.value.driver_version},
     )
     task_status.started()
     await watch.subscribe()
@@ -116,7 +116,7 @@ async def read_board(worker: DcmiWorker, dcmi: Dcmi, host: Host, faults: NodeFau
     """
     await init(worker, dcmi)
     found = await discover(worker, dcmi, host)
-    for npu in found.npus:
+    for npu in found.chips:
         reading = await read_chip(worker, dcmi, _address(npu))
         faults.of(npu).take(reading, faults.now())
     return _with_health(found, faults)
@@ -175,7 +175,7 @@ class _Watch:
                 )
             return
         self._status.set(replace(self._status.value, subscribed=True, refusal=""))
-        for npu in self._board.value.npus:
+        for npu in self._board.value.chips:
             self._want(npu)  # what happened since the first look sent no event
         self.wake()
 
@@ -201,7 +201,7 @@ class _Watch:
         """Look at the RoCE ports, apart: on a dropped card the call blocks."""
         without: set[str] = set()
         while True:
-            for npu in self._board.value.npus:
+            for npu in self._board.value.chips:
                 if npu.name in without:
                     continue
                 chip = self._faults.of(npu)
@@ -245,7 +245,7 @@ class _Watch:
             self._news = trio.Event()
             self._take_events()
             await self._list_if_due()
-            for npu in self._board.value.npus:
+            for npu in self._board.value.chips:
                 if self._due[npu.name] <= trio.current_time():
                     await self._look(npu)
                     self._tell(self._heard_of(npu))
@@ -262,7 +262,7 @@ class _Watch:
     def _take_events(self) -> None:
         """Note what events say, and look at the chips that they name."""
         events, lost = self._inbox.take()
-        by_logic_id = {npu.logic_id: npu for npu in self._board.value.npus}
+        by_logic_id = {npu.logic_id: npu for npu in self._board.value.chips}
         for event in events:
             self._told(event)
             npu = by_logic_id.get(event.logic_id)
@@ -272,18 +272,18 @@ class _Watch:
                 self._want(npu)
         if lost:
             log.warning("fault events lost, looking at every chip", extra={"lost": lost})
-            for npu in self._board.value.npus:
+            for npu in self._board.value.chips:
                 self._want(npu)
             status = self._status.value
             self._status.set(replace(status, lost=status.lost + lost))
 
     async def _look_at_all(self, found: Board) -> None:
-        for npu in found.npus:
+        for npu in found.chips:
             await self._look(npu)
             self._heard_at.pop(npu.name, None)  # listing took longer than the event
         self._board.set(_with_health(found, self._faults))
 
-    async def _look(self, npu: Npu) -> None:
+    async def _look(self, npu: Chip) -> None:
         self._due.pop(npu.name, None)
         self._looked_at[npu.name] = trio.current_time()
         with pulse.step(f"looking at {npu.name}", limit=_STUCK_SECONDS):
@@ -295,13 +295,13 @@ class _Watch:
         if chip.recheck_at is not None:
             self._want(npu, after=chip.recheck_at - self._faults.now())
 
-    def _want(self, npu: Npu, *, after: float = 0.0) -> None:
+    def _want(self, npu: Chip, *, after: float = 0.0) -> None:
         """Have a chip looked at, in *after* seconds or when it was left alone for a moment."""
         rested = self._looked_at[npu.name] + _QUIET_SECONDS
         at = max(trio.current_time() + after, rested)
         self._due[npu.name] = min(self._due.get(npu.name, at), at)
 
-    def _heard_of(self, npu: Npu) -> float | None:
+    def _heard_of(self, npu: Chip) -> float | None:
         """When the event arrived for which the chip was looked at, once that look is the last."""
         if self._faults.of(npu).recheck_at is not None:
             return self._heard_at.get(npu.name)
@@ -315,7 +315,7 @@ class _Watch:
         """When the loop must go round without news, on trio's clock."""
         now = trio.current_time()
         times = [now + self._interval]  # to see what is on the PCI bus
-        for npu in self._board.value.npus:
+        for npu in self._board.value.chips:
             times.append(self._due[npu.name])
             change = self._faults.of(npu).next_change
             if change is not None:
@@ -323,12 +323,12 @@ class _Watch:
         return min(times)
 
 
-def _address(npu: Npu) -> Address:
+def _address(npu: Chip) -> Address:
     return Address(npu.card_id, npu.device_id)
 
 
 def _with_health(board: Board, faults: NodeFaults) -> Board:
     now = faults.now()
     return replace(
-        board, npus=tuple(replace(npu, health=faults.of(npu).health(now)) for npu in board.npus)
+        board, chips=tuple(replace(npu, health=faults.of(npu).health(now)) for npu in board.chips)
     )

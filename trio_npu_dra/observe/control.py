@@ -64,7 +64,7 @@ class Control:
             refusal=self.watch.value.refusal,
             taints=features.taints if features is not None else None,
             hung_calls=tuple(report_hung(call, board) for call in self.worker.hung),
-            npus=tuple(report_npu(npu, self.holders(npu.name)) for npu in board.npus),
+            npus=tuple(report_npu(npu, self.holders(npu.name)) for npu in board.chips),
         )
         return Answer(body=report.model_dump_json(by_alias=True), content_type="application/json")
 

@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_camel
 from trio_npu_dra.kube.objects import ObjectReference
 from trio_npu_dra.npu.dcmi.client import Address
 from trio_npu_dra.npu.dcmi.worker import HungCall
-from trio_npu_dra.npu.model import Board, Fault, Npu
+from trio_npu_dra.npu.model import Board, Chip, Fault
 from trio_npu_dra.npu.watcher import WatchStatus
 
 
@@ -96,7 +96,7 @@ class HealthReport(_Report):
     npus: tuple[NpuReport, ...] = ()
 
 
-def report_npu(npu: Npu, holders: Iterable[ObjectReference]) -> NpuReport:
+def report_npu(npu: Chip, holders: Iterable[ObjectReference]) -> NpuReport:
     """One NPU, as its last Board has it."""
     return NpuReport(
         device=npu.name,
@@ -113,7 +113,7 @@ def report_hung(call: HungCall, board: Board) -> HungCallReport:
     """A call that hangs, with the name of its NPU."""
     parts = call.device if isinstance(call.device, tuple) else ()
     address = next((part for part in (call.device, *parts) if isinstance(part, Address)), None)
-    names = [npu.name for npu in board.npus if (npu.card_id, npu.device_id) == address]
+    names = [npu.name for npu in board.chips if (npu.card_id, npu.device_id) == address]
     return HungCallReport(
         function=call.function, device="".join(names[:1]), since=_clock(call.since)
     )

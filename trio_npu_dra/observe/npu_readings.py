@@ -49,7 +49,7 @@ class NpuReadings:
             return
         with trio.move_on_after(_DEADLINE_SECONDS):
             async with self._asking:
-                for npu in self._board.value.npus:
+                for npu in self._board.value.chips:
                     if npu.name in self.fresh():
                         continue
                     self._readings.pop(npu.name, None)

@@ -13,7 +13,7 @@ from trio_npu_dra import __version__
 from trio_npu_dra.claims.holders import held_devices
 from trio_npu_dra.claims.records import Records
 from trio_npu_dra.kubelet.registration import RegistrationStatus
-from trio_npu_dra.npu.model import Board, FaultLevel, Npu
+from trio_npu_dra.npu.model import Board, Chip, FaultLevel
 from trio_npu_dra.npu.watcher import WatchStatus
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.observe import catalog
@@ -65,7 +65,7 @@ class NodeState(Collector):
         yield from self._publishing()
         yield from self._driver()
         holders = self._holders()
-        for npu in self.board.value.npus:
+        for npu in self.board.value.chips:
             yield from _health(npu)
             yield from self._telemetry(npu, holders.get(npu.name, ("", "")))
         yield catalog.BUILD_INFO, (__version__, platform.python_version()), 1
@@ -103,7 +103,7 @@ class NodeState(Collector):
             for device, record in held_devices(self.records)
         }
 
-    def _telemetry(self, npu: Npu, holder: tuple[str, str]) -> Samples:
+    def _telemetry(self, npu: Chip, holder: tuple[str, str]) -> Samples:
         labels = (npu.name, npu.chip_name, *holder)
         telemetry = self.readings.fresh().get(npu.name)
         values: dict[Definition, float | None] = {catalog.NPU_MEMORY_SIZE: npu.memory_bytes}
@@ -119,7 +119,7 @@ class NodeState(Collector):
                 yield one, labels, value
 
 
-def _health(npu: Npu) -> Samples:
+def _health(npu: Chip) -> Samples:
     for level in FaultLevel:
         yield catalog.NPU_LEVEL, (npu.name, level), level is npu.health.level
     for fault in npu.health.faults:

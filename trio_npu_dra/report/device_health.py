@@ -28,5 +28,5 @@ def device_health(board: Board, pool: str) -> Devices:
             state=_STATES[npu.health.state],
             message=joined(npu.health.troubles, MESSAGE_LIMIT),
         )
-        for npu in board.npus
+        for npu in board.chips
     )

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
-from trio_npu_dra.npu.model import Board, Fault, FaultLevel, Npu, NpuHealth
+from trio_npu_dra.npu.model import Board, Chip, ChipHealth, Fault, FaultLevel
 from trio_npu_dra.report.words import joined
 
 MESSAGE_LIMIT: Final = 1024
@@ -53,13 +53,13 @@ def news(before: Board, after: Board, *, since: float) -> tuple[News, ...]:
             seconds since 1970.
     """
     return tuple(
-        one for npu in after.npus for one in _news_of(npu, before.by_name.get(npu.name), since)
+        one for npu in after.chips for one in _news_of(npu, before.by_name.get(npu.name), since)
     )
 
 
-def _news_of(npu: Npu, known: Npu | None, since: float) -> Iterator[News]:
+def _news_of(npu: Chip, known: Chip | None, since: float) -> Iterator[News]:
     now = npu.health
-    was = known.health if known is not None else NpuHealth(faults=_older(now, since))
+    was = known.health if known is not None else ChipHealth(faults=_older(now, since))
     levels = {fault.code: fault.level.rank for fault in was.faults}
     new = [fault for fault in _grave(now) if fault.level.rank > levels.get(fault.code, -1)]
     separated = [fault for fault in new if fault.level is FaultLevel.MANUALLY_SEPARATE_NPU]
@@ -77,16 +77,16 @@ def _news_of(npu: Npu, known: Npu | None, since: float) -> Iterator[News]:
         yield _said(npu, Reason.RECOVERED, ["is well again"])
 
 
-def _older(health: NpuHealth, since: float) -> tuple[Fault, ...]:
+def _older(health: ChipHealth, since: float) -> tuple[Fault, ...]:
     return tuple(fault for fault in health.faults if fault.since < since)
 
 
-def _grave(health: NpuHealth) -> tuple[Fault, ...]:
+def _grave(health: ChipHealth) -> tuple[Fault, ...]:
     least = FaultLevel.SUB_HEALTH.rank
     return tuple(fault for fault in health.faults if fault.level.rank >= least)
 
 
-def _is_in_trouble(health: NpuHealth) -> bool:
+def _is_in_trouble(health: ChipHealth) -> bool:
     return bool(_grave(health) or health.unmonitored)
 
 
@@ -98,7 +98,7 @@ def _clock(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _said(npu: Npu, reason: Reason, words: list[str], advice: str = "") -> News:
+def _said(npu: Chip, reason: Reason, words: list[str], advice: str = "") -> News:
     room = MESSAGE_LIMIT - len(f"{npu.name}: {advice}")
     return News(
         device=npu.name, reason=reason, message=f"{npu.name}: {joined(words, room)}{advice}"

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from trio_npu_dra.kube.objects import Device, DeviceAttribute, DeviceCapacity
-from trio_npu_dra.npu.model import Board, Npu
+from trio_npu_dra.npu.model import Board, Chip
 from trio_npu_dra.slices.features import ServerFeatures
 from trio_npu_dra.slices.taints import TaintPolicy
 
@@ -39,7 +39,7 @@ def build_devices(
     Where the API server drops taints, an NPU that may not be scheduled is left out: a claim that
     holds it keeps it.
     """
-    npus = sorted(board.npus, key=lambda npu: npu.physical_id)
+    npus = sorted(board.chips, key=lambda npu: npu.physical_id)
     return tuple(
         build_device(npu, board, policy if features.taints else None)
         for npu in npus
@@ -47,7 +47,7 @@ def build_devices(
     )
 
 
-def build_device(npu: Npu, board: Board, policy: TaintPolicy | None) -> Device:
+def build_device(npu: Chip, board: Board, policy: TaintPolicy | None) -> Device:
     """One NPU as a device.
 
     Args:
@@ -63,7 +63,7 @@ def build_device(npu: Npu, board: Board, policy: TaintPolicy | None) -> Device:
     )
 
 
-def _attributes(npu: Npu, board: Board) -> dict[str, DeviceAttribute]:
+def _attributes(npu: Chip, board: Board) -> dict[str, DeviceAttribute]:
     strings = {
         "type": "npu",
         "model": npu.family.value,
@@ -111,7 +111,7 @@ def _fitting(strings: Mapping[str, str | None]) -> dict[str, str]:
     return fitting
 
 
-def _capacity(npu: Npu) -> dict[str, DeviceCapacity]:
+def _capacity(npu: Chip) -> dict[str, DeviceCapacity]:
     amounts = {"aiCores": npu.ai_cores, "memCapacity": npu.memory_bytes}
     return {
         name: DeviceCapacity(value=canonical_quantity(amount))

@@ -11,7 +11,7 @@ from typing import Final, Self
 
 from trio_npu_dra.errors import ConfigError
 from trio_npu_dra.kube.objects import DeviceTaint
-from trio_npu_dra.npu.model import FaultLevel, NpuHealth
+from trio_npu_dra.npu.model import ChipHealth, FaultLevel
 
 UNMONITORED: Final = "Unmonitored"
 NETWORK: Final = "Network"
@@ -78,7 +78,7 @@ class TaintPolicy:
             effects[level] = TaintEffect(effect)
         return cls(domain=domain, effects=effects)
 
-    def taints(self, health: NpuHealth) -> tuple[DeviceTaint, ...]:
+    def taints(self, health: ChipHealth) -> tuple[DeviceTaint, ...]:
         """The taints of an NPU: its faults, its silence and its network, each apart.
 
         Of several faults that with the strongest effect decides, then that of the worst level.
@@ -97,7 +97,7 @@ class TaintPolicy:
             found.append(self._taint("network", self.effects[NETWORK]))
         return tuple(found)
 
-    def admits(self, health: NpuHealth) -> bool:
+    def admits(self, health: ChipHealth) -> bool:
         """Whether a pod that tolerates nothing may get the NPU."""
         return all(taint.effect == TaintEffect.NONE for taint in self.taints(health))
 

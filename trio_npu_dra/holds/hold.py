@@ -1,0 +1,75 @@
+"""Who has what, and the one rule that says whether two can have it at once; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class HolderKind(StrEnum):
+    """What can hold chips, in the API's words."""
+
+    CLAIM = "ResourceClaim"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """An object of the API that holds chips.
+
+    Attributes:
+        kind: What it is.
+        namespace: Its namespace.
+        name: Its name.
+        uid: Its UID; holders are told apart by it.
+    """
+
+    kind: HolderKind
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        """The name people know it by."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """One device that somebody has.
+
+    Attributes:
+        holder: Who has it.
+        device: Its name in the pool, for people; names are never compared, for a chip can go by
+            several.
+        nodes: The host device nodes of its chips, such as `/dev/davinci3`.
+        observer: Whether the holder only looks on (admin access), which keeps nobody away.
+        share: Which share of the device it is, where several holders have one each.
+    """
+
+    holder: Holder
+    device: str
+    nodes: frozenset[str]
+    observer: bool = False
+    share: str | None = None
+
+
+def conflict(hold: Hold, others: Iterable[Hold]) -> Hold | None:
+    """The first of *others* that keeps the holder of *hold* from having it.
+
+    Holds conflict when they are of two holders, neither of which only looks on, and have a chip in
+    common; a module conflicts with its dies so. Two shares of one device do not.
+    """
+    return next((other for other in others if _excludes(other, hold)), None)
+
+
+def holds_of(nodes: Collection[str], holds: Iterable[Hold]) -> tuple[Hold, ...]:
+    """Those of *holds* that have a chip of *nodes*; who only looks on has none."""
+    return tuple(hold for hold in holds if not hold.observer and not hold.nodes.isdisjoint(nodes))
+
+
+def _excludes(one: Hold, other: Hold) -> bool:
+    if one.holder.uid == other.holder.uid or one.observer or other.observer:
+        return False
+    are_shares = one.share is not None and other.share is not None and one.share != other.share
+    return not are_shares and not one.nodes.isdisjoint(other.nodes)
