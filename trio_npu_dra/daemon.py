@@ -9,6 +9,7 @@ import trio
 
 from trio_npu_dra import crashpoints
 from trio_npu_dra.claims.repair import forget_gone_claims, keep_cdi_files
+from trio_npu_dra.control.server import serve_control
 from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.kube.client import KubeClient, open_client
 from trio_npu_dra.kubelet.health_check import Probes, serve_health_check
@@ -16,7 +17,6 @@ from trio_npu_dra.kubelet.plugin import serve_kubelet
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
 from trio_npu_dra.npu.occupancy import is_any_occupied
 from trio_npu_dra.observable import derive
-from trio_npu_dra.observe.control import serve_control
 from trio_npu_dra.observe.signals import receive_signals
 from trio_npu_dra.parts import Parts
 from trio_npu_dra.report.device_health import device_health

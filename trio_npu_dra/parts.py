@@ -11,6 +11,7 @@ from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.claims.holders import holders
 from trio_npu_dra.claims.prepare import ClaimReader, NodeClaims
 from trio_npu_dra.claims.records import Records
+from trio_npu_dra.control.server import Control
 from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.kube.credentials import Credentials, load_credentials
 from trio_npu_dra.kube.objects import Device, ObjectReference
@@ -26,7 +27,6 @@ from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board
 from trio_npu_dra.npu.watcher import WatchStatus, watch_board
 from trio_npu_dra.observable import Observable
-from trio_npu_dra.observe.control import Control
 from trio_npu_dra.observe.metrics import Metrics
 from trio_npu_dra.observe.npu_readings import NpuReadings
 from trio_npu_dra.observe.pages import serve_pages

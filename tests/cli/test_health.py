@@ -16,7 +16,7 @@ from threading import Thread
 import pytest
 
 from trio_npu_dra.cli.main import main
-from trio_npu_dra.observe.health_report import (
+from trio_npu_dra.control.report import (
     FaultReport,
     HealthReport,
     HungCallReport,

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.cluster.api import Object
 from tests.e2e.driver import DRIVER, NAMESPACE, NPUS, Driver
-from trio_npu_dra.observe.health_report import HealthReport, NpuReport
+from trio_npu_dra.control.report import HealthReport, NpuReport
 from trio_npu_dra.observe.pages import SCRAPE_SECONDS
 from trio_npu_dra.simulator import BoardControl, Severity
 

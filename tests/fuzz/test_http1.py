@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from tests.claims.node import board
 from tests.fuzz.sending import send
 from tests.fuzz.values import mangled
+from trio_npu_dra.control.server import Control
 from trio_npu_dra.npu.dcmi.worker import open_worker
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.watcher import WatchStatus
 from trio_npu_dra.observable import Observable
-from trio_npu_dra.observe.control import Control
 from trio_npu_dra.observe.http import Answer, Request, routed, serve_http
 
 ANSWER_LIMIT: Final = 1 << 16

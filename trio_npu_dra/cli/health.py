@@ -12,9 +12,9 @@ from urllib.parse import urlencode
 from pydantic import ValidationError
 
 from trio_npu_dra.cli import table
-from trio_npu_dra.cli.control_client import ask_all
+from trio_npu_dra.control.client import ask_all
+from trio_npu_dra.control.report import HealthReport, NpuReport
 from trio_npu_dra.errors import ControlError
-from trio_npu_dra.observe.health_report import HealthReport, NpuReport
 from trio_npu_dra.settings import Settings, add_flags
 
 _FLAGS = ("driver_name", "kubelet_plugins_directory_path")

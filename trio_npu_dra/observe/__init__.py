@@ -1,1 +1,1 @@
-"""What operators see of the daemon: log lines and health probes."""
+"""What operators see of the daemon without asking it: log lines, metrics and probes."""

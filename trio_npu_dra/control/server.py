@@ -16,6 +16,12 @@ from urllib.parse import parse_qs
 import trio
 
 from trio_npu_dra import storage
+from trio_npu_dra.control.report import (
+    HealthReport,
+    report_hung,
+    report_npu,
+    watch_mode,
+)
 from trio_npu_dra.kube.objects import ObjectReference
 from trio_npu_dra.kubelet.stale_sockets import starting
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
@@ -23,12 +29,6 @@ from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.model import Board
 from trio_npu_dra.npu.watcher import WatchStatus
 from trio_npu_dra.observable import Observable
-from trio_npu_dra.observe.health_report import (
-    HealthReport,
-    report_hung,
-    report_npu,
-    watch_mode,
-)
 from trio_npu_dra.observe.http import Answer, Request, routed, serve_http
 from trio_npu_dra.rpc import is_refused
 from trio_npu_dra.slices.features import ServerFeatures

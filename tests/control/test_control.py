@@ -15,7 +15,9 @@ import trio
 from tests import foreign
 from tests.report.boards import board, fault, npu
 from tests.waiting import until
-from trio_npu_dra.cli.control_client import Reply, ask_all
+from trio_npu_dra.control.client import Reply, ask_all
+from trio_npu_dra.control.report import HealthReport
+from trio_npu_dra.control.server import Control, serve_control
 from trio_npu_dra.errors import Busy, ConfigError
 from trio_npu_dra.kube.objects import ObjectReference
 from trio_npu_dra.kubelet.stale_sockets import starting
@@ -26,8 +28,6 @@ from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.model import FaultLevel
 from trio_npu_dra.npu.watcher import WatchStatus
 from trio_npu_dra.observable import Observable
-from trio_npu_dra.observe.control import Control, serve_control
-from trio_npu_dra.observe.health_report import HealthReport
 from trio_npu_dra.slices.features import ServerFeatures
 
 TWICE_A_DAY = 0x80E01801
