@@ -22,7 +22,7 @@ from trio_npu_dra.kube.objects import (
     ResourceClaimStatus,
     ResourceSlice,
 )
-from trio_npu_dra.rpc import registration_socket
+from trio_npu_dra.kubelet.endpoints import Endpoints
 from trio_npu_dra.settings import Settings, environment_variable
 from trio_npu_dra.simulator import SimulatedBoard, create_board, load_profile
 from trio_npu_dra.standins.api_server import serve_api
@@ -97,7 +97,16 @@ class Rig:
     @property
     def registration(self) -> Path:
         """Where the kubelet finds the daemon."""
-        return registration_socket(self.folder / "registry", DRIVER)
+        return self.endpoints().registration
+
+    def endpoints(self, pod_uid: str | None = None) -> Endpoints:
+        """The sockets of an instance."""
+        return Endpoints(
+            driver_name=DRIVER,
+            plugin_directory=self.settings.plugin_directory,
+            registrar_directory=self.settings.kubelet_registrar_directory_path,
+            pod_uid=pod_uid,
+        )
 
     @property
     def cdi_files(self) -> list[Path]:

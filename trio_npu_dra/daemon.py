@@ -70,7 +70,7 @@ async def run(
                 await support.start(serve_health_check, bridge, settings.healthcheck_port, probes)
             async with trio.open_nursery() as service:
                 await service.start(keep_cdi_files, parts.records, parts.cdi)
-                await support.start(serve_control, parts.control(worker), settings.control_socket)
+                await support.start(serve_control, parts.control(worker), parts.endpoints)
                 service.start_soon(forget_gone_claims, parts.records, claims, kube, is_busy)
                 service.start_soon(_follow_npus, settings, parts, kube, worker)
                 await serve_kubelet(

@@ -16,8 +16,8 @@ from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.kube.credentials import Credentials, load_credentials
 from trio_npu_dra.kube.objects import Device, ObjectReference
 from trio_npu_dra.kubelet.device_health import Devices
+from trio_npu_dra.kubelet.endpoints import Endpoints
 from trio_npu_dra.kubelet.health_check import Probes
-from trio_npu_dra.kubelet.plugin import Endpoints
 from trio_npu_dra.kubelet.registration import NOT_REGISTERED, RegistrationStatus
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
@@ -79,7 +79,7 @@ class Parts:
         records: Which claim holds what.
         cdi: What containers get.
         policy: What health means to the scheduler.
-        endpoints: Where the kubelet finds us.
+        endpoints: Where the kubelet and people find us.
         credentials: How to reach the API server.
         metrics: What happened, in numbers.
         facts: What tasks tell each other.
@@ -124,9 +124,9 @@ class Parts:
                 library_path=settings.container_library_path,
             ),
             policy=TaintPolicy.parse(settings.taint_effect, domain=settings.driver_name),
-            endpoints=Endpoints.of(
-                settings.driver_name,
-                plugins_directory=settings.kubelet_plugins_directory_path,
+            endpoints=Endpoints(
+                driver_name=settings.driver_name,
+                plugin_directory=settings.plugin_directory,
                 registrar_directory=settings.kubelet_registrar_directory_path,
                 pod_uid=settings.pod_uid,
             ),
@@ -191,8 +191,7 @@ class Parts:
         """What probes ask; *bridge* calls our own sockets."""
         return Health(
             bridge=bridge,
-            service=self.endpoints.service,
-            registration_socket=self.endpoints.registration,
+            endpoints=self.endpoints,
             registration=self.facts.registration,
             publisher=self.facts.publisher,
             watch=self.facts.watch if self.dcmi is not None else None,

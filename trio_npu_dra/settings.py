@@ -105,15 +105,8 @@ class Settings(BaseModel):
 
     @property
     def plugin_directory(self) -> Path:
-        """Our folder in the kubelet's plugins folder: service socket, lock and claim records."""
+        """The driver's own folder in the kubelet's plugins folder: sockets, locks and records."""
         return self.kubelet_plugins_directory_path / self.driver_name
-
-    @property
-    def control_socket(self) -> Path:
-        """Where `npu-dra health` reaches this instance; named like the service socket."""
-        return self.plugin_directory / (
-            f"control-{self.pod_uid}.sock" if self.pod_uid else "control.sock"
-        )
 
     @classmethod
     def load(cls, flags: Mapping[str, str | None], environment: Mapping[str, str]) -> Self:

@@ -15,10 +15,10 @@ import trio
 from tests.abuse.front import Front, open_front
 from tests.abuse.wire import connect, get
 from tests.agent import Agent, running_agent
-from tests.rig import DRIVER, Rig
+from tests.rig import Rig
 from tests.waiting import listens, until
 from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
-from trio_npu_dra.rpc import RpcError, service_socket
+from trio_npu_dra.rpc import RpcError
 from trio_npu_dra.standins.kubelet import ContractBroken, Kubelet, open_kubelet
 
 PROBE_SECONDS: Final = 5.0
@@ -68,7 +68,7 @@ class Node:
     @property
     def service(self) -> Path:
         """The socket that the kubelet calls."""
-        return service_socket(self.rig.folder / "plugins", DRIVER)
+        return self.rig.endpoints().service
 
     @property
     def is_alive(self) -> bool:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 
-from tests import foreign
 from tests.report.boards import board, fault, npu
 from tests.waiting import until
 from trio_npu_dra.control.client import Reply, ask_all
@@ -20,7 +18,7 @@ from trio_npu_dra.control.report import HealthReport
 from trio_npu_dra.control.server import Control, serve_control
 from trio_npu_dra.errors import Busy, ConfigError
 from trio_npu_dra.kube.objects import ObjectReference
-from trio_npu_dra.kubelet.stale_sockets import starting
+from trio_npu_dra.kubelet.endpoints import Endpoints
 from trio_npu_dra.npu.chip_faults import Reading
 from trio_npu_dra.npu.dcmi.client import Address
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
@@ -39,9 +37,14 @@ CLAIM = ObjectReference(
 NPUS = (npu(0), npu(3, fault(), unmonitored="no answer in 2 s", network="RoCE port: fault (5)"))
 
 
-def sockets(folder: Path) -> list[str]:
-    """What is in the folder."""
-    return sorted(path.name for path in folder.iterdir())
+def endpoints(folder: Path, uid: str | None) -> Endpoints:
+    """The sockets of an instance whose folder this is."""
+    return Endpoints(
+        driver_name="npu.huawei.com",
+        plugin_directory=folder,
+        registrar_directory=folder,
+        pod_uid=uid,
+    )
 
 
 @pytest.fixture
@@ -83,7 +86,7 @@ async def served(folder: Path, worker: DcmiWorker) -> AsyncIterator[Served]:
     )
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
-            await nursery.start(serve_control, control, folder / "control-a.sock")
+            await nursery.start(serve_control, control, endpoints(folder, "a"))
             yield Served(control=control, folder=folder)
             nursery.cancel_scope.cancel()
 
@@ -195,47 +198,16 @@ async def test_a_release_that_cannot_be_says_why(
     assert words in reply.text
 
 
-async def test_sockets_of_killed_instances_go_and_others_stay(served: Served) -> None:
-    """A start removes what nobody listens on."""
-    dead = served.folder / "control-dead.sock"
-    with trio.socket.socket(trio.socket.AF_UNIX) as left:
-        await left.bind(str(dead))
-
+async def test_nobody_looks_for_dead_sockets_while_ours_starts(served: Served) -> None:
+    """Between bind and listen it refuses as a dead one does; so it is bound under the lock."""
+    ours = endpoints(served.folder, "b")
     async with trio.open_nursery() as nursery:
-        await nursery.start(
-            partial(serve_control, served.control, served.folder / "control-b.sock")
-        )
-        names = sockets(served.folder)
+        async with ours.starting():
+            nursery.start_soon(serve_control, served.control, ours)
+            await trio.testing.wait_all_tasks_blocked()
+            assert not ours.control.exists()
+        await until(ours.control.exists)
         nursery.cancel_scope.cancel()
-
-    assert names == ["control-a.sock", "control-b.sock", "sockets.lock"]
-
-
-@pytest.mark.parametrize("kind", ["folder", "link", "pipe"])
-async def test_what_is_no_socket_is_left_alone(served: Served, kind: str) -> None:
-    """Somebody's: no reason not to start."""
-    other = served.folder / "control-x.sock"
-    foreign.put(kind, other)
-
-    async with trio.open_nursery() as nursery:
-        await nursery.start(serve_control, served.control, served.folder / "control-b.sock")
-        nursery.cancel_scope.cancel()
-
-    assert foreign.is_there(other)
-
-
-async def test_an_instance_that_is_starting_keeps_its_socket(served: Served) -> None:
-    """Between bind and listen it refuses like a dead one; nobody looks then."""
-    with socket.socket(socket.AF_UNIX) as bound:
-        async with trio.open_nursery() as nursery:
-            async with starting(served.folder / "control-c.sock"):
-                bound.bind(str(served.folder / "control-c.sock"))
-                nursery.start_soon(serve_control, served.control, served.folder / "control-b.sock")
-                await trio.sleep(0.01)
-                bound.listen()
-            await until(lambda: "control-b.sock" in sockets(served.folder))
-            assert "control-c.sock" in sockets(served.folder)
-            nursery.cancel_scope.cancel()
 
 
 async def test_a_socket_that_goes_while_it_is_looked_for_hides_no_other(served: Served) -> None:
@@ -252,4 +224,4 @@ async def test_a_folder_that_is_missing_is_said_with_what_to_do(served: Served) 
         allow_unwrapped=True,
         flatten_subgroups=True,
     ):
-        await serve_control(served.control, served.folder / "none/control.sock")
+        await serve_control(served.control, endpoints(served.folder / "none", None))

@@ -18,6 +18,7 @@ from trio_npu_dra.claims.prepare import NodeClaims
 from trio_npu_dra.claims.records import Records
 from trio_npu_dra.kube.objects import ResourceClaim
 from trio_npu_dra.kubelet.device_health import DeviceHealth, HealthState
+from trio_npu_dra.kubelet.endpoints import Endpoints
 from trio_npu_dra.kubelet.plugin import serve_plugin, serve_registration
 from trio_npu_dra.kubelet.registration import NOT_REGISTERED, RegistrationStatus
 from trio_npu_dra.observable import Observable
@@ -66,8 +67,12 @@ class Site:
     def __post_init__(self) -> None:
         folder = self.node.root / "s"
         folder.mkdir(exist_ok=True)
-        self.service = folder / self.driver / "dra.sock"
-        self.registration = folder / f"{self.driver}.sock"
+        self.endpoints = Endpoints(
+            driver_name=self.driver,
+            plugin_directory=folder / self.driver,
+            registrar_directory=folder,
+        )
+        self.service, self.registration = self.endpoints.service, self.endpoints.registration
         self.line = Line(folder / f"{self.driver}-line.sock", self.service)
 
     def claims(self, patience: Patience = AT_ONCE) -> NodeClaims:

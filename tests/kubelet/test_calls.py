@@ -20,7 +20,7 @@ from trio_npu_dra._generated import v1alpha1
 from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra import v1
 from trio_npu_dra._generated.pluginregistration import RegistrationStatus as Notification
 from trio_npu_dra.errors import Forbidden, StorageError, Unavailable
-from trio_npu_dra.kubelet.plugin import Endpoints, serve_kubelet, serve_plugin
+from trio_npu_dra.kubelet.plugin import serve_kubelet, serve_plugin
 from trio_npu_dra.kubelet.registration import NOT_REGISTERED, RegistrationStatus
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.rpc import RpcError, Status, methods, open_bridge
@@ -265,11 +265,6 @@ async def test_a_stop_sees_a_call_through_that_is_under_way(
     async with around(node) as make:
         site, stop, stopped = make(), trio.Event(), trio.Event()
         answers: list[dict[str, list[str]]] = []
-        endpoints = Endpoints(
-            driver_name=DRIVER,
-            service=site.service,
-            registration=site.registration,
-        )
 
         async def serve(*, task_status: trio.TaskStatus[None]) -> None:
             await serve_kubelet(
@@ -277,7 +272,7 @@ async def test_a_stop_sees_a_call_through_that_is_under_way(
                 site.claims(),
                 Observable(()),
                 site.status,
-                endpoints=endpoints,
+                endpoints=site.endpoints,
                 stop=stop,
                 grace_seconds=LIMIT_SECONDS,
                 task_status=task_status,

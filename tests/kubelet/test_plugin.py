@@ -23,18 +23,10 @@ from trio_npu_dra.errors import ConfigError
 from trio_npu_dra.kubelet.device_health import DeviceHealth, Devices, HealthState
 from trio_npu_dra.kubelet.driver import ClaimRef, PreparedDevice, PrepareResult
 from trio_npu_dra.kubelet.health_check import Probes, serve_health_check, silent_sockets
-from trio_npu_dra.kubelet.plugin import Endpoints, serve_plugin, serve_registration
+from trio_npu_dra.kubelet.plugin import serve_plugin, serve_registration
 from trio_npu_dra.kubelet.registration import NOT_REGISTERED, RegistrationStatus
 from trio_npu_dra.observable import Observable
-from trio_npu_dra.rpc import (
-    Bridge,
-    RpcError,
-    Status,
-    methods,
-    open_bridge,
-    registration_socket,
-    service_socket,
-)
+from trio_npu_dra.rpc import Bridge, RpcError, Status, methods, open_bridge
 from trio_npu_dra.standins.kubelet import (
     KUBELET_1_33,
     KUBELET_1_36,
@@ -127,8 +119,8 @@ async def running(folder: Path) -> AsyncIterator[Plugin]:
                 driver=OneNpu(),
                 health=Observable((GOOD,)),
                 status=Observable(NOT_REGISTERED),
-                service=service_socket(folder, DRIVER),
-                registration=registration_socket(folder, DRIVER),
+                service=folder / DRIVER / "dra.sock",
+                registration=folder / f"{DRIVER}-reg.sock",
                 stop_service=trio.CancelScope(),
                 stop_registration=trio.CancelScope(),
             )
@@ -154,18 +146,6 @@ def says(state: HealthState, message: str, devices: Health) -> bool:
     """Whether the kubelet holds npu-0 for being in *state*."""
     entry = devices.get(("node-a", "npu-0"))
     return entry is not None and entry.health.value == state and entry.message == message
-
-
-def test_the_kubelet_finds_an_instance_by_its_pod() -> None:
-    """Both sockets of an instance have its pod's UID in their names."""
-    plugins, registry = Path("/plugins"), Path("/registry")
-    assert Endpoints.of(
-        DRIVER, plugins_directory=plugins, registrar_directory=registry, pod_uid="uid-1"
-    ) == Endpoints(
-        driver_name=DRIVER,
-        service=plugins / DRIVER / "dra-uid-1.sock",
-        registration=registry / f"{DRIVER}-uid-1-reg.sock",
-    )
 
 
 @pytest.mark.parametrize(
@@ -340,6 +320,6 @@ async def test_a_missing_plugins_directory_is_named(tmp_path: Path) -> None:
                 bridge,
                 OneNpu(),
                 Observable(()),
-                socket=service_socket(tmp_path / "none", DRIVER),
+                socket=tmp_path / "none" / DRIVER / "dra.sock",
                 grace_seconds=1,
             )

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.agent import Agent, running_agent
-from tests.rig import DRIVER, Rig
+from tests.rig import Rig
 from tests.waiting import until
 from trio_npu_dra.kube.objects import ResourceSlice
-from trio_npu_dra.rpc import registration_socket, service_socket
 from trio_npu_dra.standins.kubelet import Kubelet, open_kubelet
 
 OLD, NEW = "uid-old", "uid-new"
@@ -42,12 +41,12 @@ async def younger(rig: Rig) -> AsyncIterator[Agent]:
 
 def registration(rig: Rig, uid: str) -> Path:
     """The registration socket of an instance."""
-    return registration_socket(rig.settings.kubelet_registrar_directory_path, DRIVER, uid)
+    return rig.endpoints(uid).registration
 
 
 def sockets(rig: Rig, uid: str) -> list[bool]:
     """Which of an instance's two sockets exist."""
-    service = service_socket(rig.settings.kubelet_plugins_directory_path, DRIVER, uid)
+    service = rig.endpoints(uid).service
     return [service.exists(), registration(rig, uid).exists()]
 
 

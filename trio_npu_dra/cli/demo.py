@@ -30,8 +30,8 @@ from trio_npu_dra.kube.objects import (
     ResourceClaimStatus,
     ResourceSlice,
 )
+from trio_npu_dra.kubelet.endpoints import Endpoints
 from trio_npu_dra.observe import logs
-from trio_npu_dra.rpc import registration_socket
 from trio_npu_dra.settings import Settings
 from trio_npu_dra.simulator import SimulatedBoard, create_board, load_profile
 from trio_npu_dra.standins.api_server import serve_api
@@ -74,10 +74,7 @@ async def _show_all(board: SimulatedBoard, folder: Path) -> None:
             async with trio.open_nursery() as agent:
                 await agent.start(daemon.run, settings)
                 await _show_slice(state)
-                registrar = settings.kubelet_registrar_directory_path
-                async with open_kubelet(
-                    registration_socket(registrar, settings.driver_name)
-                ) as kubelet:
+                async with open_kubelet(_registration(settings)) as kubelet:
                     await _show_claim(kubelet, settings, uid)
                 _say("the daemon stops; its slice stays for the next one")
                 agent.cancel_scope.cancel()
@@ -127,6 +124,15 @@ def _settings(board: SimulatedBoard, folder: Path) -> Settings:
         cdi_root=folder / "cdi",
         kubeconfig=kubeconfig,
     )
+
+
+def _registration(settings: Settings) -> Path:
+    """Where the kubelet finds the daemon."""
+    return Endpoints(
+        driver_name=settings.driver_name,
+        plugin_directory=settings.plugin_directory,
+        registrar_directory=settings.kubelet_registrar_directory_path,
+    ).registration
 
 
 def _kubeconfig(socket: Path) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from trio_npu_dra.errors import ControlError
+from trio_npu_dra.errors import ControlError, StorageError
+from trio_npu_dra.kubelet.endpoints import control_sockets
 
 TIMEOUT_SECONDS: Final = 10.0
-_PATTERN: Final = "control*.sock"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,10 @@ def ask_all(folder: Path, method: str, target: str) -> list[Reply]:
     Raises:
         ControlError: None can be asked; the message says what to do.
     """
-    found = _sockets(folder)
+    try:
+        found = control_sockets(folder)
+    except StorageError as error:
+        raise ControlError(f"{error}; only root can ask the daemon") from None
     if not found:
         raise ControlError(
             f"no daemon runs here: no control socket in {folder}; "
@@ -55,26 +58,6 @@ def ask_all(folder: Path, method: str, target: str) -> list[Reply]:
     if not replies:
         raise ControlError("; ".join(refusals))
     return replies
-
-
-def _sockets(folder: Path) -> list[Path]:
-    try:
-        made = {path: _made(path) for path in folder.iterdir() if path.match(_PATTERN)}
-    except FileNotFoundError:
-        return []
-    except PermissionError:
-        raise ControlError(f"no permission to look into {folder}: be root") from None
-    except OSError as error:
-        raise ControlError(f"cannot look into {folder}: {error.strerror}") from error
-    return [path for _, path in sorted((at, path) for path, at in made.items() if at is not None)]
-
-
-def _made(path: Path) -> float | None:
-    """When a socket was made; None when its instance has ended since it was seen."""
-    try:
-        return path.stat().st_mtime
-    except FileNotFoundError:
-        return None
 
 
 def _ask(path: Path, method: str, target: str) -> Reply:

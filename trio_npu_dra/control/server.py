@@ -10,12 +10,10 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from urllib.parse import parse_qs
 
 import trio
 
-from trio_npu_dra import storage
 from trio_npu_dra.control.report import (
     HealthReport,
     report_hung,
@@ -23,14 +21,13 @@ from trio_npu_dra.control.report import (
     watch_mode,
 )
 from trio_npu_dra.kube.objects import ObjectReference
-from trio_npu_dra.kubelet.stale_sockets import starting
+from trio_npu_dra.kubelet.endpoints import Endpoints
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.model import Board
 from trio_npu_dra.npu.watcher import WatchStatus
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.observe.http import Answer, Request, routed, serve_http
-from trio_npu_dra.rpc import is_refused
 from trio_npu_dra.slices.features import ServerFeatures
 
 log = logging.getLogger(__name__)
@@ -86,15 +83,15 @@ class Control:
 
 async def serve_control(
     control: Control,
-    socket: Path,
+    endpoints: Endpoints,
     *,
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Answer on *socket* until cancelled; those of instances that were killed are removed.
+    """Answer on the control socket until cancelled.
 
     Args:
         control: What is answered.
-        socket: Its folder must exist.
+        endpoints: Has the socket; its folder must exist.
         task_status: Told when it can be connected to.
 
     Raises:
@@ -102,12 +99,8 @@ async def serve_control(
         StorageError: The file system refuses.
     """
     pages = routed({("GET", "/health"): control.health, ("POST", "/release"): control.release})
-    serve = partial(serve_http, pages, socket=socket)
+    serve = partial(serve_http, pages, socket=endpoints.control)
     async with trio.open_nursery() as nursery:
-        # Between bind and listen a live instance refuses as a dead one does.
-        async with starting(socket):
-            for other in socket.parent.glob("control*.sock"):
-                if is_refused(other):
-                    storage.remove(other)
+        async with endpoints.starting():
             bound = await nursery.start(serve)
         task_status.started(bound)

@@ -6,50 +6,18 @@ and a stop sees calls in flight through after the registration is gone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Self
 
 import trio
 
 from trio_npu_dra import storage
 from trio_npu_dra.crashpoints import Point, reached
-from trio_npu_dra.kubelet import device_health, dra_plugin, registration, stale_sockets
+from trio_npu_dra.kubelet import device_health, dra_plugin, registration
 from trio_npu_dra.kubelet.driver import Driver
+from trio_npu_dra.kubelet.endpoints import Endpoints, remove_dead_sockets
 from trio_npu_dra.observable import Observable
-from trio_npu_dra.rpc import Bridge, registration_socket, service_socket
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoints:
-    """Where the kubelet finds the plugin.
-
-    Attributes:
-        driver_name: As in DeviceClasses and ResourceSlices.
-        service: The service socket.
-        registration: The registration socket.
-    """
-
-    driver_name: str
-    service: Path
-    registration: Path
-
-    @classmethod
-    def of(
-        cls,
-        driver_name: str,
-        *,
-        plugins_directory: Path,
-        registrar_directory: Path,
-        pod_uid: str | None = None,
-    ) -> Self:
-        """The usual places below the kubelet's two folders, of this instance with *pod_uid*."""
-        return cls(
-            driver_name=driver_name,
-            service=service_socket(plugins_directory, driver_name, pod_uid),
-            registration=registration_socket(registrar_directory, driver_name, pod_uid),
-        )
+from trio_npu_dra.rpc import Bridge
 
 
 async def serve_kubelet(
@@ -70,7 +38,7 @@ async def serve_kubelet(
         driver: Does the work.
         health: All devices of the node, as the kubelet is to see them.
         status: Set to what the kubelet decides of our registration.
-        endpoints: What to open.
+        endpoints: Where the kubelet finds us.
         stop: Ends it in order; after a cancellation both sockets close at the same time.
         grace_seconds: How long calls in flight may take after *stop*.
         task_status: Told when the kubelet can find and call us.
@@ -84,17 +52,12 @@ async def serve_kubelet(
         serve_registration, socket=endpoints.registration, endpoint=endpoints.service
     )
     async with trio.open_nursery() as last:
-        _make_folder(endpoints.service.parent)
-        async with stale_sockets.starting(endpoints.service):
+        _make_folder(endpoints.plugin_directory)
+        async with endpoints.starting():
             await last.start(service, bridge, driver, health)
         reached(Point.START_SERVICE_LISTENING)
         async with trio.open_nursery() as first:
-            first.start_soon(
-                stale_sockets.remove_stale_sockets,
-                endpoints.driver_name,
-                endpoints.service,
-                endpoints.registration,
-            )
+            first.start_soon(remove_dead_sockets, endpoints)
             await first.start(registrar, bridge, endpoints.driver_name, status)
             reached(Point.START_REGISTRATION_LISTENING)
             task_status.started()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 from trio_npu_dra import pulse
+from trio_npu_dra.kubelet.endpoints import Endpoints
 from trio_npu_dra.kubelet.health_check import silent_sockets
 from trio_npu_dra.kubelet.registration import RegistrationStatus
 from trio_npu_dra.npu.watcher import WatchStatus
@@ -25,8 +25,7 @@ class Health:
 
     Attributes:
         bridge: Calls our own sockets.
-        service: The service socket.
-        registration_socket: The registration socket.
+        endpoints: Has our own sockets.
         registration: What the kubelet decided of us.
         publisher: How publishing stands.
         watch: How faults come to be known; None on a node without an Ascend driver.
@@ -34,8 +33,7 @@ class Health:
     """
 
     bridge: Bridge
-    service: Path
-    registration_socket: Path
+    endpoints: Endpoints
     registration: Observable[RegistrationStatus]
     publisher: Observable[PublisherStatus]
     watch: Observable[WatchStatus] | None
@@ -59,7 +57,9 @@ class Health:
 
     async def _look(self) -> tuple[str, ...]:
         silent = await silent_sockets(
-            self.bridge, service=self.service, registration=self.registration_socket
+            self.bridge,
+            service=self.endpoints.service,
+            registration=self.endpoints.registration,
         )
         problem = self.claims.value
         unserved = (f"claims cannot be served: {problem}",) if problem else ()

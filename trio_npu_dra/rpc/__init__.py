@@ -26,11 +26,10 @@ from trio_npu_dra.rpc.service import (
 from trio_npu_dra.rpc.sockets import (
     Listener,
     is_refused,
+    is_socket,
+    is_too_long,
     listen_tcp,
     listen_unix,
-    registration_socket,
-    service_socket,
-    service_sockets,
 )
 
 __all__ = [
@@ -49,10 +48,9 @@ __all__ = [
     "UnaryMethod",
     "UnaryRoute",
     "is_refused",
+    "is_socket",
+    "is_too_long",
     "listen_tcp",
     "listen_unix",
     "open_bridge",
-    "registration_socket",
-    "service_socket",
-    "service_sockets",
 ]

@@ -1,10 +1,8 @@
-"""Listening sockets: their names, their limits, and whose file it is."""
+"""Listening sockets: their limits, and whose file it is."""
 
 from __future__ import annotations
 
-import base64
 import errno
-import hashlib
 import logging
 import os
 import socket
@@ -25,47 +23,17 @@ UNIX_PATH_LIMIT = 107
 BACKLOG = 128
 
 
-def service_socket(plugins_directory: Path, driver: str, pod_uid: str | None = None) -> Path:
-    """Where the kubelet calls the driver: `<plugins directory>/<driver>/dra[-<pod UID>].sock`."""
-    return plugins_directory / driver / (f"dra-{pod_uid}.sock" if pod_uid else "dra.sock")
+def is_too_long(path: Path) -> bool:
+    """Whether no unix socket can have this path."""
+    return _length(path) > UNIX_PATH_LIMIT
 
 
-def service_sockets(plugins_directory: Path, driver: str) -> dict[str | None, Path]:
-    """The service sockets of all instances of the driver that are, or were, by pod UID.
-
-    Raises:
-        StorageError: The driver's folder cannot be read.
-    """
-    folder = plugins_directory / driver
+def is_socket(path: Path) -> bool:
+    """Whether a path is a unix socket's; a link to one is not."""
     try:
-        found = [path for path in folder.glob("dra*.sock") if path.is_socket()]
-    except OSError as error:
-        raise StorageError(f"cannot read {folder}: {error.strerror}") from error
-    by_uid = {path.stem.removeprefix("dra").removeprefix("-") or None: path for path in found}
-    return {
-        uid: path
-        for uid, path in by_uid.items()
-        if path == service_socket(plugins_directory, driver, uid)
-    }
-
-
-def registration_socket(registrar_directory: Path, driver: str, pod_uid: str | None = None) -> Path:
-    """Where the kubelet finds the driver: `<registrar directory>/<driver>[-<pod UID>]-reg.sock`.
-
-    A name with a UID may be too long for a socket. Then a digest stands for the UID, or for both,
-    as in the kubeletplugin package of k8s.io/dynamic-resource-allocation. (That one also takes a
-    path of 108 bytes, to which it then cannot listen; we go on to the next form.)
-    """
-    if not pod_uid:
-        return registrar_directory / f"{driver}-reg.sock"
-    both = "\0".join((driver, pod_uid))
-    forms = (
-        f"{driver}-{pod_uid}-reg.sock",
-        f"{driver}-{_digest(pod_uid, 8)}-reg.sock",
-        f"dra-{_digest(both, 16)}-reg.sock",
-    )
-    paths = [registrar_directory / form for form in forms]
-    return next((path for path in paths if _length(path) <= UNIX_PATH_LIMIT), paths[-1])
+        return stat.S_ISSOCK(path.lstat().st_mode)
+    except OSError:  # missing, or out of our reach: nothing that we could ask or remove
+        return False
 
 
 def is_refused(path: Path) -> bool:
@@ -74,7 +42,7 @@ def is_refused(path: Path) -> bool:
     What is no socket, and what cannot be asked, tell nothing; nor does a path that no socket can
     have.
     """
-    if _length(path) > UNIX_PATH_LIMIT or not _is_socket(path):
+    if is_too_long(path) or not is_socket(path):
         return False
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
         return probe.connect_ex(os.fspath(path)) == errno.ECONNREFUSED
@@ -98,7 +66,7 @@ class Listener:
         """Remove the file, unless it is another's by now; connections stay.
 
         A file that cannot be removed is refused to who connects once the socket is closed, and the
-        next instance removes it (`kubelet.stale_sockets`).
+        next instance removes it (`kubelet.endpoints`).
         """
         if self.path is None or _inode(self.path) != self.inode:
             return
@@ -160,22 +128,15 @@ def listen_tcp(port: int, *, host: str = "") -> Listener:
     return Listener(listener)
 
 
-def _digest(text: str, size: int) -> str:
-    """The first *size* bytes of the SHA-256 of *text*, in letters that a file's name may have."""
-    digest = hashlib.sha256(text.encode()).digest()[:size]
-    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
-
-
 def _length(path: Path) -> int:
     return len(os.fsencode(path))
 
 
 def _check_length(path: Path) -> None:
-    length = _length(path)
-    if length > UNIX_PATH_LIMIT:
+    if is_too_long(path):
         raise ConfigError(
-            f"socket path {path} has {length} bytes, a unix socket's may have {UNIX_PATH_LIMIT}: "
-            "choose a shorter directory or driver name"
+            f"socket path {path} has {_length(path)} bytes, a unix socket's may have "
+            f"{UNIX_PATH_LIMIT}: choose a shorter directory or driver name"
         )
 
 
@@ -187,13 +148,6 @@ def _remove_stale(path: Path) -> None:
     if not stat.S_ISSOCK(mode):
         raise ConfigError(f"{path} is to be a socket, but something else is there: remove it")
     path.unlink()
-
-
-def _is_socket(path: Path) -> bool:
-    try:
-        return stat.S_ISSOCK(path.lstat().st_mode)
-    except OSError:
-        return False
 
 
 def _inode(path: Path) -> int | None:

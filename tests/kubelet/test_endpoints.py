@@ -1,0 +1,338 @@
+"""What sockets are called, and whose are removed: those of the dead of this driver."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from tests import foreign
+from trio_npu_dra.errors import StorageError
+from trio_npu_dra.kubelet.endpoints import Endpoints, control_sockets, remove_dead_sockets
+from trio_npu_dra.rpc.sockets import UNIX_PATH_LIMIT, Listener, listen_unix
+
+DRIVER = "npu.example.com"
+OURS = "00000000-0000-0000-0000-000000000001"
+OTHER = "00000000-0000-0000-0000-000000000002"
+LONG_DRIVER = "d" * 30
+LONG_REGISTRY = "r" * 40
+"""With both, registration sockets are named by digests only."""
+
+
+class Instance:
+    """An instance with its three sockets."""
+
+    def __init__(
+        self, folder: Path, uid: str | None, driver: str = DRIVER, registry: str = "registry"
+    ) -> None:
+        (folder / driver).mkdir(exist_ok=True)
+        (folder / registry).mkdir(exist_ok=True)
+        self.endpoints = Endpoints(
+            driver_name=driver,
+            plugin_directory=folder / driver,
+            registrar_directory=folder / registry,
+            pod_uid=uid,
+        )
+        self.service = self.endpoints.service
+        self.registration = self.endpoints.registration
+        self.control = self.endpoints.control
+        self.listeners: list[Listener] = []
+
+    def listen(self) -> Instance:
+        """Start."""
+        paths = (self.service, self.registration, self.control)
+        self.listeners = [listen_unix(path) for path in paths]
+        return self
+
+    def die(self) -> Instance:
+        """End as by SIGKILL: nobody listens, and the files stay."""
+        while self.listeners:
+            self.listeners.pop().socket.close()
+        return self
+
+    @property
+    def files(self) -> list[bool]:
+        """Which of service, registration and control socket are there."""
+        return [path.exists() for path in (self.service, self.registration, self.control)]
+
+
+GONE = [False, False, False]
+THERE = [True, True, True]
+
+
+async def look(ours: Instance) -> None:
+    """What our instance does at its start."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(remove_dead_sockets, ours.endpoints)
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+
+
+# --- names ---------------------------------------------------------------------------------------
+
+
+UID = "ad4af911-5bcd-47c5-a554-f35cea869472"
+HASHED, BOTH = "Jk8-oymVURI", "vwqV_e6lAnsxSbQS8e5GFg"
+REGISTRY = Path("/var/lib/kubelet/plugins_registry")
+
+
+def named(
+    driver: str = "npu.huawei.com", uid: str | None = UID, registry: Path = REGISTRY
+) -> Endpoints:
+    """The endpoints of an instance that does not run."""
+    return Endpoints(
+        driver_name=driver,
+        plugin_directory=Path("/p") / driver,
+        registrar_directory=registry,
+        pod_uid=uid,
+    )
+
+
+def test_sockets_have_the_names_the_kubelet_expects() -> None:
+    """Service and registration socket stand where the kubelet's conventions put them."""
+    alone = named(uid=None)
+    assert alone.service == Path("/p/npu.huawei.com/dra.sock")
+    assert alone.registration == REGISTRY / "npu.huawei.com-reg.sock"
+    assert alone.control == Path("/p/npu.huawei.com/control.sock")
+
+
+def test_each_pod_has_sockets_of_its_own() -> None:
+    """Their names have the pod's UID."""
+    assert named().service == Path(f"/p/npu.huawei.com/dra-{UID}.sock")
+    assert named().registration == REGISTRY / f"npu.huawei.com-{UID}-reg.sock"
+    assert named().control == Path(f"/p/npu.huawei.com/control-{UID}.sock")
+
+
+FULL_UID = rf"{{driver}}-{UID}-reg\.sock"
+HASHED_UID = r"{driver}-[-\w]{{11}}-reg\.sock"
+SHORTEST = r"dra-[-\w]{{22}}-reg\.sock"
+
+
+@pytest.mark.parametrize(
+    ("driver", "registry", "form"),
+    [
+        pytest.param("example.com", REGISTRY, FULL_UID, id="prefers the full UID"),
+        pytest.param("d" * 27, REGISTRY, FULL_UID, id="full UID at 107 bytes"),
+        pytest.param("d" * 28, REGISTRY, HASHED_UID, id="full UID would be 108"),
+        pytest.param("gpu.dra-example-driver.sigs.k8s.io", REGISTRY, HASHED_UID, id="long driver"),
+        pytest.param("d" * 52, REGISTRY, HASHED_UID, id="hashed UID at 107 bytes"),
+        pytest.param("d" * 53, REGISTRY, SHORTEST, id="hashed UID would be 108"),
+        pytest.param("d" * 100, REGISTRY, SHORTEST, id="very long driver"),
+        pytest.param(
+            "example.com/driver",
+            Path("/var/lib/kubelet/xxxxxxxxxxxxxxxxxxxx/plugins_registry"),
+            HASHED_UID,
+            id="longer folder",
+        ),
+    ],
+)
+def test_a_registration_socket_takes_the_longest_name_that_fits(
+    driver: str, registry: Path, form: str
+) -> None:
+    """UID, digest of the UID, digest of both; always a path that can be listened on."""
+    path = named(driver, registry=registry).registration
+    assert re.fullmatch(form.format(driver=re.escape(driver)), str(path.relative_to(registry)))
+    assert len(str(path)) <= UNIX_PATH_LIMIT
+
+
+@pytest.mark.parametrize("driver", ["npu.huawei.com", "d" * 40, "d" * 63])
+def test_registration_sockets_of_two_instances_differ(driver: str) -> None:
+    """In every form: between pods, between drivers; and the same input gives the same name."""
+    name = named(driver).registration
+    assert name == named(driver).registration
+    assert name != named(driver, OTHER).registration
+    assert name != named("e" + driver[1:]).registration
+
+
+def test_digests_are_those_of_the_go_helper() -> None:
+    """URL-safe base64 without padding, of 8 bytes of SHA-256, or of 16 with the driver before."""
+    hashed, shortest = (named("d" * size).registration.name for size in (40, 63))
+    assert hashed == f"{'d' * 40}-{HASHED}-reg.sock"
+    assert shortest == f"dra-{BOTH}-reg.sock"
+
+
+def test_control_sockets_are_found_oldest_first(folder: Path) -> None:
+    """One without a UID too; other names, other files and links to sockets are none."""
+    (folder / DRIVER).mkdir()
+    paths = [Instance(folder, uid).control for uid in ("b-c", None, "a")]
+    others = [folder / DRIVER / name for name in ("controller.sock", "control-.sock", "dra.sock")]
+    for age, path in enumerate((*paths, *others)):
+        listen_unix(path).socket.close()
+        os.utime(path, (age, age))
+    (folder / DRIVER / "control-file.sock").touch()
+    (folder / DRIVER / "control-a.lock").touch()
+    (folder / DRIVER / "control-link.sock").symlink_to(paths[0])
+    assert control_sockets(folder / DRIVER) == paths
+
+
+def test_a_folder_that_is_missing_has_no_sockets(folder: Path) -> None:
+    """As before the first start on a node."""
+    assert control_sockets(folder / "none") == []
+
+
+def test_a_folder_that_cannot_be_read_is_named(folder: Path) -> None:
+    """Here a file has its name."""
+    (folder / "file").touch()
+    with pytest.raises(StorageError, match=f"cannot read {folder}/file: Not a directory"):
+        control_sockets(folder / "file")
+
+
+# --- those of the dead ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("uid", [OTHER, None], ids=["with a UID", "without one"])
+@pytest.mark.parametrize("listening", [True, False])
+async def test_sockets_of_a_killed_instance_go(
+    folder: Path, uid: str | None, *, listening: bool
+) -> None:
+    """All of them; ours stay, listening or not."""
+    ours = Instance(folder, OURS).listen()
+    if not listening:
+        ours.die()
+    dead = Instance(folder, uid).listen().die()
+
+    await look(ours)
+
+    assert dead.files == GONE
+    assert ours.files == THERE
+    ours.die()
+
+
+async def test_names_made_of_digests_are_known_too(folder: Path) -> None:
+    """A dead instance is found by its service socket, whatever its other name looks like."""
+    ours, dead = (Instance(folder, uid, LONG_DRIVER, LONG_REGISTRY) for uid in (OURS, OTHER))
+    assert LONG_DRIVER not in dead.listen().registration.name
+    dead.die()
+
+    await look(ours)
+
+    assert dead.files == GONE
+
+
+async def test_sockets_of_a_living_instance_stay(folder: Path) -> None:
+    """In a rolling update both are at work."""
+    living = Instance(folder, OTHER).listen()
+
+    await look(Instance(folder, OURS))
+
+    assert living.files == THERE
+    living.die()
+
+
+async def test_a_registration_that_somebody_listens_on_stays(folder: Path) -> None:
+    """Whoever it is: an instance that stops closes its service last."""
+    stopping = Instance(folder, OTHER).listen()
+    stopping.listeners[0].socket.close()
+
+    await look(Instance(folder, OURS))
+
+    assert stopping.files == [False, True, True]
+    stopping.die()
+
+
+def another_drivers(folder: Path) -> Instance:
+    """Sockets of another driver, dead."""
+    return Instance(folder, OTHER, "gpu.example.com").listen().die()
+
+
+def registration_alone(folder: Path) -> Instance:
+    """A registration socket of ours, dead, with no other socket that tells whose it is."""
+    dead = Instance(folder, OTHER).listen().die()
+    dead.service.unlink()
+    dead.control.unlink()
+    return dead
+
+
+@pytest.mark.parametrize("leave", [another_drivers, registration_alone])
+async def test_what_is_not_ours_for_certain_stays(
+    folder: Path, leave: Callable[[Path], Instance]
+) -> None:
+    """Dead or not."""
+    left = leave(folder)
+    before = left.files
+
+    await look(Instance(folder, OURS))
+
+    assert left.files == before
+
+
+async def test_a_control_socket_goes_alone(folder: Path) -> None:
+    """Of an instance that was killed before it made another socket; the next cannot be its own."""
+    dead = Instance(folder, OTHER)
+    listen_unix(dead.control).socket.close()
+
+    await look(Instance(folder, OURS))
+
+    assert dead.files == GONE
+
+
+async def test_an_instance_that_is_starting_is_left_alone(folder: Path) -> None:
+    """Between bind and listen it refuses like a dead one; nobody looks then."""
+    other = Instance(folder, OTHER)
+    async with other.endpoints.starting():
+        bound = Instance(folder, OTHER).listen().die()
+        await look(Instance(folder, OURS))
+        assert bound.files == THERE
+
+
+async def test_a_socket_whose_path_is_too_long_was_never_there(folder: Path) -> None:
+    """As the other name of a dead instance, where the registrar's folder has a long one."""
+    ours = Instance(folder, None, registry="r" * (107 - len(f"{folder}//{DRIVER}-reg.sock")))
+    dead = Instance(folder, OTHER, registry="registry").listen().die()
+
+    await look(ours)
+
+    assert dead.files == [False, True, False]
+
+
+@pytest.mark.parametrize("kind", ["folder", "link", "pipe"])
+async def test_what_is_no_socket_is_not_swept(folder: Path, kind: str) -> None:
+    """Connecting to it is refused as well."""
+    ours = Instance(folder, OURS)
+    dead = Instance(folder, OTHER).listen().die()
+    dead.registration.unlink()
+    foreign.put(kind, dead.registration)
+
+    await look(ours)
+
+    assert not dead.service.exists()
+    assert foreign.is_there(dead.registration)
+
+
+async def test_an_instance_killed_later_is_found_within_a_minute(
+    folder: Path, autojump_clock: MockClock
+) -> None:
+    """As when the old one does not end in its pod's grace period."""
+    del autojump_clock
+    ours, other = Instance(folder, OURS), Instance(folder, OTHER).listen()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(remove_dead_sockets, ours.endpoints)
+        await trio.sleep(30)
+        assert other.files == THERE
+        other.die()
+        await trio.sleep(60)
+        nursery.cancel_scope.cancel()
+    assert other.files == GONE
+
+
+async def test_a_look_that_fails_is_not_the_last(
+    folder: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another instance that hangs at its start keeps the lock for longer than we wait."""
+    del autojump_clock
+    ours, dead = Instance(folder, OURS), Instance(folder, OTHER).listen().die()
+    async with trio.open_nursery() as nursery:
+        async with dead.endpoints.starting():
+            nursery.start_soon(remove_dead_sockets, ours.endpoints)
+            await trio.sleep(30)
+        assert dead.files == THERE
+        (said,) = [record for record in caplog.records if "cannot be removed" in record.message]
+        assert "another process has held" in vars(said)["error"]
+        await trio.sleep(60)
+        nursery.cancel_scope.cancel()
+    assert dead.files == GONE
