@@ -12,7 +12,7 @@ import yaml
 from trio_npu_dra import __version__
 from trio_npu_dra.kubelet.health_check import CALL_SECONDS
 from trio_npu_dra.npu.model import ChipHealth, Fault, FaultLevel
-from trio_npu_dra.settings import add_flags, environment_variable
+from trio_npu_dra.settings import Settings, add_flags, environment_variable
 from trio_npu_dra.slices.taints import TaintEffect, TaintPolicy
 
 ROOT = Path(__file__).parent.parent
@@ -195,7 +195,7 @@ def test_overlay_opens_the_port() -> None:
 def test_the_daemonsets_flags_exist() -> None:
     """The image's entrypoint understands every argument of the DaemonSet."""
     parser = argparse.ArgumentParser(exit_on_error=False, allow_abbrev=False)
-    add_flags(parser)
+    add_flags(parser, Settings)
     (container,) = pod_spec(load("base"))["containers"]
 
     flags = parser.parse_args(container["args"])

@@ -46,7 +46,7 @@ def test_a_wrong_value_names_its_origin(
 def test_every_field_has_a_flag_and_a_help_text() -> None:
     """The parser offers each field, and its help names the environment twin."""
     parser = argparse.ArgumentParser()
-    add_flags(parser)
+    add_flags(parser, Settings)
 
     # argparse wraps long help lines.
     text = " ".join(parser.format_help().split())
@@ -60,7 +60,7 @@ def test_every_field_has_a_flag_and_a_help_text() -> None:
 def test_the_flags_of_the_published_guide_are_known() -> None:
     """The guide's DaemonSet passes exactly these."""
     parser = argparse.ArgumentParser()
-    add_flags(parser)
+    add_flags(parser, Settings)
 
     parsed = parser.parse_args(
         [

@@ -7,7 +7,9 @@ variable, the variable over the default.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Mapping
+import platform
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -34,73 +36,21 @@ def _absolute(path: Path) -> Path:
     return path
 
 
+NodeName = Annotated[str, StringConstraints(pattern=_SUBDOMAIN, max_length=253)]
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 
 
-class Settings(BaseModel):
-    """The settings of one daemon. Field descriptions are the help texts of the flags."""
+class PluginSettings(BaseModel):
+    """Where the driver's own folder is. Field descriptions are the help texts of the flags."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    node_name: Annotated[str, StringConstraints(pattern=_SUBDOMAIN, max_length=253)] = Field(
-        description="name of this Node; also the name of the device pool"
-    )
     driver_name: Annotated[str, StringConstraints(pattern=_SUBDOMAIN, max_length=63)] = Field(
         "npu.huawei.com", description="DRA driver name, also the vendor of the CDI kind"
-    )
-    pod_uid: Annotated[str, StringConstraints(pattern=_UID, max_length=63)] | None = Field(
-        None,
-        description="UID of our pod: gives the sockets names of this instance's own, so that the "
-        "next one can start beside it",
-    )
-    device_profile: Literal["npu"] = Field("npu", description="kind of device to serve")
-    kubelet_registrar_directory_path: AbsolutePath = Field(
-        Path("/var/lib/kubelet/plugins_registry"),
-        description="folder in which the kubelet looks for registration sockets",
     )
     kubelet_plugins_directory_path: AbsolutePath = Field(
         Path("/var/lib/kubelet/plugins"),
         description="folder that gets our own folder, with the service socket and claim records",
-    )
-    cdi_root: AbsolutePath = Field(
-        Path("/etc/cdi"), description="folder in which the container runtime looks for CDI specs"
-    )
-    container_library_path: str = Field(
-        "/usr/local/Ascend/driver/lib64:/usr/local/Ascend/driver/lib64/common"
-        ":/usr/local/Ascend/driver/lib64/driver:/usr/local/dcmi",
-        description="LD_LIBRARY_PATH for containers with an NPU; it replaces the image's own "
-        "value, and an empty one leaves the image's alone",
-    )
-    host_root: AbsolutePath = Field(
-        Path("/"), description="where the root folder of the host is seen"
-    )
-    dev_root: AbsolutePath = Field(Path("/dev"), description="where /dev of the host is seen")
-    sysfs_root: AbsolutePath = Field(Path("/sys"), description="where /sys of the host is seen")
-    kubeconfig: AbsolutePath | None = Field(
-        None, description="kubeconfig file; without it the pod's service account is used"
-    )
-    healthcheck_port: Annotated[int, Field(ge=-1, le=65535)] = Field(
-        -1, description="TCP port of the grpc.health.v1 service, -1 turns it off"
-    )
-    http_port: Annotated[int, Field(ge=-1, le=65535)] = Field(
-        -1, description="TCP port of /metrics, /healthz and /readyz, -1 turns it off"
-    )
-    npu_metrics: bool = Field(
-        True, description="whether /metrics reads temperature, power and load of the NPUs"
-    )
-    health_poll_interval: Annotated[float, Field(ge=0.1, le=3600)] = Field(
-        5.0, description="seconds between two looks at the NPUs' health"
-    )
-    taint_effect: str = Field(
-        "",
-        description="what a state of health does to pods, as LEVEL=None|NoSchedule|NoExecute "
-        "separated by commas; levels are those of Huawei's fault table, Unmonitored and Network",
-    )
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="least severe log line to print"
-    )
-    log_format: Literal["auto", "json", "text"] = Field(
-        "auto", description="form of log lines; auto is text on a terminal and JSON elsewhere"
     )
 
     @property
@@ -133,6 +83,73 @@ class Settings(BaseModel):
             raise ConfigError(_explain(error, origins)) from None
 
 
+class NodeSettings(PluginSettings):
+    """What the NPUs of a node are, and how they are shown."""
+
+    node_name: NodeName | None = Field(
+        None, description="name of this Node; without it the name of the host is taken"
+    )
+    host_root: AbsolutePath = Field(
+        Path("/"), description="where the root folder of the host is seen"
+    )
+    dev_root: AbsolutePath = Field(Path("/dev"), description="where /dev of the host is seen")
+    sysfs_root: AbsolutePath = Field(Path("/sys"), description="where /sys of the host is seen")
+    taint_effect: str = Field(
+        "",
+        description="what a state of health does to pods, as LEVEL=None|NoSchedule|NoExecute "
+        "separated by commas; levels are those of Huawei's fault table, Unmonitored and Network",
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="least severe log line to print"
+    )
+    log_format: Literal["auto", "json", "text"] = Field(
+        "auto", description="form of log lines; auto is text on a terminal and JSON elsewhere"
+    )
+
+
+class Settings(NodeSettings):
+    """The settings of one daemon.
+
+    The Node's name has no default: the name of the host is the pod's where the daemon runs.
+    """
+
+    node_name: NodeName = Field(description="name of this Node; also the name of the device pool")
+    pod_uid: Annotated[str, StringConstraints(pattern=_UID, max_length=63)] | None = Field(
+        None,
+        description="UID of our pod: gives the sockets names of this instance's own, so that the "
+        "next one can start beside it",
+    )
+    device_profile: Literal["npu"] = Field("npu", description="kind of device to serve")
+    kubelet_registrar_directory_path: AbsolutePath = Field(
+        Path("/var/lib/kubelet/plugins_registry"),
+        description="folder in which the kubelet looks for registration sockets",
+    )
+    cdi_root: AbsolutePath = Field(
+        Path("/etc/cdi"), description="folder in which the container runtime looks for CDI specs"
+    )
+    container_library_path: str = Field(
+        "/usr/local/Ascend/driver/lib64:/usr/local/Ascend/driver/lib64/common"
+        ":/usr/local/Ascend/driver/lib64/driver:/usr/local/dcmi",
+        description="LD_LIBRARY_PATH for containers with an NPU; it replaces the image's own "
+        "value, and an empty one leaves the image's alone",
+    )
+    kubeconfig: AbsolutePath | None = Field(
+        None, description="kubeconfig file; without it the pod's service account is used"
+    )
+    healthcheck_port: Annotated[int, Field(ge=-1, le=65535)] = Field(
+        -1, description="TCP port of the grpc.health.v1 service, -1 turns it off"
+    )
+    http_port: Annotated[int, Field(ge=-1, le=65535)] = Field(
+        -1, description="TCP port of /metrics, /healthz and /readyz, -1 turns it off"
+    )
+    npu_metrics: bool = Field(
+        True, description="whether /metrics reads temperature, power and load of the NPUs"
+    )
+    health_poll_interval: Annotated[float, Field(ge=0.1, le=3600)] = Field(
+        5.0, description="seconds between two looks at the NPUs' health"
+    )
+
+
 def flag(name: str) -> str:
     """The command line flag of a field: `cdi_root` is `--cdi-root`."""
     return "--" + name.replace("_", "-")
@@ -143,11 +160,9 @@ def environment_variable(name: str) -> str:
     return ENVIRONMENT_PREFIX + name.upper()
 
 
-def add_flags(parser: argparse.ArgumentParser, names: Collection[str] | None = None) -> None:
-    """Add the flags of *names* (all without it) to *parser*; values stay texts for `load`."""
-    for name, field in Settings.model_fields.items():
-        if names is not None and name not in names:
-            continue
+def add_flags(parser: argparse.ArgumentParser, settings: type[PluginSettings]) -> None:
+    """Add the flags of *settings* to *parser*; values stay texts for `load`."""
+    for name, field in settings.model_fields.items():
         default = "required" if field.is_required() else f"default: {field.default or 'none'}"
         parser.add_argument(
             flag(name),
@@ -155,6 +170,21 @@ def add_flags(parser: argparse.ArgumentParser, names: Collection[str] | None = N
             metavar=name.rsplit("_", 1)[-1].upper(),
             help=f"{field.description} ({default}; {environment_variable(name)})",
         )
+
+
+def host_node_name() -> str:
+    """The name that a kubelet gives its Node when it is told none: the host's, in lower case.
+
+    Raises:
+        ConfigError: No Node can have it.
+    """
+    name = platform.node().lower()
+    if not re.fullmatch(_SUBDOMAIN, name):
+        raise ConfigError(
+            f"{flag('node_name')} is missing, and no Node can have the name of this host, {name}: "
+            f"set it or {environment_variable('node_name')}"
+        )
+    return name
 
 
 def _explain(error: ValidationError, origins: Mapping[str, str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -152,6 +153,18 @@ def test_the_header_says_what_is_in_force(
         assert run(plugins) == 0
 
     assert words in capsys.readouterr().out
+
+
+def test_health_asks_for_no_name_of_the_node(
+    plugins: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks the daemon here, however the host is called."""
+    monkeypatch.setattr(platform, "node", lambda: "my_host")
+    monkeypatch.setenv("NPU_DRA_NODE_NAME", "my_node")
+    with daemon(
+        plugins / "npu.huawei.com/control.sock", 200, REPORT.model_dump_json(by_alias=True)
+    ):
+        assert run(plugins) == 0
 
 
 def test_json_is_what_the_daemon_said(plugins: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,9 +1,13 @@
 """The command line as people use it."""
 
 import json
+import logging
+import platform
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -18,6 +22,16 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("board")
     assert main(["simulate", "910b4-8", "--state", str(folder)]) == 0
     return folder
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Iterator[list[str]]:
+    """Flags of a node without NPUs, for the command in this process, whose log stays as it is."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield [*(f"--{name}-root={tmp_path}" for name in ("host", "dev", "sysfs")), "--log-level=error"]
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 def npu_dra(*words: str) -> subprocess.CompletedProcess[str]:
@@ -98,6 +112,39 @@ def test_inspect_prints_slices_that_can_be_read_back(board: Path) -> None:
     assert slice_["metadata"] == {"generateName": "master-npu.huawei.com-00000-"}
     assert slice_["spec"]["pool"] == {"name": "master", "generation": 1, "resourceSliceCount": 1}
     assert len(slice_["spec"]["devices"]) == 8
+
+
+def slice_of(words: list[str], capsys: pytest.CaptureFixture[str]) -> Any:
+    """The one slice that `inspect` prints."""
+    assert main(["inspect", *words, "-o", "json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["items"]
+    return found
+
+
+def test_slices_are_named_after_the_node(
+    empty: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By flag, variable, or as the kubelet names it without either: like the host."""
+    monkeypatch.setattr(platform, "node", lambda: "Host-1")
+    assert slice_of(empty, capsys)["spec"]["nodeName"] == "host-1"
+    monkeypatch.setenv("NPU_DRA_NODE_NAME", "worker-7")
+    assert slice_of(empty, capsys)["spec"]["nodeName"] == "worker-7"
+    assert slice_of([*empty, "--node-name=n"], capsys)["spec"]["nodeName"] == "n"
+
+
+def test_a_node_needs_a_name_only_where_it_is_shown(
+    empty: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Here the host has one that no Node can have."""
+    monkeypatch.setattr(platform, "node", lambda: "my_host")
+    assert main(["inspect", *empty]) == 0
+    assert main(["inspect", *empty, "-o", "yaml"]) == 1
+
+    said = capsys.readouterr().err
+    assert said == (
+        "npu-dra inspect: --node-name is missing, and no Node can have the name of this host, "
+        "my_host: set it or NPU_DRA_NODE_NAME\n"
+    )
 
 
 def test_the_demo_shows_a_claim_from_slice_to_end() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 from collections.abc import Iterator
 from urllib.parse import urlencode
 
@@ -15,9 +14,8 @@ from trio_npu_dra.cli import table
 from trio_npu_dra.control.client import ask_all
 from trio_npu_dra.control.report import HealthReport, NpuReport
 from trio_npu_dra.errors import ControlError
-from trio_npu_dra.settings import Settings, add_flags
+from trio_npu_dra.settings import PluginSettings, add_flags
 
-_FLAGS = ("driver_name", "kubelet_plugins_directory_path")
 _COLUMNS = ("DEVICE", "LEVEL", "STATE", "FAULT", "SINCE", "RULE", "HELD BY")
 
 
@@ -29,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="release DEVICE",
         help="take back that a frequency rule separated the NPU, and count its faults anew",
     )
-    add_flags(parser, _FLAGS)
+    add_flags(parser, PluginSettings)
     parser.add_argument(
         "-o",
         "--output",
@@ -41,8 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print how the NPUs are, or release one."""
-    flags = {name: getattr(arguments, name) for name in _FLAGS}
-    settings = Settings.load(flags | {"node_name": platform.node().lower()}, os.environ)
+    settings = PluginSettings.load(vars(arguments), os.environ)
     match arguments.release:
         case []:
             print(_health(settings, arguments.output))
@@ -53,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _health(settings: Settings, form: str) -> str:
+def _health(settings: PluginSettings, form: str) -> str:
     reply = ask_all(settings.plugin_directory, "GET", "/health")[0]
     if reply.status != 200:
         raise ControlError(f"the daemon answers {reply.status}: {reply.text.strip()}")
@@ -66,7 +63,7 @@ def _health(settings: Settings, form: str) -> str:
     return "\n".join((*_header(report), "", *_table(report)))
 
 
-def _release(settings: Settings, device: str) -> str:
+def _release(settings: PluginSettings, device: str) -> str:
     """Release at every instance: each has a memory of its own."""
     target = f"/release?{urlencode({'device': device})}"
     replies = ask_all(settings.plugin_directory, "POST", target)

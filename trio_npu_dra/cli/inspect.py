@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,30 +20,19 @@ from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board
 from trio_npu_dra.npu.watcher import read_board
 from trio_npu_dra.observe import logs
-from trio_npu_dra.settings import Settings, add_flags
+from trio_npu_dra.settings import NodeSettings, add_flags, host_node_name
 from trio_npu_dra.slices.build import build_devices
 from trio_npu_dra.slices.diff import Create, plan
 from trio_npu_dra.slices.features import ServerFeatures
 from trio_npu_dra.slices.pool import Pool
 from trio_npu_dra.slices.taints import TaintPolicy
 
-_FLAGS = (
-    "node_name",
-    "driver_name",
-    "kubelet_plugins_directory_path",
-    "host_root",
-    "dev_root",
-    "sysfs_root",
-    "taint_effect",
-    "log_level",
-    "log_format",
-)
 _COLUMNS = ("DEVICE", "CHIP", "MEMORY", "AI CORES", "NUMA", "GROUP", "PCI", "TAINTS", "HEALTH")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags that say where the NPUs are, and the form of the output."""
-    add_flags(parser, _FLAGS)
+    add_flags(parser, NodeSettings)
     parser.add_argument(
         "-o",
         "--output",
@@ -56,10 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Read the NPUs once and print them."""
-    flags = {name: getattr(arguments, name) for name in _FLAGS}
-    if flags["node_name"] is None:
-        flags["node_name"] = platform.node().lower()
-    settings = Settings.load(flags, os.environ)
+    settings = NodeSettings.load(vars(arguments), os.environ)
     logs.configure(settings.log_level, settings.log_format)
     board = trio.run(_read_board, settings)
     if arguments.output == "table":
@@ -73,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def _read_board(settings: Settings) -> Board:
+async def _read_board(settings: NodeSettings) -> Board:
     host = Host(
         host_root=settings.host_root, dev_root=settings.dev_root, sysfs_root=settings.sysfs_root
     )
@@ -85,19 +70,24 @@ async def _read_board(settings: Settings) -> Board:
         return await read_board(worker, dcmi, host, faults)
 
 
-def _devices(board: Board, settings: Settings) -> tuple[Device, ...]:
+def _devices(board: Board, settings: NodeSettings) -> tuple[Device, ...]:
     """What an API server would store that keeps all there is."""
     policy = TaintPolicy.parse(settings.taint_effect, domain=settings.driver_name)
     return build_devices(board, policy, ServerFeatures(taints=True))
 
 
-def _slices(board: Board, settings: Settings) -> Sequence[ResourceSlice]:
-    """The slices of a first start, without the owner: only the cluster knows the Node's UID."""
-    nobody = OwnerReference(api_version="v1", kind="Node", name=settings.node_name, uid="")
+def _slices(board: Board, settings: NodeSettings) -> Sequence[ResourceSlice]:
+    """The slices of a first start, without the owner: only the cluster knows the Node's UID.
+
+    Raises:
+        ConfigError: The Node's name is not given, and it cannot be the host's.
+    """
+    node = settings.node_name or host_node_name()
+    nobody = OwnerReference(api_version="v1", kind="Node", name=node, uid="")
     pool = Pool(
-        name=settings.node_name,
+        name=node,
         driver=settings.driver_name,
-        node_name=settings.node_name,
+        node_name=node,
         owner=nobody,
         devices=_devices(board, settings),
     )
@@ -114,7 +104,7 @@ def _without_name(wire: dict[str, Any]) -> dict[str, Any]:
     return wire
 
 
-def _table(board: Board, settings: Settings) -> str:
+def _table(board: Board, settings: NodeSettings) -> str:
     if not board.chips:
         return "\n".join(("no NPU found", *board.unanswered))
     health = {npu.name: npu.health for npu in board.chips}

@@ -14,7 +14,7 @@ from trio_npu_dra.settings import Settings, add_flags
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """All settings."""
-    add_flags(parser)
+    add_flags(parser, Settings)
 
 
 def run(arguments: argparse.Namespace) -> int:
