@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import random
 import time
 from collections.abc import Callable
 
+from trio_npu_dra.backoff import Backoff, spread
 from trio_npu_dra.errors import KubeError, Unavailable, Unreadable
 
 RETRY_LIMIT = 4.0
@@ -51,8 +51,8 @@ class Retry:
     ) -> None:
         self._what = what
         self._log = log
-        self._first = first
-        self._limit = limit
+        self._backoff = Backoff(first, limit)
+        self._unreadable_backoff = Backoff(first, _UNREADABLE_LIMIT)
         self._clock = clock
         self._count = 0
         self._unreadable = 0
@@ -74,12 +74,12 @@ class Retry:
         self._count += 1
         if isinstance(error, Unreadable):
             self._unreadable += 1
-            own = self._doubled(self._unreadable, _UNREADABLE_LIMIT)
+            own = self._unreadable_backoff.pause(self._unreadable)
         else:
-            own = self._doubled(self._count, self._limit)
+            own = self._backoff.pause(self._count)
         asked = (error.retry_after or 0.0) if isinstance(error, Unavailable) else 0.0
-        spread = random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, keeps no secret
-        delay = max(own * spread, min(asked, _ASKED_LIMIT) * (0.5 + spread))
+        factor = spread()
+        delay = max(own * factor, min(asked, _ASKED_LIMIT) * (0.5 + factor))
         self._delay = delay
         if self._count.bit_count() == 1:
             self._unsaid = True
@@ -97,6 +97,3 @@ class Retry:
         if self._unsaid:
             self._unsaid = False
             self._log.info("%s works again", self._what, extra={"failures": self._count})
-
-    def _doubled(self, failures: int, limit: float) -> float:
-        return min(limit, self._first * 2.0 ** min(failures - 1, 16))
