@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from trio_npu_dra.kube.objects import ObjectReference
+from trio_npu_dra.kube.objects import ObjectReference, rfc3339
 from trio_npu_dra.npu.dcmi.client import Address
 from trio_npu_dra.npu.dcmi.worker import HungCall
 from trio_npu_dra.npu.model import Board, Chip, Fault
@@ -115,7 +114,7 @@ def report_hung(call: HungCall, board: Board) -> HungCallReport:
     address = next((part for part in (call.device, *parts) if isinstance(part, Address)), None)
     names = [npu.name for npu in board.chips if (npu.card_id, npu.device_id) == address]
     return HungCallReport(
-        function=call.function, device="".join(names[:1]), since=_clock(call.since)
+        function=call.function, device="".join(names[:1]), since=rfc3339(call.since)
     )
 
 
@@ -132,9 +131,5 @@ def _report_fault(fault: Fault) -> FaultReport:
         level=fault.level,
         rule=fault.rule,
         text=fault.text,
-        since=_clock(fault.since),
+        since=rfc3339(fault.since),
     )
-
-
-def _clock(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -6,6 +6,7 @@ absent when written. Names follow resource.k8s.io/v1 (camelCase on the wire).
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -28,6 +29,11 @@ Items = Annotated[tuple[T, ...], Field(fail_fast=True)]
 """A list, read up to its first wrong item."""
 Named = Annotated[dict[str, T], BeforeValidator(_few)]
 """An object with keys of its owner's choice; labels, attributes and the like are a few dozen."""
+
+
+def rfc3339(seconds: float) -> str:
+    """A moment, in seconds since 1970, as API objects have times: UTC, in whole seconds."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class ApiModel(BaseModel):

@@ -9,10 +9,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
-from trio_npu_dra.kube.objects import Event, EventSource, ObjectMeta, ObjectReference
+from trio_npu_dra.kube.objects import Event, EventSource, ObjectMeta, ObjectReference, rfc3339
 from trio_npu_dra.report.news import News, Reason
 
 PAUSE_SECONDS: Final = 10.0
@@ -104,7 +103,7 @@ class EventSeries:
         return len(old)
 
     def _note(self, news: News, about: ObjectReference, *, at: float, now: float) -> None:
-        clock = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        clock = rfc3339(at)
         key = (about.uid, news.reason, news.device)
         series = self._series.get(key)
         if series is None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
+from trio_npu_dra.kube.objects import rfc3339
 from trio_npu_dra.npu.model import Board, Chip, ChipHealth, Fault, FaultLevel
 from trio_npu_dra.report.words import joined
 
@@ -91,11 +91,7 @@ def _is_in_trouble(health: ChipHealth) -> bool:
 
 
 def _words(faults: list[Fault]) -> list[str]:
-    return [f"{fault}, since {_clock(fault.since)}" for fault in faults]
-
-
-def _clock(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return [f"{fault}, since {rfc3339(fault.since)}" for fault in faults]
 
 
 def _said(npu: Chip, reason: Reason, words: list[str], advice: str = "") -> News:

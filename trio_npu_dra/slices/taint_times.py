@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 
-from trio_npu_dra.kube.objects import Device, DeviceTaint, ResourceSlice
+from trio_npu_dra.kube.objects import Device, DeviceTaint, ResourceSlice, rfc3339
 
 _TOLERANCE = timedelta(seconds=1)
 """The API server cuts to whole seconds where we round."""
@@ -50,7 +50,7 @@ def untimed(device: Device) -> Device:
 def _timed(taint: DeviceTaint, known: Mapping[tuple[str, str, str], str | None]) -> DeviceTaint:
     stored, wanted = known.get(_identity(taint)), taint.time_added
     if wanted is not None and not _is_close(wanted, stored):
-        stored = _rounded(wanted).strftime("%Y-%m-%dT%H:%M:%SZ")
+        stored = rfc3339(_rounded(wanted).timestamp())
     return taint.model_copy(update={"time_added": stored})
 
 

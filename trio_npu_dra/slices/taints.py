@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, Self
 
 from trio_npu_dra.errors import ConfigError
-from trio_npu_dra.kube.objects import DeviceTaint
+from trio_npu_dra.kube.objects import DeviceTaint, rfc3339
 from trio_npu_dra.npu.model import ChipHealth, FaultLevel
 
 UNMONITORED: Final = "Unmonitored"
@@ -88,7 +87,7 @@ class TaintPolicy:
         if levels:
             level = max(levels, key=lambda level: (_STRENGTHS[self.effects[level]], level.rank))
             since = min(fault.since for fault in health.faults if fault.level is level)
-            added = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            added = rfc3339(since)
             effect = self.effects[level]
             found.append(self._taint("fault", effect, value=level, time_added=added))
         if health.unmonitored and UNMONITORED in self.effects:
