@@ -7,8 +7,8 @@ says nothing, and writers put theirs in its place. A rename follows no link eith
 be replaced, a folder, is renamed to `<name>.foreign-<random>` and stays for people to look at.
 
 Content is synced to the disk where that is asked for. Folders are never synced: whether a file has
-come or gone matters only as long as the boot lasts (`claims.records`), and so long everybody sees
-it at once.
+come or gone matters only until the next reboot (`claims.records`), and until then the kernel shows
+it to everyone.
 
 Synchronous on purpose: callers on the event loop decide whether a write is worth a thread.
 """
@@ -21,13 +21,13 @@ import logging
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from trio_npu_dra.crashpoints import Point, reached
-from trio_npu_dra.errors import ForeignFile, StorageError
+from trio_npu_dra.errors import ForeignFile, NpuDraError, StorageError
 
 log = logging.getLogger(__name__)
 
@@ -202,13 +202,16 @@ def remove_if_abandoned(path: Path) -> None:
     """Remove a temporary file whose writer is dead; one that cannot be removed does no harm."""
     try:
         descriptor, _ = open_file(path, os.O_RDONLY)
-    except (OSError, ForeignFile):
+    except (OSError, ForeignFile):  # gone by now, or nothing that `write_atomic` makes
         return
     try:
         if try_lock(descriptor):
             path.unlink(missing_ok=True)
     except OSError as error:
-        log.warning("%s, which a killed writer left, stays: %s", path, error.strerror)
+        log.warning(
+            "a file that a killed writer left cannot be removed",
+            extra={"path": str(path), "error": error.strerror},
+        )
     finally:
         os.close(descriptor)
 
@@ -245,13 +248,13 @@ def holds(path: Path, data: bytes, *, mode: int) -> bool:
     """Whether a file is ours, has these permission bits and says exactly *data*."""
     try:
         descriptor, found = open_file(path, os.O_RDONLY)
-    except (OSError, ForeignFile):
+    except (OSError, ForeignFile):  # what cannot be read is to be written anew
         return False
     try:
         return has_form(found, mode=mode) and (
             found.st_size == len(data) and os.read(descriptor, len(data)) == data
         )
-    except OSError:
+    except OSError:  # such as bad blocks: as above
         return False
     finally:
         os.close(descriptor)
@@ -357,9 +360,14 @@ def try_lock(descriptor: int) -> bool:
 
 
 @contextmanager
-def translated(action: str) -> Iterator[None]:
-    """Give errors of the operating system as `StorageError`: "cannot *action*: …"."""
+def translated(action: str, into: Callable[[str], NpuDraError] = StorageError) -> Iterator[None]:
+    """Give errors of the operating system as one of ours: "cannot *action*: …".
+
+    Args:
+        action: What is done inside.
+        into: Makes our error of that text.
+    """
     try:
         yield
     except OSError as error:
-        raise StorageError(f"cannot {action}: {error.strerror or error}") from error
+        raise into(f"cannot {action}: {error.strerror or error}") from error

@@ -12,6 +12,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from trio_npu_dra.errors import ConfigError
+from trio_npu_dra.storage import translated
 
 _IDENTITY: Final = "give a token, tokenFile or client certificate"
 _REFUSED: Final[Mapping[str, str]] = {
@@ -137,10 +138,10 @@ def _parsed(path: Path) -> _Kubeconfig:
 
 
 def _loaded(path: Path) -> Any:
+    with translated(f"read kubeconfig {path}", ConfigError):
+        content = path.read_bytes()
     try:
-        return yaml.safe_load(path.read_bytes())
-    except OSError as error:
-        raise ConfigError(f"cannot read kubeconfig {path}: {error.strerror}") from error
+        return yaml.safe_load(content)
     except Exception as error:  # PyYAML raises half a dozen other types for such as `!!bool ""`
         words = " ".join(str(error).split()) or type(error).__name__
         raise ConfigError(f"{path} is not YAML: {words}") from error

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trio_npu_dra.errors import ConfigError
+from trio_npu_dra.storage import translated
 
 Mark = tuple[int, int, int] | None
 """Inode, size and mtime of a file; `None` for one that is not there."""
@@ -33,10 +34,8 @@ class Material:
         """
         if self.path is None:
             return self.data
-        try:
+        with translated(f"read {self.path}", lambda text: ConfigError(f"{self.field}: {text}")):
             return self.path.read_bytes()
-        except OSError as error:
-            raise ConfigError(f"{self.field}: cannot read {self.path}: {error.strerror}") from error
 
     def mark(self) -> Mark:
         """Changes whenever the file is replaced or written; constant for given bytes."""
@@ -44,6 +43,6 @@ class Material:
             return None
         try:
             found = self.path.stat()
-        except OSError:
+        except OSError:  # missing while it is replaced; `read` says what is wrong
             return None
         return found.st_ino, found.st_size, found.st_mtime_ns

@@ -7,13 +7,12 @@ import logging
 import os
 import socket
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from trio_npu_dra import storage
 from trio_npu_dra.crashpoints import Point, reached
-from trio_npu_dra.errors import ConfigError, StorageError
+from trio_npu_dra.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +72,10 @@ class Listener:
         try:
             self.path.unlink(missing_ok=True)
         except OSError as error:
-            log.warning("cannot remove the socket %s: %s", self.path, error.strerror)
+            log.warning(
+                "a socket cannot be removed",
+                extra={"path": str(self.path), "error": error.strerror},
+            )
         else:
             reached(Point.STOP_SOCKET_REMOVED)
 
@@ -93,9 +95,8 @@ def listen_unix(path: Path) -> Listener:
     _check_length(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
-        with _translated(path):
-            _remove_stale(path)
-            listener.bind(os.fspath(path))
+        with storage.translated(f"create socket {path}"):
+            _bind(listener, path)
             path.chmod(0o600)
             listener.listen(BACKLOG)
             return Listener(listener, path, path.stat().st_ino)
@@ -115,15 +116,13 @@ def listen_tcp(port: int, *, host: str = "") -> Listener:
         ConfigError: The port is taken or not allowed.
     """
     both = not host and socket.has_dualstack_ipv6()
-    try:
+    with storage.translated(f"listen on TCP port {port}", ConfigError):
         listener = socket.create_server(
             (host, port),
             family=socket.AF_INET6 if both else socket.AF_INET,
             backlog=BACKLOG,
             dualstack_ipv6=both,
         )
-    except OSError as error:
-        raise ConfigError(f"cannot listen on TCP port {port}: {error.strerror}") from error
     listener.setblocking(False)
     return Listener(listener)
 
@@ -140,6 +139,18 @@ def _check_length(path: Path) -> None:
         )
 
 
+def _bind(listener: socket.socket, path: Path) -> None:
+    """Bind a socket in place of one that an earlier process left behind."""
+    try:
+        _remove_stale(path)
+        listener.bind(os.fspath(path))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ConfigError(
+            f"cannot create socket {path}: directory {path.parent} does not exist; "
+            "is the kubelet's directory mounted there?"
+        ) from error
+
+
 def _remove_stale(path: Path) -> None:
     try:
         mode = path.lstat().st_mode
@@ -153,18 +164,5 @@ def _remove_stale(path: Path) -> None:
 def _inode(path: Path) -> int | None:
     try:
         return path.stat().st_ino
-    except OSError:
+    except OSError:  # gone, or its folder is out of our reach: no file that we could remove
         return None
-
-
-@contextmanager
-def _translated(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise ConfigError(
-            f"cannot create socket {path}: directory {path.parent} does not exist; "
-            "is the kubelet's directory mounted there?"
-        ) from error
-    except OSError as error:
-        raise StorageError(f"cannot create socket {path}: {error.strerror}") from error
