@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output == "table":
         print(_table(board, settings))
         return 0
-    slices = [_without_name(one.to_wire()) for one in _slices(board, settings)]
+    slices = [_without_name(slice_.to_wire()) for slice_ in _slices(board, settings)]
     if arguments.output == "json":
         print(json.dumps({"apiVersion": "v1", "kind": "List", "items": slices}, indent=2))
     else:

@@ -18,7 +18,7 @@ nothing, and one that is there but busy says with Retry-After (429, 503) how lon
 """
 _UNREADABLE_LIMIT = 300.0
 """Seconds between retries at most, while answers come that are not understood."""
-_ASKED_LIMIT = 60.0
+_WISH_LIMIT = 60.0
 """Seconds that the API server can ask for."""
 _QUIET = 10.0
 """Seconds without a failure, at least, after which the next one counts as the first."""
@@ -77,9 +77,9 @@ class Retry:
             own = self._unreadable_backoff.pause(self._unreadable)
         else:
             own = self._backoff.pause(self._count)
-        asked = (error.retry_after or 0.0) if isinstance(error, Unavailable) else 0.0
+        wish = (error.retry_after or 0.0) if isinstance(error, Unavailable) else 0.0
         factor = spread()
-        delay = max(own * factor, min(asked, _ASKED_LIMIT) * (0.5 + factor))
+        delay = max(own * factor, min(wish, _WISH_LIMIT) * (0.5 + factor))
         self._delay = delay
         if self._count.bit_count() == 1:
             self._unsaid = True

@@ -107,24 +107,26 @@ async def _ask(
     failed: Callable[[str], ResultT],
 ) -> dict[str, ResultT]:
     """Let the driver do its part and make the answer complete; *failed* turns a text into one."""
-    asked = {claim.uid: ClaimRef(claim.namespace, claim.uid, claim.name) for claim in claims}
-    if len(asked) > CLAIM_LIMIT:
-        flaw = f"the call names {len(asked)} claims: at most {CLAIM_LIMIT} are {verb}d at once"
-        log.error("%s refused: %s", verb, flaw)
-        return dict.fromkeys(asked, failed(flaw))
-    wellformed = [claim for claim in asked.values() if not _flaw(claim)]
+    named = {claim.uid: ClaimRef(claim.namespace, claim.uid, claim.name) for claim in claims}
+    if len(named) > CLAIM_LIMIT:
+        flaw = f"the call names {len(named)} claims: at most {CLAIM_LIMIT} are {verb}d at once"
+        log.error("a call with too many claims was refused", extra={"call": verb, "error": flaw})
+        return dict.fromkeys(named, failed(flaw))
+    wellformed = [claim for claim in named.values() if not _flaw(claim)]
     started = trio.current_time()
     returned = await call(wellformed) if wellformed else {}
-    if strangers := returned.keys() - asked.keys():
-        log.error("%s returned claims that nobody asked for: %s", verb, sorted(strangers))
-    log.debug(
-        "%s of %d claims", verb, len(asked), extra={"ms": (trio.current_time() - started) * 1000}
-    )
+    if unknown := returned.keys() - named.keys():
+        log.error(
+            "the driver answered for claims that the call does not name",
+            extra={"call": verb, "claims": sorted(unknown)},
+        )
+    duration = trio.current_time() - started
+    log.debug("call answered", extra={"call": verb, "claims": len(named), "ms": duration * 1000})
     return {
         uid: returned[uid]
         if uid in returned
         else failed(_flaw(claim) or f"the driver gave no answer for claim {claim.name}")
-        for uid, claim in asked.items()
+        for uid, claim in named.items()
     }
 
 

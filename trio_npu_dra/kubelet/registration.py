@@ -75,7 +75,10 @@ def routes(
             reached(Point.START_REGISTERED)
         else:
             reason = request.error[:_REASON_LIMIT] or "no reason given"
-            log.error("the kubelet refused to register %s: %s", driver_name, reason)
+            log.error(
+                "the kubelet refused to register the driver",
+                extra={"driver": driver_name, "reason": reason},
+            )
             status.set(RegistrationStatus(registered=False, error=reason))
         return pluginregistration.RegistrationStatusResponse()
 

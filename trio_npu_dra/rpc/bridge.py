@@ -129,9 +129,8 @@ def _on_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any])
     """
     if "protocol" in context:
         log.warning(
-            "gRPC connection failed: %s: %s",
-            context.get("message", "no message"),
-            repr(context.get("exception")),
+            "gRPC connection failed",
+            extra={"problem": context.get("message"), "error": repr(context.get("exception"))},
         )
     else:
         loop.default_exception_handler(context)

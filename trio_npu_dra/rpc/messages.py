@@ -37,10 +37,10 @@ def _flaw(message: Message) -> str:
     """
     for name, kinds in _kinds(type(message)).items():
         value = getattr(message, name)
-        for one in value if isinstance(value, list) else [value]:
-            if not isinstance(one, kinds):
-                return f"{type(message).__name__}.{name} is of type {type(one).__name__}"
-            if isinstance(one, Message) and (flaw := _flaw(one)):
+        for item in value if isinstance(value, list) else [value]:
+            if not isinstance(item, kinds):
+                return f"{type(message).__name__}.{name} is of type {type(item).__name__}"
+            if isinstance(item, Message) and (flaw := _flaw(item)):
                 return flaw
     return ""
 

@@ -152,7 +152,9 @@ class Requests:
         for request in waiting:
             sizes[request.stream.connection] += request.size
         if waiting:
-            largest = max(waiting, key=lambda one: (sizes[one.stream.connection], one.size))
+            largest = max(
+                waiting, key=lambda request: (sizes[request.stream.connection], request.size)
+            )
             largest.refuse(Status.RESOURCE_EXHAUSTED, "too many requests are half sent")
             self._size -= largest.size
             largest.size = 0

@@ -94,7 +94,7 @@ async def _accept(
             await loop.run_aio_coroutine(loop.connect_accepted_socket(connection, accepted))
         except OSError as error:
             if error.errno in _NO_ROOM:
-                log.warning("cannot accept gRPC connections: %s", error.strerror)
+                log.warning("cannot accept gRPC connections", extra={"error": error.strerror})
                 await trio.sleep(ACCEPT_PAUSE_SECONDS)
             # else its peer has gone again
 
@@ -113,7 +113,7 @@ async def _end(loop: trio_asyncio.TrioEventLoop, connections: Connections, calls
         await calls.unary.none_left()
         await calls.streams.none_left()
     if limit.cancelled_caught:
-        log.warning("handlers still clean up %g s after they were cancelled", CANCEL_SECONDS)
+        log.warning("cancelled handlers still clean up", extra={"after_seconds": CANCEL_SECONDS})
     connections.close()
     await loop.synchronize()
 
@@ -216,7 +216,7 @@ class _Calls:
         except RpcError as error:
             return error.status, error.message
         except Exception as error:
-            log.exception("%s failed", route.method.path)
+            log.exception("a gRPC handler failed", extra={"method": route.method.path})
             return Status.INTERNAL, f"bug in the driver: {error!r}"
         return Status.OK, ""
 

@@ -123,7 +123,7 @@ class Connections:
     async def place(self) -> None:
         """Wait for a place for one more; another leaves if there is none."""
         while len(self._open) >= self.limits.connections:
-            last = min(self._open, key=lambda one: one.connection.worth())
+            last = min(self._open, key=lambda peer: peer.connection.worth())
             wait = last.connection.since + self.limits.newcomer_seconds - trio.current_time()
             if wait > 0:
                 await trio.sleep(wait)
@@ -146,35 +146,35 @@ class Connections:
 
     def look(self, now: float) -> None:
         """Close those whose time is over."""
-        for one in tuple(self._open):
-            link = one.connection
-            if one.transport.is_closing():  # it waits for a peer that does not read
-                one.transport.abort()
+        for peer in tuple(self._open):
+            link = peer.connection
+            if peer.transport.is_closing():  # it waits for a peer that does not read
+                peer.transport.abort()
             elif now - link.blocked_since >= self.limits.reply_seconds:
-                self.blame(one, "replies are not read", ErrorCodes.NO_ERROR)
+                self.blame(peer, "replies are not read", ErrorCodes.NO_ERROR)
             elif not link.greeted and now - link.since >= self.limits.greeting_seconds:
-                self.blame(one, "no word of HTTP/2", ErrorCodes.NO_ERROR)
-        idle = [one for one in self._open if not one.processor.streams]
-        idle.sort(key=lambda one: one.connection.used, reverse=True)
-        for one in idle[self.limits.kept_idle :]:
-            if now - one.connection.used >= self.limits.idle_seconds:
-                one.hang_up()
+                self.blame(peer, "no word of HTTP/2", ErrorCodes.NO_ERROR)
+        idle = [peer for peer in self._open if not peer.processor.streams]
+        idle.sort(key=lambda peer: peer.connection.used, reverse=True)
+        for peer in idle[self.limits.kept_idle :]:
+            if now - peer.connection.used >= self.limits.idle_seconds:
+                peer.hang_up()
 
     def cancel_calls(self) -> None:
         """Cancel what their peers wait for."""
-        for one in self._open:
-            one.handler.close()
+        for peer in self._open:
+            peer.handler.close()
 
     def close(self) -> None:
         """Close them all; one whose peer does not read loses what is unsent.
 
         Without GOAWAY: grpclib's client drops a reply that it reads together with one.
         """
-        for one in tuple(self._open):
-            one.hang_up(None)
+        for peer in tuple(self._open):
+            peer.hang_up(None)
 
     def _say(self, reason: str) -> None:
         now = trio.current_time()
         if now >= self._next_line:
             self._next_line = now + SECONDS_BETWEEN_LINES
-            log.warning("gRPC connection closed: %s", reason)
+            log.warning("gRPC connection closed", extra={"reason": reason})
