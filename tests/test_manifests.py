@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from trio_npu_dra import __version__
-from trio_npu_dra.kubelet.health_check import CALL_SECONDS
+from trio_npu_dra.kubelet.probes import CALL_SECONDS
 from trio_npu_dra.npu.model import ChipHealth, Fault, FaultLevel
 from trio_npu_dra.settings import Settings, add_flags, environment_variable
 from trio_npu_dra.slices.taints import TaintEffect, TaintPolicy

@@ -12,8 +12,8 @@ from trio_npu_dra.claims.repair import forget_gone_claims, keep_cdi_files
 from trio_npu_dra.control.server import serve_control
 from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.kube.client import KubeClient, open_client
-from trio_npu_dra.kubelet.health_check import Probes, serve_health_check
 from trio_npu_dra.kubelet.plugin import serve_kubelet
+from trio_npu_dra.kubelet.probes import Probes, serve_probes
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
 from trio_npu_dra.npu.occupancy import is_any_occupied
 from trio_npu_dra.observable import derive
@@ -57,17 +57,17 @@ async def run(
         open_worker() as worker,
         open_bridge() as bridge,
     ):
-        claims, health = parts.claims(kube), parts.health(bridge)
-        probes = Probes(live=health.live, ready=health.ready)
+        claims, self_check = parts.claims(kube), parts.self_check(bridge)
+        probes = Probes(live=self_check.live, ready=self_check.ready)
         is_busy = partial(is_any_occupied, worker, parts.dcmi, facts.board)
         stop = trio.Event()
         async with trio.open_nursery() as support:
             await support.start(receive_signals, stop)
-            support.start_soon(health.run)
+            support.start_soon(self_check.run)
             if settings.http_port >= 0:
                 await support.start(parts.pages(worker, probes))
             if settings.healthcheck_port >= 0:
-                await support.start(serve_health_check, bridge, settings.healthcheck_port, probes)
+                await support.start(serve_probes, bridge, settings.healthcheck_port, probes)
             async with trio.open_nursery() as service:
                 await service.start(keep_cdi_files, parts.records, parts.cdi)
                 await support.start(serve_control, parts.control(worker), parts.endpoints)

@@ -17,7 +17,7 @@ from trio_npu_dra.kube.credentials import Credentials, load_credentials
 from trio_npu_dra.kube.objects import Device, ObjectReference
 from trio_npu_dra.kubelet.device_health import Devices
 from trio_npu_dra.kubelet.endpoints import Endpoints
-from trio_npu_dra.kubelet.health_check import Probes
+from trio_npu_dra.kubelet.probes import Probes
 from trio_npu_dra.kubelet.registration import NOT_REGISTERED, RegistrationStatus
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
@@ -30,7 +30,7 @@ from trio_npu_dra.observable import Observable
 from trio_npu_dra.observe.metrics import Metrics
 from trio_npu_dra.observe.npu_readings import NpuReadings
 from trio_npu_dra.observe.pages import serve_pages
-from trio_npu_dra.observe.probes import Health
+from trio_npu_dra.observe.self_check import SelfCheck
 from trio_npu_dra.observe.state import NodeState
 from trio_npu_dra.rpc import Bridge
 from trio_npu_dra.settings import Settings
@@ -187,9 +187,9 @@ class Parts:
             holders=self.holders,
         )
 
-    def health(self, bridge: Bridge) -> Health:
+    def self_check(self, bridge: Bridge) -> SelfCheck:
         """What probes ask; *bridge* calls our own sockets."""
-        return Health(
+        return SelfCheck(
             bridge=bridge,
             endpoints=self.endpoints,
             registration=self.facts.registration,

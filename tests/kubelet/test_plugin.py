@@ -22,8 +22,8 @@ from trio_npu_dra._generated.pluginregistration import RegistrationStatus as Not
 from trio_npu_dra.errors import ConfigError
 from trio_npu_dra.kubelet.device_health import DeviceHealth, Devices, HealthState
 from trio_npu_dra.kubelet.driver import ClaimRef, PreparedDevice, PrepareResult
-from trio_npu_dra.kubelet.health_check import Probes, serve_health_check, silent_sockets
 from trio_npu_dra.kubelet.plugin import serve_plugin, serve_registration
+from trio_npu_dra.kubelet.probes import Probes, serve_probes, silent_sockets
 from trio_npu_dra.kubelet.registration import NOT_REGISTERED, RegistrationStatus
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.rpc import Bridge, RpcError, Status, methods, open_bridge
@@ -226,7 +226,7 @@ Check = Callable[[HealthCheckRequest], Awaitable[HealthCheckResponse]]
 
 
 @asynccontextmanager
-async def health_check(plugin: Plugin) -> AsyncIterator[Check]:
+async def probed(plugin: Plugin) -> AsyncIterator[Check]:
     """What a probe calls."""
 
     async def live() -> tuple[str, ...]:
@@ -239,7 +239,7 @@ async def health_check(plugin: Plugin) -> AsyncIterator[Check]:
 
     async with trio.open_nursery() as nursery:
         port: int = await nursery.start(
-            serve_health_check, plugin.bridge, 0, Probes(live=live, ready=ready)
+            serve_probes, plugin.bridge, 0, Probes(live=live, ready=ready)
         )
         async with plugin.bridge.dial(("127.0.0.1", port)) as channel:
             yield partial(channel.unary, methods.CHECK_HEALTH, timeout_seconds=5)
@@ -286,11 +286,9 @@ async def test_a_probe_whose_connection_made_room_for_another_connects_again(
 
 
 @pytest.mark.parametrize("socket", ["service", "registration"])
-async def test_the_health_check_tells_whether_both_sockets_answer(
-    tmp_path: Path, socket: str
-) -> None:
+async def test_a_probe_tells_whether_both_sockets_answer(tmp_path: Path, socket: str) -> None:
     """SERVING while both are there, NOT_SERVING once one is gone, NOT_FOUND for other services."""
-    async with running(tmp_path) as plugin, health_check(plugin) as check:
+    async with running(tmp_path) as plugin, probed(plugin) as check:
         assert (await check(HealthCheckRequest())).status == SERVING
         assert (await check(HealthCheckRequest(service="liveness"))).status == SERVING
         with pytest.raises(RpcError, match="NOT_FOUND"):
@@ -302,10 +300,10 @@ async def test_the_health_check_tells_whether_both_sockets_answer(
         assert (await check(HealthCheckRequest())).status == NOT_SERVING
 
 
-async def test_the_health_check_tells_readiness_apart(tmp_path: Path) -> None:
+async def test_a_probe_tells_readiness_apart(tmp_path: Path) -> None:
     """Alive is not ready: `readiness` is the answer of its own probe."""
     ready = HealthCheckRequest(service="readiness")
-    async with running(tmp_path) as plugin, health_check(plugin) as check:
+    async with running(tmp_path) as plugin, probed(plugin) as check:
         assert (await check(ready)).status == NOT_SERVING
         assert (await check(HealthCheckRequest())).status == SERVING
         async with open_kubelet(plugin.registration):

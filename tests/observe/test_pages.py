@@ -16,7 +16,7 @@ from tests.rig import Rig, served_rig
 from trio_npu_dra import pulse
 from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
 from trio_npu_dra.file_lock import hold
-from trio_npu_dra.observe import pages, probes
+from trio_npu_dra.observe import pages, self_check
 from trio_npu_dra.observe.catalog import CATALOG, Kind
 from trio_npu_dra.simulator import Severity
 from trio_npu_dra.standins.kubelet import open_kubelet
@@ -29,7 +29,7 @@ SEPARATE = 0xA2301001
 async def rig(folder: Path, simulator: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
     """A node with eight NPUs whose daemon will have pages, each made anew for who asks."""
     monkeypatch.setattr(pages, "SCRAPE_SECONDS", 0)
-    monkeypatch.setattr(probes, "LOOK_SECONDS", 0)
+    monkeypatch.setattr(self_check, "LOOK_SECONDS", 0)
     with socket.socket() as reserved:
         # As long as it is bound nobody else is given this port; who asks for it may listen on it.
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

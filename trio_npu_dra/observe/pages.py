@@ -10,7 +10,7 @@ import trio
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from trio_npu_dra.kubelet.health_check import Probe, Probes
+from trio_npu_dra.kubelet.probes import Probe, Probes
 from trio_npu_dra.observe.http import Answer, Request, answered, routed, serve_http
 from trio_npu_dra.observe.shared import Shared
 

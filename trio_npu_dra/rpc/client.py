@@ -1,4 +1,4 @@
-"""grpclib's Channel for trio: what the health check and tests call plugins with."""
+"""grpclib's Channel for trio, with which the self-check and tests call sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this process knows of its own health: for HTTP, grpc.health.v1 and whoever else asks."""
+"""What this process finds out about itself for probes, over HTTP and grpc.health.v1."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from trio_npu_dra import pulse
 from trio_npu_dra.kubelet.endpoints import Endpoints
-from trio_npu_dra.kubelet.health_check import silent_sockets
+from trio_npu_dra.kubelet.probes import silent_sockets
 from trio_npu_dra.kubelet.registration import RegistrationStatus
 from trio_npu_dra.npu.watcher import WatchStatus
 from trio_npu_dra.observable import Observable
@@ -20,8 +20,8 @@ LOOK_SECONDS: Final = 1.0
 
 
 @dataclass(eq=False, kw_only=True)
-class Health:
-    """Probes of one daemon.
+class SelfCheck:
+    """Whether one daemon is alive and ready.
 
     Attributes:
         bridge: Calls our own sockets.
@@ -44,7 +44,7 @@ class Health:
         self._looks = Shared(self._look, seconds=LOOK_SECONDS)
 
     async def run(self) -> None:
-        """Look at ourselves for those who probe, until cancelled."""
+        """Look at ourselves for those who probe, who wait without this, until cancelled."""
         await self._looks.run()
 
     async def live(self) -> tuple[str, ...]:

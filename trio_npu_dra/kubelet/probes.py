@@ -1,4 +1,4 @@
-"""What probes of our pod ask for, and grpc.health.v1 on a TCP port that answers them.
+"""What probes of our pod ask, and the TCP port on which grpc.health.v1 answers them.
 
 Part of being alive is that both our sockets answer, through the file system, just as the kubelet
 would call them.
@@ -29,7 +29,7 @@ CALL_SECONDS = 0.9
 """For each of the two calls; a probe waits one second if not told otherwise."""
 
 Probe: TypeAlias = Callable[[], Awaitable[tuple[str, ...]]]
-"""Says what is wrong, a line each; nothing when all is well."""
+"""Returns what is wrong, a line each; nothing when all is well."""
 
 _STATUS = health.HealthCheckResponseServingStatus
 
@@ -47,14 +47,14 @@ class Probes:
     ready: Probe
 
 
-async def serve_health_check(
+async def serve_probes(
     bridge: Bridge,
     port: int,
     probes: Probes,
     *,
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Answer health checks until cancelled; started with the port.
+    """Answer probes by grpc.health.v1 until cancelled; started with the port.
 
     Args:
         bridge: An open bridge.
@@ -78,7 +78,7 @@ async def serve_health_check(
 
 
 async def silent_sockets(bridge: Bridge, *, service: Path, registration: Path) -> tuple[str, ...]:
-    """Call both sockets side by side, the service with nothing to prepare; who does not answer."""
+    """Call both sockets at once (an empty prepare on the service); return those that fail."""
     silent: list[str] = []
 
     async def ask_registration() -> None:
