@@ -48,7 +48,7 @@ class Rig:
         """Make what a node has before the daemon starts: the kubelet's folders, a kubeconfig."""
         for name in ("registry", "plugins"):
             (self.folder / name).mkdir()
-        self.settings.kubeconfig.write_text(  # type: ignore[union-attr]
+        self.kubeconfig.write_text(
             json.dumps(
                 {
                     "current-context": "c",
@@ -73,6 +73,11 @@ class Rig:
         return self.folder / "api.sock"
 
     @property
+    def kubeconfig(self) -> Path:
+        """How the daemon finds the API server."""
+        return self.folder / "kubeconfig"
+
+    @property
     def settings(self) -> Settings:
         """Everything below the folder."""
         return Settings(
@@ -83,7 +88,7 @@ class Rig:
             kubelet_registrar_directory_path=self.folder / "registry",
             kubelet_plugins_directory_path=self.folder / "plugins",
             cdi_root=self.folder / "cdi",
-            kubeconfig=self.folder / "kubeconfig",
+            kubeconfig=self.kubeconfig,
             http_port=self.http_port,
             npu_metrics=self.npu_metrics,
             health_poll_interval=self.health_poll_interval,

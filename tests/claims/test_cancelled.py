@@ -92,7 +92,7 @@ async def test_a_prepare_can_be_cancelled_at_each_checkpoint(
         async with trio.open_nursery() as nursery:
             if is_contended:
                 await nursery.start(hold_lock_for_a_while, node)
-            goes_on = await cancelled_at(step, lambda claims=claims: claims.prepare([A, B]))  # type: ignore[misc]
+            goes_on = await cancelled_at(step, lambda claims=claims: claims.prepare([A, B]))  # type: ignore[misc] # mypy cannot infer it
         seen.add((frozenset(node.record_uids()), frozenset(node.cdi_uids())))
         assert has_whole_claims(node)
         node.source.faults.clear()
@@ -123,7 +123,7 @@ async def test_an_unprepare_can_be_cancelled_at_each_checkpoint(
         async with trio.open_nursery() as nursery:
             if is_contended:
                 await nursery.start(hold_lock_for_a_while, node)
-            goes_on = await cancelled_at(step, lambda claims=claims: claims.unprepare([A, B]))  # type: ignore[misc]
+            goes_on = await cancelled_at(step, lambda claims=claims: claims.unprepare([A, B]))  # type: ignore[misc] # mypy cannot infer it
         seen.add((frozenset(node.record_uids()), frozenset(node.cdi_uids())))
         assert has_whole_claims(node)
 

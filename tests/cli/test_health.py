@@ -67,7 +67,7 @@ npu-3   ManuallySeparateNPU  Unhealthy  80E01801 HBM ECC      2026-11-21T17:01:0
         SubHealthFault                  00000000              2026-11-21T18:00:00Z  why
         -                               RoCE port: fault (5)  -                     -
 npu-4   NormalNPU            Unknown    no answer             -                     -                -
-"""  # noqa: E501
+"""  # noqa: E501 - as wide as people see it
 
 
 class Answering(BaseHTTPRequestHandler):

@@ -44,12 +44,12 @@ class Raw:
 
     content: bytes
 
-    def SerializeToString(self) -> bytes:  # noqa: N802
+    def SerializeToString(self) -> bytes:  # noqa: N802 - betterproto2's name
         """The bytes."""
         return self.content
 
     @classmethod
-    def FromString(cls, content: bytes) -> Self:  # noqa: N802
+    def FromString(cls, content: bytes) -> Self:  # noqa: N802 - betterproto2's name
         """The same."""
         return cls(content)
 

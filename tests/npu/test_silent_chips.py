@@ -94,7 +94,7 @@ async def test_a_chip_that_hangs_half_way_keeps_its_name(
 def with_other(board: Board, number: int, **facts: int) -> Board:
     """The Board with other facts about one NPU."""
     npus = [*board.chips]
-    npus[number] = replace(npus[number], **facts)  # type: ignore[arg-type]
+    npus[number] = replace(npus[number], **facts)  # type: ignore[arg-type] # by name
     return replace(board, chips=tuple(npus))
 
 

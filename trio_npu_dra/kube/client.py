@@ -62,7 +62,7 @@ class WatchEvent(Generic[K]):
 
 
 class _ListMeta(BaseModel):
-    resourceVersion: str = ""  # noqa: N815
+    resourceVersion: str = ""  # noqa: N815 - as on the wire
 
 
 class _List(BaseModel):

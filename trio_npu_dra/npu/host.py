@@ -207,18 +207,18 @@ class Host:
 
     def _has_node(self, name: str) -> bool:
         try:
-            return stat.S_ISCHR(os.stat(f"{self.dev_root}/{name}").st_mode)  # noqa: PTH116
+            return stat.S_ISCHR(os.stat(f"{self.dev_root}/{name}").st_mode)  # noqa: PTH116 - a text
         except OSError:
             return False
 
     def _has_path(self, path: str) -> bool:
         """Whether the host has *path*; a link's absolute target is of the host's tree too."""
         try:
-            target = os.readlink(f"{self.host_root}{path}")  # noqa: PTH115
+            target = os.readlink(f"{self.host_root}{path}")  # noqa: PTH115 - a text
         except OSError:  # missing, or no link
             target = ""
         place = target if target.startswith("/") else path
-        return os.path.exists(f"{self.host_root}{place}")  # noqa: PTH110
+        return os.path.exists(f"{self.host_root}{place}")  # noqa: PTH110 - a text
 
 
 def _node(name: str) -> DeviceNode:

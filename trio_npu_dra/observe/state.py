@@ -57,7 +57,7 @@ class NodeState(Collector):
             if family is None:
                 kind = CounterMetricFamily if one.kind is Kind.COUNTER else GaugeMetricFamily
                 family = families[one.name] = kind(one.name, one.meaning, labels=one.labels)
-            family.add_metric(labels, value)  # type: ignore[attr-defined]
+            family.add_metric(labels, value)  # type: ignore[attr-defined] # both kinds have it
         return families.values()
 
     def _samples(self) -> Samples:

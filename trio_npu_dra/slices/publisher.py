@@ -336,4 +336,4 @@ class _Publisher:
             self._told(PoolAccepted())
 
     def _note(self, **changes: bool | int | str | frozenset[str]) -> None:
-        self._status.set(replace(self._status.value, **changes))  # type: ignore[arg-type]
+        self._status.set(replace(self._status.value, **changes))  # type: ignore[arg-type] # by name

@@ -1,6 +1,6 @@
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -213,9 +213,11 @@ async def test_closing_does_not_wait_for_a_hung_call() -> None:
     """The worker closes while a call is stuck; its caller and those in line get NotReady."""
     refused = []
 
-    async def expect_closed(worker: DcmiWorker, function: object, device: str) -> None:
+    async def expect_closed(
+        worker: DcmiWorker, function: Callable[[], object], device: str
+    ) -> None:
         with pytest.raises(NotReady, match="the worker is closed"):
-            await worker.call(function, device=device, deadline_seconds=60)  # type: ignore[arg-type]
+            await worker.call(function, device=device, deadline_seconds=60)
         refused.append(device)
 
     with gate() as it:
