@@ -36,9 +36,10 @@ class ClaimError(NpuDraError):
 
 
 class ClaimNotAllocated(ClaimError):
-    """The claim has no allocation (yet), is gone, or was replaced by one with another UID."""
+    """The claim has no allocation (yet), is gone, or was replaced by one with another UID.
 
-    retryable = True
+    The kubelet asks for allocated claims only, so asking the API server again at once is no help.
+    """
 
 
 class UnknownDevice(ClaimError):
