@@ -1,4 +1,4 @@
-"""Whose turn it is among the driver's processes on a node: flock(2), waited for without a thread.
+"""A lock among the driver's processes on a node: flock(2), waited for without a thread.
 
 The kernel takes a lock from a process that ends, however it ends, so no lock outlives its holder.
 

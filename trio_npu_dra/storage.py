@@ -2,9 +2,9 @@
 
 The daemon is root, so a name must not lead it elsewhere. What it opens is a regular file, of its
 own user and of limited size; no symbolic link is followed, and no open waits for a peer. Anything
-else under one of its names is *foreign*: it is a `ForeignFile`, which readers take for a file that
-says nothing, and writers put theirs in its place. A rename follows no link either, so what cannot
-be replaced, a folder, is renamed to `<name>.foreign-<random>` and stays for people to look at.
+else under one of its names is *foreign*: a `ForeignFile`, which readers treat as a file without
+content and writers replace. A rename follows no link either. Only a folder cannot be replaced; it
+is renamed to `<name>.foreign-<random>` and stays for people to look at.
 
 Content is synced to the disk where that is asked for. Folders are never synced: whether a file has
 come or gone matters only until the next reboot (`claims.records`), and until then the kernel shows

@@ -56,10 +56,10 @@ REPORT = HealthReport(
     ),
 )
 TABLE = """\
-faults:    asked for in turn, because the driver does not tell: not supported
+faults:    asked for in turn, because the Ascend driver does not tell: not supported
 sick NPUs: left out of the ResourceSlice, because the API server drops taints
 hung call: read_health of npu-4 has not returned since 2026-11-21T19:00:00Z
-hung call: init of the driver has not returned since 2026-11-21T19:00:01Z
+hung call: init of the Ascend driver has not returned since 2026-11-21T19:00:01Z
 
 DEVICE  LEVEL                STATE      FAULT                 SINCE                 RULE             HELD BY
 npu-0   NormalNPU            Healthy    -                     -                     -                -

@@ -76,7 +76,7 @@ def _release(settings: PluginSettings, device: str) -> str:
 def _header(report: HealthReport) -> Iterator[str]:
     faults = {
         "events": "told by the Ascend driver as they happen",
-        "polling": f"asked for in turn, because the driver does not tell: {report.refusal}",
+        "polling": f"asked for in turn, because the Ascend driver does not tell: {report.refusal}",
         "starting": "not watched yet",
     }
     yield f"faults:    {faults[report.watch]}"
@@ -87,7 +87,7 @@ def _header(report: HealthReport) -> Iterator[str]:
     }
     yield f"sick NPUs: {sick[report.taints]}"
     for call in report.hung_calls:
-        where = call.device or "the driver"
+        where = call.device or "the Ascend driver"
         yield f"hung call: {call.function} of {where} has not returned since {call.since}"
 
 

@@ -111,11 +111,11 @@ def _table(board: Board, settings: NodeSettings) -> str:
     rows: list[tuple[str, ...]] = [_COLUMNS]
     for device in _devices(board, settings):
         how = health[device.name]
-        rows.append((*_facts(device), " ".join(filter(None, (how.state.value, how.message)))))
+        rows.append((*_cells(device), " ".join(filter(None, (how.state.value, how.message)))))
     return "\n".join((*table.lines(rows), *board.unanswered))
 
 
-def _facts(device: Device) -> tuple[str, ...]:
+def _cells(device: Device) -> tuple[str, ...]:
     attributes, capacity = device.attributes or {}, device.capacity or {}
 
     def attribute(name: str) -> str:

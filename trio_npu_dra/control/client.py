@@ -22,11 +22,11 @@ class Reply:
     text: str
 
 
-def ask_all(folder: Path, method: str, target: str) -> list[Reply]:
+def ask_all(plugin_directory: Path, method: str, target: str) -> list[Reply]:
     """Ask every instance that runs, the oldest first: during an update there are two.
 
     Args:
-        folder: The plugin directory of the driver.
+        plugin_directory: The driver's own folder in the kubelet's plugins folder.
         method: Of HTTP.
         target: Path and query.
 
@@ -37,12 +37,12 @@ def ask_all(folder: Path, method: str, target: str) -> list[Reply]:
         ControlError: None can be asked; the message says what to do.
     """
     try:
-        found = control_sockets(folder)
+        found = control_sockets(plugin_directory)
     except StorageError as error:
         raise ControlError(f"{error}; only root can ask the daemon") from None
     if not found:
         raise ControlError(
-            f"no daemon runs here: no control socket in {folder}; "
+            f"no daemon runs here: no control socket in {plugin_directory}; "
             "ask in its pod (kubectl exec), or give the daemon's directory and driver name"
         )
     replies, refusals = [], []

@@ -67,7 +67,7 @@ class HungCallReport(_Report):
 
     Attributes:
         function: What was called.
-        device: The NPU; empty for the driver as a whole.
+        device: The NPU; empty for the Ascend driver as a whole.
         since: RFC 3339.
     """
 
@@ -80,8 +80,8 @@ class HealthReport(_Report):
     """All that the daemon knows of its NPUs' health.
 
     Attributes:
-        watch: Whether the driver tells of faults, or chips are asked in turn.
-        refusal: Why the driver does not tell.
+        watch: Whether the Ascend driver tells of faults, or chips are asked in turn.
+        refusal: Why the Ascend driver does not tell.
         taints: Whether sick NPUs are tainted; else they are left out of the ResourceSlice. None
             until the API server was asked.
         hung_calls: Oldest first.

@@ -17,7 +17,7 @@ RESEND_SECONDS = 10.0
 """How often a list is repeated unchanged."""
 
 TIMEOUT_SECONDS = 30
-"""How long the kubelet may believe a list: two that are lost or late must not make it doubt."""
+"""How long a list is valid for the kubelet; two repeats may be lost or late meanwhile."""
 
 MESSAGE_LIMIT = 1024
 """Characters of a message that the kubelet keeps."""
@@ -40,7 +40,7 @@ class DeviceHealth:
         device: Its name in that pool.
         state: The verdict.
         message: One line for people, empty when there is nothing to say.
-        timeout_seconds: How long the kubelet may believe this; then it is unknown.
+        timeout_seconds: How long this is valid for the kubelet; then the state is unknown.
     """
 
     pool: str

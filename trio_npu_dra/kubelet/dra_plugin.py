@@ -82,8 +82,9 @@ def routes(driver: Driver) -> tuple[UnaryRoute, ...]:
 async def prepare(driver: Driver, claims: Iterable[_Claim]) -> dict[str, PrepareResult]:
     """Prepare *claims*; the result has exactly their UIDs.
 
-    A claim named twice is prepared once, a malformed one is an error without the driver's doing, an
-    empty request is answered without the driver, one of more than `CLAIM_LIMIT` claims is refused.
+    A claim that is named twice is prepared once. A malformed one is an error, and the driver is not
+    called for it. It is not called for an empty request either, nor for one of more than
+    `CLAIM_LIMIT` claims, which is refused.
     """
     results = await _ask(
         "prepare", driver.prepare, claims, lambda error: PrepareResult(error=error)
@@ -106,7 +107,7 @@ async def _ask(
     claims: Iterable[_Claim],
     failed: Callable[[str], ResultT],
 ) -> dict[str, ResultT]:
-    """Let the driver do its part and make the answer complete; *failed* turns a text into one."""
+    """Call the driver and complete its answer; *failed* makes a claim's result of an error text."""
     named = {claim.uid: ClaimRef(claim.namespace, claim.uid, claim.name) for claim in claims}
     if len(named) > CLAIM_LIMIT:
         flaw = f"the call names {len(named)} claims: at most {CLAIM_LIMIT} are {verb}d at once"
@@ -131,7 +132,7 @@ async def _ask(
 
 
 def _tellable(error: str) -> str:
-    """A text that a message can carry: names of files may have bytes that are no characters."""
+    """The error as text that a message can carry: file names may have bytes that are not UTF-8."""
     return error[:ERROR_LIMIT].encode(errors="replace").decode()
 
 

@@ -1,7 +1,7 @@
 """The sockets of the plugin, and the order in which they open and close.
 
-The service opens first and closes last: the kubelet calls it the moment it finds the registration,
-and a stop sees calls in flight through after the registration is gone.
+The service opens first, because the kubelet calls it the moment it finds the registration. It
+closes last: after the registration is gone, calls in flight still finish.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ async def serve_kubelet(
     grace_seconds: float,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Be this node's plugin until *stop* is set, then see calls in flight through and return.
+    """Be this node's plugin until *stop* is set, then let calls in flight finish and return.
 
     Args:
         bridge: An open bridge.

@@ -36,7 +36,7 @@ class _HalfSent:
         size: Bytes that it counts for.
         refusal: Why it is given up, a status and what the peer is told; None while it is not. (An
             error here would be in a circle with its traceback, and hold what was read.)
-        turn: Around the wait for the thread that parses.
+        parsing: Around the wait for the thread that parses.
     """
 
     def __init__(self, stream: ServerStream, size: int) -> None:
@@ -44,14 +44,14 @@ class _HalfSent:
         self.since = trio.current_time()
         self.size = size
         self.refusal: tuple[Status, str] | None = None
-        self.turn = trio.CancelScope()
+        self.parsing = trio.CancelScope()
 
     def refuse(self, status: Status, message: str) -> None:
-        """End it: as its peer would, while it is read, or the wait for its turn to be parsed."""
+        """End it: as its peer would, while it is read, or the wait for the thread that parses."""
         if self.refusal is None:
             self.refusal = (status, message)
             self.stream.buffer.eof()
-            self.turn.cancel()
+            self.parsing.cancel()
 
 
 class Requests:
@@ -102,7 +102,7 @@ class Requests:
         self, request: _HalfSent, message_type: type[MessageT], body: bytes
     ) -> MessageT:
         """Parse in a thread: it takes longer, but leaves the loop its turns."""
-        with request.turn:
+        with request.parsing:
             return await trio.to_thread.run_sync(parse, message_type, body, limiter=self._parsing)
         assert request.refusal is not None
         raise RpcError(*request.refusal)

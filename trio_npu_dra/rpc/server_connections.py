@@ -32,7 +32,7 @@ from trio_npu_dra.rpc.server_link import CONFIG, H2_CONFIG, Events, Handler, Lin
 
 log = logging.getLogger(__name__)
 
-FRAMES_A_TURN: Final = 16
+FRAMES_AT_ONCE: Final = 16
 """Of one connection, before others have theirs: three calls or more."""
 
 SECONDS_BETWEEN_LINES: Final = 60.0
@@ -59,9 +59,9 @@ class ServerConnection(grpclib.protocol.H2Protocol):
         self._connections.add(self)
 
     def data_received(self, data: bytes) -> None:
-        """Work through what the peer sent, some frames a turn of the loop."""
+        """Work through what the peer sent, some frames each time the loop runs."""
         self._unread += data
-        self._take_turn()
+        self._read_some()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Cancel its calls."""
@@ -86,11 +86,11 @@ class ServerConnection(grpclib.protocol.H2Protocol):
         if self.transport.get_write_buffer_size():  # and nobody knows when it is read
             self.transport.abort()
 
-    def _take_turn(self) -> None:
+    def _read_some(self) -> None:
         if not self._unread:
             return
         try:
-            size = self.connection.budget.read(self._unread, FRAMES_A_TURN)
+            size = self.connection.budget.read(self._unread, FRAMES_AT_ONCE)
             part, self._unread = self._unread[:size], self._unread[size:]
             for event in self.connection.feed(part):
                 self.processor.process(event)
@@ -103,7 +103,7 @@ class ServerConnection(grpclib.protocol.H2Protocol):
                 self.connection.flush()
             if self._unread:
                 self.transport.pause_reading()
-                self._loop.call_soon(self._take_turn)
+                self._loop.call_soon(self._read_some)
             else:
                 self.transport.resume_reading()
 

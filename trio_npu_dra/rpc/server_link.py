@@ -94,7 +94,7 @@ class Link(grpclib.protocol.Connection):
         since: When it was made.
         used: When it had its last call, or was made.
         greeted: Whether it speaks HTTP/2.
-        asked: Whether a whole request has come.
+        has_request: Whether a whole request has come.
         calls: Unary calls that are answered now.
         watches: Streaming calls that are answered now.
     """
@@ -104,7 +104,7 @@ class Link(grpclib.protocol.Connection):
         super().__init__(self.h2, transport, config=CONFIG)
         self.budget = FrameBudget(limits)
         self.since = self.used = trio.current_time()
-        self.greeted = self.asked = False
+        self.greeted = self.has_request = False
         self.calls = self.watches = 0
         self._limits = limits
         self._unread: dict[object, float] = {}  # since when, the oldest first
@@ -135,7 +135,7 @@ class Link(grpclib.protocol.Connection):
         Raises:
             RpcError: The peer watches too often at once.
         """
-        self.asked = True
+        self.has_request = True
         if watch and self.watches >= self._limits.watches:
             raise RpcError(
                 Status.RESOURCE_EXHAUSTED,
@@ -165,7 +165,7 @@ class Link(grpclib.protocol.Connection):
         """Who has least leaves first; the order is that of the module."""
         if self.calls or self.watches:
             return (3 if self.calls else 2, -self.calls, -self.since)
-        return (int(self.asked), 0, self.used)
+        return (int(self.has_request), 0, self.used)
 
 
 class Events(grpclib.protocol.EventsProcessor):

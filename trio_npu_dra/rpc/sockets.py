@@ -38,8 +38,7 @@ def is_socket(path: Path) -> bool:
 def is_refused(path: Path) -> bool:
     """Whether nobody listens on a unix socket, for certain.
 
-    What is no socket, and what cannot be asked, tell nothing; nor does a path that no socket can
-    have.
+    False too for what is no socket, what cannot be asked and a path that no socket can have.
     """
     if is_too_long(path) or not is_socket(path):
         return False
@@ -64,8 +63,8 @@ class Listener:
     def withdraw(self) -> None:
         """Remove the file, unless it is another's by now; connections stay.
 
-        A file that cannot be removed is refused to who connects once the socket is closed, and the
-        next instance removes it (`kubelet.endpoints`).
+        If the file cannot be removed, whoever connects once the socket is closed is refused, and
+        the next instance removes it (`kubelet.endpoints`).
         """
         if self.path is None or _inode(self.path) != self.inode:
             return
