@@ -6,7 +6,6 @@ would call them.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +13,10 @@ from typing import TypeAlias
 
 import trio
 
-from trio_npu_dra._generated.grpc.health import v1 as health
+from trio_npu_dra._generated.grpc.health import v1 as grpc_health
 from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra import v1 as dra
 from trio_npu_dra._generated.pluginregistration import InfoRequest
 from trio_npu_dra.rpc import Bridge, RpcError, Status, methods
-
-log = logging.getLogger(__name__)
 
 READINESS = "readiness"
 SERVICES = ("", "liveness", READINESS)
@@ -31,7 +28,7 @@ CALL_SECONDS = 0.9
 Probe: TypeAlias = Callable[[], Awaitable[tuple[str, ...]]]
 """Returns what is wrong, a line each; nothing when all is well."""
 
-_STATUS = health.HealthCheckResponseServingStatus
+_STATUS = grpc_health.HealthCheckResponseServingStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +63,11 @@ async def serve_probes(
         ConfigError: The port cannot be had.
     """
 
-    async def check(request: health.HealthCheckRequest) -> health.HealthCheckResponse:
+    async def check(request: grpc_health.HealthCheckRequest) -> grpc_health.HealthCheckResponse:
         if request.service not in SERVICES:
             raise RpcError(Status.NOT_FOUND, f"unknown service {request.service!r}")
         probe = probes.ready if request.service == READINESS else probes.live
-        return health.HealthCheckResponse(
+        return grpc_health.HealthCheckResponse(
             status=_STATUS.NOT_SERVING if await probe() else _STATUS.SERVING
         )
 
