@@ -1,8 +1,8 @@
-# Two images, built without network from what `just wheels` collects; docs/image.md says what is in:
+# Two images, built without network from what `just wheels` collects; docs/image.md says what is in them:
 #   driver     the last stage: Python, the package, and what these and libdcmi.so need
 #   simulator  driver, and a simulated Ascend board ready to be laid out on a node
-# And inventory: those files of the driver's image that tell what is in it, for `just sbom`.
-# Debian with Python 3.13, pip and cc. `just pin-base` looks the digest up anew.
+# And inventory: the files that list what is in the driver's image, for `just sbom`.
+# The base is Debian with Python 3.13, pip and cc. `just pin-base` looks the digest up anew.
 ARG PYTHON_IMAGE=docker.io/library/python:3.13-trixie@sha256:7a23da3060583bd76c105beab149d388f493702246fdf68670c4ae7ea88b5ba3
 
 
@@ -33,7 +33,7 @@ RUN /opt/npu-dra/bin/python3 -c 'from pathlib import Path; \
         compile_simulator(Path("/usr/local/share/trio-npu-dra/simulator"))'
 
 
-# What the init container of k8s/overlays/simulator runs besides.
+# Further programs that the init container of k8s/overlays/simulator runs.
 FROM root AS board-root
 RUN python3 /src/image_root.py commands /board --beside /image cat cp ln mkdir sha256sum stat
 

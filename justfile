@@ -1,7 +1,7 @@
 # The commands of this project, the same for people and for CI. `just` lists them.
 # They use the `python` on the PATH: activate a virtual environment first.
 
-# What builds images: docker, podman or "buildah" understand the same arguments.
+# The image builder: docker, podman and buildah understand the same arguments.
 builder := env("NPU_DRA_BUILDER", "docker")
 image := env("NPU_DRA_IMAGE", "docker.io/library/dra-npu:" + version)
 version := replace_regex(read(justfile_directory() / "trio_npu_dra/__init__.py"), \
@@ -19,15 +19,15 @@ setup:
 demo *arguments:
     npu-dra demo {{arguments}}
 
-# unit, port and loop tests, a process a core; arguments go to pytest
+# unit, port and loop tests, one process for each core; arguments go to pytest
 test *arguments:
-    @# Bytecode is kept: else each process of the tests compiles every module again.
+    @# Keep bytecode: otherwise each process of the tests compiles every module again.
     PYTHONDONTWRITEBYTECODE= python -m pytest -n auto --dist worksteal --durations 20 {{arguments}}
 
-# the same tests, which then take twice as long, and the lines and branches that they reach
+# the same tests with the lines and branches that they reach; takes twice as long
 coverage *arguments: (test "--cov" arguments)
 
-# real Kubernetes, version by version: kind's if it is there, else built here; root, Debian, long
+# test on real Kubernetes, version by version: kind's if it is there, else built here; root, Debian, long
 e2e *arguments:
     python -m tests.e2e {{arguments}}
 
@@ -35,11 +35,11 @@ e2e *arguments:
 mutants room *arguments:
     python -m tests.mutants {{room}} {{arguments}}
 
-# look for input that no code of ours can take, so many minutes for each target of tests/fuzz
+# look for input that breaks our code, so many minutes for each target of tests/fuzz
 fuzz minutes *targets:
     python -m tests.fuzz {{minutes}} {{targets}}
 
-# attack the daemon in every way that docs/security.md lists and print its table anew; half an hour
+# attack the daemon in every way that docs/security.md lists and print its tables anew; half an hour
 abuse *words:
     python -m tests.abuse {{words}}
 
@@ -84,7 +84,7 @@ wheels:
         --python-version 3.13 --platform manylinux2014_{{arch()}} \
         --platform manylinux_2_17_{{arch()}} --platform manylinux_2_28_{{arch()}} \
         --dest build/wheels --requirement requirements/runtime.txt
-    # The same tree makes the same wheel, by which builders find the image that they have built.
+    # The same tree makes the same wheel, so that builders can reuse the image that they have built.
     SOURCE_DATE_EPOCH=315532800 python -m build --wheel --no-isolation --outdir build/dist >/dev/null
 
 # build the driver's image; arguments go to the builder (--target simulator, --build-arg ...)
@@ -97,11 +97,11 @@ sbom *arguments: wheels
     {{builder}} build --target inventory --output type=local,dest=build/inventory {{arguments}} .
     python requirements/sbom.py build/inventory build/sbom.json
 
-# look up anew which image the Dockerfile's base is; needs skopeo or docker buildx, and a registry
+# renew the digest of the Dockerfile's base image; needs skopeo or docker buildx, and a registry
 pin-base:
     python requirements/pin_base.py
 
-# ask for known vulnerabilities of the locked packages; status 75 if nobody could be asked
+# list known vulnerabilities of the locked packages; status 75 if the package index cannot tell
 audit:
     python requirements/audit.py
 
