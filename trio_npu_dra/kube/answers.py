@@ -32,14 +32,14 @@ _BY_STATUS: Final[Mapping[int, type[KubeError]]] = {
     429: Unavailable,
 }
 _SAID_LIMIT: Final = 4096
-"""Bytes of an answer that is no Status: as much as is worth to decode."""
+"""Bytes of an answer that is no Status: no more is worth decoding."""
 _WORDS_LIMIT: Final = 2048
-"""Characters of the API server's own words, which name each field that is wrong."""
+"""Characters of the API server's own message, which names each wrong field."""
 _NO_HEADERS: Final[Mapping[str, str]] = {}
 
 
 class StatusDetails(BaseModel):
-    """details of a Status: plural and name of what it is about."""
+    """details of a Status: plural and name of the object that it is about."""
 
     kind: str = ""
     name: str = ""
@@ -56,7 +56,7 @@ class Status(BaseModel):
 
 
 def is_success(status: int, headers: Mapping[str, str]) -> bool:
-    """Whether an answer has what was asked for: neither a refusal nor anything but JSON."""
+    """Whether an answer is no refusal and is JSON."""
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     return status < 300 and media_type == "application/json"
 

@@ -1,4 +1,4 @@
-"""Bodies of requests, and those of answers: whole or line by line, within limits."""
+"""Bodies of requests and answers: whole or line by line, within limits."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _CLOSE_LIMIT: Final = 1.0
 class Body(httpx.AsyncByteStream):
     """The body of one request, in one piece.
 
-    httpx's own is an async generator: one that a cancelled request leaves half-way is closed by the
-    garbage collector, perhaps when the event loop is gone.
+    httpx's own is an async generator: if a cancelled request leaves it half-way, the garbage
+    collector closes it, perhaps after the event loop has ended.
     """
 
     def __init__(self, content: bytes) -> None:
@@ -66,7 +66,7 @@ class Lines:
 
 
 async def read_whole(response: httpx.Response, asked: str, *, limit: int) -> bytes:
-    """The whole body, with the connection given back to its transport.
+    """The whole body; the connection goes back to its transport.
 
     Raises:
         Unreadable: It is longer than *limit* bytes.

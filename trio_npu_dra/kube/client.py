@@ -35,7 +35,7 @@ OBJECTS_LIMIT: Final = 1000
 
 
 class EventType(StrEnum):
-    """What a watch tells of an object."""
+    """What a watch says about an object."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
@@ -52,7 +52,7 @@ class WatchEvent(Generic[K]):
         type: Never `ERROR`: that one is raised.
         object: The object after the change (before it, when deleted); `None` for a bookmark.
         resource_version: Where a later watch can continue.
-        size: Bytes that it came in.
+        size: Bytes that it took on the wire.
     """
 
     type: EventType
@@ -95,7 +95,7 @@ class KubeClient:
 
         Raises:
             NotFound: It does not exist.
-            Invalid: It cannot exist under such a name; nothing is asked.
+            Invalid: It cannot exist under such a name; no request is sent.
             KubeError: Refused or unreachable.
         """
         asked = f"get {_words(kind, name, namespace)}"
@@ -127,11 +127,11 @@ class KubeClient:
     async def create(self, obj: K, *, dry_run: bool = False) -> K:
         """Create an object; with *dry_run* the answer shows what would be stored.
 
-        Sent once: when the answer is lost, whether the object exists is not known.
+        The request is sent once: if the answer is lost, we do not know whether the object exists.
 
         Raises:
             Conflict: One of that name exists.
-            Invalid: The API server's validation refused it, or no namespace can be called so.
+            Invalid: The API server's validation refused it, or no namespace can have that name.
             KubeError: Refused or unreachable.
         """
         meta = obj.metadata
@@ -150,7 +150,7 @@ class KubeClient:
         Raises:
             Conflict: It changed since it was read.
             NotFound: It does not exist any more.
-            Invalid: The API server's validation refused it, or nothing can be called so.
+            Invalid: The API server's validation refused it, or no object can have that name.
             KubeError: Refused or unreachable.
         """
         kind, meta, body = type(obj), obj.metadata, _encoded(obj.to_wire())
@@ -174,8 +174,8 @@ class KubeClient:
 
         Raises:
             NotFound: It does not exist.
-            Conflict: It is another one, or changed.
-            Invalid: It cannot exist under such a name; nothing is asked.
+            Conflict: It is another object by now, or changed.
+            Invalid: It cannot exist under such a name; no request is sent.
             KubeError: Refused or unreachable.
         """
         asked = f"delete {_words(kind, name, namespace)}"
@@ -197,7 +197,8 @@ class KubeClient:
 
         Raises:
             Gone: *resource_version* is too old: list again.
-            Unreadable: An event is not understood: list again, or it comes again.
+            Unreadable: An event is not understood: list again, because a new watch would send it
+                again.
             KubeError: Refused, broken, or not ended in time.
         """
         asked = f"watch {kind.plural} {field_selector}".rstrip()
@@ -235,7 +236,7 @@ class KubeClient:
             )
 
     def _converted(self, kind: type[K], asked: str, *items: Any) -> tuple[K, ...]:
-        """The objects; one of which the metadata alone is understood counts as blank."""
+        """The objects; one whose metadata alone is understood counts as blank."""
         objects, flaws = [], []
         for item in items:
             try:
@@ -271,7 +272,7 @@ class KubeClient:
         *,
         body: bytes | None = None,
     ) -> bytes:
-        """Ask about one object; only what the API server says of this one makes it missing."""
+        """Ask about one object; only an answer of the API server about it makes it missing."""
         path = paths.single(kind, name, namespace)
         try:
             return await self._connections.ask(asked, method, path, body)

@@ -1,18 +1,18 @@
-"""HTTP to the API server, as few steps as a request can take.
+"""HTTP to the API server, with as few steps for a request as possible.
 
 Each transport has one connection and serves one request at a time; idle ones wait on a list. That
 halves the CPU of eight GETs at once against one pool of eight connections, whose bookkeeping grows
 with each. `AT_ONCE` requests run side by side, others wait for their turn; so a burst opens no more
 connections than that, and uses them again. A watch has a connection of its own, so that watches and
-requests never wait for each other. No cookies, redirects, proxies or compression: an API server
-needs none.
+requests never wait for each other. Cookies, redirects, proxies and compression are off: an API
+server needs none.
 
-What is sent twice, within the request's deadline (all longer patience is the callers', see
+Two requests are sent twice, within their deadline (longer retries are up to the callers, see
 `trio_npu_dra.kube`):
 
-- a GET that dies with a kept-alive connection, once, on a new connection;
-- a request answered with 401, once, if token or certificates are other ones by now (a watch is
-  opened again by its caller, with the new ones).
+- a GET that fails with a kept-alive connection, once, on a new connection;
+- a request answered with 401, once, if token or certificates were replaced by now (the caller of a
+  watch opens it again, with the new ones).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from trio_npu_dra.kube.bodies import (
 from trio_npu_dra.kube.credentials import Credentials
 
 AT_ONCE: Final = 32
-"""Requests under way at most. A kubelet asks for a few claims at a time, of one pod each."""
+"""Requests under way at most. A kubelet asks for a few claims at a time, those of one pod."""
 LINE_SECONDS: Final = 30.0
 """Seconds that one line of a watch may take from its first byte to its end."""
 _IDLE_LIMIT: Final = 8
@@ -54,7 +54,7 @@ _LIMITS: Final = httpx.Limits(
     keepalive_expiry=85.0,  # the API server closes an idle connection after 90 s
 )
 _KEEPALIVE: Final = (
-    # A watch hears nothing for minutes; these find a silently dead peer in 30 s.
+    # A watch may be silent for minutes; these options find a silently dead peer in 30 s.
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
@@ -73,7 +73,7 @@ class _Connection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Answer:
-    """A whole answer; *outdated* when it refuses an identity that we have replaced."""
+    """A whole answer; *outdated* if it refuses an identity that we have replaced."""
 
     status: int
     headers: httpx.Headers
@@ -94,7 +94,7 @@ class Connections:
         self._credentials = credentials
         self._deadline = deadline
         self._headers = {"accept": "application/json", "user-agent": user_agent}
-        # Without TLS an empty context still saves the 40 ms that the default one costs.
+        # Used without TLS: an empty context saves the 40 ms that the default one costs.
         self._no_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._slots = anyio.Semaphore(AT_ONCE, fast_acquire=True)
         self._idle: list[tuple[float, _Connection]] = []  # since when; that used last is at the end
@@ -109,7 +109,7 @@ class Connections:
         *,
         limit: int = OBJECT_LIMIT,
     ) -> bytes:
-        """One request and its whole answer.
+        """Send one request and return its whole answer.
 
         Args:
             asked: The request in words, for messages.
@@ -135,7 +135,7 @@ class Connections:
                 raise Unavailable(
                     f"{asked}: not sent in {self._deadline:g} s, {AT_ONCE} others are under way"
                 ) from error
-            await self.close()  # what ended this one has probably ended them all
+            await self.close()  # the other idle connections are probably broken too
             raise self._unreachable(asked, error) from error
         if not is_success(answer.status, answer.headers):
             raise refusal(asked, answer.status, answer.body, answer.headers)
@@ -145,7 +145,7 @@ class Connections:
         """The lines of an endless answer, on a connection of its own.
 
         The first item is empty and says that the API server accepted the request. No cancel scope
-        is open while an item is with the caller.
+        is open while the caller handles an item.
 
         Args:
             asked: The request in words, for messages.
@@ -178,7 +178,7 @@ class Connections:
             await close(connection.transport)
 
     async def end(self) -> None:
-        """Close all connections; that of a request which is still under way closes with it."""
+        """Close all connections; one with a request under way closes when that ends."""
         self._ended = True
         await self.close()
 
@@ -237,7 +237,7 @@ class Connections:
         return answer
 
     async def _keep(self, connection: _Connection) -> None:
-        """Keep a connection for the next request; close what a burst no longer needs."""
+        """Keep a connection for the next request; close those that a burst no longer needs."""
         now = anyio.current_time()
         self._idle.append((now, connection))
         while len(self._idle) > _IDLE_LIMIT and self._idle[0][0] < now - _SURPLUS_SECONDS:
@@ -287,7 +287,7 @@ class Connections:
         return self._credentials.tls.current() if self._credentials.tls else self._no_tls
 
     def _is_outdated(self, connection: _Connection, request: httpx.Request) -> bool:
-        """Whether our files have another identity than the one that was shown."""
+        """Whether our files have another identity than the request used."""
         token = self._credentials.token
         if token is not None:
             token.reread()
@@ -303,9 +303,9 @@ class Connections:
 
 
 def _reason(error: BaseException) -> str:
-    """The words nearest to the cause: the outer errors of a failed TLS handshake have none.
+    """The innermost message: the outer errors of a failed TLS handshake have none.
 
-    httpcore clears `__cause__` of what it raises on, hence the context.
+    httpcore clears `__cause__` of the errors that it raises, hence the context.
     """
     words = type(error).__name__
     cause: BaseException | None = error

@@ -1,7 +1,7 @@
-"""Where the API server is and who we are there: the pod's service account, or a kubeconfig file.
+"""Address of the API server and our identity there, from the service account or a kubeconfig file.
 
-Nothing else is asked: `HTTP_PROXY`, `HTTPS_PROXY`, `NO_PROXY`, `SSL_CERT_FILE` and `KUBECONFIG` in
-the environment change nothing. A pod's way to its API server leads through no proxy.
+Nothing else counts: `HTTP_PROXY`, `HTTPS_PROXY`, `NO_PROXY`, `SSL_CERT_FILE` and `KUBECONFIG` in
+the environment change nothing. A pod reaches its API server without a proxy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trio_npu_dra.kube.tls import ClientCertificate, Tls
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _TOKEN = re.compile(r"[!-~]+")
-"""Else the HTTP library refuses the header, with the token in its message."""
+"""For any other token the HTTP library refuses the header, with the token in its message."""
 
 
 class Token:
@@ -51,16 +51,16 @@ class Token:
         try:
             self._value = _token(self._material)
         except ConfigError:
-            return  # the mark stays too: it is looked at again with the next request
+            return  # the mark stays too, so the next request reads the file again
         self._mark = mark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """How to reach and to satisfy the API server.
+    """How to reach the API server and authenticate there.
 
     Attributes:
-        source: Where this comes from, for messages.
+        source: Where these come from, for messages.
         base_url: `https://host:port` with a possible path, no trailing slash.
         tls: Trusts the cluster's CA alone; `None` on a unix socket.
         unix_socket: The socket of `kubectl proxy --unix-socket`.
@@ -114,11 +114,11 @@ def in_cluster(environment: Mapping[str, str], folder: Path) -> Credentials:
 def from_kubeconfig(path: Path) -> Credentials:
     """Credentials of the current context of a kubeconfig file.
 
-    Understands tokens, token files and client certificates; `server` is `https://...`, or
-    `unix:///path` for the socket of `kubectl proxy --unix-socket`, which has an identity itself.
+    It may have tokens, token files and client certificates; `server` is `https://...`, or
+    `unix:///path` for the socket of `kubectl proxy --unix-socket`, which has its own identity.
 
     Raises:
-        ConfigError: The file does not parse, or needs something that we do not have.
+        ConfigError: The file does not parse, or needs something that we do not support.
     """
     cluster, user = kubeconfig.current_context(path)
     if cluster.server.startswith("unix://"):
@@ -165,7 +165,7 @@ def _client_certificate(path: Path, user: kubeconfig.User) -> ClientCertificate 
 
 
 def _material(path: Path, field: str, data: bytes | None, file: str | None) -> Material | None:
-    """What a kubeconfig has itself, or in a file that it names relative to its own folder."""
+    """A value from the kubeconfig itself, or from a file named relative to its folder."""
     if data:
         return Material(field=f"{path}: {field}-data", data=data)
     return Material(field=f"{path}: {field}", path=path.parent / file) if file else None

@@ -1,4 +1,4 @@
-"""The kubeconfig file: what its current context says, and what of it this client does not do."""
+"""The kubeconfig file: its current context, and the fields that this client does not support."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _REFUSED: Final[Mapping[str, str]] = {
     "user.as-groups": "give the credentials of that user",
     "user.as-user-extra": "give the credentials of that user",
 }
-"""Fields that would change whom we reach or who we are, and what to do instead."""
+"""Fields that would change the server or our identity, and what to do instead."""
 
 
 class _Part(BaseModel):
-    """Base of all parts: the file's names have dashes, other fields are other tools' business."""
+    """Base of all parts: the file's names have dashes, and fields of other tools are ignored."""
 
     model_config = ConfigDict(
         frozen=True, alias_generator=lambda name: name.replace("_", "-"), extra="allow"
@@ -41,7 +41,7 @@ class _Part(BaseModel):
     @field_validator("*")
     @classmethod
     def _is_sendable(cls, value: Any) -> Any:
-        """YAML can write what no name of a file, host or token can be: NUL, half a character."""
+        """Refuse NUL and half a character: YAML has them, no file name, host or token can."""
         if isinstance(value, str) and ("\0" in value or not _is_utf8(value)):
             raise ValueError("has a NUL or half a character in it")
         return value
@@ -115,7 +115,7 @@ def current_context(path: Path) -> tuple[Cluster, User]:
     """Cluster and user of the current context.
 
     Raises:
-        ConfigError: The file cannot be read, does not parse, or needs what we do not do.
+        ConfigError: The file cannot be read, does not parse, or needs what we do not support.
     """
     config = _parsed(path)
     context = _named(path, "contexts", config.current_context, config.contexts).context

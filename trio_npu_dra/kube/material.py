@@ -1,4 +1,4 @@
-"""Tokens and certificates, which others replace while we run."""
+"""Tokens and certificates, which may be replaced while we run."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Mark = tuple[int, int, int] | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Material:
-    """Bytes that are given as such, or by a file.
+    """Bytes that are given directly, or by a file.
 
     Attributes:
-        field: Where the operator gave them, for messages.
+        field: The setting or field that gave them, for messages.
         path: The file, `None` when *data* has the bytes.
         data: The bytes.
     """

@@ -28,7 +28,7 @@ def _few(value: Any) -> Any:
 Items = Annotated[tuple[T, ...], Field(fail_fast=True)]
 """A list, read up to its first wrong item."""
 Named = Annotated[dict[str, T], BeforeValidator(_few)]
-"""An object with keys of its owner's choice; labels, attributes and the like are a few dozen."""
+"""An object whose owner chooses the keys; labels, attributes and the like are a few dozen."""
 
 
 def rfc3339(seconds: float) -> str:
@@ -100,9 +100,9 @@ class KubeObject(ApiModel):
 
     @classmethod
     def blank(cls, metadata: ObjectMeta) -> Self | None:
-        """What stands for a stored object whose other parts are not understood.
+        """The replacement for a stored object whose other parts are not understood.
 
-        `None` if nothing does: then it is an error.
+        `None` if this kind has none: then it is an error.
         """
         del metadata
         return None
@@ -122,15 +122,15 @@ class Node(KubeObject):
 class SlicePart(ApiModel):
     """Base of the parts that are compared with what is stored.
 
-    Fields that this driver does not know are kept, so that a value written into one by hand shows
-    as a difference. They pass through unchanged.
+    Fields that this driver does not know pass through unchanged, so that a value written into one
+    by hand shows as a difference.
     """
 
     model_config = ConfigDict(extra="allow")
 
 
 class DeviceAttribute(SlicePart):
-    """Exactly one of the four is set."""
+    """An attribute; exactly one of the four fields is set."""
 
     string: str | None = None
     int_: int | None = None
@@ -222,7 +222,7 @@ class ResourceSlice(KubeObject):
 
     @classmethod
     def blank(cls, metadata: ObjectMeta) -> Self:
-        """A slice of no pool and no driver: a publisher takes it for one that is in the way."""
+        """A slice of no pool and no driver, which a publisher replaces."""
         pool = ResourcePool(name="", generation=0, resource_slice_count=0)
         return cls(metadata=metadata, spec=ResourceSliceSpec(driver="", pool=pool))
 
@@ -293,7 +293,7 @@ class ResourceClaim(KubeObject):
 
 
 class ObjectReference(ApiModel):
-    """involvedObject of an Event: what the Event is about; of a cluster's object no namespace."""
+    """involvedObject of an Event: what it is about; cluster objects have no namespace."""
 
     api_version: str
     kind: str
@@ -303,16 +303,16 @@ class ObjectReference(ApiModel):
 
 
 class EventSource(ApiModel):
-    """source of an Event: which program said it, on which node."""
+    """source of an Event: the program that wrote it, and its node."""
 
     component: str
     host: str
 
 
 class Event(KubeObject):
-    """What `kubectl describe` shows below an object.
+    """An Event, which `kubectl describe` shows below an object.
 
-    One about a Node has the namespace `default`. Times are RFC 3339 in whole seconds.
+    An Event about a Node has the namespace `default`. Times are RFC 3339 in whole seconds.
 
     Attributes:
         type: `Normal` or `Warning`.

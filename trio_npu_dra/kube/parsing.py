@@ -1,9 +1,9 @@
 """JSON of the API server as models, within a budget of time and memory.
 
-What an answer costs hangs on how many values it has, and on how many of them are wrong: eight
+The cost of an answer depends on the number of its values, and on how many of them are wrong: eight
 megabytes of small ones take half a minute and more than a gigabyte. So answers of more than
 `VALUES_LIMIT` values are refused before they are parsed, and the collections of the models have a
-limit of errors (`objects.Items`, `objects.Named`). Depth is limited by pydantic itself.
+limit of errors (`objects.Items`, `objects.Named`). pydantic itself limits depth.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ M = TypeVar("M", bound=BaseModel)
 VALUES_LIMIT: Final = 100_000
 """Values in one answer: numbers, strings, arrays, objects.
 
-They are counted by their commas and brackets, so that those in strings count too. A full
-ResourceSlice (128 devices of 32 attributes) has some 13,000, managed fields of 100 kB as many.
+They are counted by their commas and brackets, so those in strings count too. A full ResourceSlice
+(128 devices of 32 attributes) has some 13,000, managed fields of 100 kB as many.
 """
 _TEXT_LIMIT: Final = 300
 
@@ -31,7 +31,7 @@ def parse(model: type[M], body: bytes) -> M:
     """JSON as *model*.
 
     Raises:
-        NotUnderstood: It is no JSON, has too many values, or is not as the model wants it.
+        NotUnderstood: It is no JSON, has too many values, or does not fit the model.
     """
     values = 1 + sum(body.count(mark) for mark in (b",", b"[", b"{"))
     if values > VALUES_LIMIT:
@@ -46,7 +46,7 @@ def convert(model: type[M], value: Any) -> M:
     """A part of parsed JSON as *model*.
 
     Raises:
-        NotUnderstood: It is not as the model wants it.
+        NotUnderstood: It does not fit the model.
     """
     try:
         return model.model_validate(value)
@@ -55,7 +55,7 @@ def convert(model: type[M], value: Any) -> M:
 
 
 def shortened(text: str) -> str:
-    """As much of words of others as a message bears."""
+    """Foreign text, cut to a length that fits a message."""
     return text if len(text) <= _TEXT_LIMIT else f"{text[:_TEXT_LIMIT]}..."
 
 

@@ -1,4 +1,4 @@
-"""URLs of the API server: only names that an object can have, and none that changes the path."""
+"""URLs of the API server, with names that an object can have and that do not change the path."""
 
 from __future__ import annotations
 

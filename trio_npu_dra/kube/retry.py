@@ -12,12 +12,12 @@ from trio_npu_dra.errors import KubeError, Unavailable, Unreadable
 RETRY_LIMIT = 4.0
 """Seconds between retries at most, when the API server does not ask for more.
 
-The driver must be right again within 5 s of the API server's return. Of 5,000 nodes 1,700 requests
-a second then arrive, spread evenly by the jitter: refused connections cost an absent server
-nothing, and one that is there but busy says with Retry-After (429, 503) how long to stay away.
+The driver must be right again within 5 s of the API server's return. 5,000 nodes then send 1,700
+requests a second, spread evenly by the jitter: refused connections cost an absent server nothing,
+and a busy one says with Retry-After (429, 503) how long to wait.
 """
 _UNREADABLE_LIMIT = 300.0
-"""Seconds between retries at most, while answers come that are not understood."""
+"""Seconds between retries at most, while the answers are not understood."""
 _WISH_LIMIT = 60.0
 """Seconds that the API server can ask for."""
 _QUIET = 10.0
@@ -25,11 +25,11 @@ _QUIET = 10.0
 
 
 class Retry:
-    """Delays that double up to a limit, jittered so that 5,000 nodes do not come back as one.
+    """Delays that double up to a limit, jittered so that 5,000 nodes do not come back at once.
 
-    The first failure, then the 2nd, 4th, 8th... are logged, and the recovery; so an hour without
-    the API server costs a dozen lines. A recovery that lasts less than `_QUIET` seconds, or than
-    the delay before it, does not start the count again.
+    It logs the 1st, 2nd, 4th, 8th... failure, and the recovery; so an hour without the API server
+    costs a dozen lines. A recovery that lasts less than `_QUIET` seconds, or than the delay before
+    it, does not restart the count.
 
     Args:
         what: What keeps failing, for the log line.
@@ -64,8 +64,8 @@ class Retry:
         """Note a failure.
 
         Returns:
-            Seconds to wait before the next try, never less than the API server asked for (up to
-            a minute), and up to half as long again: it asks all nodes for the same.
+            Seconds to wait before the next try: at least as long as the API server asked for (up to
+            a minute), and up to half as long again, because it asks all nodes for the same.
         """
         quiet = max(_QUIET, self._delay)
         if self._recovered_at is not None and self._clock() - self._recovered_at > quiet:

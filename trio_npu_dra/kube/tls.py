@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientCertificate:
-    """Who we are in TLS; certificate (chain) and private key in PEM."""
+    """Our identity in TLS; certificate (chain) and private key in PEM."""
 
     certificate: Material
     key: Material
@@ -28,7 +28,7 @@ class Tls:
 
     Args:
         authority: The CA certificates in PEM.
-        client: What to show.
+        client: The certificate to show.
 
     Raises:
         ConfigError: A file cannot be read or used; the message has the field.
@@ -43,8 +43,8 @@ class Tls:
     def current(self) -> ssl.SSLContext:
         """The context for a new connection: another one once a file was replaced.
 
-        Files that cannot be used are said in the log, and the old context stays: a certificate
-        and its key may be replaced one after the other.
+        If files cannot be used, a log line says so and the old context stays: a certificate and its
+        key may be replaced one after the other.
         """
         marks = self._look()
         if marks != self._marks:
@@ -79,7 +79,7 @@ def _trusting(authority: Material) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     with _as_file(authority.read()) as path:
         try:
-            # As a file, because as text Python takes ASCII alone: no comments in other scripts.
+            # A file, because Python takes only ASCII text, without comments in other scripts.
             context.load_verify_locations(cafile=path)
         except ssl.SSLError as error:
             raise ConfigError(f"{authority.field} is not a PEM certificate: {error}") from error

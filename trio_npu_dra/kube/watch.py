@@ -1,4 +1,4 @@
-"""A local picture of objects in the API server, kept current by list and watch."""
+"""A local view of objects in the API server, kept current by list and watch."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ async def list_and_watch(
 ) -> AsyncGenerator[View[K], None]:
     """Yield a view now, and a new one after each change, loss of contact and recovery, for ever.
 
-    Watches continue from the last bookmark or event; when the API server has forgotten that
-    place, everything is listed again; so it is after an event that is not understood, because a
-    watch would meet that one again, with pauses that grow to minutes. What is seen stays within
-    the limits of a list. Every failure is retried, also a refused right: roles can be given later.
+    Watches continue from the last bookmark or event. When the API server has forgotten that place,
+    everything is listed again. The same happens after an event that is not understood, because a
+    watch would meet it again, with pauses that grow to minutes. A view stays within the limits of a
+    list. Every failure is retried, also a missing right: roles can be granted later.
 
     Args:
         client: The API server.
@@ -81,12 +81,12 @@ async def list_and_watch(
             if isinstance(error, Gone | Unreadable):
                 picture.version = ""
             if isinstance(error, Gone) and anyio.current_time() - listed > _SHORT_WATCH:
-                continue  # a place grows old; only one just listed is worth a wait
+                continue  # the place is too old: list; only a fresh one is worth a wait
             await anyio.sleep(retry.failed(error))
 
 
 class _Picture(Generic[K]):
-    """The objects, under change.
+    """The objects while they change.
 
     Args:
         asked: What is watched, for messages.
@@ -98,7 +98,7 @@ class _Picture(Generic[K]):
         self.synced = False
         self.stale_since: float | None = anyio.current_time()
         self._objects: dict[str, K] = {}
-        self._sizes: dict[str, int] = {}  # bytes, of objects that an event told since the list
+        self._sizes: dict[str, int] = {}  # bytes, of objects that came in events since the list
 
     def replace(self, objects: tuple[K, ...], version: str) -> None:
         self._objects = {_key(obj): obj for obj in objects}
@@ -107,7 +107,7 @@ class _Picture(Generic[K]):
         self.synced = True
 
     def apply(self, event: WatchEvent[K]) -> bool:
-        """Take in an event; whether objects changed.
+        """Apply an event, and return whether objects changed.
 
         Raises:
             Unreadable: It is more than a list could have.

@@ -1,8 +1,8 @@
 """gRPC for trio: grpclib's server and client behind functions that know only trio.
 
-This is the one room with an asyncio loop in it. A call enters trio at once and never goes back
-below its handler; what ends the call early (deadline, RST_STREAM, a lost connection, a stopping
-server) arrives in the handler as `trio.Cancelled`.
+Only this room has an asyncio loop. A call enters trio at once; below its handler everything is trio.
+Whatever ends the call early (deadline, RST_STREAM, a lost connection, a stopping server) arrives in
+the handler as `trio.Cancelled`.
 """
 
 from __future__ import annotations

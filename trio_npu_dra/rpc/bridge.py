@@ -1,4 +1,4 @@
-"""The one asyncio loop of the process, on top of trio, and what can be done through it."""
+"""The one asyncio loop of the process, on top of trio, and its operations."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Bridge:
     ) -> None:
         """Answer calls on a unix socket until cancelled; started once a peer can connect.
 
-        Cancelled, it removes the socket's file, gives the unary calls in flight *grace_seconds* to
-        finish, cancels what is left, waits for that and closes all connections.
+        When cancelled, it removes the socket's file, gives the unary calls in flight
+        *grace_seconds* to finish, cancels the others, waits for them and closes all connections.
 
         Args:
             path: The socket; a stale one is replaced.
@@ -122,10 +122,10 @@ async def open_bridge() -> AsyncIterator[Bridge]:
 
 
 def _on_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Keep a peer's nonsense from ending the daemon; the loop's own faults still do.
+    """Keep malformed input from ending the daemon; the loop's own errors still do.
 
-    What happens inside a connection (a frame that h2 or grpclib cannot take) names a protocol;
-    asyncio has closed that connection.
+    The context of an error inside a connection (a frame that h2 or grpclib cannot take) has a
+    protocol; asyncio has closed that connection.
     """
     if "protocol" in context:
         log.warning(

@@ -32,11 +32,11 @@ class Channel:
         *,
         timeout_seconds: float,
     ) -> ReplyT:
-        """Call *method* once; a cancelled call is reset, so that the server hears of it.
+        """Call *method* once; a cancelled call is reset, so that the server notices.
 
         Raises:
-            RpcError: The status of the answer, DEADLINE_EXCEEDED, or UNAVAILABLE when nobody
-                answers.
+            RpcError: The status of the answer, DEADLINE_EXCEEDED, or UNAVAILABLE without an
+                answer.
         """
         stub: grpclib.client.UnaryUnaryMethod[RequestT, ReplyT] = grpclib.client.UnaryUnaryMethod(
             self._channel, method.path, method.request, method.reply
@@ -65,7 +65,7 @@ class Channel:
                 await self._loop.run_aio_coroutine(call.send_message(request, end=True))
             yield Incoming(self._loop, call)
         finally:
-            # A reason to leave makes grpclib reset the stream instead of waiting for its end.
+            # An exception makes grpclib reset the stream on leaving, without waiting for its end.
             leaving = asyncio.CancelledError()
             with trio.CancelScope(shield=True):
                 await self._loop.run_aio_coroutine(call.__aexit__(type(leaving), leaving, None))

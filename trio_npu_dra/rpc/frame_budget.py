@@ -1,8 +1,8 @@
-"""Counts what a peer sends, frame by frame, before anything is done about it.
+"""Counts what a peer sends, frame by frame, before h2 handles it.
 
 h2 waits for a frame of up to 16 MiB before it refuses it, keeps a megabyte of headers that do not
-end, and works through every PING and every reset stream of what was read, however many there are.
-So the head of each frame, nine bytes (RFC 9113, 4.1), is read here first.
+end, and works through every PING and every reset stream that was read, however many there are.
+So this module first reads the head of each frame, nine bytes (RFC 9113, 4.1).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import trio
 from trio_npu_dra.rpc.limits import Limits
 
 RESET_COST: Final = 10
-"""What a reset costs, in frames: a call was begun and is ended for it."""
+"""What a reset costs, in frames, because it begins and ends a call."""
 
 FRAME_BYTES: Final = 1 << 14
-"""Of a frame's payload: what HTTP/2 allows unless the peer is told otherwise."""
+"""Limit of a frame's payload: HTTP/2's default, which we do not change."""
 
 SETTINGS_BYTES: Final = 32 * 6
-"""Of a SETTINGS frame's payload; there are seven settings, of six bytes each."""
+"""Limit of a SETTINGS frame's payload; there are seven settings, of six bytes each."""
 
 _PREFACE_BYTES = 24
 _HEAD_BYTES = 9
@@ -50,14 +50,14 @@ class FrameBudget:
         """Count the next *frames* frames of what the peer sends.
 
         Args:
-            data: What has come since the last call and was not counted then.
+            data: What has come since the last call, and what that call did not count.
             frames: How many may begin.
 
         Returns:
             How many bytes of *data* were counted: all, unless more frames begin in it.
 
         Raises:
-            TooMuch: The connection is to be closed.
+            TooMuch: The connection must be closed.
         """
         now = trio.current_time()
         self._give((now - self._counted_at) * self._limits.frames_per_second)
@@ -80,7 +80,7 @@ class FrameBudget:
         return at
 
     def replied(self) -> None:
-        """Give back what a call takes: who is answered may go on calling."""
+        """Give back what a call costs, so that a peer whose calls are answered may go on."""
         self._give(self._limits.frames_per_reply)
 
     def _give(self, frames: float) -> None:

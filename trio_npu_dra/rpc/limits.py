@@ -1,9 +1,9 @@
-"""What a peer of a gRPC server may take, of memory, of time and of the loop.
+"""How much memory, time and turns of the loop a peer of a gRPC server may take.
 
-What peers there are: the kubelet with one connection that it keeps, one or two watches of device
-health on it and a call for each pod that starts or ends; a second one while the kubelet restarts;
-probes, which connect, call once and leave. Each number is far above what these need, and all of
-them together keep a server below some 20 MiB whatever it is sent.
+The peers are the kubelet and probes. The kubelet keeps one connection, with one or two watches of
+device health on it and a call for each pod that starts or ends; while it restarts there is a second
+one. Probes connect, call once and leave. Each number is far above what these need, and all of
+them together keep a server below some 20 MiB whatever peers send.
 """
 
 from __future__ import annotations
@@ -13,35 +13,37 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Of one server; those of time are judged every `look_seconds`.
+    """The limits of one server; those of time are checked every `look_seconds`.
 
     Attributes:
-        connections: Open at once. One more displaces another, by the order of
-            `server_connections`: so nobody can lock the kubelet out by being there first.
-        newcomer_seconds: That a connection has to begin its first call before it is displaced. It
-            is also the pace at which connections of a flood are taken in: 320 a second.
-        streams: Open at once on one connection, as HTTP/2 recommends; a peer is told and waits.
+        connections: Open at once. One more displaces another, in the order of
+            `server_connections`: so a peer that was there first cannot lock the kubelet out.
+        newcomer_seconds: How long a connection has to begin its first call before it can be
+            displaced. This also sets the pace at which a flood of connections is accepted: 320 a
+            second.
+        streams: Open at once on one connection, as HTTP/2 recommends; HTTP/2 tells the peer the
+            limit, and the peer waits.
         watches: Streaming calls at once on one connection. The kubelet needs one, or two while it
             changes versions; each costs a message for every change of a device's health.
-        greeting_seconds: Until a connection has said that it speaks HTTP/2.
-        idle_seconds: After that a connection without calls is closed, but for the *kept_idle* that
-            were used last: a kubelet that does not watch health has nothing but an idle connection
+        greeting_seconds: How long a connection has to show that it speaks HTTP/2.
+        idle_seconds: When a connection without calls is closed, except for the *kept_idle* that
+            were used last: a kubelet that does not watch health has only an idle connection
             between two pods, and takes its end for the end of the driver.
         kept_idle: See *idle_seconds*.
-        request_seconds: Until a request that has begun is there as a whole.
-        reply_seconds: Until a peer has taken what it is sent.
-        message_bytes: Of one request. A claim takes 362 bytes at most (namespace, name and UID), so
-            that is a pod of 700 claims; messages of 4 MiB, gRPC's usual limit, are 2 million of
-            the smallest claims, which take minutes to be parsed.
-        half_sent_bytes: Of all requests that are not there as a whole yet, each counted with
-            *half_sent_cost*. Beyond, the largest of the connection that has most is given up.
-        half_sent_cost: Bytes that a request takes before any of it is there.
-        header_bytes: Of one call's headers, packed and unpacked. The kubelet sends some 300.
-        frames: HTTP/2 frames that a connection may send at once, small or large. Those of 100 calls
-            and of 100 resets, which cost `frame_budget.RESET_COST`, are 1,600.
+        request_seconds: How long a request may take from its first byte to its last.
+        reply_seconds: How long a peer may take to read a reply.
+        message_bytes: Size of one request. A claim takes 362 bytes at most (namespace, name and
+            UID), so that is a pod of 700 claims; messages of 4 MiB, gRPC's usual limit, are 2
+            million of the smallest claims, which take minutes to parse.
+        half_sent_bytes: Size of all incomplete requests together, each counted with
+            *half_sent_cost*. Beyond it, the largest of the connection that has most is refused.
+        half_sent_cost: Bytes that a request costs before any of it has arrived.
+        header_bytes: Size of one call's headers, packed and unpacked. The kubelet sends some 300.
+        frames: HTTP/2 frames that a connection may send at once, small or large. 100 calls and
+            100 resets, which cost `frame_budget.RESET_COST` each, need 1,600.
         frames_per_second: How fast they come back.
         frames_per_reply: How many of them each reply gives back: a call takes 3 to 8.
-        look_seconds: How often connections are looked at.
+        look_seconds: How often connections are checked.
     """
 
     connections: int = 32

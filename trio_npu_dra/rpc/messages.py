@@ -32,8 +32,8 @@ def parse(message_type: type[MessageT], body: bytes) -> MessageT:
 def _flaw(message: Message) -> str:
     """The first field with a value of another type than declared; empty when there is none.
 
-    betterproto2 does not compare what is on the wire with the declaration: a number, or nothing,
-    comes out where a text or a message should be.
+    betterproto2 does not compare the wire with the declaration: it returns a number, or nothing,
+    where a text or a message should be.
     """
     for name, kinds in _kinds(type(message)).items():
         value = getattr(message, name)

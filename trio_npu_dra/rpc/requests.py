@@ -1,4 +1,4 @@
-"""Reads requests, none of them for ever, and all that are half sent in bounded memory."""
+"""Reads requests: each has a deadline, and all half-sent ones share a bounded memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PIECE_BYTES = 16 << 10
 """How much of a request is read before it is counted."""
 
 INLINE_BYTES = 512
-"""Requests up to this size, three claims or more, are parsed at once: 5 ms at the worst."""
+"""Requests up to this size, three claims or more, are parsed on the loop: 5 ms at worst."""
 
 
 class _HalfSent:
@@ -34,8 +34,8 @@ class _HalfSent:
         stream: Where it comes from.
         since: When it began.
         size: Bytes that it counts for.
-        refusal: Why it is given up, a status and what the peer is told; None while it is not. (An
-            error here would be in a circle with its traceback, and hold what was read.)
+        refusal: Why it was refused: a status and the text for the peer; None while it is not. (An
+            exception here would form a cycle with its traceback and keep alive what was read.)
         parsing: Around the wait for the thread that parses.
     """
 
@@ -47,7 +47,7 @@ class _HalfSent:
         self.parsing = trio.CancelScope()
 
     def refuse(self, status: Status, message: str) -> None:
-        """End it: as its peer would, while it is read, or the wait for the thread that parses."""
+        """End the request: reading ends as if its peer had ended it, or its wait for a thread."""
         if self.refusal is None:
             self.refusal = (status, message)
             self.stream.buffer.eof()
@@ -58,7 +58,7 @@ class Requests:
     """The requests of one server that are being read.
 
     Args:
-        loop: Where large ones leave to be parsed.
+        loop: Through it, large requests leave asyncio to be parsed in a thread.
         limits: Those of the server.
     """
 
@@ -73,7 +73,7 @@ class Requests:
         """Read the one message of a call.
 
         Raises:
-            RpcError: It is none, too large, not sent in time or given up for others.
+            RpcError: It does not parse, is too large, was late or was dropped to make room.
         """
         with self._half_sent_by(stream) as request:
             try:
@@ -89,7 +89,7 @@ class Requests:
             return parsed
 
     def look(self, now: float) -> None:
-        """Give up what has taken too long."""
+        """Refuse the requests that have taken too long."""
         seconds = self._limits.request_seconds
         for request in self._half_sent:
             if now - request.since < seconds:
@@ -101,7 +101,7 @@ class Requests:
     async def _parse_apart(
         self, request: _HalfSent, message_type: type[MessageT], body: bytes
     ) -> MessageT:
-        """Parse in a thread: it takes longer, but leaves the loop its turns."""
+        """Parse in a thread: it takes longer, but does not block the loop."""
         with request.parsing:
             return await trio.to_thread.run_sync(parse, message_type, body, limiter=self._parsing)
         assert request.refusal is not None
@@ -146,7 +146,7 @@ class Requests:
             self._give_one_up()
 
     def _give_one_up(self) -> None:
-        """Refuse the largest of the connection that has most, so that no other peer suffers."""
+        """Refuse the largest of the connection that has most: other peers keep theirs."""
         waiting = [request for request in self._half_sent if request.refusal is None]
         sizes = Counter[object]()
         for request in waiting:

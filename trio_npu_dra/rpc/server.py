@@ -35,7 +35,7 @@ CANCEL_SECONDS = 5.0
 """How long a stopping server waits for cancelled handlers to clean up."""
 
 ACCEPT_PAUSE_SECONDS = 1.0
-"""Before it is tried again, where the process or the system has no room for a connection."""
+"""Pause before accepting again when the process or the system has no room for a connection."""
 
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -68,7 +68,7 @@ async def serve(
                 await trio.sleep_forever()
             finally:
                 with trio.CancelScope(shield=True):
-                    # Whoever connected may still call until the end; nobody new finds the way.
+                    # Connected peers may call until the end; new ones cannot connect.
                     listener.withdraw()
                     with trio.move_on_after(grace_seconds):
                         await calls.unary.none_left()
@@ -79,7 +79,7 @@ async def serve(
 async def _accept(
     loop: trio_asyncio.TrioEventLoop, listener: Listener, connections: Connections, calls: _Calls
 ) -> None:
-    """Take in connections, one by one, each when there is a place for it."""
+    """Accept connections, one by one, each when there is a place for it."""
     mapping = _Methods(calls.__mapping__())
     codec, events = ProtoCodec(), _DispatchServerEvents()
 
@@ -96,7 +96,7 @@ async def _accept(
             if error.errno in _NO_ROOM:
                 log.warning("cannot accept gRPC connections", extra={"error": error.strerror})
                 await trio.sleep(ACCEPT_PAUSE_SECONDS)
-            # else its peer has gone again
+            # else its peer has already gone
 
 
 async def _look(seconds: float, *looks: Callable[[float], None]) -> None:
@@ -121,8 +121,8 @@ async def _end(loop: trio_asyncio.TrioEventLoop, connections: Connections, calls
 class _Methods(dict[str, grpclib.const.Handler]):
     """A method table whose lookup never fails.
 
-    grpclib's own refusal of an unknown method lacks the content type, which the kubelet takes for a
-    broken server and logs as an error.
+    grpclib's own refusal of an unknown method lacks the content type; the kubelet then takes the
+    server for broken and logs an error.
     """
 
     def get(self, path: str, default: Any = None) -> Any:
@@ -207,8 +207,8 @@ class _Calls:
     ) -> tuple[Status, str]:
         """Run the handler and send its replies.
 
-        A bug in a handler ends its own call and no other: the kubelet is told INTERNAL and comes
-        back, while a daemon that died would take every pod's next call along.
+        A bug in a handler ends only its own call: the kubelet gets INTERNAL and retries. If the
+        daemon died instead, every pod's next call would fail.
         """
         try:
             with stream.connection.answering(watch=isinstance(route, StreamRoute)):
@@ -261,10 +261,10 @@ def _check_wanted() -> None:
 
 
 async def _in_time(deadline: float, handler: Any, *args: Any) -> Any:
-    """Run a handler, in trio, under the call's deadline, so that it can see and use it.
+    """Run a handler, in trio, under the call's deadline, so that the handler can read it.
 
     Raises:
-        RpcError: The deadline has passed, even if a shielded part of the handler came to its end.
+        RpcError: The deadline has passed, even if a shielded part of the handler ran to its end.
     """
     with trio.CancelScope(deadline=deadline):
         reply = await handler(*args)

@@ -1,17 +1,17 @@
-"""The connections of a gRPC server: who may have one, and what ends it.
+"""The connections of a gRPC server: which peers have one, and what ends it.
 
-Everybody who connects is let in. When all places are taken, another leaves, once it has had time to
-call; the first of
+The server accepts every peer. When all places are taken, it displaces a connection that has had
+time to call, the first of
 
-1. those that have not sent a whole request yet, the oldest first: one that has come to call does
-   so at once;
-2. those without a call, the one that was used the longest ago first: a client finds out and
-   connects again with its next call;
+1. those that have not sent a whole request yet, the oldest first: a peer that wants to call does so
+   at once;
+2. those without a call, the least recently used first: its client notices and connects again with
+   its next call;
 3. those that only watch, the newest first: the kubelet's is older than those of a flood;
-4. those with other calls, who has most of them first.
+4. those with other calls, the one with most calls first.
 
-A peer that is refused could be the kubelet after its restart, and then no pod would start. One that
-leaves could be the kubelet's too, but its next call comes through.
+A refused peer could be the kubelet after its restart, and then no pod would start. A displaced
+connection could be the kubelet's too, but its next call succeeds.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from trio_npu_dra.rpc.server_link import CONFIG, H2_CONFIG, Events, Handler, Lin
 log = logging.getLogger(__name__)
 
 FRAMES_AT_ONCE: Final = 16
-"""Of one connection, before others have theirs: three calls or more."""
+"""Frames of one connection before others are read: three calls or more."""
 
 SECONDS_BETWEEN_LINES: Final = 60.0
-"""Between two log lines about connections that were closed for what their peers did."""
+"""Time between two log lines about connections that were closed because of their peers."""
 
 
 class ServerConnection(grpclib.protocol.H2Protocol):
@@ -73,8 +73,8 @@ class ServerConnection(grpclib.protocol.H2Protocol):
         """End the connection and its calls.
 
         Args:
-            code: Of the GOAWAY, by which a client knows what was not begun, and calls again; None
-                sends none but h2's own.
+            code: Of the GOAWAY, which tells a client the calls that were not begun, so that it
+                repeats them; None sends none but h2's own.
         """
         self._unread = b""
         self._connections.forget(self)
@@ -83,7 +83,7 @@ class ServerConnection(grpclib.protocol.H2Protocol):
                 self.connection.h2.close_connection(code)
             self.connection.flush()
         self.processor.close("closed by the server")
-        if self.transport.get_write_buffer_size():  # and nobody knows when it is read
+        if self.transport.get_write_buffer_size():  # which the peer may never read
             self.transport.abort()
 
     def _read_some(self) -> None:
@@ -96,7 +96,7 @@ class ServerConnection(grpclib.protocol.H2Protocol):
                 self.processor.process(event)
         except TooMuch as error:
             self._connections.blame(self, str(error), ErrorCodes.ENHANCE_YOUR_CALM)
-        except Exception as error:  # noqa: BLE001 - what h2 and grpclib make of a peer's nonsense
+        except Exception as error:  # noqa: BLE001 - h2 and grpclib raise many types for bad input
             self._connections.blame(self, repr(error)[:200], None)
         else:
             if not self.connection.is_closing():
@@ -121,7 +121,7 @@ class Connections:
         self._next_line = -math.inf
 
     async def place(self) -> None:
-        """Wait for a place for one more; another leaves if there is none."""
+        """Wait for a place for one more; without one, another connection is displaced."""
         while len(self._open) >= self.limits.connections:
             last = min(self._open, key=lambda peer: peer.connection.worth())
             wait = last.connection.since + self.limits.newcomer_seconds - trio.current_time()
@@ -132,20 +132,20 @@ class Connections:
                 last.hang_up()
 
     def add(self, connection: ServerConnection) -> None:
-        """Count a new one."""
+        """Count a new connection."""
         self._open.add(connection)
 
     def forget(self, connection: ServerConnection) -> None:
-        """Take out one that ends."""
+        """Remove a connection that ends."""
         self._open.discard(connection)
 
     def blame(self, connection: ServerConnection, reason: str, code: ErrorCodes | None) -> None:
-        """Close one for what its peer did."""
+        """Close a connection because of what its peer did."""
         self._say(reason)
         connection.hang_up(code)
 
     def look(self, now: float) -> None:
-        """Close those whose time is over."""
+        """Close the connections whose time is over."""
         for peer in tuple(self._open):
             link = peer.connection
             if peer.transport.is_closing():  # it waits for a peer that does not read
@@ -161,14 +161,14 @@ class Connections:
                 peer.hang_up()
 
     def cancel_calls(self) -> None:
-        """Cancel what their peers wait for."""
+        """Cancel the calls of all connections."""
         for peer in self._open:
             peer.handler.close()
 
     def close(self) -> None:
-        """Close them all; one whose peer does not read loses what is unsent.
+        """Close all connections; one whose peer does not read loses what is unsent.
 
-        Without GOAWAY: grpclib's client drops a reply that it reads together with one.
+        No GOAWAY is sent: grpclib's client drops a reply that it reads together with one.
         """
         for peer in tuple(self._open):
             peer.hang_up(None)

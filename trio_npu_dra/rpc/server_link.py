@@ -1,6 +1,6 @@
 """grpclib's and h2's parts of one connection, with limits.
 
-What these two libraries keep to themselves is asked here only: the stream of a call, the tasks of a
+Only this module uses private parts of these two libraries: the stream of a call, the tasks of a
 handler.
 """
 
@@ -30,7 +30,7 @@ from trio_npu_dra.rpc.limits import Limits
 from trio_npu_dra.rpc.service import RpcError
 
 TABLE_BYTES: Final = 4096
-"""Of the headers that we remember for a peer, HTTP/2's default; it may ask for 4 GiB."""
+"""Size of the header table that we keep for a peer, HTTP/2's default; a peer may ask for 4 GiB."""
 
 GrpcStream: TypeAlias = "grpclib.server.Stream[Any, Any]"
 
@@ -39,7 +39,7 @@ CONFIG = grpclib.config.Configuration()
 H2_CONFIG = h2.config.H2Configuration(
     client_side=False,
     header_encoding="ascii",
-    validate_inbound_headers=False,  # what is read of them is checked by grpclib
+    validate_inbound_headers=False,  # grpclib checks those that it reads
     validate_outbound_headers=False,
     normalize_inbound_headers=False,
     normalize_outbound_headers=False,
@@ -54,7 +54,7 @@ class ServerStream(grpclib.protocol.Stream):
 
     Attributes:
         connection: Its connection.
-        deadline: Its end, on trio's clock; infinity if the caller named none.
+        deadline: Its end, on trio's clock; infinity if the caller gave none.
     """
 
     connection: Link
@@ -62,7 +62,7 @@ class ServerStream(grpclib.protocol.Stream):
 
 
 def stream_of(call: GrpcStream) -> ServerStream:
-    """The stream of a call, which grpclib keeps to itself."""
+    """The stream of a call, which grpclib keeps private."""
     return cast("ServerStream", call._stream)  # noqa: SLF001 - see the module
 
 
@@ -86,7 +86,7 @@ def _limited(limits: Limits) -> _H2:
 
 
 class Link(grpclib.protocol.Connection):
-    """A connection and what its peer has made of it.
+    """A connection and how its peer uses it.
 
     Attributes:
         h2: Its state, as h2 keeps it.
@@ -111,7 +111,7 @@ class Link(grpclib.protocol.Connection):
 
     @property
     def blocked_since(self) -> float:
-        """Since when the peer does not take what it is sent; infinity if it does."""
+        """Since when the peer does not read what we send; infinity if it does."""
         return next(iter(self._unread.values()), math.inf)
 
     def create_stream(self, **arguments: Any) -> ServerStream:
@@ -130,7 +130,7 @@ class Link(grpclib.protocol.Connection):
 
     @contextmanager
     def answering(self, *, watch: bool) -> Iterator[None]:
-        """Around a call whose request is there as a whole.
+        """Wrap a call whose request is complete.
 
         Raises:
             RpcError: The peer watches too often at once.
@@ -153,7 +153,7 @@ class Link(grpclib.protocol.Connection):
 
     @contextmanager
     def replying(self) -> Iterator[None]:
-        """Around what waits until the peer takes a reply, or a part of one."""
+        """Wrap the wait until the peer reads a reply, or a part of one."""
         reply = object()
         self._unread[reply] = trio.current_time()
         try:
@@ -162,7 +162,7 @@ class Link(grpclib.protocol.Connection):
             del self._unread[reply]
 
     def worth(self) -> tuple[int, int, float]:
-        """Who has least leaves first; the order is that of the module."""
+        """The connection with the least worth is displaced first; the module says the order."""
         if self.calls or self.watches:
             return (3 if self.calls else 2, -self.calls, -self.since)
         return (int(self.has_request), 0, self.used)
@@ -174,7 +174,7 @@ class Events(grpclib.protocol.EventsProcessor):
     connection: Link
 
     def process_remote_settings_changed(self, event: h2.events.RemoteSettingsChanged) -> None:
-        """Note that the peer speaks HTTP/2, and forget what it may not make us remember."""
+        """Note that the peer speaks HTTP/2, and limit the table of headers that it asks for."""
         link = self.connection
         link.greeted = True
         encoder = link.h2.encoder
@@ -188,8 +188,8 @@ class Events(grpclib.protocol.EventsProcessor):
 class Handler(grpclib.server.Handler):
     """Begins calls.
 
-    Deadlines are kept from grpclib: its timer of a call stays in trio-asyncio's memory until its
-    time, which the caller chooses. So are other headers, which it might not be able to read.
+    grpclib does not see deadlines: its timer of a call stays in trio-asyncio's memory until the
+    time that the caller chooses. Nor does it see other headers, which it may be unable to read.
     """
 
     def accept(self, stream: Any, headers: Any, release_stream: Any) -> None:
@@ -210,14 +210,14 @@ class Handler(grpclib.server.Handler):
     def _ended(self, stream: Any, release_stream: Any, task: asyncio.Task[None]) -> None:
         """Forget a call at once; its task has done so, unless it was cancelled before it began.
 
-        What is kept of a cancelled one is in a circle: its error, the traceback of that, and there
-        all that was read.
+        A cancelled call leaves a reference cycle: its error, the error's traceback, and there all
+        that was read.
         """
         self._tasks.pop(stream, None)
         self._cancelled.discard(task)
         if stream.wrapper is not None:
             stream.wrapper._error = None  # noqa: SLF001 - see the module
         with suppress(asyncio.CancelledError):
-            task.exception()  # asyncio forgets the error of a cancelled task once it was asked for
+            task.exception()  # asyncio drops the error of a cancelled task once it was read
         with suppress(KeyError):
             release_stream()

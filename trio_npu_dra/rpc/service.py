@@ -1,4 +1,4 @@
-"""What a gRPC method is, for servers and clients alike, and how one gets its handler."""
+"""gRPC methods, for servers and clients alike, and how they get handlers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RpcError(NpuDraError):
 
     Args:
         status: The gRPC status.
-        message: What the other side is told, or told us.
+        message: The text that we send to the other side, or got from it.
     """
 
     def __init__(self, status: Status, message: str) -> None:

@@ -1,4 +1,4 @@
-"""Listening sockets: their limits, and whose file it is."""
+"""Listening sockets: their limits, and the owner of the file."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def is_socket(path: Path) -> bool:
 
 
 def is_refused(path: Path) -> bool:
-    """Whether nobody listens on a unix socket, for certain.
+    """Whether it is certain that no process listens on a unix socket.
 
     False too for what is no socket, what cannot be asked and a path that no socket can have.
     """
@@ -61,9 +61,9 @@ class Listener:
     inode: int = 0
 
     def withdraw(self) -> None:
-        """Remove the file, unless it is another's by now; connections stay.
+        """Remove the file, unless another process owns it by now; connections stay.
 
-        If the file cannot be removed, whoever connects once the socket is closed is refused, and
+        If the file cannot be removed, connecting to it is refused once the socket is closed, and
         the next instance removes it (`kubelet.endpoints`).
         """
         if self.path is None or _inode(self.path) != self.inode:
@@ -88,7 +88,7 @@ def listen_unix(path: Path) -> Listener:
         path: Absolute, at most `UNIX_PATH_LIMIT` bytes; its folder must exist.
 
     Raises:
-        ConfigError: The path is too long, its folder is missing or it is no socket's.
+        ConfigError: The path is too long, its folder is missing, or something else is there.
         StorageError: The file system refuses.
     """
     _check_length(path)
