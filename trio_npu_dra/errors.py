@@ -1,8 +1,8 @@
-"""Every error this driver raises on purpose, by what its reader can do about it.
+"""Every error that this driver raises on purpose, by what its reader can do about it.
 
 A port (DCMI, the API server, the disk) translates foreign errors into these once. A `ClaimError`
-becomes the text of that claim in the kubelet's reply, so its message is written for the owner of
-the pod; all others end in the log, written for the operator of the node.
+becomes the text of that claim in the kubelet's reply, so its message addresses the pod's owner; all
+others go to the log, and their messages address the operator of the node.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ class NpuDraError(Exception):
     """Base of all errors of this package.
 
     Attributes:
-        retryable: Whether the same call may succeed a moment later with nothing changed by people.
+        retryable: Whether the same call may succeed a moment later without action by people.
     """
 
     retryable: ClassVar[bool] = False
@@ -25,14 +25,14 @@ class ConfigError(NpuDraError):
 
 
 class ControlError(NpuDraError):
-    """The daemon of this node cannot be asked, or refused what it was asked for."""
+    """The daemon of this node does not answer, or refused the request."""
 
 
 # --- one claim cannot be prepared ----------------------------------------------------------------
 
 
 class ClaimError(NpuDraError):
-    """This claim cannot be prepared; the others of the call are not touched."""
+    """This claim cannot be prepared; other claims of the call are not affected."""
 
 
 class ClaimNotAllocated(ClaimError):
@@ -81,7 +81,7 @@ class DcmiError(NpuDraError):
 
 
 class LibraryMissing(DcmiError):
-    """libdcmi.so cannot be loaded; the message says where it was looked for."""
+    """libdcmi.so cannot be loaded; the message lists the paths that were tried."""
 
     def __init__(self, message: str) -> None:
         self.code = 0
@@ -96,7 +96,7 @@ class NotReady(DcmiError):
 
 
 class Busy(DcmiError):
-    """The device is used by someone else, upgrading, or the call timed out."""
+    """The device is in use or upgrading, or the call timed out."""
 
     retryable = True
 
@@ -110,10 +110,10 @@ class DeviceLost(DcmiError):
 
 
 class KubeError(NpuDraError):
-    """The API server refused a request, or could not be asked.
+    """The API server refused a request, or could not be reached.
 
     Args:
-        message: What was asked and what came back.
+        message: The request and its answer.
         status: The HTTP status, `None` when there was no answer.
     """
 
@@ -123,11 +123,11 @@ class KubeError(NpuDraError):
 
 
 class NotFound(KubeError):
-    """404, in the API server's own words: the object does not exist.
+    """404, said by the API server itself: the object does not exist.
 
     Args:
-        message: What was asked and what came back.
-        missing: Plural and name of what does not exist, `None` when the answer did not say.
+        message: The request and its answer.
+        missing: Plural and name of the missing object, `None` when the answer did not say.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Unavailable(KubeError):
     """429, 5xx, no connection, or an answer that no API server gives.
 
     Args:
-        message: What was asked and what came back.
+        message: The request and its answer.
         status: The HTTP status, `None` when there was no answer.
         retry_after: Seconds the server asked to wait, `None` when it did not say.
     """
@@ -172,17 +172,17 @@ class Unavailable(KubeError):
 
 
 class Unreadable(Unavailable):
-    """An answer that is not understood: asked again at once, it would be the same."""
+    """An answer that is not understood: an immediate retry would get the same one."""
 
 
 class StorageError(NpuDraError):
-    """A record, CDI file or socket could not be read or written; the message has the path."""
+    """A record, CDI file or socket could not be read or written; the message names the path."""
 
     retryable = True
 
 
 class ForeignFile(StorageError):
-    """Something that is not this driver's has the name of one of its files or folders."""
+    """Something foreign has the name of one of the driver's files or folders."""
 
     retryable = False
 

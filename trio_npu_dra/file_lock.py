@@ -3,7 +3,7 @@
 The kernel takes a lock from a process that ends, however it ends, so no lock outlives its holder.
 
 A lock is on the open file, not on its name. So it counts only if the name is still that file's once
-the lock is taken: whoever opened a file that was removed or replaced meanwhile tries again.
+the lock is taken: if the file was removed or replaced meanwhile, the process tries again.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from trio_npu_dra.errors import ForeignFile, StorageError
 async def hold(
     path: Path, *, pause_seconds: float, patience_seconds: float = math.inf
 ) -> AsyncIterator[int]:
-    """Hold the lock on a file while inside. Cancelled while waiting, nothing is held.
+    """Hold the lock on a file while inside; a cancelled wait holds nothing.
 
     Args:
         path: The lock file; made when missing, never removed. Something foreign in its place is
             set aside.
-        pause_seconds: Between two tries.
+        pause_seconds: Time between two tries.
         patience_seconds: How long to go on trying.
 
     Yields:
@@ -75,7 +75,7 @@ def _try_lock(path: Path, descriptor: int) -> bool:
 
 
 def _try_open(path: Path) -> tuple[int, os.stat_result] | None:
-    """Open the lock file; `None` when something foreign was there and it has to be tried again."""
+    """Open the lock file; `None` when something foreign was there: the caller tries again."""
     with storage.translated(f"open {path}"):
         try:
             return _open(path)
@@ -93,10 +93,10 @@ def _open(path: Path) -> tuple[int, os.stat_result]:
 
 
 def _make_way(path: Path) -> None:
-    """Set aside what has the lock's name.
+    """Set aside the thing that has the lock's name.
 
-    One instance at a time, under a lock on the folder: the second could else set aside the new file
-    that the first has locked already.
+    One instance at a time does so, under a lock on the folder: otherwise the second could set aside
+    the new file that the first has locked already.
     """
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

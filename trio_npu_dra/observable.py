@@ -1,7 +1,7 @@
 """A latest value that tasks can wait on.
 
 Writers never block and never queue: a slow reader skips values in between and always ends with the
-newest. That is what a publisher wants: ten faults in a burst are one write.
+newest. So ten faults in a burst cost a publisher one write.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Observable(Generic[T]):
         return self._value
 
     def set(self, value: T) -> bool:
-        """Replace the value; an equal one wakes nobody.
+        """Replace the value; an equal value wakes no reader.
 
         Returns:
             Whether the value changed.
@@ -45,9 +45,9 @@ class Observable(Generic[T]):
         return True
 
     def changes(self) -> AsyncIterator[T]:
-        """Iterate over the value now, then the newest after each change, without end.
+        """Iterate over the present value, then the newest after each change, without end.
 
-        The iterator holds nothing: a loop over it may be left at any time.
+        The iterator holds nothing: a loop over it may end at any time.
         """
         return _Changes(self)
 
@@ -64,14 +64,14 @@ class Observable(Generic[T]):
 
 
 class _Changes(AsyncIterator[T]):
-    # Not an async generator: one that is left early would have to be closed.
+    # Not an async generator, which would have to be closed when a loop over it ends early.
 
     def __init__(self, observable: Observable[T]) -> None:
         self._observable = observable
         self._seen = -1
 
     async def __anext__(self) -> T:
-        # The room's own half: nobody else sees versions.
+        # Both classes are one unit: only they see versions.
         self._seen, value = await self._observable._newer_than(self._seen)  # noqa: SLF001
         return value
 
@@ -82,7 +82,7 @@ async def derive(
     *sources: Observable[Any],
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Keep *target* at what *function* makes of the sources' values, until cancelled.
+    """Keep *target* at the value that *function* derives from the sources, until cancelled.
 
     Started once *target* has a derived value.
     """

@@ -1,7 +1,7 @@
-"""Which steps of the daemon's loops are under way, and which of them take too long.
+"""The steps of the daemon's loops that are under way, and those that take too long.
 
 A loop that waits for news may wait for ever; a loop that works on something may not. So a loop
-marks what it works on, with a limit, and whoever asks learns the names of the steps past theirs:
+marks each step of its work, with a limit, and `stuck` names the steps that are past their limits:
 
     with pulse.step("repairing CDI files", limit=60):
         ...
@@ -33,8 +33,8 @@ def step(name: str, *, limit: float) -> Iterator[None]:
     """Mark that a step is under way while inside.
 
     Args:
-        name: What is done, in words for operators.
-        limit: Seconds after which it must be stuck.
+        name: The step's name, for operators.
+        limit: Seconds after which the step counts as stuck.
     """
     steps = _steps()
     mark = _Step(name=name, began=trio.current_time(), limit=limit)

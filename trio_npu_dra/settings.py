@@ -1,4 +1,4 @@
-"""Everything an operator can set, defined once: a flag, its environment twin, its check.
+"""Every setting of an operator, defined once: a flag, its environment variable, its check.
 
 `--cdi-root` is the field `cdi_root` and the variable `NPU_DRA_CDI_ROOT`. A flag wins over the
 variable, the variable over the default.
@@ -90,13 +90,13 @@ class NodeSettings(PluginSettings):
         None, description="name of this Node; without it the name of the host is taken"
     )
     host_root: AbsolutePath = Field(
-        Path("/"), description="where the root folder of the host is seen"
+        Path("/"), description="folder where the host's root is mounted"
     )
-    dev_root: AbsolutePath = Field(Path("/dev"), description="where /dev of the host is seen")
-    sysfs_root: AbsolutePath = Field(Path("/sys"), description="where /sys of the host is seen")
+    dev_root: AbsolutePath = Field(Path("/dev"), description="folder with the host's /dev")
+    sysfs_root: AbsolutePath = Field(Path("/sys"), description="folder with the host's /sys")
     taint_effect: str = Field(
         "",
-        description="what a state of health does to pods, as LEVEL=None|NoSchedule|NoExecute "
+        description="taint effect of each level of health, as LEVEL=None|NoSchedule|NoExecute "
         "separated by commas; levels are those of Huawei's fault table, Unmonitored and Network",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
@@ -116,8 +116,8 @@ class Settings(NodeSettings):
     node_name: NodeName = Field(description="name of this Node; also the name of the device pool")
     pod_uid: Annotated[str, StringConstraints(pattern=_UID, max_length=63)] | None = Field(
         None,
-        description="UID of our pod: gives the sockets names of this instance's own, so that the "
-        "next one can start beside it",
+        description="UID of our pod: gives this instance its own socket names, so that the next "
+        "one can start beside it",
     )
     device_profile: Literal["npu"] = Field("npu", description="kind of device to serve")
     kubelet_registrar_directory_path: AbsolutePath = Field(
@@ -146,7 +146,7 @@ class Settings(NodeSettings):
         True, description="whether /metrics reads temperature, power and load of the NPUs"
     )
     health_poll_interval: Annotated[float, Field(ge=0.1, le=3600)] = Field(
-        5.0, description="seconds between two looks at the NPUs' health"
+        5.0, description="seconds between two readings of the NPUs' health"
     )
 
 
@@ -156,7 +156,7 @@ def flag(name: str) -> str:
 
 
 def environment_variable(name: str) -> str:
-    """The environment twin of a field: `cdi_root` is `NPU_DRA_CDI_ROOT`."""
+    """The environment variable of a field: `cdi_root` is `NPU_DRA_CDI_ROOT`."""
     return ENVIRONMENT_PREFIX + name.upper()
 
 

@@ -1,14 +1,14 @@
 """The driver's files and folders on the node: whole or absent, and its own.
 
-The daemon is root, so a name must not lead it elsewhere. What it opens is a regular file, of its
-own user and of limited size; no symbolic link is followed, and no open waits for a peer. Anything
-else under one of its names is *foreign*: a `ForeignFile`, which readers treat as a file without
-content and writers replace. A rename follows no link either. Only a folder cannot be replaced; it
-is renamed to `<name>.foreign-<random>` and stays for people to look at.
+The daemon is root, so a name must not lead it elsewhere. It opens only regular files of its own
+user and of limited size, follows no symbolic link, and waits for no peer when it opens a file.
+Anything else under one of its names is *foreign*, a `ForeignFile`: readers take it for a file
+without content, and writers replace it. A rename follows no link either; a folder cannot be
+replaced, so it is renamed to `<name>.foreign-<random>` and stays for people to examine.
 
-Content is synced to the disk where that is asked for. Folders are never synced: whether a file has
-come or gone matters only until the next reboot (`claims.records`), and until then the kernel shows
-it to everyone.
+Callers choose whether content is synced to the disk. Folders are never synced: whether a file
+exists matters only until the next reboot (`holds.ledger`), and until then the kernel shows it to
+everyone.
 
 Synchronous on purpose: callers on the event loop decide whether a write is worth a thread.
 """
@@ -32,10 +32,10 @@ from trio_npu_dra.errors import ForeignFile, NpuDraError, StorageError
 log = logging.getLogger(__name__)
 
 SIZE_LIMIT: Final = 1 << 20
-"""Bytes of a file: a claim has 32 devices at the most, and its files some 10 KB."""
+"""Bytes of a file: a claim has at most 32 devices, and its files have some 10 KB."""
 
 PLUGIN_FOLDER_MODE: Final = 0o750
-"""Of the driver's folder in the kubelet's plugins folder."""
+"""Mode of the driver's folder in the kubelet's plugins folder."""
 
 _SAFELY: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _REFUSED: Final = {errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENODEV}
@@ -65,7 +65,7 @@ def write_atomic(
 ) -> None:
     """Replace *path* by *data*: a reader sees the old content or the new, never a part.
 
-    The temporary file starts with a dot and does not end in `.json`, so that nobody who scans the
+    The temporary file's name starts with a dot and does not end in `.json`, so that no scan of the
     folder for records or CDI specs takes it for one.
 
     Args:
@@ -73,7 +73,7 @@ def write_atomic(
         data: The whole content.
         mode: The file's permission bits, not narrowed by the umask.
         sync: Whether the content is on the disk before it gets its name. Without it, a power cut
-            within the next seconds may leave an empty file; a killed process may not.
+            within the next seconds may leave an empty file; a killed process cannot.
         before_rename: The crash point between the whole temporary file and its new name.
 
     Raises:
@@ -83,7 +83,7 @@ def write_atomic(
         try:
             _write_once(path, data, mode, sync, before_rename)
         except FileNotFoundError:
-            # Another instance took the temporary file for a dead one's, or the folder is missing.
+            # Another instance took the writer for dead, or the folder is missing.
             _write_once(path, data, mode, sync, before_rename)
 
 
@@ -111,7 +111,7 @@ def _write_once(
 
 
 def rename(path: Path, target: Path) -> None:
-    """Give a file another name; what had that name is replaced, a folder is set aside.
+    """Give a file another name; a file of that name is replaced, a folder is set aside.
 
     Raises:
         StorageError: The disk is read-only or fails.
@@ -148,10 +148,10 @@ def remove(path: Path) -> bool:
 
 
 def set_aside(path: Path) -> Path:
-    """Rename something foreign, whatever it is, and say so.
+    """Rename something foreign, whatever it is, and log that.
 
     Returns:
-        Its new name, which nobody takes for a file of ours.
+        Its new name, which is none of our files' names.
 
     Raises:
         StorageError: The disk is read-only or fails.
@@ -176,9 +176,9 @@ def is_set_aside(name: str) -> bool:
 
 
 def remove_unfinished(folder: Path, prefix: str) -> None:
-    """Remove what killed writers left of the files in *folder* whose names begin with *prefix*.
+    """Remove temporary files of killed writers from *folder*, for files that begin with *prefix*.
 
-    The temporary file of a writer that is at work stays, in whatever process it is.
+    The temporary file of a live writer stays, whatever process it is in.
 
     Raises:
         StorageError: The folder cannot be read.
@@ -224,7 +224,7 @@ def read_bytes(path: Path, *, limit: int = SIZE_LIMIT, any_owner: bool = False) 
 
     Args:
         path: The file.
-        limit: Its size at the most, in bytes.
+        limit: Its maximum size in bytes.
         any_owner: Whether it may belong to another user.
 
     Raises:
@@ -245,7 +245,7 @@ def read_bytes(path: Path, *, limit: int = SIZE_LIMIT, any_owner: bool = False) 
 
 
 def holds(path: Path, data: bytes, *, mode: int) -> bool:
-    """Whether a file is ours, has these permission bits and says exactly *data*."""
+    """Whether a file is ours, has these permission bits and contains exactly *data*."""
     try:
         descriptor, found = open_file(path, os.O_RDONLY)
     except (OSError, ForeignFile):  # what cannot be read is to be written anew
@@ -269,7 +269,7 @@ def open_file(path: Path, flags: int, *, any_owner: bool = False) -> tuple[int, 
     """Open a regular file of ours.
 
     Returns:
-        The descriptor, to be closed by the caller, and what is known of the open file.
+        The descriptor, which the caller closes, and the status of the open file.
 
     Raises:
         ForeignFile: It is no regular file, or another user's.
@@ -305,9 +305,9 @@ def _describe(found: os.stat_result) -> str:
 
 
 def make_folder(path: Path, *, mode: int) -> bool:
-    """Make a folder, or put back owner, group and permission bits of one that is there.
+    """Make a folder, or restore owner, group and permission bits of an existing one.
 
-    Not those above it: where the kubelet's own folder is missing, it is not mounted.
+    Folders above it are not made: if the kubelet's own folder is missing, it is not mounted.
 
     Args:
         path: The folder.
@@ -317,8 +317,8 @@ def make_folder(path: Path, *, mode: int) -> bool:
         Whether it was missing.
 
     Raises:
-        ForeignFile: Something else has its name. A link is not followed: whoever had put it there
-            would have the claims of the node.
+        ForeignFile: Something else has its name. A link is not followed: its author would get
+            the claims of the node.
         StorageError: It cannot be made.
     """
     is_missing = False
@@ -351,7 +351,7 @@ def _put_back(path: Path, mode: int) -> None:
 
 
 def try_lock(descriptor: int) -> bool:
-    """Take the lock on an open file, unless somebody has it; closing the file gives it back."""
+    """Take the lock on an open file, unless another process has it; closing the file unlocks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -361,7 +361,7 @@ def try_lock(descriptor: int) -> bool:
 
 @contextmanager
 def translated(action: str, into: Callable[[str], NpuDraError] = StorageError) -> Iterator[None]:
-    """Give errors of the operating system as one of ours: "cannot *action*: …".
+    """Raise errors of the operating system as one of ours: "cannot *action*: …".
 
     Args:
         action: What is done inside.

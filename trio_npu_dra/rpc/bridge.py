@@ -46,8 +46,8 @@ class Bridge:
             path: The socket; a stale one is replaced.
             routes: The methods answered; all others are UNIMPLEMENTED.
             grace_seconds: How long a stop may wait for calls in flight.
-            limits: What peers may take.
-            task_status: Told when the socket listens.
+            limits: What peers may use.
+            task_status: Started when the socket listens.
 
         Raises:
             ConfigError: The path cannot be a socket's.
@@ -78,11 +78,11 @@ class Bridge:
             port: 0 lets the system choose.
             routes: The methods answered; all others are UNIMPLEMENTED.
             host: An IPv4 address, or empty for all addresses.
-            limits: What peers may take.
-            task_status: Told the port.
+            limits: What peers may use.
+            task_status: Gets the port.
 
         Raises:
-            ConfigError: The port cannot be had.
+            ConfigError: The port cannot be used.
         """
         listener = listen_tcp(port, host=host)
         bound: int = listener.socket.getsockname()[1]

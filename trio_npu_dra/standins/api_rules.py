@@ -1,6 +1,6 @@
-"""Validation and defaulting of the stand-in API server: those that this driver can run into.
+"""Validation and defaulting of the stand-in API server, as far as this driver can run into them.
 
-Fields and words are those of the real one: the conformance scenarios hold both to them.
+Fields and words are those of the real API server: the conformance scenarios check both.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ Terms = tuple[tuple[str, str], ...]
 
 
 def terms(plural: str, selector: str) -> Terms:
-    """A field selector `a=b,c=d` taken apart.
+    """A field selector `a=b,c=d` split into its terms.
 
     Raises:
-        ApiRefusal: A field cannot be selected by.
+        ApiRefusal: A field cannot be used in a selector.
     """
     pairs = [term.partition("=")[::2] for term in selector.split(",") if term]
     for field, _ in pairs:
@@ -73,10 +73,10 @@ def _value(obj: Any, field: str) -> Any:
 
 
 def refuse_immutable_changes(plural: str, old: Wire, new: Wire) -> None:
-    """Keep driver, node and pool name of a slice as they are.
+    """Refuse changes of driver, node and pool name of a slice.
 
     Raises:
-        ApiRefusal: One changed.
+        ApiRefusal: One of them changed.
     """
     if plural != "resourceslices":
         return
@@ -90,7 +90,7 @@ def refuse_immutable_changes(plural: str, old: Wire, new: Wire) -> None:
 
 
 def admit_slice(obj: Wire, *, keeps_taints: bool) -> None:
-    """Validate a slice and write it as it would be stored.
+    """Validate a slice and change it to the form that is stored.
 
     Raises:
         ApiRefusal: It is invalid.

@@ -1,7 +1,7 @@
 """A small API server in this process: HTTP/1.1 over a unix socket or loopback TCP.
 
-Enough of Kubernetes for this driver to run against: nodes, resourceslices, resourceclaims and
-events, by the real paths.
+It has what this driver needs of Kubernetes: nodes, resourceslices, resourceclaims and events, under
+the real paths.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class _Handler:
                 await self._answer(connection, stream, request, body)
                 connection.start_next_cycle()
         except (_Dropped, trio.BrokenResourceError, h11.ProtocolError):
-            pass  # the peer is gone or wants to be, or a test wants it to think that we are
+            pass  # the peer is gone or leaves, or a test simulates that we are gone
         finally:
             await trio.aclose_forcefully(stream)
 
@@ -130,7 +130,7 @@ class _Handler:
             case "list":
                 return self._state.list(call.plural, call.query.get("fieldSelector", ""))
             case "create":
-                call.json.pop("status", None)  # has a path of its own
+                call.json.pop("status", None)  # the status has a path of its own
                 if call.namespace:
                     call.json.setdefault("metadata", {}).setdefault("namespace", call.namespace)
                 return self._state.create(call.plural, call.json, dry_run=call.dry_run)
@@ -145,7 +145,7 @@ class _Handler:
         self, connection: h11.Connection, stream: trio.abc.Stream, call: _Call
     ) -> None:
         head = h11.Response(status_code=200, headers=[_TYPE, ("transfer-encoding", "chunked")])
-        ends = self._state.watch_ends  # of now: an end right after the head counts
+        ends = self._state.watch_ends  # read before the head is sent: an end right after it counts
         await stream.send_all(connection.send(head))
         seconds = float(call.query.get("timeoutSeconds", "300"))
         with trio.move_on_after(seconds) as scope:
@@ -155,7 +155,7 @@ class _Handler:
                 await self._send_events(connection, stream, call)
                 scope.cancel()
         await stream.send_all(connection.send(h11.EndOfMessage()))
-        raise _Dropped  # what the peer sent meanwhile was read and thrown away
+        raise _Dropped  # input that the peer sent meanwhile was read and discarded
 
     async def _send_events(
         self, connection: h11.Connection, stream: trio.abc.Stream, call: _Call
@@ -174,7 +174,7 @@ class _Handler:
 
 
 class _Call:
-    """A request taken apart: verb, resource, names."""
+    """The parts of a request: verb, resource, names."""
 
     def __init__(self, request: h11.Request, body: bytes) -> None:
         url = urlsplit(request.target.decode())

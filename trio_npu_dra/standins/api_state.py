@@ -1,8 +1,8 @@
-"""What the stand-in API server stores, and the rules by which it changes.
+"""The objects of the stand-in API server, and the rules by which they change.
 
-The rules are those of the real one where this driver can notice them: generated names, optimistic
-concurrency, delete preconditions, no-op updates that change nothing, watch history that is
-compacted, taint times, canonical quantities, immutable fields, rights by verb and resource.
+The rules are those of the real API server where this driver can notice them: generated names,
+optimistic concurrency, delete preconditions, no-op updates that change nothing, compacted watch
+history, taint times, canonical quantities, immutable fields, rights by verb and resource.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NAME_BASE_LIMIT = 58
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request, as a test wants to see it.
+    """One request, as tests see it.
 
     Attributes:
         verb: get, list, watch, create, update or delete.
@@ -58,13 +58,13 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What happens to one request instead of, or after, being served.
+    """What happens to one request instead of serving it, or after that.
 
     Attributes:
         status: Answer with this HTTP status, without processing.
         drop: Close the connection, `before` or `after` processing.
         hang: Never answer, without processing.
-        verb: Only a request with this verb takes the fault; `None`: any.
+        verb: Only a request with this verb meets the fault; `None`: any.
     """
 
     status: int | None = None
@@ -86,10 +86,10 @@ class _Change:
 class ApiState:
     """The objects of a small cluster; `serve_api` puts it behind HTTP.
 
-    Belongs to one trio run. Changes made here directly are seen by watches like any other.
+    Belongs to one trio run. Watches see changes made here like any other.
 
     Attributes:
-        token: The bearer token that is asked for; `None`: anyone may enter.
+        token: The bearer token that requests need; `None`: they need none.
         rights: The verbs that are allowed, by plural; `None`: all.
         keeps_taints: False drops device taints silently, as Kubernetes 1.34 does.
         requests: All requests, oldest first.
@@ -161,7 +161,7 @@ class ApiState:
         verb: str | None = None,
         retry_after: int | None = None,
     ) -> None:
-        """Spoil the next *count* requests (with *verb*); see `Fault`."""
+        """Let a fault meet the next *count* requests (with *verb*); see `Fault`."""
         fault = Fault(status=status, drop=drop, hang=hang, verb=verb, retry_after=retry_after)
         self._faults.extend(itertools.repeat(fault, count))
 
@@ -181,7 +181,7 @@ class ApiState:
     # --- for the server --------------------------------------------------------------------------
 
     def take_fault(self, verb: str) -> Fault | None:
-        """The fault that this request shall meet."""
+        """The fault that this request meets, if any."""
         for fault in self._faults:
             if fault.verb in {None, verb}:
                 self._faults.remove(fault)
@@ -190,11 +190,11 @@ class ApiState:
 
     @property
     def watch_ends(self) -> trio.Event:
-        """Set when the watches open now are to end."""
+        """Set when the watches that are open now must end."""
         return self._watch_ends
 
     def authorize(self, verb: str, plural: str, name: str) -> None:
-        """Refuse what the rights do not have."""
+        """Refuse what the rights do not allow."""
         if self.rights is None or verb in self.rights.get(plural, ()):
             return
         group = KINDS[plural].group_version.rpartition("/")[0]
@@ -245,7 +245,7 @@ class ApiState:
         meta = obj["metadata"]
         key = (meta.get("namespace", ""), meta["name"])
         if plural == Event.plural and key not in self._objects[plural]:
-            return self.create(plural, obj)  # Events are made by updates too
+            return self.create(plural, obj)  # an update of an Event may create it
         old = self.get(plural, *key)
         for precondition, why in (
             ("uid", "Precondition failed: UID in precondition"),
@@ -263,7 +263,7 @@ class ApiState:
         return obj
 
     def delete(self, plural: str, namespace: str, name: str, preconditions: Wire) -> Wire:
-        """Remove an object that still is the expected one."""
+        """Remove an object if it is still the expected one."""
         old = self.get(plural, namespace, name)
         for key, value in preconditions.items():
             if old["metadata"][key] != value:

@@ -38,10 +38,10 @@ class ApiRefusal(Exception):
 
 
 class NoSuchPath(Exception):
-    """A path that nobody serves, such as that of a group which is switched off: no Status."""
+    """A path that is not served, such as that of a disabled API group: the answer is no Status."""
 
 
 def qualified(word: str, group_version: str) -> str:
-    """A kind or plural with its API group, as messages have it."""
+    """A kind or plural with its API group, as messages write it."""
     group, _, version = group_version.partition("/")
     return f"{word}.{group}" if version else word

@@ -1,9 +1,9 @@
-"""A kubelet as a DRA driver sees it: finds the registration socket, registers, calls, watches.
+"""A kubelet as a DRA driver sees it: it finds the registration socket, registers, calls, watches.
 
-It waits, checks and gives up as the kubelet of 1.36 does: GetInfo within a second, a registration
-that fails is tried again after half a second and longer, all further calls and the health stream go
-over one connection, 45 s for each call, and an answer without one of the claims it asked for, or
-with another, is refused as a whole.
+It waits, checks and gives up as the kubelet of 1.36 does. GetInfo has a second, and a failed
+registration is retried after half a second and longer. All further calls and the health stream go
+over one connection; each call has 45 s. An answer that lacks one of the claims, or has another one,
+is refused as a whole.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ GET_INFO_SECONDS = 1.0
 NOTIFY_SECONDS = 5.0
 CALL_SECONDS = 45.0
 LOOK_SECONDS = 0.02
-"""How often it looks for the registration socket; the kubelet has inotify."""
+"""Pause between two looks for the registration socket; the real kubelet has inotify."""
 REGISTER_AGAIN_SECONDS = 0.5
-"""Before the second try; doubled for each further one."""
+"""Pause before the second try; doubled for each further one."""
 REGISTER_AGAIN_LIMIT = 122.0
 WATCH_AGAIN_SECONDS = 5.0
 
@@ -44,11 +44,11 @@ class ContractBroken(NpuDraError):
 
 @dataclass(frozen=True, slots=True)
 class KubeletVersion:
-    """What a kubelet of some version speaks.
+    """The services that a version of the kubelet knows.
 
     Attributes:
-        dra: The DRAPlugin services it knows.
-        health: The health service it opens, on every plugin; empty when it has none.
+        dra: The DRAPlugin services.
+        health: The health service that it opens, on every plugin; empty if it has none.
     """
 
     dra: tuple[str, ...]
@@ -64,7 +64,7 @@ class Kubelet:
     """A kubelet that has registered one driver; made by `open_kubelet`.
 
     Attributes:
-        info: What the driver said of itself.
+        info: What the driver says about itself.
         service: The DRAPlugin service in use.
         health: The last complete list; empty while there is no stream.
     """
@@ -81,10 +81,10 @@ class Kubelet:
     async def prepare(
         self, claims: Sequence[v1.Claim]
     ) -> dict[str, v1.NodePrepareResourceResponse]:
-        """Have the claims of one pod prepared.
+        """Let the driver prepare the claims of one pod.
 
         Returns:
-            The driver's answer for each claim, by UID; look for errors in it.
+            The driver's answer for each claim, by UID; it may have errors.
 
         Raises:
             ContractBroken: The answer is not for exactly these claims.
@@ -106,7 +106,7 @@ class Kubelet:
         return reply.claims
 
     async def unprepare(self, claims: Sequence[v1.Claim]) -> dict[str, str]:
-        """Have claims unprepared.
+        """Let the driver unprepare claims.
 
         Returns:
             The driver's error for each claim, by UID; empty on success.
@@ -139,7 +139,7 @@ class Kubelet:
                 else:
                     await self._watch_v1alpha1()
             except RpcError:
-                pass  # the kubelet too only tries again
+                pass  # the real kubelet also just tries again
             self.health.set({})
             await trio.sleep(WATCH_AGAIN_SECONDS)
 
@@ -169,15 +169,15 @@ async def open_kubelet(
 ) -> AsyncIterator[Kubelet]:
     """Wait for a driver's registration socket, register the driver and watch its health.
 
-    It has an asyncio loop of its own, as a kubelet is a process of its own.
+    It has an asyncio loop of its own, because a kubelet is a process of its own.
 
     Args:
-        registration_socket: Where the driver shows itself.
-        version: How old the kubelet is.
+        registration_socket: The driver's registration socket.
+        version: The kubelet's version.
         call_seconds: How long it waits for an answer of the driver.
 
     Raises:
-        ContractBroken: The driver cannot be registered; it has been told.
+        ContractBroken: The driver cannot be registered; it has got the reason.
     """
     async with open_bridge() as bridge:
         info, service = await _register_patiently(bridge, registration_socket, version)

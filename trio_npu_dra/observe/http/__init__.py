@@ -1,7 +1,7 @@
 """A small HTTP server on trio and h11, for probes, Prometheus and people.
 
-`messages` has what is asked and answered, `routes` finds the page, `connection` speaks HTTP with
-one client, `server` decides whose connection stays open.
+`messages` has requests and answers, `routes` finds the page, `connection` speaks HTTP with one
+client, `server` decides which connections stay open.
 """
 
 from trio_npu_dra.observe.http.connection import answered

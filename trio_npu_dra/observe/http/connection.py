@@ -1,8 +1,8 @@
-"""HTTP with one client: one request, one answer, and the connection is over.
+"""HTTP with one client: one request, one answer, then the connection ends.
 
 Prometheus and probes ask every few seconds, so a connection that stays open would save nothing.
 Without keep-alive there is no pipelining to limit and no idle connection to keep; and a client that
-asks as fast as it can gets no more turns of the event loop than the accept loop gives it.
+asks as fast as it can gets only the turns of the event loop that the accept loop gives it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ HEAD_LIMIT: Final = 16 << 10
 """Bytes of a request's line and headers; Prometheus sends half a kilobyte."""
 
 _CHUNK: Final = 4096
-_PAUSE_SECONDS: Final = 0.05  # before more of a head is read, which mostly comes as one
+_PAUSE_SECONDS: Final = 0.05  # between two reads of a head, which mostly comes in one piece
 _VERSIONS: Final = (b"1.0", b"1.1")
 _UNREAD_CHUNK: Final = 1 << 16
-_UNREAD_LIMIT: Final = 1 << 20  # bytes of a body, read so that its sender sees the answer
+_UNREAD_LIMIT: Final = 1 << 20  # bytes of a body that we read so that its sender sees the answer
 _UNREAD_SECONDS: Final = 1.0
 
 
@@ -32,7 +32,7 @@ async def receive_request(client: trio.abc.HalfCloseableStream) -> Request | Ans
     """Read the head of one request.
 
     Returns:
-        The request; or what to answer to something that is none; None if the client left.
+        The request, or the answer to a malformed one; None if the client left.
 
     Raises:
         trio.BrokenResourceError: The client reset the connection.
@@ -41,7 +41,7 @@ async def receive_request(client: trio.abc.HalfCloseableStream) -> Request | Ans
     try:
         parser.receive_data(bytes(await client.receive_some(_CHUNK)))
         while (event := parser.next_event()) is h11.NEED_DATA:
-            # Headers that trickle in, from all clients at once, must not keep the loop busy.
+            # Headers that trickle in from all clients at once must not keep the loop busy.
             await trio.sleep(_PAUSE_SECONDS)
             parser.receive_data(bytes(await client.receive_some(_CHUNK)))
     except h11.RemoteProtocolError as error:
@@ -58,10 +58,10 @@ async def receive_request(client: trio.abc.HalfCloseableStream) -> Request | Ans
 
 
 async def answered(handler: Handler, request: Request) -> Answer:
-    """Let *handler* answer; a bug in a page costs that answer, not the daemon."""
+    """Let *handler* answer; a bug in a page fails that answer, not the daemon."""
     try:
         return await handler(request)
-    except Exception:  # boundary: claims are served however broken a page is
+    except Exception:  # boundary: a broken page must not stop claims
         log.exception("page failed", extra={"path": request.path})
         return Answer(status=500, body="bug in the driver: see its log\n")
 
@@ -71,7 +71,7 @@ async def send_answer(
 ) -> None:
     """Send *answer* and end our side of the connection.
 
-    A body that many clients get is not copied for each.
+    A body that many clients share is not copied for each.
 
     Raises:
         trio.BrokenResourceError: The client reset the connection.

@@ -1,4 +1,4 @@
-"""What clients ask, and what they are answered."""
+"""Requests of clients, and the answers to them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ TEXT: Final = "text/plain; charset=utf-8"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What was asked; bodies are not read.
+    """A request; bodies are not read.
 
     Attributes:
         method: In upper case, such as `GET`.
         path: Without the query.
-        query: What follows the `?`, still encoded.
+        query: The part after the `?`, still encoded.
         accept: The media types that the client wants.
     """
 
@@ -28,7 +28,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What is answered.
+    """An answer.
 
     Attributes:
         body: Text is sent as UTF-8.

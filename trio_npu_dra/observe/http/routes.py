@@ -1,4 +1,4 @@
-"""Which page answers a request."""
+"""Chooses the page that answers a request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def routed(routes: Mapping[tuple[str, str], Handler]) -> Handler:
 
     Args:
         routes: A handler for each method and path, such as `("GET", "/healthz")`. A page that
-            answers GET answers HEAD too; the server leaves out the body.
+            answers GET also answers HEAD; the server leaves out the body.
     """
 
     async def answer(request: Request) -> Answer:

@@ -1,10 +1,10 @@
-"""Whose connection stays open: a cap of connections, and a deadline for each.
+"""Which connections stay open: a cap of connections, and a deadline for each.
 
-Everybody on the pod network may reach the port, so nothing here grows with what clients do: at most
+Anyone on the pod network may reach the port, so nothing here grows with what clients do: at most
 `Limits.connections` are open, each for at most `Limits.seconds` whatever its client does or leaves
-undone, and each holds a request's head at most (answers are shared, see `observe.pages`). Whoever
-connects last is served: a connection of the address that has most makes room, so that a flood from
-one place costs the kubelet's probes nothing; one without a request first, then the oldest.
+undone, and each holds a request's head at most (answers are shared, see `observe.pages`). A new
+client is always served: a connection of the address that has most makes room, first one without a
+request, then the oldest. So a flood from one address does not displace the kubelet's probes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from trio_npu_dra.rpc import listen_tcp, listen_unix
 
 log = logging.getLogger(__name__)
 
-_COMPLAINT_SECONDS: Final = 60.0  # between two log lines about the same
+_COMPLAINT_SECONDS: Final = 60.0  # between two log lines about the same problem
 _ACCEPT_PAUSE_SECONDS: Final = 0.1
 
 
@@ -37,9 +37,9 @@ class Limits:
     """What all clients together may cost.
 
     Attributes:
-        connections: Open at once; one more lets another go.
+        connections: Open at once; one more displaces another.
         seconds: From accepting a connection to its end, the sending of the answer included.
-            Prometheus gives up after ten seconds if not told otherwise.
+            Prometheus gives up after ten seconds by default.
     """
 
     connections: int = 64
@@ -57,14 +57,14 @@ async def serve_http(
     """Serve until cancelled, on a TCP port of all addresses or on a unix socket.
 
     Args:
-        handler: What answers, such as `routed` makes it.
+        handler: Answers requests; `routed` makes one.
         port: 0 lets the system choose.
-        socket: A path that root alone may connect to; removed at the end.
+        socket: A path to which only root may connect; removed at the end.
         limits: What clients may cost.
-        task_status: Told the port (0 for a unix socket) when clients can connect.
+        task_status: Gets the port (0 for a unix socket) when clients can connect.
 
     Raises:
-        ConfigError: The port or the path cannot be had.
+        ConfigError: The port or the path cannot be used.
         StorageError: The file system refuses the socket.
     """
     listener = listen_unix(socket) if socket is not None else listen_tcp(port or 0)
@@ -83,7 +83,7 @@ async def serve_http(
 
 @dataclass(eq=False, slots=True)
 class _Connection:
-    """One client; it has asked once its request was read."""
+    """One client; it counts as having asked once its request was read."""
 
     address: str
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
@@ -100,7 +100,7 @@ class _Server:
         self._complained_at: dict[str, float] = {}
 
     async def accept(self, listener: trio.socket.SocketType) -> None:
-        """Take connections without end, one each turn of the event loop."""
+        """Accept connections without end, one each turn of the event loop."""
         async with trio.open_nursery() as nursery:
             while True:
                 try:
@@ -141,7 +141,7 @@ class _Server:
         await read_rest(client)
 
     def _make_room(self) -> None:
-        """Let one connection go; the first of equals, which is the oldest."""
+        """Displace one connection; of equal ones the oldest, which is the first."""
         self._complain(f"{self._limits.connections} connections are open: others make room")
         counts = Counter(one.address for one in self._open)
         chosen = min(self._open, key=lambda one: (-counts[one.address], one.has_asked))
@@ -149,7 +149,7 @@ class _Server:
         chosen.scope.cancel()
 
     def _complain(self, problem: str) -> None:
-        """Say a problem once a minute, however often it occurs."""
+        """Log a problem once a minute, however often it occurs."""
         now = trio.current_time()
         if now >= self._complained_at.get(problem, now):
             self._complained_at[problem] = now + _COMPLAINT_SECONDS
