@@ -1,4 +1,4 @@
-/* The state file seen from a process: mapping, locks, waiting for changes. */
+/* A process's view of the state file: mapping, locks, waiting for changes. */
 #include "board.h"
 
 #include <dlfcn.h>
@@ -26,7 +26,7 @@ static bool find_state_path(void)
     Dl_info self;
     char real[PATH_MAX];
     bool known = dladdr(&state_fd, &self) != 0 && realpath(self.dli_fname, real) != NULL;
-    /* A program that was found in PATH is known by its bare name only. */
+    /* For a program that was found in PATH only the bare name is known. */
     if (!known && realpath("/proc/self/exe", real) == NULL) {
         return false;
     }
@@ -101,9 +101,9 @@ const char *board_dev_folder(const struct board *board)
     return own[0] != '\0' && access(own, F_OK) == 0 ? own : "/dev";
 }
 
-/* The driver's folder is mounted read-only into the driver pod, as is usual; what the real library
- * sends through the device nodes goes to a second link of the state file in the dev folder. A
- * container without it may change nothing, as an unprivileged one may not on real hardware. */
+/* The driver pod mounts the driver's folder read-only. The real library sends changes through the
+ * device nodes; here they go to a second link of the state file in the dev folder. A container
+ * without that link can change nothing, like an unprivileged one on real hardware. */
 static int open_writable(void)
 {
     char path[PATH_MAX];
@@ -148,7 +148,7 @@ void board_count(size_t offset, uint32_t number)
     if (pread(fd, &count, sizeof count, (off_t)offset) == (ssize_t)sizeof count) {
         count += number;
         ssize_t written = pwrite(fd, &count, sizeof count, (off_t)offset);
-        (void)written; /* a count is all that is lost */
+        (void)written; /* only a count is lost */
     }
     close(fd);
 }
@@ -157,7 +157,7 @@ void board_wait(int *watch, int timeout_ms)
 {
     char ignored[4096];
     if (*watch < 0) {
-        /* Not asleep on the first call: what changed before the watch began must be looked at. */
+        /* Do not sleep on the first call: the state may have changed before the watch began. */
         *watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
         if (*watch >= 0 && inotify_add_watch(*watch, state_path, IN_MODIFY) >= 0) {
             return;
@@ -166,7 +166,7 @@ void board_wait(int *watch, int timeout_ms)
             close(*watch);
             *watch = -1;
         }
-        poll(NULL, 0, 5); /* no watches left on this host: look often instead */
+        poll(NULL, 0, 5); /* no watches are left on this host: read often instead */
         return;
     }
     struct pollfd changed = {.fd = *watch, .events = POLLIN};

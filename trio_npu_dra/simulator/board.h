@@ -1,4 +1,4 @@
-/* Access to the state file, to the cards that dcmi_init saw, and what every call begins with. */
+/* Access to the state file, to the cards that dcmi_init saw, and the start of every call. */
 #ifndef SIMULATOR_BOARD_H
 #define SIMULATOR_BOARD_H
 
@@ -16,7 +16,7 @@ void board_unlock(void);
 /* Overwrites part of the state; needs a writable view of the file (see board.c). */
 int board_write(const void *field, const void *value, size_t length);
 
-/* Adds to the counter at this offset of struct board; where nothing may be written, it is lost. */
+/* Adds to the counter at this offset of struct board; a process that may not write loses it. */
 void board_count(size_t offset, uint32_t number);
 
 /* Waits until the state may have changed, at most timeout_ms (-1: no limit). watch is
@@ -35,7 +35,7 @@ struct slot {
     int device_id;
     int physical_id;
     bool failed; /* it did not answer dcmi_init */
-    bool lost;   /* nor did its card: listed as -1, though the chip keeps its logic id */
+    bool lost;   /* its card did not either: listed as -1, but the chip keeps its logic id */
 };
 
 struct snapshot {
@@ -48,7 +48,7 @@ struct snapshot *cards(void);
 int cards_refresh(const struct board *board);
 const struct slot *cards_find(int card_id, int device_id);
 
-/* The first chip of a card, for what a card is asked as a whole. */
+/* The first chip of a card, for calls about the card as a whole. */
 const struct slot *cards_first(int card_id);
 
 /* Chips per card by the board's design: a container may see only the second die of a card. */
@@ -57,23 +57,23 @@ int cards_chips(const struct board *board, int card_id);
 /* Whether this is the card's MCU, which comes after its chips. Locks by itself. */
 bool cards_has_mcu(int card_id, int device_id);
 
-/* --- calls.c: what the calls begin with ------------------------------------------------------- */
+/* --- calls.c: the start of every call --------------------------------------------------------- */
 
-/* Delays, hangs or fails the call as a rule of the board says; 0 when it is to go on. */
+/* Delays, hangs or fails the call as a rule of the board says; 0 if the call goes on. */
 int obey(const char *function, int physical_id);
 
-/* The same for dcmi_init, beside which no other call may run; end_init follows in any case. */
+/* The same for dcmi_init, beside which no other call may run; always followed by end_init. */
 int begin_init(const char *function);
 void end_init(void);
 
 /* obey() for a call about one chip, then a copy of that chip; an error when it cannot answer. */
 int open_device(const char *function, int card_id, int device_id, struct board_device *device);
 
-/* The same for a chip that need not answer: found says whether dcmi_init saw it. */
+/* The same for a chip that may be silent: found says whether dcmi_init saw it. */
 int look_up(const char *function, int card_id, int device_id, struct slot *found,
             struct board_device *device);
 
-/* Whether a chip that look_up found answers this call, else the error. */
+/* 0 if a chip that look_up found answers this call, otherwise the error. */
 int check_presence(const char *function, const struct board_device *device);
 
 /* A copy of the board's own facts; DCMI_NOT_SUPPORT before dcmi_init, though they are filled in. */

@@ -33,11 +33,11 @@ STATE_FILE = "board.state"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedBoard:
-    """Where the parts of a simulated board are.
+    """The files of a simulated board.
 
     Attributes:
         root: The folder that stands for a host's `/`.
-        profile: The board as it was made.
+        profile: The profile that the board was made from.
     """
 
     root: Path
@@ -74,7 +74,7 @@ class SimulatedBoard:
         return self.root / "sys"
 
     def flags(self) -> list[str]:
-        """Flags that let the driver see this board in place of the host."""
+        """Flags with which the driver sees this board instead of the host."""
         return [
             f"--host-root={self.root}",
             f"--dev-root={self.dev_root}",
@@ -82,7 +82,7 @@ class SimulatedBoard:
         ]
 
     def control(self) -> BoardControl:
-        """A handle to change the board with; close it.
+        """A handle that changes the board; the caller closes it.
 
         Raises:
             ConfigError: The state file is gone, or of another version.
@@ -93,13 +93,13 @@ class SimulatedBoard:
 def create_board(
     profile: Profile, state_dir: Path, *, prebuilt: Path | None = None
 ) -> SimulatedBoard:
-    """Lay out a simulated board; a board that was there is replaced.
+    """Lay out a simulated board in place of an older one.
 
     Blocks for about a second when it compiles.
 
     Args:
         profile: The board, from `load_profile`.
-        state_dir: The folder to fill, made if need be; afterwards a `--host-root`.
+        state_dir: The folder to fill, made if it is missing; afterwards a `--host-root`.
         prebuilt: A folder that `compile_simulator` filled; `None` compiles.
 
     Raises:

@@ -28,21 +28,21 @@ _LIBRARY_SOURCES = (
     "topology",
 )
 _FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-pthread")
-# Several boards may be loaded into one process, each RTLD_GLOBAL: a library must find its own
-# functions, not those of the board that was loaded first.
+# A process may load several boards, each RTLD_GLOBAL: a library must find its own functions, not
+# those of the board that was loaded first.
 _SHARED = ("-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-Bsymbolic")
 
 
 def compile_simulator(target: Path) -> Path:
-    """Compile library and tools into the folder *target*, which is made if need be.
+    """Compile library and tools into the folder *target*, which is made if it is missing.
 
     Blocks for about a second.
 
     Returns:
-        *target*: what `create_board` takes as `prebuilt`.
+        *target*, which `create_board` takes as `prebuilt`.
 
     Raises:
-        ConfigError: There is no C compiler, or it fails; the message has its words.
+        ConfigError: There is no C compiler, or it fails; the message has its output.
     """
     compiler = _compiler()
     target.mkdir(parents=True, exist_ok=True)

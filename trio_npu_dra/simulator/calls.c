@@ -1,4 +1,4 @@
-/* What the calls begin with: the rules that tests set, the chip they are about, the facts. */
+/* The start of every call: the rules that tests set, the chip of the call, the facts. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 #include "board.h"
 
-/* Of this process. A call counts as out while a rule holds it up; what follows is short. */
+/* Calls of this process that a rule holds up now; the rest of a call is short. */
 static atomic_int calls_out;
 static atomic_int inits_out;
 
@@ -36,7 +36,7 @@ static bool find_rule(const char *function, int physical_id, struct board_rule *
     return hit;
 }
 
-/* Whether the chip answers this call although it boots. */
+/* Whether the chip answers this call while it boots. */
 static bool answers(const char *function, int physical_id)
 {
     const struct board *board = board_lock();

@@ -41,7 +41,7 @@ static bool card_is_counted(const struct board *board, uint32_t card_id)
     return true;
 }
 
-/* Under the union policy a die that is not there takes its whole card out of the list. */
+/* Under the union policy a missing die takes its whole card out of the list. */
 static bool is_listed(const struct board *board, const struct board_device *device)
 {
     return is_counted(device) && node_exists(board, device->physical_id) &&
@@ -74,7 +74,7 @@ static int by_physical_id(const void *left, const void *right)
     return ((const struct slot *)left)->physical_id - ((const struct slot *)right)->physical_id;
 }
 
-/* Where dies go together a card is lost with the first that failed, else with its last chip. */
+/* Where dies go together a card is lost with its first failed die, otherwise with its last chip. */
 static bool card_is_lost(int card_id, bool with_first)
 {
     int chips = 0, failed = 0;

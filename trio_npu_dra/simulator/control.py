@@ -1,7 +1,7 @@
 """Changes a simulated board while others use it, from this or any other process.
 
 Every operation is one change: readers see all of it or nothing, because both sides lock the state
-file. Waiting readers learn of it at once (the library watches the file).
+file. Waiting readers see it at once (the library watches the file).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trio_npu_dra.simulator.state_file import element
 
 
 class Presence(IntEnum):
-    """What is left of a chip; the next `dcmi_init` lists a silent one as card -1."""
+    """How much of a chip is there; the next `dcmi_init` lists a silent one as card -1."""
 
     PRESENT = 0
     GONE = 1
@@ -38,10 +38,10 @@ class BoardControl(FaultControl, RuleControl):
 
     @property
     def calls_beside_init(self) -> int:
-        """Calls that were made while `dcmi_init` ran, or it while they ran.
+        """Calls that overlapped with `dcmi_init`.
 
         The vendor's library keeps its cards in unlocked globals that `dcmi_init` writes: such a
-        call may crash there. Here it is answered, and counted if the process may write the state.
+        call may crash there. Here it gets an answer, and counts if the process may write the state.
         """
         with self._file.locked():
             return self._file.number(BOARD, 0, "calls_beside_init")
@@ -53,14 +53,14 @@ class BoardControl(FaultControl, RuleControl):
         self._put(device, temperature=celsius, hbm_temperature=celsius)
 
     def set_power(self, device: int, watts: float) -> None:
-        """Set the power draw (kept in 0.1 W); of the whole card where its MCU tells (310P)."""
+        """Set the power draw (kept in 0.1 W); of the whole card where its MCU reports it (310P)."""
         with self._file.locked():
             by_mcu = self._file.number(FACTS, 0, "power_by_mcu") == 1
             for chip in self._card_of(device) if by_mcu else [device]:
                 self._put_locked(chip, power=round(watts * 10))
 
     def set_hbm_used(self, device: int, megabytes: int) -> None:
-        """Set how much HBM is in use."""
+        """Set the amount of HBM in use."""
         self._put(device, hbm_used=megabytes)
 
     def set_utilization(self, device: int, kind: int, percent: int) -> None:
@@ -73,7 +73,7 @@ class BoardControl(FaultControl, RuleControl):
         """Set the processes on a chip: pid and bytes of memory each.
 
         Raises:
-            ConfigError: More than the file holds.
+            ConfigError: There are more than the file holds.
         """
         if len(processes) > MAX_PROCESSES:
             raise ConfigError(f"{len(processes)} processes: at most {MAX_PROCESSES} on a device")
@@ -107,7 +107,7 @@ class BoardControl(FaultControl, RuleControl):
     # --- health -----------------------------------------------------------------------------------
 
     def set_health(self, device: int, severity: Severity) -> None:
-        """Set the health a chip has besides its faults; the worst of both is reported."""
+        """Set a chip's health apart from its faults; the worst of both is reported."""
         self._put(device, health=severity)
 
     def force_health(self, device: int, severity: Severity | None) -> None:
@@ -124,7 +124,7 @@ class BoardControl(FaultControl, RuleControl):
         self._put(device, network_health=status)
 
     def set_link(self, device: int, *, up: bool) -> None:
-        """Set whether the RoCE port's link is up, which `hccn_tool` tells."""
+        """Set whether the RoCE port's link is up, which `hccn_tool` reports."""
         self._put(device, link_up=int(up))
 
     # --- presence ---------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ class BoardControl(FaultControl, RuleControl):
     def set_gone(
         self, device: int, *, keeps_number: bool = False, blocks: Collection[str] = ()
     ) -> None:
-        """Let a chip drop off the bus: health succeeds with "unknown", all else fails.
+        """Let a chip drop off the bus: health succeeds with "unknown", all other calls fail.
 
         Args:
             device: The chip.
@@ -140,7 +140,7 @@ class BoardControl(FaultControl, RuleControl):
                 card as -1 and other chips keep their logic ids; else its card is not listed, and
                 logic ids close up.
             blocks: Functions that do not return on it until `release` or `restore`, as
-                `dcmi_get_device_network_health` may do for long on a dropped card.
+                `dcmi_get_device_network_health` may block for long on a dropped card.
         """
         with self._file.locked():
             self._change_presence(device, Presence.GONE, blocks, keeps_number=int(keeps_number))
@@ -148,14 +148,14 @@ class BoardControl(FaultControl, RuleControl):
                 self._rule_locked(function, device, hang=1, until_change=1)
 
     def set_booting(self, device: int, *, answers: Collection[str] = ()) -> None:
-        """Let a chip start: calls say "not ready", except the functions in *answers*."""
+        """Let a chip boot: calls return "not ready", except the functions in *answers*."""
         with self._file.locked():
             self._change_presence(device, Presence.BOOTING, answers)
             for function in answers:
                 self._rule_locked(function, device, answers=1, until_change=1)
 
     def set_silent(self, device: int) -> None:
-        """Let a chip not answer: the next `dcmi_init` lists its card as -1."""
+        """Silence a chip: the next `dcmi_init` lists its card as -1."""
         with self._file.locked():
             self._change_presence(device, Presence.SILENT)
 
@@ -171,7 +171,7 @@ class BoardControl(FaultControl, RuleControl):
     def _change_presence(
         self, device: int, presence: Presence, functions: Collection[str] = (), **values: Value
     ) -> None:
-        """Set what is left of a chip, unless a function that is to have a rule is unknown."""
+        """Set a chip's presence and the rules of *functions*, unless one of these is unknown."""
         for function in functions:
             check_function(function)
         self._end_rules_of_presence(device)

@@ -1,5 +1,5 @@
-/* The vendor's ABI as far as discovery and health need it: constants and struct layouts, from the
- * DCMI reference and measured with a compiler (LP64: equal on x86-64 and aarch64).
+/* The part of the vendor's ABI that discovery and health need: constants and struct layouts, from
+ * the DCMI reference and measured with a compiler (LP64: equal on x86-64 and aarch64).
  */
 #ifndef SIMULATOR_DCMI_ABI_H
 #define SIMULATOR_DCMI_ABI_H
@@ -23,7 +23,7 @@ enum {
     DCMI_NOT_SUPPORT = -8255,
 };
 
-/* What calls about a card say that is not in the list of dcmi_init: a wrong argument. */
+/* The result of calls about a card that dcmi_init did not list: a wrong argument. */
 #define DCMI_UNLISTED DCMI_INVALID_PARAMETER
 
 enum { UNIT_NPU = 0, UNIT_MCU = 1, UNIT_INVALID = 0xFF };
@@ -83,7 +83,7 @@ struct dcmi_elabel_info {
     char serial_number[256];
 };
 
-/* mind-cluster's header declares two words more, which no driver writes. */
+/* mind-cluster's header declares two more words, which no driver writes. */
 struct dcmi_ecc_info {
     int enable_flag;
     unsigned int single_bit_error_cnt;

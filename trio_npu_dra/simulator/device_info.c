@@ -1,4 +1,4 @@
-/* dcmi_get_device_info: one door to many structs. */
+/* dcmi_get_device_info: one call for many structs. */
 #include <string.h>
 
 #include "board.h"
@@ -39,9 +39,9 @@ static int give_hccs_status(const struct board_device *device, void *buf, unsign
     return give(buf, size, &status, sizeof status);
 }
 
-/* --- vNPU queries, of a chip that nobody has split -------------------------------------------- */
+/* --- vNPU queries, of a chip without vNPUs ---------------------------------------------------- */
 
-/* What is not known is 0xFF over the caller's whole buffer, and -1 where it is a share. */
+/* Unknown values are 0xFF over the caller's whole buffer, and -1 for a share. */
 static int clear(void *buf, const unsigned int *size, size_t length)
 {
     if (*size < length) {

@@ -63,7 +63,7 @@ static bool next_event(struct subscription *reader, struct dcmi_event *out)
     }
     uint64_t oldest = board->next_event > BOARD_EVENTS ? board->next_event - BOARD_EVENTS : 0;
     uint32_t lost = reader->next < oldest ? (uint32_t)(oldest - reader->next) : 0;
-    reader->next += lost; /* overwritten, as the kernel overwrites in its queue of a process */
+    reader->next += lost; /* overwritten, as in the kernel's queue for each process */
     while (!found && reader->next < board->next_event) {
         const struct board_event *event = &board->events[reader->next++ % BOARD_EVENTS];
         int logic_id = logic_id_of(event->physical_id);

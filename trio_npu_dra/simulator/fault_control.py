@@ -1,4 +1,4 @@
-"""Faults of a simulated board: the code lists of its chips, and the events that tell of them."""
+"""Faults of a simulated board: the code lists of its chips, and the events about them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trio_npu_dra.simulator.state_file import element
 
 
 class Severity(IntEnum):
-    """Of a fault; from minor on it shows in the device's health."""
+    """Severity of a fault; from minor on it shows in the device's health."""
 
     WARNING = 0
     MINOR = 1
@@ -21,7 +21,7 @@ class Severity(IntEnum):
 
 
 class Assertion(IntEnum):
-    """What a fault event says."""
+    """The meaning of a fault event."""
 
     RECOVERY = 0
     OCCURRENCE = 1
@@ -33,13 +33,13 @@ class FaultControl(BoardHandle):
 
     `add_fault` and `clear_fault` change both at one moment. Real chips do not: the event or the
     list can be ahead, and a recovery event comes while the list still has the code (mind-cluster
-    waits a second for that). `list_fault`, `unlist_fault` and `emit_event` are the halves, in the
-    order that a test wants.
+    waits a second for that). With `list_fault`, `unlist_fault` and `emit_event` a test can do the
+    halves in any order.
     """
 
     @property
     def events_lost(self) -> int:
-        """Events that were overwritten before some subscriber came to them.
+        """Events that were overwritten before a subscriber read them.
 
         The kernel keeps 256 for each process and overwrites the oldest (driver source,
         dms_event_distribute.c); here subscribers share the 256 and their filters do not count.
@@ -48,7 +48,7 @@ class FaultControl(BoardHandle):
             return self._file.number(BOARD, 0, "events_lost")
 
     def add_fault(self, device: int, code: int, severity: Severity) -> None:
-        """List a fault code on a chip and tell every subscriber of its occurrence.
+        """List a fault code on a chip and send every subscriber its occurrence.
 
         Raises:
             ConfigError: The chip has as many faults as DCMI can list.
@@ -58,7 +58,7 @@ class FaultControl(BoardHandle):
             self._append_event(device, code, severity, Assertion.OCCURRENCE, raised)
 
     def clear_fault(self, device: int, code: int) -> None:
-        """Take a fault off a chip's list and tell every subscriber of the recovery.
+        """Take a fault off a chip's list and send every subscriber the recovery.
 
         Raises:
             ConfigError: The chip does not have that fault.
@@ -112,7 +112,7 @@ class FaultControl(BoardHandle):
         return raised
 
     def _unlist(self, device: int, code: int) -> tuple[Severity, int]:
-        """Take a fault off the list; its severity, and when it was raised."""
+        """Take a fault off the list and return its severity, and when it was raised."""
         base = self._position(device)
         faults = self._faults(base)
         index = next((i for i, fault in enumerate(faults) if fault[0] == code), None)

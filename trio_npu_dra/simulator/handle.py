@@ -1,4 +1,4 @@
-"""A board's state file with its devices found: what every control of a board stands on."""
+"""A board's state file and the places of its devices: the base of every control of a board."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class BoardHandle:
         self.close()
 
     def close(self) -> None:
-        """Give the file back; the board stays as it is."""
+        """Close the file; the board stays as it is."""
         self._file.close()
 
     @property
@@ -46,7 +46,7 @@ class BoardHandle:
             return self._file.get(DEVICE, self._position(device), name)
 
     def _position(self, device: int) -> int:
-        """Where a device's record is.
+        """The position of a device's record.
 
         Raises:
             ConfigError: There is no such device.

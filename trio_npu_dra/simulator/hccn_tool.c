@@ -1,7 +1,7 @@
 /* hccn_tool -i N -link -g: whether the link of a chip's RoCE port is up.
  *
  * The device plugin asks this tool, not DCMI, whether the network is up. It reads the state file
- * through a link beside itself, like the vendor's tool goes to the driver and not to libdcmi.so.
+ * through a link beside itself, as the vendor's tool asks the driver and not libdcmi.so.
  */
 #include <stdio.h>
 #include <stdlib.h>

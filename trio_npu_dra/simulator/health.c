@@ -27,7 +27,7 @@ EXPORT int dcmi_get_device_health(int card_id, int device_id, unsigned int *heal
     *health = (unsigned)HEALTH_UNKNOWN;
     int code = look_up(__func__, card_id, device_id, &slot, &device);
     if (code != DCMI_OK || device.presence == GONE) {
-        return code; /* a vanished chip is no error here: success, and unknown */
+        return code; /* a vanished chip is no error here: the call succeeds with "unknown" */
     }
     code = check_presence(__func__, &device);
     if (code == DCMI_OK) {
@@ -56,7 +56,7 @@ EXPORT int dcmi_get_device_errorcode_v2(int card_id, int device_id, int *error_c
     struct board_device device;
     int code = open_device(__func__, card_id, device_id, &device);
     if (code != DCMI_OK) {
-        /* This call hides every other reason. */
+        /* The vendor's call hides every other reason. */
         return code == DCMI_UNLISTED ? code : DCMI_INNER_ERR;
     }
     if (error_count == NULL || error_code_list == NULL || list_len < device.fault_count) {

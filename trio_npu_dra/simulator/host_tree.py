@@ -1,4 +1,4 @@
-"""What an installed driver and its cards add to a host's files, under a folder of our own."""
+"""The files that an installed driver and its cards add to a host, under a folder of our own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ACCELERATOR_CLASS = "0x120000"  # PCI: processing accelerator
 
 @contextmanager
 def translated(root: Path) -> Iterator[None]:
-    """Give errors of the disk as `StorageError`."""
+    """Raise errors of the disk as `StorageError`."""
     try:
         yield
     except OSError as error:
@@ -41,12 +41,12 @@ def install_driver(root: Path, binaries: Path, version: str, state_file: str) ->
         (driver / folder).mkdir(parents=True, exist_ok=True)
     (root / TOOLS).mkdir(parents=True, exist_ok=True)
     (root / DCMI).mkdir(parents=True, exist_ok=True)
-    # A copy, not a link: the loader takes two boards' libraries with one inode for the same.
+    # A copy, not a link: the loader takes two boards' libraries with one inode for one library.
     _copy(binaries / LIBRARY, driver / "lib64" / LIBRARY)
     _copy(binaries / NPU_SMI, root / TOOLS / NPU_SMI)
     _copy(binaries / HCCN_TOOL, root / DRIVER_TOOLS / HCCN_TOOL)
     _link(root / DRIVER_TOOLS / state_file, Path("../lib64") / state_file)
-    # Relative, so that it also leads to the library, and thereby to the state, in a container.
+    # A relative link, so that it also leads to the library, and so to the state, in a container.
     _link(root / DCMI / LIBRARY, Path("../Ascend/driver/lib64") / LIBRARY)
     (driver / "version.info").write_text(f"Version={version}\npackage_version={version}\n")
 
@@ -54,7 +54,7 @@ def install_driver(root: Path, binaries: Path, version: str, state_file: str) ->
 def make_device_nodes(dev: Path, profile: Profile, state_file: Path) -> None:
     """Make the nodes of all chips and of the driver, and a second name for the state file.
 
-    Null devices where this process may make nodes, otherwise links to `/dev/null`.
+    The nodes are null devices where this process may make nodes, otherwise links to `/dev/null`.
     """
     dev.mkdir(parents=True, exist_ok=True)
     chips = [f"davinci{device.physical_id}" for device in profile.devices]

@@ -1,4 +1,4 @@
-/* Which cards and chips there are, and what each is. */
+/* The cards and chips, and the identity of each. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -331,7 +331,7 @@ EXPORT int dcmi_get_dcmi_version(char *version, unsigned int len)
         return code;
     }
     if (read_facts(&facts) == DCMI_INNER_ERR) {
-        return DCMI_INNER_ERR; /* but known before dcmi_init: it is the library's own */
+        return DCMI_INNER_ERR; /* but known before dcmi_init, because it is the library's own */
     }
     if (version == NULL || len == 0) {
         return DCMI_INVALID_PARAMETER;

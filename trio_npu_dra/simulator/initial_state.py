@@ -18,7 +18,7 @@ from trio_npu_dra.simulator.layout import (
 from trio_npu_dra.simulator.profile import Device, Profile
 from trio_npu_dra.simulator.state_file import device_position
 
-# DCMI's numbers for how two chips are joined, which die an id is of, and who may use one die.
+# DCMI's numbers for the links between chips, the kinds of dies, and the multi-die policies.
 _LINKS = {"sys": 1, "phb": 2, "hccs": 3, "pxb": 4, "pix": 5, "sio": 6, "hccs-switch": 7, "ub": 8}
 _SELF = 0
 _DIES = {"vdie": 1, "ddie": 2}

@@ -1,7 +1,7 @@
 """The state file of a simulated board in Python: every field of `state.h`, at the same place.
 
-The C header describes the file to the library, this module to the code that writes it. A test
-hands every offset computed here to the compiler as a static assertion on the header.
+The C header describes the file to the library, this module describes it to the code that writes it.
+A test hands every offset computed here to the compiler as a static assertion on the header.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_RULES = 64
 MAX_EVENTS = 256
 UTILIZATIONS = 16
 NONE = 0xFFFFFFFF
-"""A 32-bit fact that the board does not have: its call answers "not supported"."""
+"""A 32-bit fact that the board does not have: its call returns "not supported"."""
 
 Value = int | str | Sequence[int]
 

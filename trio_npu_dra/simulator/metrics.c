@@ -73,7 +73,7 @@ static unsigned share(const struct board_device *device, int type)
     return device->utilization[type] == NONE ? 0 : device->utilization[type];
 }
 
-/* AI cores are cube and vector cores: without a figure for the cubes, theirs is the cores'. */
+/* AI cores are cube and vector cores: the AI cores' figure stands in for a missing cube figure. */
 EXPORT int dcmi_get_device_multi_utilization_rate(int card_id, int device_id,
                                                   struct dcmi_multi_utilization_info *info)
 {
@@ -94,7 +94,7 @@ EXPORT int dcmi_get_device_multi_utilization_rate(int card_id, int device_id,
     info->aiv_util = share(&device, 12);
     info->aicore_util = cores;
     info->npu_util = cores > all ? cores : all;
-    return DCMI_OK; /* what is reserved stays as it was */
+    return DCMI_OK; /* reserved fields stay as they were */
 }
 
 EXPORT int dcmi_get_device_temperature(int card_id, int device_id, int *temperature)
@@ -126,7 +126,7 @@ EXPORT int dcmi_mcu_get_power_info(int card_id, int *power)
     const struct slot *first = cards_first(card_id);
     int device_id = first != NULL ? first->device_id : -1;
     board_unlock();
-    /* The MCU is reached through the card's chip. Before dcmi_init there is no card either. */
+    /* Calls reach the MCU through the card's chip. Before dcmi_init there is no card. */
     int code = open_with_facts(__func__, card_id, device_id, &device, &facts);
     if (code != DCMI_OK) {
         return device_id < 0 && code == DCMI_NOT_SUPPORT ? DCMI_UNLISTED : code;

@@ -20,7 +20,7 @@ EXPORT int dcmi_get_device_network_health(int card_id, int device_id, unsigned i
     return DCMI_OK;
 }
 
-/* IPv4 of the RoCE port. Chips of a board without addresses say that none is configured. */
+/* IPv4 of the RoCE port. Chips of a board without addresses report that none is configured. */
 EXPORT int dcmi_get_device_ip(int card_id, int device_id, int input_type, int port_id,
                               struct dcmi_ip_addr *ip, struct dcmi_ip_addr *mask)
 {
@@ -46,7 +46,7 @@ EXPORT int dcmi_get_device_ip(int card_id, int device_id, int input_type, int po
     return DCMI_OK;
 }
 
-/* The lanes of an idle board: no traffic. The totals are added to what the caller left in them. */
+/* The lanes of an idle board have no traffic. The totals are added to the caller's values. */
 EXPORT int dcmi_get_hccs_link_bandwidth_info(int card_id, int device_id,
                                              struct dcmi_hccs_bandwidth_info *info)
 {

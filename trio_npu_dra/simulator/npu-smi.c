@@ -1,4 +1,4 @@
-/* npu-smi info: the board as one table, asked through libdcmi.so like the vendor's tool.
+/* npu-smi info: the board as one table, read through libdcmi.so as the vendor's tool does.
  *
  * The library is looked for beside this file first (usr/local/bin next to usr/local/Ascend), then
  * at the driver's usual places, then as the dynamic loader finds it.
@@ -189,7 +189,7 @@ static int print_processes(int card, int chip)
     return count;
 }
 
-/* Calls work for every NPU chip of the card; gives the sum of what they return. */
+/* Calls work for every NPU chip of the card; returns the sum of the results. */
 static int for_each_chip(int card, int (*work)(int, int))
 {
     int chips = 0, mcu, cpu, type, sum = 0;

@@ -1,4 +1,4 @@
-/* Card, logic and physical ids, one into another. */
+/* Converts between card, logic and physical ids. */
 #include "board.h"
 
 EXPORT int dcmi_get_device_logic_id(int *device_logic_id, int card_id, int device_id)
@@ -10,7 +10,7 @@ EXPORT int dcmi_get_device_logic_id(int *device_logic_id, int card_id, int devic
     }
     int code = look_up(__func__, card_id, device_id, &slot, &device);
     if (code == DCMI_NOT_SUPPORT) {
-        return DCMI_NOT_READY; /* the one call that says so before dcmi_init */
+        return DCMI_NOT_READY; /* the only call that returns this before dcmi_init */
     }
     if (code != DCMI_OK) {
         return code;
@@ -24,8 +24,8 @@ EXPORT int dcmi_get_device_logic_id(int *device_logic_id, int card_id, int devic
     return *device_logic_id < 0 ? DCMI_UNLISTED : DCMI_OK;
 }
 
-/* Finds a chip by its logic id, or by its physical id when logic_id is NONE. Also one whose card is
- * lost: its numbers stay in the library. */
+/* Finds a chip by its logic id, or by its physical id when logic_id is NONE; also a chip whose card
+ * is lost, because its numbers stay in the library. */
 static int by_number(const char *function, unsigned logic_id, unsigned physical_id,
                      struct slot *slot, unsigned *position)
 {

@@ -1,4 +1,4 @@
-"""A profile: the data file that says what a simulated board looks like before anything happens.
+"""A profile: the data file that describes a simulated board before anything happens.
 
 Profiles ship with the package (`profiles/*.json`) and name the source of their figures. Unknown
 or missing fields are refused with the field's name.
@@ -55,19 +55,18 @@ class Memory(_Strict):
 
 
 class Chip(_Strict):
-    """What all chips of the board have in common.
+    """The facts that all chips of the board share.
 
     Attributes:
-        ai_cores: Per chip.
-        ai_cpus: Per chip, in vNPU queries.
+        ai_cores: AI cores per chip.
+        ai_cpus: AI CPUs per chip, in vNPU queries.
         hbm: On-chip memory; `None` where the chip has none (310P).
         ddr: Memory of chips without HBM; `None` where the DDR call is not supported.
-        ecc: The kinds of memory whose ECC counters are answered: HBM on 910B and A3, DDR on 310P,
-            both on 910.
-        idle_power_deciwatt: In 0.1 W; of the whole card where its MCU tells.
+        ecc: The kinds of memory with ECC counters: HBM on 910B and A3, DDR on 310P, both on 910.
+        idle_power_deciwatt: In 0.1 W; of the whole card where its MCU reports it.
         idle_temperature: In degrees Celsius.
         network_health: Whether the chip has a RoCE port whose health can be asked.
-        utilization: The DCMI utilisation types that are answered.
+        utilization: The DCMI utilisation types that have an answer.
     """
 
     type: ShortText
@@ -91,11 +90,11 @@ class Board(_Strict):
     Attributes:
         mainboard_id: `None` where the call is not supported (all but 910B and A3).
         mcu: Whether each card has a management chip behind its NPUs (device id = chips per card).
-        power_by: Who tells the power: each chip, or (310P) the MCU of the card for all its chips.
-        vnpu_details: Whether vNPU queries tell memory and AI CPUs (all but 910A).
-        die_type: Which die's id can be read: the vector die up to A3, another one on 950.
+        power_by: What reports the power: each chip, or (310P) the card's MCU for all its chips.
+        vnpu_details: Whether vNPU queries report memory and AI CPUs (all but 910A).
+        die_type: The die whose id can be read: the vector die up to A3, another one on 950.
         product_type: `None` where the call is not supported (910, 910B, A3).
-        multi_die_policy: Of cards with two dies; `None` where it does not exist.
+        multi_die_policy: The policy of cards with two dies; `None` where it does not exist.
     """
 
     board_id: HexId
@@ -129,7 +128,7 @@ class Elabel(_Strict):
 
 
 class Links(_Strict):
-    """How any two chips are joined, between cards and within one."""
+    """How two chips are linked, between cards and within one."""
 
     between_cards: Link
     within_card: Link | None = None
@@ -151,10 +150,10 @@ class Device(_Strict):
     Attributes:
         pci: Address such as `0000:c1:00.0`; both chips of a 300I Duo have the same.
         pci_root_port: The path above it in sysfs, such as `pci0000:c0/0000:c0:00.0`.
-        numa_node: `None` where firmware does not say (sysfs shows -1, DCMI takes node 0).
+        numa_node: `None` where firmware does not say (sysfs shows -1, DCMI assumes node 0).
         die_id: Five words of eight upper-case hex digits.
-        serial_number: Made from the physical id where absent.
-        memory_mb: Overrides the chip's memory: twins differ on a Duo.
+        serial_number: If absent, made from the physical id.
+        memory_mb: Overrides the chip's memory: the two chips of a Duo differ.
         sdid: The chip's id in the super pod.
         ip: Address and prefix length of the RoCE port; `None` where none is set.
     """
@@ -180,8 +179,8 @@ class Profile(_Strict):
     Attributes:
         sources: Where the figures come from, by topic.
         links: `None` where topology calls are not supported (310P).
-        hccs: Whether chips answer for their HCCS lanes.
-        cpus: CPU list of each NUMA node; where it is empty, the CPU affinity call is not supported
+        hccs: Whether chips report their HCCS lanes.
+        cpus: CPU list of each NUMA node; if it is empty, the CPU affinity call is not supported
             (all but 910B, and A3 with main board 0x15).
     """
 

@@ -1,4 +1,4 @@
-"""Lets calls into the simulated library fail, wait, hang, or be answered by a booting chip."""
+"""Lets calls into the simulated library fail, wait or hang, or succeed on a booting chip."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trio_npu_dra.simulator.layout import BOARD, MAX_RULES, RULE, Value
 from trio_npu_dra.simulator.state_file import element
 
 ANY_FUNCTION = "*"
-"""As the function of a rule: every function."""
+"""Stands for every function in a rule."""
 
 
 @cache
@@ -25,7 +25,7 @@ def simulated_functions() -> frozenset[str]:
 
 
 def check_function(function: str) -> None:
-    """Let the functions of the library pass, and `ANY_FUNCTION`.
+    """Accept the functions of the library, and `ANY_FUNCTION`.
 
     Raises:
         ConfigError: The library has no such function.
@@ -35,10 +35,10 @@ def check_function(function: str) -> None:
 
 
 class RuleControl(BoardHandle):
-    """Rules for calls: of one function or all, on one device or whatever device."""
+    """Rules for calls: of one function or all, on one device or any."""
 
     def set_return_code(self, function: str, code: int, device: int | None = None) -> None:
-        """Let calls of a function return *code*, on one device or (None) at all.
+        """Let calls of a function return *code*, on one device or (None) everywhere.
 
         Raises:
             ConfigError: The library has no such function.
@@ -50,11 +50,11 @@ class RuleControl(BoardHandle):
         self._rule(function, device, delay_ms=milliseconds)
 
     def hang(self, function: str = ANY_FUNCTION, device: int | None = None) -> None:
-        """Let calls of a function not return until `release`."""
+        """Let calls of a function hang until `release`."""
         self._rule(function, device, hang=1)
 
     def release(self, function: str = ANY_FUNCTION, device: int | None = None) -> None:
-        """End what `set_return_code`, `set_delay`, `hang` or a presence began for the same."""
+        """End what `set_return_code`, `set_delay`, `hang` or a presence set for the same calls."""
         with self._file.locked():
             place = self._find_rule(function, -1 if device is None else device)
             self._file.put(RULE, place, "active", 0)
@@ -80,7 +80,7 @@ class RuleControl(BoardHandle):
                 self._file.put(RULE, place, "active", 0)
 
     def _find_rule(self, function: str, device: int) -> int:
-        """The place of the rule for these arguments, else of a free one.
+        """The place of the rule for these arguments, or else a free place.
 
         Raises:
             ConfigError: There is neither.

@@ -1,8 +1,8 @@
-/* The board's state file: what every process that loads the simulated library reads, and what
- * control.py changes. Fixed binary layout, native byte order, natural alignment; layout.py says the
- * same in Python and a test lets the compiler compare every field of the two.
+/* The board's state file: every process that loads the simulated library reads it, and control.py
+ * changes it. The binary layout is fixed, with native byte order and natural alignment; layout.py
+ * says the same in Python, and a test lets the compiler compare every field of the two.
  *
- * Whoever reads or writes holds flock() on the file (shared or exclusive), so nobody sees half a
+ * Readers and writers hold flock() on the file (shared or exclusive), so no reader sees half a
  * change, a killed writer leaves no lock behind, and it works through a read-only bind mount.
  */
 #ifndef SIMULATOR_STATE_H
@@ -38,12 +38,12 @@ struct board_process {
 /* Makes calls of one function fail, wait, hang or succeed; function "*" is every function. */
 struct board_rule {
     char function[64];
-    int32_t physical_id; /* -1: whatever device, also calls without one */
+    int32_t physical_id; /* -1: any device, also calls without one */
     int32_t code;        /* 0: the true answer */
     uint32_t delay_ms;
     uint32_t active;
     uint32_t hang;
-    uint32_t answers;      /* the chip answers although it boots; the fields above do not count */
+    uint32_t answers;      /* the chip answers while it boots; the fields above do not count */
     uint32_t until_change; /* ends when the chip's presence changes */
 };
 
@@ -65,9 +65,9 @@ struct board_device {
     char serial_number[64];
 
     uint32_t presence;
-    uint32_t keeps_number; /* of a gone chip: the kernel still counts it */
+    uint32_t keeps_number; /* the kernel still counts the gone chip */
     uint32_t health; /* without the faults: the worst of both is reported */
-    uint32_t forced_health; /* reported whatever the faults are; NONE: not forced */
+    uint32_t forced_health; /* reported whatever the faults; NONE: not forced */
     uint32_t network_health; /* NONE: not supported */
     uint32_t link_up;        /* of the RoCE port; NONE: the chip has none */
     uint32_t hccs_status;    /* NONE: not supported */
@@ -102,18 +102,18 @@ struct board_event {
     char additional[32];
 };
 
-/* What holds for the whole board; small enough to be copied out by every call. */
+/* The facts of the whole board; small enough for every call to copy them. */
 struct board_facts {
     uint8_t magic[8];
     uint32_t version;
     uint32_t size; /* of the whole file */
     uint32_t device_count;
     uint32_t has_mcu;
-    uint32_t has_topology; /* 910B and A3, and with it what else these two alone answer */
-    uint32_t power_by_mcu; /* chips do not tell their power: the card's MCU does */
+    uint32_t has_topology; /* 910B and A3, with the other calls that only these two answer */
+    uint32_t power_by_mcu; /* the card's MCU reports the power, not the chips */
     uint32_t ecc_kinds;    /* bit N: ECC of dcmi_device_type N is answered */
     uint32_t ai_cpus;      /* per chip */
-    uint32_t vnpu_details; /* vNPU queries tell memory and AI CPUs (all but 910A) */
+    uint32_t vnpu_details; /* vNPU queries report memory and AI CPUs (all but 910A) */
     uint32_t die_type;         /* the one dcmi_die_type that is answered */
     uint32_t multi_die_policy; /* NONE: not supported */
     uint32_t board_id;
@@ -147,8 +147,8 @@ struct board_facts {
 struct board {
     struct board_facts facts;
     uint64_t next_event; /* events[n % BOARD_EVENTS] for n < next_event */
-    uint32_t events_lost;       /* overwritten before a reader came to them */
-    uint32_t calls_beside_init; /* which the vendor's unlocked globals do not survive */
+    uint32_t events_lost;       /* overwritten before a reader read them */
+    uint32_t calls_beside_init; /* the vendor's unlocked globals do not survive them */
     uint8_t topology[BOARD_DEVICES * BOARD_DEVICES]; /* by index into devices */
     struct board_rule rules[BOARD_RULES];
     struct board_device devices[BOARD_DEVICES];

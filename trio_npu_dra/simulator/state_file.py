@@ -16,8 +16,8 @@ from trio_npu_dra.simulator.layout import BOARD, DEVICE, FACTS, MAGIC, VERSION, 
 class StateFile:
     """An open state file; every access happens inside `locked`.
 
-    Written with plain writes, not through a mapping: that wakes whoever watches the file, and
-    readers' mappings show it all the same.
+    It is written with plain writes, not through a mapping: that wakes processes that watch the
+    file, and readers' mappings show the change all the same.
 
     Args:
         path: The file `board.state` beside the simulated library.
@@ -38,12 +38,12 @@ class StateFile:
             raise ConfigError(f"simulator state {path}: not a state file of version {VERSION}")
 
     def close(self) -> None:
-        """Give the file back; the board stays as it is."""
+        """Close the file; the board stays as it is."""
         os.close(self._descriptor)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep everyone else away: threads by a lock, processes by the file's."""
+        """Exclude others: threads by a lock, processes by the file's lock."""
         with self._thread_lock:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
             try:
@@ -79,12 +79,12 @@ def element(record: Record, name: str, index: int, base: int = 0) -> int:
 
 
 def device_position(index: int) -> int:
-    """The position of the device in that place of the table."""
+    """The position of the device with that index in the table."""
     return element(BOARD, "devices", index)
 
 
 def device_positions(file: StateFile) -> dict[int, int]:
-    """Where each device's record is, by physical id."""
+    """The position of each device's record, by physical id."""
     count = file.number(FACTS, 0, "device_count")
     places = [device_position(index) for index in range(count)]
     return {file.number(DEVICE, place, "physical_id"): place for place in places}

@@ -1,9 +1,9 @@
-/* How chips are joined, to each other and to CPUs; and the policies of sharing. */
+/* How chips are linked to each other and to CPUs; and the policies of sharing. */
 #include <string.h>
 
 #include "board.h"
 
-#define AFFINITY_BYTES 32 /* the size that the library takes the caller's buffer to have */
+#define AFFINITY_BYTES 32 /* the library assumes this size for the caller's buffer */
 
 EXPORT int dcmi_get_topo_info_by_device_id(int card_id1, int device_id1, int card_id2,
                                            int device_id2, int *topo_type)
@@ -74,7 +74,7 @@ struct share_flag {
     bool busy;
 };
 
-/* The flags that one call sets: of all dies of an A3 card, else of the one chip. */
+/* The flags that one call sets: those of all dies of an A3 card, or of the one chip. */
 static int share_flags(const struct board_facts *facts, int card_id, int device_id,
                        struct share_flag *flags)
 {
@@ -94,7 +94,7 @@ static int share_flags(const struct board_facts *facts, int card_id, int device_
     return count;
 }
 
-/* In order: dies before one that is in use stay set. */
+/* In order: when a die is in use, the dies before it stay set. */
 EXPORT int dcmi_set_device_share_enable(int card_id, int device_id, int enable_flag)
 {
     struct board_device device;
