@@ -1,6 +1,6 @@
-"""`just bench`: start a control plane, play scheduler and kubelet, print what the drivers take.
+"""`just bench`: start a control plane, play scheduler and kubelet, print the drivers' figures.
 
-`just bench health` is another benchmark: how long the API server waits to hear of a fault.
+`just bench health` is another benchmark: how long it takes until the API server knows a fault.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _measure(
 def _start_all(
     commands: Sequence[Command], api: Api, plane: ControlPlane, folder: Path, count: int
 ) -> dict[str, list[Driver]]:
-    """Start every driver *count* times, in turn; the last ones stay."""
+    """Start every driver *count* times, in turn; the last ones keep running."""
     kubeconfigs = {
         command.name: plane.authority.kubeconfig(
             command.name, server=plane.server, user=command.name, group="system:masters"
@@ -93,7 +93,7 @@ def _start_all(
 
 
 def _play_all(drivers: Sequence[Driver], api: Api, count: int) -> dict[str, list[Samples]]:
-    """Rounds of all drivers, interleaved, after one that nobody counts."""
+    """Rounds of all drivers, interleaved, after one that does not count."""
     claims = {
         driver.name: [
             api.create_claim(f"{driver.name}-{number}", device)
@@ -124,7 +124,7 @@ def _ours(folder: Path) -> Command:
 
 
 def _import_ms() -> float:
-    """What a start cannot be faster than: Python and the modules of the daemon."""
+    """The lower bound of a start: Python and the daemon's imports, in ms."""
     took = []
     for _ in range(IMPORTS):
         began = time.perf_counter()

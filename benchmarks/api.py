@@ -1,4 +1,4 @@
-"""The API server as the scheduler, and an observer, use it."""
+"""The API server, used as the scheduler and as an observer."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Device:
 
 
 class Api:
-    """One API server, asked as the administrator.
+    """One API server, with the rights of the administrator.
 
     Args:
-        plane: The control plane it belongs to.
+        plane: Its control plane.
     """
 
     def __init__(self, plane: ControlPlane) -> None:
@@ -66,11 +66,11 @@ class Api:
         return answer
 
     def create_node(self, name: str) -> None:
-        """A Node for a driver to publish for; no kubelet stands behind it."""
+        """Create a Node that a driver can publish for; it has no kubelet."""
         self.ask("POST", f"{_CORE}/nodes", {"metadata": {"name": name}})
 
     def devices(self, node: str) -> list[Device]:
-        """All devices that are published for *node*, in the slices' order."""
+        """All devices published for *node*, in the slices' order."""
         return [
             Device(
                 driver=item["spec"]["driver"],
@@ -83,11 +83,11 @@ class Api:
         ]
 
     def remove_slices(self, node: str) -> None:
-        """Forget what was published for *node*."""
+        """Delete the slices of *node*."""
         self.ask("DELETE", f"{_SLICES}?fieldSelector=spec.nodeName={node}")
 
     def create_claim(self, name: str, device: Device) -> Claim:
-        """A claim to which the scheduler has given *device*."""
+        """Create a claim to which the scheduler has given *device*."""
         request = {"name": "npu", "exactly": {"deviceClassName": "any"}}
         claim = self.ask(
             "POST",
@@ -109,7 +109,7 @@ class SliceWatch:
     """Notes when the first ResourceSlice of a node is accepted.
 
     Args:
-        api: Where to look.
+        api: The API server to watch.
         node: The node's name.
     """
 
@@ -123,7 +123,7 @@ class SliceWatch:
         self._thread.start()
 
     def wait(self) -> float:
-        """When it was accepted, on the clock of `time.perf_counter`.
+        """The time when it was accepted, on the clock of `time.perf_counter`.
 
         Raises:
             RuntimeError: None came in half a minute.
@@ -143,11 +143,11 @@ class SliceWatch:
 
 
 class RawGets:
-    """GETs of claims with nothing around them: ready-made bytes on open connections.
+    """Bare GETs of claims: ready-made bytes on open connections.
 
     Args:
-        api: Whom to ask.
-        claims: What to ask for, each on a connection of its own.
+        api: The API server to ask.
+        claims: The claims to read, each on a connection of its own.
     """
 
     def __init__(self, api: Api, claims: list[Claim]) -> None:

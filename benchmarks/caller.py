@@ -1,7 +1,7 @@
 """The kubelet's side of the sockets, as cheap as Python can have it.
 
-Messages are ready-made bytes and answers stay bytes until the clock has stopped, so that what is
-measured is the driver. As in a kubelet, all calls and the health stream share one connection.
+Messages are ready-made bytes and answers stay bytes until the clock has stopped, so that the clock
+measures the driver. As in a kubelet, all calls and the health stream share one connection.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Caller:
         threading.Thread(target=self._read_health, daemon=True).start()
 
     def prepare(self, *calls: Sequence[v1.Claim]) -> float:
-        """Have claims prepared, all *calls* at once.
+        """Let the driver prepare claims, all *calls* at once.
 
         Returns:
             Milliseconds to the last answer.
@@ -52,7 +52,7 @@ class Caller:
         return elapsed
 
     def unprepare(self, *calls: Sequence[v1.Claim]) -> float:
-        """Have claims unprepared, all *calls* at once.
+        """Let the driver unprepare claims, all *calls* at once.
 
         Returns:
             Milliseconds to the last answer.
@@ -67,7 +67,7 @@ class Caller:
         return elapsed
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._health.cancel()
         self._channel.close()
 
@@ -78,10 +78,10 @@ class Caller:
 
 
 def register(socket: Path) -> tuple[PluginInfo, float]:
-    """Ask the driver behind a registration socket who it is, and register it.
+    """Ask the driver behind a registration socket for its info, and register it.
 
     Returns:
-        What it said of itself, and when, on the clock of `time.perf_counter`.
+        Its info, and when it came, on the clock of `time.perf_counter`.
     """
     with _connected(socket) as channel:
         call = _unary(channel, methods.GET_INFO)

@@ -16,7 +16,7 @@ from tests.cluster.processes import Program, wait_until
 
 START_SECONDS = 30.0
 LOOK_SECONDS = 0.001
-"""How often the registration socket is looked for; the kubelet has inotify."""
+"""Pause between two looks for the registration socket; the kubelet has inotify."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Command:
 
     @classmethod
     def parse(cls, line: str) -> Self:
-        """A driver given as a shell would be given it."""
+        """Parse a driver's command line as a shell would."""
         words = tuple(shlex.split(line))
         return cls(name=Path(words[0]).name, words=words)
 
@@ -47,8 +47,8 @@ class Driver:
         program: Its process.
         caller: The kubelet's side of it.
         state: The folder of its service socket, where drivers keep records.
-        devices: What it published.
-        get_info_ms: From its start until it had said who it is.
+        devices: The devices that it published.
+        get_info_ms: From its start until it had answered GetInfo.
         slice_ms: From its start until its first ResourceSlice was accepted.
     """
 
@@ -65,10 +65,10 @@ class Driver:
         """Start it on a node of its own, which must exist, and wait until it has published.
 
         Args:
-            command: What to start.
-            api: Where it publishes.
-            folder: For its files, made if need be; its name is the node's.
-            kubeconfig: Who it is to the API server.
+            command: The command to start.
+            api: The API server to which it publishes.
+            folder: For its files, made if it is missing; its name is the node's.
+            kubeconfig: Its identity at the API server.
         """
         registrar, plugins = folder / "registry", folder / "plugins"
         for place in (registrar, plugins, folder / "cdi"):
@@ -101,7 +101,7 @@ class Driver:
         )
 
     def usage(self) -> Usage:
-        """What it has used so far."""
+        """The resources that it has used so far."""
         return Usage.of(self.program.process.pid)
 
     def stop(self) -> None:
@@ -111,7 +111,7 @@ class Driver:
 
 
 def _appeared(registrar: Path, program: Program) -> Path:
-    """The registration socket, once somebody listens there, which may be a moment later."""
+    """The registration socket, once the driver listens there, which may be a moment later."""
 
     def look() -> Path | None:
         program.check()

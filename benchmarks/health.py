@@ -1,8 +1,8 @@
-"""`just bench health`: from a fault of the hardware to the slice that tells the scheduler of it.
+"""`just bench health`: from a fault of the hardware to the slice that shows it to the scheduler.
 
 A fault begins or ends on the simulated board; a watch of ResourceSlices sees the NPU tainted or
-well, which is no earlier than the API server accepted it. Once with the events of the Ascend
-driver, once with a driver that refuses them, so that NPUs are asked every 5 seconds.
+well, no earlier than the API server accepted it. The benchmark runs once with the events of the
+Ascend driver, and once with a driver that refuses them, so that NPUs are asked every 5 seconds.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ FAULT: Final = 0x81B38002
 NOT_SUPPORTED: Final = -8255
 EVENTS, POLLING = "events", "polling"
 PAUSES: Final = {EVENTS: (0.1, 0.4), POLLING: (0.0, 5.0)}
-"""Seconds between two changes, at least and at most; polls must not be hit in step."""
+"""Seconds between two changes, at least and at most; changes must not keep step with polls."""
 GOAL_MS: Final = 100
 
 
@@ -56,7 +56,7 @@ class Change:
     """A fault that began or ended.
 
     Attributes:
-        made_at: When the board was told to, in seconds since 1970.
+        made_at: When the board was changed, in seconds since 1970.
         seen_at: When the watch saw the device with its new health.
     """
 
@@ -71,7 +71,7 @@ class Running:
     Attributes:
         simulated: The board's files.
         board: Its handle.
-        kubeconfig: Who the driver is to the API server.
+        kubeconfig: The driver's identity at the API server.
         node: Its node; also its name as a user.
     """
 
@@ -101,7 +101,7 @@ def main(arguments: Sequence[str]) -> None:
 
 @contextmanager
 def _running(way: str, plane: ControlPlane, folder: Path) -> Iterator[Running]:
-    """A driver that is told of faults, or has to ask for them."""
+    """A driver that gets fault events, or has to poll."""
     api = Api(plane)
     api.create_node(way)
     kubeconfig = plane.authority.kubeconfig(
@@ -124,7 +124,7 @@ def _running(way: str, plane: ControlPlane, folder: Path) -> Iterator[Running]:
 async def _told(
     running: Running, api: Api, count: int
 ) -> tuple[list[Change], dict[str, list[float]]]:
-    """The changes of a driver with events, and the floors that were measured between them."""
+    """The changes of a driver with events, and the floors measured between them."""
     async with open_client(load_credentials(running.kubeconfig)) as client:
         floors = Floors(client, Dcmi.load(running.simulated.root), running.board)
         await floors.prepare(running.node)
@@ -140,7 +140,7 @@ async def _asked(running: Running, api: Api, count: int) -> list[Change]:
 async def _change(
     running: Running, api: Api, count: int, between: Callable[[], Awaitable[None]]
 ) -> list[Change]:
-    """Let faults begin and end, *count* times in all, one NPU after the other."""
+    """Begin and end faults, *count* times in all, one NPU after the other."""
     changes: list[Change] = []
     watch = TaintWatch(api, running.node)
     for turn in range(count):

@@ -1,4 +1,4 @@
-"""What a driver cannot be without between a fault and a slice, by itself."""
+"""The steps that no driver can avoid between a fault and a slice, one by one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EVENT_SECONDS = 5.0
 
 
 class Floors:
-    """Does single steps of the way, with the driver's own binding and client.
+    """Does single steps, with the driver's own binding and client.
 
     Attributes:
         samples: Milliseconds by floor.
@@ -37,14 +37,14 @@ class Floors:
         dcmi.subscribe(lambda _: self._token.run_sync_soon(self._heard.set))
 
     async def measure(self) -> None:
-        """Each of them once."""
+        """Do each step once."""
         await self._timed("event of the board, in another process", self._event)
         await self._timed("read of one NPU", self._read)
         await self._timed("GET of the list of slices", self._list)
         await self._timed("PUT of a slice with eight NPUs", self._put)
 
     async def prepare(self, node: str) -> None:
-        """Make a slice to write to: that of *node*, under a driver's name of our own."""
+        """Make a slice to write to: for *node*, under a driver name of our own."""
         (found,), _ = await self._client.list(ResourceSlice, field_selector=f"spec.nodeName={node}")
         spec = found.spec.model_copy(update={"driver": "floor.example.com"})
         metadata = found.metadata.model_copy(

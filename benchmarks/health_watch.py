@@ -24,7 +24,7 @@ class TaintWatch:
     """A watch of our ResourceSlices of one node, as the scheduler has it.
 
     Args:
-        api: Where to look.
+        api: The API server to watch.
         node: The node's name; its devices must have no taints yet.
     """
 
@@ -41,7 +41,7 @@ class TaintWatch:
         self._thread.start()
 
     def wait(self, device: str, *, is_sick: bool) -> float:
-        """Wait until a device is known to be sick, or well.
+        """Wait until the watch shows a device sick, or well.
 
         Returns:
             When the watch said so, on the clock of `time.time`.
@@ -57,7 +57,7 @@ class TaintWatch:
             return self._states[device][1]
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the watch."""
         self._connection.sock.shutdown(socket.SHUT_RDWR)
         self._thread.join()
         self._connection.close()
@@ -81,7 +81,7 @@ class Write:
     """An update of a ResourceSlice, as the API server's audit log has it.
 
     Attributes:
-        received_at: When the request was there, in seconds since 1970.
+        received_at: When the request arrived, in seconds since 1970.
         accepted_at: When it was answered with success.
     """
 
@@ -106,7 +106,7 @@ def slice_updates(audit_log: Path, user: str) -> list[Write]:
 
 
 def last_between(writes: Iterable[Write], start: float, end: float) -> Write | None:
-    """The last write that was asked for and accepted between two times."""
+    """The last write that was received and accepted between two times."""
     fitting = [write for write in writes if start <= write.received_at and write.accepted_at <= end]
     return max(fitting, key=lambda write: write.accepted_at, default=None)
 

@@ -1,4 +1,4 @@
-"""What drivers do while nobody asks anything of them."""
+"""What drivers do while nothing calls them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Idle:
     """One driver over some seconds.
 
     Attributes:
-        cpu_percent: CPU time as a part of one core.
-        written_bytes: What it made the kernel write to disks.
-        requests: What it asked of the API server.
-        writes: Those of them that were to change something.
-        rss_mib: Memory that is resident, at the end.
-        pss_mib: The same, with what is shared counted in part.
+        cpu_percent: CPU time as a share of one core.
+        written_bytes: Bytes that it made the kernel write to disks.
+        requests: Its requests to the API server.
+        writes: Those of them that change something.
+        rss_mib: Resident memory, at the end.
+        pss_mib: The same, with shared memory counted in part.
     """
 
     cpu_percent: float
@@ -38,12 +38,12 @@ def watch_idle(drivers: Sequence[Driver], audit_log: Path, seconds: float) -> di
     """Leave drivers alone for some seconds.
 
     Args:
-        drivers: Each is the API server's user of its name.
-        audit_log: Where the API server writes who asked it what.
-        seconds: How long.
+        drivers: Each is a user of the API server under its own name.
+        audit_log: The API server's audit log.
+        seconds: How long to watch.
 
     Returns:
-        What each did, by name.
+        What each driver did, by name.
     """
     time.sleep(SETTLE_SECONDS)
     mark = audit.mark(audit_log)

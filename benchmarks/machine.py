@@ -1,4 +1,4 @@
-"""What the machine is, and what the kernel says that a process has used."""
+"""Facts about the machine, and the resources that a process has used."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _PACKAGES = ("trio", "trio-asyncio", "grpclib", "httpx", "betterproto2", "pydant
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What a process has used so far.
+    """The resources that a process has used so far.
 
     Attributes:
         cpu_ms: CPU time of the threads it has now.
-        written_bytes: What it made the kernel write to disks.
-        rss_mib: Memory that is resident.
-        pss_mib: The same, with what is shared with other processes counted in part.
+        written_bytes: Bytes that it made the kernel write to disks.
+        rss_mib: Resident memory.
+        pss_mib: The same, with memory that other processes share counted in part.
     """
 
     cpu_ms: float
@@ -52,7 +52,7 @@ class Usage:
 
 @contextmanager
 def place() -> Iterator[Path]:
-    """A folder that is removed, with a path short enough for sockets; it stays on an error."""
+    """A temporary folder with a path short enough for sockets; it stays on an error."""
     folder = Path(tempfile.mkdtemp(prefix="npu-bench-"))
     try:
         yield folder
@@ -63,7 +63,7 @@ def place() -> Iterator[Path]:
 
 
 def facts(folder: Path, kubernetes: str) -> list[str]:
-    """Lines about what figures depend on; *folder* is where the drivers keep their files."""
+    """Lines about the machine, for the figures; *folder* is where the drivers keep their files."""
     model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     packages = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
     disk = run("stat", "--file-system", "--format=%T", folder).strip()

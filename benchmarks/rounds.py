@@ -1,4 +1,4 @@
-"""One round: every figure a few times, and right beside each the floors it stands on."""
+"""One round: every figure a few times, and right beside each its floors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
 
 CLAIMS: Final = 8
 RECORD: Final = b"x" * 330
-"""As large as a claim record of one device."""
+"""Has the size of a claim record of one device."""
 
 FLOORS: Final = {
     "prepare": ("call", "get", "write"),
@@ -27,17 +27,17 @@ FLOORS: Final = {
     "8 claims in one unprepare call": ("call", "8 removes"),
     "CPU of prepare + unprepare": ("CPU of a call", "CPU of a call"),
 }
-"""The figures of a round, all in milliseconds, and what each cannot be without."""
+"""The figures of a round, all in milliseconds, and the floors of each."""
 
 Samples = dict[str, list[float]]
 
 
 def play(driver: Driver, claims: Sequence[Claim], gets: RawGets) -> Samples:
-    """Measure everything once over, the single calls once for each claim.
+    """Measure everything once, the single calls once for each claim.
 
     Args:
-        driver: Whom to ask.
-        claims: Claims of its devices, none of them prepared; so they are afterwards.
+        driver: The driver to measure.
+        claims: Claims of its devices, none of them prepared, before and afterwards.
         gets: Reads the same claims.
 
     Returns:
@@ -92,7 +92,7 @@ def _play_files(folder: Path, samples: Samples) -> None:
 
 
 def _write(paths: Sequence[Path]) -> None:
-    """Write files that are whole or absent, after a power cut too."""
+    """Write files that are whole or absent, also after a power cut."""
     for path in paths:
         temporary = path.with_suffix(".new")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT)

@@ -1,4 +1,4 @@
-"""The figures as people read them."""
+"""The figures as tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RSS: Final = "idle RSS (MiB)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """What Huawei's Go driver took on another machine, and how we want to compare.
+    """A figure of Huawei's Go driver on another machine, and our goal.
 
     Attributes:
         theirs: Its median, in ms or MiB.
@@ -84,7 +84,7 @@ def show_starts(starts: Mapping[str, Sequence[Driver]], floor: float) -> None:
 
     Args:
         starts: All starts by driver.
-        floor: What Python takes for our imports alone, in ms.
+        floor: The time that Python takes for our imports alone, in ms.
     """
     show(
         f"starts (ms, medians); the imports alone, as Python makes them: {number(floor)}",
@@ -101,14 +101,14 @@ def show_starts(starts: Mapping[str, Sequence[Driver]], floor: float) -> None:
 
 
 def show_idle(title: str, idle: Mapping[str, Idle]) -> None:
-    """Print what drivers did while nobody asked anything of them."""
+    """Print what drivers did while nothing called them."""
     header = ("driver", *(field.name.replace("_", " ") for field in fields(Idle)))
     rows = [(name, *map(number, astuple(values))) for name, values in idle.items()]
     show(title, header, rows)
 
 
 def show_goals(rounds: Sequence[Samples], starts: Sequence[Driver], idle: Idle) -> None:
-    """Print what Huawei's driver took elsewhere, beside what we took here."""
+    """Print the figures of Huawei's driver elsewhere, beside ours here."""
     here = {
         **{figure: median(_all(rounds, figure)) for figure in FLOORS},
         GET_INFO: median(driver.get_info_ms for driver in starts),
@@ -163,7 +163,7 @@ def _ratio(ours: Sequence[Samples], theirs: Sequence[Samples], figure: str) -> f
 
 
 def number(value: float) -> str:
-    """Three digits or so."""
+    """A number with about three digits."""
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.2f}"
 
 

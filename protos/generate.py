@@ -2,8 +2,8 @@
 """Compile the .proto files beside this script into `trio_npu_dra/_generated`.
 
 Usage: `python protos/generate.py [--check]`. Needs the `dev` extra; the compiler formats its output
-with the `ruff` of the same environment. With `--check` nothing is written: the exit status is 1,
-with a diff, when the generated code in the tree is not what the .proto files say.
+with the `ruff` of the same environment. With `--check` it writes nothing: the exit status is 1,
+with a diff, if the generated code in the tree differs from what the .proto files give.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def compile_protos(target: Path) -> None:
             *(sys.executable, "-m", "grpc_tools.protoc", f"--proto_path={PROTOS}"),
             f"--plugin={scripts}/protoc-gen-python_betterproto2",
             f"--python_betterproto2_out={target}",
-            # Servers and clients are rpc/'s; the default client would import grpcio.
+            # rpc/ has servers and clients; the default client would import grpcio.
             "--python_betterproto2_opt=client_generation=none,server_generation=none",
             *(file.name for file in sorted(PROTOS.glob("*.proto"))),
         ],

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Whether a locked package has a known vulnerability: `just audit`.
+"""Lists known vulnerabilities of the locked packages: `just audit`.
 
-Asks PyPI's vulnerability service through pip-audit. Where PyPI is a mirror without that service,
-pip-audit finds every package harmless that it could not look up. That is no answer, and this says
-so: status 0 is an answer and a good one, 1 a vulnerability, `NOT_CHECKED` no answer.
+It asks PyPI's vulnerability service through pip-audit. If the package index is a mirror without
+that service, pip-audit reports every package that it could not look up as harmless. This script
+reports that as no answer: status 0 means no known vulnerability, 1 a vulnerability, and
+`NOT_CHECKED` no answer.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from pathlib import Path
 from typing import Any
 
 LOCK = Path(__file__).parent / "dev.txt"
-"""The larger lock; it has all pins of the smaller one."""
+"""The larger lock file; it has all pins of the smaller one."""
 NOT_CHECKED = 75
-"""EX_TEMPFAIL: nothing was found wrong, but nobody has looked."""
+"""EX_TEMPFAIL: nothing was found, because the package index has no vulnerability service."""
 
 
 def verdict(packages: Sequence[dict[str, Any]]) -> tuple[int, list[str]]:
-    """Judge what pip-audit reports of each package.
+    """Judge pip-audit's report about each package.
 
     Returns:
-        The exit status, and lines for whoever reads it.
+        The exit status, and lines for the reader.
     """
     found = [
         f"{package['name']} {package['version']}: {vulnerability['id']}, "
@@ -45,7 +46,7 @@ def verdict(packages: Sequence[dict[str, Any]]) -> tuple[int, list[str]]:
 
 
 def main() -> int:
-    """Audit the lock and print the verdict; returns the exit status."""
+    """Audit the lock file and print the verdict; returns the exit status."""
     command = (sys.executable, "-m", "pip_audit", "--progress-spinner=off", "--format=json")
     hashed = ("--require-hashes", "--disable-pip", "--requirement", str(LOCK))
     done = subprocess.run([*command, *hashed], capture_output=True, text=True, check=False)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Lay out the image's root: the least with which Python, the driver and libdcmi.so work.
 
-Copies out of the build image, file by file, and follows what each file is linked to. docs/image.md
-says what is taken and why. Needs Debian and its Python, and nothing that must be installed.
+It copies file by file out of the build image, and follows what each file is linked to.
+docs/image.md says what it takes and why. It needs Debian with Python, and no further packages.
 
 usage: image_root.py driver ROOT ENVIRONMENT
        image_root.py commands ROOT --beside LOWER NAME...
@@ -23,12 +23,12 @@ from pathlib import Path
 from py_compile import PycInvalidationMode
 
 COMMANDS = ("sh", "mount", "grep", "find", "awk", "cut")
-"""What libdcmi.so runs to find out where it is and which cards there are."""
+"""Programs that libdcmi.so runs to find out where it is and which cards there are."""
 LIBRARIES = (
     *("libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libutil.so.1"),
     *("libresolv.so.2", "libgcc_s.so.1", "libstdc++.so.6"),
 )
-"""What a library of the Ascend driver may be linked to, besides the driver's own."""
+"""Libraries that the Ascend driver's may be linked to, besides the driver's own."""
 LEFT_OUT = frozenset(
     {
         *("__pycache__", "site-packages", "dist-packages", "ensurepip", "lib2to3"),
@@ -37,7 +37,7 @@ LEFT_OUT = frozenset(
         *("sqlite3", "_sqlite3", "dbm", "_dbm", "_gdbm"),
     }
 )
-"""Parts of the standard library that nothing here imports: tests, shows, terminals, databases."""
+"""Parts of the standard library that nothing here imports: tests, demos, terminals, databases."""
 LEFT_OUT_PREFIXES = ("_test", "_ctypes_test", "_xx", "xx", "config-")
 FOLDERS = ("dev", "etc", "proc", "root", "run", "sys", "tmp", "usr/bin", "usr/sbin", "var/log")
 WRITTEN = {
@@ -64,8 +64,8 @@ class Root:
     """The tree that becomes the image.
 
     Args:
-        folder: Where the tree grows.
-        lower: The tree of the layer below; what that has is not taken again.
+        folder: The root of the tree.
+        lower: The tree of the layer below; its files are not copied again.
     """
 
     def __init__(self, folder: Path, lower: Path | None = None) -> None:
@@ -74,7 +74,7 @@ class Root:
         self._lower = lower
 
     def place(self, path: Path) -> Path:
-        """Where a path of the image is in the tree."""
+        """The place in the tree of a path of the image."""
         return self.folder / path.relative_to("/")
 
     def take(self, path: Path) -> None:
@@ -93,7 +93,7 @@ class Root:
             target.chmod(path.stat().st_mode & 0o755)
 
     def link(self, path: Path) -> None:
-        """Make a folder's link as it is, if it is one; returns without a word if not."""
+        """Copy a folder that is a link, as a link; do nothing for any other."""
         if path.is_symlink() and not self._is_below(path):
             target = self.place(path)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -115,7 +115,7 @@ class Root:
 
 
 def lay_out_driver(root: Root, environment: Path) -> None:
-    """Lay out all that the driver's image has besides its virtual environment.
+    """Lay out the driver's image except for its virtual environment.
 
     Raises:
         SystemExit: Something is missing, or the tree does not work by itself.
@@ -144,14 +144,14 @@ def lay_out_driver(root: Root, environment: Path) -> None:
 
 
 def lay_out_commands(root: Root, names: Iterable[str]) -> None:
-    """Lay out programs, and no more than they need."""
+    """Lay out programs, and only what they need."""
     take_commands(root, names)
     take_linked(root)
     document(root)
 
 
 def standard_library(folder: Path) -> Iterator[Path]:
-    """The files of the standard library that the image has."""
+    """The files of the standard library that go into the image."""
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
         names = {*parts, path.name.partition(".")[0]}
@@ -172,7 +172,7 @@ def take_commands(root: Root, names: Iterable[str]) -> None:
 
 
 def take_linked(root: Root, environment: Path | None = None) -> None:
-    """Copy what the files of the tree, and those of the environment, are linked to."""
+    """Copy the libraries that files of the tree and of the environment are linked to."""
     files = [path for path in root.taken if is_elf(path)]
     if environment is not None:
         files += [path for path in environment.rglob("*.so*") if is_elf(path)]
@@ -190,10 +190,10 @@ def is_elf(path: Path) -> bool:
 
 
 def linked(files: Iterable[Path]) -> set[Path]:
-    """What programs and libraries are linked to, directly or not, the loader included.
+    """The libraries that files are linked to, directly or not, the loader included.
 
     Raises:
-        SystemExit: One of these is nowhere.
+        SystemExit: One of them cannot be found.
     """
     command = ("ldd", *map(str, files))
     said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
@@ -204,7 +204,7 @@ def linked(files: Iterable[Path]) -> set[Path]:
 
 
 def document(root: Root) -> None:
-    """Add which Debian packages the files are from, and under which licences they are.
+    """Add the Debian packages that the files are from, and their licences.
 
     Raises:
         SystemExit: A file is from no package, or a package has no licence text.
@@ -228,9 +228,9 @@ def document(root: Root) -> None:
 
 
 def owners(files: Iterable[Path]) -> dict[Path, str]:
-    """The Debian package of each file that is of one.
+    """The Debian package of each file that belongs to one.
 
-    Packages may know a file of /usr by its name of before the directories were merged.
+    Packages may name a file of /usr by its path from before the directories were merged.
     """
     names = [name for file in files for name in (str(file), str(file).removeprefix("/usr"))]
     command = ("dpkg-query", "--search", *names)
@@ -259,7 +259,7 @@ def compile_library(root: Root, library: Path) -> None:
 
 
 def prove(root: Root, library: Path) -> None:
-    """See that the tree has all that it needs, with nothing but itself to look at.
+    """Check that the tree has all that it needs, using nothing but the tree.
 
     Raises:
         SystemExit: A library does not load, a module cannot be imported, a command is not found.
@@ -271,7 +271,7 @@ def prove(root: Root, library: Path) -> None:
 
 
 def run(*command: str) -> str:
-    """Run a program; returns its stdout, exits with its words if it fails."""
+    """Run a program; returns its stdout, exits with its error output if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command[:3])}: {done.stderr.strip()}")
@@ -291,7 +291,7 @@ def main() -> None:
     commands.add_argument("names", nargs="+")
     wanted = parser.parse_args()
     os.umask(0o022)
-    os.environ["LC_ALL"] = "C"  # what programs say is read
+    os.environ["LC_ALL"] = "C"  # this script reads the programs' output
     if wanted.kind == "driver":
         lay_out_driver(Root(wanted.root), wanted.environment)
     else:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Pin the Dockerfile's base image to what its tag is now: `just pin-base`.
+"""Pin the Dockerfile's base image to the present digest of its tag: `just pin-base`.
 
-Asks the registry through skopeo, or else docker buildx, for the index of the tag, which stands for
-all architectures. A tag can be moved to another image at any time, a digest cannot.
+It asks the registry through skopeo, or else docker buildx, for the index of the tag, which stands
+for all architectures. A tag can move to another image at any time, a digest cannot.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def pinned(dockerfile: str) -> tuple[str, str]:
 
 
 def look_up(name: str) -> str:
-    """The digest of what a name and tag stand for at the registry now.
+    """The present digest of a name and tag at the registry.
 
     Raises:
-        SystemExit: Nobody could be asked, or it is not an index with our architectures.
+        SystemExit: The registry cannot be asked, or it is not an index with our architectures.
     """
     if shutil.which("skopeo"):
         command = ["skopeo", "inspect", "--raw", f"docker://{name}"]
@@ -58,7 +58,7 @@ def look_up(name: str) -> str:
 
 
 def main(dockerfile: Path) -> None:
-    """Write the digest of today into the Dockerfile, and say whether it is a new one."""
+    """Write the present digest into the Dockerfile, and say whether it is new."""
     text = dockerfile.read_text(encoding="utf-8")
     name, before = pinned(text)
     now = look_up(name)

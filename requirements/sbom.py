@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The image's bill of materials, as CycloneDX: `just sbom`.
 
-Reads what the Dockerfile's stage `inventory` takes out of the image: the virtual environment and
-the list of Debian's packages that files are from.
+It reads the output of the Dockerfile's stage `inventory`: the image's virtual environment and the
+list of the Debian packages that its files are from.
 
 usage: python requirements/sbom.py INVENTORY OUTPUT
 """
@@ -30,10 +30,10 @@ OURS = "trio-npu-dra"
 
 
 def main(inventory: Path, output: Path) -> None:
-    """Write the bill of the image with that inventory.
+    """Write the bill of materials of the image with that inventory.
 
     Raises:
-        SystemExit: The image has other packages than the lock says, or the bill is not valid.
+        SystemExit: The image has other packages than the lock file, or the bill is not valid.
     """
     packages = list(python_packages(inventory))
     ours = next(package for package in packages if package.name == OURS)
@@ -52,7 +52,7 @@ def main(inventory: Path, output: Path) -> None:
 
 
 def python_packages(inventory: Path) -> Iterator[Component]:
-    """What is installed in the image's virtual environment."""
+    """The packages in the image's virtual environment."""
     (folder,) = (inventory / ENVIRONMENT).glob("lib/python3.*/site-packages")
     for found in metadata.distributions(path=[str(folder)]):
         name, spdx = str(canonicalize_name(found.name)), found.metadata.get("License-Expression")
@@ -66,7 +66,7 @@ def python_packages(inventory: Path) -> Iterator[Component]:
 
 
 def interpreter(inventory: Path) -> Component:
-    """Python itself, which the official image has from its sources, not from Debian."""
+    """Python itself, which the official image builds from source, not from Debian."""
     text = (inventory / ENVIRONMENT / "pyvenv.cfg").read_text(encoding="utf-8")
     (version,) = re.findall(r"^version = (\S+)$", text, re.MULTILINE)
     return Component(
@@ -78,7 +78,7 @@ def interpreter(inventory: Path) -> Component:
 
 
 def debian_packages(inventory: Path) -> Iterator[Component]:
-    """The packages of Debian that files of the image are from."""
+    """The Debian packages that files of the image are from."""
     for file in sorted((inventory / "var/lib/dpkg/status.d").iterdir()):
         text = file.read_text(encoding="utf-8")
         fields = dict(re.findall(r"^([\w-]+): (.*)$", text, re.MULTILINE))
@@ -92,13 +92,13 @@ def debian_packages(inventory: Path) -> Iterator[Component]:
 
 
 def pins(lock: str) -> dict[str, str]:
-    """The versions of a lock by canonical package name."""
+    """The versions of a lock file by canonical package name."""
     found = re.findall(r"^([\w.-]+)==(\S+)", lock, re.MULTILINE)
     return {str(canonicalize_name(name)): version for name, version in found}
 
 
 def deviations(packages: Iterable[Component], locked: dict[str, str]) -> list[str]:
-    """Where the image's Python packages are not those of the lock, in words."""
+    """The differences between the image's Python packages and the lock file, in words."""
     installed = {package.name: package.version for package in packages}
     return [
         f"{name} is {installed.get(name, 'missing')}, locked is {locked.get(name, 'nothing')}"

@@ -22,8 +22,8 @@ class Agent:
     """The process and its log.
 
     Attributes:
-        process: It may have ended.
-        log: What it said, one JSON object a line.
+        process: The process, which may have ended.
+        log: Its log, one JSON object a line.
     """
 
     process: ForkServerProcess
@@ -31,12 +31,12 @@ class Agent:
 
     @property
     def pid(self) -> int:
-        """The number of its process."""
+        """Its process id."""
         assert self.process.pid is not None
         return self.process.pid
 
     async def listening(self, socket: Path) -> None:
-        """Wait until it accepts connections; what a dead one left behind does not count."""
+        """Wait until it accepts connections; a dead instance's sockets do not count."""
         await until(lambda: listens(socket) or self.process.exitcode is not None)
         assert self.process.exitcode is None, self.log.read_text()
 
@@ -70,8 +70,8 @@ async def running_agent(
         rig: The node.
         crash_at: The crash point to arm; empty for none.
         pod_uid: That of its pod, when several instances run.
-        limits: How much it may have of a resource, by `resource.RLIMIT_...`.
-        changes: What else is different from the node's settings.
+        limits: Its limits of resources, by `resource.RLIMIT_...`.
+        changes: Other changes of the node's settings.
     """
     if pod_uid:
         changes["pod_uid"] = pod_uid

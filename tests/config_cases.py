@@ -1,4 +1,4 @@
-"""Opaque configs, and which field of each is refused: by the driver and by the admission policy."""
+"""Opaque configs and the field of each that driver and admission policy refuse."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GOOD = {"apiVersion": "npu.huawei.com/v1alpha1", "kind": "NpuConfig"}
 class Case:
     """One config.
 
-    `word` is in the message of whoever refuses it; empty if it is taken.
+    A refusal's message contains `word`; empty if the config is accepted.
     """
 
     parameters: dict[str, Any]
@@ -33,4 +33,4 @@ CASES = {
     "field with a wrong letter": Case(parameters=GOOD | {"Kind": "NpuConfig"}, word="Kind"),
     "nothing": Case(parameters={}, word="apiVersion"),
 }
-"""Parameters that are no object are refused by the API server itself."""
+"""The API server itself refuses parameters that are no object."""

@@ -1,4 +1,4 @@
-"""What holds for every test, and what tests of several rooms begin with."""
+"""Settings for every test, and fixtures of several rooms."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from tests.compiled import compiled_simulator
 if TYPE_CHECKING:
     from tests.rig import Rig
 
-# No property is judged by the clock: the first draw alone builds tables of all characters, which
-# takes seconds on a busy machine.
+# Properties have no time limit: the first draw alone builds tables of all characters, which takes
+# seconds on a busy machine.
 _untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("small", _untimed, max_examples=20)
-# The same examples in each run, so that a change does not fail for what it has not touched.
+# Each run has the same examples, so that a change fails only because of what it touches.
 settings.register_profile("full", _untimed, max_examples=100, derandomize=True)
 settings.load_profile("small")  # `--hypothesis-profile` comes later, and wins
 
 
 @pytest.fixture(scope="session")
 def simulator() -> Path:
-    """The folder with the simulated library and tool: what `create_board` takes as `prebuilt`."""
+    """The folder with the simulated library and tool, which `create_board` takes as `prebuilt`."""
     return compiled_simulator()
 
 

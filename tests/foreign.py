@@ -1,4 +1,4 @@
-"""What somebody may put where the driver has its files."""
+"""Foreign things in places of the driver's files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 def _socket(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as left:
-        # By a short name: a socket's path is limited.
+        # The name is short because a socket's path is limited.
         folder = os.open(path.parent, os.O_RDONLY)
         left.bind(f"/proc/self/fd/{folder}/{path.name}")
         os.close(folder)
@@ -22,7 +22,7 @@ def _folder(path: Path) -> None:
 
 
 def victim(path: Path) -> Path:
-    """What the link at *path* leads to."""
+    """The target of the link at *path*."""
     return path.with_name(f"victim-of-{path.stem}")
 
 
@@ -37,7 +37,7 @@ KINDS: Mapping[str, tuple[Callable[[Path], None], str]] = {
     "pipe": (os.mkfifo, "a named pipe"),
     "socket": (_socket, "a socket"),
 }
-"""Each kind: how it is put somewhere, and what it is called."""
+"""Each kind: the function that puts it somewhere, and its description."""
 
 
 def put(kind: str, path: Path) -> None:
@@ -46,10 +46,10 @@ def put(kind: str, path: Path) -> None:
 
 
 def set_aside(path: Path) -> list[Path]:
-    """What had the name *path* and was renamed."""
+    """The thing that had the name *path* and was renamed."""
     return sorted(path.parent.glob(f"{path.name}.foreign-*"))
 
 
 def is_there(path: Path) -> bool:
-    """Whether anything has that name, a link that leads nowhere too."""
+    """Whether anything has that name, even a dangling link."""
     return os.path.lexists(path)

@@ -1,8 +1,8 @@
-"""`npu-dra serve` in a process that has nothing left to import: a fork of one that has imported it.
+"""`npu-dra serve` in a fork of a process that has already imported it.
 
 `python -m trio_npu_dra.cli.main serve` spends most of its CPU time on imports. Python's fork server
 is a process with one thread that imports this module once; each daemon is a fork of it, and the
-fork server tells how it ended.
+fork server reports how it ended.
 """
 
 import multiprocessing
@@ -28,7 +28,7 @@ def start(
     Args:
         environment: All of its environment.
         log: The file for its standard error.
-        limits: How much it may have of a resource, by `resource.RLIMIT_...`.
+        limits: Its limits of resources, by `resource.RLIMIT_...`.
     """
     process = _context.Process(target=_serve, args=(dict(environment), log, dict(limits)))
     process.start()
@@ -36,7 +36,7 @@ def start(
 
 
 def _serve(environment: Mapping[str, str], log: Path, limits: Mapping[int, int]) -> None:
-    """Be the program, in the child."""
+    """Run the program, in the child."""
     for kind, limit in limits.items():
         resource.setrlimit(kind, (limit, limit))
     with log.open("wb") as file:

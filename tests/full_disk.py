@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def no_file_beyond(size: int) -> Iterator[None]:
-    """Have the kernel refuse to write files beyond *size*: a full disk for who is no root."""
+    """Let the kernel refuse to write files beyond *size*: a full disk, without root."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:

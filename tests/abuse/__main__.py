@@ -1,6 +1,6 @@
 """Every attack at its full size, each on a daemon of its own: `python -m tests.abuse [WORD ...]`.
 
-docs/security.md has what it prints. It takes minutes and nothing leaves this machine.
+docs/security.md has its output. It takes minutes, and nothing leaves this machine.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ async def outcome_of(attack: Attack, size: int, folder: Path, simulator: Path) -
 
 
 def row(attack: Attack, size: int, outcome: Outcome | str) -> str:
-    """One line of the table; a text says why there are no figures."""
+    """One line of the table; a text instead of figures says why there are none."""
     name = attack.name.format(f"{size:,}")
     if isinstance(outcome, str):
         return f"| {attack.number} | {name} | | | | | | {outcome} |"

@@ -1,4 +1,4 @@
-"""What an API server, or whoever has taken its place, can answer."""
+"""Hostile answers of an API server, or of what stands in its place."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def wrong_types(node: Node, mebibytes: int) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def endless_watch(node: Node, mebibytes: int) -> AsyncIterator[None]:
-    """The watch of slices tells of so many MiB of new ones, as fast as they are read."""
+    """The watch of slices sends so many MiB of new ones, as fast as they are read."""
 
     async def answer() -> AsyncGenerator[bytes, None]:
         yield _HEAD
@@ -60,7 +60,7 @@ async def endless_watch(node: Node, mebibytes: int) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def slow_watch(node: Node, seconds: int) -> AsyncIterator[None]:
-    """The watch of slices tells of one event, a byte each second."""
+    """The watch of slices sends one event, a byte each second."""
     watches = 0
 
     async def answer() -> AsyncGenerator[bytes, None]:

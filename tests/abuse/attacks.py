@@ -37,17 +37,17 @@ def _nothing(_: object, _size: int) -> nullcontext[None]:
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """One of them.
+    """One attack.
 
     Attributes:
-        number: Under what the review has it; empty when it has not.
-        name: What is done, with a place for the size.
+        number: Its group, by which it can be chosen; may be empty.
+        name: A description, with a place for the size.
         begin: Attacks with so many clients, requests or bytes, and ends on leaving.
         small: The size in tests.
         full: The sizes in the table of docs/security.md.
         descriptors: How many the daemon may have in that table.
-        seconds: How long it lasts there at least.
-        before: What is there before the daemon starts.
+        seconds: How long the attack lasts there at least.
+        before: What it puts in place before the daemon starts.
     """
 
     number: str
@@ -123,13 +123,13 @@ SLOW_WATCH: Final = Attack(
 
 @dataclass(frozen=True, slots=True)
 class Plant:
-    """Something that somebody leaves in the driver's folders.
+    """Something foreign in the driver's folders.
 
     Attributes:
         number: As for an attack.
-        place: Where; two with the same place cannot be there at once.
-        name: What it is, with a place for the size.
-        put: Puts it there, of some size, and takes it away in the end.
+        place: Its place; two with the same place cannot be there at once.
+        name: A description, with a place for the size.
+        put: Puts it there, with a size, and removes it at the end.
         small: The size in tests.
         full: The size in the table.
     """
@@ -204,7 +204,7 @@ SPOILS: Final[Sequence[Callable[[Rig], AbstractContextManager[None]]]] = (
     file_attacks.folder_given_away,
     file_attacks.cdi_file_lost,
 )
-"""What is done to the files of a claim that is held over a restart."""
+"""Attacks on the files of a claim that is held over a restart."""
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""A node for the attacks, with little room."""
+"""A node for the attacks, with tight limits."""
 
 from __future__ import annotations
 

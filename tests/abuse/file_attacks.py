@@ -1,4 +1,4 @@
-"""What somebody who can write to the driver's folders can put there."""
+"""Things that an attacker who can write to the driver's folders can put there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def lock(rig: Rig, name: str = "serialize") -> Path:
 
 
 def fault_memory(rig: Rig) -> Path:
-    """Where it keeps what it knows of faults."""
+    """The driver's memory of faults."""
     return lock(rig).with_name("faults.json")
 
 
@@ -31,12 +31,12 @@ def record(rig: Rig, name: str = f"{_UID}.json") -> Path:
 
 
 def cdi_file(rig: Rig, prefix: str = "", uid: str = _UID) -> Path:
-    """A file among those for the container runtime."""
+    """A file among the CDI files."""
     return rig.folder / "cdi" / f"{prefix}{DRIVER}-npu_{uid}.json"
 
 
 def fifo(path: Path) -> None:
-    """A FIFO, which blocks whoever opens it."""
+    """A FIFO, which blocks any process that opens it."""
     os.mkfifo(path)
 
 
@@ -47,19 +47,19 @@ def folder(path: Path) -> None:
 
 
 def nested(depth: int, path: Path) -> None:
-    """JSON that is so deep."""
+    """JSON nested so deep."""
     path.write_bytes(b'{"version":' + b"[" * depth)
 
 
 def large(mebibytes: int, path: Path) -> None:
-    """A file of so many MiB that takes none on the disk."""
+    """A sparse file of so many MiB."""
     path.touch()
     os.truncate(path, mebibytes << 20)
 
 
 @contextmanager
 def planted(rig: Rig, path: Path, make: Callable[[Path], None]) -> Iterator[None]:
-    """Something is in the place of *path*."""
+    """Something foreign is in the place of *path*."""
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove(path)
     make(path)
@@ -72,7 +72,7 @@ def planted(rig: Rig, path: Path, make: Callable[[Path], None]) -> Iterator[None
 
 @contextmanager
 def linked(rig: Rig, path: Path) -> Iterator[None]:
-    """A symbolic link to somebody else's file is in the place of *path*."""
+    """A symbolic link to a foreign file is in the place of *path*."""
     decoy = rig.folder / "decoy"
     decoy.write_bytes(_DECOY)
     decoy.chmod(0o640)
@@ -84,7 +84,7 @@ def linked(rig: Rig, path: Path) -> Iterator[None]:
 
 @contextmanager
 def many_records(rig: Rig, count: int) -> Iterator[None]:
-    """There are so many records that are none."""
+    """There are so many files that are no records."""
     record(rig).parent.mkdir(parents=True, exist_ok=True)
     for number in range(count):
         record(rig, f"{number}.json").touch()
@@ -104,23 +104,23 @@ def no_records_folder(rig: Rig) -> Iterator[None]:
 
 
 def cdi_file_given_away(rig: Rig) -> AbstractContextManager[None]:
-    """The only CDI file is somebody else's."""
+    """The only CDI file belongs to another user."""
     return _given_away(rig.cdi_files[0])
 
 
 def records_given_away(rig: Rig) -> AbstractContextManager[None]:
-    """The folder of the records is."""
+    """The folder of the records belongs to another user."""
     return _given_away(record(rig).parent)
 
 
 def folder_given_away(rig: Rig) -> AbstractContextManager[None]:
-    """The driver's folder is."""
+    """The driver's folder belongs to another user."""
     return _given_away(lock(rig).parent)
 
 
 @contextmanager
 def _given_away(path: Path) -> Iterator[None]:
-    """Somebody else owns *path*, and everybody may write to it."""
+    """Another user owns *path*, and everyone may write to it."""
     right = path.stat()
     path.chmod(0o777)
     os.chown(path, 1, 1)
@@ -149,6 +149,6 @@ def _remove(path: Path) -> None:
 
 
 def _announce(rig: Rig) -> None:
-    """Let the daemon look at the records again, as another instance would that has written some."""
+    """Make the daemon read the records again, as after a write of another instance."""
     if lock(rig).is_file() and not lock(rig).is_symlink():
         lock(rig).write_bytes(os.urandom(8).hex().encode())

@@ -1,4 +1,4 @@
-"""What stands between the daemon and its API server, and can be told to lie."""
+"""A proxy between the daemon and its API server that can lie."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TypeAlias
 import trio
 
 Lie: TypeAlias = Callable[[bytes], AsyncGenerator[bytes, None] | None]
-"""What is answered to a request, part by part, before the connection ends; None: the truth."""
+"""Answers a request, part by part, before the connection ends; None gives the true answer."""
 
 
 class Front:
-    """Passes on what daemon and API server say.
+    """Passes bytes on between daemon and API server.
 
     Args:
         server: The API server's socket.
@@ -27,7 +27,7 @@ class Front:
 
     @asynccontextmanager
     async def lying(self, lie: Lie) -> AsyncIterator[None]:
-        """Answer so while inside, to those too who are connected already."""
+        """Lie while inside, also on connections that are open already."""
         self._lie = lie
         self._hang_up()
         try:
@@ -73,7 +73,7 @@ async def _copy(source: trio.SocketStream, target: trio.SocketStream) -> None:
 
 @asynccontextmanager
 async def open_front(server: Path, path: Path) -> AsyncIterator[Front]:
-    """Stand before *server*, on the unix socket *path*."""
+    """Open a proxy before *server*, on the unix socket *path*."""
     front = Front(server)
     listener = trio.socket.socket(trio.socket.AF_UNIX)
     await listener.bind(str(path))

@@ -1,4 +1,4 @@
-"""What anybody who reaches the HTTP port can do to it."""
+"""Attacks by clients that reach the HTTP port."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.abuse.node import HarmDone, Node
 from tests.abuse.wire import connect, crowd, get, http2, request, say
 
 POD_GRACE_SECONDS = 30
-"""After SIGTERM, before SIGKILL: what Kubernetes gives a pod."""
+"""Time that Kubernetes gives a pod between SIGTERM and SIGKILL."""
 
 _SMALL_BUFFER = 4096
 _PAGE = [(b":method", b"GET"), (b":scheme", b"http"), (b":authority", b"n")]
@@ -24,7 +24,7 @@ _PAGE = [(b":method", b"GET"), (b":scheme", b"http"), (b":authority", b"n")]
 
 @asynccontextmanager
 async def rapid_reset(node: Node, streams: int) -> AsyncIterator[None]:
-    """One HTTP/2 connection asks for /healthz and takes it back, so many times."""
+    """One HTTP/2 connection requests /healthz and resets the stream, so many times."""
     connection = http2()
     connection.initiate_connection()
     for stream in range(1, 2 * streams, 2):
@@ -37,7 +37,7 @@ async def rapid_reset(node: Node, streams: int) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def no_window(node: Node, connections: int) -> AsyncIterator[None]:
-    """HTTP/2 connections that each ask for 99 pages and allow no byte of an answer."""
+    """HTTP/2 connections that each request 99 pages and allow no byte of an answer."""
     connection = http2()
     connection.local_settings[h2.settings.SettingCodes.INITIAL_WINDOW_SIZE] = 0
     connection.initiate_connection()
@@ -50,7 +50,7 @@ async def no_window(node: Node, connections: int) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def never_read(node: Node, clients: int) -> AsyncIterator[None]:
-    """Clients that ask for page after page and read nothing."""
+    """Clients that request page after page and read nothing."""
     data = request("/metrics") * 500
 
     async def ask() -> None:
@@ -64,14 +64,14 @@ async def never_read(node: Node, clients: int) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def never_send(node: Node, clients: int) -> AsyncIterator[None]:
-    """Clients that connect and say nothing; who is thrown out comes again."""
+    """Clients that connect and send nothing; a displaced client connects again."""
     async with crowd(clients, partial(say, node.port, b"")):
         yield
 
 
 @asynccontextmanager
 async def slow_headers(node: Node, clients: int) -> AsyncIterator[None]:
-    """Clients that never come to the end of their request, a byte every tenth of a second."""
+    """Clients that send a byte every tenth of a second and never finish their request."""
 
     async def dribble() -> None:
         async with await connect(node.port) as stream:
@@ -86,7 +86,7 @@ async def slow_headers(node: Node, clients: int) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def hammer(page: str, node: Node, clients: int) -> AsyncIterator[None]:
-    """Clients that read a page over and over, as fast as they get it."""
+    """Clients that request a page over and over, as fast as they get it."""
 
     async def ask() -> None:
         async with await connect(node.port) as stream:
@@ -111,7 +111,7 @@ async def come_and_go(node: Node, clients: int) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def pipelined(node: Node, requests: int) -> AsyncIterator[None]:
-    """One client that asks so many times before it reads the first answer, and then reads all."""
+    """One client that sends so many requests before it reads the answers."""
     async with crowd(1, partial(say, node.port, request("/healthz") * requests)):
         yield
 
@@ -135,7 +135,7 @@ async def huge_bodies(node: Node, mebibytes: int) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def end_beside(node: Node, clients: int) -> AsyncIterator[None]:
-    """Clients that never read, and the daemon is told to end."""
+    """Clients that never read, while the daemon gets SIGTERM."""
     async with never_read(node, clients):
         yield
         os.kill(node.agent.pid, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""How a node fares under an attack: what the kubelet got, what the daemon took, what stayed."""
+"""A node under attack: what the kubelet got, what the daemon used, what stayed."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from tests.abuse.node import Figures, HarmDone, Node
 from tests.waiting import until
 
 MORE_DESCRIPTORS = 8
-"""What comes and goes without an attack: connections to the API server, and for probes."""
+"""Descriptors that vary without an attack: connections to the API server, and for probes."""
 MORE_MEMORY = 16.0
-"""MiB that CPython and the C library may keep of what was freed."""
+"""MiB of freed memory that CPython and the C library may keep."""
 
 
 @dataclass(slots=True)
 class Served:
-    """What became of one kind of call, made over and over.
+    """The results of one kind of call, made over and over.
 
     Attributes:
         count: How many ended.
-        failures: What went wrong.
+        failures: The failures, in words.
         slowest: Seconds of the longest one.
     """
 
@@ -34,13 +34,13 @@ class Served:
 
     @property
     def good(self) -> int:
-        """How many were answered as they should be."""
+        """How many got the right answer."""
         return self.count - len(self.failures)
 
     async def keep_calling(
         self, call: Callable[[], Awaitable[str]], *, pause: float, stop: trio.Event
     ) -> None:
-        """Call until *stop*; the call of that moment is waited for."""
+        """Call until *stop*, and wait for the last call."""
         while not stop.is_set():
             since = trio.current_time()
             failure = await call()
@@ -53,17 +53,17 @@ class Served:
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """How it went.
+    """The result of an attack.
 
     Attributes:
         claims: Rounds of prepare and unprepare during the attack.
         probes: GETs of /healthz during the attack.
-        before: What the daemon had before the first attack.
-        peak: What it had at most.
-        after: What it had when it was back to the start, or at the end of the patience.
-        lines: What it logged from beginning to end.
-        harm: What the attack got; empty for nothing.
-        last: What went wrong with a claim after the attack; empty for nothing.
+        before: The daemon's figures before the first attack.
+        peak: Their maximum.
+        after: The figures when they were back to the start, or when the patience ended.
+        lines: How many lines it logged from beginning to end.
+        harm: What the attack achieved; empty for nothing.
+        last: The failure of a claim after the attack; empty for none.
     """
 
     claims: Served = field(default_factory=Served)
@@ -83,7 +83,7 @@ class Outcome:
 
     @property
     def is_back(self) -> bool:
-        """Whether the daemon has what it had."""
+        """Whether the daemon's figures are back to the start."""
         return (
             self.after.descriptors <= self.before.descriptors + MORE_DESCRIPTORS
             and self.after.memory <= self.before.memory + MORE_MEMORY
@@ -102,10 +102,10 @@ async def measure(
 
     Args:
         node: The node.
-        attack: Goes on while inside.
-        rounds: The attack lasts until so many claims and probes have been answered well.
+        attack: Lasts while inside.
+        rounds: The attack lasts until so many claims and probes have got the right answer.
         seconds: How long it lasts at least.
-        patience: Seconds for those rounds, and then for everything to be as before.
+        patience: Seconds for those rounds, and then for the figures to be as before.
     """
     outcome = Outcome(before=node.before, peak=node.before, after=node.before)
     lines = node.log_lines()
@@ -130,7 +130,7 @@ async def measure(
 
 @asynccontextmanager
 async def _used(node: Node, outcome: Outcome) -> AsyncIterator[None]:
-    """Claims come and go, and the kubelet probes; the calls of the last moment are waited for."""
+    """Claims come and go, and the kubelet probes; waits for the last calls."""
     stop = trio.Event()
     async with trio.open_nursery() as callers:
         for served, call, pause in (
@@ -143,14 +143,14 @@ async def _used(node: Node, outcome: Outcome) -> AsyncIterator[None]:
 
 
 async def _watch(node: Node, outcome: Outcome) -> None:
-    """Keep the peak, also for a daemon that will end."""
+    """Keep the peak, also of a daemon that will end."""
     while True:
         outcome.see(node.peak())
         await trio.sleep(0.05)
 
 
 async def _settle(node: Node, outcome: Outcome, patience: float) -> None:
-    """Wait until the daemon has what it had, and serves a claim."""
+    """Wait until the daemon's figures are as before, and it serves a claim."""
     with trio.move_on_after(patience):
         while node.is_alive:
             outcome.last = await node.prepare_and_unprepare()

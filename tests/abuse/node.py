@@ -1,4 +1,4 @@
-"""A node that is attacked: the real daemon in a process of its own, and those it must serve."""
+"""A node under attack: the real daemon in a process of its own, and the peers it must serve."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from trio_npu_dra.rpc import RpcError
 from trio_npu_dra.standins.kubelet import ContractBroken, Kubelet, open_kubelet
 
 PROBE_SECONDS: Final = 5.0
-"""The kubelet's patience with /healthz, as in k8s/base/daemonset.yaml."""
+"""The kubelet's deadline for /healthz, as in k8s/base/daemonset.yaml."""
 _WARM_ROUNDS: Final = 5
 
 
 class HarmDone(Exception):
-    """An attack got what it wanted, such as a file that it had no right to write."""
+    """An attack succeeded, for example in writing a file that it must not write."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a process has.
+    """The resources of a process.
 
     Attributes:
         descriptors: Open files and connections.
-        memory: MiB of it that are resident.
+        memory: Resident memory in MiB.
     """
 
     descriptors: int
@@ -50,11 +50,11 @@ class Node:
     Attributes:
         rig: Folders, board and API server.
         agent: The daemon's process.
-        kubelet: It has registered the daemon.
-        port: Of the daemon's pages.
-        front: Stands before the API server.
-        claim: Of the well-behaved pod that comes and goes.
-        before: What the daemon had before anybody attacked.
+        kubelet: A kubelet that has registered the daemon.
+        port: The port of the daemon's pages.
+        front: The proxy before the API server.
+        claim: The claim of a well-behaved pod that comes and goes.
+        before: The daemon's figures before any attack.
     """
 
     rig: Rig
@@ -76,11 +76,11 @@ class Node:
         return self.agent.process.exitcode is None
 
     def figures(self) -> Figures:
-        """What the daemon has now; nothing when it has ended."""
+        """The daemon's figures now; zeroes when it has ended."""
         return self._figures("VmRSS")
 
     def peak(self) -> Figures:
-        """The same, with the memory that it had at most since its start or `forget_peak`."""
+        """The same, with the maximum memory since its start or `forget_peak`."""
         return self._figures("VmHWM")
 
     def forget_peak(self) -> None:
@@ -93,7 +93,7 @@ class Node:
         return self.agent.log.read_bytes().count(b"\n")
 
     async def prepare_and_unprepare(self, claim: Claim | None = None) -> str:
-        """What the kubelet does for one pod: the first thing that went wrong, or nothing."""
+        """Do what the kubelet does for one pod; returns the first failure, or nothing."""
         claim = claim or self.claim
         try:
             answers = await self.kubelet.prepare([claim])
@@ -104,7 +104,7 @@ class Node:
             return str(error)
 
     async def probe(self) -> str:
-        """What the kubelet's liveness probe says: what went wrong, or nothing."""
+        """Probe as the kubelet's liveness probe does; returns the failure, or nothing."""
         with trio.move_on_after(PROBE_SECONDS):
             try:
                 async with await connect(self.port) as stream:
@@ -129,12 +129,12 @@ class Node:
 
 @asynccontextmanager
 async def open_node(rig: Rig, *, descriptors: int, call_seconds: float) -> AsyncIterator[Node]:
-    """Start the daemon and have a kubelet register it.
+    """Start the daemon and let a kubelet register it.
 
     Args:
         rig: A node with an HTTP port that the system chooses.
         descriptors: How many the daemon may have open.
-        call_seconds: The kubelet's patience with a call, and with the start.
+        call_seconds: The kubelet's deadline for a call, and for the start.
 
     Raises:
         HarmDone: The daemon does not start.
@@ -157,7 +157,7 @@ async def open_node(rig: Rig, *, descriptors: int, call_seconds: float) -> Async
 
 
 async def _warm_up(node: Node) -> None:
-    """Have made what is made once, before anything is counted."""
+    """Cause all one-off allocations before anything is counted."""
     for _ in range(_WARM_ROUNDS):
         if await node.prepare_and_unprepare():
             return  # the attack has begun before the daemon did

@@ -1,4 +1,4 @@
-"""What root of the node can do to the gRPC sockets, or a pod that has got hold of one."""
+"""Attacks on the gRPC sockets by root of the node, or by a pod that has got hold of one."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def half_sent(node: Node, calls: int) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def rapid_reset(node: Node, calls: int) -> AsyncIterator[None]:
-    """Connections ask for a claim that is not there and take it back, so many times in all."""
+    """Connections call for a claim that does not exist and reset the call, so many times in all."""
     each = min(calls, 1_000)  # no more requests fit into a connection's first window
     connection = http2()
     connection.initiate_connection()

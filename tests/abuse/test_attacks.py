@@ -20,16 +20,16 @@ from tests.abuse.node import Node, open_node
 from tests.rig import Rig
 
 DESCRIPTORS = 256
-"""What the daemon may have open here: the attacks are small, and so is its room."""
+"""Files that the daemon may have open here: the attacks are small, and so is the limit."""
 MEMORY_LIMIT = 256.0
 """MiB, the limit of k8s/base/daemonset.yaml."""
 PATIENCE = 20.0
-"""Seconds for a call, for a few rounds of calls, and for everything to be as before."""
+"""Seconds for a call, for a few rounds of calls, and for the figures to be as before."""
 ROUNDS = 3
 
 
 def turns() -> list[list[Plant]]:
-    """What can be in the folders at once: everything has its turn, each place is always taken."""
+    """Sets of plants for the folders: each set fills all places, and every plant is in some set."""
     places: dict[str, list[Plant]] = {}
     for plant in PLANTS:
         places.setdefault(plant.place, []).append(plant)
@@ -42,7 +42,7 @@ TURNS = turns()
 
 @contextmanager
 def put(rig: Rig, plants: Iterable[Plant]) -> Iterator[None]:
-    """They are all there."""
+    """All these plants are in place."""
     with ExitStack() as stack:
         for plant in plants:
             stack.enter_context(plant.put(rig, plant.small))
@@ -51,18 +51,18 @@ def put(rig: Rig, plants: Iterable[Plant]) -> Iterator[None]:
 
 @asynccontextmanager
 async def opened(rig: Rig) -> AsyncIterator[Node]:
-    """The daemon, with little room."""
+    """The daemon, with tight limits."""
     async with open_node(rig, descriptors=DESCRIPTORS, call_seconds=PATIENCE) as node:
         yield node
 
 
 async def measured(node: Node, attack: AbstractAsyncContextManager[None]) -> Outcome:
-    """How the node fares."""
+    """Measure the node."""
     return await measure(node, attack, rounds=ROUNDS, patience=PATIENCE)
 
 
 def flaws(outcome: Outcome) -> list[str]:
-    """What an attack should not have done."""
+    """Effects that an attack should not have."""
     found = [*outcome.claims.failures, outcome.last, outcome.harm]
     for name, served in (("claims", outcome.claims), ("probes", outcome.probes)):
         if served.good < ROUNDS:
@@ -76,7 +76,7 @@ def flaws(outcome: Outcome) -> list[str]:
 
 @pytest.mark.parametrize("attacks", [HTTP, RPC, API], ids=["http", "rpc", "api"])
 async def test_claims_are_served_beside_attacks(rig: Rig, attacks: Sequence[Attack]) -> None:
-    """One daemon has them all, one after another."""
+    """One daemon survives all attacks, one after another."""
     async with opened(rig) as node:
         for attack in attacks:
             outcome = await measured(node, attack.begin(node, attack.small))
@@ -84,7 +84,7 @@ async def test_claims_are_served_beside_attacks(rig: Rig, attacks: Sequence[Atta
 
 
 async def test_claims_are_served_whatever_comes_into_the_folders(rig: Rig) -> None:
-    """Somebody puts something into every place, again and again."""
+    """The daemon serves claims while foreign things appear in every place, again and again."""
     async with opened(rig) as node:
         for plants in TURNS:
             outcome = await measured(node, as_async(put(rig, plants)))
@@ -95,7 +95,7 @@ async def test_claims_are_served_whatever_comes_into_the_folders(rig: Rig) -> No
 
 @pytest.mark.parametrize("turn", range(len(TURNS)))
 async def test_a_start_finds_what_somebody_left_in_the_folders(rig: Rig, turn: int) -> None:
-    """A claim is held, and its files or the folders were touched too."""
+    """The daemon becomes ready, also when files of a held claim or the folders were changed."""
     spoil = SPOILS[turn % len(SPOILS)]
     async with rig.registered() as kubelet:
         await kubelet.prepare([rig.claim("held", "npu-1")])
@@ -105,7 +105,7 @@ async def test_a_start_finds_what_somebody_left_in_the_folders(rig: Rig, turn: i
 
 
 async def test_term_ends_the_daemon_beside_clients_that_never_read(rig: Rig) -> None:
-    """Within the grace of its pod, in order."""
+    """It ends in order, within its pod's grace period."""
     async with opened(rig) as node:
         outcome = await measured(node, END.begin(node, END.small))
         assert (outcome.claims.failures, outcome.harm) == ([], "")

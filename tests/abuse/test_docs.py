@@ -36,5 +36,5 @@ PAGE = " ".join((Path(__file__).parents[2] / "docs/security.md").read_text().spl
     ],
 )
 def test_the_page_has_the_limit(words: str) -> None:
-    """As the code has it."""
+    """The page has the same number as the code."""
     assert words in PAGE

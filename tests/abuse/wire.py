@@ -1,4 +1,4 @@
-"""HTTP/1.1 and HTTP/2 over plain sockets, as little of them as an attacker needs."""
+"""HTTP/1.1 and HTTP/2 over plain sockets, as much as an attacker needs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def request(path: str, *more: str) -> bytes:
 
 
 async def get(stream: trio.SocketStream, path: str) -> tuple[int, bytes]:
-    """Ask for a page and read all of the answer.
+    """Request a page and read the whole answer.
 
     Returns:
         Status and body.
@@ -71,7 +71,7 @@ async def read_all(stream: trio.SocketStream) -> None:
 
 
 async def say(where: int | Path, data: bytes) -> None:
-    """Send *data* on a new connection, read what comes, and stay until thrown out."""
+    """Send *data* on a new connection, read what comes, and stay until displaced."""
     async with await connect(where) as stream, trio.open_nursery() as nursery:
         nursery.start_soon(_send, stream, data)
         await read_all(stream)
@@ -105,18 +105,18 @@ def http2() -> h2.connection.H2Connection:
 async def crowd(
     clients: int, one: Callable[[], Awaitable[None]], *, pause: float = 1.0
 ) -> AsyncIterator[None]:
-    """So many clients at once, each of whom comes again when it is thrown out.
+    """Run so many clients at once; each connects again when it is displaced.
 
     Args:
         clients: How many.
-        one: What one of them does on one connection; it ends when that does.
-        pause: Seconds before it comes again.
+        one: What a client does on one connection; it ends when the connection does.
+        pause: Seconds before it connects again.
     """
 
     async def insist() -> None:
         while True:
             with suppress(OSError, trio.BrokenResourceError, h2.exceptions.ProtocolError):
-                await one()  # until it is thrown out, or not let in
+                await one()  # until it is displaced, or refused
             await trio.sleep(pause)
 
     async with trio.open_nursery() as nursery:

@@ -1,4 +1,4 @@
-"""`npu-dra health` as people use it, against daemons that answer what a test wants."""
+"""`npu-dra health` as people use it, against daemons with answers from the test."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ npu-4   NormalNPU            Unknown    no answer             -                 
 
 
 class Answering(BaseHTTPRequestHandler):
-    """Answers every request with the same, and keeps what was asked."""
+    """Answers every request with the same, and keeps the requests."""
 
     asked: list[str]
     status: int
@@ -96,7 +96,7 @@ class Answering(BaseHTTPRequestHandler):
 
 @contextmanager
 def daemon(path: Path, status: int, text: str) -> Iterator[list[str]]:
-    """Something that answers on a control socket; what it was asked."""
+    """A server on a control socket; gives the requests that it got."""
     asked: list[str] = []
     handler = type("Handler", (Answering,), {"asked": asked, "status": status, "text": text})
     with UnixStreamServer(str(path), handler) as server:
@@ -125,7 +125,7 @@ def run(plugins: Path, *words: str) -> int:
 def test_health_is_a_table_with_a_row_for_each_trouble(
     plugins: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Device, level, state, fault, since, rule and holder; above it how things are known."""
+    """A row has device, level, state, fault, since, rule and holder; the header has the source."""
     path = plugins / "npu.huawei.com/control.sock"
     with daemon(path, 200, REPORT.model_dump_json(by_alias=True)):
         assert run(plugins) == 0
@@ -146,7 +146,7 @@ def test_health_is_a_table_with_a_row_for_each_trouble(
 def test_the_header_says_what_is_in_force(
     plugins: Path, capsys: pytest.CaptureFixture[str], change: dict[str, object], words: str
 ) -> None:
-    """Events or polling, taints or absence."""
+    """It says events or polling, taints or absence."""
     report = REPORT.model_copy(update=change)
     path = plugins / "npu.huawei.com/control.sock"
     with daemon(path, 200, report.model_dump_json(by_alias=True)):
@@ -168,7 +168,7 @@ def test_health_asks_for_no_name_of_the_node(
 
 
 def test_json_is_what_the_daemon_said(plugins: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Fields of a newer daemon included."""
+    """The output includes fields of a newer daemon."""
     said = {**REPORT.model_dump(by_alias=True), "newer": 1}
     with daemon(plugins / "npu.huawei.com/control.sock", 200, json.dumps(said)):
         assert run(plugins, "-o", "json") == 0
@@ -181,7 +181,7 @@ def test_json_is_what_the_daemon_said(plugins: Path, capsys: pytest.CaptureFixtu
 def test_a_release_goes_to_every_instance(
     plugins: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """During an update each of the two has a memory of its own."""
+    """During an update each of the two instances has its own memory."""
     folder = plugins / "npu.huawei.com"
     with ExitStack() as stack:
         old = stack.enter_context(daemon(folder / "control-a.sock", 409, "nothing to release"))
@@ -195,7 +195,7 @@ def test_a_release_goes_to_every_instance(
 def test_health_is_asked_of_the_instance_that_publishes(
     plugins: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of two the older one; one that is dead is passed over."""
+    """Of two instances the older one is asked; a dead one is skipped."""
     folder = plugins / "npu.huawei.com"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(folder / "control-0.sock"))
@@ -228,7 +228,7 @@ def test_a_refusal_is_one_line(
     answer: tuple[int, str],
     said: str,
 ) -> None:
-    """The daemon's words, or what is wrong with the command line, and exit code 1."""
+    """It has the daemon's error, or that of the command line, and exit code 1."""
     with daemon(plugins / "npu.huawei.com/control.sock", *answer):
         assert run(plugins, *words) == 1
 
@@ -240,7 +240,7 @@ def test_a_refusal_is_one_line(
 def test_without_a_daemon_the_message_says_what_to_do(
     plugins: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No folder, no socket, or one on which nobody listens."""
+    """The folder or the socket is missing, or no daemon listens on the socket."""
     assert run(plugins / "nowhere") == 1
     assert "no daemon runs here" in capsys.readouterr().err
     assert run(plugins) == 1

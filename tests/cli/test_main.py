@@ -53,7 +53,7 @@ def flags(board: Path) -> list[str]:
 def test_simulate_prints_the_flags_that_inspect_takes(
     board: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What one command prints, the next one understands."""
+    """`inspect` understands the flags that `simulate` prints."""
     assert main(["simulate", "910b4-8", "--state", str(board)]) == 0
     (line,) = [one for one in capsys.readouterr().out.splitlines() if one.startswith("flags")]
 
@@ -88,7 +88,7 @@ def test_simulate_prints_the_flags_that_inspect_takes(
 
 
 def test_inspect_shows_the_taints_of_a_sick_npu(board: Path) -> None:
-    """What the scheduler would be told, beside the fault itself."""
+    """The output has the taints that the scheduler would see, beside the fault itself."""
     with BoardControl(board / "usr/local/Ascend/driver/lib64/board.state") as control:
         control.add_fault(3, 0x80E18005, Severity.CRITICAL)
         try:
@@ -148,7 +148,7 @@ def test_a_node_needs_a_name_only_where_it_is_shown(
 
 
 def test_the_demo_shows_a_claim_from_slice_to_end() -> None:
-    """No root, no cluster, no network."""
+    """The demo needs no root, no cluster and no network."""
     shown = npu_dra("demo")
 
     assert shown.returncode == 0, shown.stdout + shown.stderr
@@ -159,7 +159,7 @@ def test_the_demo_shows_a_claim_from_slice_to_end() -> None:
 
 
 def test_an_error_is_one_line_and_exit_code_one(tmp_path: Path) -> None:
-    """Nobody wants a traceback for a wrong flag."""
+    """A wrong flag prints no traceback."""
     shown = npu_dra("serve", "--node-name", "n", "--cdi-root", "relative")
 
     assert shown.returncode == 1
@@ -171,7 +171,7 @@ def test_an_error_is_one_line_and_exit_code_one(tmp_path: Path) -> None:
 
 
 def test_an_unknown_command_lists_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
-    """The usual exit code of a wrong command line."""
+    """The exit code is the usual one of a wrong command line."""
     with pytest.raises(SystemExit) as caught:
         main(["server"])
 

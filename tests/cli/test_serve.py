@@ -1,4 +1,4 @@
-"""`npu-dra serve` as the DaemonSet starts it: a program with nothing imported before."""
+"""`npu-dra serve` as the DaemonSet starts it: in a fresh process."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from trio_npu_dra.standins.kubelet import open_kubelet
 
 
 async def test_serve_runs_until_sigterm(rig: Rig) -> None:
-    """Flags and environment, a claim prepared, the log on stderr, exit status 0."""
+    """It takes flags and environment, prepares a claim, logs to stderr and exits with status 0."""
     program = shutil.which("npu-dra")
     assert program is not None, "install the project first: just setup"
     environment = rig.environment()

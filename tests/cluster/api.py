@@ -1,7 +1,7 @@
-"""The API server, asked from this process by somebody who may do everything, or by a token.
+"""The API server, asked from this process with all rights, or with a token.
 
-A run of kubectl takes 0.15 s of processor time, and tests that wait ask many times a
-second. This keeps a few connections open instead. Tests call kubectl where people would.
+A run of kubectl takes 0.15 s of processor time, and tests that wait ask many times a second. This
+module keeps a few connections open instead. Tests call kubectl where people would.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ GROUPS = (
     *("/api/v1", "/apis/apps/v1", "/apis/resource.k8s.io/v1"),
     *("/apis/rbac.authorization.k8s.io/v1", "/apis/admissionregistration.k8s.io/v1"),
 )
-"""Where the kinds are that tests name."""
+"""The URLs of the kinds that tests name."""
 SECONDS = 60.0
 """The longest wait for an answer."""
 JSON = "application/json"
@@ -47,17 +47,17 @@ class NotThere(ClusterError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
-    """Where the objects of a kind are."""
+    """The place of the objects of a kind."""
 
     base: str
     plural: str
     is_namespaced: bool
 
     def path(self, namespace: str | None, *name: str) -> str:
-        """The path of an object, or without a name that of all of them.
+        """The path of an object, or without a name that of all objects.
 
         Args:
-            namespace: All of them if None; not looked at for kinds without namespaces.
+            namespace: All namespaces if None; ignored for kinds without namespaces.
             name: The object's name, and perhaps a subresource.
         """
         place = ("namespaces", namespace) if self.is_namespaced and namespace else ()
@@ -85,14 +85,14 @@ def _enter(network: Path) -> None:
 
 
 class ApiServer:
-    """An API server and who asks it; any thread may.
+    """An API server and the identity that asks it; every thread may use it.
 
     Args:
-        url: Where it is.
+        url: Its address.
         authority: The certificate that vouches for it, in PEM.
         network: The namespace that reaches it (`/proc/<pid>/ns/net`); None for this process's own.
-        pair: The certificate and the key of who asks, in PEM.
-        token: Who asks, if not by certificate.
+        pair: The client's certificate and key, in PEM.
+        token: The client's token, if it has no certificate.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class ApiServer:
 
     @classmethod
     def of(cls, kubeconfig: Path, *, network: Path | None = None) -> ApiServer:
-        """The server of a kubeconfig that has one cluster and one user, with their keys inside."""
+        """The server of a kubeconfig with one cluster, one user, and their keys inside."""
         config = yaml.safe_load(kubeconfig.read_text())
         (cluster,), (user,) = config["clusters"], config["users"]
         return cls(
@@ -131,7 +131,7 @@ class ApiServer:
 
     @contextmanager
     def asked_with(self, token: str) -> Iterator[ApiServer]:
-        """The same server, asked by the holder of a token."""
+        """The same server, asked with a token."""
         other = ApiServer(self._url, self._authority, network=self._network, token=token)
         try:
             yield other
@@ -159,7 +159,7 @@ class ApiServer:
 
         Raises:
             NotThere: The status is 404.
-            ClusterError: It is another error, or there is no answer; with the server's words.
+            ClusterError: Another error, with the server's message, or no answer.
         """
         url = f"{self._url}{path}"
         if query:
@@ -174,7 +174,7 @@ class ApiServer:
             )
         except (OSError, httpcore.NetworkError, httpcore.TimeoutException) as lost:
             raise ClusterError(f"{method} {path}: no answer: {lost!r}") from lost
-        except httpcore.RemoteProtocolError as lost:  # it closed the connection
+        except httpcore.RemoteProtocolError as lost:  # the server closed the connection
             raise ClusterError(f"{method} {path}: no answer: {lost}") from lost
         text = answer.content.decode(errors="replace")
         if answer.status >= 400:
@@ -188,14 +188,14 @@ class ApiServer:
         return found
 
     def resource(self, kind: str) -> Resource:
-        """Where the objects of a kind are, which is named as for kubectl: `pod` or `pods`."""
+        """The place of the objects of a kind, named as for kubectl: `pod` or `pods`."""
         try:
             return self._resources[kind.lower()]
         except KeyError:
             raise ClusterError(f"kind {kind}: not in {', '.join(GROUPS)}") from None
 
     def create(self, about: Object, *, namespace: str = "default", dry_run: bool = False) -> Object:
-        """Create an object, or have it judged as if to; returns it as stored."""
+        """Create an object, or do a dry run of that; returns it as stored."""
         path = self.resource(about["kind"]).path(namespace)
         made: Object = json.loads(self.ask("POST", path, about, query=_dry(dry_run)))
         return made
@@ -237,15 +237,15 @@ class ApiServer:
         foreground: bool = False,
         dry_run: bool = False,
     ) -> str:
-        """Have an object deleted, which may take a while.
+        """Begin to delete an object; the deletion may take a while.
 
         Args:
-            kind: What it is.
-            name: What it is called.
-            namespace: Where it is.
-            grace: Seconds that a pod has to end; 0 takes it off the server at once.
-            foreground: Keep it until all that it owns has gone.
-            dry_run: Have it judged only.
+            kind: Its kind.
+            name: Its name.
+            namespace: Its namespace.
+            grace: Seconds that a pod has to end; 0 removes it from the server at once.
+            foreground: Keep it until all objects that it owns are gone.
+            dry_run: Do a dry run.
 
         Returns:
             Its UID; empty if there was none of that name.
@@ -283,7 +283,7 @@ def _decoded(text: str) -> bytes:
 
 
 def _words(text: str) -> str:
-    """The message of a Status, or what there is instead."""
+    """The message of a Status, or the whole answer if it is none."""
     try:
         return str(json.loads(text)["message"])
     except (ValueError, KeyError, TypeError):

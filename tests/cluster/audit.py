@@ -1,4 +1,4 @@
-"""What the API server says it was asked: its audit log."""
+"""The requests to the API server, from its audit log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request, as the server saw it end.
+    """One request that has ended.
 
     `code` is the HTTP status; `resource` is a plural (`resourceslices`), empty
     for a request that is not about a resource; `group` is empty for the core's.
@@ -32,7 +32,7 @@ class Request:
 
     @property
     def writes(self) -> bool:
-        """Whether it was to change something (a dry run is not)."""
+        """Whether it changes something (a dry run does not)."""
         return self.verb in WRITES and "dryRun" not in self.uri
 
     @classmethod
@@ -54,7 +54,7 @@ class Request:
 
 
 def mark(log: Path) -> int:
-    """Where the log ends now."""
+    """The present end of the log."""
     return log.stat().st_size
 
 
@@ -69,7 +69,7 @@ def requests(log: Path, *, since: int = 0) -> list[Request]:
 def writes(
     seen: Iterable[Request], *, resource: str | None = None, user: str | None = None
 ) -> list[Request]:
-    """Those that were to change something.
+    """The requests that change something.
 
     Args:
         seen: the requests to choose from.

@@ -27,7 +27,7 @@ CONTAINERD = ("containerd", "containerd-shim-runc-v2", "ctr")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Build:
-    """What is built from one pair of go.mod and go.sum."""
+    """The build of one pair of go.mod and go.sum."""
 
     name: str
     version: str
@@ -37,12 +37,12 @@ class Build:
 
     @property
     def folder(self) -> Path:
-        """Where the module files (and main.go, if it is ours) lie in the tree."""
+        """The folder in the tree with the module files (and main.go, if it is ours)."""
         return HERE / self.name
 
     @property
     def inputs(self) -> dict[str, bytes]:
-        """The files that the build starts from, by the name that Go wants."""
+        """The input files of the build, by the name that Go expects."""
         files = {
             "go.mod": self.folder / f"{self.version}.mod",
             "go.sum": self.folder / f"{self.version}.sum",
@@ -52,7 +52,7 @@ class Build:
 
     @property
     def place(self) -> Path:
-        """Its folder in the cache: changed inputs make another one."""
+        """Its folder in the cache: changed inputs get another one."""
         key = hashlib.sha256(b"\0".join(self.inputs.values())).hexdigest()[:12]
         return cache() / f"{self.name}-{self.version}-{key}"
 
@@ -81,7 +81,7 @@ class Build:
                 (work / name).write_bytes(content)
             values = " ".join(f"-X {variable}" for variable in self.variables)
             run(
-                # Whoever tests meanwhile goes first.
+                # Tests that run meanwhile have priority.
                 *("nice", "-n", "19", "go", "build", "-p", "2", "-trimpath", "-mod=readonly"),
                 *("-ldflags", f"-s -w {values}", "-o", f"{out}/", *self.packages),
                 env={"CGO_ENABLED": "0"},
@@ -95,7 +95,7 @@ class Build:
 
 
 def cache() -> Path:
-    """The folder outside the tree that keeps what is slow to make."""
+    """The folder outside the tree that keeps slow builds."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     place = Path(base) / "trio-npu-dra"
     place.mkdir(parents=True, exist_ok=True)
@@ -118,7 +118,7 @@ def kubernetes(version: str) -> Build:
         name="kubernetes",
         version=version,
         packages=(".",),
-        # Clients tell versions apart by what the server says of itself.
+        # Clients tell versions apart by the version that the server reports.
         variables=(
             f"{package}.gitVersion=v{version}",
             f"{package}.gitMajor={major}",

@@ -11,7 +11,7 @@ from tests.cluster.images import PYTHON, buildah
 
 
 def main(command: str, *arguments: str) -> None:
-    """Run the command as `just` gives it to a builder."""
+    """Run the command that `just` gives to a builder."""
     print(
         buildah(
             *(command, "--isolation=chroot", "--pull-never", "--layers"),

@@ -43,7 +43,7 @@ class BuiltCluster(Cluster):
 
     @classmethod
     def start(cls, version: str, *, mounts: Iterable[tuple[Path, str]] = ()) -> BuiltCluster:
-        """Build what is missing, start all of it and wait until the node is Ready.
+        """Build what is missing, start everything and wait until the node is Ready.
 
         Args:
             version: of Kubernetes, a row of the table in `releases`.
@@ -113,7 +113,7 @@ class BuiltCluster(Cluster):
         images.push(tag, self.registry, name)
 
     def stop(self, *, keep_logs: bool = False) -> Path | None:
-        """End everything and remove it; the folder of logs is returned if they are kept."""
+        """End and remove everything; returns the folder of the logs if they are kept."""
         for part in (self.node, self.registry, self.plane, self.network):
             part.stop()
         _clear(self.folder, keep=self.logs if keep_logs else None)

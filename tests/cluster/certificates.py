@@ -1,4 +1,4 @@
-"""A certificate authority of the cluster's own, and who it vouches for (by the openssl CLI)."""
+"""The cluster's own certificate authority and its certificates, by the openssl command."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class Authority:
             name: the file name.
             user: the user that Kubernetes sees (CN).
             group: the group that Kubernetes sees (O).
-            hosts: addresses (`IP:127.0.0.1`) and names (`DNS:localhost`) it
-                serves; without any it is a client's only.
+            hosts: addresses (`IP:127.0.0.1`) and names (`DNS:localhost`) of a
+                server; without any the certificate is for a client.
         """
         pair = Pair(certificate=self.folder / f"{name}.crt", key=self.folder / f"{name}.key")
         subject = f"/O={group}/CN={user}" if group else f"/CN={user}"
@@ -65,12 +65,12 @@ class Authority:
         return pair
 
     def kubeconfig(self, name: str, *, server: str, user: str, group: str | None = None) -> Path:
-        """Write a kubeconfig that carries all it needs.
+        """Write a kubeconfig with certificates and key inside.
 
         Args:
             name: the file name.
             server: the API server's URL.
-            user: who its holder is.
+            user: the user that it stands for.
             group: the group of that user.
         """
         pair = self.issue(name, user=user, group=group)

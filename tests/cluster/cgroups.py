@@ -10,7 +10,7 @@ from tests.cluster.processes import wait_until
 
 
 def hierarchies(kind: str) -> list[Path]:
-    """Where the machine's cgroup hierarchies are: `cgroup` (version 1) or `cgroup2`."""
+    """The folders of the machine's cgroup hierarchies: `cgroup` (version 1) or `cgroup2`."""
     mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     return [Path(row[4]) for row in mounts if row[row.index("-") + 1] == kind]
 
@@ -20,7 +20,7 @@ def create(name: str) -> None:
     for hierarchy in hierarchies("cgroup") or hierarchies("cgroup2"):
         folder = hierarchy / name
         folder.mkdir()
-        # A version 1 cpuset starts empty, and takes no process before it is filled.
+        # A version 1 cpuset starts empty, and accepts no process before it is filled.
         for file in ("cpuset.cpus", "cpuset.mems"):
             if (folder / file).exists() and not (folder / "cgroup.controllers").exists():
                 (folder / file).write_text((hierarchy / file).read_text())

@@ -1,4 +1,4 @@
-"""What tests do with a cluster, whoever made it."""
+"""Operations of tests on a cluster, of either kind."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ T = TypeVar("T")
 
 
 class NodeAccess(Protocol):
-    """The node with the NPUs, as a test reaches into it."""
+    """A test's access to the node with the NPUs."""
 
     @property
     def name(self) -> str:
-        """What Kubernetes calls it."""
+        """Its name in Kubernetes."""
 
     @property
     def identity(self) -> str:
-        """A word in the cgroup's path of every process on it, and of no other."""
+        """A word in the cgroup path of every process on it, and of no other process."""
 
     @property
     def root(self) -> Path:
@@ -48,14 +48,14 @@ class NodeAccess(Protocol):
         """End the kubelet and start it again; pods go on."""
 
     def check(self) -> None:
-        """Raise ClusterError if what the node is made of has ended by itself."""
+        """Raise ClusterError if a part of the node has ended by itself."""
 
 
 class Cluster(ABC):
     """A running cluster with one node that has NPUs.
 
-    `logs` is a folder for logs that stay if a test fails,
-    `audit_log` what the API server writes about requests.
+    `logs` is a folder for logs that stay if a test fails, `audit_log` the API server's log of
+    requests.
     """
 
     __slots__ = ()
@@ -67,7 +67,7 @@ class Cluster(ABC):
     @property
     @abstractmethod
     def api(self) -> ApiServer:
-        """Its API server, asked by somebody who may do everything."""
+        """Its API server, asked with all rights."""
 
     @abstractmethod
     def kubectl(self, *args: str | Path, stdin: str | None = None) -> str:
@@ -75,12 +75,12 @@ class Cluster(ABC):
 
     @abstractmethod
     def provide_image(self, context: Path, *, target: str | None = None, name: str) -> None:
-        """Build an image and bring it to where pods find it.
+        """Build an image and put it where pods find it.
 
         Args:
             context: the folder with the Dockerfile.
-            target: the stage to build; the last one without it.
-            name: what pods call it, without docker.io: `library/dra-npu:1.0.0`.
+            target: the stage to build; without it, the last one.
+            name: its name in pods, without docker.io: `library/dra-npu:1.0.0`.
 
         Raises:
             ClusterError: the build failed; the message ends with its output.
@@ -91,15 +91,15 @@ class Cluster(ABC):
         """End everything and remove it.
 
         Args:
-            keep_logs: leave the logs, for somebody to read.
+            keep_logs: leave the logs for people to read.
 
         Returns:
-            Where the logs are, if kept.
+            The folder of the logs, if they are kept.
         """
 
     @abstractmethod
     def left_behind(self) -> list[str]:
-        """What is still on the machine after `stop`: nothing, if all is well."""
+        """The things still on the machine after `stop`: none, if all is well."""
 
     def apply(self, text: str) -> None:
         """Apply manifests given as YAML text."""
@@ -146,12 +146,12 @@ class Cluster(ABC):
         """Read the objects of a kind; of every namespace if `namespace` is None."""
         path = self.api.resource(kind).path(namespace)
         found = self.api.read(path, labelSelector=selector)
-        # A list says once what all of its items are.
+        # A list names the kind of its items once.
         about = {"apiVersion": found["apiVersion"], "kind": found["kind"].removesuffix("List")}
         return [about | item for item in found["items"]]
 
     def wait(self, look: Callable[[], T | None], what: str) -> T:
-        """Look until something true is seen and return it.
+        """Call until the result is true, and return the result.
 
         Raises:
             ClusterError: it was not seen in time, or a program of the node ended.
@@ -164,7 +164,7 @@ class Cluster(ABC):
         return wait_until(checked, what)
 
     def wait_ok(self, do: Callable[[], T], what: str) -> T:
-        """Do something that may fail for a while; return what it did once it has worked.
+        """Call what may fail for a while; return the result once it has worked.
 
         Raises:
             ClusterError: it did not work in time; the message is that of the last try.
@@ -232,7 +232,7 @@ class Cluster(ABC):
         return self.kubectl("exec", "--namespace", namespace, pod, *which, "--", *argv)
 
     def pod_log(self, pod: str, *, namespace: str = "default", previous: bool = False) -> str:
-        """What a pod's containers wrote."""
+        """The output of a pod's containers."""
         found = self.get("pod", pod, namespace=namespace)
         assert found is not None, f"pod {pod} does not exist"
         path = self.api.resource("pods").path(namespace, pod, "log")
@@ -244,7 +244,7 @@ class Cluster(ABC):
         )
 
     def audit_mark(self) -> int:
-        """A mark for `audit`: the requests after it are those of now and later."""
+        """A mark for `audit`, after all requests until now."""
         return audit.mark(self.audit_log)
 
     def audit(self, since: int = 0) -> list[audit.Request]:

@@ -24,9 +24,9 @@ NODE_NAME = "npu-node"
 class ControlPlane:
     """A running control plane.
 
-    `network` is where all of it listens, `admin` a kubeconfig that may do
-    everything, `api` the server asked with that, `audit_log` what the server writes
-    about requests, `gates` the feature gates that are switched on (`Name=true`).
+    All of it listens in `network`. `admin` is a kubeconfig with all rights, `api` the server
+    asked with that, `audit_log` the server's log of requests, `gates` the feature gates that are
+    switched on (`Name=true`).
     """
 
     network: Network
@@ -57,7 +57,7 @@ class ControlPlane:
             folder: where its files go.
             logs: where the logs of its programs go.
             gates: feature gates of the API server and of the kubelet that joins it.
-            network: where it listens; the machine's loopback without it.
+            network: where it listens; without it, on the machine's loopback.
 
         Raises:
             ClusterError: a part ended or the server was not ready in a minute.
@@ -89,7 +89,7 @@ class ControlPlane:
 
     @property
     def address(self) -> str:
-        """The address that all of it listens on."""
+        """The address on which all of it listens."""
         return self.network.address
 
     @property
@@ -99,14 +99,14 @@ class ControlPlane:
 
     @property
     def ca(self) -> Path:
-        """The certificate that vouches for the server."""
+        """The CA certificate of the server."""
         return self.authority.pair.certificate
 
     def kubectl(self, *args: str | Path, stdin: str | None = None) -> str:
         """Run kubectl as the administrator.
 
         Returns:
-            What it wrote to stdout.
+            Its stdout.
 
         Raises:
             ClusterError: it ended with another status than 0.
@@ -120,7 +120,7 @@ class ControlPlane:
         )
 
     def stop(self) -> None:
-        """End every part at once: nothing of it is kept."""
+        """Kill every part at once: nothing of it is kept."""
         self.api.close()
         while self.running:
             self.running.pop().kill()

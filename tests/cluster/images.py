@@ -1,6 +1,6 @@
-"""Images from nothing but Debian's packages and this tree, in a storage of our own.
+"""Images made only of Debian's packages and this tree, in a storage of our own.
 
-Each base image is made once and kept in the cache under a key of its recipe.
+Each base image is made once; the cache keeps it under a key of its recipe.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ CLUTTER = (
     "usr/share/man",
     "usr/share/locale",
 )
-"""What no test reads and every pull would carry."""
+"""Files that no test reads and that every pull would carry."""
 DOCUMENTS = 'find "$1"/usr/share/doc -type f ! -name copyright -delete'
-"""Of these the licences stay, as in Debian's own images: the driver's image takes some over."""
+"""The licences among them stay, as in Debian's own images: the driver's image copies some."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
     """A base image: its recipe is text, and its key is the text's digest.
 
-    `name` is how pods name it, `fill` puts what the recipe adds into the build
-    context, `parent` must be made before.
+    Pods call it `name`, `fill` puts the recipe's files into the build context, `parent` must be
+    made before.
     """
 
     name: str
@@ -85,10 +85,10 @@ class Base:
 
 
 def debian(name: str, *packages: str, then: str = "") -> Base:
-    """A base image of Debian's minimal system with some packages more.
+    """A base image of Debian's minimal system with further packages.
 
     Args:
-        name: how pods name it.
+        name: its name in pods.
         packages: Debian packages besides the minimal set.
         then: shell text run in the finished tree (its root is the argument).
     """
@@ -150,15 +150,15 @@ SERVED = (PAUSE, UBUNTU, UBUNTU_LDPATH)
 def build_driver_image(context: Path, *, target: str | None = None, tag: str) -> str:
     """Build a Dockerfile that takes PYTHON_IMAGE: Debian with Python, pip and gcc.
 
-    That is there without a download; so must be whatever else the build needs.
+    That image needs no download; nor may anything else in the build.
 
     Args:
         context: the folder with the Dockerfile.
-        target: the stage to build; the last one without it.
+        target: the stage to build; without it, the last one.
         tag: the image's name in our storage, `dra-npu:1.0.0`.
 
     Returns:
-        The tag as our storage has it.
+        The tag in our storage.
 
     Raises:
         ClusterError: the build failed; the message ends with its output.
@@ -176,11 +176,11 @@ def build_driver_image(context: Path, *, target: str | None = None, tag: str) ->
 
 
 def push(tag: str, registry: Registry, name: str) -> None:
-    """Push an image of our storage, unless the registry has had just this one.
+    """Push an image of our storage, unless the registry has the same one.
 
     Args:
         tag: the image in our storage.
-        registry: where it goes.
+        registry: the target.
         name: its name there: `library/ubuntu:latest` is what pods call `ubuntu`.
     """
     stamp = cache() / "registry" / f"{name.replace('/', '_')}.id"
@@ -202,13 +202,13 @@ def image_id(tag: str) -> str:
 def buildah(command: str, *args: str | Path, within: Sequence[str] = ()) -> str:
     """Run buildah on the storage in our cache, never on the machine's.
 
-    Its overlay mounts end with a mount namespace of its own; what it knows of
+    It runs in a mount namespace of its own, with which its overlay mounts end; what it knows of
     mounts is as short-lived.
 
     Args:
-        command: what buildah is to do.
+        command: buildah's command.
         args: the command's own arguments.
-        within: what enters the network that it needs.
+        within: the command that enters the network that it needs.
     """
     policy = ("--signature-policy", HERE / "policy.json")
     with tempfile.TemporaryDirectory(prefix="trio-npu-dra-buildah-") as temp:

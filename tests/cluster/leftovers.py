@@ -1,4 +1,4 @@
-"""What a stopped cluster may have left on the machine: nothing, if all is well."""
+"""Finds what a stopped cluster has left on the machine: nothing, if all is well."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from tests.cluster import cgroups
 
 
 def find(identity: str) -> list[str]:
-    """Look for whatever belongs to a cluster.
+    """Look for everything that belongs to a cluster.
 
     Args:
         identity: its name, part of every path and cgroup it makes.
 
     Returns:
-        One line a process, mount or cgroup found; the cluster's network is found
-        as the process that holds it.
+        One line for each process, mount or cgroup; the cluster's network shows as the process
+        that holds it.
     """
     left = [f"cgroup {path}" for path in cgroups.existing(identity)]
     for process in Path("/proc").iterdir():

@@ -1,13 +1,11 @@
-"""Where a control plane listens: in a network of the cluster's own, or on a loopback address.
+"""The network of a control plane: the cluster's own, or a loopback address.
 
-The cluster's network is a namespace with a bridge that pods are joined to. Nothing
-of it is seen outside, so that its addresses are the same in every cluster, and all
-of it ends with the process that holds it. Who needs no pods has it simpler on the
-machine's loopback, which this process reaches as well.
+The cluster's network is a namespace with a bridge to which pods are joined. It is not visible
+outside, so its addresses are the same in every cluster, and all of it ends with the process that
+holds it. A cluster without pods can use the machine's loopback, which this process reaches too.
 
-Either way the node's address is the first of the services' range, which is that of
-the service `kubernetes`: the API server listens just there, and pods reach it with
-no kube-proxy between.
+Either way the node's address is the first of the services' range, which is that of the service
+`kubernetes`: the API server listens just there, and pods reach it without kube-proxy.
 """
 
 from __future__ import annotations
@@ -26,10 +24,9 @@ SERVER_PORT = 443
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """A network, `address` the one that all programs of the cluster listen on.
+    """A network; all programs of the cluster listen on `address`.
 
-    `holder` is the program as long as which its namespace exists; None on the
-    machine's loopback.
+    The namespace exists as long as the program `holder`; None on the machine's loopback.
     """
 
     address: str
@@ -37,10 +34,10 @@ class Network:
 
     @classmethod
     def start(cls, identity: str, *, logs: Path) -> Network:
-        """Make a network of the cluster's own.
+        """Make the cluster's own network.
 
         Args:
-            identity: name of the cluster, by which leftovers are found.
+            identity: name of the cluster, which identifies leftovers.
             logs: where the holder's log goes.
         """
         address = "10.96.0.1"
@@ -71,29 +68,29 @@ class Network:
 
     @property
     def services(self) -> str:
-        """The services' range, which `address` begins."""
+        """The services' range, of which `address` is the first."""
         return f"{self.address.rpartition('.')[0]}.0/24"
 
     @property
     def inside(self) -> tuple[str, ...]:
-        """What stands before a command that is to run in it."""
+        """The prefix of a command that must run in it."""
         if self.namespace is None:
             return ()
         return ("nsenter", f"--net={self.namespace}", "--")
 
     @property
     def namespace(self) -> Path | None:
-        """Where the kernel shows its namespace; None on the machine's loopback."""
+        """The kernel's file of its namespace; None on the machine's loopback."""
         return Path(f"/proc/{self.holder.pid}/ns/net") if self.holder else None
 
     def listens(self, port: int) -> bool:
-        """Whether somebody in it listens on a TCP port."""
+        """Whether a process in it listens on a TCP port."""
         here = f"src {self.address} and sport = :{port}"
         look = ("ss", "--no-header", "--listening", "--tcp", "--numeric", here)
         return run(*self.inside, *look) != ""
 
     def stop(self) -> None:
-        """End it; whoever is still in it must have ended."""
+        """End it; all processes in it must have ended."""
         if self.holder is not None:
             self.holder.kill()
 

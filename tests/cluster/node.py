@@ -29,9 +29,9 @@ CNI_CONFIG = {
 class Node:
     """A running node.
 
-    Inside it /var/lib/kubelet, /etc/cdi, /usr/local/Ascend and /dev are what a
-    node's user finds there; the machine's own are not touched. Its process 1
-    holds all of it: when that ends, every process, container and mount ends.
+    It has its own /var/lib/kubelet, /etc/cdi, /usr/local/Ascend and /dev; the machine's are not
+    touched. Its process 1 holds all of it: when that ends, every process, container and mount
+    ends.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Node:
             folder: where its files go; unique to this node.
             logs: where the logs of its programs and pods go.
             plane: the control plane it joins.
-            registry: stands for docker.io.
+            registry: takes the place of docker.io.
             containerd: version of containerd and the folder of its programs.
             mounts: files and folders of this machine, and where the node sees
                 them; one at /dev becomes the node's /dev.
@@ -120,8 +120,8 @@ class Node:
         """Show a file or folder at a path of the running node.
 
         Args:
-            source: lies in the node's `folder`, the part of this machine that it shares.
-            target: where the node's pods see it from now on.
+            source: a path in the node's `folder`, the part of this machine that it shares.
+            target: the path at which the node's pods see it from now on.
         """
         place = Path(target)
         parent = place if source.is_dir() else place.parent
@@ -232,13 +232,13 @@ class Node:
             "enforceNodeAllocatable": [],
             "localStorageCapacityIsolation": False,
             "resolvConf": "",
-            "clusterDNS": [plane.address],  # nobody answers there; without it each pod warns
+            "clusterDNS": [plane.address],  # no DNS server is there; without it each pod warns
             "clusterDomain": "cluster.local",
             "podLogsDir": str(self.pod_logs),
             "serializeImagePulls": False,
-            # After this, or up to half as much more, a pod that could not start is tried again.
+            # A pod that could not start is tried again after this, or up to half as much more.
             "syncFrequency": "10s",
-            # This machine's memory and disks are not the node's to care for.
+            # The node must not manage this machine's memory and disks.
             "oomScoreAdj": 0,
             "maxOpenFiles": files,
             "evictionHard": {"memory.available": "0%", "nodefs.available": "0%"},

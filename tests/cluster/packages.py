@@ -1,7 +1,7 @@
 """The Debian packages that the cluster needs; `python -m tests.cluster.packages` installs them.
 
-Needs only Python itself, so that it can run before anything is installed. Go,
-1.26 or newer, is expected on the PATH beside them.
+It needs only Python itself, so that it can run before anything is installed. Go 1.26 or newer must
+be on the PATH besides.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def missing() -> list[str]:
     shown = subprocess.run(
         ["dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status}\n", *PACKAGES],
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,  # it complains of each package it has never heard of
+        stderr=subprocess.DEVNULL,  # it complains about each unknown package
         text=True,
         check=False,
     )
@@ -39,7 +39,7 @@ def missing() -> list[str]:
 
 
 def install() -> None:
-    """Install what is missing; does nothing, and asks nobody, if all is there."""
+    """Install what is missing; does nothing, without network, if all is there."""
     wanted = missing()
     if not wanted:
         return

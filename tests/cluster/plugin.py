@@ -1,4 +1,4 @@
-"""The fixture `cluster`: one cluster for a whole session, whichever folders' tests use it."""
+"""The fixture `cluster`: one cluster for a whole session, for tests of all folders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MARKERS = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let the cluster and its version be chosen."""
+    """Add the options that choose the cluster and its version."""
     parser.addoption(
         "--on",
         default="built",
@@ -43,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests of what the version asked for does not have yet."""
+    """Leave out tests of features that the chosen version does not have yet."""
     version = _parts(config.getoption("--kubernetes-version"))
     late = [
         item
@@ -55,7 +55,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say where the logs of a cluster are whose tests failed."""
+    """Say where the logs of a cluster with failed tests are."""
     logs = terminalreporter.config.stash.get(LOGS, None)
     if logs:
         terminalreporter.write_line(f"logs of the cluster: {logs}")
@@ -63,7 +63,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def kubernetes_version(pytestconfig: pytest.Config) -> str:
-    """The version asked for."""
+    """The chosen version."""
     version: str = pytestconfig.getoption("--kubernetes-version")
     return version
 

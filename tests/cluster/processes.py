@@ -1,4 +1,4 @@
-"""Programs of the cluster: each has a log of its own and is ended by its process id."""
+"""Programs of the cluster: each has its own log and is ended by its process id."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 PATIENCE = 180.0
-"""Seconds that tests wait for what a busy machine may be slow to do."""
+"""Seconds that tests wait, because a busy machine may be slow."""
 
 
 class ClusterError(RuntimeError):
-    """A program of the cluster failed; the message names it and ends with what it said."""
+    """A program of the cluster failed; the message names it and ends with its output."""
 
 
 def run(
@@ -32,13 +32,13 @@ def run(
 
     Args:
         argv: the program and its arguments.
-        stdin: text it reads; without it, it reads nothing.
+        stdin: its input; nothing without it.
         env: variables set beside those of this process.
-        cwd: where it runs.
+        cwd: its working folder.
         timeout: seconds it may take.
 
     Returns:
-        What it wrote to stdout.
+        Its stdout.
 
     Raises:
         ClusterError: it is not installed, ended with another status than 0, or not in time.
@@ -69,11 +69,11 @@ def run(
 def wait_until(
     look: Callable[[], T | None], what: str, *, timeout: float = PATIENCE, every: float = 0.05
 ) -> T:
-    """Look again and again until there is something true to see.
+    """Look again and again until the result is true.
 
     Args:
-        look: returns a true value once it has come about.
-        what: the words for the error: "pod npu-test-pod Running".
+        look: returns a true value once the condition holds.
+        what: the condition in words, for the error: "pod npu-test-pod Running".
         timeout: seconds to wait.
         every: seconds between two looks.
 
@@ -81,7 +81,7 @@ def wait_until(
         The first true value.
 
     Raises:
-        ClusterError: nothing came in time; the message holds what was seen last.
+        ClusterError: no result was true in time; the message has the last one.
     """
     limit = time.monotonic() + timeout
     while True:
@@ -97,8 +97,8 @@ def wait_until(
 class Program:
     """A running program.
 
-    `child` is set for a starter (unshare, nsenter) that stays in front of the
-    program it starts: signals then go to the program behind it.
+    `child` is set for a starter (unshare, nsenter) that stays as the parent of the program that it
+    starts: signals then go to that program.
     """
 
     name: str
@@ -171,7 +171,7 @@ class Program:
         Raises:
             ClusterError: it was not gone in a minute.
         """
-        if self.pid is None:  # a starter that has not begun its program yet
+        if self.pid is None:  # a starter that has not started its program yet
             self.process.kill()
         self.signal(signal.SIGKILL)
         try:

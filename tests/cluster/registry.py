@@ -1,4 +1,4 @@
-"""A registry in the cluster's network; what is pushed stays in the cache."""
+"""A registry in the cluster's network; pushed images stay in the cache."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Registry:
 
     @property
     def host(self) -> str:
-        """What stands before an image's name."""
+        """The prefix of an image's name."""
         return f"{self.network.address}:{PORT}"
 
     @classmethod
@@ -60,11 +60,11 @@ class Registry:
         return registry
 
     def serve_as(self, folder: Path, *names: str) -> None:
-        """Write containerd's hosts.toml files: this registry stands for others.
+        """Write containerd's hosts.toml files: this registry takes the place of others.
 
         Args:
             folder: containerd's `config_path`.
-            names: the registries it stands for, `docker.io` for one.
+            names: the registries that it replaces, such as `docker.io`.
         """
         for name in names:
             place = folder / name

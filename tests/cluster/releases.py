@@ -1,9 +1,9 @@
-"""Which versions the tests know: one row a Kubernetes version.
+"""The versions that the tests know: one row for each Kubernetes version.
 
 A new row needs `kubernetes/<version>.mod` and `.sum`, and `containerd/<version>.mod`
-and `.sum` if that version is new too. For Kubernetes start from a neighbour's: change
-the versions of k8s.io (its staging modules are replaced one by one) and of etcd's
-server to what that Kubernetes requires, and let `go mod tidy` do the rest.
+and `.sum` if that version is new too. For Kubernetes start from a neighbour's file: change the
+versions of k8s.io (its staging modules are replaced one by one) and of etcd's server to those that
+this Kubernetes requires, and let `go mod tidy` do the rest.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """A Kubernetes version and the containerd it is tried with.
+    """A Kubernetes version and the containerd that it is tested with.
 
-    `gates` are the feature gates that a test of every version needs and that this
-    one has off; nothing else is switched.
+    `gates` are the feature gates that a test of every version needs and that are off in this one;
+    no other gate is switched.
     """
 
     kubernetes: str

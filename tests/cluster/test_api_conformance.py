@@ -1,4 +1,4 @@
-"""The conformance scenarios on a real kube-apiserver: what the stand-in is held to, it does too."""
+"""The conformance scenarios of the stand-in hold for a real kube-apiserver too."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def server(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Server]:
-    """One of its own on loopback: the built cluster has a network that this process is not in."""
+    """An API server on loopback: this process is not in the built cluster's network."""
     if request.config.getoption("--on") == "kind":
         yield request.getfixturevalue("cluster")
         return
@@ -103,7 +103,7 @@ def server(
 
 @pytest.fixture(scope="module")
 def administrator(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A kubeconfig that may do everything."""
+    """A kubeconfig with all rights."""
     path = tmp_path_factory.mktemp("administrator") / "kubeconfig"
     path.write_text(
         server.kubectl("config", "view", "--raw", "--flatten", "--minify", "--output", "json")
@@ -146,7 +146,7 @@ async def play(scenario: Scenario, kubeconfig: Path) -> None:
 
 @pytest.mark.parametrize("scenario", AS_DRIVER, ids=lambda scenario: scenario.__name__)
 async def test_kube_apiserver_conforms_to_the_driver(scenario: Scenario, driver: Path) -> None:
-    """Each scenario holds, with no more rights than those of the manifests."""
+    """Each scenario holds with just the rights of the manifests."""
     await play(scenario, driver)
 
 
@@ -166,7 +166,7 @@ async def test_kube_apiserver_conforms_to_an_administrator(
 
 
 async def test_kube_apiserver_forgets_history(server: Server, administrator: Path) -> None:
-    """A watch from before what the API server remembers is told so."""
+    """A watch from before the API server's history is refused as such."""
     manifest = json.dumps(WIDGETS)
     server.kubectl("apply", "--filename", "-", stdin=manifest)
     try:

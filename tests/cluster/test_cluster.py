@@ -1,4 +1,4 @@
-"""The cluster keeps what it promises to the tests that stand on it."""
+"""The cluster keeps its promises to the tests that use it."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_kubelets_probe_reaches_pods(cluster: BuiltCluster) -> None:
 
 
 def test_machines_own_network_is_left_alone(cluster: BuiltCluster) -> None:
-    """No interface and no address of the cluster is seen outside its network."""
+    """No interface and no address of the cluster is visible outside its network."""
     address = cluster.network.address
     assert address in cluster.node.execute("ip", "address")
     assert address not in run("ip", "address")

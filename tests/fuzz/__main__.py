@@ -44,7 +44,7 @@ def _run(target: str, minutes: float) -> tuple[int, list[str]]:
     """Fuzz one target.
 
     Returns:
-        How many runs there were, and the findings.
+        The number of runs, and the findings.
     """
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder, "result.json")

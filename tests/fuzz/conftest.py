@@ -1,4 +1,4 @@
-"""What the properties share: a folder in memory, and trio in a thread of its own."""
+"""Shared by the properties: a folder in memory, and trio in a thread of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Path]:
-    """A folder for all examples of a module, in memory where there is some."""
+    """A folder for all examples of a module, in memory where possible."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(
         prefix="npu-fuzz-", dir=memory if memory.is_dir() else None
@@ -32,6 +32,6 @@ def quiet() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def portal() -> Iterator[BlockingPortal]:
-    """Runs async functions in a thread, where a server goes on from example to example."""
+    """Runs async functions in a thread, where a server lives on from example to example."""
     with start_blocking_portal("trio") as opened:
         yield opened

@@ -1,4 +1,4 @@
-"""What somebody may have put into a folder: entries of every kind under every name."""
+"""Entries that a folder may have: of every kind, under every name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.fuzz.values import expanded
 
 
 class Kind(StrEnum):
-    """What an entry is."""
+    """The kind of an entry."""
 
     FILE = "file"
     FOLDER = "folder"
@@ -55,7 +55,7 @@ def entries(
 
 
 def lay_out(folder: Path, wanted: Entries) -> None:
-    """Put entries into a folder; those that are there already give way."""
+    """Put entries into a folder; they replace those that are there."""
     target = folder.parent / "target"
     target.mkdir(exist_ok=True)
     (target / "file").write_bytes(b"{}")
@@ -89,12 +89,12 @@ def _make(path: Path, kind: Kind, content: bytes, target: Path) -> None:
 
 
 def found(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """All entries of a folder: type and mode, and what is in them or where they point to."""
+    """All entries of a folder: type and mode, and their content or target."""
     return {path.name: (path.lstat().st_mode, _content(path)) for path in folder.iterdir()}
 
 
 def clear(folder: Path) -> None:
-    """Empty a folder, which need not be there."""
+    """Empty a folder, which may be missing."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
 

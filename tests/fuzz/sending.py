@@ -1,4 +1,4 @@
-"""A client that sends bytes of a test's and then listens."""
+"""A client that sends a test's bytes and then listens."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ SECONDS: Final = 10.0
 
 
 def send(path: Path, data: bytes, *, pause: Callable[[], object] = lambda: None) -> bytes:
-    """Send bytes to a unix socket, say that there are no more, and read until the server hangs up.
+    """Send bytes to a unix socket, end our side, and read until the server hangs up.
 
     Args:
         path: The socket.
         data: What to send.
-        pause: Called before it is said that there are no more.
+        pause: Called before our side ends.
 
     Raises:
-        TimeoutError: The server did not.
+        TimeoutError: The server did not hang up.
     """
     with socket.socket(socket.AF_UNIX) as peer:
         peer.settimeout(SECONDS)
@@ -29,7 +29,7 @@ def send(path: Path, data: bytes, *, pause: Callable[[], object] = lambda: None)
             pause()
             peer.shutdown(socket.SHUT_WR)
         except (BrokenPipeError, ConnectionResetError):
-            pass  # it has heard enough, and may have said so
+            pass  # the server has read enough, and may have answered
         return _read(peer)
 
 
@@ -39,5 +39,5 @@ def _read(peer: socket.socket) -> bytes:
         while part := peer.recv(1 << 16):
             answer += part
     except ConnectionResetError:
-        pass  # it hung up with something unread
+        pass  # the server hung up with unread bytes
     return bytes(answer)

@@ -1,4 +1,4 @@
-"""A gRPC server that goes on from example to example, and a client of it."""
+"""A gRPC server that lives on from example to example, and a client of it."""
 
 from __future__ import annotations
 

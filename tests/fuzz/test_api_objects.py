@@ -1,4 +1,4 @@
-"""Whatever the API server, or a proxy before it, answers."""
+"""Any answer of the API server, or of a proxy before it."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Api:
         self._socket = socket
 
     def ask(self, answer: bytes, call: Callable[[KubeClient], Awaitable[T]]) -> T | None:
-        """What a call makes of an answer; None for an error that may come, and is short."""
+        """The result of a call with an answer; None for an expected and short error."""
         outcome, words = trio.run(self._ask, answer, call)
         assert len(words) < MESSAGE_LIMIT
         return outcome
@@ -134,7 +134,7 @@ class Api:
                     await stream.receive_some()
                     await stream.send_all(answer)
                 except trio.BrokenResourceError:
-                    pass  # the client has heard enough
+                    pass  # the client has read enough
 
         with trio.fail_after(SECONDS):
             async with trio.open_nursery() as nursery:
@@ -150,7 +150,7 @@ class Api:
 
 @pytest.fixture(scope="module")
 def api(place: Path) -> Api:
-    """An API server that can be told what to say."""
+    """An API server that gives the answers of a test."""
     return Api(place / "api.sock")
 
 
@@ -161,7 +161,7 @@ def whole(body: bytes, headers: bytes = HEADERS) -> bytes:
 
 @given(body=documents(CLAIM))
 def test_any_claim_is_planned_or_refused(api: Api, body: bytes) -> None:
-    """Also one whose allocation nobody would make."""
+    """That holds even if its allocation is absurd."""
     claim = api.ask(whole(expanded(body)), lambda client: client.get(ResourceClaim, "a", "default"))
     if claim is None:
         return
@@ -174,7 +174,7 @@ def test_any_claim_is_planned_or_refused(api: Api, body: bytes) -> None:
 
 @given(items=st.lists(spoilt(SLICE), max_size=3))
 def test_any_stored_slices_can_be_replaced(api: Api, items: list[Any]) -> None:
-    """What to write is known whatever is stored, and is JSON."""
+    """For any stored slices there is a plan of writes, and it is JSON."""
     body = encoded({"metadata": {"resourceVersion": "7"}, "items": items})
     listed = api.ask(whole(expanded(body)), lambda client: client.list(ResourceSlice))
     if listed is None:
@@ -207,7 +207,7 @@ def test_any_stored_slices_can_be_replaced(api: Api, items: list[Any]) -> None:
 def test_any_list_is_objects_or_an_error(
     api: Api, kind: type[KubeObject], items: list[Any], meta: Any
 ) -> None:
-    """Of the kind that was asked for."""
+    """The objects are of the requested kind."""
     body = encoded({"metadata": meta, "items": items})
     listed = api.ask(whole(expanded(body)), lambda client: client.list(kind))
     if listed is not None:
@@ -231,7 +231,7 @@ events = st.fixed_dictionaries(
 def test_any_watch_is_events_or_an_error(
     api: Api, kind: type[KubeObject], lines: list[bytes], version: str
 ) -> None:
-    """Of the kind that was asked for, each with the place to go on from."""
+    """The events are of the requested kind, each with the place from which a watch continues."""
 
     async def watch(client: KubeClient) -> None:
         async with client.watch(kind, resource_version=version) as told:
@@ -271,6 +271,6 @@ refusals = st.builds(
 @given(answer=refusals | refusals.flatmap(mangled) | st.binary(max_size=60))
 @example(answer=whole(b"{}", HEADERS + b"Content-Length: 0\r\n"))
 def test_any_bytes_are_an_object_or_an_error(api: Api, answer: bytes) -> None:
-    """Neither HTTP nor what it carries needs to be right; nobody waits for ever."""
+    """HTTP and its content may be wrong; the client does not wait for ever."""
     node = api.ask(answer, lambda client: client.get(Node, "a"))
     assert node is None or isinstance(node, Node)

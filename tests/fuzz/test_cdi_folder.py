@@ -1,4 +1,4 @@
-"""Whatever lies in the node's CDI folder, where other drivers write too."""
+"""Any content of the node's CDI folder, where other drivers write too."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def node(place: Path) -> NodeOnDisk:
 def test_any_entries_leave_our_files_right_and_others_alone(
     node: NodeOnDisk, there: Entries
 ) -> None:
-    """What is not named like ours is not touched; nothing keeps a claim from its file."""
+    """Files without our names are not touched, and every claim gets its file."""
     shutil.rmtree(node.state_folder, ignore_errors=True)
     clear(node.cdi_root)
     trio.run(_repair, node, there)
@@ -57,7 +57,7 @@ async def _repair(node: NodeOnDisk, there: Entries) -> None:
             for uid, content in right.items():
                 path = node.cdi_path(uid)
                 kind, _ = there.get(path.name, (None, b""))
-                if kind not in {Kind.FOLDER, Kind.FULL_FOLDER}:  # which only a person removes
+                if kind not in {Kind.FOLDER, Kind.FULL_FOLDER}:  # only people remove folders
                     assert path.is_file()
                     assert path.read_bytes() == content
         assert set(await node.start(patience=AT_ONCE).unprepare(refs)) == {"uid-a", "uid-b"}
@@ -65,7 +65,7 @@ async def _repair(node: NodeOnDisk, there: Entries) -> None:
 
 
 def _foreign(node: NodeOnDisk) -> dict[str, tuple[int, bytes]]:
-    """The entries that are no business of ours."""
+    """The entries that are not ours."""
     return {
         name: entry
         for name, entry in found(node.cdi_root).items()

@@ -1,4 +1,4 @@
-"""Whatever the driver's library answers, through real ctypes: any code, any number, any bytes."""
+"""Any answer of the Ascend driver's library, through real ctypes: any code, number, or bytes."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ OK: Final = b"\0"
 
 
 def said(*numbers: int) -> bytes:
-    """Numbers of one byte, as the library of `answers.c` takes them."""
+    """Numbers as bytes, in the form that the library of `answers.c` takes."""
     return b"".join(bytes([3, number]) for number in numbers)
 
 
 def node(name: int, chips: int) -> bytes:
-    """A node with a chip on each card, up to the point where all are known by name."""
+    """Answers of a node with a chip on each card, up to the chips' names."""
     told = [OK, OK + said(chips, *range(chips))]
     names = OK + bytes([2 * name]) + said(20) + b"\0" + bytes(32)
     for number in range(chips):
@@ -71,7 +71,7 @@ answers = st.builds(bytes.__add__, nodes | nodes.flatmap(mangled), tails) | tail
 
 
 class Answering:
-    """A library of `answers.c`, and the client of it."""
+    """A library of `answers.c`, and its client."""
 
     def __init__(self, path: Path) -> None:
         self.cdll = ctypes.CDLL(str(path))
@@ -79,8 +79,8 @@ class Answering:
         self._fed = b""
 
     def feed(self, answers: bytes) -> None:
-        """Let it answer with these bytes."""
-        self._fed = answers  # which must live as long as the library reads them
+        """Let the library answer with these bytes."""
+        self._fed = answers  # must live as long as the library reads them
         self.cdll.answers_feed(self._fed, ctypes.c_size_t(len(answers)))
 
 
@@ -102,7 +102,7 @@ def library(place: Path) -> Answering:
 def test_any_answers_make_a_board_or_one_error(
     place: Path, library: Answering, answers: bytes
 ) -> None:
-    """Whoever reads the Board can do so: the scheduler, people, the next look."""
+    """The Board can be published, shown to people, and used by the next look."""
     library.feed(answers)
     trio.run(_look, library.dcmi, Host(host_root=place, dev_root=place, sysfs_root=place))
 
@@ -120,7 +120,7 @@ async def _look(dcmi: Dcmi, host: Host) -> None:
 
 
 def _check(board: Board) -> None:
-    """The Board can be told to everybody."""
+    """Check that the Board can be published and shown."""
     assert len(board.chips) <= MAX_NPUS
     assert len(board.by_name) == len(board.chips)
     for one in news(EMPTY_BOARD, board, since=0.0):
@@ -139,7 +139,7 @@ def _check(board: Board) -> None:
 def test_any_event_and_any_look_leave_health_that_can_be_told(
     library: Answering, event: bytes, looks: list[bytes]
 ) -> None:
-    """The library's thread gets its callback back, and nobody waits for a time that is none."""
+    """The callback returns to the library's thread, and no task waits for an invalid time."""
     events: list[FaultEvent] = []
     library.feed(OK)
     library.dcmi.subscribe(events.append)

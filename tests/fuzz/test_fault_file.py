@@ -1,4 +1,4 @@
-"""Whatever is in faults.json when the daemon starts."""
+"""Any content of faults.json when the daemon starts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ POLICY: Final = TaintPolicy.parse("", domain="npu.huawei.com")
 @example(content=b'{"chips": {"npu-0": {"81078603": {"since": NaN}}}}')
 @example(content=b'{"chips": {"npu-0": {"81078603": {"since": -Infinity}}}}')
 def test_any_file_is_read_or_replaced(place: Path, content: bytes) -> None:
-    """What is believed of it can be told to everybody, and is written so that it is read again."""
+    """The accepted part can be published, and is written so that it can be read again."""
     (place / "faults.json").write_bytes(expanded(content))
     faults = NodeFaults(place, clock=lambda: NOW)
     _tell(faults)
@@ -51,7 +51,7 @@ def test_any_file_is_read_or_replaced(place: Path, content: bytes) -> None:
 @example(codes={"81078603": {"since": 1.7e12, "separated": "never"}})
 @example(codes={"no code": {}})
 def test_a_chip_that_is_not_understood_costs_no_other(place: Path, codes: Any) -> None:
-    """The other is as separated as it was."""
+    """The other chip stays separated."""
     document = {"version": 1, "chips": {"npu-0": codes, "npu-1": {"80E01801": SEPARATED}}}
     assume(is_json(content := encoded(document)))
     (place / "faults.json").write_bytes(content)
@@ -62,7 +62,7 @@ def test_a_chip_that_is_not_understood_costs_no_other(place: Path, codes: Any) -
 
 
 def _tell(faults: NodeFaults) -> None:
-    """Say what is known to those who are to hear of it."""
+    """Publish what is known, as taints and Events."""
     for number in (0, 1):
         chip = faults.of(npu(number))
         sick = replace(npu(number), health=chip.health(NOW))

@@ -1,4 +1,4 @@
-"""Whatever bytes come to an HTTP server of ours: the port of the pages, the control socket."""
+"""Any bytes sent to an HTTP server of ours: the port of the pages, the control socket."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ REFUSALS: Final = {400, 431, 501, 505}
 
 
 async def hello(request: Request) -> Answer:
-    """A page that shows what it was asked."""
+    """A page that shows the request."""
     return Answer(body=f"{request.path} {request.query} {request.accept}\n")
 
 
 @asynccontextmanager
 async def served(path: Path) -> AsyncIterator[None]:
-    """Serve the page and those of the control socket, until left."""
+    """Serve the page and those of the control socket while inside."""
     async with open_worker() as worker, trio.open_nursery() as nursery:
         control = Control(
             board=Observable(board()),
@@ -108,12 +108,12 @@ def requests(draw: st.DrawFn) -> bytes:
 
 @given(data=requests() | st.just(GOOD).flatmap(mangled) | st.binary(max_size=40))
 def test_any_bytes_get_one_answer_or_none(port: Path, data: bytes) -> None:
-    """Which is HTTP; and the next client gets its page."""
+    """The answer is HTTP, and the next client gets its page."""
     answer = send(port, data)
     assert len(answer) < ANSWER_LIMIT
     if answer:
         status = int(answer.removeprefix(b"HTTP/1.1 ")[:3])
-        # What is no request is told so in the body, whatever its method would be.
+        # The answer to a malformed request has a body, whatever its method would be.
         is_bodiless = status in PAGE_STATUSES and data.startswith(b"HEAD ")
         assert _status(answer, method="HEAD" if is_bodiless else "GET") == status
         assert status in PAGE_STATUSES | REFUSALS

@@ -1,4 +1,4 @@
-"""Whatever bytes and frames come to a gRPC socket."""
+"""Any bytes and frames sent to a gRPC socket."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trio_npu_dra._generated.pluginregistration import PluginInfo, RegistrationS
 from trio_npu_dra.rpc import Channel, Route, Send
 
 ANSWER_LIMIT: Final = 1 << 20
-"""Bytes that the server may answer an example with, all together."""
+"""Bytes of all the server's answers to one example."""
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 REQUEST: Final = (
@@ -48,11 +48,11 @@ class Server:
     channel: Channel
 
     def send(self, data: bytes) -> bytes:
-        """Send bytes, give the server the time to answer them, then hang up."""
+        """Send bytes, give the server time to answer, then hang up."""
         return send(self.path, data, pause=partial(self.portal.call, wait_all_tasks_blocked, 0.002))
 
     def is_well(self) -> bool:
-        """Whether a good client gets its answer."""
+        """Whether a correct client gets its answer."""
         call = partial(self.channel.unary, ECHO, HELLO, timeout_seconds=SECONDS)
         return bool(self.portal.call(call).name == "hello")
 
@@ -66,7 +66,7 @@ async def watch(request: RegistrationStatus, reply: Send[PluginInfo]) -> None:
 
 @pytest.fixture(scope="module")
 def server(portal: BlockingPortal, place: Path) -> Iterator[Server]:
-    """One for all examples."""
+    """One server for all examples."""
     routes: list[Route] = [ECHO.handled_by(echo), WATCH.handled_by(watch)]
     path = place / "dra.sock"
     with portal.wrap_async_context_manager(served(path, routes)) as channel:
@@ -78,7 +78,7 @@ def _four_bytes(number: int) -> bytes:
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes, missing: int = 0) -> bytes:
-    """A frame; its length may say more than there is."""
+    """A frame; its length field may be too large."""
     length = len(payload) + missing
     return length.to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
 
@@ -147,7 +147,7 @@ polite = st.builds(
 
 @st.composite
 def conversations(draw: st.DrawFn) -> bytes:
-    """Calls that may be right, and between them frames that are hardly so."""
+    """Calls that may be correct, and between them frames that are mostly wrong."""
     parts = [settled]
     for number, (block, body) in enumerate(draw(calls)):
         parts.append(call(2 * number + 1, block, body))
@@ -160,6 +160,6 @@ whole = conversations()
 
 @given(data=whole | whole | whole | whole.flatmap(mangled) | st.binary(max_size=60))
 def test_any_bytes_leave_a_server_that_answers(server: Server, data: bytes) -> None:
-    """It hangs up on who makes no sense, and says little."""
+    """It hangs up on malformed input, and logs little."""
     assert len(server.send(data)) < ANSWER_LIMIT
     assert server.is_well()

@@ -1,4 +1,4 @@
-"""Whatever the operator gives as kubeconfig."""
+"""Any file given as kubeconfig."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ documents = (
 )
 @example(content=b"[" * 200)
 def test_any_file_is_credentials_or_one_error(place: Path, content: bytes) -> None:
-    """The error names the file. Credentials can be used: a server that is not there is away."""
+    """The error names the file. Credentials can be used: a missing server is an outage."""
     path = place / "kubeconfig"
     path.write_bytes(expanded(content))
     try:

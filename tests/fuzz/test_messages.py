@@ -1,4 +1,4 @@
-"""Whatever messages come to the registration and DRAPlugin services, and what a driver answers."""
+"""Any messages to the registration and DRAPlugin services, and any answers of a driver."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ STATUS_LIMIT: Final = 4096
 
 @dataclass(frozen=True)
 class Raw:
-    """Bytes where a message is expected; with the methods by which grpclib knows one."""
+    """Bytes in place of a message, with the methods that grpclib expects of one."""
 
     content: bytes
 
@@ -55,14 +55,14 @@ class Raw:
 
 
 class Odd:
-    """A driver that answers as it is told to, whatever it is asked."""
+    """A driver that gives the answers of a test, whatever the request."""
 
     def __init__(self) -> None:
         self.asked: list[ClaimRef] = []
         self.answers: dict[str, PrepareResult] = {}
 
     async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, PrepareResult]:
-        """Answer of what it was not asked, too."""
+        """Give the answers, also for claims that the request does not have."""
         await trio.lowlevel.checkpoint()
         self.asked += claims
         return self.answers
@@ -158,7 +158,7 @@ results = st.builds(
 def test_any_body_is_answered_for_its_claims_or_refused(
     services: Services, name: str, body: bytes, answers: dict[str, PrepareResult]
 ) -> None:
-    """Whatever the driver says of whom; and the next call is answered."""
+    """That holds for any answers of the driver, and the next call is answered."""
     method = METHODS[name]
     services.driver.answers = answers
     services.status.set(registration.NOT_REGISTERED)
@@ -177,7 +177,7 @@ def test_any_body_is_answered_for_its_claims_or_refused(
 
 @pytest.fixture(scope="module")
 def node(place: Path) -> NodeOnDisk:
-    """A node with a claim that is fine."""
+    """A node with a correct claim."""
     node = NodeOnDisk(place / "node")
     node.source.store(claim("good", result("npu-5")))
     return node
@@ -186,7 +186,7 @@ def node(place: Path) -> NodeOnDisk:
 @given(wanted=claims)
 @example(wanted=[v1.Claim("default", "a" * 128, "good")])
 def test_any_claims_of_a_call_cost_no_other_one(node: NodeOnDisk, wanted: list[v1.Claim]) -> None:
-    """The good one is prepared, and taken back."""
+    """The correct claim is prepared and unprepared."""
     for folder in (node.state_folder, node.cdi_root):
         shutil.rmtree(folder, ignore_errors=True)
     trio.run(_beside, node, wanted)

@@ -1,4 +1,4 @@
-"""Whatever a claim or class carries as opaque config for this driver."""
+"""Any opaque config for this driver in a claim or class."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from trio_npu_dra.errors import InvalidOpaqueConfig
 
 GOOD: Final = {"apiVersion": "npu.huawei.com/v1alpha1", "kind": "NpuConfig"}
 EVENT_LIMIT: Final = 1024
-"""Characters of an Event's message, which is where the pod's owner reads the error."""
+"""Characters of an Event's message, in which the pod's owner reads the error."""
 
 
 @given(parameters=spoilt(GOOD))
 @example(parameters=GOOD | {"\n": None})
 def test_any_config_is_taken_or_refused_in_one_short_line(parameters: Any) -> None:
-    """There is one kind of error, and it fits into an Event."""
-    assume(is_json(encoded(parameters)))  # or the claim could not be read
+    """Every error is of one class and fits into an Event."""
+    assume(is_json(encoded(parameters)))  # otherwise the claim could not be read
     try:
         parse_config(parameters, origin="the ResourceClaim")
     except InvalidOpaqueConfig as error:

@@ -1,4 +1,4 @@
-"""Whatever lies in the folder of claim records when the daemon starts."""
+"""Any content of the folder of claim records when the daemon starts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def node(place: Path) -> NodeOnDisk:
 
 @given(content=documents(GOOD))
 def test_any_content_is_a_record_or_a_corrupt_one(content: bytes) -> None:
-    """What is read can be written, and is read again as it was; the error is one short line."""
+    """A record that was read can be written and reads the same; the error is one short line."""
     try:
         record = ClaimRecord.parse(content, uid="uid-x")
     except RecordCorrupt as error:
@@ -59,7 +59,7 @@ def test_any_content_is_a_record_or_a_corrupt_one(content: bytes) -> None:
         assert record.uid == "uid-x"
         again = ClaimRecord.parse(record.to_json(), uid="uid-x")
         assert again.has_devices_of(record)
-        assert again.to_json() == record.to_json()  # NaN in an unknown field is null from then on
+        assert again.to_json() == record.to_json()  # NaN in an unknown field has become null
 
 
 @given(there=entries(NAMES, documents(GOOD)))
@@ -67,7 +67,7 @@ def test_any_content_is_a_record_or_a_corrupt_one(content: bytes) -> None:
 @example(there={"\udcff.json": (Kind.FILE, b"")})
 @example(there={".trash": (Kind.FULL_FOLDER, b"")})
 def test_any_entries_cost_no_other_claim(node: NodeOnDisk, there: Entries) -> None:
-    """Who was prepared stays so, who is not can be, over restarts too."""
+    """Prepared claims stay prepared, and others can be prepared, also over restarts."""
     for folder in (node.state_folder, node.cdi_root):
         shutil.rmtree(folder, ignore_errors=True)
     trio.run(_live_with, node, there)
@@ -90,6 +90,6 @@ async def _live_with(node: NodeOnDisk, there: Entries) -> None:
 
 
 async def _prepare(node: NodeOnDisk, name: str) -> str:
-    """Prepare a claim by a driver that has just started; what went wrong."""
+    """Prepare a claim by a driver that has just started; returns the error."""
     answers = await node.start(patience=AT_ONCE).prepare([ref(name)])
     return answers[f"uid-{name}"].error

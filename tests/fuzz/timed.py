@@ -1,8 +1,8 @@
 """Runs the tests of one target for some minutes, in a process of its own.
 
-`python -m tests.fuzz.timed TARGET MINUTES RESULT`; `tests.fuzz` starts it. Each property goes on
-until its share of the time is over or it is broken, in rounds of some hundred examples. Broken
-examples stay in a database: the next run begins with them.
+`python -m tests.fuzz.timed TARGET MINUTES RESULT`; `tests.fuzz` starts it. Each property runs until
+its share of the time is over or it is broken, in rounds of some hundred examples. Failed examples
+stay in a database: the next run begins with them.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Timed:
         return True
 
     def watch(self, handle: Any, fixtures: Any) -> dict[object, str]:
-        """Count the property's runs; the last example of each way to break it comes as a line."""
+        """Count the property's runs; print the last example of each way to break it."""
         inner: Callable[..., object] = handle.inner_test
         broken: dict[object, str] = {}
 
@@ -74,7 +74,7 @@ class Timed:
                 with _limited():
                     inner(*args, **values)
             except UnsatisfiedAssumption:
-                raise  # no example of what the property is about
+                raise  # the property does not apply to this example
             except Exception as error:
                 example = {key: value for key, value in values.items() if key not in fixtures}
                 words = ", ".join(f"{key}={value!r}" for key, value in example.items())
@@ -89,7 +89,7 @@ class Timed:
 
 @contextmanager
 def _limited() -> Iterator[None]:
-    """End what takes too long."""
+    """End an example that takes too long."""
     before = signal.signal(signal.SIGALRM, _too_slow)
     signal.setitimer(signal.ITIMER_REAL, EXAMPLE_SECONDS)
     try:
@@ -104,14 +104,14 @@ def _too_slow(*_: object) -> NoReturn:
 
 
 def _alone(error: BaseException) -> BaseException:
-    """The first error of a nursery's."""
+    """The first error of a nursery's group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
 def _origin(error: BaseException) -> object:
-    """Where an error comes from, by which hypothesis too tells one from another."""
+    """The origin of an error; hypothesis also tells errors apart by it."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -123,7 +123,7 @@ def _is_property(item: pytest.Item) -> bool:
 
 
 def main(target: str, minutes: str, result: str) -> int:
-    """Run one target and write what came of it."""
+    """Run one target and write the result."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     settings.register_profile(
         "fuzz",

@@ -1,4 +1,4 @@
-"""Values that no reader of JSON or bytes should fall over."""
+"""Values that must not break any reader of JSON or bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic_core import from_json
 
 DEEP: Final = "<deep>"
-"""Stands in examples for a value of many levels, so that they stay short: see `expanded`."""
+"""Stands for a deeply nested value, so that examples stay short: see `expanded`."""
 
 _LEVELS: Final = 50_000
 
@@ -49,12 +49,12 @@ anything = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=6,
 )
-"""Any JSON value, with what JSON has no word for: NaN, and halves of characters."""
+"""Any JSON value, also what JSON cannot express: NaN, and halves of characters."""
 
 
 @st.composite
 def spoilt(draw: st.DrawFn, document: Any) -> Any:
-    """*document*, with up to four of its parts replaced, doubled, removed or added to."""
+    """*document* with up to four of its parts replaced, doubled, removed or added to."""
     root = [deepcopy(document)]
     for _ in range(draw(st.integers(0, 4))):
         holder, key = draw(st.sampled_from(list(_places(root))))
@@ -86,7 +86,7 @@ def _places(holder: Any) -> Iterator[tuple[Any, Any]]:
 
 @st.composite
 def mangled(draw: st.DrawFn, content: bytes) -> bytes:
-    """*content*, with up to four pieces of it cut out, overwritten, doubled or put in."""
+    """*content* with up to four pieces cut out, overwritten, doubled or inserted."""
     data = bytearray(content)
     for _ in range(draw(st.integers(0, 4))):
         start = draw(st.integers(0, len(data)))
@@ -111,7 +111,7 @@ def encoded(value: Any) -> bytes:
 
 
 def is_json(data: bytes) -> bool:
-    """Whether the parser of this package takes it: one that is written in C, and strict."""
+    """Whether the parser of this package accepts it: a strict one, not written in Python."""
     try:
         from_json(data)
     except ValueError:
@@ -126,5 +126,5 @@ def documents(document: Any) -> st.SearchStrategy[bytes]:
 
 
 def expanded(data: bytes) -> bytes:
-    """*data*, with `DEEP` as what it stands for."""
+    """*data* with `DEEP` replaced by the value that it stands for."""
     return data.replace(f'"{DEEP}"'.encode(), b"[" * _LEVELS + b"]" * _LEVELS)

@@ -1,4 +1,4 @@
-"""A cluster that kind makes of docker's containers, for machines that have both."""
+"""A cluster that kind makes of docker containers, on machines with both."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 PROGRAMS = ("docker", "kind", "kubectl")
 OLDEST = (1, 36)
-"""Kubernetes from which on every feature that the tests use is on by default."""
+"""The oldest Kubernetes in which every feature that the tests use is on by default."""
 HUB = "docker.io/"
 
 
 def usable() -> bool:
-    """Whether this machine has what it takes, and docker answers."""
+    """Whether this machine has the programs, and docker answers."""
     if not all(shutil.which(program) for program in PROGRAMS):
         return False
     try:
         run("docker", "info", timeout=30)
-    except ClusterError:  # docker's client alone
+    except ClusterError:  # only docker's client is there
         return False
     return True
 
 
 @dataclass(frozen=True, kw_only=True)
 class KindCluster(Cluster):
-    """The running cluster; `node` is its first worker, `kubeconfig` may do everything."""
+    """The running cluster; `node` is its first worker, `kubeconfig` has all rights."""
 
     name: str
     folder: Path
@@ -66,7 +66,7 @@ class KindCluster(Cluster):
             run(
                 *("kind", "create", "cluster", "--name", name, "--wait", "3m"),
                 *("--config", HERE / "cluster.yaml", "--kubeconfig", kubeconfig),
-                cwd=ROOT,  # the configuration's paths start there
+                cwd=ROOT,  # paths in the configuration are relative to it
             )
             plane = KindNode.find(f"{name}-control-plane")
             cluster = cls(
@@ -85,7 +85,7 @@ class KindCluster(Cluster):
 
     @cached_property
     def api(self) -> ApiServer:
-        """Its API server, asked by somebody who may do everything."""
+        """Its API server, asked with all rights."""
         return ApiServer.of(self.kubeconfig)
 
     def kubectl(self, *args: str | Path, stdin: str | None = None) -> str:
@@ -99,8 +99,8 @@ class KindCluster(Cluster):
         self._load(name)
 
     def stop(self, *, keep_logs: bool = False) -> Path | None:
-        """End everything and remove it; the folder of logs is returned if they are kept."""
-        if "api" in vars(self):  # nobody may have asked it
+        """End and remove everything; returns the folder of the logs if they are kept."""
+        if "api" in vars(self):  # it may never have been used
             self.api.close()
         if keep_logs:
             run("kind", "export", "logs", self.logs, "--name", self.name)
@@ -127,7 +127,7 @@ class KindCluster(Cluster):
             )
 
     def _provide_variant(self) -> None:
-        """Bring the one image that pods of the tests name and that no public registry has."""
+        """Load the one image that pods of the tests name and that no public registry has."""
         recipe = UBUNTU_LDPATH.recipe.replace("PARENT", f"{HUB}{UBUNTU.name}")
         run("docker", "build", "--tag", f"{HUB}{UBUNTU_LDPATH.name}", "-", stdin=recipe)
         self._load(UBUNTU_LDPATH.name)

@@ -1,4 +1,4 @@
-"""What can be known of the way to kind without docker: its configuration, and what is called."""
+"""The parts of the code for kind that need no docker: its configuration, and its calls."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ esac
 
 
 class Part(BaseModel):
-    """A part of kind's configuration: no field but those that its documentation has."""
+    """A part of kind's configuration: only fields that its documentation has."""
 
     model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel)
 
@@ -80,7 +80,7 @@ def config() -> Config:
 
 @pytest.fixture
 def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The calls of docker, kind and kubectl, none of which does anything."""
+    """The calls of a `docker`, `kind` and `kubectl` that do nothing."""
     programs, notes = tmp_path / "bin", tmp_path / "notes"
     programs.mkdir()
     for name in ("docker", "kind", "kubectl"):
@@ -93,7 +93,7 @@ def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def calls(notes: Path, cluster: KindCluster) -> list[str]:
-    """What was called since the last look, with short words for what differs each time."""
+    """The calls since the last look, with short words for parts that differ each time."""
     text = notes.read_text().replace(str(cluster.folder), "FOLDER").replace(cluster.name, "NAME")
     notes.write_text("")
     return text.replace(f"{HERE}/", "HERE/").splitlines()
@@ -129,7 +129,7 @@ def test_config_has_the_server_write_an_audit_log(config: Config) -> None:
 
 
 def test_cluster_is_made_used_and_removed(notes: Path, tmp_path: Path) -> None:
-    """Each step is the command that a person would type, and nothing of it is left."""
+    """Each step is the command that a person would type, and nothing is left behind."""
     assert usable()
     cluster = KindCluster.start()
     assert calls(notes, cluster) == [
@@ -179,7 +179,7 @@ def test_logs_of_a_failed_session_stay(
     notes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are exported before the cluster goes."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # the logs stay there, by intent
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # the logs stay there on purpose
     cluster = KindCluster.start()
     calls(notes, cluster)
     (cluster.folder / "kubeconfig").touch()
@@ -193,8 +193,8 @@ def test_logs_of_a_failed_session_stay(
 
 @pytest.mark.usefixtures("notes")
 def test_nodes_files_are_reached_through_its_process(tmp_path: Path) -> None:
-    """The node's root is that of the container's first process, as this machine sees it."""
-    cluster = KindCluster.start()  # its nodes' process is the one that called docker: this one
+    """The node's root is that of the container's first process, seen from this machine."""
+    cluster = KindCluster.start()  # the process that called docker, this one, stands for its nodes
     assert cluster.node.pid == os.getpid()
     (tmp_path / "file").write_text("here")
     assert (cluster.node.root / tmp_path.relative_to("/") / "file").read_text() == "here"
@@ -203,7 +203,7 @@ def test_nodes_files_are_reached_through_its_process(tmp_path: Path) -> None:
 
 
 def test_old_kind_is_refused(notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a Kubernetes that lacks what is tested, the error says so and the cluster goes."""
+    """If its Kubernetes lacks tested features, the error says so and the cluster is removed."""
     monkeypatch.setenv("SERVER", "v1.35.0")
     with pytest.raises(ClusterError, match=r"v1\.35\.0; the tests need 1\.36 or newer"):
         KindCluster.start()
@@ -213,7 +213,7 @@ def test_old_kind_is_refused(notes: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_docker_without_its_daemon_is_not_enough(
     notes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client may be installed where no daemon runs."""
+    """The client alone may be installed, without a running daemon."""
     (tmp_path / "bin/docker").write_text("#!/bin/sh\nexit 1\n")
     assert not usable()
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -222,12 +222,12 @@ def test_docker_without_its_daemon_is_not_enough(
 
 
 def test_suite_runs_once_on_kind() -> None:
-    """All tests, in one session."""
+    """All tests run in one session."""
     assert on_kind().arguments == ("--on=kind", "tests/e2e")
 
 
 def test_suite_runs_on_every_version_that_is_built() -> None:
-    """All tests on the default version, in sessions that share them; elsewhere the marked ones."""
+    """All tests run on the default version, in parallel sessions; on others the marked ones."""
     sessions = {
         version: [each.arguments for each in sessions_of(release, Path("R"))]
         for version, release in RELEASES.items()
