@@ -35,7 +35,7 @@ DRIVER = "npu.huawei.com"
 
 @dataclass
 class Rig:
-    """A node: folders, board, and the API server it talks to."""
+    """A node: folders, board, and its API server."""
 
     folder: Path
     board: SimulatedBoard
@@ -45,7 +45,7 @@ class Rig:
     health_poll_interval: float = 0.1
 
     def lay_out(self) -> None:
-        """Make what a node has before the daemon starts: the kubelet's folders, a kubeconfig."""
+        """Make the kubelet's folders and a kubeconfig, as on a node before the daemon starts."""
         for name in ("registry", "plugins"):
             (self.folder / name).mkdir()
         self.kubeconfig.write_text(
@@ -61,7 +61,7 @@ class Rig:
 
     @asynccontextmanager
     async def served_api(self) -> AsyncIterator[None]:
-        """The API server, which answers."""
+        """Serve the API server while inside."""
         async with trio.open_nursery() as nursery:
             await nursery.start(serve_api, self.api, self.api_socket)
             yield
@@ -69,7 +69,7 @@ class Rig:
 
     @property
     def api_socket(self) -> Path:
-        """Where the API server listens."""
+        """The socket of the API server."""
         return self.folder / "api.sock"
 
     @property
@@ -79,7 +79,7 @@ class Rig:
 
     @property
     def settings(self) -> Settings:
-        """Everything below the folder."""
+        """The daemon's settings, with all paths below the folder."""
         return Settings(
             node_name=NODE,
             host_root=self.board.root,
@@ -95,7 +95,7 @@ class Rig:
         )
 
     def environment(self, **changes: object) -> dict[str, str]:
-        """The same for a daemon of its own process, in environment variables, with *changes*."""
+        """The same as environment variables, for a daemon in its own process, with *changes*."""
         settings = self.settings.model_dump(exclude_none=True) | changes
         return {environment_variable(name): str(value) for name, value in settings.items()}
 
@@ -115,16 +115,16 @@ class Rig:
 
     @property
     def cdi_files(self) -> list[Path]:
-        """What the container runtime would find."""
+        """The CDI files that the container runtime would find."""
         return sorted((self.folder / "cdi").glob("*.json"))
 
     @property
     def records(self) -> list[Path]:
-        """What the daemon would find after a crash."""
+        """The records that the daemon would find after a crash."""
         return sorted((self.folder / "plugins" / DRIVER / "claims").glob("*.json"))
 
     def claim(self, name: str, device: str) -> Claim:
-        """A claim as the scheduler leaves it and the kubelet asks for it."""
+        """An allocated claim in the API server, in the form in which the kubelet names it."""
         result = AllocationResult(request="npu", driver=DRIVER, pool=NODE, device=device)
         stored = self.api.add(
             ResourceClaim(
@@ -138,7 +138,7 @@ class Rig:
 
     @asynccontextmanager
     async def daemon(self) -> AsyncIterator[trio.Nursery]:
-        """The daemon, started; cancelled at the end if it still runs."""
+        """Start the daemon; it is cancelled at the end if it still runs."""
         async with trio.open_nursery() as nursery:
             await nursery.start(daemon.run, self.settings)
             yield nursery
@@ -146,12 +146,12 @@ class Rig:
 
     @asynccontextmanager
     async def registered(self) -> AsyncIterator[Kubelet]:
-        """The daemon, started, and a kubelet: without one it publishes two seconds later."""
+        """Start the daemon and a kubelet: without a kubelet it publishes two seconds later."""
         async with self.daemon(), open_kubelet(self.registration) as kubelet:
             yield kubelet
 
     async def published(self) -> ResourceSlice:
-        """The slice, as soon as there is one."""
+        """Wait for the slice and return it."""
         await until(lambda: bool(self.api.all(ResourceSlice)))
         return self.api.all(ResourceSlice)[0]
 
@@ -163,10 +163,10 @@ async def served_rig(
     """A node with eight NPUs, and its API server.
 
     Args:
-        folder: An empty one.
+        folder: An empty folder.
         simulator: The simulated library and tool.
-        seconds: How long it may be used.
-        changes: What is different from the node that `Rig` describes.
+        seconds: The time limit for its use.
+        changes: Differences from the node that `Rig` describes.
     """
     board = create_board(load_profile("910b4-8"), folder / "host", prebuilt=simulator)
     rig = Rig(folder, board, **changes)

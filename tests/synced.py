@@ -1,4 +1,4 @@
-"""When a process asks the disk to keep what it has written."""
+"""The moments at which a process syncs its files to the disk."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ State = dict[str, bytes]
 
 @contextmanager
 def syncs(folder: Path) -> Iterator[list[State]]:
-    """What the files below *folder* are at each call of `os.fsync` in the body, by this thread.
+    """The files below *folder* at each call of `os.fsync` in the body, by this thread.
 
-    Nothing is put in its place: Python tells a profiler of each function that it calls.
+    `os.fsync` is not replaced: Python reports each function call to a profiler.
     """
     seen: list[State] = []
 
     def look(frame: FrameType, event: str, function: object) -> None:
         del frame
         if event == "c_call" and function is os.fsync:
-            sys.setprofile(None)  # the look itself calls functions
+            sys.setprofile(None)  # this function itself calls functions
             files = (path for path in folder.rglob("*") if path.is_file())
             seen.append({path.name: path.read_bytes() for path in files})
             sys.setprofile(look)

@@ -1,4 +1,4 @@
-"""The admission policy for opaque configs says what the driver says, earlier."""
+"""The admission policy for opaque configs decides as the driver does, only earlier."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ POLICY = Path(__file__).parent.parent / "k8s/base/npu-config.yaml"
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_driver_agrees(case: Case) -> None:
-    """What the policy lets through (tests/e2e) the driver takes, and the other way round."""
+    """The driver accepts exactly the configs that the policy lets through (tests/e2e)."""
     if not case.word:
         assert parse_config(case.parameters, origin="the ResourceClaim")
         return
@@ -26,7 +26,7 @@ def test_driver_agrees(case: Case) -> None:
 
 
 def test_policy_knows_the_drivers_fields() -> None:
-    """A field that the config gains must become known to the policy, in the same change."""
+    """A change that adds a field to the config must add it to the policy."""
     policy, _ = yaml.safe_load_all(POLICY.read_text(encoding="utf-8"))
     (unknown,) = [each for each in policy["spec"]["variables"] if each["name"] == "unknown"]
     (listed,) = re.findall(r"field in \[(.*?)\]", unknown["expression"])

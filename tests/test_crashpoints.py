@@ -11,7 +11,7 @@ from trio_npu_dra.crashpoints import VARIABLE, Point, check, reached
 
 @pytest.mark.parametrize("value", ["prepare", "prepare.locked:0"])
 def test_a_value_that_is_no_point_keeps_the_daemon_from_starting(value: str) -> None:
-    """One line that names the variable, and no daemon."""
+    """One line names the variable, and no daemon runs."""
     run = subprocess.run(
         [sys.executable, "-m", "trio_npu_dra.cli.main", "serve", "--node-name=n"],
         env=os.environ | {VARIABLE: value},
@@ -29,7 +29,7 @@ def test_a_value_that_is_no_point_keeps_the_daemon_from_starting(value: str) -> 
 
 
 def test_points_do_nothing_when_none_is_armed(caplog: pytest.LogCaptureFixture) -> None:
-    """As in every other test of this suite."""
+    """That is so in every other test of this suite."""
     check()
     for point in Point:
         reached(point)

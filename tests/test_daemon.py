@@ -21,7 +21,7 @@ from trio_npu_dra.standins.kubelet import Kubelet, open_kubelet
 
 
 async def test_a_claim_goes_all_the_way_and_back(rig: Rig) -> None:
-    """Discovery, slice, registration, prepare, CDI file, unprepare."""
+    """It passes discovery, slice, registration, prepare, CDI file and unprepare."""
     async with rig.registered() as kubelet:
         devices = (await rig.published()).spec.devices or ()
         claim = rig.claim("a", "npu-3")
@@ -39,8 +39,8 @@ async def test_a_claim_goes_all_the_way_and_back(rig: Rig) -> None:
 async def test_nothing_is_scheduled_before_the_kubelet_knows_the_driver(
     rig: Rig, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first slice follows the registration: a pod that came earlier would wait for minutes."""
-    monkeypatch.setattr(daemon, "REGISTRATION_SECONDS", 60)  # however slow this machine is
+    """The first slice follows the registration: an earlier pod would wait for minutes."""
+    monkeypatch.setattr(daemon, "REGISTRATION_SECONDS", 60)  # enough for a slow machine
     caplog.set_level("INFO")
     async with rig.registered():
         await rig.published()
@@ -62,7 +62,7 @@ async def test_the_kubelet_sees_each_npus_health(rig: Rig) -> None:
 async def test_a_separated_npu_is_told_shown_and_released(
     rig: Rig, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Node and claim have Events, `npu-dra health` the holder; released, the NPU is well again."""
+    """Node and claim have Events, `npu-dra health` the holder; a release makes the NPU well."""
     plugins = f"--kubelet-plugins-directory-path={rig.folder}/plugins"
 
     async def health(*words: str) -> str:
@@ -106,7 +106,7 @@ async def test_a_separated_npu_is_told_shown_and_released(
 
 
 async def test_a_restart_says_nothing_of_what_is_known(rig: Rig) -> None:
-    """A fault that an earlier daemon has seen is in no new Event."""
+    """A fault that an earlier daemon has seen causes no new Event."""
     with rig.board.control() as control:
         control.add_fault(2, 0x80E01801, Severity.MAJOR)
         async with rig.registered():
@@ -122,14 +122,14 @@ async def test_a_restart_says_nothing_of_what_is_known(rig: Rig) -> None:
 
 
 async def seen(kubelet: Kubelet, device: str, health: int) -> None:
-    """Wait until the stream says so."""
+    """Wait until the stream has that state."""
     await kubelet.health.wait_until(
         lambda devices: (NODE, device) in devices and devices[NODE, device].health == health
     )
 
 
 async def test_a_restart_finds_claim_and_slice_and_writes_nothing(rig: Rig) -> None:
-    """Equal facts are no write, and what was prepared is still known."""
+    """Equal facts cause no write, and prepared claims are still known."""
     async with rig.registered() as kubelet:
         before = await rig.published()
         claim = rig.claim("a", "npu-0")
@@ -147,7 +147,7 @@ async def test_a_restart_finds_claim_and_slice_and_writes_nothing(rig: Rig) -> N
 
 
 async def test_term_sees_a_prepare_in_flight_through(rig: Rig) -> None:
-    """The registration goes at once, the call gets its answer, then the daemon ends."""
+    """The registration socket goes at once, the call gets its answer, then the daemon ends."""
     answers: dict[str, NodePrepareResourceResponse] = {}
 
     async def prepare(kubelet: Kubelet, claim: Claim) -> None:
@@ -193,7 +193,7 @@ async def test_pods_can_end_while_the_api_server_is_away(rig: Rig) -> None:
 
 
 async def test_a_node_without_npus_publishes_an_empty_pool(rig: Rig) -> None:
-    """No driver and no hardware is a fact, not a fault."""
+    """A node without Ascend driver and hardware is no error."""
     bare = rig.folder / "bare"
     bare.mkdir()
     settings = rig.settings.model_copy(
@@ -207,7 +207,7 @@ async def test_a_node_without_npus_publishes_an_empty_pool(rig: Rig) -> None:
 
 
 async def test_hardware_without_a_driver_is_one_clear_error(rig: Rig) -> None:
-    """Never an empty pool where there are NPUs, and never a simulated one."""
+    """A node with NPUs never gets an empty pool, nor a simulated one."""
     bare = rig.folder / "bare"
     bare.mkdir()
     settings = rig.settings.model_copy(update={"host_root": bare})
@@ -217,7 +217,7 @@ async def test_hardware_without_a_driver_is_one_clear_error(rig: Rig) -> None:
 
 
 async def test_sigusr1_logs_the_task_tree(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
-    """Operators can see what the daemon is doing."""
+    """The log shows operators what the daemon is doing."""
     caplog.set_level("INFO")
     async with rig.registered():
         await rig.published()

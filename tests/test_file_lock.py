@@ -1,4 +1,4 @@
-"""One holder at a time, and none that outlives its process."""
+"""A lock has one holder at a time, and none outlives its process."""
 
 import fcntl
 import os
@@ -33,7 +33,7 @@ trio.run(main)
 
 
 async def test_one_waits_for_the_other(tmp_path: Path) -> None:
-    """Whoever comes second is inside only after the first has left."""
+    """The second enters only after the first has left."""
     inside: list[str] = []
 
     async def second() -> None:
@@ -57,7 +57,7 @@ async def test_patience_has_an_end(tmp_path: Path) -> None:
 
 
 async def test_a_cancelled_wait_holds_nothing(tmp_path: Path) -> None:
-    """The next one gets the lock at once."""
+    """The next process gets the lock at once."""
     async with quickly(tmp_path / "lock"):
         with trio.move_on_after(0.01):
             async with quickly(tmp_path / "lock"):
@@ -85,14 +85,14 @@ async def test_a_killed_holder_lets_go(tmp_path: Path) -> None:
                     pass
 
 
-# --- what somebody put there ---------------------------------------------------------------------
+# --- foreign things ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", foreign.KINDS)
 async def test_something_foreign_in_a_locks_place_is_set_aside(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
-    """Nothing is opened through a link or waited for, and those who come at once take turns."""
+    """No link is followed and no pipe waited for, and processes that come at once take turns."""
     path = tmp_path / "lock"
     foreign.put(kind, path)
     inside: list[int] = []
@@ -119,7 +119,7 @@ async def test_something_foreign_in_a_locks_place_is_set_aside(
 
 
 async def test_a_lock_with_a_second_name_is_set_aside(tmp_path: Path) -> None:
-    """What is written into it would be written into another file."""
+    """Writes to it would change another file."""
     (tmp_path / "victim").write_text("secret")
     (tmp_path / "lock").hardlink_to(tmp_path / "victim")
 
@@ -131,7 +131,7 @@ async def test_a_lock_with_a_second_name_is_set_aside(tmp_path: Path) -> None:
 
 
 async def test_a_lock_counts_only_while_it_has_its_name(tmp_path: Path) -> None:
-    """Who opened a file that is replaced before it is locked would be alone with it."""
+    """A process that locked a replaced file would be alone with it."""
     path = tmp_path / "lock"
 
     def replace(frame: FrameType, event: str, function: object) -> None:
@@ -154,7 +154,7 @@ async def test_a_lock_counts_only_while_it_has_its_name(tmp_path: Path) -> None:
 async def test_who_waits_goes_on_waiting_for_a_holder_whose_file_was_removed(
     tmp_path: Path,
 ) -> None:
-    """And then has the file that everybody finds."""
+    """It then has the file that all others find."""
     path = tmp_path / "lock"
     inside: list[str] = []
 

@@ -1,4 +1,4 @@
-"""What `just fuzz` promises, without the minutes."""
+"""The promises of `just fuzz`, in a short run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DOCS = Path(__file__).parents[1] / "docs" / "fuzzing.md"
 
 
 def test_a_broken_property_gives_a_line_to_paste() -> None:
-    """The last example of each way to break it, without the fixtures; each run counts."""
+    """The line has the last example of each way to break it, without fixtures; each run counts."""
 
     def inner(server: object, data: bytes) -> None:
         assert server is not None
@@ -36,7 +36,7 @@ def test_a_broken_property_gives_a_line_to_paste() -> None:
 
 
 def test_each_target_is_documented() -> None:
-    """With what it is fed, and what was found."""
+    """The page has its input and its findings."""
     lines = DOCS.read_text().splitlines()
     for target in TARGETS:
         assert sum(line.startswith(f"| `{target}` |") for line in lines) == 2

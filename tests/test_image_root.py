@@ -1,4 +1,4 @@
-"""What the image is made of: files that are needed, all that these need, and nothing else."""
+"""The image has the needed files, all that these need, and nothing else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from requirements.image_root import Root, linked, standard_library
 
 
 def test_links_are_followed_and_kept(tmp_path: Path) -> None:
-    """`awk` is a link to a link: each is in the tree as it was, and what they end at."""
+    """`awk` is a link to a link: the tree has both links, and their target."""
     there = tmp_path / "there"
     there.mkdir()
     (there / "mawk").write_text("program")
@@ -30,7 +30,7 @@ def test_links_are_followed_and_kept(tmp_path: Path) -> None:
 
 
 def test_no_file_gives_away_rights(tmp_path: Path) -> None:
-    """`mount` is set-user-ID in Debian, and open to its group's writes nothing is."""
+    """`mount` is set-user-ID in Debian but not here, and no file is writable for its group."""
     program = tmp_path / "mount"
     program.write_text("")
     program.chmod(0o6775)
@@ -40,7 +40,7 @@ def test_no_file_gives_away_rights(tmp_path: Path) -> None:
 
 
 def test_upper_layer_has_only_what_is_new(tmp_path: Path) -> None:
-    """What the layer below has is not copied once more."""
+    """Files of the layer below are not copied again."""
     for name in ("old", "new"):
         (tmp_path / name).write_text(name)
     lower = Root(tmp_path / "lower")
@@ -55,7 +55,7 @@ def test_upper_layer_has_only_what_is_new(tmp_path: Path) -> None:
 
 
 def test_program_runs_on_what_was_taken_with_it(tmp_path: Path) -> None:
-    """Its loader and its libraries are those of the tree; ldd names each that it needs."""
+    """It uses the tree's loader and libraries; ldd names each that it needs."""
     root = Root(tmp_path / "root")
     image_root.take_commands(root, ["cut"])
     image_root.take_linked(root)
@@ -76,7 +76,7 @@ def test_program_runs_on_what_was_taken_with_it(tmp_path: Path) -> None:
 
 
 def test_command_that_is_nowhere_ends_the_build(tmp_path: Path) -> None:
-    """A base image without one of them would make an image that finds no cards."""
+    """Without one of the commands an image would find no cards."""
     with pytest.raises(SystemExit, match="the build image has no no-such-command"):
         image_root.take_commands(Root(tmp_path), ["no-such-command"])
 
@@ -89,7 +89,7 @@ def ldd_says(folder: Path, monkeypatch: pytest.MonkeyPatch, words: str) -> None:
 
 
 def test_libraries_of_arm64_are_read_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its loader is not in the folder of the libraries; what the kernel maps in is no file."""
+    """Its loader is not in the folder of the libraries; the kernel's vDSO is no file."""
     words = (
         "\tlinux-vdso.so.1 (0x0000ffff8f5f0000)\n"
         "\tlibc.so.6 => /lib/aarch64-linux-gnu/libc.so.6 (0x0000ffff8f3c0000)\n"
@@ -101,14 +101,14 @@ def test_libraries_of_arm64_are_read_too(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_missing_library_ends_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is named."""
+    """The error names it."""
     ldd_says(tmp_path, monkeypatch, "\tlibgone.so.1 => not found\n")
     with pytest.raises(SystemExit, match=r"not in the build image: libgone\.so\.1"):
         linked([tmp_path])
 
 
 def test_standard_library_is_left_its_needless_parts(tmp_path: Path) -> None:
-    """Neither tests nor terminals, databases, installers and old bytecode are in the image."""
+    """The image has no tests, terminals, databases, installers or old bytecode of it."""
     wanted = {"ssl.py", "unittest/case.py", "lib-dynload/_ssl.cpython-313-x86_64-linux-gnu.so"}
     needless = {
         *("test/test_ssl.py", "json/__pycache__/decoder.cpython-313.pyc", "idlelib/run.py"),

@@ -1,4 +1,4 @@
-"""What is deployed: names that people rely on, rights that the driver needs, flags that exist."""
+"""The manifests have names that people rely on, rights that the driver needs, valid flags."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def pod_spec(objects: dict[tuple[str, str], Any]) -> Any:
 
 
 def test_objects_have_the_guides_names() -> None:
-    """Who follows the guide finds the same objects."""
+    """People who follow the guide find the same objects."""
     expected = {
         ("Namespace", "ascend-dra"),
         ("ServiceAccount", NAME),
@@ -62,7 +62,7 @@ def test_objects_have_the_guides_names() -> None:
 
 
 def test_image_is_named_in_one_place() -> None:
-    """By this version; manifests name it without one, and the overlay's second container too."""
+    """The tag is this version; manifests name the image without it, also in the overlay."""
     (image,) = kustomization("base")["images"]
     (container,) = pod_spec(load("base"))["containers"]
     (board,) = pod_spec(load("overlays/simulator"))["initContainers"]
@@ -119,7 +119,7 @@ def test_slices_policy_is_about_our_account_and_driver() -> None:
 
 
 def test_events_policy_is_about_our_account_and_driver() -> None:
-    """What the daemon says Events with is what the policy lets through."""
+    """The policy is for the daemon's account, and lets through only this driver's name."""
     objects = load("base")
     slices = objects["ValidatingAdmissionPolicy", "ascend-npu-dra-own-node-only"]["spec"]
     events = objects["ValidatingAdmissionPolicy", "ascend-npu-dra-own-events"]["spec"]
@@ -140,7 +140,7 @@ def test_every_policy_is_bound() -> None:
 
 
 def test_container_can_write_no_more_than_it_must() -> None:
-    """Its own file system is read-only, and so is the host's but for the folders it works in."""
+    """Its own file system is read-only, and so is the host's except for its working folders."""
     (container,) = pod_spec(load("base"))["containers"]
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
     writable = {
@@ -153,7 +153,7 @@ def test_container_can_write_no_more_than_it_must() -> None:
 
 
 def test_node_agent_reads_no_secret() -> None:
-    """Nothing of a Secret or ConfigMap enters it, by no mount and no variable."""
+    """No mount and no variable has content of a Secret or ConfigMap."""
     spec = pod_spec(load("base"))
     (container,) = spec["containers"]
     assert {"name", "hostPath"} == {key for volume in spec["volumes"] for key in volume}
@@ -163,7 +163,7 @@ def test_node_agent_reads_no_secret() -> None:
 
 
 def test_network_policy_opens_the_one_port() -> None:
-    """It is about the DaemonSet's pods, and lets in one namespace and nobody else."""
+    """It selects the DaemonSet's pods, and lets in only one namespace."""
     objects = load("base")
     policy = objects["NetworkPolicy", NAME]["spec"]
     template = objects["DaemonSet", NAME]["spec"]["template"]
@@ -180,7 +180,7 @@ def test_network_policy_opens_the_one_port() -> None:
 
 
 def test_overlay_opens_the_port() -> None:
-    """It takes away who may come, and so lets in everybody, at the port and no other."""
+    """It removes the list of clients, and so lets in everyone, at this port only."""
     (patch,) = kustomization("overlays/open-metrics")["patches"]
     (change,) = yaml.safe_load(patch["patch"])
     policy = load("base")["NetworkPolicy", patch["target"]["name"]]
@@ -206,7 +206,7 @@ def test_the_daemonsets_flags_exist() -> None:
 
 
 def test_probes_ask_the_pages() -> None:
-    """By the name of the port, and with more time than the pages' own calls take."""
+    """They use the port's name, and have more time than the pages' own calls take."""
     (container,) = pod_spec(load("base"))["containers"]
     (port,) = container["ports"]
     pages = {"startupProbe": "/healthz", "readinessProbe": "/readyz", "livenessProbe": "/healthz"}
@@ -216,7 +216,7 @@ def test_probes_ask_the_pages() -> None:
 
 
 def test_slow_start_is_not_taken_for_a_stuck_daemon() -> None:
-    """A start may take what its second of CPU takes at the CPU that is requested, several times."""
+    """A start may take several times its second of CPU at the requested share of CPU."""
     (container,) = pod_spec(load("base"))["containers"]
     seconds = {
         probe: container[probe]["periodSeconds"] * container[probe]["failureThreshold"]
@@ -244,7 +244,7 @@ def test_two_instances_fit_on_one_node() -> None:
 
 
 def test_flags_name_mounted_folders() -> None:
-    """Every folder that a flag names is there in the container."""
+    """Every folder that a flag names exists in the container."""
     (container,) = pod_spec(load("base"))["containers"]
     mounts = [Path(mount["mountPath"]) for mount in container["volumeMounts"]]
 
@@ -269,7 +269,7 @@ def test_claims_ask_for_the_device_class() -> None:
 
 
 def test_example_tolerates_our_taints_of_faults() -> None:
-    """By its key, and for each effect by name: the eviction asks for the effect."""
+    """It names the key and each effect, because the eviction compares effects."""
     claim = load("examples")["ResourceClaim", "tolerates-fault"]
     (request,) = claim["spec"]["devices"]["requests"]
     tolerated = {

@@ -27,7 +27,7 @@ async def test_a_reader_sees_the_value_now_and_the_newest_after_each_change() ->
 
 
 async def test_an_equal_value_wakes_nobody() -> None:
-    """Equal facts are no change."""
+    """An equal value is no change."""
     observable = Observable((1, 2))
     seen: list[tuple[int, int]] = []
 

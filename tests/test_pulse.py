@@ -9,7 +9,7 @@ from trio_npu_dra import pulse
 
 
 async def test_a_step_past_its_limit_is_named(autojump_clock: MockClock) -> None:
-    """Until it ends; other steps do not hide it."""
+    """It is named until it ends; other steps do not hide it."""
     del autojump_clock
     with pulse.step("quick look", limit=5), pulse.step("slow look", limit=60):
         await trio.sleep(6)
@@ -20,7 +20,7 @@ async def test_a_step_past_its_limit_is_named(autojump_clock: MockClock) -> None
 
 
 async def test_the_same_step_of_two_tasks_is_two_steps(autojump_clock: MockClock) -> None:
-    """The end of one does not unmark the other; a cancelled one is over."""
+    """The end of one does not end the other; a cancelled one has ended."""
     del autojump_clock
 
     async def look(seconds: float) -> None:

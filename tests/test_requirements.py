@@ -1,4 +1,4 @@
-"""The locks: what is installed is what pyproject.toml asks for, and cannot be swapped."""
+"""The lock files pin what pyproject.toml asks for, with hashes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def pins(name: str) -> dict[str, str]:
-    """The versions of a lock by canonical package name."""
+    """The versions of a lock file by canonical package name."""
     text = (ROOT / "requirements" / name).read_text(encoding="utf-8")
     found = re.findall(r"^([\w.-]+)==(\S+) \\\n    --hash=sha256:", text, re.MULTILINE)
     lines = re.findall(r"^[^\s#].*", text, re.MULTILINE)
@@ -28,7 +28,7 @@ def project() -> Any:
 
 
 def wrong(requirements: list[str], locked: dict[str, str]) -> list[str]:
-    """The requirements that a lock does not fulfil."""
+    """The requirements that a lock file does not meet."""
     return [
         text
         for text in requirements
@@ -50,11 +50,11 @@ def test_dev_lock_fulfils_extra_and_build_system() -> None:
 
 
 def test_tests_run_on_what_ships() -> None:
-    """The dev lock has the runtime lock's versions, all of them."""
+    """The dev lock file has all versions of the runtime lock file."""
     assert pins("runtime.txt").items() <= pins("dev.txt").items()
 
 
 def test_locks_name_no_index() -> None:
-    """Where packages come from is the machine's business; the hashes hold everywhere."""
+    """Each machine chooses its package index; the hashes hold everywhere."""
     for lock in (ROOT / "requirements").glob("*.txt"):
         assert "://" not in lock.read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ from trio_npu_dra.settings import Settings, add_flags, environment_variable
 
 
 def test_a_flag_wins_over_its_environment_twin() -> None:
-    """Flag first, then variable, then default."""
+    """The order is flag, then variable, then default."""
     settings = Settings.load(
         {"node_name": "from-flag", "cdi_root": None},
         {"NPU_DRA_NODE_NAME": "from-env", "NPU_DRA_CDI_ROOT": "/var/run/cdi", "PATH": "/bin"},
@@ -44,7 +44,7 @@ def test_a_wrong_value_names_its_origin(
 
 
 def test_every_field_has_a_flag_and_a_help_text() -> None:
-    """The parser offers each field, and its help names the environment twin."""
+    """The parser offers each field, and its help names the environment variable."""
     parser = argparse.ArgumentParser()
     add_flags(parser, Settings)
 

@@ -17,7 +17,7 @@ from trio_npu_dra.errors import ForeignFile, StorageError
 
 
 def test_a_write_replaces_the_whole_file_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
-    """New content, asked-for mode, no temporary file."""
+    """The file has the new content and mode, and no temporary file stays."""
     path = tmp_path / "a.json"
     path.write_text("a much longer old content")
 
@@ -29,7 +29,7 @@ def test_a_write_replaces_the_whole_file_and_leaves_nothing_beside_it(tmp_path: 
 
 
 def test_a_file_is_whole_on_the_disk_before_it_has_its_name(tmp_path: Path) -> None:
-    """Synced once, under another name: a power cut leaves the old content or the new."""
+    """It is synced once, under another name: a power cut leaves the old content or the new."""
     path = tmp_path / "a.json"
     path.write_bytes(b"old")
 
@@ -42,7 +42,7 @@ def test_a_file_is_whole_on_the_disk_before_it_has_its_name(tmp_path: Path) -> N
 
 
 def test_a_file_that_can_be_made_anew_costs_no_sync(tmp_path: Path) -> None:
-    """It is as whole for everybody until a power cut."""
+    """Until a power cut it is as whole as a synced file."""
     with syncs(tmp_path) as states:
         storage.write_atomic(tmp_path / "a.json", b"new", sync=False)
 
@@ -62,7 +62,7 @@ def test_a_failed_write_keeps_the_old_file_and_names_the_path(tmp_path: Path) ->
 
 
 def test_reading_and_removing_a_missing_file_is_no_error(tmp_path: Path) -> None:
-    """Absence is an answer."""
+    """Reading gives None and removing gives False."""
     path = tmp_path / "a.json"
 
     assert storage.read_bytes(path) is None
@@ -85,7 +85,7 @@ def test_a_missing_folder_is_an_error_that_names_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", foreign.KINDS)
 def test_what_is_no_file_is_not_read_and_gives_way_to_a_write(tmp_path: Path, kind: str) -> None:
-    """No link is followed and no pipe waited for; what is in a folder stays."""
+    """No link is followed and no pipe waited for; a folder's content stays."""
     path = tmp_path / "a.json"
     foreign.put(kind, path)
     victim = foreign.victim(path)
@@ -102,7 +102,7 @@ def test_what_is_no_file_is_not_read_and_gives_way_to_a_write(tmp_path: Path, ki
 
 
 def test_a_folder_is_not_removed_but_renamed(tmp_path: Path) -> None:
-    """Its name is free, and its content is not ours to throw away."""
+    """Its name becomes free, and its content stays, because it is not ours."""
     path = tmp_path / "a.json"
     foreign.put("folder", path)
 
@@ -114,7 +114,7 @@ def test_a_folder_is_not_removed_but_renamed(tmp_path: Path) -> None:
 
 
 def test_another_users_file_is_read_only_where_that_does_no_harm(tmp_path: Path) -> None:
-    """Who has put it there is no root, or somebody had a reason."""
+    """Such a file is foreign, unless the caller allows any owner."""
     path = tmp_path / "a.json"
     path.write_bytes(b"theirs")
     if os.geteuid() == 0:
@@ -128,7 +128,7 @@ def test_another_users_file_is_read_only_where_that_does_no_harm(tmp_path: Path)
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
-    """It would be the node's memory."""
+    """It would fill the node's memory."""
     path = tmp_path / "a.json"
     path.touch()
     os.truncate(path, storage.SIZE_LIMIT + 1)
@@ -154,7 +154,7 @@ def test_a_file_holds_what_it_says_in_its_form(tmp_path: Path) -> None:
 
 
 def test_the_temporary_file_of_a_writer_at_work_stays(tmp_path: Path) -> None:
-    """In another process too: it holds a lock on its file until that has its name."""
+    """A writer, in any process, holds a lock on its file until that has its name."""
     part = tmp_path / ".a.json.5f3a01c2"
     others = tmp_path / ".b.json.5f3a01c2"
     others.write_bytes(b"")
@@ -168,7 +168,7 @@ def test_the_temporary_file_of_a_writer_at_work_stays(tmp_path: Path) -> None:
 
 
 def test_a_writer_that_lost_its_temporary_file_writes_another(tmp_path: Path) -> None:
-    """As to a version that does not look whether the writer lives."""
+    """It may lose it to a version that does not check whether the writer lives."""
 
     def sweep(frame: FrameType, event: str, function: object) -> None:
         del frame
@@ -191,7 +191,7 @@ def test_a_writer_that_lost_its_temporary_file_writes_another(tmp_path: Path) ->
 def test_what_is_named_like_a_temporary_file_keeps_no_other_from_going(
     tmp_path: Path, kind: str
 ) -> None:
-    """It is left where it is."""
+    """It stays where it is."""
     foreign.put(kind, tmp_path / ".a.json.00000000")
     (tmp_path / ".a.json.11111111").write_bytes(b"")
 
@@ -206,7 +206,7 @@ def test_what_is_named_like_a_temporary_file_keeps_no_other_from_going(
 def test_a_folder_is_made_and_its_mode_put_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whatever the umask; the second is said."""
+    """That holds for any umask; the log has the restored mode."""
     folder = tmp_path / "folder"
     before = os.umask(0o077)
     try:
@@ -224,7 +224,7 @@ def test_a_folder_is_made_and_its_mode_put_back(
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "socket"])
 def test_a_folder_is_never_somewhere_else(tmp_path: Path, kind: str) -> None:
-    """A link to one is refused by what it is, as is anything else."""
+    """A link to one is refused with its kind, and so is anything else."""
     foreign.put(kind, tmp_path / "folder")
 
     with pytest.raises(ForeignFile, match=f"/folder: {foreign.KINDS[kind][1]} is in its place"):

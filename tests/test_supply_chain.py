@@ -1,4 +1,4 @@
-"""What is in the image is known, and known to be what was locked; what is not known is said."""
+"""The image's content is known and matches the lock file, and unknown facts are reported."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOCKED = sbom.pins(sbom.LOCK.read_text(encoding="utf-8"))
 
 
 def inventory(folder: Path, packages: dict[str, str]) -> Path:
-    """An image's inventory with those Python packages and our own."""
+    """An image's inventory with given Python packages and our own."""
     site = folder / sbom.ENVIRONMENT / "lib/python3.13/site-packages"
     for name, version in (packages | {sbom.OURS: "1.0"}).items():
         info = site / f"{name}-{version}.dist-info"
@@ -39,7 +39,7 @@ def inventory(folder: Path, packages: dict[str, str]) -> Path:
 
 
 def test_bill_has_every_locked_package(tmp_path: Path) -> None:
-    """Each pin of the runtime lock is in the bill, and Python, and the packages of Debian."""
+    """The bill has each pin of the runtime lock file, Python, and the Debian packages."""
     output = tmp_path / "sbom.json"
     sbom.main(inventory(tmp_path / "inventory", LOCKED), output)
 
@@ -91,7 +91,7 @@ VULNERABLE = {
 def test_audit_claims_no_more_than_it_has_seen(
     packages: list[dict[str, Any]], status: int, words: str
 ) -> None:
-    """Packages that could not be looked up are not harmless."""
+    """Packages that could not be looked up do not count as harmless."""
     verdict, lines = audit.verdict(packages)
     assert verdict == status
     assert re.search(words, "\n".join(lines))
@@ -104,7 +104,7 @@ BOTH = [{"platform": {"os": "linux", "architecture": each}} for each in ("amd64"
 
 
 def registry(programs: Path, monkeypatch: pytest.MonkeyPatch, manifests: object) -> bytes:
-    """A `skopeo` that answers so whatever it is asked; returns the bytes that it answers with."""
+    """A `skopeo` with one answer for everything; returns the bytes of that answer."""
     raw = json.dumps({"manifests": manifests}).encode()
     (programs / "index").write_bytes(raw)
     program = programs / "skopeo"
@@ -115,7 +115,7 @@ def registry(programs: Path, monkeypatch: pytest.MonkeyPatch, manifests: object)
 
 
 def test_image_is_built_on_a_pinned_base() -> None:
-    """One base, of which no part can change under its name; no other comes in."""
+    """There is one base, pinned by digest, and no other image."""
     name, _ = pin_base.pinned(DOCKERFILE)
     assert name == "docker.io/library/python:3.13-trixie"
     stages = re.findall(r"^FROM (\S+) AS (\w[\w-]*)$", DOCKERFILE, re.MULTILINE)
@@ -137,13 +137,13 @@ def test_image_is_built_on_a_pinned_base() -> None:
     ids=["no digest", "a digit too few", "no tag"],
 )
 def test_base_that_is_not_pinned_is_refused(line: str) -> None:
-    """With what the line has to be."""
+    """The error has the required form of the line."""
     with pytest.raises(SystemExit, match="PYTHON_IMAGE=<name>:<tag>@sha256:<64 digits>"):
         pin_base.pinned(f"# a Dockerfile\n{line}\nFROM scratch\n")
 
 
 def test_pin_follows_the_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The new digest stands for just the bytes that the registry gave; nothing else changes."""
+    """The new digest is that of the registry's bytes; nothing else changes."""
     raw = registry(tmp_path, monkeypatch, BOTH)
     file = tmp_path / "Dockerfile"
     file.write_text(DOCKERFILE)

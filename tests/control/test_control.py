@@ -56,18 +56,18 @@ async def worker() -> AsyncIterator[DcmiWorker]:
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """A daemon that can be asked."""
+    """A daemon with a control socket."""
 
     control: Control
     folder: Path
 
     async def ask(self, method: str, target: str) -> Reply:
-        """One question, by the command's client."""
+        """Send one request with the command's client."""
         (reply,) = await trio.to_thread.run_sync(ask_all, self.folder, method, target)
         return reply
 
     async def report(self) -> HealthReport:
-        """What the daemon says."""
+        """The daemon's report."""
         reply = await self.ask("GET", "/health")
         assert reply.status == 200
         return HealthReport.model_validate_json(reply.text)
@@ -92,7 +92,7 @@ async def served(folder: Path, worker: DcmiWorker) -> AsyncIterator[Served]:
 
 
 async def test_health_has_all_that_is_known_of_each_npu(served: Served) -> None:
-    """Level, faults with code, words, rule and time, silence, network and the claim."""
+    """It has level, faults with code, text, rule and time, silence, network and the claim."""
     well, sick = (await served.report()).npus
 
     assert well.model_dump(exclude_defaults=True) == {
@@ -120,7 +120,7 @@ async def test_health_has_all_that_is_known_of_each_npu(served: Served) -> None:
 
 
 async def test_health_says_how_it_is_known_and_what_becomes_of_it(served: Served) -> None:
-    """By events or by asking, and why; tainted or left out."""
+    """Events or polling, with the reason, tell faults; sick NPUs are tainted or left out."""
     assert (await served.report()).watch == "starting"
     assert (await served.report()).taints is None
 
@@ -142,7 +142,7 @@ async def test_health_says_how_it_is_known_and_what_becomes_of_it(served: Served
 async def test_a_call_that_hangs_is_named_until_it_returns(
     served: Served, worker: DcmiWorker, device: object, name: str
 ) -> None:
-    """Function, NPU and since when."""
+    """The report has function, NPU and start time."""
     gate = threading.Event()
 
     def read_health() -> None:
@@ -161,7 +161,7 @@ async def test_a_call_that_hangs_is_named_until_it_returns(
 
 
 async def test_a_separated_npu_is_released_once(served: Served) -> None:
-    """The rule's verdict is gone, and a second release has nothing to do."""
+    """The rule's verdict is gone, and a second release has no effect."""
     sick = NPUS[1]
     chip = served.control.faults.of(sick)
     for codes in ({TWICE_A_DAY: ""}, {}, {TWICE_A_DAY: ""}, {}):
@@ -191,7 +191,7 @@ async def test_a_separated_npu_is_released_once(served: Served) -> None:
 async def test_a_release_that_cannot_be_says_why(
     served: Served, target: str, status: int, words: str
 ) -> None:
-    """An NPU that is not there, and one that is not separated."""
+    """The NPU does not exist, or is not separated."""
     reply = await served.ask("POST", target)
 
     assert reply.status == status
@@ -211,14 +211,14 @@ async def test_nobody_looks_for_dead_sockets_while_ours_starts(served: Served) -
 
 
 async def test_a_socket_that_goes_while_it_is_looked_for_hides_no_other(served: Served) -> None:
-    """Its instance has just ended: here a link to nowhere."""
+    """Its instance has just ended; a dangling link stands for it here."""
     (served.folder / "control-0.sock").symlink_to(served.folder / "gone")
 
     assert (await served.ask("GET", "/health")).status == 200
 
 
 async def test_a_folder_that_is_missing_is_said_with_what_to_do(served: Served) -> None:
-    """It is the first thing of the kubelet's that a daemon needs."""
+    """The folder is the first part of the kubelet that a daemon needs."""
     with pytest.RaisesGroup(
         pytest.RaisesExc(ConfigError, match="is the kubelet's directory mounted there"),
         allow_unwrapped=True,

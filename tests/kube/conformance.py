@@ -1,8 +1,8 @@
-"""What this driver asks of any API server, as scenarios that take a client.
+"""This driver's requirements of any API server, as scenarios that take a client.
 
 They run against the stand-in (tests/kube) and against a real kube-apiserver (tests/cluster). Each
-uses a driver name of its own, so that none sees what another left behind. `AS_DRIVER` needs no more
-rights than the manifests give, which proves that those suffice.
+uses a driver name of its own, so that none sees what another left behind. `AS_DRIVER` needs only
+the rights of the manifests, which proves that those suffice.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ async def a_dry_run_stores_nothing(client: KubeClient) -> None:
 
 
 async def a_dry_run_shows_dropped_fields(client: KubeClient) -> None:
-    """What would not be stored is absent from the answer: here, a status sent with a create."""
+    """The answer lacks fields that would not be stored: here, a status sent with a create."""
     claim = ResourceClaim(
         metadata=ObjectMeta(name="dry", namespace="default"),
         status=ResourceClaimStatus(allocation=Allocation()),
@@ -153,7 +153,7 @@ async def a_taint_gets_its_time(client: KubeClient) -> None:
 
 
 async def a_missing_object_is_not_found(client: KubeClient) -> None:
-    """Get, update and delete of what does not exist say so, with its name."""
+    """Get, update and delete of a missing object say so, with its name."""
     with pytest.raises(NotFound, match='nodes "nowhere" not found'):
         await client.get(Node, "nowhere")
     with pytest.raises(NotFound, match=r'resourceclaims\.resource\.k8s\.io "absent" not found'):
@@ -165,7 +165,7 @@ async def a_missing_object_is_not_found(client: KubeClient) -> None:
 
 
 async def a_path_that_is_not_served_tells_of_no_object(client: KubeClient) -> None:
-    """As of a group that is switched off: the answer is no Status, and nothing is missing."""
+    """The answer, as for a disabled group, is no Status, and no object counts as missing."""
 
     class Elsewhere(KubeObject):
         group_version = "nowhere.example.com/v1"
@@ -192,7 +192,7 @@ async def an_invalid_slice_is_refused_with_the_field(client: KubeClient) -> None
 
 
 async def an_invalid_taint_is_refused_with_the_field(client: KubeClient) -> None:
-    """Taints have limits of their own, and lower those of the slice."""
+    """Taints have their own limits, and lower those of the slice."""
     for devices, words in INVALID_TAINTS:
         with pytest.raises(Invalid, match=re.escape(words)):
             await client.create(slice_of(new_driver(), *devices))
@@ -230,7 +230,7 @@ async def an_update_needs_the_newest_version(client: KubeClient) -> None:
 
 
 async def an_update_needs_the_same_object(client: KubeClient) -> None:
-    """One that was deleted and made again under its name is not overwritten."""
+    """An object that was deleted and made again under its name is not overwritten."""
     made = await client.create(slice_of(new_driver(), Device(name="npu-0")))
     meta = made.metadata.model_copy(update={"uid": str(uuid.uuid4()), "resource_version": None})
     with pytest.raises(Conflict, match="UID in precondition"):
@@ -293,7 +293,7 @@ async def a_field_that_is_no_selector_is_refused(client: KubeClient) -> None:
 
 
 async def first(events: AsyncIterator[Event], wanted: Callable[[Event], bool]) -> Event:
-    """The first event that is as wanted."""
+    """The first event that matches."""
     async for event in events:
         if wanted(event):
             return event
@@ -301,12 +301,12 @@ async def first(events: AsyncIterator[Event], wanted: Callable[[Event], bool]) -
 
 
 def is_change(event: Event) -> bool:
-    """Whether it is no bookmark: those can come at any time."""
+    """Whether it is no bookmark, because those can come at any time."""
     return event.type is not EventType.BOOKMARK
 
 
 async def a_watch_tells_each_change_in_order(client: KubeClient) -> None:
-    """From the list's version on, nothing is missed, nothing of others is told."""
+    """From the list's version on it misses no change, and sends none of other objects."""
     driver = new_driver()
     selector = f"spec.driver={driver}"
     _, version = await client.list(ResourceSlice, field_selector=selector)
@@ -329,7 +329,7 @@ async def a_watch_tells_each_change_in_order(client: KubeClient) -> None:
 
 
 async def a_bookmark_moves_a_quiet_watch_on(client: KubeClient) -> None:
-    """A watch that is told nothing still learns how far it has come."""
+    """A watch without events still learns the newest version."""
     selector = f"spec.driver={new_driver()}"
     _, version = await client.list(ResourceSlice, field_selector=selector)
     with anyio.fail_after(_BOOKMARK_LIMIT):
@@ -357,7 +357,7 @@ async def a_picture_follows_the_changes(client: KubeClient) -> None:
 
 
 async def shows(views: AsyncIterator[View[ResourceSlice]], *expected: ResourceSlice) -> None:
-    """Wait for a fresh view of exactly these."""
+    """Wait for a fresh view of exactly these objects."""
     wanted = {one.metadata.name: one for one in expected}
     async for view in views:
         if view.stale_since is None and view.objects == wanted:
@@ -367,7 +367,7 @@ async def shows(views: AsyncIterator[View[ResourceSlice]], *expected: ResourceSl
 async def assert_gone(client: KubeClient, kind: type[KubeObject]) -> None:
     """A watch from the oldest version of all is refused, where history starts later.
 
-    How history is lost is the server's matter, so this is no scenario of its own.
+    Each server loses history in its own way, so this is no scenario of its own.
     """
     with anyio.fail_after(10), pytest.raises(Gone, match="too old resource version: 1"):
         async with client.watch(kind, resource_version="1") as events:
@@ -403,4 +403,4 @@ AS_ADMINISTRATOR: tuple[Scenario, ...] = (
     a_dry_run_shows_dropped_fields,
     a_path_that_is_not_served_tells_of_no_object,
 )
-"""What the driver has no right to."""
+"""Scenarios that need rights which the driver does not have."""

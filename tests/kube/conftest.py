@@ -23,7 +23,7 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def state() -> ApiState:
-    """What the API server stores."""
+    """The API server's objects."""
     return ApiState()
 
 

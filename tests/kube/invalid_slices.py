@@ -1,4 +1,4 @@
-"""Devices that a slice cannot have, and the field and words by which a real API server says so."""
+"""Devices that a slice cannot have, with the field and words of a real API server's refusal."""
 
 from __future__ import annotations
 

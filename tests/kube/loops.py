@@ -1,4 +1,4 @@
-"""Both event loops that the client is written for."""
+"""Both event loops that the client supports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LIMIT = 10.0
 
 
 async def run_on(loop: str, function: Callable[[], Awaitable[None]]) -> None:
-    """Await *function* here, or under asyncio in a thread; in 10 s."""
+    """Await *function* here, or under asyncio in a thread, for at most 10 s."""
     if loop == "trio":
         await _bounded(function)
     else:

@@ -40,7 +40,7 @@ def make_certificate(folder: Path, name: str, extension: str, *, authority: str 
 
 
 def make_all(folder: Path) -> None:
-    """What the tests need: server and client certificates of `ca`, and those of a `stranger`."""
+    """Make server and client certificates of `ca`, and those of a `stranger`."""
     make_authority(folder, "ca")
     make_authority(folder, "stranger")
     make_certificate(folder, "server", SERVER)

@@ -55,7 +55,7 @@ async def test_each_status_becomes_its_error(
 
 
 async def test_retry_after_reaches_the_caller(client: KubeClient, state: ApiState) -> None:
-    """An overloaded API server says how long to stay away."""
+    """An overloaded API server says how long to wait."""
     state.fail_next(status=429, retry_after=7)
     with pytest.raises(Unavailable) as caught:
         await client.get(Node, "node-1")
@@ -72,7 +72,7 @@ async def test_retry_after_reaches_the_caller(client: KubeClient, state: ApiStat
     ids=["seconds", "in an hour", "in the past"],  # the same in each process that collects
 )
 def test_retry_after_is_seconds_or_a_date(header: str, low: float, high: float) -> None:
-    """Both forms of the header become seconds from now, never less than none."""
+    """Both forms of the header become seconds from now, never less than zero."""
     error = refusal("get nodes n", 503, b"", {"retry-after": header})
     assert isinstance(error, Unavailable)
     assert error.retry_after is not None
@@ -111,7 +111,7 @@ async def test_a_silent_server_is_unavailable(credentials: Credentials, state: A
 async def test_a_watch_that_is_never_accepted_is_unavailable(
     credentials: Credentials, state: ApiState
 ) -> None:
-    """To enter a watch takes no longer than a request."""
+    """Opening a watch has the deadline of a request."""
     state.fail_next(hang=True)
     async with open_client(credentials, deadline=0.1) as client:
         with trio.fail_after(5), pytest.raises(Unavailable, match=r"watch nodes: no answer in"):
@@ -122,7 +122,7 @@ async def test_a_watch_that_is_never_accepted_is_unavailable(
 async def test_a_watch_that_does_not_end_is_given_up(
     credentials: Credentials, state: ApiState
 ) -> None:
-    """A watch that outlives its end is a dead connection, whatever it told before."""
+    """A watch that outlives its end is a dead connection, whatever it sent before."""
     state.add(NODE)
     connections = Connections(credentials, deadline=2.0, user_agent="test")
     path = "/api/v1/nodes?watch=true&resourceVersion=100"
@@ -137,7 +137,7 @@ async def test_a_watch_that_does_not_end_is_given_up(
 async def test_a_request_that_outlives_its_client_keeps_no_connection(
     credentials: Credentials, state: ApiState
 ) -> None:
-    """Its connection is closed with it, for nobody would close it later."""
+    """Its connection closes with it, because nothing would close it later."""
     state.add(NODE)
     connections = Connections(credentials, deadline=2.0, user_agent="test")
     async with trio.open_nursery() as nursery:
@@ -149,7 +149,7 @@ async def test_a_request_that_outlives_its_client_keeps_no_connection(
 
 
 async def test_no_server_is_unavailable(credentials: Credentials) -> None:
-    """A socket that does not exist is an outage, and the message says where was asked."""
+    """A socket that does not exist is an outage, and the message names it."""
     assert credentials.unix_socket is not None
     nowhere = credentials.unix_socket.with_name("nowhere.sock")
     lost = Credentials(source="test", base_url="http://localhost", unix_socket=nowhere)
@@ -161,7 +161,7 @@ async def test_no_server_is_unavailable(credentials: Credentials) -> None:
 async def test_a_get_survives_the_loss_of_a_kept_connection(
     client: KubeClient, state: ApiState
 ) -> None:
-    """A GET that dies with a kept-alive connection is asked again."""
+    """A GET that fails with a kept-alive connection is sent again."""
     state.add(NODE)
     await client.get(Node, "node-1")
     state.fail_next(drop="before")
@@ -169,7 +169,7 @@ async def test_a_get_survives_the_loss_of_a_kept_connection(
 
 
 async def test_a_get_is_asked_again_only_once(client: KubeClient, state: ApiState) -> None:
-    """A server that hangs up on everyone is unavailable."""
+    """A server that always hangs up is unavailable."""
     state.add(NODE)
     await client.get(Node, "node-1")
     state.fail_next(3, drop="before")
@@ -179,7 +179,7 @@ async def test_a_get_is_asked_again_only_once(client: KubeClient, state: ApiStat
 
 
 async def test_a_create_is_never_sent_twice(client: KubeClient, state: ApiState) -> None:
-    """When the answer to a create is lost, the caller learns it and one object exists."""
+    """When the answer to a create is lost, the caller gets an error and one object exists."""
     driver = new_driver()
     await client.list(Node)
     state.fail_next(drop="after", verb="create")
@@ -246,7 +246,7 @@ async def test_watches_hold_up_no_request(client: KubeClient, state: ApiState) -
 
 
 async def test_a_refused_token_can_be_replaced(credentials: Credentials, state: ApiState) -> None:
-    """A token that the API server no longer takes is Forbidden until its file has the new one."""
+    """A token that the API server no longer accepts is Forbidden until its file has the new one."""
     assert credentials.unix_socket is not None
     file = credentials.unix_socket.with_name("token")
     file.write_text("old\n")
@@ -290,7 +290,7 @@ async def test_a_watch_is_told_bookmarks_and_its_end(client: KubeClient, state: 
 
 
 async def test_a_refused_watch_never_starts(client: KubeClient, state: ApiState) -> None:
-    """A status instead of a stream is raised when the watch is entered."""
+    """A status instead of a stream is raised when the watch is opened."""
     state.fail_next(status=403, verb="watch")
     with pytest.raises(Forbidden, match="watch nodes"):
         async with client.watch(Node, resource_version="1"):
@@ -341,7 +341,7 @@ async def test_a_name_that_nothing_can_have_is_refused(
 async def test_a_burst_opens_no_more_connections_than_may_be_in_use(
     credentials: Credentials, state: ApiState, mock_clock: MockClock
 ) -> None:
-    """The next burst uses them again; after a few seconds of less, eight stay."""
+    """The next burst uses them again; a few seconds after the burst, eight stay."""
     state.add(NODE)
     connections = Connections(credentials, deadline=2.0, user_agent="test")
 
@@ -362,8 +362,8 @@ async def test_a_burst_opens_no_more_connections_than_may_be_in_use(
 async def test_the_wait_for_a_turn_counts(
     credentials: Credentials, state: ApiState, autojump_clock: MockClock
 ) -> None:
-    """A request that had no turn by its deadline is not sent, and its error says so."""
-    del autojump_clock  # so that all have the same deadline
+    """A request without a turn by its deadline is not sent, and its error says so."""
+    del autojump_clock  # the fixture gives all requests the same deadline
     connections = Connections(credentials, deadline=2.0, user_agent="test")
     path = "/api/v1/nodes/node-1"
     state.fail_next(AT_ONCE, hang=True)

@@ -1,4 +1,4 @@
-"""The conformance scenarios on the stand-in, asked from both event loops."""
+"""The conformance scenarios on the stand-in, from both event loops."""
 
 from functools import partial
 
@@ -21,7 +21,7 @@ SCENARIOS = (*AS_DRIVER, *AS_DRIVER_WITH_TAINTS, *AS_ADMINISTRATOR)
 
 
 def give_rights(state: ApiState, scenario: Scenario) -> None:
-    """Let the asker do what the manifests allow the driver, or everything."""
+    """Give the client the rights of the manifests, or all rights."""
     if scenario not in AS_ADMINISTRATOR:
         state.rights = {
             plural: frozenset(rule["verbs"])
@@ -31,7 +31,7 @@ def give_rights(state: ApiState, scenario: Scenario) -> None:
 
 
 async def send_bookmarks(state: ApiState) -> None:
-    """Tell watches where they stand now and then, so that each scenario meets bookmarks."""
+    """Send bookmarks now and then, so that each scenario meets some."""
     while True:
         await trio.sleep(0.05)
         state.bookmark()

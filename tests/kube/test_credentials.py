@@ -1,4 +1,4 @@
-"""Promises of credentials: what is read, what is refused, and that TLS is verified."""
+"""Promises of credentials: fields that are read, fields that are refused, and verified TLS."""
 
 import base64
 import ssl
@@ -19,7 +19,7 @@ from trio_npu_dra.standins.api_state import ApiState
 
 @pytest.fixture
 def state() -> ApiState:
-    """An API server that asks for a token and has one node."""
+    """An API server that needs a token and has one node."""
     state = ApiState(token="secret")
     state.add(Node(metadata=ObjectMeta(name="node-1")))
     return state
@@ -27,7 +27,7 @@ def state() -> ApiState:
 
 @pytest.fixture
 async def port(state: ApiState, pki: Path, nursery: trio.Nursery) -> int:
-    """Its port; it wants a client certificate too."""
+    """Its port; it needs a client certificate too."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pki / "server.crt", pki / "server.key")
     context.load_verify_locations(pki / "ca.crt")
@@ -37,7 +37,7 @@ async def port(state: ApiState, pki: Path, nursery: trio.Nursery) -> int:
 
 
 async def ask(credentials: Credentials) -> str:
-    """The name of the node, as the server tells it."""
+    """The name of the node, read from the server."""
     with trio.fail_after(5):
         async with open_client(credentials) as client:
             return (await client.get(Node, "node-1")).metadata.name
@@ -54,7 +54,7 @@ async def test_a_service_account_gets_in(port: int, pki: Path, tmp_path: Path) -
 async def test_a_ca_bundle_may_have_comments_in_any_script(
     port: int, pki: Path, tmp_path: Path
 ) -> None:
-    """OpenSSL takes what is around the certificates for comments."""
+    """OpenSSL ignores text around the certificates as comments."""
     comment = "# Autorit\xe9 de l'entreprise\n".encode()
     (tmp_path / "ca.crt").write_bytes(comment + (pki / "ca.crt").read_bytes() + b"\xff\n")
     path = kubeconfig(
@@ -113,7 +113,7 @@ async def test_a_server_of_another_ca_is_not_trusted(port: int, pki: Path, tmp_p
 async def test_a_server_of_another_name_is_not_trusted(
     port: int, pki: Path, tmp_path: Path
 ) -> None:
-    """The certificate must be for the host that is asked."""
+    """The certificate must be for the host of the request."""
     path = kubeconfig(
         tmp_path,
         {
@@ -211,7 +211,7 @@ def test_a_context_that_does_not_exist_is_named(tmp_path: Path) -> None:
 
 
 def test_a_token_file_wins_over_a_token(pki: Path, tmp_path: Path) -> None:
-    """As in kubectl: the file is the one that is rotated."""
+    """The file wins, as in kubectl, because it is the one that is rotated."""
     (tmp_path / "token").write_text("from-file")
     cluster: dict[str, object] = {
         "server": "https://h",
@@ -225,7 +225,7 @@ def test_a_token_file_wins_over_a_token(pki: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["\n", "two words", "two\nlines", "tökén", "\x00secret"])
 def test_a_token_is_one_word_of_ascii(content: str, pki: Path, tmp_path: Path) -> None:
-    """What could be no header is refused at start, and is not shown."""
+    """A token that cannot be a header is refused at the start, and is not shown."""
     (tmp_path / "token").write_text(content)
     (tmp_path / "ca.crt").write_bytes((pki / "ca.crt").read_bytes())
     environment = {"KUBERNETES_SERVICE_HOST": "h", "KUBERNETES_SERVICE_PORT": "443"}
@@ -235,7 +235,7 @@ def test_a_token_is_one_word_of_ascii(content: str, pki: Path, tmp_path: Path) -
 
 
 def test_an_encrypted_key_is_refused(pki: Path, tmp_path: Path) -> None:
-    """Nobody is there to type its password, and none is asked for."""
+    """No prompt asks for its password, because no person is there to type it."""
     openssl(
         "pkcs8", "-topk8", "-in", "client.key", "-out", str(tmp_path / "locked.key"),
         "-passout", "pass:secret", folder=pki,

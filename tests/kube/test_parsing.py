@@ -1,4 +1,4 @@
-"""Promises of the budget for answers: what is wrong a million times costs as little as once."""
+"""Promises of the budget for answers: a million wrong values cost as little as one."""
 
 import json
 from typing import Any
@@ -22,7 +22,7 @@ WRONG = [[[5]] * 50, {str(key): [5] for key in range(1001)}]
 @pytest.mark.parametrize("wrong", WRONG, ids=["list", "dict"])
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
 def test_a_collection_has_few_errors(model: type[BaseModel], wrong: Any) -> None:
-    """Each error is an object of its own, and there would be one an item."""
+    """Each error is an object of its own, and every item could cause one."""
     for name, field in model.model_fields.items():
         try:
             model.model_validate({field.alias or name: wrong})
@@ -37,13 +37,13 @@ def test_a_collection_has_few_errors(model: type[BaseModel], wrong: Any) -> None
     ids=["depth", "length", "objects"],
 )
 def test_too_many_values_are_refused_before_they_are_parsed(body: bytes) -> None:
-    """Valid or not, needed or not."""
+    """They are refused, valid or not, needed or not."""
     with pytest.raises(NotUnderstood, match=f"at most {VALUES_LIMIT} are read"):
         parse(Node, body)
 
 
 def test_one_wrong_field_is_named_and_its_name_cut() -> None:
-    """Whoever made it as long as the whole answer."""
+    """The message stays short, even if the name is as long as the whole answer."""
     body = json.dumps({"metadata": META | {"labels": {"l" * 100_000: 5}}})
     with pytest.raises(NotUnderstood, match=r"^metadata\.labels\.lll") as caught:
         parse(Node, body.encode())
@@ -51,7 +51,7 @@ def test_one_wrong_field_is_named_and_its_name_cut() -> None:
 
 
 def test_large_objects_that_exist_are_read() -> None:
-    """Managed fields, annotations that are JSON again, and a slice as full as it can be."""
+    """These are managed fields, annotations with JSON inside, and the largest possible slice."""
     fields: Any = {"f:metadata": {f"f:label-{number}": {} for number in range(10_000)}}
     applied = json.dumps([{"key": number} for number in range(10_000)])
     meta = META | {"managedFields": [{"fieldsV1": fields}], "annotations": {"applied": applied}}

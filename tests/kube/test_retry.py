@@ -11,7 +11,7 @@ OUTAGE = Unavailable("get nodes n: no answer")
 
 
 class Clock:
-    """A clock that is set by hand."""
+    """A clock that tests set."""
 
     now = 0.0
 
@@ -33,13 +33,13 @@ def retry(clock: Clock) -> Retry:
 
 
 def test_delays_grow_to_the_limit_with_jitter(retry: Retry) -> None:
-    """Each delay is between half of and the whole of twice the one before, up to the limit."""
+    """Delays double up to the limit, and each is shortened by up to half at random."""
     for expected in (1, 2, 4, 8, 8, 8):
         assert expected / 2 <= retry.failed(OUTAGE) <= expected
 
 
 def test_the_servers_wish_is_kept(retry: Retry) -> None:
-    """Retry-After, up to a minute, is the least delay, with jitter beyond."""
+    """Retry-After, up to a minute, is the minimum delay, with jitter on top."""
     assert 32 <= retry.failed(Unavailable("busy", status=429, retry_after=32)) <= 48
     assert 60 <= retry.failed(Unavailable("busy", status=429, retry_after=500)) <= 90
 
@@ -67,7 +67,7 @@ def test_flapping_does_not_start_over(retry: Retry, clock: Clock) -> None:
 
 
 def test_what_is_not_understood_is_asked_for_ever_more_rarely(retry: Retry, clock: Clock) -> None:
-    """Up to every five minutes, also if it comes some time after each recovery."""
+    """Pauses grow to five minutes, even if each failure comes some time after a recovery."""
     for number in range(10):
         expected = min(300.0, 2.0**number)
         assert expected / 2 <= retry.failed(Unreadable("get nodes n: odd")) <= expected
@@ -80,7 +80,7 @@ def test_what_is_not_understood_is_asked_for_ever_more_rarely(retry: Retry, cloc
 
 
 def test_an_outage_does_not_slow_down_what_is_not_understood(retry: Retry) -> None:
-    """The first answer after it may be that of a server which is just starting."""
+    """The first answer after it may come from a server that is just starting."""
     for _ in range(20):
         retry.failed(OUTAGE)
     assert retry.failed(Unreadable("get nodes n: odd")) <= 1

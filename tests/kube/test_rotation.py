@@ -30,7 +30,7 @@ def state() -> ApiState:
 
 @pytest.fixture
 def server(pki: Path) -> ssl.SSLContext:
-    """Its TLS; new connections meet what is loaded into it."""
+    """Its TLS context; new connections use what is loaded into it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pki / "server.crt", pki / "server.key")
     return context
@@ -53,7 +53,7 @@ def service_account(port: int, pki: Path, tmp_path: Path) -> Credentials:
 
 
 def replace(source: Path, target: Path) -> None:
-    """Put a copy in the place of *target*, as the kubelet does: by a rename."""
+    """Replace *target* by a copy with a rename, as the kubelet does."""
     fresh = target.with_name("fresh")
     shutil.copyfile(source, fresh)
     fresh.rename(target)
@@ -117,7 +117,7 @@ async def test_a_replaced_ca_is_trusted(
 async def test_a_watch_trusts_a_replaced_ca(
     service_account: Credentials, server: ssl.SSLContext, pki: Path, tmp_path: Path
 ) -> None:
-    """The next watch goes by the new CA too."""
+    """The next watch uses the new CA too."""
     async with open_client(service_account) as client:
         server.load_cert_chain(pki / "strange-server.crt", pki / "strange-server.key")
         replace(pki / "stranger.crt", tmp_path / "ca.crt")
@@ -132,7 +132,7 @@ async def test_a_broken_ca_changes_nothing(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The CA before it stays, and one line says which file is wrong."""
+    """The old CA stays, and one line names the wrong file."""
     async with open_client(service_account) as client:
         (tmp_path / "ca.crt").write_text("-----BEGIN")
         assert await works(client)
@@ -146,7 +146,7 @@ async def test_a_broken_ca_changes_nothing(
 async def test_a_replaced_client_certificate_is_shown(
     port: int, server: ssl.SSLContext, pki: Path, tmp_path: Path
 ) -> None:
-    """New connections show the new certificate; while it does not fit its key, the old one."""
+    """New connections show the new certificate, but the old one until the new fits its key."""
     server.load_verify_locations(pki / "ca.crt")
     server.verify_mode = ssl.CERT_REQUIRED
     credentials = certified(port, pki, tmp_path, name="strange-client")
@@ -161,7 +161,7 @@ async def test_a_replaced_client_certificate_is_shown(
 async def test_a_401_is_asked_again_with_a_replaced_certificate(
     port: int, state: ApiState, pki: Path, tmp_path: Path
 ) -> None:
-    """A kept connection whose certificate ran out is left for a new one, once."""
+    """A kept connection whose certificate expired is replaced by a new one, once."""
     async with open_client(certified(port, pki, tmp_path, name="strange-client")) as client:
         assert await works(client)
         for file in CLIENT_FILES:
@@ -176,7 +176,7 @@ async def test_a_401_is_asked_again_with_a_replaced_certificate(
 
 
 async def test_requests_on_their_way_survive_a_new_token(tmp_path: Path) -> None:
-    """Eight requests that meet a token's end are each asked again with the new one."""
+    """Eight requests whose token expires are each sent again with the new one."""
     file = tmp_path / "token"
     file.write_text("old")
     head = "HTTP/1.1 {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{}"

@@ -1,4 +1,4 @@
-"""Promises against servers that do not speak Kubernetes, or never stop speaking."""
+"""Promises about servers that do not speak Kubernetes, or never stop sending."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -22,19 +22,19 @@ Saying = Callable[..., Awaitable[Credentials]]
 
 
 async def speak(*words: bytes, stream: trio.SocketStream) -> None:
-    """Read a request and say something, up to 20 chunks of a MiB."""
+    """Read a request and answer, with up to 20 chunks of a MiB."""
     async with stream:
         await stream.receive_some()
         try:
             for word in words:
                 await stream.send_all(word)
         except trio.BrokenResourceError:
-            return  # the client has heard enough
+            return  # the client has read enough
 
 
 @pytest.fixture
 async def saying(tmp_path: Path, nursery: trio.Nursery) -> Saying:
-    """Makes a server that says some words, and credentials for it."""
+    """Makes a server with a given answer, and credentials for it."""
     path = tmp_path / "api.sock"
 
     async def serve(*words: bytes) -> Credentials:
@@ -57,7 +57,7 @@ def head(length: int) -> bytes:
 
 
 async def watch_nodes(client: KubeClient) -> int:
-    """Follow nodes; how many events there were."""
+    """Follow nodes and return the number of events."""
     async with client.watch(Node, resource_version="1") as events:
         return len([event async for event in events])
 
@@ -116,7 +116,7 @@ OTHER = b'{"metadata":{"name":"x"}}'
 async def test_a_strange_answer_is_an_outage(
     ask: Ask, words: list[bytes], expected: str, loop: str, saying: Saying
 ) -> None:
-    """What is not understood, broken off or endless can be retried, and says what it was."""
+    """A malformed, broken or endless answer can be retried, and the error describes it."""
     credentials = await saying(*words)
 
     async def refuse() -> None:
@@ -129,7 +129,7 @@ async def test_a_strange_answer_is_an_outage(
 
 @pytest.mark.parametrize("ask", [get_node, list_nodes, watch_nodes])
 async def test_a_redirect_is_not_followed(ask: Ask, saying: Saying) -> None:
-    """Our token goes to nobody else; the message has the address."""
+    """The token goes to no other server; the message has the address."""
     location = "location: https://login.example.com/\r\n"
     credentials = await saying(typed("text/html", b"", status="302 Found", more=location))
     with trio.fail_after(10):
@@ -139,7 +139,7 @@ async def test_a_redirect_is_not_followed(ask: Ask, saying: Saying) -> None:
 
 
 async def test_half_a_line_at_the_end_of_a_watch_is_left(saying: Saying) -> None:
-    """The next watch tells that change again, because nothing moved the version on."""
+    """The next watch sends that change again, because the version has not moved on."""
     credentials = await saying(head(10), b'{"type":"A')
     with trio.fail_after(10):
         async with open_client(credentials) as client:
@@ -172,7 +172,7 @@ def status_404(details: str, *, kind: str = "Status", reason: str = "NotFound") 
 async def test_only_the_api_server_can_say_that_an_object_is_missing(
     answer: bytes, expected: type[KubeError], saying: Saying
 ) -> None:
-    """A proxy that does not know the path, or an API that is switched off, does not."""
+    """A proxy that does not know the path, or a disabled API, cannot."""
     credentials = await saying(answer)
     with trio.fail_after(10):
         async with open_client(credentials) as client:
@@ -192,7 +192,7 @@ async def test_only_the_api_server_can_say_that_an_object_is_missing(
     ids=["page", "type", "message", "location"],
 )
 async def test_words_of_others_are_cut(answer: bytes, saying: Saying) -> None:
-    """They go into logs, and into Events of pods."""
+    """They are cut because they go into logs, and into Events of pods."""
     credentials = await saying(answer)
     with trio.fail_after(10):
         async with open_client(credentials) as client:
@@ -231,7 +231,7 @@ async def test_a_watch_that_delivers_nothing_whole_in_time_is_given_up(
     nursery: trio.Nursery,
     autojump_clock: MockClock,
 ) -> None:
-    """Half a minute for a line from its first byte, and 15 s more than was asked for in all."""
+    """A line has half a minute from its first byte, a watch 15 s more than requested."""
     del autojump_clock
     socket = trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM)
     await socket.bind(str(tmp_path / "api.sock"))

@@ -1,4 +1,4 @@
-"""Promises of the local picture kept by list and watch."""
+"""Promises of the local view kept by list and watch."""
 
 import json
 import logging
@@ -26,7 +26,7 @@ def node(name: str) -> Node:
 async def first(
     views: AsyncIterator[View[Node]], wanted: Callable[[View[Node]], bool]
 ) -> View[Node]:
-    """The first view that is as wanted."""
+    """The first view that matches."""
     with trio.fail_after(5):
         async for view in views:
             if wanted(view):
@@ -35,7 +35,7 @@ async def first(
 
 
 async def test_nothing_is_known_before_the_first_list(client: KubeClient, state: ApiState) -> None:
-    """The first view is empty and says so; then everything is there at once."""
+    """The first view is empty and not synced; the next one has everything."""
     state.add(node("a"))
     state.add(node("b"))
     async with aclosing(list_and_watch(client, Node)) as views:
@@ -58,7 +58,7 @@ async def test_changes_arrive_as_whole_views(client: KubeClient, state: ApiState
 
 
 async def test_a_selector_limits_the_view(client: KubeClient, state: ApiState) -> None:
-    """Objects that the selector leaves out are never seen."""
+    """The view never has objects that the selector leaves out."""
     state.add(node("a"))
     views = list_and_watch(client, Node, field_selector="metadata.name=b")
     async with aclosing(views):
@@ -84,7 +84,7 @@ async def test_lost_contact_shows_in_the_view(client: KubeClient, state: ApiStat
 
 
 async def test_forgotten_history_is_listed_again(client: KubeClient, state: ApiState) -> None:
-    """After a 410 the view has what changed meanwhile, also what was removed."""
+    """After a 410 the view has the changes of the meantime, also removals."""
     state.add(node("a"))
     async with aclosing(list_and_watch(client, Node)) as views:
         await first(views, lambda view: view.synced and view.stale_since is None)
@@ -101,7 +101,7 @@ async def test_forgotten_history_is_listed_again(client: KubeClient, state: ApiS
 async def test_a_server_that_forgets_all_the_time_is_not_hammered(
     client: KubeClient, state: ApiState, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A 410 for what was listed a moment ago is a failure like others."""
+    """A 410 right after a list is a failure like others."""
     caplog.set_level(logging.WARNING)
     state.fail_next(2, status=410, verb="watch")
     async with aclosing(list_and_watch(client, Node)) as views:
@@ -137,12 +137,12 @@ async def test_an_absent_server_is_waited_for(client: KubeClient, state: ApiStat
 
 
 class Scripted(Connections):
-    """Gives one list and one run of events to whoever asks, and counts.
+    """Gives the same list and events to every request, and counts.
 
     Attributes:
-        items: What a list has.
-        events: What each watch tells before it goes quiet.
-        after: Seconds after which it tells.
+        items: The items of a list.
+        events: The events of each watch before it goes quiet.
+        after: Seconds after which it sends them.
     """
 
     def __init__(self) -> None:
@@ -192,7 +192,7 @@ def told(name: Any, **metadata: Any) -> dict[str, Any]:
 async def test_an_event_that_is_not_understood_costs_few_requests(
     poison: Any, after: float, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each watch meets it again: in an hour it is listed some dozen times, in as few log lines."""
+    """Each watch meets it again: an hour costs some dozen lists, and as few log lines."""
     del autojump_clock
     api = Scripted()
     api.events, api.after = [poison], after
@@ -209,7 +209,7 @@ async def test_an_event_that_is_not_understood_costs_few_requests(
 async def test_an_object_that_is_not_understood_is_named(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With its field; when it is gone, everything is there within minutes."""
+    """The log names its field; when the object is gone, the view is complete within minutes."""
     del autojump_clock
     api = Scripted()
     api.items = [{"metadata": {"name": "a"}}, {"metadata": {"name": "b", "labels": {"l": 5}}}]
@@ -237,7 +237,7 @@ async def test_an_object_that_is_not_understood_is_named(
 async def test_a_picture_does_not_grow_without_end(
     events: list[Any], autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What no list could have is given up for a new list, which is asked for ever more rarely."""
+    """A view larger than any list is dropped for a new list, with growing pauses."""
     del autojump_clock
     api = Scripted()
     api.events = events
@@ -253,7 +253,7 @@ async def test_a_picture_does_not_grow_without_end(
 
 
 async def test_changes_of_one_object_count_once(autojump_clock: MockClock) -> None:
-    """Many large versions of it are no large picture, and removed ones are none."""
+    """Many large versions of one object are no large view, and removed objects do not count."""
     del autojump_clock
     api = Scripted()
     api.events = [told("n", uid="u" * (LIST_LIMIT // 8)) for _ in range(10)]

@@ -12,7 +12,7 @@ CHUNK = 1 << 16
 
 @dataclass
 class Line:
-    """A unix socket that passes all on to another one.
+    """A unix socket that passes everything on to another one.
 
     Attributes:
         path: The socket that it listens on.
@@ -39,7 +39,7 @@ class Line:
         )
 
     def cut(self) -> None:
-        """Lose all connections, without a word to either side."""
+        """Cut all connections, without notice to either side."""
         for scope in self._open:
             scope.cancel()
 
@@ -62,5 +62,5 @@ async def _pump(source: trio.SocketStream, sink: trio.SocketStream, end: trio.Ca
         while data := await source.receive_some(CHUNK):
             await sink.send_all(data)
     except trio.BrokenResourceError:
-        pass  # one side has hung up in the midst
+        pass  # one side has hung up meanwhile
     end.cancel()

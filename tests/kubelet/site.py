@@ -1,4 +1,4 @@
-"""A node with the driver on it, behind real sockets and a line that can be cut."""
+"""A node with the driver, behind real sockets and a line that can be cut."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LIMIT_SECONDS = 20
 
 
 class SlowClaims(FakeClaims):
-    """An API server that answers when it is let."""
+    """An API server that answers when the test lets it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class SlowClaims(FakeClaims):
     async def get(
         self, kind: type[ResourceClaim], name: str, namespace: str | None = None
     ) -> ResourceClaim:
-        """Read one claim, sooner or later."""
+        """Read one claim, once the test allows it."""
         self.asked_event.set()
         await self.let.wait()
         return await super().get(kind, name, namespace)
@@ -46,14 +46,14 @@ class SlowClaims(FakeClaims):
 
 @dataclass(kw_only=True)
 class Site:
-    """A node with one driver on it, in front of which a line can be cut.
+    """A node with one driver, behind a line that can be cut.
 
     Attributes:
         node: The node.
         driver: The driver's name.
-        line: Between kubelet and driver.
-        registration: Where the kubelet finds the driver.
-        status: What the kubelet decided.
+        line: The line between kubelet and driver.
+        registration: The socket at which the kubelet finds the driver.
+        status: The kubelet's decision about the registration.
     """
 
     node: NodeOnDisk
@@ -109,7 +109,7 @@ class Site:
         )
 
     async def connect(self) -> None:
-        """Let the line to the driver listen, and the kubelet find it."""
+        """Start the line to the driver, and let the kubelet find it."""
         await self.nursery.start(self.line.serve)
         await self.register(self.line.path)
 
@@ -136,7 +136,7 @@ class Site:
 
 @asynccontextmanager
 async def around(node: NodeOnDisk) -> AsyncIterator[partial[Site]]:
-    """Makes sites on *node*, all within one limit."""
+    """Makes sites on *node*, all within one time limit."""
     with trio.fail_after(LIMIT_SECONDS):
         async with open_bridge() as bridge, trio.open_nursery() as nursery:
             yield partial(Site, node=node, bridge=bridge, nursery=nursery)

@@ -1,6 +1,6 @@
-"""Calls of a kubelet that fails, waits, restarts: what they leave of a claim, over real sockets.
+"""The effect on claims of a kubelet that fails, waits or restarts, over real sockets.
 
-The scenarios are those of upstream's e2e_node suite in which time is the point.
+The scenarios are those of upstream's e2e_node suite in which time matters.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def node(tmp_path: Path) -> NodeOnDisk:
 
 @pytest.fixture
 def slow(node: NodeOnDisk) -> SlowClaims:
-    """The node's API server, which answers when it is let."""
+    """The node's API server, which answers when the test lets it."""
     slow = SlowClaims()
     slow.stored = node.source.stored
     node.source = slow
@@ -48,7 +48,7 @@ def slow(node: NodeOnDisk) -> SlowClaims:
 
 
 async def prepared(kubelet: Kubelet, *claims: v1.Claim) -> dict[str, list[str]]:
-    """CDI names by claim; nothing may go wrong."""
+    """CDI names by claim; fails on any error."""
     answer = await kubelet.prepare(claims)
     assert {uid: entry.error for uid, entry in answer.items() if entry.error} == {}
     return {
@@ -84,7 +84,7 @@ async def test_a_prepare_that_times_out_leaves_nothing_and_the_next_succeeds(
 async def test_a_prepare_that_is_reset_leaves_nothing_and_the_next_succeeds(
     node: NodeOnDisk, slow: SlowClaims
 ) -> None:
-    """RST_STREAM: the caller has given up, its connection goes on."""
+    """RST_STREAM ends the call, and its connection goes on."""
     async with running(node) as site, open_kubelet(site.registration) as kubelet:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(kubelet.prepare, [CLAIM_A])
@@ -99,7 +99,7 @@ async def test_a_prepare_that_is_reset_leaves_nothing_and_the_next_succeeds(
 
 
 async def test_a_prepare_fails_and_then_succeeds(node: NodeOnDisk) -> None:
-    """The first answer says why, of this claim alone."""
+    """The first answer has the reason, for this claim alone."""
     node.source.faults.append(Forbidden("get resourceclaims default/a: 403", status=403))
     async with running(node) as site, open_kubelet(site.registration) as kubelet:
         refused = await kubelet.prepare([CLAIM_A])
@@ -114,7 +114,7 @@ async def test_a_prepare_fails_and_then_succeeds(node: NodeOnDisk) -> None:
 async def test_a_kubelet_that_dies_mid_call_prepares_again_when_it_is_back(
     node: NodeOnDisk, slow: SlowClaims
 ) -> None:
-    """The lost call does nothing more; the new kubelet registers the driver and is answered."""
+    """The lost call has no more effect; the new kubelet registers the driver and gets an answer."""
     async with running(node) as site:
         async with open_kubelet(site.registration) as kubelet, trio.open_nursery() as nursery:
             nursery.start_soon(_fails, kubelet)
@@ -128,7 +128,7 @@ async def test_a_kubelet_that_dies_mid_call_prepares_again_when_it_is_back(
 
 
 async def test_a_lost_connection_is_made_anew_for_calls_and_health(node: NodeOnDisk) -> None:
-    """By the same kubelet, which has no reason to register the driver again."""
+    """The same kubelet does so, without registering the driver again."""
     async with running(node) as site, site.bridge.dial(site.line.path) as channel:
         for number in (1, 2):
             async with channel.stream(
@@ -145,7 +145,7 @@ async def test_a_lost_connection_is_made_anew_for_calls_and_health(node: NodeOnD
 
 
 async def test_calls_and_health_share_one_connection(node: NodeOnDisk) -> None:
-    """However many calls there are, one after the other and at once."""
+    """That holds for any number of calls, one after the other and at once."""
     async with running(node) as site, open_kubelet(site.registration) as kubelet:
         async for health in kubelet.health.changes():
             if health:
@@ -167,7 +167,7 @@ async def test_an_unprepare_needs_no_api_server(node: NodeOnDisk) -> None:
         node.source.stored.clear()
         node.source.faults.append(Unavailable("503", status=503))
 
-        for _ in range(2):  # gone already, the second time
+        for _ in range(2):  # the second time it is gone already
             assert await kubelet.unprepare([CLAIM_A, CLAIM_B]) == {"uid-a": "", "uid-b": ""}
 
         assert site.files() == NOTHING
@@ -175,7 +175,7 @@ async def test_an_unprepare_needs_no_api_server(node: NodeOnDisk) -> None:
 
 
 async def test_an_unprepare_fails_and_then_succeeds(node: NodeOnDisk) -> None:
-    """The answer says why; the pod stays until it works."""
+    """The answer has the reason; the pod stays until a call succeeds."""
     async with running(node) as site, open_kubelet(site.registration) as kubelet:
         await prepared(kubelet, CLAIM_A)
         kept = node.cdi_root.rename(node.root / "kept")
@@ -190,7 +190,7 @@ async def test_an_unprepare_fails_and_then_succeeds(node: NodeOnDisk) -> None:
 
 
 async def test_a_prepare_beside_an_unprepare_leaves_the_claim_whole(node: NodeOnDisk) -> None:
-    """On one connection; whichever was last."""
+    """Both are on one connection, and either may be the last."""
     async with running(node) as site, open_kubelet(site.registration) as kubelet:
         for _ in range(10):
             async with trio.open_nursery() as nursery:
@@ -207,7 +207,7 @@ async def test_a_prepare_beside_an_unprepare_leaves_the_claim_whole(node: NodeOn
 async def test_a_refused_registration_is_forgotten_when_the_next_succeeds(
     node: NodeOnDisk,
 ) -> None:
-    """Readiness tells what the kubelet decided last."""
+    """Readiness follows the kubelet's last decision."""
     async with running(node) as site:
         async with site.bridge.dial(site.registration) as channel:
             await channel.unary(
@@ -237,7 +237,7 @@ async def test_a_plugin_may_begin_to_listen_after_its_registration(node: NodeOnD
 
 
 async def test_two_plugins_on_one_node_share_a_claim(node: NodeOnDisk) -> None:
-    """Each answers for its devices, and one's unprepare leaves the other's files."""
+    """Each answers for its devices, and the unprepare of one leaves the other's files."""
     other = "npu.example.com"
     node.source.store(claim("a", result("npu-2"), result("npu-5", "more", driver=other)))
     async with around(node) as make:
@@ -261,7 +261,7 @@ async def test_two_plugins_on_one_node_share_a_claim(node: NodeOnDisk) -> None:
 async def test_a_stop_sees_a_call_through_that_is_under_way(
     node: NodeOnDisk, slow: SlowClaims
 ) -> None:
-    """The sockets go first, so that no new call comes; the answer still reaches the kubelet."""
+    """The sockets are removed first, so no new call comes; the answer still reaches the kubelet."""
     async with around(node) as make:
         site, stop, stopped = make(), trio.Event(), trio.Event()
         answers: list[dict[str, list[str]]] = []
@@ -295,7 +295,7 @@ async def test_a_stop_sees_a_call_through_that_is_under_way(
 
 
 async def test_a_plugins_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    """At the start, before the kubelet could find us."""
+    """The error comes at the start, before the kubelet can find the driver."""
     (tmp_path / "plugins").mkdir()
     (tmp_path / "plugins" / DRIVER).write_text("a file where the folder should be")
     async with open_bridge() as bridge:
@@ -311,7 +311,7 @@ async def test_a_plugins_directory_that_cannot_be_written_is_named(tmp_path: Pat
 
 @pytest.mark.parametrize("umask", [0, 0o077], ids=oct)
 async def test_sockets_are_for_root_alone(node: NodeOnDisk, umask: int) -> None:
-    """Whatever the umask; the plugin's folder is at most for its group."""
+    """That holds for any umask; the plugin's folder is open to its group at most."""
     before = os.umask(umask)
     try:
         async with running(node) as site:
@@ -325,7 +325,7 @@ async def test_sockets_are_for_root_alone(node: NodeOnDisk, umask: int) -> None:
 
 
 async def test_a_claim_says_in_its_file_what_the_answer_names(node: NodeOnDisk) -> None:
-    """The names that the kubelet passes on are those that the runtime finds."""
+    """The runtime finds the names that the kubelet passes on."""
     async with running(node) as site, open_kubelet(site.registration) as kubelet:
         (name,) = (await prepared(kubelet, CLAIM_A))["uid-a"]
         spec = json.loads(node.cdi_path("uid-a").read_bytes())

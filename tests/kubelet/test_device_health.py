@@ -1,4 +1,4 @@
-"""What a kubelet that watches device health is told, and when."""
+"""The lists that a kubelet gets when it watches device health, and when it gets them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BAD = DeviceHealth(
 
 
 class Watcher:
-    """A stream of the v1 service and what came over it."""
+    """A stream of the v1 service and its messages."""
 
     def __init__(self, health: Observable[Devices]) -> None:
         self.received: list[v1.NodeWatchResourcesResponse] = []
@@ -72,7 +72,7 @@ async def test_every_stream_gets_the_whole_list_at_once_and_on_each_change(
 async def test_an_unchanged_list_is_repeated_before_the_kubelet_forgets_it(
     mock_clock: MockClock, nursery: trio.Nursery
 ) -> None:
-    """Every ten seconds, well within the kubelet's thirty, the list comes anew."""
+    """The list comes anew every ten seconds, well within the kubelet's thirty."""
     watcher = Watcher(Observable((GOOD,)))
     nursery.start_soon(watcher.run)
     for count in range(1, 4):
@@ -85,7 +85,7 @@ async def test_an_unchanged_list_is_repeated_before_the_kubelet_forgets_it(
 async def test_a_list_is_sent_whole_before_the_next_one_begins(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
-    """A kubelet that takes its time gets no two lists mixed up."""
+    """A slow kubelet never gets two lists mixed up."""
     del autojump_clock
     health: Observable[Devices] = Observable((GOOD,))
     sending = 0
@@ -100,7 +100,7 @@ async def test_a_list_is_sent_whole_before_the_next_one_begins(
         sending -= 1
 
     nursery.start_soon(routes(health)[0].handler, v1.NodeWatchResourcesRequest(), send)
-    await trio.sleep(RESEND_SECONDS + 1)  # in the midst of the first repetition
+    await trio.sleep(RESEND_SECONDS + 1)  # during the first repetition
     health.set((GOOD, BAD))
     await trio.sleep(3 * RESEND_SECONDS)
     nursery.cancel_scope.cancel()
@@ -108,7 +108,7 @@ async def test_a_list_is_sent_whole_before_the_next_one_begins(
 
 
 async def test_no_device_is_told_too(nursery: trio.Nursery) -> None:
-    """An empty node sends an empty list, so that the kubelet forgets what was there."""
+    """An empty node sends an empty list, so that the kubelet forgets earlier devices."""
     watcher = Watcher(Observable(()))
     nursery.start_soon(watcher.run)
     await wait_all_tasks_blocked()
@@ -123,7 +123,7 @@ def test_states_have_the_numbers_of_the_wire(state: HealthState) -> None:
 
 
 async def test_both_versions_say_the_same(nursery: trio.Nursery) -> None:
-    """v1alpha1 and v1 are equal on the wire; times are now, messages as long as they may be."""
+    """v1alpha1 and v1 are equal on the wire; times are current, messages have maximum length."""
     long = DeviceHealth(pool="p", device="d", state=HealthState.UNKNOWN, message="x" * 9999)
     received: list[v1.NodeWatchResourcesResponse | v1alpha1.NodeWatchResourcesResponse] = []
 

@@ -1,4 +1,4 @@
-"""Answers that are complete whatever the driver returns, in both versions of the service."""
+"""Answers are complete whatever the driver returns, in both versions of the service."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OK = PrepareResult(devices=(NPU_0,))
 
 
 class ScriptedDriver:
-    """Gives the answers it was made with, and remembers what it was asked."""
+    """Gives scripted answers, and remembers the requests."""
 
     def __init__(self, results: Mapping[str, PrepareResult] | None = None, **errors: str) -> None:
         self.results = results or {}
@@ -43,7 +43,7 @@ class ScriptedDriver:
 
 
 def claim(uid: str, *, name: str = "train", namespace: str = "default") -> v1.Claim:
-    """A claim as the kubelet names it."""
+    """A claim in the kubelet's form."""
     return v1.Claim(namespace=namespace, uid=uid, name=name)
 
 
@@ -58,7 +58,7 @@ async def test_the_drivers_results_are_the_answer() -> None:
 
 
 async def test_a_claim_the_driver_forgot_is_an_error_of_that_claim() -> None:
-    """A UID without a result gets one that says so; the others are not touched."""
+    """A UID without a result gets an error that says so; the others keep their results."""
     answer = await prepare(ScriptedDriver({"uid-1": OK}), [claim("uid-1"), claim("uid-2")])
     assert answer["uid-1"] == OK
     assert "no answer for claim train" in answer["uid-2"].error
@@ -76,7 +76,7 @@ async def test_claims_nobody_asked_for_are_left_out(caplog: pytest.LogCaptureFix
 
 
 async def test_a_claim_named_twice_is_prepared_once() -> None:
-    """Duplicates in a request reach the driver as one claim and get one entry."""
+    """Duplicates in a request reach the driver as one claim and get one result."""
     driver = ScriptedDriver({"uid-1": OK})
     assert await prepare(driver, [claim("uid-1"), claim("uid-1")]) == {"uid-1": OK}
     assert driver.asked == [(ClaimRef("default", "uid-1", "train"),)]
@@ -94,7 +94,7 @@ async def test_a_claim_named_twice_is_prepared_once() -> None:
     ],
 )
 async def test_a_malformed_claim_never_reaches_the_driver(bad: v1.Claim, why: str) -> None:
-    """What is no UID, or has no name, is refused alone, and told so."""
+    """A claim with a bad UID or without a name is refused alone, with the reason."""
     driver = ScriptedDriver({"good": OK})
     answer = await prepare(driver, [bad, claim("good")])
     assert answer["good"] == OK
@@ -103,7 +103,7 @@ async def test_a_malformed_claim_never_reaches_the_driver(bad: v1.Claim, why: st
 
 
 async def test_a_call_with_too_many_claims_is_refused() -> None:
-    """Each claim is told why; as many as are allowed reach the driver."""
+    """Each claim gets the reason; a call with the allowed number reaches the driver."""
     driver = ScriptedDriver()
     claims = [claim(f"uid-{number}") for number in range(CLAIM_LIMIT + 1)]
     answer = await prepare(driver, claims)
@@ -116,14 +116,14 @@ async def test_a_call_with_too_many_claims_is_refused() -> None:
 
 
 async def test_an_empty_request_is_answered_without_the_driver() -> None:
-    """The health check's empty NodePrepareResources is a success and no work."""
+    """The health check's empty NodePrepareResources succeeds without work."""
     driver = ScriptedDriver()
     assert await prepare(driver, []) == {}
     assert driver.asked == []
 
 
 async def test_an_error_carries_no_devices_and_has_an_end() -> None:
-    """A failed claim has its text only, cut to what an event can use."""
+    """A failed claim has only its text, cut to a length that fits an Event."""
     driver = ScriptedDriver({"uid-1": PrepareResult(devices=(NPU_0,), error="x" * 9999)})
     answer = await prepare(driver, [claim("uid-1")])
     assert answer == {"uid-1": PrepareResult(error="x" * ERROR_LIMIT)}
@@ -166,7 +166,7 @@ async def test_v1beta1_says_the_same_but_for_the_share() -> None:
 
 
 async def test_each_version_says_why_a_claim_failed() -> None:
-    """A kubelet that reads no error takes the claim for prepared, or for gone."""
+    """A kubelet that sees no error takes the claim for prepared, or for gone."""
     driver = ScriptedDriver({"uid-1": PrepareResult(error="no NPU left")}, uid_1="disk full")
     prepare_v1, unprepare_v1, prepare_v1beta1, unprepare_v1beta1 = routes(driver)
     preparing = v1.NodePrepareResourcesRequest(claims=[claim("uid-1")])

@@ -47,7 +47,7 @@ NOT_SERVING = HealthCheckResponseServingStatus.NOT_SERVING
 
 
 class OneNpu:
-    """A driver that gives npu-0 to whoever asks, or has a bug."""
+    """A driver that gives npu-0 to every claim, or has a bug."""
 
     def __init__(self) -> None:
         self.bug: Exception | None = None
@@ -66,7 +66,7 @@ class OneNpu:
         return {claim.uid: PrepareResult(devices=(npu,)) for claim in claims}
 
     async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, str]:
-        """Take it back."""
+        """Release it."""
         await trio.lowlevel.checkpoint()
         return dict.fromkeys((claim.uid for claim in claims), "")
 
@@ -131,7 +131,7 @@ async def running(folder: Path) -> AsyncIterator[Plugin]:
 
 
 async def once(observable: Observable[T], condition: Callable[[T], bool]) -> None:
-    """Wait for a value that fulfils *condition*."""
+    """Wait for a value that meets *condition*."""
 
     async def look() -> None:
         async for value in observable.changes():
@@ -143,7 +143,7 @@ async def once(observable: Observable[T], condition: Callable[[T], bool]) -> Non
 
 
 def says(state: HealthState, message: str, devices: Health) -> bool:
-    """Whether the kubelet holds npu-0 for being in *state*."""
+    """Whether the kubelet's state of npu-0 is *state*."""
     entry = devices.get(("node-a", "npu-0"))
     return entry is not None and entry.health.value == state and entry.message == message
 
@@ -176,7 +176,7 @@ async def test_each_kubelet_finds_a_service_it_knows(
 async def test_health_reaches_the_kubelet_as_it_changes(
     tmp_path: Path, version: KubeletVersion
 ) -> None:
-    """Both versions of the stream carry the list at once, and the change when it happens."""
+    """Both versions of the stream send the list at once, and each change when it happens."""
     async with (
         running(tmp_path) as plugin,
         open_kubelet(plugin.registration, version=version) as kubelet,
@@ -214,7 +214,7 @@ async def test_a_bug_in_the_driver_fails_its_call_and_no_other(tmp_path: Path) -
 
 
 async def test_a_stopped_registration_leaves_the_service_running(tmp_path: Path) -> None:
-    """The registration socket goes first; the kubelet's connection still works then."""
+    """The registration socket is removed first; the kubelet's connection still works then."""
     async with running(tmp_path) as plugin, open_kubelet(plugin.registration) as kubelet:
         plugin.stop_registration.cancel()
         await once(plugin.status, lambda status: not status.registered)
@@ -248,7 +248,7 @@ async def probed(plugin: Plugin) -> AsyncIterator[Check]:
 
 @asynccontextmanager
 async def hanging_up(path: Path, socket: Path, *, times: int) -> AsyncIterator[None]:
-    """On *path* is what is on *socket*, but the first connections are closed at once."""
+    """Forward *path* to *socket*, but close the first connections at once."""
     left = times
 
     async def copy(source: trio.SocketStream, target: trio.SocketStream) -> None:
@@ -278,7 +278,7 @@ async def hanging_up(path: Path, socket: Path, *, times: int) -> AsyncIterator[N
 async def test_a_probe_whose_connection_made_room_for_another_connects_again(
     folder: Path, times: int, silent: int
 ) -> None:
-    """Once: a socket that goes on hanging up does not answer."""
+    """It connects again only once: a socket that keeps hanging up counts as silent."""
     path = folder / "front.sock"
     async with running(folder) as plugin, hanging_up(path, plugin.service, times=times):
         found = await silent_sockets(plugin.bridge, service=path, registration=plugin.registration)

@@ -1,4 +1,4 @@
-"""For each alert: what makes it fire and after how long, and what looks alike and must not."""
+"""For each alert: series that make it fire, after how long, and similar ones that must not."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Case:
 
     Attributes:
         alert: Its name.
-        series: What makes it fire.
+        series: The series that make it fire.
         minutes: When it fires; a minute earlier it does not.
-        labels: What it carries, besides name and severity.
-        value: As its words show it.
-        quiet: Series under which it never fires, by what they are.
+        labels: Its labels, besides name and severity.
+        value: The value in its text.
+        quiet: Series under which it never fires, by description.
     """
 
     alert: str
@@ -44,7 +44,7 @@ def level(name: str, *, where: str = NPU, values: str = ON) -> Series:
 
 
 def holder(claim: str, *, where: str = NPU) -> Series:
-    """Who holds an NPU."""
+    """The holder of an NPU."""
     return {f"npu_dra_npu_memory_size_bytes{{{where}, {claim}}}": "34359738368+0x200"}
 
 
@@ -63,7 +63,7 @@ _HOLDER = {"claim_namespace": "ml", "claim": "train"}
 
 
 def calls(*, fast: str, all_: str) -> Series:
-    """Durations of prepare calls: those under a second, and all."""
+    """Durations of prepare calls: the number under a second, and of all."""
     return {_BUCKET % "1": fast, _BUCKET % "2.5": all_, _BUCKET % "+Inf": all_}
 
 
@@ -123,7 +123,7 @@ CASES: Sequence[Case] = (
     ),
     Case(
         alert="NpuDraPrepareErrors",
-        # From minute 1 on there is a rate, and it lasts.
+        # From minute 1 on there is a rate, which stays.
         series={_PREPARES: "0+2x200", _ERRORS: "0+1x200"},
         minutes=11,
         labels=_NODE | {"reason": "DeviceHeld"},
@@ -264,7 +264,7 @@ CASES: Sequence[Case] = (
     ),
     Case(
         alert="NpuFaultFree",
-        # Nothing is known of its memory.
+        # Its memory is unknown.
         series=level("SeparateNPU"),
         minutes=15,
         labels=_DEVICE | {"level": "SeparateNPU"},

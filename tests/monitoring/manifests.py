@@ -1,4 +1,4 @@
-"""What `k8s/monitoring` has, as the tests of its parts look at it."""
+"""The content of `k8s/monitoring`, for the tests of its parts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def load(name: str) -> Any:
 
 
 def rules_file() -> str:
-    """The rules as Prometheus reads them: what the PrometheusRule wraps."""
+    """The rules as Prometheus reads them, out of the PrometheusRule."""
     return yaml.safe_dump(load("rules.yaml")["spec"], allow_unicode=True)
 
 
@@ -40,7 +40,7 @@ def dashboard() -> Any:
 
 
 def panels() -> list[Any]:
-    """The panels of the dashboard that show something: rows are none."""
+    """The panels of the dashboard without its rows, which show nothing."""
     return [panel for panel in dashboard()["panels"] if panel["type"] != "row"]
 
 
@@ -60,7 +60,7 @@ class Selected:
 
 
 def selected(expression: str) -> list[Selected]:
-    """The metrics of an expression, in the order in which they stand there."""
+    """The metrics of an expression, in its order."""
     return [
         Selected(metric, frozenset(_MATCHER.findall(matchers)))
         for metric, matchers in _METRIC.findall(expression)

@@ -1,4 +1,4 @@
-"""Which metrics there are and which labels they have, from the catalog."""
+"""The metrics and their labels, from the catalog."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from trio_npu_dra.observe.catalog import CATALOG, Kind
 
 TARGET_LABELS: Final = frozenset({"job", "instance", "namespace", "pod", "container", "node"})
-"""What Prometheus adds to every series of a pod; `node` is the PodMonitor's own."""
+"""Labels that Prometheus adds to every series of a pod; `node` is the PodMonitor's own."""
 
 _PROCESS: Final = {
     "up",

@@ -1,4 +1,4 @@
-"""The dashboard against what the driver really shows, and against what Grafana makes of it."""
+"""The dashboard against the driver's real metrics, and against Grafana's rules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNSHOWN = {
     f"{PREFIX}{name}"
     for name in ("claim_operations_total", "pool_generation", "pool_waiting", "watching")
 }
-"""For alerts, and for who looks for something."""
+"""Metrics for alerts and for people who look for details."""
 
 
 @pytest.mark.parametrize("query", [query for _, query in QUERIES])
@@ -44,14 +44,14 @@ def test_variables_are_defined() -> None:
 
 
 def test_metrics_are_shown() -> None:
-    """All that the driver tells has a place, but for what is named here."""
+    """Every metric of the driver is on the dashboard, except those named here."""
     shown = {each.metric for _, query in QUERIES for each in selected(query)}
     stems = {re.sub("_bucket$", "", metric) for metric in shown}
     assert {one.name for one in CATALOG} - stems == UNSHOWN
 
 
 def test_legends_name_labels_that_the_query_leaves() -> None:
-    """Nobody sees an empty name."""
+    """No legend has an empty name."""
     for panel in panels():
         for target in panel["targets"]:
             named = set(LEGEND.findall(target.get("legendFormat", "")))
@@ -59,7 +59,7 @@ def test_legends_name_labels_that_the_query_leaves() -> None:
 
 
 def test_panels_have_a_place_of_their_own() -> None:
-    """Numbers and titles are there once, and no panel lies on another."""
+    """Numbers and titles are unique, and no panel covers another."""
     every = dashboard()["panels"]
     assert len({panel["id"] for panel in every}) == len(every)
     assert len({panel["title"] for panel in panels()}) == len(panels())

@@ -1,4 +1,4 @@
-"""The alert rules and the PodMonitor against what the driver really shows."""
+"""The alert rules and the PodMonitor against the driver's real metrics."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_alert_asks_for_what_there_is(rule: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("rule", ALERTS.values(), ids=ALERTS.keys())
 def test_alert_says_how_bad_it_is_and_what_to_do(rule: dict[str, Any]) -> None:
-    """A severity of three, one sentence, and more of them; templates are plain labels."""
+    """It has one of three severities, a sentence and a description; templates are plain labels."""
     assert rule["labels"].keys() == {"severity"}
     assert rule["labels"]["severity"] in {"critical", "warning", "info"}
     assert rule["annotations"].keys() == {"summary", "description"}
@@ -53,13 +53,13 @@ def test_alert_says_how_bad_it_is_and_what_to_do(rule: dict[str, Any]) -> None:
 
 
 def test_every_alert_has_a_case() -> None:
-    """`tests/e2e/test_alerts.py` runs them in Prometheus; each has something that looks alike."""
+    """`tests/e2e/test_alerts.py` runs the cases; each has similar series that stay quiet."""
     assert {case.alert for case in CASES} == ALERTS.keys()
     assert {case.alert for case in CASES if case.quiet} == ALERTS.keys()
 
 
 def test_alerts_about_holders_follow_what_taints_do() -> None:
-    """Held where the default policy evicts is urgent; where it only keeps work away is not."""
+    """A held NPU is urgent where the default policy evicts, not where it only keeps work away."""
     effects = TaintPolicy(domain="npu.huawei.com").effects
     by_effect = {
         effect: {level for level in FaultLevel if effects.get(level) is effect}
@@ -72,7 +72,7 @@ def test_alerts_about_holders_follow_what_taints_do() -> None:
 
 
 def test_the_bound_of_hung_calls_is_the_drivers() -> None:
-    """Critical is when no more calls are made."""
+    """The alert is critical when the driver makes no more calls."""
     assert ALERTS["NpuDraNoCallsLeft"]["expr"].endswith(f">= {MAX_WRITTEN_OFF}")
 
 

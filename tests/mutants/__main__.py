@@ -1,6 +1,6 @@
-"""Mutation testing of one room, without an answer for CI: `python -m tests.mutants ROOM`.
+"""Mutation testing of one room, not part of CI: `python -m tests.mutants ROOM`.
 
-docs/mutants.md says what it is for, and what was found.
+docs/mutants.md says why, and what it found.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Run:
 
     Args:
         room: Its name.
-        sample: How many mutants to ask about, chosen by chance; all without it.
-        again: Ask again about those that were not killed.
+        sample: How many mutants to test, chosen by chance; without it, all.
+        again: Test those again that were not killed.
     """
 
     def __init__(self, room: str, *, sample: int | None, again: bool) -> None:
@@ -65,7 +65,7 @@ class Run:
         return True
 
     def _chosen(self) -> dict[Path, set[str]]:
-        """The keys of all mutants to ask about."""
+        """The keys of all mutants to test."""
         keys = [
             (module, mutant.key)
             for module in self._modules
@@ -113,7 +113,7 @@ def _verdict(ended: Ended[Subject]) -> Verdict:
 
 
 def table(verdicts: Mapping[Path, list[Verdict]]) -> str:
-    """What became of the mutants, a line a module."""
+    """The results, one line for each module."""
     rows = [
         "| module | mutants | killed | survived | timed out | seconds |",
         "|---|--:|--:|--:|--:|--:|",

@@ -1,4 +1,4 @@
-"""Processes that each do one thing and say how it went, a few at a time."""
+"""Processes that each do one task and report the result, a few at a time."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from dataclasses import dataclass
 from typing import Final, Generic, NoReturn, TypeVar
 
 MEMORY: Final = 3 * 2**30
-"""Bytes that a process may take: a mutant may be a loop that fills a list."""
+"""Bytes that a process may use, because a mutant may fill a list in a loop."""
 
 T = TypeVar("T")
 
 Say = Callable[[str], None]
-"""Tells the parent a line; all lines of a process fit into a pipe."""
+"""Sends the parent a line; all lines of a process fit into a pipe."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task(Generic[T]):
-    """What one process is to do.
+    """The task of one process.
 
     Attributes:
-        subject: For the caller, whose task it is.
-        run: Does it; a return means that it went well.
+        subject: Identifies the task for the caller.
+        run: Does the task; a return means success.
         seconds: How long it may take.
     """
 
@@ -41,10 +41,10 @@ class Ended(Generic[T]):
     """How a task ended.
 
     Attributes:
-        subject: Whose task it was.
-        is_well: It returned.
-        timed_out: It took too long and was killed, or had set an alarm for itself.
-        said: What it told, line by line.
+        subject: Identifies the task.
+        is_well: Whether it returned.
+        timed_out: Whether it took too long and was killed, or its own alarm ended it.
+        said: Its lines.
         seconds: How long it took.
     """
 
@@ -68,7 +68,7 @@ class _Process(Generic[T]):
 
 
 def run_all(tasks: Iterable[Task[T]], *, at_once: int) -> Iterator[Ended[T]]:
-    """Run each task in a fork of this process; what they started ends with them."""
+    """Run each task in a fork of this process; processes that a task started end with it."""
     waiting = iter(tasks)
     running: dict[int, _Process[T]] = {}  # by pidfd
     is_over = False
@@ -111,7 +111,7 @@ def _start(task: Task[T]) -> _Process[T]:
 
 
 def _do(task: Task[T], pipe: int) -> NoReturn:
-    """Be the process."""
+    """Run in the child process."""
     status = 1
     try:
         os.setsid()

@@ -1,4 +1,4 @@
-"""Which lines each test runs, and how long it takes."""
+"""The lines that each test runs, and its duration."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Final
 import coverage
 
 BUDGET: Final = 30.0
-"""Seconds of tests, as measured, that are worth it for one mutant; the slowest are left out."""
+"""Seconds of tests, as measured, to spend on one mutant; the slowest tests are left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What the tests of a room do.
+    """Measurements of a room's tests.
 
     Attributes:
         seconds: How long each test takes, by its id.
@@ -26,11 +26,11 @@ class Measured:
     by_line: Mapping[Path, Mapping[int, frozenset[str]]]
 
     def choose_any(self) -> list[str]:
-        """The quickest of all tests, as many as are worth their time."""
+        """The quickest of all tests, within the budget."""
         return self._worth(self.seconds)
 
     def choose(self, file: Path, lines: Iterable[int]) -> list[str]:
-        """The tests that run one of the lines, quickest first, as many as are worth their time."""
+        """The tests that run one of the lines, quickest first, within the budget."""
         known = self.by_line.get(file, {})
         tests: set[str] = set()
         tests.update(*(known.get(line, ()) for line in lines))
@@ -47,11 +47,11 @@ class Measured:
 
 
 def read_coverage(data_file: Path, tests: Iterable[str]) -> dict[Path, dict[int, frozenset[str]]]:
-    """What coverage has noted, with ids of tests as contexts.
+    """Read coverage's data, with ids of tests as contexts.
 
     Args:
         data_file: Coverage's file.
-        tests: The ids; lines that ran outside of any test, at an import, belong to none.
+        tests: The ids; lines that ran outside of any test, at an import, belong to no test.
     """
     ids = frozenset(tests)
     data = coverage.CoverageData(basename=str(data_file))

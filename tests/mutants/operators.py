@@ -1,4 +1,4 @@
-"""Small faults to put into a function, one at a time: what somebody could have got wrong.
+"""Small faults to put into a function, one at a time: mistakes that a person could make.
 
 Made on the syntax tree, so that each parses. Texts stay as they are (docstrings, log lines,
 messages of errors), and so do annotations and assertions.
@@ -47,8 +47,8 @@ class Change:
     Attributes:
         parent: The node.
         field: Its field with the child.
-        index: Where in the field, if that is a list.
-        by: What is there instead; None takes an element out of its list.
+        index: Its index in the field, if that is a list.
+        by: The replacement; None removes an element from its list.
         lines: The lines that only tests which see the difference can run.
     """
 
@@ -69,7 +69,7 @@ class Mutant:
         lines: The lines that only tests which see the fault can run.
         before: The lines of the function that differ, on one line.
         after: The same lines with the fault.
-        number: Tells mutants of one function apart that look alike.
+        number: Tells apart mutants of one function that look alike.
         source: The whole module with the fault.
     """
 
@@ -83,12 +83,12 @@ class Mutant:
 
     @property
     def key(self) -> str:
-        """Names the mutant for as long as its function stays as it is."""
+        """Names the mutant as long as its function does not change."""
         return f"{self.function} | {self.before} | {self.after} | {self.number}"
 
 
 def mutants(text: str) -> Iterator[Mutant]:
-    """All mutants of a module; each must be used up before the next one is asked for."""
+    """All mutants of a module; use each before you ask for the next one."""
     tree = ast.parse(text)
     alike: Counter[tuple[str, str, str]] = Counter()
     for name, target in _targets(tree):
@@ -121,7 +121,7 @@ def _targets(tree: ast.Module | ast.ClassDef, prefix: str = "") -> Iterator[tupl
 
 
 def constant_name(node: ast.stmt) -> str | None:
-    """The name, if the statement gives one to a number."""
+    """The name, if the statement assigns a number to one."""
     match node:
         case (
             ast.AnnAssign(target=ast.Name(id=name), value=ast.Constant(value=int() | float()))
@@ -189,7 +189,7 @@ def _replaced(
 
 
 def _lines(node: ast.AST) -> range:
-    """Where a node stands; of a block its head."""
+    """The lines of a node; for a block those of its head."""
     line = getattr(node, "lineno", 0)
     last = line if isinstance(getattr(node, "body", None), list) else getattr(node, "end_lineno", 0)
     return range(line, last + 1)
@@ -208,7 +208,7 @@ def _is_left_alone(node: ast.AST) -> bool:
 
 
 def _instead_of(node: ast.AST) -> Iterator[ast.AST]:
-    """What a node may be replaced by."""
+    """The replacements of a node."""
     match node:
         case ast.stmt():
             yield from _instead_of_statement(node)
@@ -247,7 +247,7 @@ def _instead_of_statement(node: ast.stmt) -> Iterator[ast.stmt]:
 
 
 def _parts(node: ast.AST) -> Iterator[Change]:
-    """What may be taken out of a node, or is decided otherwise."""
+    """The changes that remove parts of a node, or reverse its decision."""
     match node:
         case ast.If(test=test) | ast.IfExp(test=test):
             for value in (True, False):
@@ -265,7 +265,7 @@ def _parts(node: ast.AST) -> Iterator[Change]:
 
 
 def _without_parts(node: ast.comprehension | ast.Call) -> Iterator[Change]:
-    """Without a condition, or a keyword argument."""
+    """The node without a condition, or a keyword argument."""
     match node:
         case ast.comprehension(ifs=conditions):
             for number, condition in enumerate(conditions):
@@ -277,7 +277,7 @@ def _without_parts(node: ast.comprehension | ast.Call) -> Iterator[Change]:
 
 
 def _unhandled(node: ast.ExceptHandler | ast.Try) -> Iterator[Change]:
-    """An error goes on as it came, or what was to be done in any case is not done."""
+    """The node without an error handler, or without its `finally`."""
     match node:
         case ast.ExceptHandler(body=[ast.Raise(exc=None)]):
             pass
@@ -291,7 +291,7 @@ def _unhandled(node: ast.ExceptHandler | ast.Try) -> Iterator[Change]:
 
 
 def _without_items(node: ast.With | ast.AsyncWith, items: list[ast.withitem]) -> Iterator[Change]:
-    """Without each context that nobody in the block refers to."""
+    """The node without each context that the block does not refer to."""
     for number, item in enumerate(items):
         if item.optional_vars is not None:
             continue

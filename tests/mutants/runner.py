@@ -1,11 +1,11 @@
-"""Asks the tests of a room about mutants: in processes forked from one that has collected them.
+"""Runs the tests of a room on mutants, in processes forked from one that has collected them.
 
-A pytest plugin. Instead of running the tests it forks: once to find out which lines each test runs
-and how long it takes, then once a mutant, to run the tests that run the changed line, quickest
-first, until one fails.
+It is a pytest plugin. Instead of running the tests it forks: once to find out which lines each test
+runs and how long it takes, then once for each mutant, to run the tests that run the changed line,
+quickest first, until one fails.
 
-A fork puts the mutant in by exchanging the code of the function that differs, wherever that
-function is by then. So nothing is imported anew, and a mutant costs what its tests cost.
+A fork applies the mutant by exchanging the code of the changed function, wherever that function is
+by then. So nothing is imported anew, and a mutant costs what its tests cost.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from tests.mutants.operators import Mutant, constant_name
 
 AT_ONCE: Final = 2
 FACTOR: Final = 4.0
-"""How much longer than measured a test may take with a mutant, and so many seconds more:"""
+"""How many times longer than measured a test may take with a mutant, plus this many seconds:"""
 MORE_SECONDS: Final = 5.0
 EXAMPLES: Final = 20
-"""Of a property that does not say itself how many."""
+"""Examples of a property that does not set a number itself."""
 
 Put = Callable[[], None]
-"""Puts a mutant into this process."""
+"""Applies a mutant in this process."""
 
 
 class Failed(Exception):
-    """A test did."""
+    """A test failed."""
 
 
 class Subject:
-    """A mutant with what puts it in, and the tests that may see it."""
+    """A mutant, the function that applies it, and the tests that may notice it."""
 
     def __init__(self, mutant: Mutant, put: Put, tests: Sequence[str]) -> None:
         self.key = mutant.key
@@ -67,11 +67,11 @@ class Room:
         self._items = {item.nodeid: item for item in session.items}
         self._functions = _functions_below(sources)
         gc.collect()
-        gc.freeze()  # else each fork copies what the collector touches
+        gc.freeze()  # otherwise each fork copies what the collector touches
         self.measured = self._measure(sources)
 
     def subject(self, file: Path, mutant: Mutant) -> Subject:
-        """The mutant, ready to be asked about; to be called before the next one is made."""
+        """The mutant, ready to be tested; call this before the next one is made."""
         name = mutant.function
         functions = self._functions.get((file, name), [])
         if functions:
@@ -83,7 +83,7 @@ class Room:
         return Subject(mutant, partial(_set_everywhere, name, file, value), tests)
 
     def ask(self, subjects: Iterator[Subject]) -> Iterator[Ended[Subject]]:
-        """Ask the tests of each, two at a time."""
+        """Run the tests of each, two at a time."""
         tasks = (
             Task(
                 subject=subject,
@@ -111,11 +111,11 @@ class Room:
         """Run tests until one fails.
 
         Raises:
-            Failed: It did.
+            Failed: One failed.
         """
         items = [self._items[test] for test in tests]
         if not items:
-            return  # no test runs what was changed, so none can fail
+            return  # no test runs the changed code, so none can fail
         watch = _Watch(say)
         items[0].session.config.pluginmanager.register(watch)
         for item, following in zip(items, [*items[1:], None], strict=True):
@@ -187,7 +187,7 @@ def _functions_below(sources: Path) -> dict[tuple[Path, str], list[FunctionType]
 
 
 def _codes(mutant: Mutant, file: Path) -> dict[int, CodeType]:
-    """The mutated function's code, by its first line: a property has its name twice."""
+    """The mutated function's code, by its first line, because a property's name occurs twice."""
     module = compile(mutant.source, str(file), "exec", dont_inherit=True)
     found: dict[int, CodeType] = {}
     pending = [module]
@@ -215,7 +215,7 @@ def _constant(module: ast.Module, name: str) -> int | float:
 
 
 def _set_everywhere(name: str, file: Path, value: float) -> None:
-    """In its module, and in all that have imported it."""
+    """Set it in its module, and in all modules that have imported it."""
     (home,) = (
         module for module in sys.modules.values() if getattr(module, "__file__", "") == str(file)
     )

@@ -1,4 +1,4 @@
-"""What became of the mutants, in one file a module, so that a run can be broken off and go on."""
+"""The results of mutants, one file for each module, so that an interrupted run can continue."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 class Outcome(StrEnum):
-    """What the tests made of a mutant."""
+    """The result of the tests for a mutant."""
 
     KILLED = "killed"
     SURVIVED = "survived"
@@ -25,8 +25,8 @@ class Verdict:
     Attributes:
         key: Names the mutant within its module.
         line: Where the fault is.
-        outcome: What the tests made of it.
-        test: The one that failed or did not end; empty if none did.
+        outcome: The result of the tests.
+        test: The test that failed or did not end; empty if there is none.
         tests: How many tests run the line.
         seconds: How long it took.
     """
@@ -40,7 +40,7 @@ class Verdict:
 
 
 class Store:
-    """The verdicts on one module; those of another version of it are not read.
+    """The verdicts on one module; those of another version of it do not count.
 
     Args:
         folder: Where the files are; made when missing.
@@ -62,6 +62,6 @@ class Store:
         return {verdict.key: verdict for verdict in found}
 
     def add(self, verdict: Verdict) -> None:
-        """Write one down."""
+        """Write one verdict."""
         with self._path.open("a") as file:
             file.write(json.dumps(asdict(verdict)) + "\n")

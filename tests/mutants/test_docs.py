@@ -8,7 +8,7 @@ PAGE = (REPOSITORY / "docs/mutants.md").read_text(encoding="utf-8")
 
 
 def test_each_named_test_exists() -> None:
-    """In the tests of some room."""
+    """It is in the tests of some room."""
     sources = "".join(
         path.read_text(encoding="utf-8") for path in (REPOSITORY / "tests").rglob("test_*.py")
     )
@@ -18,7 +18,7 @@ def test_each_named_test_exists() -> None:
 
 
 def test_each_named_place_exists() -> None:
-    """A module of the package, and a function or a constant in it."""
+    """The place is a module of the package, and a function or a constant in it."""
     places = re.findall(r"\| `([a-z_/]+\.py)` `(\w+)` \|", PAGE)
     assert len(places) > 10
     for module, name in places:

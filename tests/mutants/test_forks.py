@@ -1,4 +1,4 @@
-"""Processes that each do one thing; from one that has no other threads, as a fork wants it."""
+"""Processes that each do one task, forked from one without other threads."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ print(json.dumps([[end.subject, end.is_well, end.timed_out, end.said] for end in
 
 
 def test_a_task_ends_well_or_badly_or_is_ended() -> None:
-    """With what it said, and with all that it started."""
+    """The result has its lines, and the processes that it started have ended."""
     run = subprocess.run(
         [sys.executable, "-c", RUN], capture_output=True, check=True, cwd=REPOSITORY, timeout=60
     )

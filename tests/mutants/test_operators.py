@@ -1,4 +1,4 @@
-"""Which faults are put into code, and which texts are left alone."""
+"""The faults that are put into code, and the texts that are left alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.mutants.operators import mutants
 
 
 def faults(*lines: str) -> set[str]:
-    """What becomes of a function with these lines, each time on one line."""
+    """The mutants of a function with these lines, each on one line."""
     text = "\n    ".join(["async def function(self, a, b, log, reached):", *lines])
     return {mutant.after for mutant in mutants(text)}
 
@@ -37,12 +37,12 @@ def faults(*lines: str) -> set[str]:
     ],
 )
 def test_a_statement_has_its_faults(line: str, expected: set[str]) -> None:
-    """One at a time; a statement that only gives a name would fail at once without it."""
+    """Faults come one at a time; without an assignment a function would fail at once."""
     assert faults(line) == expected
 
 
 def test_a_block_is_entered_always_or_never_or_without_its_context() -> None:
-    """Conditions, loops, locks, and what is done about errors."""
+    """The blocks are conditions, loops, locks, and error handlers."""
     assert faults("for a in b:", "    yield a") == {"for a in ():"}
     assert faults("if a:", "    yield b") == {"if True:", "if False:"}
     assert faults("async with a, b:", "    yield a") == {"async with b:", "async with a:"}
@@ -52,14 +52,14 @@ def test_a_block_is_entered_always_or_never_or_without_its_context() -> None:
 
 
 def test_texts_and_crash_points_are_left_alone() -> None:
-    """Nothing is learnt from a log line that says something else."""
+    """A different log line would prove nothing."""
     assert (
         faults('"""Text 1."""', "log.info('a', extra={'b': 1})", "reached(1)", "assert a") == set()
     )
 
 
 def test_constants_are_changed_too() -> None:
-    """Numbers with a name, in the module."""
+    """The constants are named numbers of the module."""
     assert {mutant.after for mutant in mutants("A: Final = 5.0\nB = 2\nC = 'c'\n")} == {
         "A: Final = 10.0",
         "B = 3",
@@ -67,7 +67,7 @@ def test_constants_are_changed_too() -> None:
 
 
 def test_each_mutant_has_a_name_of_its_own_and_leaves_the_next_one_whole() -> None:
-    """So that a run can go on where it was broken off."""
+    """So an interrupted run can continue where it stopped."""
     text = "def one(a):\n    a()\n    a()\n\n\nclass B:\n    def two(self):\n        self.a()\n"
     found = [(mutant.key, ast.unparse(mutant.source)) for mutant in mutants(text)]
     assert len({key for key, _ in found}) == len({source for _, source in found}) == 3

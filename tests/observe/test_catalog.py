@@ -16,7 +16,7 @@ WRONG_UNITS = ("milli", "micro", "minutes", "hours", "percent", "mib", "kilo", "
 
 @pytest.mark.parametrize("one", CATALOG, ids=lambda one: one.name)
 def test_a_name_keeps_to_the_rules(one: Definition) -> None:
-    """Prefix, base units at the end, `_total` on counters alone, snake case, a meaning."""
+    """It has prefix, base unit at the end, `_total` only on counters, snake case, a meaning."""
     assert re.fullmatch(r"npu_dra_[a-z]+(_[a-z]+)*", one.name)
     assert one.name.endswith("_total") == (one.kind is Kind.COUNTER)
     assert not one.name.endswith(("_count", "_sum", "_bucket", "_created"))
@@ -30,19 +30,19 @@ def test_a_name_keeps_to_the_rules(one: Definition) -> None:
 
 @pytest.mark.parametrize("one", CATALOG, ids=lambda one: one.name)
 def test_labels_do_not_collide_with_those_of_prometheus(one: Definition) -> None:
-    """Prometheus adds these to what it scrapes from a pod, or keeps them for itself."""
+    """Prometheus adds these to the series of a pod, or reserves them."""
     taken = {"job", "instance", "namespace", "pod", "container", "node", "endpoint", "le"}
     assert not taken & set(one.labels)
     assert all(re.fullmatch(r"[a-z]+(_[a-z]+)*", label) for label in one.labels)
 
 
 def test_names_are_there_once() -> None:
-    """Also without the suffixes by which formats differ."""
+    """They are unique, also without the suffixes by which formats differ."""
     names = [one.name.removesuffix("_total") for one in CATALOG]
     assert len(set(names)) == len(names)
 
 
 def test_the_page_has_the_catalog() -> None:
-    """`just metrics` writes it."""
+    """The page has the table that `just metrics` writes."""
     page = PAGE.read_text(encoding="utf-8")
     assert with_table(page) == page

@@ -23,7 +23,7 @@ Connect: TypeAlias = Callable[[int], Awaitable[trio.SocketStream]]
 
 
 async def hello(request: Request) -> Answer:
-    """A page that shows what it was asked."""
+    """A page that shows the request."""
     return Answer(body=f"{request.path} {request.query} {request.accept}\n")
 
 
@@ -43,7 +43,7 @@ class Hang:
         self.let_go = trio.Event()
 
     async def __call__(self, _: Request) -> Answer:
-        """Answer once let go."""
+        """Answer once the test allows it."""
         self.asked.set()
         await self.let_go.wait()
         return Answer(body="late\n")
@@ -63,7 +63,7 @@ async def port() -> AsyncIterator[int]:
 
 @pytest.fixture
 async def connect() -> AsyncIterator[Connect]:
-    """Opens connections, which are closed at the end."""
+    """Opens connections and closes them at the end."""
     async with AsyncExitStack() as clients:
 
         async def connected(port: int) -> trio.SocketStream:
@@ -106,7 +106,7 @@ async def test_a_page_answers_its_method_and_path(
     ids=["noise", "bad chunk", "http2", "websocket", "h2c", "pipelined", "unread body", "headers"],
 )
 async def test_nonsense_and_resets_end_their_own_connection(port: int, nonsense: bytes) -> None:
-    """Other clients are served after it, and the server lives on."""
+    """The server lives on and serves other clients."""
     for linger in (True, False):
         client = await trio.open_tcp_stream("127.0.0.1", port)
         with client.socket:
@@ -135,14 +135,14 @@ async def test_nonsense_and_resets_end_their_own_connection(port: int, nonsense:
 async def test_what_is_no_request_is_told_so(
     port: int, connect: Connect, head: bytes, status: int
 ) -> None:
-    """Other versions of HTTP, noise and endless headers."""
+    """These are other versions of HTTP, noise and endless headers."""
     client = await connect(port)
     await client.send_all(head)
     assert (await rest(client)).startswith(b"HTTP/1.1 %d " % status)
 
 
 async def test_a_client_that_still_sends_sees_the_answer(port: int, connect: Connect) -> None:
-    """A body that nobody reads must not reset the connection under the answer."""
+    """An unread body must not reset the connection before the answer arrives."""
     client = await connect(port)
     await client.send_all(b"POST /hello HTTP/1.1\r\nHost: a\r\nContent-Length: 500000\r\n\r\n")
     await client.send_all(b"a" * 500_000)
@@ -162,7 +162,7 @@ async def serving(handler: Handler, limits: Limits | None = None) -> AsyncIterat
 
 
 async def test_the_oldest_client_that_asks_nothing_makes_room(connect: Connect) -> None:
-    """One that waits for its answer stays."""
+    """A client that waits for its answer stays."""
     page = Hang()
     async with serving(
         routed({("GET", "/slow"): page, ("GET", "/"): hello}), Limits(connections=3)
@@ -181,7 +181,7 @@ async def test_the_oldest_client_that_asks_nothing_makes_room(connect: Connect) 
 
 
 async def test_the_oldest_makes_room_if_all_wait_for_answers(connect: Connect) -> None:
-    """Whoever connects last is served."""
+    """The newest client is always served."""
     page = Hang()
     async with serving(
         routed({("GET", "/slow"): page, ("GET", "/"): hello}), Limits(connections=2)
@@ -201,7 +201,7 @@ async def test_the_oldest_makes_room_if_all_wait_for_answers(connect: Connect) -
 
 
 async def test_the_address_with_most_clients_makes_room(connect: Connect) -> None:
-    """A flood from one place throws out no client of another, not even one that asks nothing."""
+    """A flood from one address displaces no client of another, not even one that asks nothing."""
     page = Hang()
     async with serving(
         routed({("GET", "/slow"): page, ("GET", "/"): hello}), Limits(connections=3)
@@ -221,8 +221,8 @@ async def test_the_address_with_most_clients_makes_room(connect: Connect) -> Non
 
 
 async def test_a_client_that_asks_nothing_or_reads_nothing_is_cut(connect: Connect) -> None:
-    """The deadline of a connection is for all of it."""
-    body = bytes(64 << 20)  # more than the kernel takes
+    """The deadline covers the whole connection."""
+    body = bytes(64 << 20)  # more than the kernel buffers
 
     async def much(_: Request) -> Answer:
         return Answer(body=body)
@@ -254,7 +254,7 @@ async def test_a_flood_takes_no_more_descriptors_than_allowed(connect: Connect) 
 
 
 async def test_a_unix_socket_is_for_root_alone_and_goes_with_the_server(folder: Path) -> None:
-    """Mode 0600 while served, no file afterwards."""
+    """The mode is 0600 while it is served, and no file stays."""
     path = folder / "control.sock"
     with trio.fail_after(10):
         async with trio.open_nursery() as nursery:

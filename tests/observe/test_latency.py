@@ -1,4 +1,4 @@
-"""How long the world waited is measured from the oldest event that it had not heard of."""
+"""The latency starts at the oldest event that was not published yet."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def _restore_logging() -> Iterator[None]:
 
 
 def test_json_lines_carry_the_extra_fields() -> None:
-    """One object a line, with what varies as fields."""
+    """Each line is one object, with the variable parts as fields."""
     stream = io.StringIO()
     logs.configure("info", "auto", stream)
 
@@ -34,7 +34,7 @@ def test_json_lines_carry_the_extra_fields() -> None:
 
 
 def test_text_lines_are_one_line_with_fields_behind_the_message() -> None:
-    """Readable on a terminal."""
+    """The lines are readable on a terminal."""
     stream = io.StringIO()
     logs.configure("info", "text", stream)
 
@@ -44,7 +44,7 @@ def test_text_lines_are_one_line_with_fields_behind_the_message() -> None:
 
 
 def test_lines_below_the_level_are_not_printed() -> None:
-    """The level is honoured."""
+    """Only lines from the level up are printed."""
     stream = io.StringIO()
     logs.configure("warning", "json", stream)
 

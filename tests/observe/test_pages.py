@@ -1,4 +1,4 @@
-"""What operators see of a whole daemon: real pages over a real port, parsed as Prometheus does."""
+"""A whole daemon's pages as operators see them, over a real port, parsed as Prometheus does."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ SEPARATE = 0xA2301001
 
 @pytest.fixture
 async def rig(folder: Path, simulator: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
-    """A node with eight NPUs whose daemon will have pages, each made anew for who asks."""
+    """A node with eight NPUs whose daemon will have pages, made anew for each request."""
     monkeypatch.setattr(pages, "SCRAPE_SECONDS", 0)
     monkeypatch.setattr(self_check, "LOOK_SECONDS", 0)
     with socket.socket() as reserved:
-        # As long as it is bound nobody else is given this port; who asks for it may listen on it.
+        # While it is bound no other process gets this port by chance; one that names it may listen.
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         reserved.bind(("127.0.0.1", 0))
         port = reserved.getsockname()[1]
@@ -47,7 +47,7 @@ class Scrape:
     samples: list[tuple[str, dict[str, str], float]] = field(default_factory=list)
 
     def values(self, name: str, **labels: str) -> list[float]:
-        """The values of the series with these labels, whatever others they have."""
+        """The values of the series with these labels and any others."""
         return [
             value
             for found, theirs, value in self.samples
@@ -61,7 +61,7 @@ class Scrape:
 
 
 async def scrape(rig: Rig) -> Scrape:
-    """What `/metrics` says."""
+    """The content of `/metrics`."""
     status, body = await get(rig.http_port, "/metrics")
     assert status == 200
     found = Scrape()
@@ -81,13 +81,13 @@ async def until_scraped(rig: Rig, name: str, value: float, **labels: str) -> Scr
 
 
 async def until_only_events_tell(rig: Rig) -> None:
-    """Wait until the chips were looked at for the second time: after that, events say when."""
+    """Wait until the chips were read for the second time: after that only events trigger reads."""
     function = "dcmi_get_device_health"
     await until_scraped(rig, "dcmi_call_duration_seconds_count", 16, function=function)
 
 
 async def test_a_prepared_claim_is_counted_and_named(rig: Rig) -> None:
-    """Claims, devices, the calls and the NPU's holder, until it is unprepared."""
+    """The metrics show claims, devices, calls and the NPU's holder until it is unprepared."""
     async with rig.registered() as kubelet:
         await rig.published()
         await until_scraped(rig, "pool_current", 1)
@@ -120,7 +120,7 @@ async def test_a_claim_that_cannot_be_prepared_is_counted_by_reason(rig: Rig) ->
 
 
 async def test_a_fault_shows_in_level_code_events_and_latency(rig: Rig) -> None:
-    """Level and code while it lasts; the event and the time until it was published stay."""
+    """Level and code show while it lasts; the event's count and its latency stay."""
     device = {"device": "npu-2"}
     async with rig.registered():
         await until_scraped(rig, "pool_current", 1)
@@ -157,7 +157,7 @@ async def test_a_write_that_is_refused_is_counted_by_reason(rig: Rig) -> None:
 
 
 async def test_a_hung_chip_does_not_hang_the_scrape(rig: Rig) -> None:
-    """Its values are left out, the others' are there, and the call is seen to be out."""
+    """Its values are missing, those of others are there, and the call counts as written off."""
     with rig.board.control() as control:
         control.hang("dcmi_get_device_power_info", 4)
         async with rig.registered():
@@ -171,7 +171,7 @@ async def test_a_hung_chip_does_not_hang_the_scrape(rig: Rig) -> None:
 
 
 async def test_npu_metrics_can_be_turned_off(rig: Rig) -> None:
-    """Then a scrape asks no chip."""
+    """A scrape then asks no chip."""
     rig.npu_metrics = False
     async with rig.registered():
         found = await until_scraped(rig, "pool_current", 1)
@@ -185,7 +185,7 @@ async def test_npu_metrics_can_be_turned_off(rig: Rig) -> None:
 
 
 async def test_what_is_served_is_what_is_documented(rig: Rig) -> None:
-    """No metric of ours that the catalog lacks, of its kind; all of it when much has happened."""
+    """Every metric is in the catalog with its kind, and the catalog has no other."""
     async with rig.registered() as kubelet:
         await rig.published()
         await until_scraped(rig, "fault_events_subscribed", 1)
@@ -203,7 +203,7 @@ async def test_what_is_served_is_what_is_documented(rig: Rig) -> None:
 
 
 async def test_readiness_lists_what_is_missing(rig: Rig) -> None:
-    """Alive at once; ready once kubelet, API server and NPUs are there."""
+    """The daemon is alive at once, and ready once kubelet, API server and NPUs are there."""
     rig.api.fail_next(1000, status=503, verb="create")
     async with rig.daemon():
         assert await get(rig.http_port, "/healthz") == (200, "ok\n")
@@ -219,7 +219,7 @@ async def test_readiness_lists_what_is_missing(rig: Rig) -> None:
 
 
 async def test_an_instance_that_waits_for_its_turn_is_ready(rig: Rig) -> None:
-    """A rolling update ends the older one only then."""
+    """Only then does a rolling update end the older one."""
     plugin = rig.settings.plugin_directory
     plugin.mkdir()
     async with (
@@ -233,7 +233,7 @@ async def test_an_instance_that_waits_for_its_turn_is_ready(rig: Rig) -> None:
 
 
 async def test_a_stuck_loop_is_named(rig: Rig) -> None:
-    """Alive no more, and so not ready; well again when the step ends."""
+    """The daemon is neither alive nor ready until the step ends."""
     async with rig.registered():
         await until_scraped(rig, "pool_current", 1)
         with pulse.step("repairing CDI files", limit=0):
@@ -244,7 +244,7 @@ async def test_a_stuck_loop_is_named(rig: Rig) -> None:
 
 
 async def test_claims_that_cannot_be_served_are_said_while_it_lasts(rig: Rig) -> None:
-    """Not alive: where the node made a folder anew, only a container that starts again sees it."""
+    """The daemon is not alive: only a restarted container sees a folder that was made anew."""
     claims = rig.settings.plugin_directory / "claims"
     unknown = Claim(namespace="default", uid="uid-x", name="x")
     async with rig.registered() as kubelet:

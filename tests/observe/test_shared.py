@@ -1,5 +1,5 @@
-"""What is made once for all who ask."""
-# ruff: noqa: ARG001 - the fixture autojump_clock is asked for, not used
+"""Values that are made once for all clients."""
+# ruff: noqa: ARG001 - the fixture autojump_clock is requested, not used
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def shared() -> AsyncIterator[Shared[int]]:
 async def test_all_who_ask_within_a_second_get_one_value(
     shared: Shared[int], autojump_clock: MockClock
 ) -> None:
-    """Those who come while it is made, and those who come soon after."""
+    """That includes clients that come while it is made, and those that come soon after."""
     got: list[int] = []
 
     async def ask() -> None:
@@ -58,7 +58,7 @@ async def test_all_who_ask_within_a_second_get_one_value(
 async def test_nothing_is_made_when_nobody_asks(
     shared: Shared[int], autojump_clock: MockClock
 ) -> None:
-    """A value that grew old is made anew for the next who asks, no sooner."""
+    """An old value is made anew for the next client, no sooner."""
     assert await shared.get() == 1
     await trio.sleep(100)
     assert await shared.get() == 2
@@ -67,7 +67,7 @@ async def test_nothing_is_made_when_nobody_asks(
 async def test_who_leaves_does_not_break_it_off(
     shared: Shared[int], autojump_clock: MockClock
 ) -> None:
-    """The next who asks gets the value that was begun for the first."""
+    """The next client gets the value that was begun for the first."""
     with trio.move_on_after(0.05):
         await shared.get()
     since = trio.current_time()

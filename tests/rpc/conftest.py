@@ -17,5 +17,5 @@ async def bridge() -> AsyncIterator[Bridge]:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where the server under test listens."""
+    """The socket of the server under test."""
     return tmp_path / "dra.sock"

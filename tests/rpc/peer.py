@@ -1,4 +1,4 @@
-"""A peer that no client library would be: it sends what a test says."""
+"""A peer unlike any client library: it sends a test's bytes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from trio_npu_dra.rpc import Status
 EventT = TypeVar("EventT", bound=h2.events.Event)
 
 MESSAGE = struct.pack(">?I", False, len(bytes(HELLO))) + bytes(HELLO)
-"""A request as it stands on the wire."""
+"""A request on the wire."""
 
 
 class Peer:
-    """One connection, made by `connected`; what a method begins is sent by `flush`."""
+    """One connection, made by `connected`; methods begin something, `flush` sends it."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self.stream = stream
@@ -34,7 +34,7 @@ class Peer:
         self._events = deque[h2.events.Event]()
 
     def call(self, path: str = ECHO.path, data: bytes = MESSAGE, *, end: bool = True) -> int:
-        """Begin a call and send *data* of its request; the number of its stream."""
+        """Begin a call with *data* of its request; returns the number of its stream."""
         number = self.h2.get_next_available_stream_id()
         headers = [
             (":method", "POST"),
@@ -50,12 +50,12 @@ class Peer:
         return number
 
     async def flush(self) -> None:
-        """Send what was begun; a peer that was cut off does not notice."""
+        """Send what was begun; does not fail if the server has cut the connection."""
         with suppress(trio.BrokenResourceError):
             await self.stream.send_all(self.h2.data_to_send())
 
     async def until(self, kind: type[EventT]) -> EventT:
-        """Flush and read until something of a kind comes."""
+        """Flush and read until an event of a kind comes."""
         while event := await self._next():
             if isinstance(event, kind):
                 return event
@@ -71,7 +71,7 @@ class Peer:
         raise AssertionError("the server hung up without a status")
 
     async def end(self) -> ErrorCodes | int | None:
-        """Flush and read until the server hangs up; why it does."""
+        """Flush and read until the server hangs up; returns its reason."""
         code = None
         while event := await self._next():
             if isinstance(event, h2.events.ConnectionTerminated):
@@ -79,12 +79,12 @@ class Peer:
         return code
 
     async def _next(self) -> h2.events.Event | None:
-        """What happened next; None if the server has hung up."""
+        """The next event; None if the server has hung up."""
         await self.flush()
         while not self._events:
             try:
                 data = await self.stream.receive_some()
-            except trio.BrokenResourceError:  # cut off, with something of ours unread
+            except trio.BrokenResourceError:  # cut off, with unread bytes of ours
                 return None
             if not data:
                 return None
@@ -95,6 +95,6 @@ class Peer:
 
 @asynccontextmanager
 async def connected(path: Path) -> AsyncIterator[Peer]:
-    """A peer that has been greeted; it has said nothing yet."""
+    """A peer that the server has greeted, and that has sent nothing yet."""
     async with await trio.open_unix_socket(str(path)) as stream:
         yield Peer(stream)

@@ -26,7 +26,7 @@ HELLO = RegistrationStatus(error="hello")
 
 
 async def echo(request: RegistrationStatus) -> PluginInfo:
-    """Give back the text of the request."""
+    """Return the text of the request."""
     await trio.lowlevel.checkpoint()
     return PluginInfo(name=request.error)
 

@@ -1,4 +1,4 @@
-"""The loop below everything: what gets out of it, and what does not get in."""
+"""The loop below everything: the errors that leave it, and the ends that reach it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trio_npu_dra.rpc import open_bridge
 
 
 async def test_an_error_leaves_the_bridge_as_it_was_raised() -> None:
-    """No exception group of the loop's own nurseries wraps what happens inside."""
+    """No exception group of the loop's own nurseries wraps an error inside."""
     with pytest.raises(ConfigError, match="plain"):
         async with open_bridge():
             raise ConfigError("plain")

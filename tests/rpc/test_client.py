@@ -16,7 +16,7 @@ EMPTY = methods.GET_INFO.request()
 async def test_a_server_that_hangs_up_is_unavailable(
     bridge: Bridge, path: Path, nursery: trio.Nursery, greeting: bytes
 ) -> None:
-    """Whether it says something else first or nothing, the caller gets a status, every time."""
+    """The caller always gets a status, whether the server sends something first or nothing."""
     listener = trio.socket.socket(trio.socket.AF_UNIX)
     await listener.bind(str(path))
     listener.listen()

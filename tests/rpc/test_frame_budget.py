@@ -1,4 +1,4 @@
-"""What a peer sends is counted alike however it is cut into pieces."""
+"""The count of a peer's bytes does not depend on how they are cut into pieces."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SENT = PREFACE + b"".join(FRAMES)
 
 
 def left(cuts: list[int], limit: int) -> bool:
-    """Whether a budget of *limit* frames lasts for all of `SENT`, cut in places."""
+    """Whether a budget of *limit* frames lasts for all of `SENT`, cut at some places."""
 
     async def read() -> bool:
         budget = FrameBudget(Limits(frames=limit, frames_per_second=0))
@@ -35,14 +35,14 @@ def left(cuts: list[int], limit: int) -> bool:
 
 @given(cuts=st.lists(st.integers(0, len(SENT)), max_size=5))
 def test_frames_are_counted_however_they_are_cut(cuts: list[int]) -> None:
-    """Three frames are three frames."""
+    """Three frames always count as three."""
     assert left(cuts, 3)
     assert not left(cuts, 2)
 
 
 @pytest.mark.parametrize(("frames", "counted"), [(1, 1), (2, 2), (3, 3), (4, 3)])
 async def test_a_turn_ends_before_the_next_frame(frames: int, counted: int) -> None:
-    """What begins later is left for the next turn."""
+    """Later frames wait for the next turn."""
     budget = FrameBudget(Limits())
     size = budget.read(SENT, frames)
     assert size == len(PREFACE) + sum(len(frame) for frame in FRAMES[:counted])

@@ -1,4 +1,4 @@
-"""What a peer may take of a server, and that others are served whatever one does."""
+"""The limits of one peer: the server serves others whatever it does."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def called(channel: Channel) -> str:
 
 
 async def test_a_newcomer_displaces_who_has_not_called(bridge: Bridge, path: Path) -> None:
-    """Of two that said nothing the older one goes, and who has called before stays."""
+    """Of two silent peers the older one is displaced; a peer that has called before stays."""
     limits = replace(TIGHT, connections=3)
     async with serving(bridge, path, ROUTES, limits=limits) as (channel, _):
         assert await called(channel) == "hello"
@@ -46,7 +46,7 @@ async def test_a_newcomer_displaces_who_has_not_called(bridge: Bridge, path: Pat
 
 
 async def test_a_newcomer_displaces_who_called_the_longest_ago(bridge: Bridge, path: Path) -> None:
-    """Of those without a call; it may call again, and is then the newcomer."""
+    """That is a peer without a call; it may call again, and is then the newcomer."""
     limits = replace(TIGHT, connections=2)
     async with (
         serving(bridge, path, ROUTES, limits=limits),
@@ -66,7 +66,7 @@ async def test_a_newcomer_displaces_who_called_the_longest_ago(bridge: Bridge, p
 
 
 async def test_the_oldest_watch_stays(bridge: Bridge, path: Path) -> None:
-    """Peers that watch displace each other, not the kubelet, which was there before them."""
+    """Watching peers displace each other, not the kubelet, which was there before them."""
     watching = Held()
     limits = replace(TIGHT, connections=2)
     async with (
@@ -87,7 +87,7 @@ async def test_the_oldest_watch_stays(bridge: Bridge, path: Path) -> None:
 
 
 async def test_whoever_is_busy_nobody_is_locked_out(bridge: Bridge, path: Path) -> None:
-    """A call comes through though every place is taken by one that does not end."""
+    """A call succeeds even if calls that do not end take every place."""
     held = Held()
     routes: list[Route] = [ECHO.handled_by(echo), WATCH.handled_by(held.watch)]
     async with (
@@ -103,7 +103,7 @@ async def test_whoever_is_busy_nobody_is_locked_out(bridge: Bridge, path: Path) 
 async def test_a_newcomer_has_time_to_call(
     mock_clock: MockClock, bridge: Bridge, path: Path
 ) -> None:
-    """Until then the next one waits."""
+    """The next peer waits until that time is over."""
     limits = replace(TIGHT, connections=1, newcomer_seconds=5)
     async with (
         serving(bridge, path, ROUTES, limits=limits),
@@ -123,7 +123,7 @@ async def test_a_newcomer_has_time_to_call(
 async def test_idle_connections_are_closed_but_for_the_last_used(
     bridge: Bridge, path: Path
 ) -> None:
-    """So the kubelet's stays, if it has no watch, and what others forgot to close does not."""
+    """So the kubelet's connection stays even without a watch, and forgotten ones do not."""
     limits = replace(TIGHT, idle_seconds=0.05, kept_idle=1)
     async with (
         serving(bridge, path, ROUTES, limits=limits) as (channel, _),
@@ -141,7 +141,7 @@ async def test_idle_connections_are_closed_but_for_the_last_used(
 
 @pytest.mark.parametrize("greeting", [b"", b"PRI * HTTP/2.0\r\n"])
 async def test_who_does_not_greet_is_cut_off(bridge: Bridge, path: Path, greeting: bytes) -> None:
-    """A connection that says nothing, or half of the greeting, ends."""
+    """A connection that sends nothing, or half of the greeting, ends."""
     async with (
         serving(bridge, path, ROUTES, limits=replace(TIGHT, greeting_seconds=0.05)),
         await trio.open_unix_socket(str(path)) as stream,
@@ -152,7 +152,7 @@ async def test_who_does_not_greet_is_cut_off(bridge: Bridge, path: Path, greetin
 
 
 async def test_a_request_that_does_not_end_is_given_up(bridge: Bridge, path: Path) -> None:
-    """After its time, with a status; the connection serves the next one."""
+    """It ends after its time, with a status; the connection serves the next request."""
     async with (
         serving(bridge, path, ROUTES, limits=replace(TIGHT, request_seconds=0.05)),
         connected(path) as peer,
@@ -165,7 +165,7 @@ async def test_a_request_that_does_not_end_is_given_up(bridge: Bridge, path: Pat
 
 
 async def test_who_has_sent_most_by_halves_makes_room(bridge: Bridge, path: Path) -> None:
-    """The largest of the peer with most is given up, not the one that came last."""
+    """The largest request of the peer with most is refused, not the newest."""
     limits = replace(TIGHT, half_sent_bytes=100, half_sent_cost=30)
     async with (
         serving(bridge, path, ROUTES, limits=limits),
@@ -184,7 +184,7 @@ async def test_who_has_sent_most_by_halves_makes_room(bridge: Bridge, path: Path
 
 
 async def test_a_request_that_is_reset_reaches_no_handler(bridge: Bridge, path: Path) -> None:
-    """Nor does what was sent of it count any longer: more than a window of such comes through."""
+    """Its bytes do not count any longer: more than a window of such requests gets through."""
     asked = list[str]()
 
     async def note(request: RegistrationStatus) -> PluginInfo:
@@ -209,7 +209,7 @@ async def test_a_request_that_is_reset_reaches_no_handler(bridge: Bridge, path: 
 async def test_half_a_request_leaves_nothing_behind(
     bridge: Bridge, path: Path, *, how: str
 ) -> None:
-    """Its memory is free at once, not when the garbage collector comes by."""
+    """Its memory is free at once, not when the garbage collector runs."""
     limits = replace(TIGHT, request_seconds=0.05 if how == "given up" else 60)
     gc.disable()
     gc.freeze()
@@ -235,7 +235,7 @@ async def test_half_a_request_leaves_nothing_behind(
 
 
 async def test_resets_are_rationed(bridge: Bridge, path: Path) -> None:
-    """Who takes back call after call is cut off, whole requests or not; others are served."""
+    """A peer that resets call after call is cut off, requests whole or not; others are served."""
     async with serving(bridge, path, ROUTES) as (channel, _), connected(path) as peer:
         for _ in range(200):
             peer.h2.reset_stream(peer.call())
@@ -264,7 +264,7 @@ def frame(kind: int, payload: bytes = b"", *, stream: int = 0, size: int | None 
 async def test_frames_that_nobody_needs_are_rationed(
     bridge: Bridge, path: Path, nonsense: bytes
 ) -> None:
-    """They end the connection, before they are worked through or kept."""
+    """They end the connection before the server handles or keeps them."""
     async with serving(bridge, path, ROUTES) as (channel, _), connected(path) as peer:
         await peer.flush()
         with suppress(trio.BrokenResourceError):  # cut off before all was sent
@@ -274,7 +274,7 @@ async def test_frames_that_nobody_needs_are_rationed(
 
 
 async def test_who_is_answered_may_go_on(bridge: Bridge, path: Path) -> None:
-    """The ration counts what was not answered: no number of calls ends a connection."""
+    """Answered calls do not count: no number of them ends a connection."""
     limits = replace(TIGHT, frames=12, frames_per_second=0)
     async with serving(bridge, path, ROUTES, limits=limits) as (channel, _):
         for _ in range(12):
@@ -282,7 +282,7 @@ async def test_who_is_answered_may_go_on(bridge: Bridge, path: Path) -> None:
 
 
 async def test_a_connection_has_some_streams_at_once(bridge: Bridge, path: Path) -> None:
-    """It is told how many; more end it."""
+    """HTTP/2 tells the peer the number; more end the connection."""
     async with (
         serving(bridge, path, ROUTES, limits=replace(TIGHT, streams=2)),
         connected(path) as peer,
@@ -294,7 +294,7 @@ async def test_a_connection_has_some_streams_at_once(bridge: Bridge, path: Path)
 
 
 async def test_a_connection_has_some_watches_at_once(bridge: Bridge, path: Path) -> None:
-    """One more is refused, and those before it go on."""
+    """One more is refused, and the earlier ones go on."""
     async with (
         serving(
             bridge, path, [WATCH.handled_by(Held().watch)], limits=replace(TIGHT, watches=1)
@@ -309,7 +309,7 @@ async def test_a_connection_has_some_watches_at_once(bridge: Bridge, path: Path)
 
 
 class Endless:
-    """A handler that sends for ever, and says when it ended."""
+    """A handler that sends for ever, and reports its end."""
 
     def __init__(self) -> None:
         self.begun = trio.Event()
@@ -327,7 +327,7 @@ class Endless:
 
 @pytest.mark.parametrize("window", [0, 1 << 30], ids=["closed window", "full socket"])
 async def test_who_does_not_read_is_cut_off(bridge: Bridge, path: Path, window: int) -> None:
-    """Whether it closes its window or only leaves its socket full."""
+    """That holds whether the peer closes its window or leaves its socket full."""
     endless = Endless()
     async with (
         serving(
@@ -344,7 +344,7 @@ async def test_who_does_not_read_is_cut_off(bridge: Bridge, path: Path, window: 
 
 
 async def test_a_stop_does_not_wait_for_who_does_not_read(bridge: Bridge, path: Path) -> None:
-    """A reply that nobody takes is given up."""
+    """A reply that the peer does not read is dropped."""
     endless = Endless()
     async with (
         serving(bridge, path, [WATCH.handled_by(endless)]) as (_, stop),
@@ -363,14 +363,14 @@ async def test_a_stop_does_not_wait_for_who_does_not_read(bridge: Bridge, path: 
 async def test_a_server_without_descriptors_accepts_again(
     mock_clock: MockClock, bridge: Bridge, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Who came in the meantime is served a second after there is room."""
+    """Peers that came in the meantime are served a second after there is room."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     async with serving(bridge, path, ROUTES) as (channel, _):
         spare = os.open(os.devnull, os.O_RDONLY)  # the lowest that is free
         os.close(spare)
         resource.setrlimit(resource.RLIMIT_NOFILE, (spare + 1, hard))
         try:
-            async with connected(path) as peer:  # which has taken it
+            async with connected(path) as peer:  # this has taken it
                 await peer.flush()
                 await wait_all_tasks_blocked(0.01)
                 assert "cannot accept gRPC connections" in caplog.text

@@ -1,4 +1,4 @@
-"""Calls over real unix sockets: how they are answered, and how they end."""
+"""Calls over real unix sockets: their answers and their ends."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from trio_npu_dra.rpc import (
 )
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
-"""How an HTTP/2 client begins: the preface and an empty SETTINGS frame."""
+"""The beginning of an HTTP/2 client: the preface and an empty SETTINGS frame."""
 
 
 async def test_a_call_is_answered(bridge: Bridge, path: Path) -> None:
-    """A unary call comes back with the handler's reply."""
+    """A unary call returns the handler's reply."""
     async with serving(bridge, path, [ECHO.handled_by(echo)]) as (channel, _):
         reply = await channel.unary(ECHO, HELLO, timeout_seconds=5)
     assert reply.name == "hello"
@@ -61,7 +61,7 @@ async def test_many_calls_run_side_by_side(bridge: Bridge, path: Path) -> None:
 
 
 async def call_until_too_late(channel: Channel, held: Held, clock: MockClock) -> Status:
-    """Call a handler, and let the deadline pass once it is inside; how the call ended."""
+    """Call a handler, and let the deadline pass once it runs; returns how the call ended."""
     statuses: list[Status] = []
 
     async def call() -> None:
@@ -92,7 +92,7 @@ async def test_the_deadline_is_seen_and_cancels(
 async def test_a_shielded_handler_may_outlive_its_deadline(
     mock_clock: MockClock, bridge: Bridge, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What a handler does under a shield is finished, quietly, though nobody waits for it."""
+    """Shielded work of a handler is finished, quietly, though no caller waits for it."""
     held, finished = Held(), trio.Event()
 
     async def shielded(request: RegistrationStatus) -> PluginInfo:
@@ -122,7 +122,7 @@ async def test_a_reset_call_is_cancelled(bridge: Bridge, path: Path) -> None:
 
 
 async def test_a_lost_connection_cancels_its_calls(bridge: Bridge, path: Path) -> None:
-    """A peer that goes away without a word cancels the handlers of its calls."""
+    """When a peer disappears, the handlers of its calls are cancelled."""
     held, statuses = Held(), list[Status]()
 
     async def call() -> None:
@@ -141,7 +141,7 @@ async def test_a_lost_connection_cancels_its_calls(bridge: Bridge, path: Path) -
 async def test_a_bug_is_the_callers_answer_and_the_logs_traceback(
     bridge: Bridge, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A handler that raises answers INTERNAL, leaves a traceback and harms no other call."""
+    """A handler that raises gives INTERNAL, leaves a traceback and harms no other call."""
 
     async def broken(request: RegistrationStatus) -> PluginInfo:
         if request.error != "hello":
@@ -157,7 +157,7 @@ async def test_a_bug_is_the_callers_answer_and_the_logs_traceback(
 
 
 async def test_a_handler_chooses_its_status(bridge: Bridge, path: Path) -> None:
-    """An RpcError out of a handler is the answer, text and all."""
+    """An RpcError from a handler is the answer, with its text."""
 
     async def refuse(request: RegistrationStatus) -> PluginInfo:
         raise RpcError(Status.NOT_FOUND, f"no {request.error}: ünknown")
@@ -172,7 +172,7 @@ async def test_a_handler_chooses_its_status(bridge: Bridge, path: Path) -> None:
 
 
 async def test_an_unknown_method_is_unimplemented(bridge: Bridge, path: Path) -> None:
-    """A method that is not served is refused with UNIMPLEMENTED, in the form of an answer."""
+    """An unknown method is refused with UNIMPLEMENTED, in the form of an answer."""
     async with serving(bridge, path, []) as (channel, _):
         with pytest.raises(RpcError) as caught:
             await channel.unary(ECHO, HELLO, timeout_seconds=5)
@@ -180,7 +180,7 @@ async def test_an_unknown_method_is_unimplemented(bridge: Bridge, path: Path) ->
 
 
 async def test_a_request_beyond_the_limit_is_refused_unread(bridge: Bridge, path: Path) -> None:
-    """More bytes than the limit are RESOURCE_EXHAUSTED; the connection serves the next call."""
+    """A larger request gets RESOURCE_EXHAUSTED; the connection serves the next call."""
     large = RegistrationStatus(error="x" * DEFAULT_LIMITS.message_bytes)
     async with serving(bridge, path, [ECHO.handled_by(echo)]) as (channel, _):
         with pytest.raises(RpcError) as caught:
@@ -205,7 +205,7 @@ class Garbled(Message):
     """A message whose text is no UTF-8."""
 
     def SerializeToString(self) -> bytes:  # noqa: N802 - betterproto2's name
-        """Field 2, one byte, which begins no character."""
+        """Field 2 with one byte that begins no character."""
         return b"\x12\x01\xff"
 
 
@@ -265,7 +265,7 @@ async def test_leaving_a_stream_cancels_its_handler(bridge: Bridge, path: Path) 
 
 
 async def test_tcp_is_served_too(bridge: Bridge) -> None:
-    """A TCP server says which port it got and answers there."""
+    """A TCP server reports its port and answers there."""
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
             port: int = await nursery.start(

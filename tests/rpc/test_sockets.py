@@ -10,7 +10,7 @@ from trio_npu_dra.rpc.sockets import UNIX_PATH_LIMIT, listen_tcp, listen_unix
 
 
 def test_only_a_socket_that_nobody_listens_on_is_refused(tmp_path: Path) -> None:
-    """One that somebody listens on, another file and no file are not."""
+    """A socket with a listener, another file and a missing file do not count."""
     path = tmp_path / "dra.sock"
     listener = listen_unix(path)
     assert not is_refused(path)
@@ -20,7 +20,7 @@ def test_only_a_socket_that_nobody_listens_on_is_refused(tmp_path: Path) -> None
 
 
 def test_the_longest_path_is_accepted_and_one_more_refused(tmp_path: Path) -> None:
-    """107 bytes are a socket; 108 are an error that says both numbers."""
+    """107 bytes make a socket; 108 are an error with both numbers."""
     room = UNIX_PATH_LIMIT - len(str(tmp_path)) - 1
     listener = listen_unix(tmp_path / ("s" * room))
     listener.withdraw()
@@ -36,7 +36,7 @@ def test_a_missing_directory_is_named(tmp_path: Path) -> None:
 
 
 def test_another_kind_of_file_is_never_removed(tmp_path: Path) -> None:
-    """What is no socket stays where it is."""
+    """A file that is no socket stays."""
     path = tmp_path / "dra.sock"
     path.write_text("precious")
     with pytest.raises(ConfigError, match="something else"):
@@ -52,7 +52,7 @@ def test_only_the_owner_may_connect(tmp_path: Path) -> None:
 
 
 def test_a_taken_port_is_a_configuration_error() -> None:
-    """Two listeners on one TCP port: the second says which port is taken."""
+    """Of two listeners on one TCP port the second names the taken port."""
     first = listen_tcp(0, host="127.0.0.1")
     port = first.socket.getsockname()[1]
     with pytest.raises(ConfigError, match=str(port)):

@@ -1,4 +1,4 @@
-"""How a server stops, what of its calls then, and whose the socket is before and after."""
+"""The stop of a server, its calls during the stop, and the owner of the socket."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trio_npu_dra.rpc import Bridge, Route, RpcError, Status, is_refused
 
 
 async def test_a_stop_lets_calls_in_flight_finish(bridge: Bridge, path: Path) -> None:
-    """Within the grace period a running call is answered, though the socket is gone already."""
+    """Within the grace period a running call gets its answer, though the socket is gone already."""
     held, answers = Held(), list[str]()
 
     async def call() -> None:
@@ -38,7 +38,7 @@ async def test_a_stop_lets_calls_in_flight_finish(bridge: Bridge, path: Path) ->
 async def test_a_socket_that_cannot_be_removed_stops_all_the_same(
     bridge: Bridge, path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Calls in flight are finished, nobody is let in any more, and the log names the file."""
+    """Calls in flight finish, no new peer can connect, and the log names the file."""
     held, answers = Held(), list[str]()
 
     async def call() -> None:
@@ -63,7 +63,7 @@ async def test_a_socket_that_cannot_be_removed_stops_all_the_same(
 
 
 async def test_a_stop_cancels_what_outlasts_the_grace(bridge: Bridge, path: Path) -> None:
-    """Calls and streams that do not end by themselves are cancelled, and the stop goes through."""
+    """Calls and streams that do not end by themselves are cancelled, and the stop completes."""
     held, watching, statuses = Held(), Held(), list[Status]()
 
     async def call() -> None:
@@ -117,7 +117,7 @@ async def test_the_channel_finds_the_next_server(bridge: Bridge, path: Path) -> 
 
 
 async def test_a_stale_socket_is_replaced(bridge: Bridge, path: Path) -> None:
-    """A socket file that a killed process left is no obstacle."""
+    """A server replaces the socket file of a killed process."""
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
     async with serving(bridge, path, [ECHO.handled_by(echo)]) as (channel, _):
@@ -126,7 +126,7 @@ async def test_a_stale_socket_is_replaced(bridge: Bridge, path: Path) -> None:
 
 
 async def test_a_successors_socket_is_left_alone(bridge: Bridge, path: Path) -> None:
-    """A server that stops after another has taken its path does not remove the other's socket."""
+    """A server that stops after another has taken its path leaves the other's socket."""
     async with (
         serving(bridge, path, []) as (_, stop),
         serving(bridge, path, [ECHO.handled_by(echo)]) as (channel, _),

@@ -1,4 +1,4 @@
-"""Callers that no client library would be: they send bytes of their own and then only listen."""
+"""Callers unlike any client library: they send raw bytes and then only listen."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def call_of(
 async def test_a_passed_deadline_cancels_the_handler_and_is_answered(
     bridge: Bridge, path: Path
 ) -> None:
-    """Without a word from the caller the handler ends at the deadline, as DEADLINE_EXCEEDED."""
+    """The handler ends at the deadline with DEADLINE_EXCEEDED, without a signal from the caller."""
     # A call whose deadline passes before its handler has begun never runs it: then both are empty.
     begun, cancelled = list[bool](), list[bool]()
 
@@ -112,7 +112,7 @@ async def test_a_shield_may_run_past_the_deadline(
 async def test_a_broken_request_is_refused_without_a_traceback(
     bridge: Bridge, path: Path, caplog: pytest.LogCaptureFixture, body: bytes, status: Status
 ) -> None:
-    """What is no single plain message is the caller's fault, and the handler never sees it."""
+    """Anything but one plain message is the caller's error, and the handler never sees it."""
 
     async def never(_: InfoRequest) -> PluginInfo:
         raise AssertionError("called")

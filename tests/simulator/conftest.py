@@ -29,23 +29,23 @@ class RawDcmi:
         self.cdll = ctypes.CDLL(str(library))
 
     def code(self, function: str, *arguments: Any) -> int:
-        """What the function returns."""
+        """The return code of the function."""
         return int(self.cdll[function](*arguments))
 
     def number(self, function: str, *arguments: int) -> int:
-        """The one 32-bit number a call gives through its last argument."""
+        """The 32-bit number that a call gives through its last argument."""
         out = ctypes.c_int(0x5A5A5A5A)
         assert self.code(function, *arguments, ctypes.byref(out)) == 0, function
         return out.value
 
     def record(self, function: str, *arguments: int) -> bytes:
-        """What a call writes through its last argument: no byte beyond it may change."""
+        """The bytes that a call writes through its last argument; bytes beyond may not change."""
         out = ctypes.create_string_buffer(CANARY * BUFFER, BUFFER)
         assert self.code(function, *arguments, out) == 0, function
         return out.raw.rstrip(CANARY)
 
     def text(self, function: str, *arguments: int) -> str:
-        """The text that a call with buffer and length gives."""
+        """The text that a call writes into a buffer with a length."""
         out = ctypes.create_string_buffer(256)
         assert self.code(function, *arguments, out, 256) == 0, function
         return out.value.decode()

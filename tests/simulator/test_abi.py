@@ -1,4 +1,4 @@
-"""The simulated library through raw calls: what each writes, and where."""
+"""The simulated library through raw calls: the bytes that each writes, and their places."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNKNOWN_HEALTH = 0xFFFFFFFF
 
 
 def test_every_function_of_the_source_is_exported(dcmi: RawDcmi) -> None:
-    """What control accepts as a function's name is a symbol of the library, and no other is."""
+    """The functions that control accepts are exactly the symbols of the library."""
     assert len(simulated_functions()) > 40
     for function in simulated_functions():
         assert dcmi.cdll[function]
@@ -42,9 +42,9 @@ def test_every_function_of_the_source_is_exported(dcmi: RawDcmi) -> None:
 def test_a_struct_has_the_vendors_size(
     dcmi: RawDcmi, function: str, arguments: tuple[int, ...], size: int
 ) -> None:
-    """Exactly the vendor's number of bytes is written, for a caller's buffer has no more."""
+    """A call writes exactly the vendor's number of bytes, because a caller's buffer has no more."""
     if function == "dcmi_get_device_elabel_info":
-        size = 1024 + len("SIM00000003") + 1  # the tail of a text is left as it was
+        size = 1024 + len("SIM00000003") + 1  # the rest of a text buffer stays unchanged
     assert len(dcmi.record(function, 3, 0, *arguments)) == size
 
 
@@ -57,13 +57,13 @@ def test_chip_is_named_with_its_cores(dcmi: RawDcmi) -> None:
 
 
 def test_pci_place_and_ids(dcmi: RawDcmi) -> None:
-    """The v2 call gives vendor first, then the address."""
+    """The v2 call gives the vendor first, then the address."""
     info = dcmi.record("dcmi_get_device_pcie_info_v2", 6, 0)
     assert struct.unpack("=4Ii3I", info[:32]) == (0x19E5, 0x200, 0xD802, 0x100, 0, 0x82, 0, 0)
 
 
 def test_board_ids(dcmi: RawDcmi) -> None:
-    """Board, PCB, BOM, slot; and the main board by its own call."""
+    """One call gives board, PCB, BOM and slot; the main board has its own call."""
     info = dcmi.record("dcmi_get_device_board_info", 5, 0)
     assert struct.unpack("=4I", info) == (0x41, 3, 1, 5)
     assert dcmi.number("dcmi_get_mainboard_id", 5, 0) == 6
@@ -108,7 +108,7 @@ def test_cards_and_their_chips(dcmi: RawDcmi) -> None:
 
 
 def test_measurements_of_an_idle_chip(dcmi: RawDcmi) -> None:
-    """HBM in MB, power in 0.1 W, temperature in degrees, load in percent."""
+    """HBM is in MB, power in 0.1 W, temperature in degrees, load in percent."""
     hbm = struct.unpack("@QIQiI", dcmi.record("dcmi_get_device_hbm_info", 1, 0))
     assert hbm == (32768, 1600, 2832, 38, 0)
     assert dcmi.number("dcmi_get_device_power_info", 1, 0) == 865
@@ -117,13 +117,13 @@ def test_measurements_of_an_idle_chip(dcmi: RawDcmi) -> None:
 
 
 def test_versions_are_texts(dcmi: RawDcmi) -> None:
-    """Of driver and DCMI."""
+    """The versions are those of driver and DCMI."""
     assert dcmi.text("dcmi_get_driver_version") == "24.1.rc2"
     assert dcmi.text("dcmi_get_dcmi_version") == "24.1.rc2"
 
 
 def test_all_pairs_of_a_910b_board_are_joined_by_hccs(dcmi: RawDcmi) -> None:
-    """A full mesh, and each chip itself."""
+    """The links are a full mesh, and each chip with itself."""
     links = {
         (one, other): dcmi.number("dcmi_get_topo_info_by_device_id", one, 0, other, 0)
         for one in range(8)
@@ -135,7 +135,7 @@ def test_all_pairs_of_a_910b_board_are_joined_by_hccs(dcmi: RawDcmi) -> None:
 
 
 def test_cpu_affinity(dcmi: RawDcmi) -> None:
-    """The CPU list of the chip's NUMA node, with its length."""
+    """The call gives the CPU list of the chip's NUMA node, with its length."""
     out, length = ctypes.create_string_buffer(256), ctypes.c_int()
     function = "dcmi_get_affinity_cpu_info_by_device_id"
     assert dcmi.code(function, 0, 0, out, ctypes.byref(length)) == 0
@@ -146,7 +146,7 @@ def test_cpu_affinity(dcmi: RawDcmi) -> None:
 def test_an_unsplit_chip_has_all_its_cores(
     dcmi: RawDcmi, query: int, length: int, computing: int
 ) -> None:
-    """The vNPU queries of total and of free resources: cores, memory, AI CPUs; shares unknown."""
+    """The vNPU queries give total and free cores, memory and AI CPUs; shares are unknown."""
     code, resources = dcmi.device_info(0, 0, 52, query)
     assert code == 0
     assert struct.unpack_from("=2f", resources, computing) == (20.0, -1.0)
@@ -159,7 +159,7 @@ def test_an_unsplit_chip_has_all_its_cores(
         assert resources[4:computing] == b"\xff" * (computing - 4)
     else:
         assert resources[:computing] == b"\xff" * computing
-    # The rest of the caller's buffer, too.
+    # The rest of the caller's buffer is cleared too.
     assert resources[computing + 120 :] == b"\xff" * (len(resources) - computing - 120)
     assert len(resources) > length
 
@@ -174,7 +174,7 @@ def test_a_short_buffer_for_resources_is_refused(dcmi: RawDcmi) -> None:
 
 
 def test_what_a_910b_does_not_support(dcmi: RawDcmi) -> None:
-    """Calls for other boards say so."""
+    """Calls for other boards return "not supported"."""
     out = ctypes.create_string_buffer(256)
     assert dcmi.code("dcmi_get_product_type", 0, 0, out, 256) == NOT_SUPPORT
     assert dcmi.code("dcmi_get_device_memory_info_v3", 0, 0, out) == NOT_SUPPORT
@@ -185,7 +185,7 @@ def test_what_a_910b_does_not_support(dcmi: RawDcmi) -> None:
 
 
 def test_before_init(board: SimulatedBoard) -> None:
-    """Each call has the code that the real one has before dcmi_init."""
+    """Each call returns the real library's code from before dcmi_init."""
     raw = ctypes.CDLL(str(board.library))
     out, codes = ctypes.create_string_buffer(256), (ctypes.c_uint * 128)()
     assert raw.dcmi_get_card_list(out, codes, 64) == -8005
@@ -204,7 +204,7 @@ def test_before_init(board: SimulatedBoard) -> None:
 
 
 def test_an_unknown_card_is_a_wrong_argument(dcmi: RawDcmi) -> None:
-    """Calls about a card that is not listed fail; a number that nobody has does not exist."""
+    """Calls about an unlisted card fail; an unknown number does not exist."""
     out, other = ctypes.create_string_buffer(256), ctypes.c_int()
     assert dcmi.code("dcmi_get_device_temperature", 9, 0, out) == -8001
     assert dcmi.code("dcmi_get_device_logic_id", out, 9, 0) == -8001
@@ -214,7 +214,7 @@ def test_an_unknown_card_is_a_wrong_argument(dcmi: RawDcmi) -> None:
 
 
 def test_duo_has_two_chips_on_one_card_and_address(make_board: MakeBoard, load: Load) -> None:
-    """310P: sparse card ids, DDR that differs between twins, a product name, no topology."""
+    """A 310P has sparse card ids, DDR that differs between twins, a product name, no topology."""
     dcmi = load(make_board("300i-duo-2").library)
     out = ctypes.create_string_buffer(256)
     assert dcmi.cards() == [4, 7]
@@ -231,7 +231,7 @@ def test_duo_has_two_chips_on_one_card_and_address(make_board: MakeBoard, load: 
 
 
 def test_a3_has_modules_in_a_super_pod(make_board: MakeBoard, load: Load) -> None:
-    """A3: dies joined by SIO, modules by switched HCCS, ids in the super pod, a policy."""
+    """An A3 has dies linked by SIO, modules by switched HCCS, ids in the super pod, a policy."""
     dcmi = load(make_board("a3-16").library)
     assert dcmi.number("dcmi_get_topo_info_by_device_id", 1, 0, 1, 1) == 6
     assert dcmi.number("dcmi_get_topo_info_by_device_id", 1, 0, 2, 0) == 7

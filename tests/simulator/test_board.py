@@ -1,4 +1,4 @@
-"""The folder of a simulated board: a host with a driver, and what a container sees of it."""
+"""The folder of a simulated board: a host with a driver, and a container's view of it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run_npu_smi(board: SimulatedBoard, *arguments: str) -> subprocess.CompletedP
 
 @contextmanager
 def as_nobody() -> Iterator[None]:
-    """Give up root's rights for a while; who has none keeps what it is."""
+    """Give up root's rights while inside; does nothing without them."""
     if os.geteuid() != 0:
         yield
         return
@@ -64,14 +64,14 @@ def folder_of_nobody(simulator: Path) -> Iterator[Path]:
 
 
 def test_the_compiler_has_nothing_to_say() -> None:
-    """No warning, and the vendor's struct sizes hold: they are static assertions."""
+    """It gives no warning, and the vendor's struct sizes hold as static assertions."""
     sources = [str(path) for path in SOURCES.glob("*.c")]
     flags = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
     subprocess.run(["cc", *flags, "-fsyntax-only", *sources], check=True)
 
 
 def test_python_and_c_agree_on_the_state_file(tmp_path: Path) -> None:
-    """Every member is where layout.py has it: the compiler checks each."""
+    """The compiler checks every member's place against layout.py."""
     lines = ["#include <stddef.h>", f'#include "{SOURCES / "state.h"}"']
     for record in RECORDS:
         c_name = f"struct {record.name}"
@@ -86,7 +86,7 @@ def test_python_and_c_agree_on_the_state_file(tmp_path: Path) -> None:
 
 
 def test_flags_point_at_the_board(board: SimulatedBoard) -> None:
-    """The driver's three roots."""
+    """They are the driver's three roots."""
     root = board.root
     assert board.flags() == [
         f"--host-root={root}",
@@ -96,7 +96,7 @@ def test_flags_point_at_the_board(board: SimulatedBoard) -> None:
 
 
 def test_driver_files_are_where_the_installer_puts_them(board: SimulatedBoard) -> None:
-    """Library, its second place, tool and version file; the library finds its state from both."""
+    """These are library, its second place, tool and version file; both places find the state."""
     usr = board.root / "usr/local"
     assert (usr / "dcmi/libdcmi.so").resolve() == board.library.resolve()
     assert board.library == usr / "Ascend/driver/lib64/libdcmi.so"
@@ -128,7 +128,7 @@ def test_pci_devices_hang_below_their_root(board: SimulatedBoard) -> None:
 
 
 def test_device_nodes_are_character_devices(board: SimulatedBoard) -> None:
-    """One for each NPU, and the three that all share."""
+    """There is one for each NPU, and the three that all share."""
     nodes = {path.name for path in board.dev_root.iterdir() if stat.S_ISCHR(path.stat().st_mode)}
     shared = {"davinci_manager", "devmm_svm", "hisi_hdc"}
     assert nodes == {f"davinci{number}" for number in range(8)} | shared
@@ -172,7 +172,7 @@ def test_a_container_sees_only_its_npus_renumbered(board: SimulatedBoard, load: 
 
 
 def test_npu_smi_prints_the_familiar_table(board: SimulatedBoard) -> None:
-    """Header, two lines a chip, processes; every line is as wide as the frame."""
+    """It has a header, two lines for each chip, processes; every line is as wide as the frame."""
     with board.control() as control:
         control.set_processes(7, [(1, 2048 << 20)])
         control.set_utilization(7, 2, 55)
@@ -193,7 +193,7 @@ def test_npu_smi_prints_the_familiar_table(board: SimulatedBoard) -> None:
 
 
 def test_npu_smi_shows_what_is_wrong(board: SimulatedBoard) -> None:
-    """Health in words; a chip that does not answer has no figures."""
+    """It shows health in words; a silent chip has no figures."""
     with board.control() as control:
         control.add_fault(1, 0x80E01801, Severity.CRITICAL)
         control.set_booting(2)
@@ -212,7 +212,7 @@ def test_npu_smi_lists_cards(board: SimulatedBoard) -> None:
 
 
 def test_npu_smi_without_a_device_fails_in_one_line(board: SimulatedBoard) -> None:
-    """No node, no board: the vendor's words and a failure."""
+    """Without a device node it prints the vendor's message and fails."""
     for node in board.dev_root.glob("davinci[0-9]"):
         node.unlink()
     run = run_npu_smi(board, "info")
@@ -235,7 +235,7 @@ def test_npu_smi_without_a_library_says_where_it_looked(
 def test_a_board_can_be_laid_out_again(
     board: SimulatedBoard, dcmi: RawDcmi, simulator: Path
 ) -> None:
-    """A new board replaces the old; who has the old one loaded keeps it."""
+    """A new board replaces the old one; processes that have the old one loaded keep it."""
     with board.control() as control:
         control.set_temperature(0, 90)
     again = create_board(board.profile, board.root, prebuilt=simulator)
@@ -252,7 +252,7 @@ def test_no_compiler_says_what_to_install(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its words are in the error."""
+    """Its output is in the error."""
     compiler = tmp_path / "cc"
     compiler.write_text("#!/bin/sh\necho no headers here >&2\nexit 1\n")
     compiler.chmod(0o755)

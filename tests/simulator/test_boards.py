@@ -1,4 +1,4 @@
-"""Boards of each kind: what their chips tell, and what they do not."""
+"""Boards of each kind: the calls that their chips answer, and those that they do not."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MULTI = "dcmi_get_device_multi_utilization_rate"
 
 
 class Kind(NamedTuple):
-    """A board: its first card, what its chips are called, and what they answer."""
+    """A board: its first card, its chips' name, and the calls that they answer."""
 
     profile: str
     card: int
@@ -66,7 +66,7 @@ def dcmi(kind: Kind, make_board: MakeBoard, load: Load) -> RawDcmi:
 
 
 def code(dcmi: RawDcmi, function: str, *arguments: int) -> int:
-    """What a call with one out-parameter returns."""
+    """The return code of a call with one out-parameter."""
     return dcmi.code(function, *arguments, ctypes.create_string_buffer(4096))
 
 
@@ -81,7 +81,7 @@ def test_each_profile_is_a_kind() -> None:
 
 
 def test_a_chip_has_its_name_cores_memory_and_board(dcmi: RawDcmi, kind: Kind) -> None:
-    """HBM where the chip has it, else DDR; the id tells the board's kind."""
+    """The memory is HBM where the chip has it, otherwise DDR; the id identifies the board."""
     info = dcmi.record("dcmi_get_device_chip_info_v2", kind.card, 0)
     _, name, _, cores, _ = struct.unpack("=32s32s32sI32s", info)
     assert (name.rstrip(b"\0").decode(), cores) == (kind.chip, kind.cores)
@@ -103,7 +103,7 @@ def test_ecc_is_told_of_the_chips_memory_alone(dcmi: RawDcmi, kind: Kind) -> Non
 
 
 def test_power_is_told_by_the_chip_or_by_its_card(dcmi: RawDcmi, kind: Kind) -> None:
-    """One of the two calls is not supported; MCUs that tell answer the chips' call, too."""
+    """One of the two calls is not supported; MCUs that report power also answer the chips' call."""
     by_chip, by_card = code(dcmi, POWER, kind.card, 0), code(dcmi, CARD_POWER, kind.card)
     assert (by_chip, by_card) == ((NOT_SUPPORT, 0) if kind.power_by_mcu else (0, NOT_SUPPORT))
     if kind.power_by_mcu:
@@ -114,13 +114,13 @@ def test_power_is_told_by_the_chip_or_by_its_card(dcmi: RawDcmi, kind: Kind) -> 
 
 
 def test_some_calls_are_for_910b_and_a3(dcmi: RawDcmi, kind: Kind) -> None:
-    """Utilisation in one call."""
+    """These calls give utilisation in one call."""
     expected = 0 if kind.has_910b_calls else NOT_SUPPORT
     assert code(dcmi, MULTI, kind.card, 0) == expected
 
 
 def test_cpu_affinity_is_for_910b(dcmi: RawDcmi, kind: Kind) -> None:
-    """Not for 310P, 910, or an A3 with the main board of a SuperPoD."""
+    """310P, 910, and an A3 with the main board of a SuperPoD do not support it."""
     length = ctypes.c_int()
     answer = dcmi.code(
         AFFINITY, kind.card, 0, ctypes.create_string_buffer(32), ctypes.byref(length)
@@ -129,7 +129,7 @@ def test_cpu_affinity_is_for_910b(dcmi: RawDcmi, kind: Kind) -> None:
 
 
 def test_vnpu_queries_know_the_memory_or_not(dcmi: RawDcmi, kind: Kind) -> None:
-    """Cores in any case; on 910A memory and AI CPUs are among what is unknown."""
+    """They give cores in any case; on 910A memory and AI CPUs are unknown."""
     answer, total = dcmi.device_info(kind.card, 0, 52, 1)
     cores, memory, cpus = (
         struct.unpack_from(code, total, 208 + at)[0]
@@ -143,7 +143,7 @@ def test_vnpu_queries_know_the_memory_or_not(dcmi: RawDcmi, kind: Kind) -> None:
 
 
 def test_a_card_has_the_label_of_its_first_chip(dcmi: RawDcmi, kind: Kind) -> None:
-    """The same five texts by both calls; a card that is not there has "NA"."""
+    """Both calls give the same five texts; a missing card has "NA"."""
     out = [ctypes.create_string_buffer(1280) for _ in range(3)]
     assert dcmi.code("dcmi_get_device_elabel_info", kind.card, 0, out[0]) == 0
     assert dcmi.code("dcmi_get_card_elabel_v2", kind.card, out[1]) == 0
@@ -156,7 +156,7 @@ def test_a_card_has_the_label_of_its_first_chip(dcmi: RawDcmi, kind: Kind) -> No
 
 
 def test_utilisation_in_one_call(make_board: MakeBoard, load: Load) -> None:
-    """Cube, vector, AI core and NPU; the NPU is at least as busy as its AI cores."""
+    """It gives cube, vector, AI core and NPU; the NPU is at least as busy as its AI cores."""
     board = make_board("910b4-8")
     dcmi = load(board.library)
     with board.control() as control:
@@ -182,7 +182,7 @@ def test_a_card_with_two_dies_is_shared_as_a_whole(make_board: MakeBoard, load: 
 
 
 def test_the_chips_of_a_duo_are_shared_one_by_one(make_board: MakeBoard, load: Load) -> None:
-    """310P: the call sets the chip that is named."""
+    """On 310P the call sets only the named chip."""
     dcmi = load(make_board("300i-duo-2").library)
     assert dcmi.code("dcmi_set_device_share_enable", 4, 1, 1) == 0
     assert share_flags(dcmi, 4) == [0, 1]
@@ -225,7 +225,7 @@ def changed_board(
 def test_a_cpu_list_has_31_characters_at_most(
     changed_board: Callable[[Callable[[dict[str, Any]], object]], RawDcmi], cpus: str, expected: int
 ) -> None:
-    """The library takes the buffer to have 32 bytes: a longer list is refused."""
+    """The library assumes a buffer of 32 bytes: a longer list is refused."""
     dcmi = changed_board(lambda data: data["cpus"].update({"6": cpus}))
     out, length = ctypes.create_string_buffer(b"\xee" * 32, 32), ctypes.c_int()
     assert dcmi.code(AFFINITY, 0, 0, out, ctypes.byref(length)) == expected
@@ -235,7 +235,7 @@ def test_a_cpu_list_has_31_characters_at_most(
 def test_without_a_numa_node_the_cpus_are_those_of_node_0(
     changed_board: Callable[[Callable[[dict[str, Any]], object]], RawDcmi],
 ) -> None:
-    """Firmware that does not say is -1 in sysfs, which the library takes for node 0."""
+    """If firmware does not say, sysfs has -1, which the library takes for node 0."""
     dcmi = changed_board(lambda data: data["devices"][0].pop("numaNode"))
     out, length = ctypes.create_string_buffer(32), ctypes.c_int()
     assert dcmi.code(AFFINITY, 0, 0, out, ctypes.byref(length)) == 0

@@ -50,7 +50,7 @@ def test_another_process_changes_the_board(
 
 
 def test_measurements_follow(dcmi: RawDcmi, control: BoardControl) -> None:
-    """Each figure that can be set shows in its call."""
+    """Each figure that a test sets shows in its call."""
     control.set_power(2, 310.5)
     control.set_hbm_used(2, 30000)
     control.set_utilization(2, 2, 97)
@@ -102,7 +102,7 @@ def test_health_is_the_worst_of_a_chips_faults(dcmi: RawDcmi, control: BoardCont
 
 
 def test_128_faults_need_room_for_128(dcmi: RawDcmi, control: BoardControl) -> None:
-    """A list that is too short is refused; one fault more than DCMI can list is, too."""
+    """A shorter list is refused, and so is one fault more than DCMI can list."""
     for code in range(128):
         control.add_fault(0, code, Severity.WARNING)
     assert dcmi.faults(0) == list(range(128))
@@ -123,7 +123,7 @@ def test_a_fault_has_a_text(dcmi: RawDcmi) -> None:
 
 
 def test_a_gone_chip_succeeds_with_unknown_health(dcmi: RawDcmi, control: BoardControl) -> None:
-    """Gone: health is 0 with 0xFFFFFFFF, all else fails; the next init does not list it."""
+    """Its health call gives 0 with 0xFFFFFFFF, all others fail; the next init does not list it."""
     control.set_gone(2)
     out = ctypes.c_uint()
     assert dcmi.code("dcmi_get_device_health", 2, 0, ctypes.byref(out)) == 0
@@ -136,7 +136,7 @@ def test_a_gone_chip_succeeds_with_unknown_health(dcmi: RawDcmi, control: BoardC
 
 
 def test_a_booting_chip_is_not_ready(dcmi: RawDcmi, control: BoardControl) -> None:
-    """Booting: -8012 with unknown health, and the boot status says how far it is."""
+    """Calls return -8012, health is unknown, and the boot status shows the progress."""
     control.set_booting(2)
     out = ctypes.c_uint()
     assert dcmi.code("dcmi_get_device_health", 2, 0, ctypes.byref(out)) == -8012
@@ -149,7 +149,7 @@ def test_a_booting_chip_is_not_ready(dcmi: RawDcmi, control: BoardControl) -> No
 
 
 def test_a_silent_chip_is_listed_as_minus_one(dcmi: RawDcmi, control: BoardControl) -> None:
-    """After another init the card list begins with -1 for it: the list is sorted."""
+    """After another init the sorted card list begins with -1 for it."""
     control.set_silent(1)
     assert dcmi.code("dcmi_init") == 0
     assert dcmi.cards()[:3] == [-1, 0, 2]
@@ -171,7 +171,7 @@ def test_subscribers_hear_of_a_fault_and_its_end(dcmi: RawDcmi, control: BoardCo
 
 
 def test_a_burst_arrives_whole_and_in_order(dcmi: RawDcmi, control: BoardControl) -> None:
-    """Two hundred events in a row: none is lost."""
+    """None of two hundred events in a row is lost."""
     events = subscribe(dcmi, Filter())
     for code in range(200):
         control.emit_event(code % 8, code, Severity.MINOR)
@@ -198,7 +198,7 @@ def test_a_process_subscribes_once(dcmi: RawDcmi) -> None:
 
 
 def test_events_can_be_fetched(dcmi: RawDcmi, control: BoardControl) -> None:
-    """The blocking call gives events that came after its first use, else its time runs out."""
+    """The blocking call gives events that came after its first use, or times out."""
     out = ctypes.create_string_buffer(EVENT_SIZE)
     fetch = ("dcmi_get_fault_event", -1, -1)
     control.emit_event(0, 1, Severity.MINOR)
@@ -210,7 +210,7 @@ def test_events_can_be_fetched(dcmi: RawDcmi, control: BoardControl) -> None:
 
 
 def test_a_function_can_be_made_to_fail(dcmi: RawDcmi, control: BoardControl) -> None:
-    """On one device or on all, until released."""
+    """It fails on one device or on all, until released."""
     name, out = "dcmi_get_device_temperature", ctypes.c_int()
     control.set_return_code(name, -8020, 1)
     assert dcmi.code(name, 1, 0, ctypes.byref(out)) == -8020
@@ -224,7 +224,7 @@ def test_a_function_can_be_made_to_fail(dcmi: RawDcmi, control: BoardControl) ->
 
 
 def test_rules_are_limited_and_reusable(control: BoardControl) -> None:
-    """64 rules fit; setting one again replaces it, and a released one makes room."""
+    """64 rules fit; a repeated one replaces the earlier, and a released one makes room."""
     names = sorted(simulated_functions())[:8]
     for device in control.devices:
         for name in names:
@@ -237,7 +237,7 @@ def test_rules_are_limited_and_reusable(control: BoardControl) -> None:
 
 
 def test_a_hung_call_holds_up_nobody_else(dcmi: RawDcmi, control: BoardControl) -> None:
-    """Calls about the hung chip return when released; others go on meanwhile."""
+    """Calls about the hung chip return on release; others go on meanwhile."""
     control.hang(device=3)
     health: list[int] = []
     waiting = threading.Thread(

@@ -40,7 +40,7 @@ def raised_at(event: bytes) -> int:
 
 
 def test_an_event_can_be_ahead_of_the_code_list(dcmi: RawDcmi, control: BoardControl) -> None:
-    """The occurrence is told while the list is still empty; listing it tells nothing more."""
+    """The occurrence comes while the list is still empty; listing the fault sends nothing more."""
     events = subscribe(dcmi, Filter())
     control.emit_event(5, FAULT, Severity.MAJOR, Assertion.OCCURRENCE)
     assert described(events.get(timeout=LIMIT)) == (FAULT, 5, 2, 1)
@@ -54,7 +54,7 @@ def test_an_event_can_be_ahead_of_the_code_list(dcmi: RawDcmi, control: BoardCon
 
 
 def test_the_code_list_can_be_ahead_of_the_event(dcmi: RawDcmi, control: BoardControl) -> None:
-    """A list that is read finds the code before any event told of it."""
+    """A read of the list finds the code before its event comes."""
     events = subscribe(dcmi, Filter())
     control.list_fault(5, FAULT, Severity.MAJOR)
     assert dcmi.faults(5) == [FAULT]
@@ -68,7 +68,7 @@ def test_the_code_list_can_show_a_recovery_late(dcmi: RawDcmi, control: BoardCon
     control.add_fault(5, FAULT, Severity.MAJOR)
     begun = events.get(timeout=LIMIT)
     while time.time_ns() // 1_000_000 <= raised_at(begun):
-        pass  # so that a recovery with the present time is told apart
+        pass  # so that a recovery with the present time would differ
     control.emit_event(5, FAULT, Severity.MAJOR, Assertion.RECOVERY)
     ended = events.get(timeout=LIMIT)
     assert described(ended) == (FAULT, 5, 2, 0)
@@ -81,7 +81,7 @@ def test_the_code_list_can_show_a_recovery_late(dcmi: RawDcmi, control: BoardCon
 
 
 def test_forced_health_disagrees_with_the_codes(dcmi: RawDcmi, control: BoardControl) -> None:
-    """It is reported whatever is listed, either way, until it is taken back."""
+    """It is reported whatever the list has, until it is withdrawn."""
     control.add_fault(1, FAULT, Severity.CRITICAL)
     control.force_health(1, Severity.WARNING)
     assert (dcmi.number(HEALTH, 1, 0), dcmi.faults(1)) == (0, [FAULT])
@@ -100,7 +100,7 @@ def test_forced_health_disagrees_with_the_codes(dcmi: RawDcmi, control: BoardCon
 def test_a_slow_subscriber_loses_the_oldest_events(
     dcmi: RawDcmi, control: BoardControl, sent: int, lost: int
 ) -> None:
-    """256 wait while its handler is busy; more overwrite the oldest, and are counted."""
+    """256 events wait while its handler is busy; more overwrite the oldest, and are counted."""
     busy, go_on = threading.Event(), threading.Event()
     codes: queue.SimpleQueue[int] = queue.SimpleQueue()
 
@@ -126,7 +126,7 @@ def test_a_slow_subscriber_loses_the_oldest_events(
 
 
 def until_counted(control: BoardControl, call: Callable[[], object]) -> None:
-    """Repeat a call until it is counted as one beside dcmi_init."""
+    """Repeat a call until it counts as one beside dcmi_init."""
     deadline = time.monotonic() + LIMIT
     while time.monotonic() < deadline:
         call()
@@ -137,7 +137,7 @@ def until_counted(control: BoardControl, call: Callable[[], object]) -> None:
 
 @pytest.mark.parametrize("first", ["dcmi_init", HEALTH])
 def test_calls_beside_init_are_counted(dcmi: RawDcmi, control: BoardControl, first: str) -> None:
-    """A call while dcmi_init has not returned, or dcmi_init while a call has not."""
+    """They are calls before dcmi_init returns, or dcmi_init before a call returns."""
     out = ctypes.c_int()
     calls: dict[str, Callable[[], object]] = {
         "dcmi_init": lambda: dcmi.code("dcmi_init"),
@@ -157,7 +157,7 @@ def test_calls_beside_init_are_counted(dcmi: RawDcmi, control: BoardControl, fir
 
 
 def test_two_inits_at_once_are_counted(dcmi: RawDcmi, control: BoardControl) -> None:
-    """They write the same tables."""
+    """They count because both write the same tables."""
     control.hang("dcmi_init")
     inits = [threading.Thread(target=dcmi.code, args=("dcmi_init",), daemon=True) for _ in range(2)]
     for init in inits:
@@ -170,7 +170,7 @@ def test_two_inits_at_once_are_counted(dcmi: RawDcmi, control: BoardControl) -> 
 
 
 def test_calls_one_after_another_are_not_counted(dcmi: RawDcmi, control: BoardControl) -> None:
-    """Not even around a second dcmi_init."""
+    """They do not count, not even around a second dcmi_init."""
     dcmi.number(HEALTH, 0, 0)
     assert dcmi.code("dcmi_init") == 0
     dcmi.number(HEALTH, 0, 0)

@@ -1,4 +1,4 @@
-"""What chips tell of their links: RoCE addresses and state, HCCS bandwidth."""
+"""The links that chips report: RoCE addresses and state, HCCS bandwidth."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def device_ip(
 
 
 def test_the_address_of_a_roce_port(dcmi: RawDcmi) -> None:
-    """IPv4 address and mask; an IPv6 address or another port has none."""
+    """It is an IPv4 address with its mask; IPv6 and other ports have none."""
     address = bytes([192, 168, 100, 104]) + bytes(16)
     mask = bytes([255, 255, 255, 0]) + bytes(16)
     assert device_ip(dcmi, 3) == (0, address, mask)
@@ -42,12 +42,12 @@ def test_the_address_of_a_roce_port(dcmi: RawDcmi) -> None:
 
 
 def test_chips_without_a_roce_port_have_no_address(make_board: MakeBoard, load: Load) -> None:
-    """310P: not supported."""
+    """On 310P the call is not supported."""
     assert device_ip(load(make_board("300i-duo-2").library), 4)[0] == NOT_SUPPORT
 
 
 def test_hccs_bandwidth_adds_to_the_totals(dcmi: RawDcmi) -> None:
-    """280 bytes: 16 links each way, idle; totals that the caller did not clear stay in them."""
+    """280 bytes have 16 idle links each way, added to totals that the caller did not clear."""
     totals = struct.pack("=ixxxx2d", 1000, 3.0, 4.0)
     out = ctypes.create_string_buffer(totals + b"\xee" * 1000, 1024)
     assert dcmi.code("dcmi_get_hccs_link_bandwidth_info", 0, 0, out) == 0
@@ -71,7 +71,7 @@ def test_hccs_bandwidth_is_for_910b_and_a3(
 def run_hccn_tool(
     board: SimulatedBoard, *arguments: str, by_name: bool = False
 ) -> subprocess.CompletedProcess[str]:
-    """Run the board's hccn_tool, by its path or as found in PATH."""
+    """Run the board's hccn_tool, by its path or from PATH."""
     tool = board.hccn_tool
     command = [tool.name if by_name else str(tool), *arguments]
     environment = {"PATH": f"{tool.parent}{os.pathsep}{os.defpath}"}
@@ -82,7 +82,7 @@ def run_hccn_tool(
 def test_hccn_tool_tells_the_link(
     board: SimulatedBoard, control: BoardControl, by_name: bool
 ) -> None:
-    """In the three words that the device plugin looks for."""
+    """It prints the three words that the device plugin looks for."""
     asked = ("-i", "3", "-link", "-g")
     assert run_hccn_tool(board, *asked, by_name=by_name).stdout == "link status: UP\n"
     control.set_link(3, up=False)
@@ -92,7 +92,7 @@ def test_hccn_tool_tells_the_link(
 def test_hccn_tool_fails_without_an_answer(
     board: SimulatedBoard, control: BoardControl, make_board: MakeBoard
 ) -> None:
-    """Of a gone chip, of one without a port, and of what it cannot tell."""
+    """That is so for a gone chip, one without a port, and an unsupported question."""
     control.set_gone(3)
     assert run_hccn_tool(board, "-i", "3", "-link", "-g").returncode == 1
     assert run_hccn_tool(board, "-i", "9", "-link", "-g").returncode == 1

@@ -1,4 +1,4 @@
-"""Chips that go, boot or do not answer: what the library says of them, and of the others."""
+"""Chips that go, boot or do not answer: the library's answers about them and about others."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_gone_chip_may_keep_its_number(dcmi: RawDcmi, control: BoardControl) -
 
 
 def test_events_of_a_lost_chip_have_its_logic_id(dcmi: RawDcmi, control: BoardControl) -> None:
-    """A chip whose card is -1 is still told of, by the number that it keeps."""
+    """A chip whose card is -1 still has events, under the number that it keeps."""
     control.set_gone(2, keeps_number=True)
     assert dcmi.code("dcmi_init") == 0
     events = subscribe(dcmi, Filter())
@@ -83,7 +83,7 @@ def test_events_of_a_lost_chip_have_its_logic_id(dcmi: RawDcmi, control: BoardCo
 
 @pytest.mark.parametrize("end", ["release", "restore"])
 def test_calls_on_a_gone_card_can_block(dcmi: RawDcmi, control: BoardControl, end: str) -> None:
-    """The named call does not return until it is released or the chip is back; others do."""
+    """The named call does not return before release or restore; other calls do."""
     control.set_gone(2, blocks=[NETWORK_HEALTH])
     codes: list[int] = []
     out = ctypes.c_int()
@@ -107,7 +107,7 @@ def test_calls_on_a_gone_card_can_block(dcmi: RawDcmi, control: BoardControl, en
 def test_network_health_of_a_gone_card_returns_where_nothing_blocks(
     dcmi: RawDcmi, control: BoardControl
 ) -> None:
-    """Without `blocks` a gone chip does not exist, at once."""
+    """Without `blocks` the call returns at once that the chip does not exist."""
     control.set_gone(2)
     assert dcmi.code(NETWORK_HEALTH, 2, 0, ctypes.byref(ctypes.c_int())) == -8008
 
@@ -116,7 +116,7 @@ def test_network_health_of_a_gone_card_returns_where_nothing_blocks(
 
 
 def test_a_booting_chip_answers_some_calls(dcmi: RawDcmi, control: BoardControl) -> None:
-    """Those that are named; health among them shows its value, the others are not ready."""
+    """The named calls succeed, also health with its value; the others are not ready."""
     control.set_booting(2, answers=[CHIP_INFO, HEALTH])
     out = ctypes.c_int()
     assert struct.unpack_from("=32x32s", dcmi.record(CHIP_INFO, 2, 0))[0].startswith(b"910B4")
@@ -129,7 +129,7 @@ def test_a_booting_chip_answers_some_calls(dcmi: RawDcmi, control: BoardControl)
 def test_what_a_booting_chip_answers_ends_with_the_boot(
     dcmi: RawDcmi, control: BoardControl
 ) -> None:
-    """Another presence takes the exceptions back; rules for calls that a test set stay."""
+    """Another presence ends the exceptions; a test's rules for calls stay."""
     out = ctypes.c_int()
     control.set_return_code(HEALTH, -8020, 2)
     control.set_booting(2, answers=[TEMPERATURE])
@@ -162,7 +162,7 @@ def test_a_presence_with_an_unknown_function_changes_nothing(control: BoardContr
 def test_one_silent_die_takes_its_card_out_in_union_mode(
     make_board: MakeBoard, load: Load, die: int
 ) -> None:
-    """First or second: the card is -1 and neither die is found; independent, the sister stays."""
+    """Either die makes the card -1, and neither is found; an independent sister stays."""
     board = make_board("a3-16")
     dcmi = load(board.library)
     out = ctypes.c_int()
@@ -185,7 +185,7 @@ def test_one_silent_die_takes_its_card_out_in_union_mode(
 
 
 def test_one_silent_chip_of_a_duo_leaves_its_card(make_board: MakeBoard, load: Load) -> None:
-    """310P: chips of a card do not go together; the other one answers."""
+    """The chips of a 310P card are independent; the other one answers."""
     board = make_board("300i-duo-2")
     dcmi = load(board.library)
     with board.control() as control:

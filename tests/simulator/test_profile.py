@@ -1,4 +1,4 @@
-"""Profiles: the ones that ship are right, others are refused by field."""
+"""Shipped profiles are right, wrong ones are refused with the field."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_each_profile_has_a_line_in_the_docs() -> None:
 
 
 def test_the_guides_board() -> None:
-    """npu-0 of the guide's sample: a 910B4 with 32 GiB on NUMA node 6."""
+    """Its npu-0 is that of the guide's sample: a 910B4 with 32 GiB on NUMA node 6."""
     profile = load_profile("910b4-8")
     first = profile.devices[0]
     assert profile.chip.hbm is not None
@@ -78,13 +78,13 @@ def test_the_guides_board() -> None:
 def test_a_wrong_field_is_named(
     changed: Changed, change: Callable[[dict[str, Any]], object], message: str
 ) -> None:
-    """The error has the path of the field and what is wrong with it."""
+    """The error has the path of the field and the reason."""
     with pytest.raises(ConfigError, match=message):
         load_profile(changed(change))
 
 
 def test_an_unknown_profile_is_answered_with_the_known(tmp_path: Path) -> None:
-    """By name or by path."""
+    """That holds for a name and for a path."""
     with pytest.raises(ConfigError, match=r"no simulator profile 910c .*there are: .*910b4-8"):
         load_profile("910c")
     with pytest.raises(ConfigError, match="no simulator profile"):

@@ -1,4 +1,4 @@
-"""Promises of the stand-in API server that a Kubernetes client of ours never calls on."""
+"""Promises of the stand-in API server that our Kubernetes client never uses."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from trio_npu_dra.standins.api_state import ApiState
 async def test_what_it_does_not_have_is_refused(
     request_line: str, status: int, words: str, tmp_path: Path, nursery: trio.Nursery
 ) -> None:
-    """Other resources and verbs get the status that a real one would give."""
+    """Other resources and verbs get the status that a real API server gives."""
     await nursery.start(serve_api, ApiState(), tmp_path / "api.sock")
     with trio.fail_after(5):
         stream = await trio.open_unix_socket(tmp_path / "api.sock")

@@ -1,4 +1,4 @@
-"""The stand-in refuses what the kubelet refuses."""
+"""The stand-in refuses the same things as the kubelet."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trio_npu_dra.standins.kubelet import ContractBroken, open_kubelet
 
 
 class BarePlugin:
-    """One socket for everything, and answers as scripted."""
+    """A plugin with one socket for everything, and scripted answers."""
 
     def __init__(self, info: PluginInfo, answered: Iterable[str] = ()) -> None:
         self.info = info
@@ -38,12 +38,12 @@ class BarePlugin:
             raise RpcError(Status.INTERNAL, "not yet")
 
     async def get_info(self, _: InfoRequest) -> PluginInfo:
-        """Who we are."""
+        """Return the plugin's info."""
         await self._fail_once("GetInfo")
         return self.info
 
     async def notify(self, status: RegistrationStatus) -> RegistrationStatusResponse:
-        """Remember what the kubelet decided."""
+        """Remember the kubelet's decision."""
         await self._fail_once("NotifyRegistrationStatus")
         self.notified.append(status)
         return RegistrationStatusResponse()
@@ -100,7 +100,7 @@ async def test_an_unfit_plugin_is_told_why_it_is_refused(
 
 @pytest.mark.parametrize("method", ["GetInfo", "NotifyRegistrationStatus"])
 async def test_a_registration_that_fails_is_tried_again(tmp_path: Path, method: str) -> None:
-    """As upstream's "must recover and register after registration failure"."""
+    """This is upstream's "must recover and register after registration failure"."""
     plugin, socket = BarePlugin(named("a", "v1.DRAPlugin")), tmp_path / "reg.sock"
     plugin.failing = [method]
     async with serving(plugin, socket), open_kubelet(socket) as kubelet:
@@ -111,7 +111,7 @@ async def test_a_registration_that_fails_is_tried_again(tmp_path: Path, method: 
 
 @pytest.mark.parametrize("answered", [[], ["uid-1", "uid-2"], ["uid-2"]])
 async def test_an_answer_for_other_claims_is_refused(tmp_path: Path, answered: list[str]) -> None:
-    """One claim too few or too many spoils the whole answer."""
+    """One claim too few or too many invalidates the whole answer."""
     plugin, socket = BarePlugin(named("a", "v1.DRAPlugin"), answered), tmp_path / "reg.sock"
     claim = v1.Claim(namespace="default", uid="uid-1", name="train")
     async with serving(plugin, socket), open_kubelet(socket) as kubelet:
@@ -120,7 +120,7 @@ async def test_an_answer_for_other_claims_is_refused(tmp_path: Path, answered: l
 
 
 async def test_it_waits_for_the_socket_to_appear(tmp_path: Path) -> None:
-    """A kubelet that is there before the plugin registers it when it comes."""
+    """A kubelet that starts before the plugin registers it when it appears."""
     plugin, socket = BarePlugin(named("late.example.com", "v1.DRAPlugin")), tmp_path / "reg.sock"
     found, names = trio.Event(), list[str]()
 
