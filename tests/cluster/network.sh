@@ -7,8 +7,8 @@
 # usage: network.sh ADDRESS INIT IDENTITY
 set -eu
 ip link set lo up
-# With an address of its own: a bridge without one takes that of a port, and another one as pods
-# come and go, of which their neighbours hear after seconds.
+# The bridge has a hardware address of its own: without one it takes that of a port, and changes it as
+# pods come and go; their neighbours learn that only after seconds.
 ip link add pods address 02:00:0a:f4:00:01 type bridge
 ip address add 10.244.0.1/24 dev pods
 ip address add "$1/32" dev pods

@@ -4,7 +4,7 @@
 # Runs in a fresh mount and process namespace. The new root is an overlay: the
 # machine's files below, a tmpfs for every write above, so that the node's
 # /etc/cdi, /var/lib/kubelet or /usr/local/Ascend are the real paths and the
-# machine's are never touched. It all goes away with process 1.
+# machine's are never touched. All of it ends with process 1.
 #
 # usage: node_root.sh STATE PROGRAMS INIT [SOURCE TARGET]...
 set -eu
@@ -36,7 +36,7 @@ device() {
 }
 
 # settled NAME VALUE: the kubelet wants this kernel parameter, and writes it if
-# it differs. A file with its value stands before it, for it is the machine's.
+# it differs. A file with the value hides it, because it is the machine's.
 settled() {
     [ -e "$root/proc/sys/$1" ] || return 0
     echo "$2" >"$layers/${1##*/}"

@@ -1,8 +1,8 @@
-// A libdcmi.so whose answers are bytes that a test feeds: whatever a broken driver may say.
+// A libdcmi.so whose answers are bytes that a test feeds: any answer of a broken driver.
 //
 // Each answer begins with a return code. While bytes are left, one byte chooses how the next number
-// is made, so that small, extreme and arbitrary ones are all likely. After the bytes it is all
-// zeros: success, and nothing there.
+// is made, so that small, extreme and arbitrary ones are all likely. After the bytes all answers
+// are zeros: success, and nothing there.
 
 #include <stddef.h>
 #include <string.h>
@@ -57,7 +57,7 @@ static void numbers(int *out, size_t count) {
     for (size_t i = 0; i < count && left > 0; i++) out[i] = number();
 }
 
-// A list of numbers: as many as there is said to be, if that may be.
+// A list of numbers, as long as its count says if that fits, otherwise two.
 static void list(int *count, int *out, int size) {
     *count = number();
     numbers(out, *count >= 0 && *count <= size ? (size_t)*count : 2);
@@ -76,7 +76,7 @@ void answers_feed(const byte *bytes, size_t size) {
         return status;                                                                             \
     }
 #define INT(name, arguments) ANSWER(name, arguments, *out = number())
-// Longer than what the header of our time declares, as in newer libraries.
+// Longer than today's header declares, as in newer libraries.
 #define BYTES(name, arguments, size) ANSWER(name, arguments, fill(out, size))
 
 ANSWER(dcmi_init, (void), )
