@@ -99,6 +99,13 @@ class BoardControl(FaultControl, RuleControl):
             for chip in self._card_of(device) if has_dies else [device]:
                 self._put_locked(chip, share_enable=int(enabled))
 
+    def set_vnpus(self, device: int, count: int) -> None:
+        """Split a chip into vNPUs, as somebody else's `dcmi_create_vdevice` does; 0 undoes it.
+
+        The queries tell their ids. What is left of the chip's resources is not worked out.
+        """
+        self._put(device, vnpu_count=count)
+
     def set_multi_die_policy(self, *, independent: bool) -> None:
         """Set whether a die may be used without its sister (boards with two dies a card)."""
         with self._file.locked():

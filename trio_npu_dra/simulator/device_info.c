@@ -39,7 +39,9 @@ static int give_hccs_status(const struct board_device *device, void *buf, unsign
     return give(buf, size, &status, sizeof status);
 }
 
-/* --- vNPU queries, of a chip without vNPUs ---------------------------------------------------- */
+/* --- vNPU queries ------------------------------------------------------------------------------ */
+
+enum { FIRST_VNPU = 100, VNPUS_OF_A_CHIP = 16 }; /* ids that the driver gives */
 
 /* Unknown values are 0xFF over the caller's whole buffer, and -1 for a share. */
 static int clear(void *buf, const unsigned int *size, size_t length)
@@ -70,7 +72,10 @@ static int give_total_resource(const struct board_facts *facts, const struct boa
     struct dcmi_soc_total_resource *total = buf;
     int code = clear(buf, size, sizeof *total);
     if (code == DCMI_OK) {
-        total->vdev_num = 0;
+        total->vdev_num = device->vnpu_count;
+        for (unsigned int i = 0; i < device->vnpu_count && i < 32; i++) {
+            total->vdev_id[i] = FIRST_VNPU + VNPUS_OF_A_CHIP * device->physical_id + i;
+        }
         put_chip(facts, device, &total->computing, &total->media);
     }
     return code;

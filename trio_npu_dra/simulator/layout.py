@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from trio_npu_dra.errors import ConfigError
 
 MAGIC = b"NPUBOARD"
-VERSION = 2
+VERSION = 3
 MAX_DEVICES = 64
 MAX_FAULTS = 128
 MAX_PROCESSES = 64
@@ -143,7 +143,7 @@ DEVICE = (
     .add("B", "ip", "ip_mask", count=4)
     .add("s", "cpu_list", "serial_number", count=64)
     .add("I", "presence", "keeps_number", "health", "forced_health", "network_health", "link_up")
-    .add("I", "hccs_status", "share_enable")
+    .add("I", "hccs_status", "share_enable", "vnpu_count")
     .add("i", "temperature", "power")
     .add("I", "utilization", count=UTILIZATIONS)
     .add("Q", "hbm_size", "hbm_used")

@@ -13,7 +13,7 @@
 #define BOARD_FILE "board.state"
 #define BOARD_DEV_LINK "npu_board.state" /* the same file, where the driver's folder is read-only */
 #define BOARD_MAGIC "NPUBOARD"
-#define BOARD_VERSION 2u
+#define BOARD_VERSION 3u
 #define BOARD_DEVICES 64
 #define BOARD_FAULTS 128
 #define BOARD_PROCESSES 64
@@ -72,6 +72,7 @@ struct board_device {
     uint32_t link_up;        /* of the RoCE port; NONE: the chip has none */
     uint32_t hccs_status;    /* NONE: not supported */
     uint32_t share_enable;
+    uint32_t vnpu_count; /* how many vNPUs the chip is split into, 32 at most */
     int32_t temperature; /* degrees C */
     int32_t power;       /* 0.1 W; of the whole card where power_by_mcu */
     uint32_t utilization[BOARD_UTILIZATIONS]; /* percent, by DCMI's type; NONE: not supported */
