@@ -109,6 +109,12 @@ class DeviceLost(DcmiError):
     """The device does not exist any more."""
 
 
+class DeviceNodeMissing(NpuDraError):
+    """The host has no device node for an NPU; the message is written for the owner of the pod."""
+
+    retryable = True
+
+
 class KubeError(NpuDraError):
     """The API server refused a request, or could not be reached.
 

@@ -25,6 +25,7 @@ from trio_npu_dra.kube.objects import (
     ResourceClaimStatus,
 )
 from trio_npu_dra.kubelet.driver import ClaimRef
+from trio_npu_dra.npu.dcmi.types import ChipRef
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import Board, Chip, ChipFamily
 from trio_npu_dra.observable import Observable
@@ -49,6 +50,7 @@ AT_ONCE = _AtOnce()
 def npu(physical_id: int) -> Chip:
     """A 910B4."""
     return Chip(
+        ref=ChipRef(physical_id, 0),
         physical_id=physical_id,
         logic_id=physical_id,
         card_id=physical_id,

@@ -11,7 +11,7 @@ from tests.claims.test_records import device, record
 from tests.synced import syncs
 from trio_npu_dra.claims.cdi import CdiFolder, render_spec
 from trio_npu_dra.errors import ClaimUnavailable, StorageError
-from trio_npu_dra.npu.host import DeviceNode, Mount
+from trio_npu_dra.npu.container import DeviceNode, Mount
 
 NODE = {"type": "c", "permissions": "rwm", "fileMode": 438}
 

@@ -20,7 +20,7 @@ from trio_npu_dra.errors import Busy, ConfigError
 from trio_npu_dra.kube.objects import ObjectReference
 from trio_npu_dra.kubelet.endpoints import Endpoints
 from trio_npu_dra.npu.chip_faults import Reading
-from trio_npu_dra.npu.dcmi.client import Address
+from trio_npu_dra.npu.dcmi.types import ChipRef
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.model import FaultLevel
@@ -137,7 +137,7 @@ async def test_health_says_how_it_is_known_and_what_becomes_of_it(served: Served
 
 @pytest.mark.parametrize(
     ("device", "name"),
-    [(Address(3, 0), "npu-3"), (("network", Address(3, 0)), "npu-3"), (None, "")],
+    [(ChipRef(3, 0), "npu-3"), (("network", ChipRef(3, 0)), "npu-3"), (None, "")],
 )
 async def test_a_call_that_hangs_is_named_until_it_returns(
     served: Served, worker: DcmiWorker, device: object, name: str

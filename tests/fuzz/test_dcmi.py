@@ -21,10 +21,10 @@ from trio_npu_dra.kube.objects import ObjectMeta, OwnerReference, ResourceSlice
 from trio_npu_dra.npu.chip_faults import ChipFaults
 from trio_npu_dra.npu.dcmi._library import Library
 from trio_npu_dra.npu.dcmi.calls import nobody
-from trio_npu_dra.npu.dcmi.client import Address, Dcmi
+from trio_npu_dra.npu.dcmi.client import Dcmi
+from trio_npu_dra.npu.dcmi.types import ChipRef, FaultEvent
 from trio_npu_dra.npu.dcmi.worker import open_worker
 from trio_npu_dra.npu.discovery import discover
-from trio_npu_dra.npu.fault_events import FaultEvent
 from trio_npu_dra.npu.faults import packaged_table
 from trio_npu_dra.npu.health import read_chip, read_network
 from trio_npu_dra.npu.host import Host
@@ -149,7 +149,7 @@ def test_any_event_and_any_look_leave_health_that_can_be_told(
 
 
 async def _watch(library: Answering, events: list[FaultEvent], looks: list[bytes]) -> None:
-    address, faults = Address(0, 0), ChipFaults(packaged_table())
+    address, faults = ChipRef(0, 0), ChipFaults(packaged_table())
     async with open_worker() as worker:
         for one in events:
             faults.note(one, NOW)
@@ -163,4 +163,6 @@ async def _watch(library: Answering, events: list[FaultEvent], looks: list[bytes
                 assert at is None or NOW - 1 <= at < math.inf
             measured = astuple(await read_telemetry(worker, library.dcmi, sick))
             assert all(value is None or math.isfinite(value) for value in measured)
-            await is_any_occupied(worker, library.dcmi, Observable(Board(chips=(sick,))), ["npu-0"])
+            await is_any_occupied(
+                worker, library.dcmi, Observable(Board(chips=(sick,))), ["/dev/davinci0"]
+            )

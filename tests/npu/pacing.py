@@ -14,8 +14,7 @@ from trio.testing import MockClock
 
 from tests.npu.looking import Relay
 from tests.npu.watching import Overheard, Watching
-from trio_npu_dra.npu.dcmi.client import Address
-from trio_npu_dra.npu.fault_events import Assertion, FaultEvent
+from trio_npu_dra.npu.dcmi.types import Assertion, ChipRef, FaultEvent
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import Board
@@ -52,12 +51,12 @@ class Counted(Overheard):
         self._count("subscribe", NODE)
         super().subscribe(handler)
 
-    def health(self, address: Address) -> int:
+    def health(self, address: ChipRef) -> int:
         """Count it."""
         self._count("health", address.card_id)
         return super().health(address)
 
-    def network_health(self, address: Address) -> int:
+    def network_health(self, address: ChipRef) -> int:
         """Count it."""
         self._count("network", address.card_id)
         return super().network_health(address)

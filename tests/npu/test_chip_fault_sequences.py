@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.npu.test_chip_faults import BUSINESS, LINK, PLAIN, START, UNKNOWN, chip, event, listing
 from trio_npu_dra.npu.chip_faults import Reading
-from trio_npu_dra.npu.fault_events import Assertion, FaultEvent
+from trio_npu_dra.npu.dcmi.types import Assertion, FaultEvent
 from trio_npu_dra.npu.model import FaultLevel
 
 CODES = st.sampled_from([PLAIN, BUSINESS, LINK, UNKNOWN])

@@ -17,8 +17,8 @@ from tests.npu.test_chip_faults import (
     listing,
 )
 from trio_npu_dra.npu.chip_faults import ChipFaults, CodeMemory, Reading
-from trio_npu_dra.npu.fault_events import Assertion
-from trio_npu_dra.npu.faults import FaultTable, Severity
+from trio_npu_dra.npu.dcmi.types import Assertion, Severity
+from trio_npu_dra.npu.faults import FaultTable
 from trio_npu_dra.npu.model import HealthState
 
 TABLE = FaultTable.parse(

@@ -5,13 +5,8 @@ from __future__ import annotations
 import pytest
 
 from trio_npu_dra.npu.chip_faults import ChipFaults, CodeMemory, Reading
-from trio_npu_dra.npu.fault_events import Assertion, FaultEvent
-from trio_npu_dra.npu.faults import (
-    ALARM_WITHOUT_CODE,
-    CARD_DROPPED,
-    Severity,
-    packaged_table,
-)
+from trio_npu_dra.npu.dcmi.types import Assertion, FaultEvent, Severity
+from trio_npu_dra.npu.faults import ALARM_WITHOUT_CODE, CARD_DROPPED, packaged_table
 from trio_npu_dra.npu.model import FaultLevel, HealthState
 
 DAY = 24 * 3600.0

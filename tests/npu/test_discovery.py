@@ -8,11 +8,12 @@ import pytest
 
 from tests.npu.looking import SERVER, Look, changed
 from trio_npu_dra.errors import DcmiError
-from trio_npu_dra.npu.dcmi.client import Address, ChipInfo, Dcmi, DieKind, Memory
+from trio_npu_dra.npu.dcmi.client import Dcmi
+from trio_npu_dra.npu.dcmi.types import ChipInfo, ChipRef, DieKind, Memory, MultiDiePolicy
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
 from trio_npu_dra.npu.discovery import discover
 from trio_npu_dra.npu.host import Host
-from trio_npu_dra.npu.model import Board, Chip, ChipFamily, MultiDiePolicy
+from trio_npu_dra.npu.model import Board, Chip, ChipFamily
 from trio_npu_dra.simulator import BoardControl, SimulatedBoard, load_profile
 
 MIB = 1024**2
@@ -24,12 +25,14 @@ async def test_an_npu_has_all_its_facts(board: Board) -> None:
     assert board.driver_version == "24.1.rc2"
     assert board.unanswered == ()
     assert board.by_name["npu-0"] == Chip(
+        ref=ChipRef(0, 0),
         physical_id=0,
         logic_id=0,
         card_id=0,
         device_id=0,
         family=ChipFamily.ASCEND_910B,
         chip_name="910B4",
+        board_id=0x41,
         uuid="15C0C977-00404B31-A5120C63-26140000-10830001",
         memory_bytes=32 * GIB,
         ai_cores=20,
@@ -177,21 +180,21 @@ class Terse(Dcmi):
         """Empty."""
         return ""
 
-    def product_type(self, address: Address) -> str:
+    def product_type(self, address: ChipRef) -> str:
         """Empty."""
         del address
         return ""
 
-    def chip_info(self, address: Address) -> ChipInfo:
+    def chip_info(self, address: ChipRef) -> ChipInfo:
         """Without AI cores."""
         return replace(super().chip_info(address), ai_cores=0)
 
-    def die_id(self, address: Address, kind: DieKind) -> tuple[int, ...]:
+    def die_id(self, address: ChipRef, kind: DieKind) -> tuple[int, ...]:
         """Nothing, but for the second card."""
         del kind
         return (0, 0, 0, 0, address.card_id)
 
-    def hbm(self, address: Address) -> Memory:
+    def hbm(self, address: ChipRef) -> Memory:
         """None, as on chips with DDR."""
         del address
         return Memory(size_mib=0, used_mib=0)
@@ -249,9 +252,9 @@ def test_the_client_reads_what_else_is_asked_of_a_chip(dcmi: Dcmi, control: Boar
     dcmi.init()
     control.set_processes(1, [(4711, 3 * GIB), (4712, 1)])
     control.set_network_health(1, 3)
-    found = dcmi.processes(Address(1, 0))
+    found = dcmi.processes(ChipRef(1, 0))
     assert [(process.pid, process.memory_bytes) for process in found] == [
         (4711, 3 * GIB),
         (4712, 1),
     ]
-    assert dcmi.network_health(Address(1, 0)) == 3
+    assert dcmi.network_health(ChipRef(1, 0)) == 3

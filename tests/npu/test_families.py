@@ -1,6 +1,6 @@
 import pytest
 
-from trio_npu_dra.npu.families import family_of, has_hccs
+from trio_npu_dra.npu.families import family_of
 from trio_npu_dra.npu.model import ChipFamily
 
 
@@ -37,21 +37,3 @@ def test_a_chips_names_and_board_tell_its_family(
 def test_an_unheard_of_chip_has_no_family() -> None:
     """Nothing is guessed of a chip that came after this driver."""
     assert family_of("XPU7") is None
-
-
-@pytest.mark.parametrize(
-    ("family", "board_id", "expected"),
-    [
-        (ChipFamily.ASCEND_910B, 0x42, True),
-        (ChipFamily.ASCEND_910B, None, True),
-        (ChipFamily.ASCEND_910B, 0x28, False),
-        (ChipFamily.ASCEND_910_A3, 0xB0, True),
-        (ChipFamily.ASCEND_910, None, True),
-        (ChipFamily.ASCEND_310P, None, False),
-    ],
-)
-def test_cards_for_a_pci_slot_have_no_hccs(
-    family: ChipFamily, board_id: int | None, *, expected: bool
-) -> None:
-    """310 chips and the PCIe cards among 910B have no links between chips."""
-    assert has_hccs(family, board_id) is expected

@@ -16,8 +16,9 @@ from trio_npu_dra.errors import Busy, NotSupported
 from trio_npu_dra.npu.dcmi import _signatures as c
 from trio_npu_dra.npu.dcmi import client
 from trio_npu_dra.npu.dcmi.client import Dcmi
-from trio_npu_dra.npu.fault_events import CAPACITY, Assertion, EventInbox, FaultEvent
-from trio_npu_dra.npu.faults import Severity as Alarm
+from trio_npu_dra.npu.dcmi.types import Assertion, FaultEvent
+from trio_npu_dra.npu.dcmi.types import Severity as Alarm
+from trio_npu_dra.npu.fault_events import CAPACITY, EventInbox
 from trio_npu_dra.simulator import Assertion as Simulated
 from trio_npu_dra.simulator import BoardControl, Severity
 

@@ -14,6 +14,7 @@ import trio.testing
 
 from tests import foreign
 from trio_npu_dra.npu.chip_faults import Reading
+from trio_npu_dra.npu.dcmi.types import ChipRef
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.model import Chip, ChipFamily, FaultLevel
 
@@ -23,6 +24,7 @@ SICK = Reading(codes={0x80E01801: "words"})
 def npu(uuid: str | None = "DIE-0") -> Chip:
     """The NPU 0."""
     return Chip(
+        ref=ChipRef(0, 0),
         physical_id=0,
         logic_id=0,
         card_id=0,

@@ -1,6 +1,7 @@
 import pytest
 
-from trio_npu_dra.npu.faults import CARD_DROPPED, FaultTable, Severity, packaged_table
+from trio_npu_dra.npu.dcmi.types import Severity
+from trio_npu_dra.npu.faults import CARD_DROPPED, FaultTable, packaged_table
 from trio_npu_dra.npu.model import FaultLevel
 
 TABLE = packaged_table()

@@ -1,13 +1,14 @@
 import pytest
 
 from trio_npu_dra.npu.chip_faults import Reading
-from trio_npu_dra.npu.dcmi.client import Address, Dcmi
+from trio_npu_dra.npu.dcmi.client import Dcmi
+from trio_npu_dra.npu.dcmi.types import ChipRef
+from trio_npu_dra.npu.dcmi.types import Severity as Alarm
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
-from trio_npu_dra.npu.faults import Severity as Alarm
 from trio_npu_dra.npu.health import read_chip, read_network
 from trio_npu_dra.simulator import BoardControl, Severity
 
-CHIP = Address(1, 0)
+CHIP = ChipRef(1, 0)
 
 
 @pytest.fixture(autouse=True)

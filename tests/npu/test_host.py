@@ -2,8 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from trio_npu_dra.errors import ClaimUnavailable
-from trio_npu_dra.npu.host import DeviceNode, Host, Mount
+from trio_npu_dra.errors import DeviceNodeMissing
+from trio_npu_dra.npu.container import DeviceNode, Mount, chip_nodes, driver_mounts, shared_nodes
+from trio_npu_dra.npu.dcmi.types import ChipRef
+from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import Chip, ChipFamily
 
 
@@ -51,6 +53,7 @@ def add_file(host: Host, *paths: str) -> None:
 def npu(physical_id: int) -> Chip:
     """An NPU of which only the number matters."""
     return Chip(
+        ref=ChipRef(0, 0),
         physical_id=physical_id,
         logic_id=0,
         card_id=0,
@@ -112,7 +115,7 @@ def test_a_device_that_sysfs_does_not_have_is_unknown(host: Host) -> None:
 def test_a_310b_without_a_manager_for_containers_has_the_usual_one(host: Host) -> None:
     """Drivers that have no second one give the first."""
     add_node(host, "davinci_manager", "svm0")
-    assert host.shared_device_nodes(ChipFamily.ASCEND_310B)[0] == DeviceNode(
+    assert shared_nodes(host, ChipFamily.ASCEND_310B)[0] == DeviceNode(
         path="/dev/davinci_manager", host_path="/dev/davinci_manager"
     )
 
@@ -120,29 +123,29 @@ def test_a_310b_without_a_manager_for_containers_has_the_usual_one(host: Host) -
 def test_an_npus_node_is_named_by_its_physical_id(host: Host) -> None:
     """/dev/davinci<N> has the same path in the container as on the host."""
     add_node(host, "davinci3")
-    assert host.device_nodes(npu(3)) == (
+    assert chip_nodes(host, npu(3)) == (
         DeviceNode(path="/dev/davinci3", host_path="/dev/davinci3"),
     )
 
 
 def test_a_missing_npu_node_is_an_error(host: Host) -> None:
     """The error names the node and what to look at."""
-    with pytest.raises(ClaimUnavailable, match=r"/dev/davinci3 is missing .* driver loaded"):
-        host.device_nodes(npu(3))
+    with pytest.raises(DeviceNodeMissing, match=r"/dev/davinci3 is missing .* driver loaded"):
+        chip_nodes(host, npu(3))
 
 
 def test_a_file_in_place_of_a_node_is_an_error(host: Host) -> None:
     """A container runtime cannot pass on what is no character device."""
     (host.dev_root / "davinci3").touch()
-    with pytest.raises(ClaimUnavailable, match="not a character device"):
-        host.device_nodes(npu(3))
+    with pytest.raises(DeviceNodeMissing, match="not a character device"):
+        chip_nodes(host, npu(3))
 
 
 def test_shared_nodes_are_those_that_exist(host: Host) -> None:
     """The manager comes first; of the others those that the driver made, none of other families."""
     add_node(host, "hisi_hdc", "devmm_svm", "davinci_manager", "vpc", "uburma/udma1")
     add_node(host, "davinci_manager_docker")
-    shared = host.shared_device_nodes(ChipFamily.ASCEND_910B)
+    shared = shared_nodes(host, ChipFamily.ASCEND_910B)
     assert shared[0].host_path == "/dev/davinci_manager"
     assert paths(shared) == ["/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc"]
 
@@ -150,14 +153,14 @@ def test_shared_nodes_are_those_that_exist(host: Host) -> None:
 def test_a_missing_manager_is_an_error(host: Host) -> None:
     """Without davinci_manager no NPU works in a container, so nothing is prepared."""
     add_node(host, "hisi_hdc")
-    with pytest.raises(ClaimUnavailable, match="/dev/davinci_manager"):
-        host.shared_device_nodes(ChipFamily.ASCEND_910B)
+    with pytest.raises(DeviceNodeMissing, match="/dev/davinci_manager"):
+        shared_nodes(host, ChipFamily.ASCEND_910B)
 
 
 def test_310b_has_a_manager_of_its_own_for_containers(host: Host) -> None:
     """A 310B container gets davinci_manager_docker under the usual name."""
     add_node(host, "davinci_manager", "davinci_manager_docker", "svm0")
-    assert host.shared_device_nodes(ChipFamily.ASCEND_310B) == (
+    assert shared_nodes(host, ChipFamily.ASCEND_310B) == (
         DeviceNode(path="/dev/davinci_manager", host_path="/dev/davinci_manager_docker"),
         DeviceNode(path="/dev/svm0", host_path="/dev/svm0"),
     )
@@ -167,7 +170,7 @@ def test_chips_on_the_unified_bus_get_its_nodes(host: Host) -> None:
     """A3 and 950 containers see every node below /dev/uburma and /dev/ummu."""
     add_node(host, "davinci_manager", "hisi_hdc", "devmm_svm", "uburma/udma1", "ummu/ummu0")
     (host.dev_root / "ummu/lock").touch()  # no device
-    assert paths(host.shared_device_nodes(ChipFamily.ASCEND_950)) == [
+    assert paths(shared_nodes(host, ChipFamily.ASCEND_950)) == [
         "/dev/davinci_manager",
         "/dev/hisi_hdc",
         "/dev/uburma/udma1",
@@ -178,7 +181,7 @@ def test_chips_on_the_unified_bus_get_its_nodes(host: Host) -> None:
 def test_driver_mounts_are_what_exists_at_the_hosts_path(host: Host) -> None:
     """A mount's source is the path without the root below which we see the host; read-only."""
     add_file(host, "/usr/local/Ascend/driver/lib64/libx.so", "/usr/local/bin/npu-smi")
-    mounts = host.driver_mounts(ChipFamily.ASCEND_910B)
+    mounts = driver_mounts(host, ChipFamily.ASCEND_910B)
     assert [mount.host_path for mount in mounts] == [
         "/usr/local/Ascend/driver/lib64",
         "/usr/local/bin/npu-smi",
@@ -197,7 +200,7 @@ def test_an_absolute_link_of_the_host_is_followed_in_its_tree(host: Host) -> Non
     link.parent.mkdir(parents=True)
     link.symlink_to("/usr/local/sbin/npu-smi")
     (host.host_root / "etc/ascend_install.info").symlink_to("/etc/passwd")
-    assert {mount.host_path for mount in host.driver_mounts(ChipFamily.ASCEND_910B)} == {
+    assert {mount.host_path for mount in driver_mounts(host, ChipFamily.ASCEND_910B)} == {
         "/usr/local/bin/npu-smi",
         "/usr/local/sbin/npu-smi",
         "/etc/hccn.conf",
@@ -207,6 +210,6 @@ def test_an_absolute_link_of_the_host_is_followed_in_its_tree(host: Host) -> Non
 def test_310b_mounts_parts_of_the_system_too(host: Host) -> None:
     """The 310B driver's libraries in /usr/lib64 are mounted on 310B only."""
     add_file(host, "/usr/lib64/libdcmi.so", "/etc/hdcBasic.cfg")
-    assert host.driver_mounts(ChipFamily.ASCEND_910B) == ()
-    mounts = host.driver_mounts(ChipFamily.ASCEND_310B)
+    assert driver_mounts(host, ChipFamily.ASCEND_910B) == ()
+    mounts = driver_mounts(host, ChipFamily.ASCEND_310B)
     assert [mount.host_path for mount in mounts] == ["/etc/hdcBasic.cfg", "/usr/lib64/libdcmi.so"]

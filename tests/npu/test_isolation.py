@@ -9,7 +9,8 @@ from __future__ import annotations
 import pytest
 
 from tests.npu.looking import SERVER, Relay, changed
-from trio_npu_dra.npu.dcmi.client import Address, Dcmi
+from trio_npu_dra.npu.dcmi.client import Dcmi
+from trio_npu_dra.npu.dcmi.types import ChipRef
 from trio_npu_dra.npu.dcmi.worker import DEADLINE_SECONDS
 from trio_npu_dra.npu.discovery import discover
 from trio_npu_dra.npu.health import DEADLINE_SECONDS as HEALTH_SECONDS
@@ -23,7 +24,7 @@ from trio_npu_dra.npu.telemetry import read_telemetry
 from trio_npu_dra.observable import Observable
 
 PAIR = changed(SERVER, 2)
-FIRST, SECOND = Address(0, 0), Address(1, 0)
+FIRST, SECOND = ChipRef(0, 0), ChipRef(1, 0)
 
 
 @pytest.mark.parametrize("profile", [PAIR])
@@ -34,9 +35,9 @@ async def test_each_call_of_a_listing_names_its_chip(relay: Relay, dcmi: Dcmi, h
     assert sorted(relay.devices, key=str) == sorted(
         [
             *((name, None) for name in ("init", "card_list", "driver_version")),
-            *(("npus_on_card", card) for card in (0, 1)),
+            *(("chips_on_card", card) for card in (0, 1)),
             *((name, chip) for name in ("identify", "describe") for chip in (FIRST, SECOND)),
-            ("links", FIRST),
+            ("read_links", FIRST),
         ],
         key=str,
     )
@@ -54,7 +55,7 @@ async def test_each_look_at_a_chip_names_it_and_has_a_deadline_of_its_own(
     await read_chip(relay, dcmi, SECOND)
     await read_network(relay, dcmi, SECOND)
     await read_telemetry(relay, dcmi, npu)
-    await is_any_occupied(relay, dcmi, Observable(board), [npu.name])
+    await is_any_occupied(relay, dcmi, Observable(board), [npu.device_node])
     assert relay.devices == [
         ("read_health", SECOND),
         ("network_health", ("network", SECOND)),

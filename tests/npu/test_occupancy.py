@@ -26,10 +26,10 @@ async def test_a_process_makes_its_npu_busy(
 ) -> None:
     """One busy NPU of several is enough; when the process has ended none is."""
     control.set_processes(3, [(4711, 1 << 20)])
-    assert await is_any_occupied(worker, dcmi, board, ["npu-2", "npu-3"])
-    assert not await is_any_occupied(worker, dcmi, board, ["npu-2", "npu-4"])
+    assert await is_any_occupied(worker, dcmi, board, ["/dev/davinci2", "/dev/davinci3"])
+    assert not await is_any_occupied(worker, dcmi, board, ["/dev/davinci2", "/dev/davinci4"])
     control.set_processes(3, [])
-    assert not await is_any_occupied(worker, dcmi, board, ["npu-2", "npu-3"])
+    assert not await is_any_occupied(worker, dcmi, board, ["/dev/davinci2", "/dev/davinci3"])
 
 
 async def test_an_npu_that_does_not_answer_counts_as_busy(
@@ -37,13 +37,13 @@ async def test_an_npu_that_does_not_answer_counts_as_busy(
 ) -> None:
     """Nothing is taken from a claim on a guess."""
     control.set_return_code("dcmi_get_device_resource_info", -8012, 3)
-    assert await is_any_occupied(worker, dcmi, board, ["npu-3"])
+    assert await is_any_occupied(worker, dcmi, board, ["/dev/davinci3"])
 
 
 async def test_what_is_not_there_is_not_busy(
     worker: DcmiWorker, dcmi: Dcmi, board: Observable[Board]
 ) -> None:
     """Neither a chip that is gone nor any on a node without the Ascend driver."""
-    assert not await is_any_occupied(worker, dcmi, board, ["npu-99"])
-    assert not await is_any_occupied(worker, None, Observable(EMPTY_BOARD), ["npu-3"])
-    assert not await is_any_occupied(worker, None, board, ["npu-3"])
+    assert not await is_any_occupied(worker, dcmi, board, ["/dev/davinci99"])
+    assert not await is_any_occupied(worker, None, Observable(EMPTY_BOARD), ["/dev/davinci3"])
+    assert not await is_any_occupied(worker, None, board, ["/dev/davinci3"])

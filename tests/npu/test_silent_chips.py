@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from tests.npu.looking import Look, Relay
-from trio_npu_dra.npu.dcmi.client import Address, Dcmi
+from trio_npu_dra.npu.dcmi.client import Dcmi
+from trio_npu_dra.npu.dcmi.types import ChipRef, Link
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
 from trio_npu_dra.npu.discovery import discover
 from trio_npu_dra.npu.host import Host
@@ -64,13 +65,61 @@ async def test_a_known_chip_that_does_not_answer_stays(
 
 
 async def test_a_chip_that_is_not_listed_any_more_is_gone(
-    board: Board, look: Look, dcmi: Dcmi, simulated: SimulatedBoard
+    board: Board, look: Look, dcmi: Dcmi, simulated: SimulatedBoard, control: BoardControl
 ) -> None:
-    """A card that was taken out leaves the Board."""
+    """A card that was taken out stays as that, with its facts, also beside a silent card."""
     (simulated.dev_root / "davinci5").unlink()
     dcmi.init()
     fresh = await look(board)
-    assert [npu.physical_id for npu in fresh.chips] == [0, 1, 2, 3, 4, 6, 7]
+    assert fresh.chips[5] == replace(board.chips[5], gone=True)
+    assert not fresh.unanswered
+    control.set_silent(2)
+    dcmi.init()
+    assert [chip.gone for chip in (await look(fresh)).chips] == [n == 5 for n in range(8)]
+
+
+@pytest.mark.parametrize("is_on_bus", [True, False])
+async def test_beside_a_silent_card_one_is_gone_only_if_the_bus_has_lost_it(
+    board: Board,
+    look: Look,
+    dcmi: Dcmi,
+    simulated: SimulatedBoard,
+    control: BoardControl,
+    *,
+    is_on_bus: bool,
+) -> None:
+    """The library does not say which card is silent."""
+    (simulated.dev_root / "davinci5").unlink()
+    if not is_on_bus:
+        (simulated.sysfs_root / "bus/pci/devices/0000:41:00.0").unlink()
+    control.set_silent(2)
+    dcmi.init()
+    gone = [chip.name for chip in (await look(board)).chips if chip.gone]
+    assert gone == ([] if is_on_bus else ["npu-5"])
+
+
+async def test_a_chip_that_is_listed_again_is_not_gone(board: Board, look: Look) -> None:
+    """Be it the same one, or another one in its place: what it says now counts."""
+    other = with_other(with_other(board, 4, gone=True), 5, gone=True, uuid="another")
+    assert await look(other) == board
+
+
+async def test_a_gone_chip_in_whose_place_one_hangs_half_way_lends_it_no_facts(
+    board: Board, look: Look, relay: Relay
+) -> None:
+    """It may be another one: until it tells its die id, nothing is known of it."""
+    relay.refused.add(("describe", ChipRef(2, 0)))
+    fresh = await look(with_other(board, 2, gone=True))
+    assert (fresh.chips[2].gone, fresh.chips[2].uuid) == (False, None)
+
+
+async def test_a_chip_with_another_physical_id_is_on_the_board_once(
+    board: Board, look: Look
+) -> None:
+    """Its old number is nobody's, and no chip is gone."""
+    moved = replace(board.chips[5], physical_id=9)
+    known = replace(board, chips=(*board.chips[:5], *board.chips[6:], moved))
+    assert await look(known) == board
 
 
 async def test_a_chip_that_hangs_half_way_keeps_its_name(
@@ -91,7 +140,7 @@ async def test_a_chip_that_hangs_half_way_keeps_its_name(
     assert board.chips[3].uuid is not None
 
 
-def with_other(board: Board, number: int, **facts: int) -> Board:
+def with_other(board: Board, number: int, **facts: object) -> Board:
     """The Board with other facts about one NPU."""
     npus = [*board.chips]
     npus[number] = replace(npus[number], **facts)  # type: ignore[arg-type] # by name
@@ -105,27 +154,28 @@ async def test_a_known_chip_that_hangs_half_way_keeps_its_facts(
 
     A chip in another place is another one, whatever its number. It is said once.
     """
-    relay.refused.add(("describe", Address(2, 0)))
+    relay.refused.add(("describe", ChipRef(2, 0)))
     fresh = await look(with_other(board, 2, logic_id=99))
     assert fresh.chips == board.chips
     assert caplog.text.count("facts missing") == 1
-    moved = await look(with_other(fresh, 2, card_id=9))
-    assert (moved.chips[2].card_id, moved.chips[2].uuid) == (2, None)
+    moved = await look(with_other(fresh, 2, ref=ChipRef(9, 0)))
+    assert (moved.chips[2].ref, moved.chips[2].uuid) == (ChipRef(2, 0), None)
     assert caplog.text.count("facts missing") == 1
 
 
-async def test_a_ring_is_what_it_is_now_unless_a_chip_of_it_is_silent(
+async def test_a_silent_chip_keeps_its_links_and_so_its_ring(
     board: Board, look: Look, control: BoardControl
 ) -> None:
-    """A domain seems smaller, or none, while somebody does not answer; no other fact is old."""
-    lonely = tuple(replace(npu, topology_group=None) for npu in board.chips)
-    other = tuple(replace(npu, topology_group="ring-9") for npu in board.chips)
-    assert await look(replace(board, chips=other)) == board
+    """A domain does not fall apart while somebody does not answer; links that are told are new."""
     control.set_return_code("dcmi_get_device_logic_id", -8012, 2)
-    groups = [npu.topology_group for npu in (await look(replace(board, chips=other))).chips]
-    assert groups == ["ring-9"] * 8
-    groups = [npu.topology_group for npu in (await look(replace(board, chips=lonely))).chips]
-    assert groups == ["ring-0", "ring-0", None, *["ring-0"] * 5]
+    fresh = await look(replace(board, links=dict.fromkeys(board.links, Link.PHB)))
+    assert {pair for pair, link in fresh.links.items() if link is Link.PHB} == {
+        pair for pair in board.links if 2 in pair
+    }
+    assert [chip.topology_group for chip in fresh.chips] == [
+        None if number == 2 else "ring-0" for number in range(8)
+    ]
+    assert (await look(board)).links == board.links
 
 
 class Muddled(Dcmi):

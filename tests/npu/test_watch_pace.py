@@ -14,7 +14,7 @@ from tests.npu.pacing import NODE, Counted, Paced
 from tests.npu.test_chip_faults import LINK
 from tests.npu.watching import BUSINESS, MINOR, NEVER
 from trio_npu_dra import pulse
-from trio_npu_dra.npu.fault_events import Assertion
+from trio_npu_dra.npu.dcmi.types import Assertion
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import FaultLevel
 from trio_npu_dra.simulator import BoardControl, Severity, SimulatedBoard
@@ -165,7 +165,7 @@ async def test_a_listing_answers_an_event_too(
     (simulated.sysfs_root / "bus/pci/devices/0000:41:00.0").unlink()
     mock_clock.jump(10)
     await paced.tell(3, heard_at=5.0)
-    assert len(paced.board.chips) == 7
+    assert paced.board.by_name["npu-5"].gone
     control.list_fault(3, BUSINESS, Severity.MAJOR)
     await paced.jump(120)
     assert paced.codes(3) == [BUSINESS]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,13 +13,15 @@ from trio.testing import MockClock
 from tests.npu.watching import BUSINESS, NEVER, Watching
 from tests.waiting import until
 from trio_npu_dra.npu.dcmi.client import Dcmi
+from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
 from trio_npu_dra.npu.fault_memory import NodeFaults
+from trio_npu_dra.npu.faults import CARD_DROPPED
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.listing import Listing
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board, HealthState
 from trio_npu_dra.npu.watcher import read_board
-from trio_npu_dra.simulator import BoardControl, Severity, SimulatedBoard
+from trio_npu_dra.simulator import BoardControl, Severity, SimulatedBoard, load_profile
 
 
 @pytest.fixture
@@ -33,15 +36,104 @@ async def test_the_board_is_real_once_the_watcher_has_started(watching: Watching
     assert len(watching.board.value.chips) == 8
 
 
-async def test_a_card_taken_out_leaves_the_board(
-    watching: Watching, simulated: SimulatedBoard
+async def test_a_card_taken_out_is_gone_until_it_is_back(
+    watching: Watching, simulated: SimulatedBoard, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """When the PCI bus has lost an accelerator the cards are listed anew."""
+    """The chip stays on the Board with a fault, is asked nothing, and is well once listed again."""
+    caplog.set_level(logging.INFO)
     await watching.start()
+    before = watching.board.value.by_name["npu-5"]
+    node, bus = (
+        simulated.dev_root / "davinci5",
+        simulated.sysfs_root / "bus/pci/devices/0000:41:00.0",
+    )
+    for path in (node, bus):
+        path.rename(simulated.root / path.name)
+    board = await watching.until(lambda board: board.by_name["npu-5"].gone)
+    chip = board.by_name["npu-5"]
+    assert chip.uuid == before.uuid
+    assert [fault.code for fault in chip.health.faults] == [CARD_DROPPED]
+    assert not board.unanswered
+    for path in (node, bus):
+        (simulated.root / path.name).rename(path)
+    board = await watching.until(lambda board: not board.by_name["npu-5"].gone)
+    assert board.by_name["npu-5"] == before
+    assert caplog.text.count("NPU is gone") == caplog.text.count("NPU is there again") == 1
+
+
+async def test_a_chip_that_says_that_it_does_not_exist_is_gone_too(
+    watching: Watching, control: BoardControl
+) -> None:
+    """It is listed still, and is asked again."""
+    await watching.start()
+    control.set_gone(5)
+    await watching.until(lambda board: board.by_name["npu-5"].gone)
+    control.restore(5)
+    await watching.until(lambda board: not board.by_name["npu-5"].gone)
+
+
+@pytest.mark.parametrize("profile", [load_profile("a3-16")])
+async def test_a_die_that_takes_its_sister_off_the_list_leaves_both_gone(
+    watching: Watching, control: BoardControl, simulated: SimulatedBoard
+) -> None:
+    """Under the union policy the whole card is unlisted once the cards are listed anew."""
+    await watching.start()
+    control.set_gone(2)
+    await watching.until(lambda board: board.by_name["npu-2"].gone)
+    last = max((simulated.sysfs_root / "bus/pci/devices").iterdir())
+    last.rename(simulated.root / "elsewhere")
+    board = await watching.until(lambda board: board.by_name["npu-3"].gone)
+    assert len(board.chips) == 16
+    for name in ("npu-2", "npu-3"):
+        assert [fault.code for fault in board.by_name[name].health.faults] == [CARD_DROPPED]
+
+
+async def test_what_an_earlier_process_remembered_is_gone_or_silent_but_not_forgotten(
+    watching: Watching, control: BoardControl, simulated: SimulatedBoard, board: Board
+) -> None:
+    """A card that was taken out while nobody watched, and one that does not answer now."""
     (simulated.dev_root / "davinci5").unlink()
     (simulated.sysfs_root / "bus/pci/devices/0000:41:00.0").unlink()
-    fresh = await watching.until(lambda board: len(board.chips) == 7)
-    assert "npu-5" not in fresh.by_name
+    control.set_silent(2)
+    watching.known = Board(chips=(board.chips[2], board.chips[5]))
+    await watching.start()
+    seen = watching.board.value
+    assert [chip.name for chip in seen.chips if chip.gone] == ["npu-5"]
+    assert seen.by_name["npu-2"].uuid == board.chips[2].uuid
+    assert len(seen.chips) == 8
+
+
+@pytest.mark.parametrize("profile", [load_profile("a3-16")])
+async def test_a_policy_that_changes_is_noticed_without_a_new_list(
+    watching: Watching, control: BoardControl
+) -> None:
+    """Neither the bus nor an event tells; a driver that does not answer changes nothing."""
+    await watching.start()
+    control.set_multi_die_policy(independent=True)
+    control.set_return_code("dcmi_get_card_list", -8005)
+    await watching.until(lambda board: board.multi_die_policy is MultiDiePolicy.INDEPENDENT)
+    control.set_return_code("dcmi_get_multi_die_policy", -8006)
+    control.add_fault(3, BUSINESS, Severity.MAJOR)
+    await watching.until_state(3, HealthState.UNHEALTHY)
+    assert watching.board.value.multi_die_policy is MultiDiePolicy.INDEPENDENT
+
+
+async def test_a_chip_that_others_split_is_said_once(
+    watching: Watching, control: BoardControl, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever offers chips learns of the vNPUs, and that they are gone."""
+    caplog.set_level(logging.INFO)
+    control.set_vnpus(3, 2)
+    await watching.start()
+    assert watching.board.value.by_name["npu-3"].vnpus == (148, 149)
+    control.set_vnpus(4, 1)
+    await watching.until(lambda board: board.by_name["npu-4"].vnpus == (164,))
+    control.set_vnpus(3, 0)
+    await watching.until(lambda board: not board.by_name["npu-3"].vnpus)
+    said = [
+        record.__dict__["npu"] for record in caplog.records if "is split" in record.getMessage()
+    ]
+    assert said == ["npu-3", "npu-4", "npu-3"]
 
 
 async def test_a_card_that_the_driver_lists_late_is_found(
@@ -234,7 +326,7 @@ async def test_a_listing_that_fails_later_costs_nothing(
     await watching.until_state(3, HealthState.UNHEALTHY)
     assert len(watching.board.value.chips) == 8
     control.release("dcmi_init")
-    await watching.until(lambda board: len(board.chips) == 7)
+    await watching.until(lambda board: board.by_name["npu-5"].gone)
 
 
 async def test_a_single_look_subscribes_to_nothing(

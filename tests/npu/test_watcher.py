@@ -12,9 +12,10 @@ from tests.npu.watching import BUSINESS, MINOR, NEVER, TWICE, Overheard, Watchin
 from tests.waiting import until
 from trio_npu_dra.npu.chip_faults import Reading
 from trio_npu_dra.npu.dcmi.client import Dcmi
+from trio_npu_dra.npu.dcmi.types import Assertion as Notice
+from trio_npu_dra.npu.dcmi.types import FaultEvent
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
-from trio_npu_dra.npu.fault_events import CAPACITY, FaultEvent
-from trio_npu_dra.npu.fault_events import Assertion as Notice
+from trio_npu_dra.npu.fault_events import CAPACITY
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.faults import CARD_DROPPED
 from trio_npu_dra.npu.host import Host

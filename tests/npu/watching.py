@@ -10,8 +10,8 @@ from typing import Any
 import trio
 
 from trio_npu_dra.npu.dcmi.client import Dcmi
+from trio_npu_dra.npu.dcmi.types import FaultEvent
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
-from trio_npu_dra.npu.fault_events import FaultEvent
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board, ChipHealth, HealthState
@@ -56,6 +56,7 @@ class Watching:
         self.heard = Observable(0)  # how many events were told
         self.faults = NodeFaults(None)
         self.interval = 0.02
+        self.known = EMPTY_BOARD
         self._nursery = nursery
         self._hardware = (worker, dcmi, host)
 
@@ -68,6 +69,7 @@ class Watching:
             faults=self.faults,
             status=self.status,
             interval_seconds=self.interval,
+            known=self.known,
             told=lambda _: self.heard.set(self.heard.value + 1),
         )
         with trio.fail_after(5):

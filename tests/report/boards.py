@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trio_npu_dra.npu.dcmi.types import ChipRef
 from trio_npu_dra.npu.model import Board, Chip, ChipFamily, ChipHealth, Fault, FaultLevel
 
 BEGAN = 1_795_280_460.0
@@ -29,6 +30,7 @@ def separated(*, since: float = BEGAN) -> Fault:
 def npu(number: int = 3, *faults: Fault, unmonitored: str = "", network: str = "") -> Chip:
     """An NPU."""
     return Chip(
+        ref=ChipRef(number, 0),
         physical_id=number,
         logic_id=number,
         card_id=number,

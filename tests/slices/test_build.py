@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trio_npu_dra.kube.objects import Device, DeviceAttribute, DeviceCapacity
+from trio_npu_dra.npu.dcmi.types import ChipRef, MultiDiePolicy
 from trio_npu_dra.npu.model import (
     EMPTY_BOARD,
     Board,
@@ -16,7 +17,6 @@ from trio_npu_dra.npu.model import (
     ChipHealth,
     Fault,
     FaultLevel,
-    MultiDiePolicy,
 )
 from trio_npu_dra.slices.build import build_devices, canonical_quantity, semantic_version
 from trio_npu_dra.slices.features import ServerFeatures
@@ -24,6 +24,7 @@ from trio_npu_dra.slices.taints import TaintPolicy
 from trio_npu_dra.standins.api_rules import canonical
 
 FULL = Chip(
+    ref=ChipRef(5, 0),
     physical_id=3,
     logic_id=2,
     card_id=5,
@@ -42,6 +43,7 @@ FULL = Chip(
     module="module-5",
 )
 BARE = Chip(
+    ref=ChipRef(0, 0),
     physical_id=0,
     logic_id=0,
     card_id=0,

@@ -20,7 +20,8 @@ from trio_npu_dra import storage
 from trio_npu_dra.claims.record import ClaimRecord
 from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.errors import ForeignFile
-from trio_npu_dra.npu.host import DeviceNode, Host, Mount
+from trio_npu_dra.npu.container import DeviceNode, Mount, driver_mounts, shared_nodes
+from trio_npu_dra.npu.host import Host
 
 _CDI_VERSION = "0.5.0"  # the lowest with hostPath and with names that start with a digit
 _CLASS = "npu"
@@ -124,7 +125,7 @@ class CdiFolder:
             Whether the file was missing or wrong.
 
         Raises:
-            ClaimUnavailable: A device node of the Ascend driver is missing on the host.
+            DeviceNodeMissing: A device node of the Ascend driver is missing on the host.
             StorageError: The disk is full, read-only, or fails.
         """
         content = self._render(record)
@@ -209,9 +210,11 @@ class CdiFolder:
             record,
             driver_name=self.driver_name,
             shared_nodes=_once(
-                node for family in families for node in self.host.shared_device_nodes(family)
+                node for family in families for node in shared_nodes(self.host, family)
             ),
-            mounts=_once(mount for family in families for mount in self.host.driver_mounts(family)),
+            mounts=_once(
+                mount for family in families for mount in driver_mounts(self.host, family)
+            ),
             library_path=self.library_path,
         )
 

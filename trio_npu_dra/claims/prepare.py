@@ -42,6 +42,7 @@ from trio_npu_dra.errors import (
 )
 from trio_npu_dra.kube.objects import ResourceClaim
 from trio_npu_dra.kubelet.driver import ClaimRef, PreparedDevice, PrepareResult
+from trio_npu_dra.npu.container import chip_nodes
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import Board
 from trio_npu_dra.observable import Observable
@@ -234,9 +235,7 @@ class NodeClaims:
             device=device.npu.name,
             admin_access=device.admin_access,
             family=device.npu.family,
-            device_nodes={
-                node.path: node.host_path for node in self._host.device_nodes(device.npu)
-            },
+            device_nodes={node.path: node.host_path for node in chip_nodes(self._host, device.npu)},
         )
 
     # --- 2. the record, one claim at a time ------------------------------------------------------

@@ -83,6 +83,11 @@ class ClaimRecord(_Part):
         """The devices' names, for log lines."""
         return [device.device for device in self.devices]
 
+    @property
+    def host_nodes(self) -> frozenset[str]:
+        """The host device nodes of all its chips."""
+        return frozenset(node for device in self.devices for node in device.device_nodes.values())
+
     def has_devices_of(self, other: ClaimRecord) -> bool:
         """Whether both say the same of their devices, as far as this version knows."""
         return _known(self.devices) == _known(other.devices)

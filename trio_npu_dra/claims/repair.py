@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection
 
 import trio
 
@@ -124,7 +124,7 @@ async def forget_gone_claims(
     records: Records,
     claims: NodeClaims,
     reader: ClaimReader,
-    is_busy: Callable[[Sequence[str]], Awaitable[bool]],
+    is_busy: Callable[[Collection[str]], Awaitable[bool]],
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -134,7 +134,7 @@ async def forget_gone_claims(
         records: Who holds what.
         claims: Unprepares them.
         reader: Tells whether a claim exists, one small GET a prepared claim and minute.
-        is_busy: Whether a process uses one of these devices.
+        is_busy: Whether a process uses one of the chips with these host device nodes.
         task_status: Told once started.
     """
     gone_since: dict[str, float] = {}
@@ -152,7 +152,7 @@ async def forget_gone_claims(
             if trio.current_time() - since < _GRACE:
                 continue
             with pulse.step(f"forgetting claim {record}", limit=_FORGET_STUCK_SECONDS):
-                if await is_busy(record.device_names):
+                if await is_busy(record.host_nodes):
                     continue
                 log.warning(
                     "claim does not exist any more and is unprepared", extra={"claim": str(record)}

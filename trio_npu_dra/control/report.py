@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
 from trio_npu_dra.kube.objects import ObjectReference, rfc3339
-from trio_npu_dra.npu.dcmi.client import Address
+from trio_npu_dra.npu.dcmi.types import ChipRef
 from trio_npu_dra.npu.dcmi.worker import HungCall
 from trio_npu_dra.npu.model import Board, Chip, Fault
 from trio_npu_dra.npu.watcher import WatchStatus
@@ -111,8 +111,8 @@ def report_npu(npu: Chip, holders: Iterable[ObjectReference]) -> NpuReport:
 def report_hung(call: HungCall, board: Board) -> HungCallReport:
     """A call that hangs, with the name of its NPU."""
     parts = call.device if isinstance(call.device, tuple) else ()
-    address = next((part for part in (call.device, *parts) if isinstance(part, Address)), None)
-    names = [npu.name for npu in board.chips if (npu.card_id, npu.device_id) == address]
+    ref = next((part for part in (call.device, *parts) if isinstance(part, ChipRef)), None)
+    names = [chip.name for chip in board.chips if chip.ref == ref]
     return HungCallReport(
         function=call.function, device="".join(names[:1]), since=rfc3339(call.since)
     )

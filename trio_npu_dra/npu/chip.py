@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from trio_npu_dra.errors import DcmiError, NotSupported
-from trio_npu_dra.npu.dcmi.client import Address, ChipInfo, Dcmi, DieKind, Memory
+from trio_npu_dra.npu.dcmi.client import Dcmi
+from trio_npu_dra.npu.dcmi.types import ChipInfo, ChipRef, DieKind, Link, Memory
 from trio_npu_dra.npu.families import family_of
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import Chip, ChipFamily
+from trio_npu_dra.npu.traits import TRAITS
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +26,7 @@ T = TypeVar("T")
 class Identity:
     """What a chip must tell to be offered at all; *board_id* alone may be None."""
 
-    address: Address
+    ref: ChipRef
     physical_id: int
     logic_id: int
     chip: ChipInfo
@@ -32,30 +34,30 @@ class Identity:
     board_id: int | None
 
 
-def npus_on_card(dcmi: Dcmi, card_id: int) -> tuple[Address, ...]:
-    """Addresses of the NPUs on a card, without its MCU.
+def chips_on_card(dcmi: Dcmi, card_id: int) -> tuple[ChipRef, ...]:
+    """The NPU chips on a card, without its MCU.
 
     Raises:
         DcmiError: The card does not answer.
     """
-    return tuple(address for address in dcmi.addresses(card_id) if dcmi.is_npu(address))
+    return tuple(ref for ref in dcmi.chips_on(card_id) if dcmi.is_npu(ref))
 
 
-def identify(dcmi: Dcmi, address: Address) -> Identity:
+def identify(dcmi: Dcmi, ref: ChipRef) -> Identity:
     """Which chip this is.
 
     Raises:
         DcmiError: It does not tell its ids or names, or is of a family that we do not know.
     """
-    logic_id = dcmi.logic_id(address)
-    chip = dcmi.chip_info(address)
-    board_id = optional("board id", dcmi.board_id, address)
+    logic_id = dcmi.logic_id(ref)
+    chip = dcmi.chip_info(ref)
+    board_id = optional("board id", dcmi.board_id, ref)
     family = family_of(chip.chip_name, npu_name=chip.npu_name, board_id=board_id)
     if family is None:
         meaning = f"chip name {chip.chip_name!r} is of no family that this driver knows"
         raise NotSupported(0, "dcmi_get_device_chip_info_v2", meaning)
     return Identity(
-        address=address,
+        ref=ref,
         physical_id=dcmi.physical_id(logic_id),
         logic_id=logic_id,
         chip=chip,
@@ -64,14 +66,16 @@ def identify(dcmi: Dcmi, address: Address) -> Identity:
     )
 
 
-def name_only(identity: Identity) -> Chip:
-    """The NPU, with what its identity says and nothing else."""
-    chip = identity.chip
+def name_only(dcmi: Dcmi, identity: Identity) -> Chip:
+    """The chip, with what its identity says and nothing else; no call."""
+    chip, place = identity.chip, dcmi.place(identity.ref)
     return Chip(
+        ref=identity.ref,
         physical_id=identity.physical_id,
         logic_id=identity.logic_id,
-        card_id=identity.address.card_id,
-        device_id=identity.address.device_id,
+        card_id=place.card_id,
+        device_id=place.device_id,
+        board_id=identity.board_id,
         family=identity.family,
         chip_name=chip.chip_name,
         npu_name=chip.npu_name if chip.npu_name not in {"", chip.chip_name} else None,
@@ -79,63 +83,62 @@ def name_only(identity: Identity) -> Chip:
     )
 
 
-def describe(dcmi: Dcmi, host: Host, npu: Chip) -> Chip:
+def describe(dcmi: Dcmi, host: Host, chip: Chip) -> Chip:
     """Add the facts that the chip and sysfs tell; each may stay None."""
-    address = Address(npu.card_id, npu.device_id)
-    is_a3 = npu.family is ChipFamily.ASCEND_910_A3
-    bus_id = optional("PCI address", dcmi.pci_bus_id, address)
-    place = optional("super pod", dcmi.super_pod, address) if is_a3 else None
+    ref, traits = chip.ref, TRAITS[chip.family]
+    bus_id = optional("PCI address", dcmi.pci_bus_id, ref)
+    place = optional("super pod", dcmi.super_pod, ref) if traits.has_super_pods else None
     return replace(
-        npu,
-        product_name=optional("product name", dcmi.product_type, address) or None,
-        uuid=_uuid(dcmi, npu.family, address),
-        memory_bytes=_memory_bytes(dcmi, address),
+        chip,
+        product_name=optional("product name", dcmi.product_type, ref) or None,
+        uuid=_uuid(dcmi, ref, traits.die_kind),
+        memory_bytes=_memory_bytes(dcmi, ref),
         pci_bus_id=bus_id,
         pcie_root=host.pcie_root(bus_id) if bus_id else None,
         numa_node=host.numa_node(bus_id) if bus_id else None,
         super_pod_id=place.super_pod_id if place else None,
         super_pod_server_index=place.server_index if place else None,
         super_pod_sdid=place.sdid if place else None,
-        device_share=optional("device share", dcmi.device_share, address),
+        vnpus=optional("vNPUs", dcmi.vnpus, ref) or (),
+        device_share=optional("device share", dcmi.device_share, ref),
     )
 
 
-def links(dcmi: Dcmi, one: Identity, others: Iterable[Identity]) -> dict[tuple[int, int], int]:
-    """DCMI's link numbers between a chip and others, by pairs of physical ids."""
+def read_links(dcmi: Dcmi, one: Chip, others: Iterable[Chip]) -> dict[tuple[int, int], Link]:
+    """The links between a chip and others of higher physical ids; those that are told."""
     asked = {
-        (one.physical_id, other.physical_id): optional(
-            "link", dcmi.link, one.address, other.address
-        )
+        (one.physical_id, other.physical_id): optional("link", dcmi.link, one.ref, other.ref)
         for other in others
     }
     return {pair: link for pair, link in asked.items() if link is not None}
 
 
-def optional(fact: str, read: Callable[..., T], *arguments: Address) -> T | None:
+def optional(fact: str, read: Callable[..., T], *arguments: ChipRef) -> T | None:
     """What `read(*arguments)` returns, or None where the library has no answer."""
     try:
         return read(*arguments)
     except DcmiError as error:
-        log.debug("no %s", fact, extra={"chips": arguments, "error": str(error)})
+        log.debug(
+            "no %s", fact, extra={"chips": [str(chip) for chip in arguments], "error": str(error)}
+        )
         return None
 
 
-def _uuid(dcmi: Dcmi, family: ChipFamily, address: Address) -> str | None:
+def _uuid(dcmi: Dcmi, ref: ChipRef, kind: DieKind) -> str | None:
     """The die id in the form that mind-cluster prints."""
-    kind = DieKind.DDIE if family is ChipFamily.ASCEND_950 else DieKind.VDIE
-    words = optional("die id", lambda chip: dcmi.die_id(chip, kind), address)
+    words = optional("die id", lambda chip: dcmi.die_id(chip, kind), ref)
     return "-".join(f"{word:08X}" for word in words) if words and any(words) else None
 
 
-def _memory_bytes(dcmi: Dcmi, address: Address) -> int | None:
-    memory = read_memory(dcmi, address)
+def _memory_bytes(dcmi: Dcmi, ref: ChipRef) -> int | None:
+    memory = read_memory(dcmi, ref)
     return memory.size_mib * _MIB if memory else None
 
 
-def read_memory(dcmi: Dcmi, address: Address) -> Memory | None:
+def read_memory(dcmi: Dcmi, ref: ChipRef) -> Memory | None:
     """HBM where the chip has it, else DDR; None where it tells of neither."""
     for read in (dcmi.hbm, dcmi.ddr):
-        memory = optional("memory", read, address)
+        memory = optional("memory", read, ref)
         if memory is not None and memory.size_mib:
             return memory
     return None

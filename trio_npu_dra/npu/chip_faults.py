@@ -13,14 +13,13 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from trio_npu_dra.npu.fault_events import Assertion, FaultEvent
+from trio_npu_dra.npu.dcmi.types import Assertion, FaultEvent, Severity
 from trio_npu_dra.npu.faults import (
     ALARM_WITHOUT_CODE,
     CARD_DROPPED,
     DurationRule,
     FaultTable,
     FrequencyRule,
-    Severity,
 )
 from trio_npu_dra.npu.model import ChipHealth, Fault, FaultLevel
 
@@ -203,6 +202,11 @@ class ChipFaults:
             or ("an alarm that no code explains yet" if self._is_in_doubt else ""),
             network=self.network,
         )
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the chip was seen to be gone, and was not seen since."""
+        return self._is_active(CARD_DROPPED)
 
     @property
     def recheck_at(self) -> float | None:

@@ -1,26 +1,29 @@
 """From the library's card list to a Board.
 
-A chip is read in two calls to the worker: its identity, without which it cannot be offered, and its
-other facts, each of which may be missing. So a chip that hangs half-way is known by what it said,
-and takes nobody with it. How chips are is the watcher's to tell.
+A chip is read in two calls to the worker. The first gives its identity, without which it cannot be
+offered; the second its other facts, each of which may be missing. So a chip that hangs half-way
+keeps its name, and delays no other chip. The watcher adds how the chips are.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import Final, TypeVar
 
 from trio_npu_dra.errors import DcmiError
-from trio_npu_dra.npu import chip, topology
+from trio_npu_dra.npu import chip as chips
 from trio_npu_dra.npu.chip import Identity
-from trio_npu_dra.npu.dcmi.client import Address, Dcmi
+from trio_npu_dra.npu.dcmi.client import Dcmi
+from trio_npu_dra.npu.dcmi.types import ChipRef, Link
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
-from trio_npu_dra.npu.families import has_hccs
 from trio_npu_dra.npu.host import Host
-from trio_npu_dra.npu.model import EMPTY_BOARD, Board, Chip, ChipFamily
+from trio_npu_dra.npu.model import EMPTY_BOARD, Board, Chip, Links
+from trio_npu_dra.npu.partition import read_policy
+from trio_npu_dra.npu.topology import topology_groups
+from trio_npu_dra.npu.traits import TRAITS
 
 log = logging.getLogger(__name__)
 
@@ -32,37 +35,35 @@ T = TypeVar("T")
 async def discover(
     worker: DcmiWorker, dcmi: Dcmi, host: Host, *, known: Board = EMPTY_BOARD
 ) -> Board:
-    """Read all NPUs of the node.
+    """Read all chips of the node; their health is not read.
 
     A chip that is listed but does not answer stays as it was in *known*, or is left out when
-    nothing is known of it. The health of the others is not read.
+    nothing is known of it. A known chip that is not listed any more is gone, and stays on the Board
+    as that until it is listed again or another chip has its physical id.
 
     Args:
         worker: Runs the calls.
         dcmi: The library, initialised.
         host: Where sysfs is.
-        known: The Board of the last look.
+        known: The Board of the last look; or what an earlier process remembered of chips.
 
     Raises:
         DcmiError: The library cannot even list the cards.
     """
     cards = await worker.call(dcmi.card_list)
-    silent = _Silent(known, cards)
+    silent = _Silent(known, cards, frozenset(host.accelerators()))
     identities = _distinct(await _identify_all(worker, dcmi, cards, silent), silent)
-    npus = [await _read(worker, dcmi, host, identity, silent) for identity in identities]
-    told = {npu.physical_id for npu in npus}
-    npus += [npu for npu in silent.npus() if npu.physical_id not in told]
-    groups = await _topology_groups(worker, dcmi, identities)
-    if silent.lines:
-        # A domain looks smaller, or like none, while a chip of it is silent: keep what was seen.
-        groups |= {npu.physical_id: npu.topology_group for npu in known.chips if npu.topology_group}
-    has_a3 = any(npu.family is ChipFamily.ASCEND_910_A3 for npu in npus)
-    return Board(
-        chips=_placed(npus, groups),
+    answering = [await _read(worker, dcmi, host, identity, silent) for identity in identities]
+    found = (*answering, *_absent(known, answering, silent))
+    links = _kept(known.links, found) | await _read_links(worker, dcmi, answering)
+    board = Board(
+        chips=_placed(found, links),
+        links=links,
         driver_version=await _ask(worker, dcmi.driver_version) or None,
-        multi_die_policy=await _ask(worker, dcmi.multi_die_policy) if has_a3 else None,
+        multi_die_policy=known.multi_die_policy,
         unanswered=tuple(silent.lines),
     )
+    return replace(board, multi_die_policy=await read_policy(worker, dcmi, board))
 
 
 class _Silent:
@@ -72,58 +73,80 @@ class _Silent:
         lines: One for each, in words.
     """
 
-    def __init__(self, known: Board, cards: tuple[int, ...]) -> None:
+    def __init__(self, known: Board, cards: tuple[int, ...], on_bus: frozenset[str]) -> None:
         self.lines: list[str] = []
         self._known = known
         self._listed = frozenset(cards)
-        self._members: set[int | Address] = set()
+        self._on_bus = on_bus
+        self._members: set[int | ChipRef] = set()
         if _NO_ANSWER in cards:
             self.add(_NO_ANSWER, f"{cards.count(_NO_ANSWER)} of {len(cards)} cards do not answer")
 
-    def add(self, which: int | Address, line: str) -> None:
+    def add(self, which: int | ChipRef, line: str) -> None:
         """Note a card id or a chip; warn unless the known Board says the same."""
         self._members.add(which)
         self.lines.append(line)
         if line not in self._known.unanswered:
             log.warning("left out: %s", line)
 
-    def with_known_facts(self, npu: Chip, line: str) -> Chip:
-        """The NPU with the facts that are known of it, as it does not tell them now."""
+    def with_known_facts(self, chip: Chip, line: str) -> Chip:
+        """The chip with the facts that are known of it, as it does not tell them now.
+
+        One that was gone may be another now, so that nothing is known of it.
+        """
         self.lines.append(line)
         if line not in self._known.unanswered:
-            log.warning("facts missing: %s", line, extra={"npu": npu.name})
-        known = self._known.by_name.get(npu.name, npu)
-        is_same = (known.card_id, known.device_id) == (npu.card_id, npu.device_id)
-        return replace(known, logic_id=npu.logic_id) if is_same else npu
+            log.warning("facts missing: %s", line, extra={"npu": chip.name})
+        known = self._known.by_name.get(chip.name, chip)
+        is_same = known.ref == chip.ref and not known.gone
+        return replace(known, logic_id=chip.logic_id) if is_same else chip
 
-    def npus(self) -> list[Chip]:
-        """The known NPUs that are silent now; known ones that are not even listed are gone."""
-        return [npu for npu in self._known.chips if self._has(npu)]
+    def has(self, chip: Chip) -> bool:
+        """Whether a known chip is listed and silent now.
 
-    def _has(self, npu: Chip) -> bool:
-        if npu.card_id not in self._listed:
-            return _NO_ANSWER in self._members
-        return not self._members.isdisjoint({npu.card_id, Address(npu.card_id, npu.device_id)})
+        A card that does not answer is listed without its id. It may be any known card that is not
+        listed, unless that was gone before or is not on the PCI bus.
+        """
+        if chip.card_id not in self._listed:
+            return _NO_ANSWER in self._members and not chip.gone and not self._has_left_bus(chip)
+        return not self._members.isdisjoint({chip.card_id, chip.ref})
+
+    def _has_left_bus(self, chip: Chip) -> bool:
+        """False where the bus or the chip's place on it is not known."""
+        is_known = bool(self._on_bus) and chip.pci_bus_id is not None
+        return is_known and chip.pci_bus_id not in self._on_bus
+
+
+def _absent(known: Board, answering: Collection[Chip], silent: _Silent) -> Iterator[Chip]:
+    """Known chips that did not answer now: silent or gone.
+
+    Left out is a chip whose physical id another one has, or that has got another physical id.
+    """
+    told = {chip.physical_id for chip in answering}
+    dies = {chip.uuid for chip in answering if chip.uuid is not None}
+    for chip in known.chips:
+        if chip.physical_id not in told and chip.uuid not in dies:
+            yield replace(chip, gone=not silent.has(chip))
 
 
 async def _identify_all(
     worker: DcmiWorker, dcmi: Dcmi, cards: tuple[int, ...], silent: _Silent
 ) -> list[Identity]:
-    """The NPUs on all cards that answer."""
+    """The chips on all cards that answer."""
     identities = []
     for card in dict.fromkeys(cards):
         if card == _NO_ANSWER:
             continue
         try:
-            addresses = await worker.call(chip.npus_on_card, dcmi, card, device=card)
+            refs = await worker.call(chips.chips_on_card, dcmi, card, device=card)
         except DcmiError as error:
             silent.add(card, f"card {card}: {error}")
             continue
-        for address in addresses:
+        for ref in refs:
             try:
-                identities.append(await worker.call(chip.identify, dcmi, address, device=address))
+                identities.append(await worker.call(chips.identify, dcmi, ref, device=ref))
             except DcmiError as error:
-                silent.add(address, f"card {card} device {address.device_id}: {error}")
+                silent.add(ref, f"{ref}: {error}")
     return identities
 
 
@@ -134,21 +157,20 @@ def _distinct(identities: Iterable[Identity], silent: _Silent) -> list[Identity]
         by_id.setdefault(identity.physical_id, []).append(identity)
     for number, same in by_id.items():
         for identity in same if len(same) > 1 else ():
-            card, device = identity.address
-            line = f"card {card} device {device}: physical id {number} is another chip's too"
-            silent.add(identity.address, line)
+            line = f"{identity.ref}: physical id {number} is another chip's too"
+            silent.add(identity.ref, line)
     return [same[0] for same in by_id.values() if len(same) == 1]
 
 
 async def _read(
     worker: DcmiWorker, dcmi: Dcmi, host: Host, identity: Identity, silent: _Silent
 ) -> Chip:
-    """One NPU with its facts; a chip that hangs now keeps its name, and what is known of it."""
-    npu, address = chip.name_only(identity), identity.address
+    """One chip with its facts; one that hangs now keeps its name, and what is known of it."""
+    chip = chips.name_only(dcmi, identity)
     try:
-        return await worker.call(chip.describe, dcmi, host, npu, device=address)
+        return await worker.call(chips.describe, dcmi, host, chip, device=chip.ref)
     except DcmiError as error:
-        return silent.with_known_facts(npu, f"card {npu.card_id} device {npu.device_id}: {error}")
+        return silent.with_known_facts(chip, f"{chip.ref}: {error}")
 
 
 async def _ask(worker: DcmiWorker, read: Callable[[], T]) -> T | None:
@@ -160,47 +182,39 @@ async def _ask(worker: DcmiWorker, read: Callable[[], T]) -> T | None:
         return None
 
 
-async def _topology_groups(
-    worker: DcmiWorker, dcmi: Dcmi, identities: list[Identity]
-) -> dict[int, str]:
-    """Name of the HCCS domain by physical id."""
-    domains: list[topology.PhysicalIds] = []
-    for family in ChipFamily:
-        members = [identity for identity in identities if identity.family is family]
-        ids = frozenset(member.physical_id for member in members)
-        if family is ChipFamily.ASCEND_910:
-            domains += topology.domains_of_910(ids)
-        elif family in topology.FAMILIES_WITH_LINKS and len(members) > 1:
-            links = await _links(worker, dcmi, members)
-            domains += topology.domains_by_links(family, links)
-        elif len(members) == 1 and has_hccs(family, members[0].board_id):
-            domains.append(ids)  # nobody to ask its link to: the board decides
-    return topology.name_groups(domains)
+def _kept(links: Links, found: Iterable[Chip]) -> dict[tuple[int, int], Link]:
+    """The known links of chips that are still on the Board: a silent one does not tell them."""
+    ids = {chip.physical_id for chip in found}
+    return {pair: link for pair, link in links.items() if ids.issuperset(pair)}
 
 
-async def _links(
-    worker: DcmiWorker, dcmi: Dcmi, members: list[Identity]
-) -> dict[tuple[int, int], int]:
-    """DCMI's link number for each pair of chips that answers."""
-    links: dict[tuple[int, int], int] = {}
-    for index, one in enumerate(members[:-1]):
-        others = members[index + 1 :]
+async def _read_links(
+    worker: DcmiWorker, dcmi: Dcmi, answering: Iterable[Chip]
+) -> dict[tuple[int, int], Link]:
+    """The link of each pair of chips of one family, where the driver can be asked and answers."""
+    links: dict[tuple[int, int], Link] = {}
+    ordered = sorted(answering, key=lambda chip: chip.physical_id)
+    for index, one in enumerate(ordered):
+        others = [chip for chip in ordered[index + 1 :] if chip.family is one.family]
+        if not TRAITS[one.family].domain_links or not others:
+            continue
         try:
-            links |= await worker.call(chip.links, dcmi, one, others, device=one.address)
+            links |= await worker.call(chips.read_links, dcmi, one, others, device=one.ref)
         except DcmiError as error:
-            log.debug("no links", extra={"chip": one.address, "error": str(error)})
+            log.debug("no links", extra={"chip": str(one.ref), "error": str(error)})
     return links
 
 
-def _placed(npus: Iterable[Chip], groups: dict[int, str]) -> tuple[Chip, ...]:
-    """NPUs in order, with their topology group, and their module where a card has several."""
-    ordered = sorted(npus, key=lambda npu: npu.physical_id)
-    on_card = Counter(npu.card_id for npu in ordered)
+def _placed(found: Iterable[Chip], links: Links) -> tuple[Chip, ...]:
+    """Chips in order, with their topology group, and their module where a card has several."""
+    ordered = sorted(found, key=lambda chip: chip.physical_id)
+    groups = topology_groups(ordered, links)
+    on_card = Counter(chip.card_id for chip in ordered)
     return tuple(
         replace(
-            npu,
-            topology_group=groups.get(npu.physical_id),
-            module=f"module-{npu.card_id}" if on_card[npu.card_id] > 1 else None,
+            chip,
+            topology_group=groups.get(chip.physical_id),
+            module=f"module-{chip.card_id}" if on_card[chip.card_id] > 1 else None,
         )
-        for npu in ordered
+        for chip in ordered
     )

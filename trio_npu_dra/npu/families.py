@@ -14,9 +14,6 @@ _A3_BOARDS = frozenset({0xB0, 0xB1, 0xB2, 0xB3, 0xB4, 0x81, 0x83, 0xD1, 0xD3})
 _A3_CHIP_NAME = re.compile(r"(Ascend)?910$")
 _A3_NPU_NAME = re.compile(r"93\d\d")
 
-# 910B boards with PCIe only: 300T A2, 300I A2, and the 800I A2 without HCCS.
-_BOARDS_WITHOUT_HCCS = frozenset({0x10, 0x11, 0x12, 0x13, 0x28, 0x29, 0x33, 0x37, 0x3C})
-
 # In this order: an earlier rule takes names that a later one would take too.
 _RULES: tuple[tuple[re.Pattern[str], ChipFamily], ...] = (
     (re.compile(r"(310P\d?|I2\d?)"), ChipFamily.ASCEND_310P),
@@ -43,10 +40,3 @@ def family_of(
     ):
         return ChipFamily.ASCEND_910_A3
     return next((family for rule, family in _RULES if rule.match(chip_name)), None)
-
-
-def has_hccs(family: ChipFamily, board_id: int | None) -> bool:
-    """Whether boards of this kind are made to link chips over HCCS."""
-    if family is ChipFamily.ASCEND_910B:
-        return board_id not in _BOARDS_WITHOUT_HCCS
-    return family in {ChipFamily.ASCEND_910, ChipFamily.ASCEND_910_A3}

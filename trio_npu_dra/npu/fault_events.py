@@ -2,52 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Final
 
 import trio
 
-from trio_npu_dra.npu.faults import Severity
+from trio_npu_dra.npu.dcmi.types import FaultEvent
 
 CAPACITY: Final = 4096
 """Events kept while the watcher is busy.
 
-All chips are read again after a loss, but how often a lost fault came is not counted.
+After a loss every chip is looked at again; how often a lost fault came is not counted.
 """
-
-
-class Assertion(IntEnum):
-    """What an event says of its fault (DCMI reference)."""
-
-    RECOVERY = 0
-    OCCURRENCE = 1
-    NOTICE = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FaultEvent:
-    """What the library tells of a fault.
-
-    Attributes:
-        logic_id: The chip, as the driver numbers chips.
-        code: The fault code.
-        severity: How severe the driver thinks it is; None for a number that we do not know.
-        assertion: Whether the fault came or went; None for a number that we do not know.
-        raised_at: When the fault came, also in a recovery, in seconds since 1970.
-        heard_at: When we were told, on the clock of `time.monotonic`.
-    """
-
-    logic_id: int
-    code: int
-    severity: Severity | None
-    assertion: Assertion | None
-    raised_at: float
-    heard_at: float = field(default_factory=time.monotonic, compare=False)
 
 
 class EventInbox:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import cache
 from importlib import resources
 from typing import Final, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
+from trio_npu_dra.npu.dcmi.types import Severity
 from trio_npu_dra.npu.model import FaultLevel
 
 CARD_DROPPED: Final = 0x40F84E00
@@ -21,15 +21,6 @@ CARD_DROPPED: Final = 0x40F84E00
 
 ALARM_WITHOUT_CODE: Final = 0
 """Stands for an alarm in a chip's health when the list of codes does not explain it."""
-
-
-class Severity(IntEnum):
-    """Of an alarm, in fault events and in a chip's health (DCMI reference)."""
-
-    WARNING = 0
-    MINOR = 1
-    MAJOR = 2
-    CRITICAL = 3
 
 
 class _Rule(BaseModel):

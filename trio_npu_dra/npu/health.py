@@ -7,9 +7,9 @@ from typing import Final
 
 from trio_npu_dra.errors import DcmiError, DeviceLost, NotReady, NotSupported
 from trio_npu_dra.npu.chip_faults import Reading
-from trio_npu_dra.npu.dcmi.client import GONE, Address, Dcmi
+from trio_npu_dra.npu.dcmi.client import GONE, Dcmi
+from trio_npu_dra.npu.dcmi.types import ChipRef, Severity
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
-from trio_npu_dra.npu.faults import Severity
 
 log = logging.getLogger(__name__)
 
@@ -28,25 +28,25 @@ _NETWORK_STATES: Final = {
 }
 
 
-async def read_chip(worker: DcmiWorker, dcmi: Dcmi, address: Address) -> Reading:
+async def read_chip(worker: DcmiWorker, dcmi: Dcmi, ref: ChipRef) -> Reading:
     """Look at a chip; one that cannot be asked is unmonitored, never unhealthy."""
     try:
         return await worker.call(
-            read_health, dcmi, address, device=address, deadline_seconds=DEADLINE_SECONDS
+            read_health, dcmi, ref, device=ref, deadline_seconds=DEADLINE_SECONDS
         )
     except DcmiError as error:
         return Reading(unmonitored=str(error))
 
 
 async def read_network(
-    worker: DcmiWorker, dcmi: Dcmi, address: Address, *, known: str = ""
+    worker: DcmiWorker, dcmi: Dcmi, ref: ChipRef, *, known: str = ""
 ) -> str | None:
     """What is wrong with a chip's RoCE port: empty when nothing is known to be.
 
     Args:
         worker: Runs the call.
         dcmi: The library.
-        address: The chip.
+        ref: The chip.
         known: What was known; it stands when the port does not tell.
 
     Returns:
@@ -55,56 +55,56 @@ async def read_network(
     try:
         state = await worker.call(
             dcmi.network_health,
-            address,
-            device=("network", address),
+            ref,
+            device=("network", ref),
             deadline_seconds=NETWORK_DEADLINE_SECONDS,
         )
     except NotSupported:
         return None
     except DcmiError as error:
-        log.debug("network health not read", extra={"chip": address, "error": str(error)})
+        log.debug("network health not read", extra={"chip": str(ref), "error": str(error)})
         return known
     if state in _NETWORK_FINE:
         return ""
     return f"RoCE port: {_NETWORK_STATES.get(state, 'unknown state')} ({state})"
 
 
-def read_health(dcmi: Dcmi, address: Address) -> Reading:
+def read_health(dcmi: Dcmi, ref: ChipRef) -> Reading:
     """Ask one chip for its health and fault codes; blocks, and hangs where the chip hangs.
 
     Raises:
         DcmiError: It gave no answer that counts.
     """
     try:
-        worst_alarm = dcmi.health(address)
+        worst_alarm = dcmi.health(ref)
     except DeviceLost:
         return Reading(gone=True)
     except NotReady:
-        return Reading(unmonitored=f"the chip is {_boot_phase(dcmi, address)}")
+        return Reading(unmonitored=f"the chip is {_boot_phase(dcmi, ref)}")
     if worst_alarm == GONE:
         return Reading(gone=True)
     severity = Severity(min(worst_alarm, Severity.CRITICAL))
-    return Reading(codes=_codes(dcmi, address), severity=severity)
+    return Reading(codes=_codes(dcmi, ref), severity=severity)
 
 
-def _boot_phase(dcmi: Dcmi, address: Address) -> str:
+def _boot_phase(dcmi: Dcmi, ref: ChipRef) -> str:
     try:
-        return _BOOT_PHASES.get(dcmi.boot_status(address), "not ready")
+        return _BOOT_PHASES.get(dcmi.boot_status(ref), "not ready")
     except DcmiError:
         return "not ready"
 
 
-def _codes(dcmi: Dcmi, address: Address) -> dict[int, str] | None:
+def _codes(dcmi: Dcmi, ref: ChipRef) -> dict[int, str] | None:
     """Active codes with the vendor's words; None when they cannot be read."""
     try:
-        return {code: _text(dcmi, address, code) for code in dcmi.error_codes(address)}
+        return {code: _text(dcmi, ref, code) for code in dcmi.error_codes(ref)}
     except DcmiError as error:
-        log.debug("error codes not read", extra={"chip": address, "error": str(error)})
+        log.debug("error codes not read", extra={"chip": str(ref), "error": str(error)})
         return None
 
 
-def _text(dcmi: Dcmi, address: Address, code: int) -> str:
+def _text(dcmi: Dcmi, ref: ChipRef, code: int) -> str:
     try:
-        return dcmi.error_text(address, code)
+        return dcmi.error_text(ref, code)
     except DcmiError:
         return ""

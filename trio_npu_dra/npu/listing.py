@@ -34,8 +34,9 @@ class Listing:
 
     The library's list of cards is as old as its `init`, so that a new one begins with that. It is
     taken when the accelerators on the PCI bus changed, and, ever more rarely, while something is
-    missing: a card or chip that is listed does not answer, or one on the bus is not listed (it may
-    be booting). The latter is given up in the end, for it may be no NPU.
+    missing: a card or chip that is listed does not answer, or an accelerator on the bus is not
+    listed (it may be booting). After five minutes an unlisted accelerator that was never known as
+    an NPU is no longer retried: it may not be one.
 
     Args:
         worker: Runs the calls.
@@ -67,8 +68,10 @@ class Listing:
                 return True
         if now < self.retry_at:
             return False
-        is_given_up = self._retry_seconds >= _LAST_RETRY_SECONDS
-        is_short = bool(self._unlisted(board)) and not is_given_up
+        unlisted = self._unlisted(board)
+        if self._retry_seconds >= _LAST_RETRY_SECONDS:
+            unlisted &= {chip.pci_bus_id for chip in board.chips}  # gone, but on the bus
+        is_short = bool(unlisted)
         return bool(board.unanswered or self._failure) or is_short
 
     async def read(self, known: Board) -> Board | None:
@@ -98,6 +101,6 @@ class Listing:
         return board
 
     def _unlisted(self, board: Board) -> frozenset[str]:
-        """Accelerators on the bus that are no NPU of *board*; none where chips tell no address."""
-        listed = {npu.pci_bus_id for npu in board.chips}
+        """Accelerators on the bus of which no chip is there; none where chips tell no address."""
+        listed = {chip.pci_bus_id for chip in board.chips if not chip.gone}
         return frozenset() if None in listed else frozenset(self._accelerators) - listed

@@ -10,6 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from functools import cached_property
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+from trio_npu_dra.npu.dcmi.types import ChipRef, Link, MultiDiePolicy
 
 
 class ChipFamily(StrEnum):
@@ -30,13 +34,6 @@ class HealthState(Enum):
     UNKNOWN = "Unknown"
     HEALTHY = "Healthy"
     UNHEALTHY = "Unhealthy"
-
-
-class MultiDiePolicy(StrEnum):
-    """Whether the dies of an A3 card go into containers together only, or one by one as well."""
-
-    UNION = "union"
-    INDEPENDENT = "independent"
 
 
 class FaultLevel(StrEnum):
@@ -163,10 +160,12 @@ class Chip:
     What is handed out is an `Offer` (`npu.offers`).
 
     Attributes:
+        ref: How the library calls it.
         physical_id: N of `/dev/davinciN`; stable while the hardware stays.
         logic_id: The driver's running number; the index of fault events.
         card_id: The card that carries it; card ids can be sparse.
         device_id: Its index on the card.
+        board_id: The kind of its board, by which some families differ.
         family: The chip generation.
         chip_name: Such as `910B4`.
         npu_name: Such as `9392` (A3), when it says more than *chip_name*.
@@ -183,15 +182,19 @@ class Chip:
         super_pod_server_index: The node's index in the super pod.
         super_pod_sdid: The die's address in the super pod.
         device_share: Whether several containers may open it at once.
+        vnpus: Ids of the vNPUs that it is split into; then nobody can have it whole.
+        gone: Whether it was known and is not there any more; its facts are the last known ones.
         health: How it is now.
     """
 
+    ref: ChipRef
     physical_id: int
     logic_id: int
     card_id: int
     device_id: int
     family: ChipFamily
     chip_name: str
+    board_id: int | None = None
     npu_name: str | None = None
     product_name: str | None = None
     uuid: str | None = None
@@ -206,6 +209,8 @@ class Chip:
     super_pod_server_index: int | None = None
     super_pod_sdid: int | None = None
     device_share: bool | None = None
+    vnpus: tuple[int, ...] = ()
+    gone: bool = False
     health: ChipHealth = HEALTHY
 
     @property
@@ -219,21 +224,30 @@ class Chip:
         return f"/dev/davinci{self.physical_id}"
 
 
+Links: TypeAlias = Mapping[tuple[int, int], Link]
+"""How chips are connected, by pairs of physical ids, the lower one first."""
+
+NO_LINKS: Final[Links] = MappingProxyType({})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Board:
     """All chips of the node at one moment, ordered by physical id.
 
     Attributes:
         chips: The chips, none twice.
+        links: How chips are connected, by pairs of physical ids, the lower one first; only what
+            the driver told.
         driver_version: As the Ascend driver prints it, such as `24.1.rc2`.
         multi_die_policy: How A3 dies may be handed out; None on other chips.
         unanswered: A line for each card or chip that is listed but could not be read, wholly or in
             part; one that did not tell who it is is in *chips* only if it was known before.
-        heard_at: When the fault event arrived that made it another Board than the one before, on
-            the clock of `time.monotonic`; None when that was no event. No part of what is known.
+        heard_at: `time.monotonic()` of the fault event that changed this Board; None if something
+            else did. Not compared.
     """
 
-    chips: tuple[Chip, ...] = field(default=())
+    chips: tuple[Chip, ...] = ()
+    links: Links = NO_LINKS
     driver_version: str | None = None
     multi_die_policy: MultiDiePolicy | None = None
     unanswered: tuple[str, ...] = ()

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from trio_npu_dra.npu.model import Board, Chip, ChipFamily, ChipHealth, MultiDiePolicy, worst_of
+from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
+from trio_npu_dra.npu.model import Board, Chip, ChipFamily, ChipHealth, worst_of
 
 
 class OfferKind(StrEnum):

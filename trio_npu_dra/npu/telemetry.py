@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from trio_npu_dra.npu.chip import optional, read_memory
-from trio_npu_dra.npu.dcmi.client import Address, Dcmi
+from trio_npu_dra.npu.dcmi.client import Dcmi
+from trio_npu_dra.npu.dcmi.types import ChipRef
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
 from trio_npu_dra.npu.model import Chip
 
@@ -32,26 +33,25 @@ class Telemetry:
     memory_used_bytes: int | None = None
 
 
-async def read_telemetry(worker: DcmiWorker, dcmi: Dcmi, npu: Chip) -> Telemetry:
-    """Ask an NPU, in one job of the worker.
+async def read_telemetry(worker: DcmiWorker, dcmi: Dcmi, chip: Chip) -> Telemetry:
+    """Ask a chip, in one job of the worker.
 
     Raises:
         Busy: It does not answer in time, or an earlier call on it is still out.
         NotReady: The worker is closed, or too many calls are out.
     """
-    address = Address(npu.card_id, npu.device_id)
     return await worker.call(
-        _read, dcmi, address, device=address, deadline_seconds=DEADLINE_SECONDS
+        _read, dcmi, chip.ref, device=chip.ref, deadline_seconds=DEADLINE_SECONDS
     )
 
 
-def _read(dcmi: Dcmi, address: Address) -> Telemetry:
-    celsius = _known(optional("temperature", dcmi.temperature, address))
-    deciwatts = _known(optional("power", dcmi.power, address))
+def _read(dcmi: Dcmi, ref: ChipRef) -> Telemetry:
+    celsius = _known(optional("temperature", dcmi.temperature, ref))
+    deciwatts = _known(optional("power", dcmi.power, ref))
     if deciwatts is None:
-        deciwatts = _known(optional("power of the card", dcmi.card_power, address))
-    percent = optional("AI core utilization", dcmi.ai_core_utilization, address)
-    memory = read_memory(dcmi, address)
+        deciwatts = _known(optional("power of the card", dcmi.card_power, ref))
+    percent = optional("AI core utilization", dcmi.ai_core_utilization, ref)
+    memory = read_memory(dcmi, ref)
     return Telemetry(
         temperature_celsius=celsius,
         power_watts=deciwatts / 10 if deciwatts is not None else None,

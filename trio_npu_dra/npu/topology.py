@@ -1,58 +1,57 @@
-"""Which NPUs reach each other over HCCS, Huawei's chip-to-chip link, without PCIe. Pure."""
+"""Which chips reach each other over HCCS, Huawei's chip-to-chip link, without PCIe. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from enum import IntEnum
+from collections.abc import Iterable
 
-from trio_npu_dra.npu.model import ChipFamily
+from trio_npu_dra.npu.dcmi.types import Link
+from trio_npu_dra.npu.model import Chip, Links
+from trio_npu_dra.npu.traits import TRAITS, Traits
 
 PhysicalIds = frozenset[int]
 
-_910_RING_SIZE = 4
 
+def topology_groups(chips: Iterable[Chip], links: Links) -> dict[int, str]:
+    """Name of the HCCS domain by physical id; a chip that reaches no other is in none.
 
-class Link(IntEnum):
-    """How two chips are connected, as DCMI numbers it (the members that matter here).
-
-    Older libraries for 910B use 6 for "unknown": it means SIO on A3 only.
-    """
-
-    HCCS = 3
-    SIO = 6
-    HCCS_SWITCHED = 7
-
-
-_DOMAIN_LINKS: dict[ChipFamily, frozenset[int]] = {
-    ChipFamily.ASCEND_910B: frozenset({Link.HCCS, Link.HCCS_SWITCHED}),
-    ChipFamily.ASCEND_910_A3: frozenset({Link.HCCS, Link.HCCS_SWITCHED, Link.SIO}),
-}
-
-FAMILIES_WITH_LINKS = frozenset(_DOMAIN_LINKS)
-"""Families whose driver can be asked how two chips are connected."""
-
-
-def domains_by_links(family: ChipFamily, links: Mapping[tuple[int, int], int]) -> list[PhysicalIds]:
-    """Chips that reach each other over one or more HCCS links; a chip without one is in none.
+    A chip that is the only one of its family has nobody to ask its link to: its board decides.
 
     Args:
-        family: The chips' family, one of `FAMILIES_WITH_LINKS`.
-        links: DCMI's link number by a pair of physical ids, each pair once.
+        chips: All that are known, also those that do not answer now.
+        links: How they are connected, as far as it was told.
     """
+    domains: list[PhysicalIds] = []
+    by_family: dict[Traits, list[Chip]] = {}
+    for chip in chips:
+        by_family.setdefault(TRAITS[chip.family], []).append(chip)
+    for traits, members in by_family.items():
+        ids = frozenset(chip.physical_id for chip in members)
+        if traits.ring_size is not None:
+            domains += rings(ids, traits.ring_size)
+        elif len(members) > 1:
+            among = {pair: link for pair, link in links.items() if ids.issuperset(pair)}
+            domains += domains_by_links(among, traits.domain_links)
+        elif traits.has_hccs and members[0].board_id not in traits.boards_without_hccs:
+            domains.append(ids)
+    return name_groups(domains)
+
+
+def domains_by_links(links: Links, kinds: frozenset[Link]) -> list[PhysicalIds]:
+    """Chips that reach each other over one or more links of *kinds*."""
     domain_of: dict[int, set[int]] = {}
     for (one, other), link in links.items():
-        if link in _DOMAIN_LINKS[family]:
+        if link in kinds:
             joined = domain_of.get(one, {one}) | domain_of.get(other, {other})
             domain_of.update(dict.fromkeys(joined, joined))
     return list({frozenset(domain) for domain in domain_of.values()})
 
 
-def domains_of_910(physical_ids: Iterable[int]) -> list[PhysicalIds]:
-    """The first 910 cannot be asked: its boards have rings of 0-3 and of 4-7."""
-    rings: dict[int, set[int]] = {}
+def rings(physical_ids: Iterable[int], size: int) -> list[PhysicalIds]:
+    """Domains by the board's design: *size* chips of consecutive physical ids."""
+    members: dict[int, set[int]] = {}
     for number in physical_ids:
-        rings.setdefault(number // _910_RING_SIZE, set()).add(number)
-    return [frozenset(ring) for ring in rings.values()]
+        members.setdefault(number // size, set()).add(number)
+    return [frozenset(ring) for ring in members.values()]
 
 
 def name_groups(domains: Iterable[PhysicalIds]) -> dict[int, str]:

@@ -16,15 +16,19 @@ import trio
 
 from trio_npu_dra import pulse
 from trio_npu_dra.errors import DcmiError
-from trio_npu_dra.npu.dcmi.client import Address, Dcmi
+from trio_npu_dra.npu.changes import log_changes
+from trio_npu_dra.npu.chip_faults import Reading
+from trio_npu_dra.npu.dcmi.client import Dcmi
+from trio_npu_dra.npu.dcmi.types import FaultEvent
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
 from trio_npu_dra.npu.discovery import discover
-from trio_npu_dra.npu.fault_events import EventInbox, FaultEvent
+from trio_npu_dra.npu.fault_events import EventInbox
 from trio_npu_dra.npu.fault_memory import SAVE_SECONDS, NodeFaults
 from trio_npu_dra.npu.health import read_chip, read_network
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.listing import Listing, init
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board, Chip
+from trio_npu_dra.npu.partition import read_partition
 from trio_npu_dra.observable import Observable
 
 log = logging.getLogger(__name__)
@@ -65,6 +69,7 @@ async def watch_board(
     faults: NodeFaults,
     status: Observable[WatchStatus],
     interval_seconds: float,
+    known: Board = EMPTY_BOARD,
     told: Callable[[FaultEvent], object] = lambda _: None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -79,7 +84,10 @@ async def watch_board(
         status: Kept up to date.
         interval_seconds: Pause between two looks at a chip where no events come, at a chip that
             does not answer, at RoCE ports and at the PCI bus; a chip that is well and has events
-            is looked at every twelfth time.
+            is looked at every twelfth time. How chips are tied together or split up is asked as
+            seldom.
+        known: What an earlier process remembered of chips: one of them that is not there any more
+            is gone, and not forgotten.
         told: Called with each event that was kept.
         task_status: Told after the first Board is set.
     """
@@ -93,7 +101,7 @@ async def watch_board(
         interval=interval_seconds,
         told=told,
     )
-    await watch.at_start()
+    await watch.at_start(known)
     log.info(
         "NPUs found",
         extra={"npus": len(board.value.chips), "driver": board.value.driver_version},
@@ -104,6 +112,7 @@ async def watch_board(
         nursery.start_soon(watch.keep_asking_for_events)
         nursery.start_soon(watch.wake_on_release)
         nursery.start_soon(watch.follow_networks)
+        nursery.start_soon(watch.follow_partition)
         nursery.start_soon(watch.keep_saved)
         await watch.run()
 
@@ -116,9 +125,9 @@ async def read_board(worker: DcmiWorker, dcmi: Dcmi, host: Host, faults: NodeFau
     """
     await init(worker, dcmi)
     found = await discover(worker, dcmi, host)
-    for npu in found.chips:
-        reading = await read_chip(worker, dcmi, _address(npu))
-        faults.of(npu).take(reading, faults.now())
+    for chip in found.chips:
+        reading = await read_chip(worker, dcmi, chip.ref)
+        faults.of(chip).take(reading, faults.now())
     return _with_health(found, faults)
 
 
@@ -140,6 +149,7 @@ class _Watch:
         self._worker = worker
         self._dcmi = dcmi
         self._board = board
+        self._found = EMPTY_BOARD  # as listed, without health
         self._faults = faults
         self._status = status
         self._interval = interval
@@ -154,12 +164,12 @@ class _Watch:
 
     # --- start -----------------------------------------------------------------------------------
 
-    async def at_start(self) -> None:
+    async def at_start(self, known: Board) -> None:
         """Wait until the library lists the cards, and look at all of them."""
-        found = await self._listing.read(EMPTY_BOARD)
+        found = await self._listing.read(known)
         while found is None:
             await trio.sleep_until(self._listing.retry_at)
-            found = await self._listing.read(EMPTY_BOARD)
+            found = await self._listing.read(known)
         await self._look_at_all(found)
 
     async def subscribe(self) -> None:
@@ -175,8 +185,8 @@ class _Watch:
                 )
             return
         self._status.set(replace(self._status.value, subscribed=True, refusal=""))
-        for npu in self._board.value.chips:
-            self._want(npu)  # what happened since the first look sent no event
+        for chip in self._found.chips:
+            self._want(chip)  # what happened since the first look sent no event
         self.wake()
 
     async def keep_asking_for_events(self) -> None:
@@ -201,25 +211,36 @@ class _Watch:
         """Look at the RoCE ports, apart: on a dropped card the call blocks."""
         without: set[str] = set()
         while True:
-            for npu in self._board.value.chips:
-                if npu.name in without:
+            for chip in self._found.chips:
+                faults = self._faults.of(chip)
+                if chip.name in without or chip.gone or faults.is_gone:
                     continue
-                chip = self._faults.of(npu)
-                with pulse.step(f"asking for the network of {npu.name}", limit=_STUCK_SECONDS):
+                with pulse.step(f"asking for the network of {chip.name}", limit=_STUCK_SECONDS):
                     problem = await read_network(
-                        self._worker, self._dcmi, _address(npu), known=chip.network
+                        self._worker, self._dcmi, chip.ref, known=faults.network
                     )
                 if problem is None:
-                    without.add(npu.name)
-                elif problem != chip.network:
-                    chip.network = problem
+                    without.add(chip.name)
+                elif problem != faults.network:
+                    faults.network = problem
                     self.wake()
             await trio.sleep(self._interval)
+
+    async def follow_partition(self) -> None:
+        """Ask now and then how chips are tied together or split up, which no event tells."""
+        while True:
+            await trio.sleep(_REPAIR_INTERVALS * self._interval)
+            found = self._found
+            with pulse.step("asking how chips are split", limit=_LISTING_STUCK_SECONDS):
+                fresh = await read_partition(self._worker, self._dcmi, found)
+            if self._found is found and fresh != found:  # else a listing was quicker
+                self._found = fresh
+                self.wake()
 
     # --- the file --------------------------------------------------------------------------------
 
     async def keep_saved(self) -> None:
-        """Write what changed, apart and not too often; the last of it also when cancelled."""
+        """Save changes in a thread, once a second at most, and once more when cancelled."""
         try:
             while True:
                 await self._unsaved.wait()
@@ -245,90 +266,98 @@ class _Watch:
             self._news = trio.Event()
             self._take_events()
             await self._list_if_due()
-            for npu in self._board.value.chips:
-                if self._due[npu.name] <= trio.current_time():
-                    await self._look(npu)
-                    self._tell(self._heard_of(npu))
+            for chip in self._found.chips:
+                if self._due[chip.name] <= trio.current_time():
+                    await self._look(chip)
+                    self._tell(self._heard_of(chip))
             self._tell()
             self._note_unsaved()
 
     async def _list_if_due(self) -> None:
-        if self._listing.is_due(self._board.value):
+        if self._listing.is_due(self._found):
             with pulse.step("listing NPUs", limit=_LISTING_STUCK_SECONDS):
-                found = await self._listing.read(self._board.value)
+                found = await self._listing.read(self._found)
             if found is not None:
                 await self._look_at_all(found)
 
     def _take_events(self) -> None:
         """Note what events say, and look at the chips that they name."""
         events, lost = self._inbox.take()
-        by_logic_id = {npu.logic_id: npu for npu in self._board.value.chips}
+        by_logic_id = {chip.logic_id: chip for chip in self._found.chips if not chip.gone}
         for event in events:
             self._told(event)
-            npu = by_logic_id.get(event.logic_id)
-            if npu is not None:
-                self._faults.of(npu).note(event, self._faults.now())
-                self._heard_at.setdefault(npu.name, event.heard_at)
-                self._want(npu)
+            chip = by_logic_id.get(event.logic_id)
+            if chip is not None:
+                self._faults.of(chip).note(event, self._faults.now())
+                self._heard_at.setdefault(chip.name, event.heard_at)
+                self._want(chip)
         if lost:
             log.warning("fault events lost, looking at every chip", extra={"lost": lost})
-            for npu in self._board.value.chips:
-                self._want(npu)
+            for chip in self._found.chips:
+                self._want(chip)
             status = self._status.value
             self._status.set(replace(status, lost=status.lost + lost))
 
     async def _look_at_all(self, found: Board) -> None:
-        for npu in found.chips:
-            await self._look(npu)
-            self._heard_at.pop(npu.name, None)  # listing took longer than the event
-        self._board.set(_with_health(found, self._faults))
+        for chip in found.chips:
+            await self._look(chip)
+            self._heard_at.pop(chip.name, None)  # listing took longer than the event
+        self._found = found
+        self._tell()
 
-    async def _look(self, npu: Chip) -> None:
-        self._due.pop(npu.name, None)
-        self._looked_at[npu.name] = trio.current_time()
-        with pulse.step(f"looking at {npu.name}", limit=_STUCK_SECONDS):
-            reading = await read_chip(self._worker, self._dcmi, _address(npu))
-        chip = self._faults.of(npu)
-        chip.take(reading, self._faults.now())
+    async def _look(self, chip: Chip) -> None:
+        self._due.pop(chip.name, None)
+        self._looked_at[chip.name] = trio.current_time()
+        with pulse.step(f"looking at {chip.name}", limit=_STUCK_SECONDS):
+            reading = (
+                Reading(gone=True)
+                if chip.gone
+                else await read_chip(self._worker, self._dcmi, chip.ref)
+            )
+        faults = self._faults.of(chip)
+        faults.take(reading, self._faults.now())
         is_quick = not reading.is_whole or not self._status.value.subscribed
-        self._want(npu, after=self._interval * (1 if is_quick else _REPAIR_INTERVALS))
-        if chip.recheck_at is not None:
-            self._want(npu, after=chip.recheck_at - self._faults.now())
+        self._want(chip, after=self._interval * (1 if is_quick else _REPAIR_INTERVALS))
+        if faults.recheck_at is not None:
+            self._want(chip, after=faults.recheck_at - self._faults.now())
 
-    def _want(self, npu: Chip, *, after: float = 0.0) -> None:
+    def _want(self, chip: Chip, *, after: float = 0.0) -> None:
         """Have a chip looked at, in *after* seconds or when it was left alone for a moment."""
-        rested = self._looked_at[npu.name] + _QUIET_SECONDS
+        rested = self._looked_at[chip.name] + _QUIET_SECONDS
         at = max(trio.current_time() + after, rested)
-        self._due[npu.name] = min(self._due.get(npu.name, at), at)
+        self._due[chip.name] = min(self._due.get(chip.name, at), at)
 
-    def _heard_of(self, npu: Chip) -> float | None:
+    def _heard_of(self, chip: Chip) -> float | None:
         """When the event arrived for which the chip was looked at, once that look is the last."""
-        if self._faults.of(npu).recheck_at is not None:
-            return self._heard_at.get(npu.name)
-        return self._heard_at.pop(npu.name, None)
+        if self._faults.of(chip).recheck_at is not None:
+            return self._heard_at.get(chip.name)
+        return self._heard_at.pop(chip.name, None)
 
     def _tell(self, heard_at: float | None = None) -> None:
-        board = _with_health(self._board.value, self._faults)
-        self._board.set(replace(board, heard_at=heard_at))
+        before, after = self._board.value, _with_health(self._found, self._faults)
+        if self._board.set(replace(after, heard_at=heard_at)):
+            log_changes(before, after)
 
     def _next_step(self) -> float:
         """When the loop must go round without news, on trio's clock."""
         now = trio.current_time()
         times = [now + self._interval]  # to see what is on the PCI bus
-        for npu in self._board.value.chips:
-            times.append(self._due[npu.name])
-            change = self._faults.of(npu).next_change
+        for chip in self._found.chips:
+            times.append(self._due[chip.name])
+            change = self._faults.of(chip).next_change
             if change is not None:
                 times.append(now + change - self._faults.now())
         return min(times)
 
 
-def _address(npu: Chip) -> Address:
-    return Address(npu.card_id, npu.device_id)
-
-
 def _with_health(board: Board, faults: NodeFaults) -> Board:
+    """The Board with the health of its chips; one that says that it does not exist is gone."""
     now = faults.now()
+    known = ((chip, faults.of(chip)) for chip in board.chips)
     return replace(
-        board, chips=tuple(replace(npu, health=faults.of(npu).health(now)) for npu in board.chips)
+        board,
+        chips=tuple(
+            replace(chip, gone=chip.gone or its.is_gone, health=its.health(now))
+            for chip, its in known
+        ),
     )

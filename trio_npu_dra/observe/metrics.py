@@ -14,7 +14,7 @@ from prometheus_client import (
 
 from trio_npu_dra.claims.prepare import CallAnswered
 from trio_npu_dra.npu.dcmi.calls import DcmiCall
-from trio_npu_dra.npu.fault_events import Assertion, FaultEvent
+from trio_npu_dra.npu.dcmi.types import Assertion, FaultEvent
 from trio_npu_dra.observe import catalog
 from trio_npu_dra.observe.catalog import Definition
 from trio_npu_dra.observe.latency import EventLatency

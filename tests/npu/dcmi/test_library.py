@@ -8,7 +8,8 @@ import pytest
 from trio_npu_dra.errors import DcmiError, LibraryMissing, NotSupported
 from trio_npu_dra.npu.dcmi._library import Library, load
 from trio_npu_dra.npu.dcmi.calls import DcmiCall
-from trio_npu_dra.npu.dcmi.client import Address, Dcmi
+from trio_npu_dra.npu.dcmi.client import Dcmi
+from trio_npu_dra.npu.dcmi.types import ChipRef
 
 VERSION = "21.0.4\ufffd"
 
@@ -57,7 +58,7 @@ def test_the_driver_folders_below_the_host_root_are_searched(old_library: Librar
 def test_a_missing_function_is_an_error_of_the_call(old_library: Library) -> None:
     """A library without a function loads; calling that one says it is not supported."""
     with pytest.raises(NotSupported, match="has no such function") as caught:
-        Dcmi(old_library).health(Address(0, 0))
+        Dcmi(old_library).health(ChipRef(0, 0))
     assert caught.value.code == -8255
 
 
@@ -69,7 +70,7 @@ def test_each_call_is_told_with_its_code(old_library: Library) -> None:
     with pytest.raises(DcmiError):
         told.init()
     with pytest.raises(NotSupported):
-        told.health(Address(0, 0))
+        told.health(ChipRef(0, 0))
     assert told.driver_version() == VERSION
     assert [(call.function, call.code) for call in calls] == [
         ("dcmi_init", -8005),
@@ -86,7 +87,7 @@ def test_a_failed_call_names_the_function(old_library: Library) -> None:
 
 def test_chip_names_come_from_the_older_call_too(old_library: Library) -> None:
     """Where chip_info_v2 is missing chip_info is asked; a longer struct does no harm."""
-    info = Dcmi(old_library).chip_info(Address(0, 0))
+    info = Dcmi(old_library).chip_info(ChipRef(0, 0))
     assert (info.chip_name, info.npu_name, info.ai_cores) == ("910A", "", 32)
 
 

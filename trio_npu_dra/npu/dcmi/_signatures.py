@@ -119,6 +119,20 @@ class dcmi_spod_info(ctypes.Structure):
     ]
 
 
+class dcmi_soc_total_resource(ctypes.Structure):
+    """The vNPUs of a chip, and all that can be shared out of it, which is not read here."""
+
+    _fields_: ClassVar[list[Field]] = [
+        ("vdev_num", c_uint),
+        ("vdev_id", c_uint * 32),
+        ("vfg_num", c_uint),
+        ("vfg_bitmap", c_uint),
+        ("base", c_ubyte * 64),
+        ("computing", c_ulonglong * 12),
+        ("media", c_ubyte * 56),
+    ]
+
+
 class dcmi_event_filter(ctypes.Structure):
     """Which fault events to be told of; passed by value."""
 

@@ -9,27 +9,39 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from trio_npu_dra.errors import DcmiError, NotSupported
 from trio_npu_dra.npu.dcmi import _signatures as c
 from trio_npu_dra.npu.dcmi._library import Library, load
 from trio_npu_dra.npu.dcmi.calls import Told, nobody
-from trio_npu_dra.npu.fault_events import Assertion, FaultEvent
-from trio_npu_dra.npu.faults import Severity
-from trio_npu_dra.npu.model import MultiDiePolicy
+from trio_npu_dra.npu.dcmi.types import (
+    Assertion,
+    ChipInfo,
+    ChipRef,
+    DieKind,
+    FaultEvent,
+    Link,
+    Memory,
+    MultiDiePolicy,
+    Place,
+    Process,
+    Severity,
+    SuperPodPlace,
+)
 
 MAX_CARDS: Final = 64
 MAX_UNITS: Final = 64  # on one card; the largest have two dies and an MCU
 MAX_ERROR_CODES: Final = 128
+MAX_VNPUS: Final = 32
 MAX_PROCESSES: Final = 64  # the manual says 32, the library writes up to 64
 GONE: Final = 0xFFFF_FFFF  # health of a chip that does not exist or has not started
 _NONE: Final = 0xFFFF_FFFF
 _SPARE_BYTES: Final = 256
 _SUPER_POD_COMMAND: Final = (12, 1)  # main command CHIP_INF, sub command SPOD_INFO
+_TOTAL_RESOURCE_COMMAND: Final = (52, 1)  # main command VDEV_MNG, sub command TOTAL_RESOURCE
 _ALL_CHIPS: Final = (-1, -1)
 _AI_CORES: Final = 2  # which utilization
 _CHIP_FAULT: Final = 0  # type of the only events with a known layout
@@ -39,53 +51,6 @@ E = TypeVar("E", bound=IntEnum)
 
 _callbacks: Final[list[Any]] = []
 """The library calls these until the process ends: it has no way to unsubscribe."""
-
-
-class Address(NamedTuple):
-    """How DCMI calls a chip. Card ids can be sparse."""
-
-    card_id: int
-    device_id: int
-
-
-class Memory(NamedTuple):
-    """The memory of a chip, in MiB."""
-
-    size_mib: int
-    used_mib: int
-
-
-class DieKind(IntEnum):
-    """Which of a chip's die ids."""
-
-    VDIE = 1
-    DDIE = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChipInfo:
-    """Names of a chip; *npu_name* is empty on libraries that do not know it."""
-
-    chip_name: str
-    npu_name: str
-    ai_cores: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuperPodPlace:
-    """Where in a super pod a die is; `None` where the machine is in none."""
-
-    sdid: int
-    super_pod_id: int
-    server_index: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Process:
-    """A process that uses a chip: its pid on the host, its device memory in bytes."""
-
-    pid: int
-    memory_bytes: int
 
 
 class Dcmi:
@@ -138,23 +103,27 @@ class Dcmi:
         self._call(function, ctypes.byref(count), cards, MAX_CARDS)
         return tuple(cards[: _counted(count, MAX_CARDS, function)])
 
-    def addresses(self, card_id: int) -> tuple[Address, ...]:
+    def chips_on(self, card_id: int) -> tuple[ChipRef, ...]:
         """The units on a card: NPUs, and on A3 an MCU after them."""
         device_count, mcu, cpu = (ctypes.c_int(-1) for _ in range(3))
         out = (ctypes.byref(number) for number in (device_count, mcu, cpu))
         function = "dcmi_get_device_id_in_card"
         self._call(function, card_id, *out)
         units = _counted(device_count, MAX_UNITS, function)
-        return tuple(Address(card_id, device_id) for device_id in range(units))
+        return tuple(ChipRef(card_id, device_id) for device_id in range(units))
 
-    def is_npu(self, address: Address) -> bool:
+    def place(self, chip: ChipRef) -> Place:
+        """The chip's card and its index there; no call."""
+        return Place(card_id=chip.card_id, device_id=chip.device_id)
+
+    def is_npu(self, chip: ChipRef) -> bool:
         """Whether the unit is an NPU, rather than an MCU or a CPU."""
-        return self._out_int("dcmi_get_device_type", *address) == 0
+        return self._out_int("dcmi_get_device_type", *_ids(chip)) == 0
 
-    def logic_id(self, address: Address) -> int:
+    def logic_id(self, chip: ChipRef) -> int:
         """The driver's running number of a chip."""
         number = ctypes.c_int(-1)
-        self._call("dcmi_get_device_logic_id", ctypes.byref(number), *address)
+        self._call("dcmi_get_device_logic_id", ctypes.byref(number), *_ids(chip))
         return number.value
 
     def physical_id(self, logic_id: int) -> int:
@@ -163,12 +132,12 @@ class Dcmi:
 
     # --- what a chip is --------------------------------------------------------------------------
 
-    def chip_info(self, address: Address) -> ChipInfo:
+    def chip_info(self, chip: ChipRef) -> ChipInfo:
         """Names and AI cores of a chip."""
         try:
-            info = self._out("dcmi_get_device_chip_info_v2", c.dcmi_chip_info_v2, *address)
+            info = self._out("dcmi_get_device_chip_info_v2", c.dcmi_chip_info_v2, *_ids(chip))
         except NotSupported:
-            old = self._out("dcmi_get_device_chip_info", c.dcmi_chip_info, *address)
+            old = self._out("dcmi_get_device_chip_info", c.dcmi_chip_info, *_ids(chip))
             return ChipInfo(chip_name=_text(old.chip_name), npu_name="", ai_cores=old.aicore_cnt)
         return ChipInfo(
             chip_name=_text(info.chip_name),
@@ -176,37 +145,37 @@ class Dcmi:
             ai_cores=info.aicore_cnt,
         )
 
-    def product_type(self, address: Address) -> str:
+    def product_type(self, chip: ChipRef) -> str:
         """The product's name; not offered by servers with 910 chips."""
         buffer = ctypes.create_string_buffer(256)
-        self._call("dcmi_get_product_type", *address, buffer, len(buffer))
+        self._call("dcmi_get_product_type", *_ids(chip), buffer, len(buffer))
         return _text(buffer.value)
 
-    def board_id(self, address: Address) -> int:
+    def board_id(self, chip: ChipRef) -> int:
         """The board's kind; it tells A3 from older 910 chips."""
-        info = self._out("dcmi_get_device_board_info", c.dcmi_board_info, *address)
+        info = self._out("dcmi_get_device_board_info", c.dcmi_board_info, *_ids(chip))
         return int(info.board_id)
 
-    def pci_bus_id(self, address: Address) -> str:
+    def pci_bus_id(self, chip: ChipRef) -> str:
         """The PCI address `dddd:bb:dd.f`; the chips of a Duo card share one."""
-        info = self._out("dcmi_get_device_pcie_info_v2", c.dcmi_pcie_info_all, *address)
+        info = self._out("dcmi_get_device_pcie_info_v2", c.dcmi_pcie_info_all, *_ids(chip))
         place = (info.domain, info.bdf_busid, info.bdf_deviceid, info.bdf_funcid)
         return "{:04x}:{:02x}:{:02x}.{:x}".format(*place)
 
-    def die_id(self, address: Address, kind: DieKind) -> tuple[int, ...]:
+    def die_id(self, chip: ChipRef, kind: DieKind) -> tuple[int, ...]:
         """The five 32-bit words of a die id."""
-        die = self._out("dcmi_get_device_die_v2", c.dcmi_die_id, *address, kind)
+        die = self._out("dcmi_get_device_die_v2", c.dcmi_die_id, *_ids(chip), kind)
         return tuple(die.soc_die)
 
-    def hbm(self, address: Address) -> Memory:
+    def hbm(self, chip: ChipRef) -> Memory:
         """High-bandwidth memory; its size is 0 where the chip has none."""
-        info = self._out("dcmi_get_device_hbm_info", c.dcmi_hbm_info, *address)
+        info = self._out("dcmi_get_device_hbm_info", c.dcmi_hbm_info, *_ids(chip))
         return Memory(size_mib=info.memory_size, used_mib=info.memory_usage)
 
-    def ddr(self, address: Address) -> Memory:
+    def ddr(self, chip: ChipRef) -> Memory:
         """DDR memory."""
         function = "dcmi_get_device_memory_info_v3"
-        info = self._out(function, c.dcmi_get_memory_info_stru, *address)
+        info = self._out(function, c.dcmi_get_memory_info_stru, *_ids(chip))
         return Memory(size_mib=info.memory_size, used_mib=info.memory_size - info.memory_available)
 
     def driver_version(self) -> str:
@@ -215,16 +184,17 @@ class Dcmi:
         self._call("dcmi_get_driver_version", buffer, len(buffer))
         return _text(buffer.value)
 
-    def link(self, one: Address, other: Address) -> int:
-        """How two chips are connected, a `topology.Link`; 910B and A3 only."""
-        return self._out_int("dcmi_get_topo_info_by_device_id", *one, *other)
+    def link(self, one: ChipRef, other: ChipRef) -> Link:
+        """How two chips are connected; 910B and A3 only."""
+        number = self._out_int("dcmi_get_topo_info_by_device_id", *_ids(one), *_ids(other))
+        return _known(Link, number) or Link.UNKNOWN
 
-    def super_pod(self, address: Address) -> SuperPodPlace | None:
+    def super_pod(self, chip: ChipRef) -> SuperPodPlace | None:
         """The die's place in a super pod; A3 only."""
         info = _spacious(c.dcmi_spod_info)
         size = ctypes.c_uint(ctypes.sizeof(c.dcmi_spod_info))
         out = (ctypes.byref(info), ctypes.byref(size))
-        self._call("dcmi_get_device_info", *address, *_SUPER_POD_COMMAND, *out)
+        self._call("dcmi_get_device_info", *_ids(chip), *_SUPER_POD_COMMAND, *out)
         if _NONE in (info.sdid, info.super_pod_id, info.server_index):
             return None
         return SuperPodPlace(
@@ -233,58 +203,58 @@ class Dcmi:
 
     # --- how a chip is ---------------------------------------------------------------------------
 
-    def health(self, address: Address) -> int:
+    def health(self, chip: ChipRef) -> int:
         """0 normal, 1 minor, 2 major, 3 critical alarm, or `GONE`."""
-        return self._out_uint("dcmi_get_device_health", *address)
+        return self._out_uint("dcmi_get_device_health", *_ids(chip))
 
-    def error_codes(self, address: Address) -> tuple[int, ...]:
+    def error_codes(self, chip: ChipRef) -> tuple[int, ...]:
         """Active fault codes, in the library's order."""
         count = ctypes.c_int()
         codes = (ctypes.c_uint * MAX_ERROR_CODES)()
         out = (ctypes.byref(count), codes, MAX_ERROR_CODES)
         function = "dcmi_get_device_errorcode_v2"
-        self._call(function, *address, *out)
+        self._call(function, *_ids(chip), *out)
         return tuple(codes[: _counted(count, MAX_ERROR_CODES, function)])
 
-    def error_text(self, address: Address, code: int) -> str:
+    def error_text(self, chip: ChipRef, code: int) -> str:
         """The vendor's words for a fault code."""
         buffer = ctypes.create_string_buffer(256)
-        self._call("dcmi_get_device_errorcode_string", *address, code, buffer, len(buffer))
+        self._call("dcmi_get_device_errorcode_string", *_ids(chip), code, buffer, len(buffer))
         return _text(buffer.value)
 
-    def network_health(self, address: Address) -> int:
+    def network_health(self, chip: ChipRef) -> int:
         """0 or 6 (being set up): the chip's RoCE port is fine. Can block long on a dropped card."""
-        return self._out_int("dcmi_get_device_network_health", *address)
+        return self._out_int("dcmi_get_device_network_health", *_ids(chip))
 
-    def boot_status(self, address: Address) -> int:
+    def boot_status(self, chip: ChipRef) -> int:
         """0 not started, 1 BIOS, 2 system starting, 3 finished, 16 services up."""
-        return self._out_int("dcmi_get_device_boot_status", *address)
+        return self._out_int("dcmi_get_device_boot_status", *_ids(chip))
 
-    def temperature(self, address: Address) -> int:
+    def temperature(self, chip: ChipRef) -> int:
         """Degrees Celsius; numbers that no chip survives stand for "unknown"."""
-        return self._out_int("dcmi_get_device_temperature", *address)
+        return self._out_int("dcmi_get_device_temperature", *_ids(chip))
 
-    def power(self, address: Address) -> int:
+    def power(self, chip: ChipRef) -> int:
         """What the chip draws, in tenths of a watt; 310P chips do not tell."""
-        return self._out_int("dcmi_get_device_power_info", *address)
+        return self._out_int("dcmi_get_device_power_info", *_ids(chip))
 
-    def card_power(self, address: Address) -> int:
+    def card_power(self, chip: ChipRef) -> int:
         """What the chip's whole card draws by its MCU, in tenths of a watt; not on 910B and A3.
 
         Numbers that no card survives stand for "unknown".
         """
-        return self._out_int("dcmi_mcu_get_power_info", address.card_id)
+        return self._out_int("dcmi_mcu_get_power_info", chip.card_id)
 
-    def ai_core_utilization(self, address: Address) -> int:
+    def ai_core_utilization(self, chip: ChipRef) -> int:
         """How busy the AI cores are, in percent."""
-        return self._out_uint("dcmi_get_device_utilization_rate", *address, _AI_CORES)
+        return self._out_uint("dcmi_get_device_utilization_rate", *_ids(chip), _AI_CORES)
 
-    def processes(self, address: Address) -> tuple[Process, ...]:
+    def processes(self, chip: ChipRef) -> tuple[Process, ...]:
         """The processes on a chip, of all containers."""
         count = ctypes.c_int()
         found = (c.dcmi_proc_mem_info * MAX_PROCESSES)()
         function = "dcmi_get_device_resource_info"
-        self._call(function, *address, found, ctypes.byref(count))
+        self._call(function, *_ids(chip), found, ctypes.byref(count))
         return tuple(
             Process(pid=one.proc_id, memory_bytes=one.proc_mem_usage)
             for one in found[: _counted(count, MAX_PROCESSES, function)]
@@ -322,9 +292,18 @@ class Dcmi:
         parted = self._out_int("dcmi_get_multi_die_policy") != 0
         return MultiDiePolicy.INDEPENDENT if parted else MultiDiePolicy.UNION
 
-    def device_share(self, address: Address) -> bool:
+    def vnpus(self, chip: ChipRef) -> tuple[int, ...]:
+        """Ids of the vNPUs that the chip is split into."""
+        info = _spacious(c.dcmi_soc_total_resource)
+        size = ctypes.c_uint(ctypes.sizeof(c.dcmi_soc_total_resource))
+        function = "dcmi_get_device_info"
+        out = (ctypes.byref(info), ctypes.byref(size))
+        self._call(function, *_ids(chip), *_TOTAL_RESOURCE_COMMAND, *out)
+        return tuple(info.vdev_id[: _counted(ctypes.c_int(info.vdev_num), MAX_VNPUS, function)])
+
+    def device_share(self, chip: ChipRef) -> bool:
         """Whether several containers may open the chip at once."""
-        return self._out_int("dcmi_get_device_share_enable", *address) == 1
+        return self._out_int("dcmi_get_device_share_enable", *_ids(chip)) == 1
 
     # --- out parameters --------------------------------------------------------------------------
 
@@ -345,6 +324,11 @@ class Dcmi:
         out = ctypes.c_uint(_NONE)
         self._call(function, *arguments, ctypes.byref(out))
         return out.value
+
+
+def _ids(chip: ChipRef) -> tuple[int, int]:
+    """What the calls about a chip begin with."""
+    return chip.card_id, chip.device_id
 
 
 def _counted(count: ctypes.c_int, limit: int, function: str) -> int:

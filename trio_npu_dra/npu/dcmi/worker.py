@@ -3,8 +3,8 @@
 A call into a hung chip cannot be interrupted. It is written off at its deadline: the caller gets
 `Busy`, its thread is left behind, and a new thread serves the others. Nothing more is asked of a
 device while a call on it is out, so that a hung chip costs one thread and not one each poll.
-(Trio's own threads do not fit: an abandoned one keeps its limiter's token, and calls that must not
-run beside each other could.)
+`trio.to_thread` does not fit: an abandoned thread keeps its limiter token, and two calls could run
+at once.
 """
 
 from __future__ import annotations
@@ -235,7 +235,12 @@ class _Thread:
 
 
 def _facts(job: _Job) -> dict[str, Any]:
-    return {"function": job.name, "device": job.device, "deadline_s": job.deadline_seconds}
+    parts = job.device if isinstance(job.device, tuple) else (job.device,)
+    return {
+        "function": job.name,
+        "device": " ".join(map(str, parts)),
+        "deadline_s": job.deadline_seconds,
+    }
 
 
 @asynccontextmanager

@@ -1,0 +1,89 @@
+"""What a container needs of the host to use an NPU, by the traits of the chip's family."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from trio_npu_dra.errors import DeviceNodeMissing
+from trio_npu_dra.npu.host import MANAGER, Host
+from trio_npu_dra.npu.model import Chip, ChipFamily
+from trio_npu_dra.npu.traits import TRAITS
+
+MOUNT_OPTIONS: Final = ("ro", "rbind", "rprivate")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceNode:
+    """A character device for a container.
+
+    Attributes:
+        path: Where the container sees it.
+        host_path: Where the container runtime finds it.
+    """
+
+    path: str
+    host_path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """A bind mount for a container.
+
+    Attributes:
+        container_path: Where the container sees it.
+        host_path: Where the container runtime finds it.
+        options: Mount options.
+    """
+
+    container_path: str
+    host_path: str
+    options: tuple[str, ...] = MOUNT_OPTIONS
+
+
+def chip_nodes(host: Host, chip: Chip) -> tuple[DeviceNode, ...]:
+    """The nodes of one chip.
+
+    Raises:
+        DeviceNodeMissing: The host does not have it.
+    """
+    return (_required(host, f"davinci{chip.physical_id}"),)
+
+
+def shared_nodes(host: Host, family: ChipFamily) -> tuple[DeviceNode, ...]:
+    """The nodes that a container with any chip of *family* needs; those that exist.
+
+    Raises:
+        DeviceNodeMissing: There is no davinci_manager, without which nothing works.
+    """
+    traits = TRAITS[family]
+    names = [name for name in traits.shared_nodes if host.has_node(name)]
+    names += [name for folder in traits.node_folders for name in host.nodes_in(folder)]
+    docker_manager = f"{MANAGER}_docker"
+    if traits.has_docker_manager and host.has_node(docker_manager):
+        manager = DeviceNode(path=f"/dev/{MANAGER}", host_path=f"/dev/{docker_manager}")
+    else:
+        manager = _required(host, MANAGER)
+    return (manager, *map(_node, names))
+
+
+def driver_mounts(host: Host, family: ChipFamily) -> tuple[Mount, ...]:
+    """Driver libraries, tools and configuration, read-only; those that exist."""
+    return tuple(
+        Mount(container_path=path, host_path=path)
+        for path in TRAITS[family].driver_paths
+        if host.has_path(path)
+    )
+
+
+def _required(host: Host, name: str) -> DeviceNode:
+    if not host.has_node(name):
+        raise DeviceNodeMissing(
+            f"/dev/{name} is missing on the node, or is not a character device: "
+            "is the Ascend driver loaded?"
+        )
+    return _node(name)
+
+
+def _node(name: str) -> DeviceNode:
+    return DeviceNode(path=f"/dev/{name}", host_path=f"/dev/{name}")

@@ -1,0 +1,138 @@
+"""The values that calls into libdcmi.so take and return. Everybody may use them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from typing import NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class ChipRef:
+    """How the library calls a chip: opaque, and looked into by `npu.dcmi` alone.
+
+    `str()` gives the words for people. Card and device id as facts of a chip come from
+    `Dcmi.place`.
+
+    Attributes:
+        card_id: Can be sparse.
+        device_id: The chip's index on the card.
+    """
+
+    card_id: int
+    device_id: int
+
+    def __str__(self) -> str:
+        """Such as `card 3 device 0`."""
+        return f"card {self.card_id} device {self.device_id}"
+
+
+class Place(NamedTuple):
+    """Where a chip sits."""
+
+    card_id: int
+    device_id: int
+
+
+class Memory(NamedTuple):
+    """The memory of a chip, in MiB."""
+
+    size_mib: int
+    used_mib: int
+
+
+class DieKind(IntEnum):
+    """Which of a chip's die ids."""
+
+    VDIE = 1
+    DDIE = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChipInfo:
+    """Names of a chip; *npu_name* is empty on libraries that do not know it."""
+
+    chip_name: str
+    npu_name: str
+    ai_cores: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuperPodPlace:
+    """Where in a super pod a die is; `None` where the machine is in none."""
+
+    sdid: int
+    super_pod_id: int
+    server_index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """A process that uses a chip: its pid on the host, its device memory in bytes."""
+
+    pid: int
+    memory_bytes: int
+
+
+class MultiDiePolicy(StrEnum):
+    """Whether the dies of an A3 card go into containers together only, or one by one as well."""
+
+    UNION = "union"
+    INDEPENDENT = "independent"
+
+
+class Link(IntEnum):
+    """How two chips are connected (DCMI reference, `dcmi_get_topo_info_by_device_id`).
+
+    Older libraries for 910B use 6 for "unknown": it means SIO on A3 only.
+    """
+
+    SELF = 0
+    SYS = 1
+    PHB = 2
+    HCCS = 3
+    PXB = 4
+    PIX = 5
+    SIO = 6
+    HCCS_SWITCHED = 7
+    UB = 8
+    UNKNOWN = 9
+
+
+class Severity(IntEnum):
+    """Of an alarm, in fault events and in a chip's health (DCMI reference)."""
+
+    WARNING = 0
+    MINOR = 1
+    MAJOR = 2
+    CRITICAL = 3
+
+
+class Assertion(IntEnum):
+    """What an event says of its fault (DCMI reference)."""
+
+    RECOVERY = 0
+    OCCURRENCE = 1
+    NOTICE = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultEvent:
+    """What the library tells of a fault.
+
+    Attributes:
+        logic_id: The chip, as the driver numbers chips.
+        code: The fault code.
+        severity: How severe the driver thinks it is; None for a number that we do not know.
+        assertion: Whether the fault came or went; None for a number that we do not know.
+        raised_at: When the fault came, also in a recovery, in seconds since 1970.
+        heard_at: When we were told, on the clock of `time.monotonic`.
+    """
+
+    logic_id: int
+    code: int
+    severity: Severity | None
+    assertion: Assertion | None
+    raised_at: float
+    heard_at: float = field(default_factory=time.monotonic, compare=False)

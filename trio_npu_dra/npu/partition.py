@@ -1,0 +1,51 @@
+"""How chips are tied together or split up by others: the multi-die policy, and vNPUs.
+
+Both can be changed while we run (`npu-smi`, `dcmi_create_vdevice`), and no event tells of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from trio_npu_dra.errors import DcmiError, NotSupported
+from trio_npu_dra.npu.dcmi.client import Dcmi
+from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
+from trio_npu_dra.npu.dcmi.worker import DcmiWorker
+from trio_npu_dra.npu.model import Board, Chip
+from trio_npu_dra.npu.traits import TRAITS
+
+log = logging.getLogger(__name__)
+
+
+async def read_partition(worker: DcmiWorker, dcmi: Dcmi, board: Board) -> Board:
+    """The Board with the policy and the vNPUs of now; what is not told stays as it was."""
+    return replace(
+        board,
+        multi_die_policy=await read_policy(worker, dcmi, board),
+        chips=tuple([await _with_vnpus(worker, dcmi, chip) for chip in board.chips]),
+    )
+
+
+async def read_policy(worker: DcmiWorker, dcmi: Dcmi, board: Board) -> MultiDiePolicy | None:
+    """How A3 dies may be handed out; None where there are none, or it was never told."""
+    if all(TRAITS[chip.family].dies_of_module == 1 for chip in board.chips):
+        return None
+    try:
+        return await worker.call(dcmi.multi_die_policy)
+    except DcmiError as error:
+        log.debug("multi-die policy not read", extra={"error": str(error)})
+        return board.multi_die_policy
+
+
+async def _with_vnpus(worker: DcmiWorker, dcmi: Dcmi, chip: Chip) -> Chip:
+    if chip.gone:
+        return chip
+    try:
+        vnpus = await worker.call(dcmi.vnpus, chip.ref, device=chip.ref)
+    except NotSupported:
+        vnpus = ()
+    except DcmiError as error:
+        log.debug("vNPUs not read", extra={"chip": str(chip.ref), "error": str(error)})
+        return chip
+    return replace(chip, vnpus=vnpus)

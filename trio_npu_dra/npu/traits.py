@@ -1,0 +1,124 @@
+"""What each chip generation does its own way: one table.
+
+Sources: the DCMI reference and mind-cluster for what the library tells, the base lists of
+ascend-docker-runtime, and the files that its users add by hand, for what containers get.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from trio_npu_dra.npu.dcmi.types import DieKind, Link
+from trio_npu_dra.npu.model import ChipFamily
+
+# 910B boards with PCIe only: 300T A2, 300I A2, and the 800I A2 without HCCS.
+_BOARDS_WITHOUT_HCCS: Final = frozenset({0x10, 0x11, 0x12, 0x13, 0x28, 0x29, 0x33, 0x37, 0x3C})
+
+_USUAL_NODES: Final = ("devmm_svm", "hisi_hdc", "dvpp_cmdlist")
+_310B_NODES: Final = (
+    *("svm0", "ts_aisle", "upgrade", "sys", "vdec", "vpc", "pngd", "venc", "log_drv"),
+    *("acodec", "ai", "ao", "vo", "hdmi", "dvpp_cmdlist"),
+)
+# Only the 200I SoC has those after the usual ones.
+_310P_NODES: Final = (
+    *_USUAL_NODES,
+    *("vpc", "vdec", "sys", "spi_smbus", "user_config", "ts_aisle", "svm0", "log_drv"),
+    *("memory_bandwidth", "upgrade", "event_sched", "xsmem_dev"),
+)
+_UB_FOLDERS: Final = ("uburma", "ummu")
+
+_DRIVER_PATHS: Final = (
+    "/usr/local/Ascend/driver/lib64",
+    "/usr/local/Ascend/driver/include",
+    "/usr/local/Ascend/driver/tools",
+    "/usr/local/Ascend/driver/version.info",
+    "/usr/local/dcmi",
+    "/usr/local/bin/npu-smi",
+    "/usr/local/sbin/npu-smi",
+    "/etc/ascend_install.info",
+    "/etc/hccn.conf",
+    "/var/queue_schedule",
+)
+# 310B is a whole computer: parts of its driver are in the system's own folders. So it is with the
+# 200I SoC, a 310P.
+_SYSTEM_PATHS: Final = ("/etc/hdcBasic.cfg", "/etc/sys_version.conf")
+_310B_LIBRARIES: Final = (
+    *("aicpu_processer", "aicpu_prof", "aicpu_sharder", "adump", "tsd_eventclient"),
+    *("aicpu_scheduler", "dcmi", "mpi_dvpp_adapter", "stackcore", "mmpa", "drvdsmi"),
+)
+_310B_PATHS: Final = (
+    *_SYSTEM_PATHS,
+    *(f"/usr/lib64/lib{name}.so" for name in _310B_LIBRARIES),
+    "/usr/lib64/libsemanage.so.2",
+    "/usr/lib64/aicpu_kernels",
+    "/var/slogd",
+    "/var/dmp_daemon",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """How chips of one family are read, handed out and given to containers.
+
+    Attributes:
+        die_kind: The die whose id can be read.
+        has_super_pods: Whether the driver tells a place in a super pod.
+        dies_of_module: How many dies of a card the multi-die policy may tie together; 1 where
+            there is no such policy.
+        domain_links: The links that make an HCCS domain; empty where the driver cannot be asked.
+        ring_size: How many chips of consecutive physical ids make a domain by the board's design,
+            where the driver cannot be asked; None where there is no such rule.
+        has_hccs: Whether boards of this family link chips over HCCS.
+        boards_without_hccs: Kinds of boards that do not, all the same.
+        shared_nodes: Names below `/dev` of the nodes that every container with an NPU gets,
+            besides the manager; those that exist.
+        node_folders: Folders below `/dev` of which it gets every node.
+        has_docker_manager: Whether a second node of the manager is meant for containers.
+        driver_paths: Files and folders of the driver that it gets; those that exist.
+    """
+
+    die_kind: DieKind = DieKind.VDIE
+    has_super_pods: bool = False
+    dies_of_module: int = 1
+    domain_links: frozenset[Link] = frozenset()
+    ring_size: int | None = None
+    has_hccs: bool = False
+    boards_without_hccs: frozenset[int] = frozenset()
+    shared_nodes: tuple[str, ...] = _USUAL_NODES
+    node_folders: tuple[str, ...] = ()
+    has_docker_manager: bool = False
+    driver_paths: tuple[str, ...] = _DRIVER_PATHS
+
+
+TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
+    {
+        ChipFamily.ASCEND_310: Traits(driver_paths=(*_DRIVER_PATHS, *_SYSTEM_PATHS)),
+        ChipFamily.ASCEND_310B: Traits(
+            shared_nodes=_310B_NODES,
+            has_docker_manager=True,
+            driver_paths=(*_DRIVER_PATHS, *_310B_PATHS),
+        ),
+        ChipFamily.ASCEND_310P: Traits(
+            shared_nodes=_310P_NODES, driver_paths=(*_DRIVER_PATHS, *_SYSTEM_PATHS)
+        ),
+        ChipFamily.ASCEND_910: Traits(has_hccs=True, ring_size=4),
+        ChipFamily.ASCEND_910B: Traits(
+            has_hccs=True,
+            boards_without_hccs=_BOARDS_WITHOUT_HCCS,
+            domain_links=frozenset({Link.HCCS, Link.HCCS_SWITCHED}),
+        ),
+        ChipFamily.ASCEND_910_A3: Traits(
+            has_super_pods=True,
+            dies_of_module=2,
+            has_hccs=True,
+            domain_links=frozenset({Link.HCCS, Link.HCCS_SWITCHED, Link.SIO}),
+            node_folders=_UB_FOLDERS,
+        ),
+        ChipFamily.ASCEND_950: Traits(
+            die_kind=DieKind.DDIE, shared_nodes=("hisi_hdc",), node_folders=_UB_FOLDERS
+        ),
+    }
+)
