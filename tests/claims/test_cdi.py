@@ -10,7 +10,7 @@ from tests.claims.node import DRIVER, NodeOnDisk
 from tests.claims.test_records import device, record
 from tests.synced import syncs
 from trio_npu_dra.claims.cdi import CdiFolder, render_spec
-from trio_npu_dra.errors import ClaimUnavailable, StorageError
+from trio_npu_dra.errors import DeviceNodeMissing, StorageError
 from trio_npu_dra.npu.container import DeviceNode, Mount
 
 NODE = {"type": "c", "permissions": "rwm", "fileMode": 438}
@@ -112,7 +112,7 @@ def test_without_the_driver_there_is_no_file(node: NodeOnDisk) -> None:
     """A container without the manager's node could not use the NPU."""
     (node.root / "dev/davinci_manager").unlink()
 
-    with pytest.raises(ClaimUnavailable, match="/dev/davinci_manager is missing"):
+    with pytest.raises(DeviceNodeMissing, match="/dev/davinci_manager is missing"):
         node.cdi().write(record("uid-a"))
     assert node.cdi_uids() == set()
 

@@ -319,7 +319,7 @@ async def test_a_claim_with_processes_on_its_npus_is_left_alone(
     """Until they end."""
     del autojump_clock
     node.source.stored.clear()
-    busy.devices = {"npu-2"}
+    busy.devices = {"/dev/davinci2"}
     await trio.sleep(20 * 60)
     assert node.record_uids() == {"uid-a"}
 
