@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
-from trio_npu_dra.npu.model import Board, Chip, ChipFamily, ChipHealth, worst_of
+from trio_npu_dra.npu.model import Board, Chip, ChipHealth, worst_of
+from trio_npu_dra.npu.traits import TRAITS
 
 
 class OfferKind(StrEnum):
@@ -44,17 +45,40 @@ class Offer:
         """That of its worst chip."""
         return worst_of({chip.name: chip.health for chip in self.chips})
 
+    @property
+    def gone(self) -> bool:
+        """Whether one of its chips is gone, so that nobody can get it."""
+        return any(chip.gone for chip in self.chips)
+
 
 def offers(board: Board) -> tuple[Offer, ...]:
-    """What the chips of *board* may be handed out as, by physical id; no chip is in two of them."""
-    is_union = board.multi_die_policy is MultiDiePolicy.UNION
-    modules = [chip for chip in board.chips if is_union and chip.family is ChipFamily.ASCEND_910_A3]
-    by_card: dict[int, list[Chip]] = {}
-    for chip in modules:
-        by_card.setdefault(chip.card_id, []).append(chip)
-    made = [_module(card, chips) for card, chips in by_card.items()]
-    made += [_npu(chip) for chip in board.chips if chip not in modules]
-    return tuple(sorted(made, key=lambda offer: offer.chips[0].physical_id))
+    """What the chips of *board* may be handed out as, by physical id; no chip is in two of them.
+
+    Chips that are gone are offered too: `holds.offered` says who still sees them. Nothing offers a
+    chip that others have split into vNPUs: who opened it whole would be refused, or disturb them.
+
+    Under the union policy both dies of an A3 card go together, or neither: the driver gives a
+    container no single die (DCMI reference, `dcmi_get_multi_die_policy`). That is taken for the
+    policy of a driver that does not tell it, too. Drivers before the call existed bind the dies,
+    union is what the vendor's device plugin sets unless told otherwise, and a container with both
+    dies works under either policy, one with a single die under `independent` only.
+    """
+    made: list[Offer] = []
+    cards: dict[int, list[Chip]] = {}
+    for chip in board.chips:
+        dies = TRAITS[chip.family].dies_of_module
+        if dies > 1 and board.multi_die_policy is not MultiDiePolicy.INDEPENDENT:
+            cards.setdefault(chip.card_id, []).append(chip)
+        else:
+            made.append(_npu(chip))
+    made += [_module(card, chips) for card, chips in cards.items() if _is_whole(chips)]
+    whole = (offer for offer in made if not any(chip.vnpus for chip in offer.chips))
+    return tuple(sorted(whole, key=lambda offer: offer.chips[0].physical_id))
+
+
+def _is_whole(dies: list[Chip]) -> bool:
+    """Whether these are all dies of a card: a lone one is of no use to anybody."""
+    return len(dies) == TRAITS[dies[0].family].dies_of_module
 
 
 def _npu(chip: Chip) -> Offer:

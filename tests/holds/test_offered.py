@@ -1,0 +1,140 @@
+"""What is handed out, and what is kept for who holds it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.npu.boards import a3, die
+from trio_npu_dra.holds.hold import Hold, Holder, HolderKind
+from trio_npu_dra.holds.offered import kept, offered
+from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
+from trio_npu_dra.npu.model import Board
+from trio_npu_dra.npu.offers import Offer, offers
+
+UNION, INDEPENDENT = MultiDiePolicy.UNION, MultiDiePolicy.INDEPENDENT
+
+
+def hold(device: str, *numbers: int, observer: bool = False) -> Hold:
+    """A claim's hold on some chips."""
+    return Hold(
+        holder=Holder(kind=HolderKind.CLAIM, namespace="default", name=device, uid=device),
+        device=device,
+        nodes=frozenset(f"/dev/davinci{number}" for number in numbers),
+        observer=observer,
+    )
+
+
+def given_out(board: Board, *holds: Hold) -> dict[str, list[int]]:
+    """Physical ids by the names of what is offered, in order."""
+    return {
+        offer.name: [chip.physical_id for chip in offer.chips] for offer in offered(board, holds)
+    }
+
+
+def test_without_holds_it_is_what_is_there() -> None:
+    """Who looks on keeps nothing."""
+    dies = (die(0), die(1), die(2), die(3, gone=True))
+    assert given_out(a3(*dies)) == {"module-0": [0, 1]}
+    watched = hold("module-1", 2, 3, observer=True)
+    assert given_out(a3(*dies), watched) == {"module-0": [0, 1]}
+
+
+def test_what_is_gone_stays_while_it_is_held() -> None:
+    """Its holder's pod is told so; released, it is not offered any more."""
+    dies = (die(0), die(1), die(2), die(3, gone=True))
+    assert given_out(a3(*dies), hold("module-1", 2, 3)) == {"module-0": [0, 1], "module-1": [2, 3]}
+    alone = a3(*dies, policy=INDEPENDENT)
+    assert given_out(alone) == {"npu-0": [0], "npu-1": [1], "npu-2": [2]}
+    assert given_out(alone, hold("npu-3", 3))["npu-3"] == [3]
+
+
+@pytest.mark.parametrize(
+    ("policy", "held", "expected"),
+    [
+        (INDEPENDENT, hold("module-0", 0, 1), {"module-0": [0, 1], "npu-2": [2], "npu-3": [3]}),
+        (UNION, hold("npu-1", 1), {"npu-1": [1], "module-1": [2, 3]}),
+    ],
+)
+def test_what_is_held_stays_as_it_is_when_the_policy_changes(
+    policy: MultiDiePolicy, held: Hold, expected: dict[str, list[int]]
+) -> None:
+    """And nobody gets a part of it, or what it is a part of."""
+    board = a3(*map(die, range(4)), policy=policy)
+    assert given_out(board, held) == expected
+    assert [offer.name for offer in kept(board, [held])] == [held.device]
+    assert kept(board, []) == ()
+
+
+def test_what_is_held_stays_when_others_split_its_chip() -> None:
+    """Its holder had it before."""
+    board = a3(die(0), die(1, vnpus=[116]))
+    assert given_out(board) == {}
+    assert given_out(board, hold("module-0", 0, 1)) == {"module-0": [0, 1]}
+
+
+def test_of_a_held_module_that_is_half_forgotten_the_rest_stays() -> None:
+    """Under its name, also where the rest would be an offer by itself."""
+    assert given_out(a3(die(2), policy=INDEPENDENT), hold("module-1", 2, 3)) == {"module-1": [2]}
+    assert given_out(a3(die(0), policy=INDEPENDENT), hold("module-1", 2, 3)) == {"npu-0": [0]}
+
+
+def test_a_name_that_is_another_ones_now_is_given_once() -> None:
+    """After cards were renumbered: two devices of one name would lose the whole pool."""
+    board = a3(*map(die, range(6)), policy=UNION)
+    assert given_out(board, hold("module-2", 1)) == {"module-2": [1], "module-1": [2, 3]}
+    both = (hold("module-2", 1), hold("module-2", 4, 5))
+    assert given_out(board, *both) == {"held-1": [1], "module-1": [2, 3], "module-2": [4, 5]}
+
+
+NUMBERS = st.integers(0, 7)
+BOARDS = st.builds(
+    lambda numbers, gone, split, policy: a3(
+        *(
+            die(number, gone=number in gone, vnpus=[100] if number in split else ())
+            for number in sorted(numbers)
+        ),
+        policy=policy,
+    ),
+    st.sets(NUMBERS),
+    st.sets(NUMBERS, max_size=3),
+    st.sets(NUMBERS, max_size=2),
+    st.sampled_from([UNION, INDEPENDENT, None]),
+)
+HOLDS = st.lists(
+    st.builds(
+        lambda device, numbers, observer: hold(device, *numbers, observer=observer),
+        st.sampled_from(["module-0", "module-1", "npu-0", "npu-5"]),
+        st.sets(NUMBERS, min_size=1, max_size=2),
+        st.booleans(),
+    ),
+    max_size=4,
+)
+
+
+@given(board=BOARDS, holds=HOLDS)
+def test_no_chip_is_given_twice_and_none_is_taken_from_its_holder(
+    board: Board, holds: list[Hold]
+) -> None:
+    """Whatever is there and held; in order of physical ids, each name once, equal for equal."""
+    found = offered(board, holds)
+    chips = Counter(chip.device_node for offer in found for chip in offer.chips)
+    assert set(chips.values()) <= {1}
+    held = {node for one in holds if not one.observer for node in one.nodes}
+    assert held & {chip.device_node for chip in board.chips} <= set(chips)
+    assert not any(offer.gone for offer in found if held.isdisjoint(offer.device_nodes))
+    numbers = [offer.chips[0].physical_id for offer in found]
+    assert numbers == sorted(numbers)
+    assert len({offer.name for offer in found}) == len(found)
+    assert found == offered(board, holds[::-1])
+    assert {offer for offer in offers(board) if not offer.gone} >= set(found) - set(
+        offered_for_holders(found, held)
+    )
+
+
+def offered_for_holders(found: tuple[Offer, ...], held: set[str]) -> list[Offer]:
+    """Those that somebody holds."""
+    return [offer for offer in found if not held.isdisjoint(offer.device_nodes)]

@@ -1,0 +1,98 @@
+"""What is handed out now, seeing who holds what; pure.
+
+What is held stays until it is released: its holder uses it, whatever the multi-die policy or the
+list of cards says since. Names are never compared, for a chip can go by several; the name under
+which something is held is the name under which it stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from trio_npu_dra.holds.hold import Hold
+from trio_npu_dra.npu.model import Board, Chip
+from trio_npu_dra.npu.offers import Offer, OfferKind, offers
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """Chips that holds have together.
+
+    Attributes:
+        nodes: Their host device nodes.
+        names: What the holds call them, the hold of most chips first.
+    """
+
+    nodes: frozenset[str]
+    names: tuple[str, ...]
+
+
+def offered(board: Board, holds: Iterable[Hold]) -> tuple[Offer, ...]:
+    """What may be handed out, and what is held, by physical id; no chip is in two of them.
+
+    An offer with a chip that is gone is there only while that chip's offer is held. A held device
+    that is no offer any more stays, made of those of its chips that are on the Board; offers that
+    share a chip or the name with it are left out until it is released. Who only looks on (admin
+    access) keeps nothing.
+
+    Args:
+        board: The chips.
+        holds: Who has what.
+    """
+    usual = {offer.device_nodes: offer for offer in offers(board)}
+    held = list(_held(holds))
+    found = [usual[one.nodes] for one in held if one.nodes in usual]
+    found += _kept([one for one in held if one.nodes not in usual], board, found)
+    nodes = {node for offer in found for node in offer.device_nodes}
+    names = {offer.name for offer in found}
+    found += [
+        offer
+        for offer in usual.values()
+        if not offer.gone and offer.name not in names and nodes.isdisjoint(offer.device_nodes)
+    ]
+    return tuple(sorted(found, key=lambda offer: offer.chips[0].physical_id))
+
+
+def kept(board: Board, holds: Iterable[Hold]) -> tuple[Offer, ...]:
+    """Those of `offered` that nobody can have any more once they are released."""
+    usual = {offer.device_nodes for offer in offers(board)}
+    return tuple(offer for offer in offered(board, holds) if offer.device_nodes not in usual)
+
+
+def _held(holds: Iterable[Hold]) -> Iterator[_Held]:
+    """Chips that are held, apart where no hold has both."""
+    own = sorted(
+        (hold for hold in holds if not hold.observer),
+        key=lambda hold: (-len(hold.nodes), sorted(hold.nodes), hold.device),
+    )
+    groups: list[tuple[frozenset[str], list[Hold]]] = []
+    for hold in own:
+        nodes, members = hold.nodes, [hold]
+        for group in [group for group in groups if not nodes.isdisjoint(group[0])]:
+            groups.remove(group)
+            nodes, members = nodes | group[0], [*group[1], *members]
+        groups.append((nodes, members))
+    for nodes, members in groups:
+        yield _Held(nodes, tuple(dict.fromkeys(hold.device for hold in members)))
+
+
+def _kept(held: Iterable[_Held], board: Board, others: Iterable[Offer]) -> list[Offer]:
+    """Held chips that are no offer of the Board, each under a name that no other has."""
+    names = {offer.name for offer in others}
+    found = []
+    for one in held:
+        chips = tuple(chip for chip in board.chips if chip.device_node in one.nodes)
+        if not chips:
+            continue
+        name = _free_name(one, chips, names)
+        names.add(name)
+        kind = OfferKind.MODULE if len(one.nodes) > 1 else OfferKind.NPU
+        found.append(Offer(name=name, kind=kind, chips=chips))
+    return found
+
+
+def _free_name(held: _Held, chips: tuple[Chip, ...], taken: Collection[str]) -> str:
+    """What the holds call it; after cards were renumbered another may have that name."""
+    free = (name for name in held.names if name not in taken)
+    return next(free, f"held-{chips[0].physical_id}")
