@@ -19,7 +19,6 @@ from trio_npu_dra.npu.occupancy import is_any_occupied
 from trio_npu_dra.observable import derive
 from trio_npu_dra.observe.signals import receive_signals
 from trio_npu_dra.parts import Parts
-from trio_npu_dra.report.device_health import device_health
 from trio_npu_dra.report.events import tell_events
 from trio_npu_dra.rpc import open_bridge
 from trio_npu_dra.settings import Settings
@@ -70,6 +69,7 @@ async def run(
                 await support.start(serve_probes, bridge, settings.healthcheck_port, probes)
             async with trio.open_nursery() as service:
                 await service.start(keep_cdi_files, parts.records, parts.cdi)
+                parts.read_holds()
                 await support.start(serve_control, parts.control(worker), parts.endpoints)
                 service.start_soon(forget_gone_claims, parts.records, claims, kube, is_busy)
                 service.start_soon(_follow_npus, settings, parts, kube, worker)
@@ -93,22 +93,20 @@ async def _follow_npus(
     """Publish what the NPUs are, and how; nothing before the first look at them."""
     facts = parts.facts
     node, driver = settings.node_name, settings.driver_name
-    tell = partial(
-        tell_events, holders=parts.holders, node_name=node, component=driver, since=time.time()
-    )
+    tell = partial(tell_events, node_name=node, component=driver, since=time.time())
     async with trio.open_nursery() as nursery:
         learn = partial(follow_features, features=facts.features, status=facts.publisher)
         nursery.start_soon(partial(learn, kube, node_name=node, driver_name=driver))
         if parts.dcmi is not None:
             await nursery.start(parts.watcher(worker, parts.dcmi))
-        health = partial(device_health, pool=node)
-        await nursery.start(derive, facts.health, lambda: health(facts.board.value), facts.board)
+        await nursery.start(derive, facts.health, parts.device_health, facts.board, facts.holds)
         await facts.features.wait_until(lambda features: features is not None)
-        await nursery.start(derive, facts.pool, parts.devices, facts.board, facts.features)
+        sources = (facts.board, facts.holds, facts.features)
+        await nursery.start(derive, facts.pool, parts.devices, *sources)
         with trio.move_on_after(REGISTRATION_SECONDS):
             await facts.registration.wait_until(lambda status: status.registered)
         async with turn_to_publish(settings.plugin_directory, facts.publisher):
-            nursery.start_soon(tell, kube, facts.board)
+            nursery.start_soon(tell, kube, facts.board, facts.holds)
             await publish(
                 kube,
                 node_name=node,

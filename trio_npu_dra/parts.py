@@ -8,13 +8,14 @@ from functools import partial
 from typing import Self
 
 from trio_npu_dra.claims.cdi import CdiFolder
-from trio_npu_dra.claims.holders import holders
-from trio_npu_dra.claims.prepare import ClaimReader, NodeClaims
+from trio_npu_dra.claims.prepare import CallAnswered, ClaimReader, NodeClaims
 from trio_npu_dra.claims.records import Records
 from trio_npu_dra.control.server import Control
 from trio_npu_dra.crashpoints import Point, reached
+from trio_npu_dra.holds.hold import Hold, Holder, HolderKind
+from trio_npu_dra.holds.offered import offered
 from trio_npu_dra.kube.credentials import Credentials, load_credentials
-from trio_npu_dra.kube.objects import Device, ObjectReference
+from trio_npu_dra.kube.objects import Device
 from trio_npu_dra.kubelet.device_health import Devices
 from trio_npu_dra.kubelet.endpoints import Endpoints
 from trio_npu_dra.kubelet.probes import Probes
@@ -32,6 +33,7 @@ from trio_npu_dra.observe.npu_readings import NpuReadings
 from trio_npu_dra.observe.pages import serve_pages
 from trio_npu_dra.observe.self_check import SelfCheck
 from trio_npu_dra.observe.state import NodeState
+from trio_npu_dra.report.device_health import device_health
 from trio_npu_dra.rpc import Bridge
 from trio_npu_dra.settings import Settings
 from trio_npu_dra.slices.build import build_devices
@@ -45,7 +47,8 @@ class Facts:
     """What is known now; each has one task that sets it.
 
     Attributes:
-        board: The NPUs; empty until they were looked at.
+        board: The chips; empty until they were looked at.
+        holds: Who has what.
         watch: How faults come to be known.
         features: What the API server keeps of slices; None until it was asked.
         pool: The devices to publish.
@@ -55,6 +58,7 @@ class Facts:
     """
 
     board: Observable[Board] = field(default_factory=lambda: Observable(EMPTY_BOARD))
+    holds: Observable[tuple[Hold, ...]] = field(default_factory=lambda: Observable(()))
     watch: Observable[WatchStatus] = field(default_factory=lambda: Observable(WatchStatus()))
     features: Observable[ServerFeatures | None] = field(default_factory=lambda: Observable(None))
     pool: Observable[tuple[Device, ...]] = field(default_factory=lambda: Observable(()))
@@ -64,6 +68,25 @@ class Facts:
     health: Observable[Devices] = field(default_factory=lambda: Observable(()))
     registration: Observable[RegistrationStatus] = field(
         default_factory=lambda: Observable(NOT_REGISTERED)
+    )
+
+
+def holds_of_records(records: Records) -> tuple[Hold, ...]:
+    """Who has what, as of the records. It goes when the ledger comes, which tells it."""
+    return tuple(
+        Hold(
+            holder=Holder(
+                kind=HolderKind.CLAIM,
+                namespace=record.claim.namespace,
+                name=record.claim.name,
+                uid=record.uid,
+            ),
+            device=held.device,
+            nodes=frozenset(held.device_nodes.values()),
+            observer=held.admin_access,
+        )
+        for record in records.by_uid.values()
+        for held in record.devices
     )
 
 
@@ -145,8 +168,20 @@ class Parts:
             cdi=self.cdi,
             driver_name=self.settings.driver_name,
             pool_name=self.settings.node_name,
-            told=self.metrics.call_answered,
+            told=self._call_answered,
         )
+
+    # --- until the ledger tells who holds what ----------------------------------------------------
+
+    def _call_answered(self, call: CallAnswered) -> None:
+        self.metrics.call_answered(call)
+        self.read_holds()
+
+    def read_holds(self) -> None:
+        """Make the holds of the records. It goes when the ledger comes, which tells them."""
+        self.facts.holds.set(holds_of_records(self.records))
+
+    # ----------------------------------------------------------------------------------------------
 
     def watcher(self, worker: DcmiWorker, dcmi: Dcmi) -> Callable[..., Awaitable[None]]:
         """The task that keeps the Board true."""
@@ -166,15 +201,17 @@ class Parts:
         """The devices to publish of the newest Board; the API server's features must be known."""
         board, features = self.facts.board.value, self.facts.features.value
         assert features is not None
-        devices = build_devices(board, self.policy, features)
+        given = offered(board, self.facts.holds.value)
+        devices = build_devices(given, board, self.policy, features)
         # Before our first pool an older instance publishes, or there was nothing to be late with.
-        if self.facts.publisher.value.published and devices != self.facts.pool.value:
-            self.metrics.latency.pool_changed(board.heard_at)
+        is_late = self.facts.publisher.value.published and devices != self.facts.pool.value
+        self.metrics.latency.pool_made(board, is_late=is_late)
         return devices
 
-    def holders(self, device: str) -> list[ObjectReference]:
-        """The claims that hold a device, by its name."""
-        return holders(self.records, device)
+    def device_health(self) -> Devices:
+        """The devices as the kubelet is to see them."""
+        given = offered(self.facts.board.value, self.facts.holds.value)
+        return device_health(given, self.settings.node_name)
 
     def control(self, worker: DcmiWorker) -> Control:
         """What `npu-dra health` asks; *worker* knows the calls that hang."""
@@ -184,7 +221,7 @@ class Parts:
             features=self.facts.features,
             worker=worker,
             faults=self.faults,
-            holders=self.holders,
+            holds=self.facts.holds,
         )
 
     def self_check(self, bridge: Bridge) -> SelfCheck:
@@ -210,7 +247,7 @@ class Parts:
                 features=self.facts.features,
                 publisher=self.facts.publisher,
                 registration=self.facts.registration,
-                records=self.records,
+                holds=self.facts.holds,
                 written_off=lambda: worker.written_off,
                 readings=readings,
             )

@@ -11,13 +11,13 @@ import pytest
 import trio
 import trio.testing
 
+from tests.holds.holding import hold
 from tests.report.boards import board, fault, npu
 from tests.waiting import until
 from trio_npu_dra.control.client import Reply, ask_all
 from trio_npu_dra.control.report import HealthReport
 from trio_npu_dra.control.server import Control, serve_control
 from trio_npu_dra.errors import Busy, ConfigError
-from trio_npu_dra.kube.objects import ObjectReference
 from trio_npu_dra.kubelet.endpoints import Endpoints
 from trio_npu_dra.npu.chip_faults import Reading
 from trio_npu_dra.npu.dcmi.types import ChipRef
@@ -31,9 +31,6 @@ from trio_npu_dra.slices.features import ServerFeatures
 TWICE_A_DAY = 0x80E01801
 """A code that separates the NPU when it comes twice in a day."""
 
-CLAIM = ObjectReference(
-    api_version="resource.k8s.io/v1", kind="ResourceClaim", namespace="ml", name="train", uid="c"
-)
 NPUS = (npu(0), npu(3, fault(), unmonitored="no answer in 2 s", network="RoCE port: fault (5)"))
 
 
@@ -82,7 +79,7 @@ async def served(folder: Path, worker: DcmiWorker) -> AsyncIterator[Served]:
         features=Observable(None),
         worker=worker,
         faults=NodeFaults(None),
-        holders=lambda device: [CLAIM] if device == "npu-3" else [],
+        holds=Observable((hold("npu-3", 3),)),
     )
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
@@ -97,11 +94,13 @@ async def test_health_has_all_that_is_known_of_each_npu(served: Served) -> None:
 
     assert well.model_dump(exclude_defaults=True) == {
         "device": "npu-0",
+        "offered_as": "npu-0",
         "level": "NormalNPU",
         "state": "Healthy",
     }
     assert sick.model_dump() == {
         "device": "npu-3",
+        "offered_as": "npu-3",
         "level": "RestartBusiness",
         "state": "Unhealthy",
         "faults": (

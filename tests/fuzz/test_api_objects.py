@@ -27,6 +27,7 @@ from trio_npu_dra.kube.objects import (
     ResourceClaim,
     ResourceSlice,
 )
+from trio_npu_dra.npu.offers import offers
 from trio_npu_dra.slices.build import build_devices
 from trio_npu_dra.slices.diff import plan
 from trio_npu_dra.slices.features import ServerFeatures
@@ -181,7 +182,7 @@ def test_any_stored_slices_can_be_replaced(api: Api, items: list[Any]) -> None:
         return
     slices, _ = listed
     devices = build_devices(
-        board(2), TaintPolicy.parse("", domain="a"), ServerFeatures(taints=True)
+        offers(board(2)), board(2), TaintPolicy.parse("", domain="a"), ServerFeatures(taints=True)
     )
     taint = DeviceTaint.model_validate(TAINT)
     wanted = Pool(

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tests.claims.node import npu
 from tests.fuzz.values import mangled
 from trio_npu_dra.errors import DcmiError
+from trio_npu_dra.holds.offered import offered
 from trio_npu_dra.kube.objects import ObjectMeta, OwnerReference, ResourceSlice
 from trio_npu_dra.npu.chip_faults import ChipFaults
 from trio_npu_dra.npu.dcmi._library import Library
@@ -125,7 +126,7 @@ def _check(board: Board) -> None:
     assert len(board.by_name) == len(board.chips)
     for one in news(EMPTY_BOARD, board, since=0.0):
         assert len(one.message.encode()) <= 4 * MESSAGE_LIMIT
-    devices = build_devices(board, POLICY, ServerFeatures(taints=True))
+    devices = build_devices(offered(board, ()), board, POLICY, ServerFeatures(taints=True))
     pool.check(devices)
     wanted = pool.Pool(
         name="node-1", driver=DRIVER, node_name="node-1", owner=OWNER, devices=devices

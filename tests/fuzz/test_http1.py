@@ -47,7 +47,7 @@ async def served(path: Path) -> AsyncIterator[None]:
             features=Observable(None),
             worker=worker,
             faults=NodeFaults(None),
-            holders=lambda _: (),
+            holds=Observable(()),
         )
         pages = {
             ("GET", "/hello"): hello,

@@ -8,24 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.holds.holding import hold
 from tests.npu.boards import a3, die
-from trio_npu_dra.holds.hold import Hold, Holder, HolderKind
+from trio_npu_dra.holds.hold import Hold
 from trio_npu_dra.holds.offered import kept, offered
 from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
 from trio_npu_dra.npu.model import Board
 from trio_npu_dra.npu.offers import Offer, offers
 
 UNION, INDEPENDENT = MultiDiePolicy.UNION, MultiDiePolicy.INDEPENDENT
-
-
-def hold(device: str, *numbers: int, observer: bool = False) -> Hold:
-    """A claim's hold on some chips."""
-    return Hold(
-        holder=Holder(kind=HolderKind.CLAIM, namespace="default", name=device, uid=device),
-        device=device,
-        nodes=frozenset(f"/dev/davinci{number}" for number in numbers),
-        observer=observer,
-    )
 
 
 def given_out(board: Board, *holds: Hold) -> dict[str, list[int]]:

@@ -130,10 +130,12 @@ async def test_a_chip_that_others_split_is_said_once(
     await watching.until(lambda board: board.by_name["npu-4"].vnpus == (164,))
     control.set_vnpus(3, 0)
     await watching.until(lambda board: not board.by_name["npu-3"].vnpus)
-    said = [
-        record.__dict__["npu"] for record in caplog.records if "is split" in record.getMessage()
+    said = [record.getMessage() for record in caplog.records if "offered" in record.getMessage()]
+    assert said == [
+        "NPU is not offered: it is split into vNPUs 148, 149",
+        "NPU is not offered: it is split into vNPUs 164",
+        "NPU is offered again",
     ]
-    assert said == ["npu-3", "npu-4", "npu-3"]
 
 
 async def test_a_card_that_the_driver_lists_late_is_found(

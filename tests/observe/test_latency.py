@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from trio_npu_dra.npu.model import Board
 from trio_npu_dra.observe.latency import EventLatency
 
 ACCEPTED = "accepted"
@@ -34,6 +35,17 @@ def test_latency_is_that_of_the_oldest_event(
         if isinstance(happened, str):
             latency.pool_accepted()
         else:
-            latency.pool_changed(happened)
+            latency.pool_made(Board(heard_at=happened), is_late=True)
 
     assert durations == measured
+
+
+def test_an_event_counts_for_the_pool_that_its_board_made() -> None:
+    """Not for one that changes much later, because somebody released an NPU."""
+    durations: list[float] = []
+    latency = EventLatency(durations.append, clock=lambda: 100.0)
+    board = Board(heard_at=1.0)
+    latency.pool_made(board, is_late=False)
+    latency.pool_made(board, is_late=True)
+    latency.pool_accepted()
+    assert durations == []

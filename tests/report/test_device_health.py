@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from tests.npu.boards import a3, die
 from tests.report.boards import board, fault, npu
 from trio_npu_dra.kubelet.device_health import MESSAGE_LIMIT, TIMEOUT_SECONDS, HealthState
 from trio_npu_dra.npu.model import Chip, FaultLevel
+from trio_npu_dra.npu.offers import offers
 from trio_npu_dra.report.device_health import device_health
 
 
@@ -32,7 +36,7 @@ def test_each_npu_is_told_with_code_words_and_level(
     one: Chip, state: HealthState, message: str
 ) -> None:
     """What a pod's owner sees in the pod's status."""
-    (told,) = device_health(board(one), "node-a")
+    (told,) = device_health(offers(board(one)), "node-a")
 
     assert (told.pool, told.device) == ("node-a", "npu-3")
     assert (told.state, told.message) == (state, message)
@@ -42,7 +46,7 @@ def test_each_npu_is_told_with_code_words_and_level(
 def test_a_long_message_ends_between_two_faults() -> None:
     """As many faults as the kubelet keeps, worst first, and how many more there are."""
     faults = (fault(code, text="x" * 100) for code in range(128))
-    (told,) = device_health(board(npu(3, *faults)), "node-a")
+    (told,) = device_health(offers(board(npu(3, *faults))), "node-a")
 
     assert 900 < len(told.message) <= MESSAGE_LIMIT
     named = told.message.count("fault table")
@@ -51,8 +55,16 @@ def test_a_long_message_ends_between_two_faults() -> None:
 
 def test_one_fault_with_endless_words_is_cut() -> None:
     """The code and the beginning are kept."""
-    (told,) = device_health(board(npu(3, fault(text="x" * 2000))), "node-a")
+    (told,) = device_health(offers(board(npu(3, fault(text="x" * 2000)))), "node-a")
 
     assert len(told.message) == MESSAGE_LIMIT
     assert told.message.startswith("80E01801 xxx")
     assert told.message.endswith("...")
+
+
+def test_a_module_is_as_its_worst_die() -> None:
+    """Which one it is, is in the message."""
+    dies = (die(2), replace(die(3), health=npu(3, fault()).health))
+    (told,) = device_health(offers(a3(*dies)), "node-a")
+    assert (told.device, told.state) == ("module-1", HealthState.UNHEALTHY)
+    assert told.message == "80E01801 npu-3: HBM ECC (RestartBusiness, fault table)"

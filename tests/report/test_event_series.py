@@ -15,8 +15,8 @@ NODE = ObjectReference(api_version="v1", kind="Node", name="node-a", uid="n")
 CLAIM = ObjectReference(
     api_version="resource.k8s.io/v1", kind="ResourceClaim", namespace="ml", name="c", uid="c"
 )
-FAULT = News(device="npu-3", reason=Reason.FAULT, message="npu-3: first words")
-AGAIN = News(device="npu-3", reason=Reason.FAULT, message="npu-3: newer words")
+FAULT = News(about="npu-3", reason=Reason.FAULT, message="npu-3: first words")
+AGAIN = News(about="npu-3", reason=Reason.FAULT, message="npu-3: newer words")
 NOON = 1_795_262_400.0
 
 
@@ -65,7 +65,7 @@ def test_an_event_has_what_describe_shows() -> None:
 def test_a_recovery_is_normal_and_a_claims_event_is_in_its_namespace() -> None:
     """Where the owner of the pod may look."""
     these = series()
-    these.note(News(device="npu-3", reason=Reason.RECOVERED, message=""), [CLAIM], at=NOON, now=0)
+    these.note(News(about="npu-3", reason=Reason.RECOVERED, message=""), [CLAIM], at=NOON, now=0)
     due = these.due(0)
     assert due is not None
 
@@ -98,7 +98,7 @@ def test_a_storm_is_two_writes_of_each_event() -> None:
     """10,000 changes of two NPUs in ten seconds: at once, and at the end with all counts."""
     these = series()
     news = [
-        [News(device=f"npu-{number}", reason=reason, message="") for number in range(2)]
+        [News(about=f"npu-{number}", reason=reason, message="") for number in range(2)]
         for reason in (Reason.FAULT, Reason.RECOVERED)
     ]
     written = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,12 +11,15 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from tests.holds.holding import hold
+from tests.npu.boards import a3, die
 from tests.report.boards import board, fault, npu
 from tests.waiting import until
 from trio_npu_dra.errors import Forbidden, KubeError, Unavailable
 from trio_npu_dra.kube.client import open_client
 from trio_npu_dra.kube.credentials import Credentials
-from trio_npu_dra.kube.objects import Event, Node, ObjectMeta, ObjectReference
+from trio_npu_dra.kube.objects import Event, Node, ObjectMeta
+from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
 from trio_npu_dra.npu.model import Board
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.report.event_series import PATIENCE_SECONDS, PAUSE_SECONDS
@@ -28,14 +31,10 @@ NODE = Node(metadata=ObjectMeta(name="node-a"))
 NPUS = 8
 WELL = board(*(npu(number) for number in range(NPUS)))
 SICK = board(*(npu(number, fault()) for number in range(NPUS)))
-CLAIM = ObjectReference(
-    api_version="resource.k8s.io/v1", kind="ResourceClaim", namespace="ml", name="train", uid="c"
-)
 
 
-def holders(device: str) -> Sequence[ObjectReference]:
-    """Every NPU is held by a claim of its own."""
-    return [CLAIM.model_copy(update={"uid": device})]
+HOLDS = Observable(tuple(hold(f"npu-{n}", n, claim=f"claim-{n}") for n in range(NPUS)))
+"""Every NPU is held by a claim of its own."""
 
 
 class Server:
@@ -84,10 +83,8 @@ async def boards(
 ) -> AsyncIterator[Observable[Board]]:
     """The Board of a node whose Events are told; it is well."""
     boards = Observable(WELL)
-    tell = partial(
-        tell_events, holders=holders, node_name="node-a", component="npu.huawei.com", since=0
-    )
-    nursery.start_soon(tell, server, boards)
+    tell = partial(tell_events, node_name="node-a", component="npu.huawei.com", since=0)
+    nursery.start_soon(tell, server, boards, HOLDS)
     await wait_all_tasks_blocked()
     yield boards
     nursery.cancel_scope.cancel()
@@ -106,6 +103,22 @@ async def test_node_and_claim_are_told(server: Server, boards: Observable[Board]
         for kind in ("Node", "ResourceClaim")
         for reason in ("NpuFault", "NpuRecovered")
     }
+
+
+async def test_a_policy_that_changes_is_said_on_the_node_alone(
+    server: Server, boards: Observable[Board], caplog: pytest.LogCaptureFixture
+) -> None:
+    """And in the log; no claim has lost anything."""
+    for policy in MultiDiePolicy:
+        boards.set(a3(die(0), die(1), policy=policy))
+        await wait_all_tasks_blocked()
+    (event,) = server.events.values()
+    assert (event.involved_object.kind, event.reason, event.type) == (
+        "Node",
+        "NpuPolicyChanged",
+        "Normal",
+    )
+    assert event.message in caplog.text
 
 
 async def test_a_storm_is_a_bounded_number_of_writes(
@@ -194,12 +207,11 @@ async def test_a_lost_answer_makes_no_second_event() -> None:
                 await nursery.start(serve_api, state, socket)
                 tell = partial(
                     tell_events,
-                    holders=lambda _: [],
                     node_name="node-a",
                     component="npu.huawei.com",
                     since=0,
                 )
-                nursery.start_soon(tell, client, boards)
+                nursery.start_soon(tell, client, boards, Observable(()))
                 await until(lambda: state.asked("get", "nodes") == 1)
                 state.fail_next(drop="after", verb="create")
                 boards.set(board(npu(3, fault())))

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from tests.holds.holding import hold
+from tests.npu.boards import a3, die
 from tests.report.boards import BEGAN, board, fault, npu, separated
+from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
+from trio_npu_dra.npu.faults import CARD_DROPPED
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board, FaultLevel
 from trio_npu_dra.report.news import MESSAGE_LIMIT, Reason, news
 
@@ -53,7 +59,8 @@ def test_what_comes_worsens_or_ends_is_said_once(
     found = news(before, after, since=0)
 
     assert [one.reason for one in found] == reasons
-    assert {one.device for one in found} <= {"npu-3"}
+    assert {one.about for one in found} <= {"npu-3"}
+    assert {node for one in found for node in one.nodes} <= {"/dev/davinci3"}
 
 
 @pytest.mark.parametrize(
@@ -93,3 +100,37 @@ def test_many_faults_fit_into_a_message() -> None:
     assert len(said.message) <= MESSAGE_LIMIT
     named = said.message.count("HBM ECC")
     assert said.message.endswith(f"; and {128 - named} more")
+
+
+def test_news_of_a_die_name_the_module_that_it_is_handed_out_as() -> None:
+    """As it is offered, or as it is still held."""
+    ill = replace(die(3), health=npu(3, fault()).health)
+    before, after = a3(die(2), die(3)), a3(die(2), ill)
+    (said,) = news(before, after, since=0)
+    assert said.message.startswith("npu-3 of module-1: 80E01801")
+    (said,) = news(before, after, [hold("npu-3", 3)], since=0)
+    assert said.message.startswith("npu-3: 80E01801")
+
+
+def test_a_chip_that_is_gone_is_said_as_a_fault_and_then_as_well_again() -> None:
+    """The one who holds it is told too."""
+    gone = board(replace(npu(3, fault(CARD_DROPPED, FaultLevel.SEPARATE_NPU)), gone=True))
+    (said,) = news(WELL, gone, since=0)
+    assert (said.reason, said.nodes) == (Reason.FAULT, frozenset({"/dev/davinci3"}))
+    assert said.message.startswith("npu-3: 40F84E00")
+    (said,) = news(gone, WELL, since=0)
+    assert said.reason is Reason.RECOVERED
+
+
+def test_a_policy_that_changes_is_said_of_the_node_with_what_stays() -> None:
+    """Old and new policy, and the devices that are no offer once they are released."""
+    union, independent = (a3(*map(die, range(4)), policy=policy) for policy in MultiDiePolicy)
+    (said,) = news(union, independent, [hold("module-1", 2, 3)], since=0)
+    assert (said.reason, said.nodes) == (Reason.POLICY_CHANGED, frozenset())
+    assert said.message == (
+        "the multi-die policy was union and is independent now; module-1 stays until it is released"
+    )
+    (said,) = news(independent, union, since=0)
+    assert said.message == "the multi-die policy was independent and is union now"
+    assert news(EMPTY_BOARD, union, since=0) == ()
+    assert news(union, EMPTY_BOARD, since=0) == ()

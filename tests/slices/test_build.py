@@ -18,6 +18,7 @@ from trio_npu_dra.npu.model import (
     Fault,
     FaultLevel,
 )
+from trio_npu_dra.npu.offers import offers
 from trio_npu_dra.slices.build import build_devices, canonical_quantity, semantic_version
 from trio_npu_dra.slices.features import ServerFeatures
 from trio_npu_dra.slices.taints import TaintPolicy
@@ -56,7 +57,7 @@ BARE = Chip(
 def build(board: Board, *, keeps_taints: bool = True) -> tuple[Device, ...]:
     """The board's devices under the default policy."""
     policy = TaintPolicy(domain="npu.huawei.com")
-    return build_devices(board, policy, ServerFeatures(taints=keeps_taints))
+    return build_devices(offers(board), board, policy, ServerFeatures(taints=keeps_taints))
 
 
 def only(board: Board) -> Device:
@@ -217,6 +218,70 @@ def test_an_a3_die_says_where_in_its_super_pod_it_is_and_how_it_may_be_given() -
     assert published["superPodSdid"] == 12582912
     assert published["deviceShare"] is False
     assert published["multiDiePolicy"] == "union"
+
+
+DIE = replace(
+    FULL,
+    family=ChipFamily.ASCEND_910_A3,
+    chip_name="Ascend910",
+    super_pod_id=7,
+    super_pod_server_index=3,
+    super_pod_sdid=12582912,
+    device_share=False,
+)
+SISTER = replace(
+    DIE,
+    physical_id=4,
+    logic_id=3,
+    device_id=1,
+    uuid="another",
+    pci_bus_id="0000:c2:00.0",
+    super_pod_sdid=12648449,
+)
+MODULE = Board(chips=(DIE, SISTER), multi_die_policy=MultiDiePolicy.UNION)
+
+
+def test_a_module_has_the_facts_in_which_its_dies_agree() -> None:
+    """And as much memory and as many cores as both together; no number of a single die."""
+    device = only(MODULE)
+    assert device.name == "module-5"
+    assert plain(device) == {
+        "type": "module",
+        "model": "Ascend910A3",
+        "chipName": "Ascend910",
+        "productName": "Atlas 800T A2",
+        "npuName": "9392",
+        "cardId": 5,
+        "module": "module-5",
+        "topologyGroup": "ring-0",
+        "multiDiePolicy": "union",
+        "deviceShare": False,
+        "superPodId": 7,
+        "superPodServerIndex": 3,
+        "numaNode": 6,
+        "resource.kubernetes.io/numaNode": 6,
+        "resource.kubernetes.io/pcieRoot": "pci0000:c0",
+    }
+    assert device.capacity == {
+        "aiCores": DeviceCapacity(value="40"),
+        "memCapacity": DeviceCapacity(value="64Gi"),
+    }
+
+
+def test_of_a_module_with_an_unknown_half_no_amount_is_told() -> None:
+    """Half of it would be a guess."""
+    half = replace(SISTER, memory_bytes=None, numa_node=None)
+    device = only(replace(MODULE, chips=(DIE, half)))
+    assert device.capacity == {"aiCores": DeviceCapacity(value="40")}
+    assert "numaNode" not in plain(device)
+
+
+def test_a_module_is_tainted_for_its_worst_die() -> None:
+    """Who gets it gets both."""
+    fault = Fault(code=1, level=FaultLevel.SEPARATE_NPU, rule="", since=1_700_000_000.4)
+    ill = replace(SISTER, health=ChipHealth(faults=(fault,)))
+    (taint,) = only(replace(MODULE, chips=(DIE, ill))).taints or ()
+    assert (taint.value, taint.effect) == ("SeparateNPU", "NoExecute")
 
 
 @given(printed=st.from_regex(r"[0-9A-Za-z.+_ -]{0,70}", fullmatch=True))

@@ -106,8 +106,10 @@ def _rows(npu: NpuReport) -> Iterator[tuple[str, ...]]:
     wrong += [(words, "-", "-") for words in (npu.unmonitored, npu.network) if words]
     levels = [*(fault.level for fault in npu.faults), *("-" for _ in wrong)]
     held = ", ".join(npu.held_by) or "-"
+    is_another = npu.offered_as not in {"", npu.device}
+    name = f"{npu.device} of {npu.offered_as}" if is_another else npu.device
     for index, cells in enumerate(wrong or [("-", "-", "-")]):
         if index == 0:
-            yield (npu.device, npu.level, npu.state, *cells, held)
+            yield (name, npu.level, npu.state, *cells, held)
         else:
             yield ("", levels[index], "", *cells, "")

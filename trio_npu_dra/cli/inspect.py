@@ -12,12 +12,14 @@ import trio
 import yaml
 
 from trio_npu_dra.cli import table
+from trio_npu_dra.holds.offered import offered
 from trio_npu_dra.kube.objects import Device, DeviceTaint, ObjectMeta, OwnerReference, ResourceSlice
 from trio_npu_dra.npu.dcmi.worker import open_worker
 from trio_npu_dra.npu.driver import load_driver
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board
+from trio_npu_dra.npu.offers import not_offered
 from trio_npu_dra.npu.watcher import read_board
 from trio_npu_dra.observe import logs
 from trio_npu_dra.settings import NodeSettings, add_flags, host_node_name
@@ -73,7 +75,7 @@ async def _read_board(settings: NodeSettings) -> Board:
 def _devices(board: Board, settings: NodeSettings) -> tuple[Device, ...]:
     """What an API server would store that keeps all there is."""
     policy = TaintPolicy.parse(settings.taint_effect, domain=settings.driver_name)
-    return build_devices(board, policy, ServerFeatures(taints=True))
+    return build_devices(offered(board, ()), board, policy, ServerFeatures(taints=True))
 
 
 def _slices(board: Board, settings: NodeSettings) -> Sequence[ResourceSlice]:
@@ -107,12 +109,13 @@ def _without_name(wire: dict[str, Any]) -> dict[str, Any]:
 def _table(board: Board, settings: NodeSettings) -> str:
     if not board.chips:
         return "\n".join(("no NPU found", *board.unanswered))
-    health = {npu.name: npu.health for npu in board.chips}
+    health = {offer.name: offer.health for offer in offered(board, ())}
     rows: list[tuple[str, ...]] = [_COLUMNS]
     for device in _devices(board, settings):
         how = health[device.name]
         rows.append((*_cells(device), " ".join(filter(None, (how.state.value, how.message)))))
-    return "\n".join((*table.lines(rows), *board.unanswered))
+    hidden = (f"{name} is not offered: {why}" for name, why in not_offered(board).items())
+    return "\n".join((*table.lines(rows), *board.unanswered, *hidden))
 
 
 def _cells(device: Device) -> tuple[str, ...]:

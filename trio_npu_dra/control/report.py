@@ -8,7 +8,9 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from trio_npu_dra.kube.objects import ObjectReference, rfc3339
+from trio_npu_dra.holds.hold import Hold, holds_of
+from trio_npu_dra.holds.offered import offered
+from trio_npu_dra.kube.objects import rfc3339
 from trio_npu_dra.npu.dcmi.types import ChipRef
 from trio_npu_dra.npu.dcmi.worker import HungCall
 from trio_npu_dra.npu.model import Board, Chip, Fault
@@ -44,7 +46,9 @@ class NpuReport(_Report):
     """One NPU.
 
     Attributes:
-        device: Its name in slices and claims.
+        device: Its name.
+        offered_as: Its device's name in slices and claims, such as that of a module; empty while it
+            is not handed out.
         level: Of the worst fault.
         state: `Healthy`, `Unhealthy` or `Unknown`.
         faults: Worst first.
@@ -54,6 +58,7 @@ class NpuReport(_Report):
     """
 
     device: str
+    offered_as: str = ""
     level: str
     state: str
     faults: tuple[FaultReport, ...] = ()
@@ -95,16 +100,25 @@ class HealthReport(_Report):
     npus: tuple[NpuReport, ...] = ()
 
 
-def report_npu(npu: Chip, holders: Iterable[ObjectReference]) -> NpuReport:
-    """One NPU, as its last Board has it."""
+def report_npus(board: Board, holds: tuple[Hold, ...]) -> tuple[NpuReport, ...]:
+    """All chips, as the last Board has them."""
+    devices = {node: offer.name for offer in offered(board, holds) for node in offer.device_nodes}
+    return tuple(
+        _report_npu(chip, devices.get(chip.device_node, ""), holds) for chip in board.chips
+    )
+
+
+def _report_npu(chip: Chip, device: str, holds: Iterable[Hold]) -> NpuReport:
+    holders = dict.fromkeys(hold.holder for hold in holds_of({chip.device_node}, holds))
     return NpuReport(
-        device=npu.name,
-        level=npu.health.level,
-        state=npu.health.state.value,
-        faults=tuple(map(_report_fault, npu.health.faults)),
-        unmonitored=npu.health.unmonitored,
-        network=npu.health.network,
-        held_by=tuple(f"{claim.namespace}/{claim.name}" for claim in holders),
+        device=chip.name,
+        offered_as=device,
+        level=chip.health.level,
+        state=chip.health.state.value,
+        faults=tuple(map(_report_fault, chip.health.faults)),
+        unmonitored=chip.health.unmonitored,
+        network=chip.health.network,
+        held_by=tuple(map(str, holders)),
     )
 
 

@@ -7,7 +7,6 @@ rules did to an NPU. Refusals are a line of text for the person who asked.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from urllib.parse import parse_qs
@@ -17,10 +16,10 @@ import trio
 from trio_npu_dra.control.report import (
     HealthReport,
     report_hung,
-    report_npu,
+    report_npus,
     watch_mode,
 )
-from trio_npu_dra.kube.objects import ObjectReference
+from trio_npu_dra.holds.hold import Hold
 from trio_npu_dra.kubelet.endpoints import Endpoints
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
 from trio_npu_dra.npu.fault_memory import NodeFaults
@@ -43,7 +42,7 @@ class Control:
         features: What the API server keeps.
         worker: Knows the calls that hang.
         faults: What is known of faults over time.
-        holders: The claims that hold a device, by its name.
+        holds: Who has what.
     """
 
     board: Observable[Board]
@@ -51,7 +50,7 @@ class Control:
     features: Observable[ServerFeatures | None]
     worker: DcmiWorker
     faults: NodeFaults
-    holders: Callable[[str], Sequence[ObjectReference]]
+    holds: Observable[tuple[Hold, ...]]
 
     async def health(self, _: Request) -> Answer:
         """How the NPUs are."""
@@ -61,7 +60,7 @@ class Control:
             refusal=self.watch.value.refusal,
             taints=features.taints if features is not None else None,
             hung_calls=tuple(report_hung(call, board) for call in self.worker.hung),
-            npus=tuple(report_npu(npu, self.holders(npu.name)) for npu in board.chips),
+            npus=report_npus(board, self.holds.value),
         )
         return Answer(body=report.model_dump_json(by_alias=True), content_type="application/json")
 

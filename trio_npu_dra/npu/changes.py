@@ -1,36 +1,31 @@
-"""Log lines for what happens to chips themselves; how they are is said elsewhere."""
+"""Log lines for chips that come, go, or cannot be handed out; Events tell how chips are."""
 
 from __future__ import annotations
 
 import logging
 
 from trio_npu_dra.npu.model import Board, Chip
+from trio_npu_dra.npu.offers import not_offered
 
 log = logging.getLogger(__name__)
 
 
 def log_changes(before: Board, after: Board) -> None:
-    """Say once which chips are gone, are back, or were split up by others."""
+    """Say once which chips are gone or back, and which are not offered or are so again."""
     for chip in after.chips:
         known = before.by_name.get(chip.name)
-        _log_presence(chip, known)
-        _log_split(chip, known)
+        was_gone = known is not None and known.gone
+        if chip.gone and not was_gone:
+            log.warning("NPU is gone", extra=_facts(chip))
+        elif was_gone and not chip.gone:
+            log.info("NPU is there again", extra=_facts(chip))
+    hidden, was_hidden = not_offered(after), not_offered(before)
+    for name, why in hidden.items():
+        if was_hidden.get(name) != why:
+            log.warning("NPU is not offered: %s", why, extra={"npu": name})
+    for name in was_hidden.keys() - hidden.keys():
+        log.info("NPU is offered again", extra={"npu": name})
 
 
-def _log_presence(chip: Chip, known: Chip | None) -> None:
-    was_gone = known is not None and known.gone
-    if chip.gone and not was_gone:
-        log.warning("NPU is gone", extra={"npu": chip.name, "chip": str(chip.ref)})
-    elif was_gone and not chip.gone:
-        log.info("NPU is there again", extra={"npu": chip.name, "chip": str(chip.ref)})
-
-
-def _log_split(chip: Chip, known: Chip | None) -> None:
-    vnpus = known.vnpus if known is not None else ()
-    if chip.vnpus and chip.vnpus != vnpus:
-        log.warning(
-            "NPU is split into vNPUs by others, and is not offered whole",
-            extra={"npu": chip.name, "vnpus": list(chip.vnpus)},
-        )
-    elif vnpus and not chip.vnpus:
-        log.info("NPU is split no longer, and is offered again", extra={"npu": chip.name})
+def _facts(chip: Chip) -> dict[str, str]:
+    return {"npu": chip.name, "chip": str(chip.ref)}

@@ -76,6 +76,18 @@ def offers(board: Board) -> tuple[Offer, ...]:
     return tuple(sorted(whole, key=lambda offer: offer.chips[0].physical_id))
 
 
+def not_offered(board: Board) -> dict[str, str]:
+    """Why chips of *board* are in no offer, by their names."""
+    in_offers = {chip.name for offer in offers(board) for chip in offer.chips}
+    return {chip.name: _why_not(chip) for chip in board.chips if chip.name not in in_offers}
+
+
+def _why_not(chip: Chip) -> str:
+    if chip.vnpus:
+        return f"it is split into vNPUs {', '.join(map(str, chip.vnpus))}"
+    return "the dies of a card go together, and its sister is missing or split into vNPUs"
+
+
 def _is_whole(dies: list[Chip]) -> bool:
     """Whether these are all dies of a card: a lone one is of no use to anybody."""
     return len(dies) == TRAITS[dies[0].family].dies_of_module

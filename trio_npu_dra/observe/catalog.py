@@ -81,7 +81,8 @@ CLAIM_ERRORS = _counter(
 )
 CLAIMS_PREPARED = _gauge("claims_prepared", "Claims that are prepared on this node.")
 DEVICES_PREPARED = _gauge(
-    "devices_prepared", "NPUs that prepared claims hold; those that only look on do not count."
+    "devices_prepared",
+    "Devices (NPUs, modules) that prepared claims hold; those that only look on do not count.",
 )
 
 # --- publishing ----------------------------------------------------------------------------------

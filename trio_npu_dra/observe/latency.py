@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from trio_npu_dra.npu.model import EMPTY_BOARD, Board
+
 
 class EventLatency:
     """Measures from the oldest event that is not published yet.
@@ -20,15 +22,18 @@ class EventLatency:
         self._observe = observe
         self._clock = clock
         self._heard_at: float | None = None
+        self._board = EMPTY_BOARD
 
-    def pool_changed(self, heard_at: float | None) -> None:
-        """There is another pool to publish.
+    def pool_made(self, board: Board, *, is_late: bool) -> None:
+        """A pool was made of a Board, or of the same one again, because something else changed.
 
         Args:
-            heard_at: When the event arrived that changed it; None when it was no event.
+            board: It tells when the event arrived that changed it.
+            is_late: Whether the API server has another pool.
         """
-        if self._heard_at is None:
-            self._heard_at = heard_at
+        is_another, self._board = board is not self._board, board
+        if is_late and is_another and self._heard_at is None:
+            self._heard_at = board.heard_at
 
     def pool_accepted(self) -> None:
         """The API server has the newest pool."""

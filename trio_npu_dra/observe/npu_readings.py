@@ -49,19 +49,19 @@ class NpuReadings:
             return
         with trio.move_on_after(_DEADLINE_SECONDS):
             async with self._asking:
-                for npu in self._board.value.chips:
-                    if npu.name in self.fresh():
+                for chip in self._board.value.chips:
+                    if chip.gone or chip.name in self.fresh():
                         continue
-                    self._readings.pop(npu.name, None)
+                    self._readings.pop(chip.name, None)
                     asked_at = trio.current_time()
                     try:
-                        telemetry = await read_telemetry(self._worker, self._dcmi, npu)
+                        telemetry = await read_telemetry(self._worker, self._dcmi, chip)
                     except DcmiError:
                         continue  # the worker and the health metrics tell of it
-                    self._readings[npu.name] = _Reading(telemetry, asked_at)
+                    self._readings[chip.name] = _Reading(telemetry, asked_at)
 
     def fresh(self) -> Mapping[str, Telemetry]:
-        """Values by device name, without those that are old."""
+        """Values by the chip's name, without those that are old."""
         oldest = trio.current_time() - INTERVAL_SECONDS
         return {
             name: reading.telemetry

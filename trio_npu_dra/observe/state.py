@@ -10,8 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from trio_npu_dra import __version__
-from trio_npu_dra.claims.holders import held_devices
-from trio_npu_dra.claims.records import Records
+from trio_npu_dra.holds.hold import Hold
 from trio_npu_dra.kubelet.registration import RegistrationStatus
 from trio_npu_dra.npu.model import Board, Chip, FaultLevel
 from trio_npu_dra.npu.watcher import WatchStatus
@@ -35,7 +34,7 @@ class NodeState(Collector):
         features: What the API server keeps.
         publisher: How publishing stands.
         registration: What the kubelet decided of us.
-        records: Which claim holds what.
+        holds: Who has what.
         written_off: How many DCMI calls are out past their deadline.
         readings: The NPUs' telemetry.
     """
@@ -45,7 +44,7 @@ class NodeState(Collector):
     features: Observable[ServerFeatures | None]
     publisher: Observable[PublisherStatus]
     registration: Observable[RegistrationStatus]
-    records: Records
+    holds: Observable[tuple[Hold, ...]]
     written_off: Callable[[], int]
     readings: NpuReadings
 
@@ -65,14 +64,16 @@ class NodeState(Collector):
         yield from self._publishing()
         yield from self._driver()
         holders = self._holders()
-        for npu in self.board.value.chips:
-            yield from _health(npu)
-            yield from self._telemetry(npu, holders.get(npu.name, ("", "")))
+        for chip in self.board.value.chips:
+            yield from _health(chip)
+            yield from self._telemetry(chip, holders.get(chip.device_node, ("", "")))
         yield catalog.BUILD_INFO, (__version__, platform.python_version()), 1
 
     def _claims(self) -> Samples:
-        yield catalog.CLAIMS_PREPARED, (), len(self.records.by_uid)
-        yield catalog.DEVICES_PREPARED, (), len(self._holders())
+        holds = self.holds.value
+        yield catalog.CLAIMS_PREPARED, (), len({hold.holder.uid for hold in holds})
+        own = {hold.nodes for hold in holds if not hold.observer}
+        yield catalog.DEVICES_PREPARED, (), len(own)
         yield catalog.REGISTERED, (), self.registration.value.registered
 
     def _publishing(self) -> Samples:
@@ -97,16 +98,18 @@ class NodeState(Collector):
             yield catalog.DRIVER_INFO, (version,), 1
 
     def _holders(self) -> dict[str, tuple[str, str]]:
-        """Namespace and name of the claim that holds a device, by the device's name."""
+        """Namespace and name of the claim that holds a chip, by the chip's device node."""
         return {
-            device: (record.claim.namespace, record.claim.name)
-            for device, record in held_devices(self.records)
+            node: (hold.holder.namespace, hold.holder.name)
+            for hold in self.holds.value
+            if not hold.observer
+            for node in hold.nodes
         }
 
-    def _telemetry(self, npu: Chip, holder: tuple[str, str]) -> Samples:
-        labels = (npu.name, npu.chip_name, *holder)
-        telemetry = self.readings.fresh().get(npu.name)
-        values: dict[Definition, float | None] = {catalog.NPU_MEMORY_SIZE: npu.memory_bytes}
+    def _telemetry(self, chip: Chip, holder: tuple[str, str]) -> Samples:
+        labels = (chip.name, chip.chip_name, *holder)
+        telemetry = self.readings.fresh().get(chip.name)
+        values: dict[Definition, float | None] = {catalog.NPU_MEMORY_SIZE: chip.memory_bytes}
         if telemetry is not None:
             values |= {
                 catalog.NPU_TEMPERATURE: telemetry.temperature_celsius,
@@ -119,10 +122,11 @@ class NodeState(Collector):
                 yield one, labels, value
 
 
-def _health(npu: Chip) -> Samples:
+def _health(chip: Chip) -> Samples:
+    name, health = chip.name, chip.health
     for level in FaultLevel:
-        yield catalog.NPU_LEVEL, (npu.name, level), level is npu.health.level
-    for fault in npu.health.faults:
-        yield catalog.NPU_FAULT, (npu.name, f"{fault.code:08X}", fault.level), fault.since
-    yield catalog.NPU_UNMONITORED, (npu.name,), bool(npu.health.unmonitored)
-    yield catalog.NPU_NETWORK_FAULT, (npu.name,), bool(npu.health.network)
+        yield catalog.NPU_LEVEL, (name, level), level is health.level
+    for fault in health.faults:
+        yield catalog.NPU_FAULT, (name, f"{fault.code:08X}", fault.level), fault.since
+    yield catalog.NPU_UNMONITORED, (name,), bool(health.unmonitored)
+    yield catalog.NPU_NETWORK_FAULT, (name,), bool(health.network)

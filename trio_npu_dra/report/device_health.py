@@ -1,6 +1,8 @@
-"""The Board in the kubelet's terms of device health."""
+"""Offers in the kubelet's terms of device health."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from trio_npu_dra.kubelet.device_health import (
     MESSAGE_LIMIT,
@@ -9,7 +11,7 @@ from trio_npu_dra.kubelet.device_health import (
     HealthState,
 )
 from trio_npu_dra.npu import model
-from trio_npu_dra.npu.model import Board
+from trio_npu_dra.npu.offers import Offer
 from trio_npu_dra.report.words import joined
 
 _STATES = {
@@ -19,14 +21,15 @@ _STATES = {
 }
 
 
-def device_health(board: Board, pool: str) -> Devices:
-    """How each device of *board* is, by its name in *pool* (pure)."""
+def device_health(offered: Iterable[Offer], pool: str) -> Devices:
+    """How each device of *pool* is, by its name (pure)."""
     return tuple(
         DeviceHealth(
             pool=pool,
-            device=npu.name,
-            state=_STATES[npu.health.state],
-            message=joined(npu.health.troubles, MESSAGE_LIMIT),
+            device=offer.name,
+            state=_STATES[health.state],
+            message=joined(health.troubles, MESSAGE_LIMIT),
         )
-        for npu in board.chips
+        for offer in offered
+        for health in [offer.health]
     )

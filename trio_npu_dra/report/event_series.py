@@ -1,6 +1,6 @@
 """What is said again and again becomes one Event that counts; on the caller's clock, no effects.
 
-However much happens, the API server sees for each object, reason and device one write at once and
+However much happens, the API server sees for each object, reason and chip one write at once and
 then at most one each `PAUSE_SECONDS`, with the newest words and the whole count.
 """
 
@@ -23,6 +23,7 @@ QUIET_SECONDS: Final = 600.0
 PATIENCE_SECONDS: Final = 300.0
 """How long a thing is worth saying when the API server does not take it."""
 
+_NORMAL: Final = frozenset({Reason.RECOVERED, Reason.POLICY_CHANGED})
 _NAME_BASE_LIMIT: Final = 230  # a name has 253 characters, and 17 are added
 
 
@@ -104,7 +105,7 @@ class EventSeries:
 
     def _note(self, news: News, about: ObjectReference, *, at: float, now: float) -> None:
         clock = rfc3339(at)
-        key = (about.uid, news.reason, news.device)
+        key = (about.uid, news.reason, news.about)
         series = self._series.get(key)
         if series is None:
             event = self._event(news, about, clock)
@@ -128,7 +129,7 @@ class EventSeries:
                 name=f"{base}.{secrets.token_hex(8)}", namespace=about.namespace or "default"
             ),
             involved_object=about,
-            type="Normal" if news.reason is Reason.RECOVERED else "Warning",
+            type="Normal" if news.reason in _NORMAL else "Warning",
             reason=news.reason,
             message=news.message,
             count=1,

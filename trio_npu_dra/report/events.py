@@ -1,42 +1,40 @@
 """Kubernetes Events on the Node, and on the claim that holds the NPU.
 
-Said is what changes while this runs, and what began while the driver was away; a restart repeats
-nothing. Saying it is worth some minutes of tries and disturbs nobody: an Event that cannot be
-written is dropped with a line in the log.
+An Event is written for each change while the daemon runs, and for faults that began after it
+started; a restart repeats nothing. One that cannot be written within some minutes is dropped with a
+line in the log.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 from typing import Final, NoReturn
 
 import trio
 
 from trio_npu_dra import pulse
 from trio_npu_dra.errors import Conflict, KubeError
+from trio_npu_dra.holds.hold import Hold, HolderKind, holds_of
 from trio_npu_dra.kube.client import KubeClient
-from trio_npu_dra.kube.objects import Event, Node, ObjectReference
+from trio_npu_dra.kube.objects import Event, Node, ObjectReference, ResourceClaim
 from trio_npu_dra.kube.retry import Retry
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.report.event_series import EventSeries
-from trio_npu_dra.report.news import news
+from trio_npu_dra.report.news import News, Reason, news
 
 log = logging.getLogger(__name__)
 
 _STUCK_SECONDS: Final = 60.0  # two requests, each of which has a deadline of its own
 
-Holders = Callable[[str], Sequence[ObjectReference]]
-"""The claims that hold a device, by its name."""
-
 
 async def tell_events(
     client: KubeClient,
     board: Observable[Board],
+    holds: Observable[tuple[Hold, ...]],
     *,
-    holders: Holders,
     node_name: str,
     component: str,
     since: float,
@@ -45,8 +43,8 @@ async def tell_events(
 
     Args:
         client: The API server; needs `get` on nodes, `create` and `update` on events.
-        board: The NPUs.
-        holders: Who is to be told besides the Node.
+        board: The chips.
+        holds: Who has which of them, to be told besides the Node.
         node_name: The Node.
         component: The driver's name, which Events are said by.
         since: When this daemon started, in seconds since 1970: faults that began earlier were
@@ -62,8 +60,11 @@ async def tell_events(
         before = EMPTY_BOARD
         async for after in board.changes():
             now = trio.current_time()
-            for one in news(before, after, since=since):
-                series.note(one, (node, *holders(one.device)), at=time.time(), now=now)
+            for one in news(before, after, holds.value, since=since):
+                if one.reason is Reason.POLICY_CHANGED:
+                    log.warning("%s", one.message)
+                about = (node, *_holders(one, holds.value))
+                series.note(one, about, at=time.time(), now=now)
             before = after
             arrived.set()
 
@@ -75,6 +76,22 @@ async def tell_events(
                 await arrived.wait()
             arrived = trio.Event()
             await _write_due(client, series, retry)
+
+
+def _holders(one: News, holds: Iterable[Hold]) -> list[ObjectReference]:
+    """The claims that hold the chip."""
+    holders = dict.fromkeys(hold.holder for hold in holds_of(one.nodes, holds))
+    return [
+        ObjectReference(
+            api_version=ResourceClaim.group_version,
+            kind=ResourceClaim.kind_name,
+            namespace=holder.namespace,
+            name=holder.name,
+            uid=holder.uid,
+        )
+        for holder in holders
+        if holder.kind is HolderKind.CLAIM
+    ]
 
 
 async def _reference(client: KubeClient, node_name: str, retry: Retry) -> ObjectReference:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from trio_npu_dra.holds.hold import Hold
+from trio_npu_dra.holds.offered import kept, offered
 from trio_npu_dra.kube.objects import rfc3339
 from trio_npu_dra.npu.model import Board, Chip, ChipHealth, Fault, FaultLevel
 from trio_npu_dra.report.words import joined
@@ -16,65 +18,114 @@ MESSAGE_LIMIT: Final = 1024
 
 
 class Reason(StrEnum):
-    """What happened to an NPU, as the reason of an Event."""
+    """What happened, as the reason of an Event."""
 
     FAULT = "NpuFault"
     SEPARATED = "NpuSeparated"
     UNMONITORED = "NpuUnmonitored"
     RECOVERED = "NpuRecovered"
+    POLICY_CHANGED = "NpuPolicyChanged"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class News:
-    """Something to say of one NPU.
+    """Something to say of one chip, or of the node.
 
     Attributes:
-        device: Its DRA device name.
+        about: The chip's name, or what of the node it is about; repetitions are counted by it.
+        nodes: The host device nodes of the chip: who holds them is told too.
         reason: What happened.
-        message: One line for people; begins with the device.
+        message: One line for people; begins with the chip.
     """
 
-    device: str
+    about: str
+    nodes: frozenset[str] = frozenset()
     reason: Reason
     message: str
 
 
-def news(before: Board, after: Board, *, since: float) -> tuple[News, ...]:
+def news(
+    before: Board, after: Board, holds: Iterable[Hold] = (), *, since: float
+) -> tuple[News, ...]:
     """What happened between two Boards.
 
-    A fault is news when its code comes or its level rises. Levels below `SubHealthFault` are not:
-    the vendor has nothing done about them. Of RoCE ports nothing is said, because many are not
-    plugged in, on purpose.
+    A fault is news when its code comes or its level rises; so is the one of a chip that is gone.
+    Levels below `SubHealthFault` are not: the vendor prescribes no action for them. RoCE port state
+    is left out: many ports are unplugged on purpose.
 
     Args:
         before: The Board until now.
         after: The Board from now on.
-        since: Of an NPU that *before* does not have, faults that began earlier are old news, in
+        holds: Who has what.
+        since: Of a chip that *before* does not have, faults that began earlier are old news, in
             seconds since 1970.
     """
-    return tuple(
-        one for npu in after.chips for one in _news_of(npu, before.by_name.get(npu.name), since)
+    given = tuple(holds)
+    devices = {node: offer.name for offer in offered(after, given) for node in offer.device_nodes}
+    of_chips = (
+        one
+        for chip in after.chips
+        for one in _news_of(
+            _Subject(chip, devices.get(chip.device_node, chip.name)),
+            before.by_name.get(chip.name),
+            since,
+        )
     )
+    return (*_policy_news(before, after, given), *of_chips)
 
 
-def _news_of(npu: Chip, known: Chip | None, since: float) -> Iterator[News]:
-    now = npu.health
+def _policy_news(before: Board, after: Board, holds: tuple[Hold, ...]) -> Iterator[News]:
+    old, new = before.multi_die_policy, after.multi_die_policy
+    if old is None or new is None or old is new:
+        return
+    words = [f"the multi-die policy was {old} and is {new} now"]
+    words += [f"{offer.name} stays until it is released" for offer in kept(after, holds)]
+    message = joined(words, MESSAGE_LIMIT)
+    yield News(about="multi-die policy", reason=Reason.POLICY_CHANGED, message=message)
+
+
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    """A chip that something is said of.
+
+    Attributes:
+        chip: The chip.
+        device: The name of the device that it is handed out as.
+    """
+
+    chip: Chip
+    device: str
+
+    def news(self, reason: Reason, words: list[str], advice: str = "") -> News:
+        name = self.chip.name
+        subject = name if self.device == name else f"{name} of {self.device}"
+        room = MESSAGE_LIMIT - len(f"{subject}: {advice}")
+        return News(
+            about=name,
+            nodes=frozenset({self.chip.device_node}),
+            reason=reason,
+            message=f"{subject}: {joined(words, room)}{advice}",
+        )
+
+
+def _news_of(subject: _Subject, known: Chip | None, since: float) -> Iterator[News]:
+    now = subject.chip.health
     was = known.health if known is not None else ChipHealth(faults=_older(now, since))
     levels = {fault.code: fault.level.rank for fault in was.faults}
     new = [fault for fault in _grave(now) if fault.level.rank > levels.get(fault.code, -1)]
     separated = [fault for fault in new if fault.level is FaultLevel.MANUALLY_SEPARATE_NPU]
     others = [fault for fault in new if fault not in separated]
     if separated:
-        advice = f"; `npu-dra health release {npu.name}` takes it back"
-        yield _said(npu, Reason.SEPARATED, _words(separated), advice)
+        advice = f"; `npu-dra health release {subject.chip.name}` takes it back"
+        yield subject.news(Reason.SEPARATED, _words(separated), advice)
     if others:
-        yield _said(npu, Reason.FAULT, _words(others))
+        yield subject.news(Reason.FAULT, _words(others))
     if known is None:
         return
     if now.unmonitored and not was.unmonitored:
-        yield _said(npu, Reason.UNMONITORED, [f"cannot be asked how it is: {now.unmonitored}"])
+        yield subject.news(Reason.UNMONITORED, [f"cannot be asked how it is: {now.unmonitored}"])
     if _is_in_trouble(was) and not _is_in_trouble(now):
-        yield _said(npu, Reason.RECOVERED, ["is well again"])
+        yield subject.news(Reason.RECOVERED, ["is well again"])
 
 
 def _older(health: ChipHealth, since: float) -> tuple[Fault, ...]:
@@ -92,10 +143,3 @@ def _is_in_trouble(health: ChipHealth) -> bool:
 
 def _words(faults: list[Fault]) -> list[str]:
     return [f"{fault}, since {rfc3339(fault.since)}" for fault in faults]
-
-
-def _said(npu: Chip, reason: Reason, words: list[str], advice: str = "") -> News:
-    room = MESSAGE_LIMIT - len(f"{npu.name}: {advice}")
-    return News(
-        device=npu.name, reason=reason, message=f"{npu.name}: {joined(words, room)}{advice}"
-    )

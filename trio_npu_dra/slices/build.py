@@ -1,6 +1,6 @@
-"""The devices of a ResourceSlice pool, made from a Board; pure but for log lines.
+"""The devices of a ResourceSlice pool, made from offers; pure but for log lines.
 
-Equal Boards give equal devices, byte for byte. What is not known is absent. An attribute that the
+Equal offers give equal devices, byte for byte. What is not known is absent. An attribute that the
 API server would refuse is left out, because one bad attribute would lose the whole slice.
 """
 
@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from typing import TypeVar
 
 from trio_npu_dra.kube.objects import Device, DeviceAttribute, DeviceCapacity
 from trio_npu_dra.npu.model import Board, Chip
+from trio_npu_dra.npu.offers import Offer
 from trio_npu_dra.slices.features import ServerFeatures
 from trio_npu_dra.slices.taints import TaintPolicy
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _STANDARD = "resource.kubernetes.io"
 _VALUE_LIMIT = 64
@@ -32,73 +36,92 @@ _SEMVER = re.compile(  # semver.org, version 2.0.0
 
 
 def build_devices(
-    board: Board, policy: TaintPolicy, features: ServerFeatures
+    offered: Iterable[Offer], board: Board, policy: TaintPolicy, features: ServerFeatures
 ) -> tuple[Device, ...]:
-    """The devices of all NPUs, by physical id.
+    """The devices of all offers, in their order.
 
-    Where the API server drops taints, an NPU that may not be scheduled is left out: a claim that
+    Where the API server drops taints, an offer that may not be scheduled is left out: a claim that
     holds it keeps it.
     """
-    npus = sorted(board.chips, key=lambda npu: npu.physical_id)
     return tuple(
-        build_device(npu, board, policy if features.taints else None)
-        for npu in npus
-        if features.taints or policy.admits(npu.health)
+        build_device(offer, board, policy if features.taints else None)
+        for offer in offered
+        if features.taints or policy.admits(offer.health)
     )
 
 
-def build_device(npu: Chip, board: Board, policy: TaintPolicy | None) -> Device:
-    """One NPU as a device.
+def build_device(offer: Offer, board: Board, policy: TaintPolicy | None) -> Device:
+    """One offer as a device.
 
     Args:
-        npu: Its own facts.
+        offer: What is handed out.
         board: What it shares with the others: driver version, die policy.
         policy: How its health taints it; None taints nothing.
     """
     return Device(
-        name=npu.name,
-        attributes=_attributes(npu, board),
-        capacity=_capacity(npu) or None,
-        taints=(policy.taints(npu.health) if policy else ()) or None,
+        name=offer.name,
+        attributes=_attributes(offer, board),
+        capacity=_capacity(offer) or None,
+        taints=(policy.taints(offer.health) if policy else ()) or None,
     )
 
 
-def _attributes(npu: Chip, board: Board) -> dict[str, DeviceAttribute]:
+def _attributes(offer: Offer, board: Board) -> dict[str, DeviceAttribute]:
+    """Facts of the chip; of several those in which they agree."""
+    common = _Common(offer.chips)
     strings = {
-        "type": "npu",
-        "model": npu.family.value,
-        "chipName": npu.chip_name,
-        "productName": npu.product_name,
-        "npuName": npu.npu_name,
-        "uuid": npu.uuid,
-        "topologyGroup": npu.topology_group,
-        "module": npu.module,
+        "type": offer.kind,
+        "model": common(lambda chip: chip.family),
+        "chipName": common(lambda chip: chip.chip_name),
+        "productName": common(lambda chip: chip.product_name),
+        "npuName": common(lambda chip: chip.npu_name),
+        "uuid": common(lambda chip: chip.uuid),
+        "topologyGroup": common(lambda chip: chip.topology_group),
+        "module": common(lambda chip: chip.module),
         "multiDiePolicy": board.multi_die_policy,
-        f"{_STANDARD}/pciBusID": npu.pci_bus_id,
-        f"{_STANDARD}/pcieRoot": npu.pcie_root,
+        f"{_STANDARD}/pciBusID": common(lambda chip: chip.pci_bus_id),
+        f"{_STANDARD}/pcieRoot": common(lambda chip: chip.pcie_root),
     }
+    numa_node = common(lambda chip: chip.numa_node)
     numbers = {
-        "physicalId": npu.physical_id,
-        "logicId": npu.logic_id,
-        "cardId": npu.card_id,
-        "deviceId": npu.device_id,
-        "numaNode": npu.numa_node,
-        f"{_STANDARD}/numaNode": npu.numa_node,
-        "superPodId": npu.super_pod_id,
-        "superPodServerIndex": npu.super_pod_server_index,
-        "superPodSdid": npu.super_pod_sdid,
+        "physicalId": common(lambda chip: chip.physical_id),
+        "logicId": common(lambda chip: chip.logic_id),
+        "cardId": common(lambda chip: chip.card_id),
+        "deviceId": common(lambda chip: chip.device_id),
+        "numaNode": numa_node,
+        f"{_STANDARD}/numaNode": numa_node,
+        "superPodId": common(lambda chip: chip.super_pod_id),
+        "superPodServerIndex": common(lambda chip: chip.super_pod_server_index),
+        "superPodSdid": common(lambda chip: chip.super_pod_sdid),
     }
     attributes = {
         name: DeviceAttribute(string=value) for name, value in _fitting(strings).items()
     } | {name: DeviceAttribute(int_=value) for name, value in numbers.items() if value is not None}
-    if npu.device_share is not None:
-        attributes["deviceShare"] = DeviceAttribute(bool_=npu.device_share)
+    share = common(lambda chip: chip.device_share)
+    if share is not None:
+        attributes["deviceShare"] = DeviceAttribute(bool_=share)
     printed = board.driver_version
     if printed and (version := semantic_version(printed)) is not None:
         attributes["driverVersion"] = DeviceAttribute(version=version)
     elif printed:
         _complain("driverVersion", printed, "it is no semantic version")
     return dict(sorted(attributes.items()))
+
+
+class _Common:
+    """Reads a fact of some chips: None where they do not agree.
+
+    Args:
+        chips: One or more.
+    """
+
+    def __init__(self, chips: tuple[Chip, ...]) -> None:
+        self._chips = chips
+
+    def __call__(self, read: Callable[[Chip], T]) -> T | None:
+        """The fact, if all chips have the same."""
+        first = read(self._chips[0])
+        return first if all(read(chip) == first for chip in self._chips) else None
 
 
 def _fitting(strings: Mapping[str, str | None]) -> dict[str, str]:
@@ -111,13 +134,22 @@ def _fitting(strings: Mapping[str, str | None]) -> dict[str, str]:
     return fitting
 
 
-def _capacity(npu: Chip) -> dict[str, DeviceCapacity]:
-    amounts = {"aiCores": npu.ai_cores, "memCapacity": npu.memory_bytes}
+def _capacity(offer: Offer) -> dict[str, DeviceCapacity]:
+    amounts = {
+        "aiCores": _sum(chip.ai_cores for chip in offer.chips),
+        "memCapacity": _sum(chip.memory_bytes for chip in offer.chips),
+    }
     return {
         name: DeviceCapacity(value=canonical_quantity(amount))
         for name, amount in amounts.items()
         if amount is not None
     }
+
+
+def _sum(amounts: Iterable[int | None]) -> int | None:
+    """What all have together; None if that of one is not known."""
+    known = list(amounts)
+    return sum(amount for amount in known if amount is not None) if None not in known else None
 
 
 @lru_cache(maxsize=256)
