@@ -33,7 +33,7 @@ class Floors:
         self._token = trio.lowlevel.current_trio_token()
         self._heard = trio.Event()
         dcmi.init()
-        self._chip = dcmi.chips_on(dcmi.card_list()[0])[0]
+        self._chip = dcmi.units(dcmi.card_list()[0])[0]
         dcmi.subscribe(lambda _: self._token.run_sync_soon(self._heard.set))
 
     async def measure(self) -> None:

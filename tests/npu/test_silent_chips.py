@@ -14,7 +14,7 @@ from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
 from trio_npu_dra.npu.discovery import discover
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import Board
-from trio_npu_dra.simulator import BoardControl, SimulatedBoard
+from trio_npu_dra.simulator import BoardControl, SimulatedBoard, load_profile
 
 
 @pytest.mark.parametrize(
@@ -38,6 +38,18 @@ async def test_a_chip_that_does_not_tell_who_it_is_is_left_out(
     caplog.clear()
     assert await look(board) == board
     assert "left out" not in caplog.text
+
+
+@pytest.mark.parametrize("profile", [load_profile("a3-16")])
+async def test_a_die_that_does_not_tell_what_it_is_leaves_its_sister(
+    look: Look, dcmi: Dcmi, control: BoardControl
+) -> None:
+    """Nor is anything else of the card taken for silent."""
+    dcmi.init()
+    control.set_return_code("dcmi_get_device_type", -8005, 2)
+    board = await look()
+    assert "npu-3" in board.by_name
+    assert [line.partition(":")[0] for line in board.unanswered] == ["card 1 device 0"]
 
 
 async def test_a_card_that_does_not_answer_init_is_left_out(

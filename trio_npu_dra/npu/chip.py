@@ -34,21 +34,14 @@ class Identity:
     board_id: int | None
 
 
-def chips_on_card(dcmi: Dcmi, card_id: int) -> tuple[ChipRef, ...]:
-    """The NPU chips on a card, without its MCU.
-
-    Raises:
-        DcmiError: The card does not answer.
-    """
-    return tuple(ref for ref in dcmi.chips_on(card_id) if dcmi.is_npu(ref))
-
-
-def identify(dcmi: Dcmi, ref: ChipRef) -> Identity:
-    """Which chip this is.
+def identify(dcmi: Dcmi, ref: ChipRef) -> Identity | None:
+    """Which chip this is; None for what is no NPU, such as the MCU of a card.
 
     Raises:
         DcmiError: It does not tell its ids or names, or is of a family that we do not know.
     """
+    if not dcmi.is_npu(ref):
+        return None
     logic_id = dcmi.logic_id(ref)
     chip = dcmi.chip_info(ref)
     board_id = optional("board id", dcmi.board_id, ref)

@@ -138,15 +138,18 @@ async def _identify_all(
         if card == _NO_ANSWER:
             continue
         try:
-            refs = await worker.call(chips.chips_on_card, dcmi, card, device=card)
+            refs = await worker.call(dcmi.units, card, device=card)
         except DcmiError as error:
             silent.add(card, f"card {card}: {error}")
             continue
         for ref in refs:
             try:
-                identities.append(await worker.call(chips.identify, dcmi, ref, device=ref))
+                identity = await worker.call(chips.identify, dcmi, ref, device=ref)
             except DcmiError as error:
                 silent.add(ref, f"{ref}: {error}")
+                continue
+            if identity is not None:
+                identities.append(identity)
     return identities
 
 

@@ -103,7 +103,7 @@ class Dcmi:
         self._call(function, ctypes.byref(count), cards, MAX_CARDS)
         return tuple(cards[: _counted(count, MAX_CARDS, function)])
 
-    def chips_on(self, card_id: int) -> tuple[ChipRef, ...]:
+    def units(self, card_id: int) -> tuple[ChipRef, ...]:
         """The units on a card: NPUs, and on A3 an MCU after them."""
         device_count, mcu, cpu = (ctypes.c_int(-1) for _ in range(3))
         out = (ctypes.byref(number) for number in (device_count, mcu, cpu))
