@@ -158,17 +158,23 @@ class Rig:
 
 @asynccontextmanager
 async def served_rig(
-    folder: Path, simulator: Path, *, seconds: float = 60, **changes: Any
+    folder: Path,
+    simulator: Path,
+    *,
+    profile: str = "910b4-8",
+    seconds: float = 60,
+    **changes: Any,
 ) -> AsyncIterator[Rig]:
-    """A node with eight NPUs, and its API server.
+    """A node with NPUs, and its API server.
 
     Args:
         folder: An empty folder.
         simulator: The simulated library and tool.
+        profile: The board.
         seconds: The time limit for its use.
         changes: Differences from the node that `Rig` describes.
     """
-    board = create_board(load_profile("910b4-8"), folder / "host", prebuilt=simulator)
+    board = create_board(load_profile(profile), folder / "host", prebuilt=simulator)
     rig = Rig(folder, board, **changes)
     rig.lay_out()
     rig.api.add(Node(metadata=ObjectMeta(name=NODE)))

@@ -1,0 +1,71 @@
+"""What the whole daemon hands out while chips come, go and are tied together."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.rig import Rig, served_rig
+from tests.waiting import until
+from trio_npu_dra.kube.objects import Event, ResourceSlice
+
+MODULES = [f"module-{number}" for number in range(8)]
+DIES = [f"npu-{number}" for number in range(16)]
+
+
+@pytest.fixture
+async def a3(folder: Path, simulator: Path) -> AsyncIterator[Rig]:
+    """A node with eight A3 modules, whose dies go together."""
+    async with served_rig(folder, simulator, profile="a3-16") as rig:
+        yield rig
+
+
+def devices(rig: Rig) -> list[str]:
+    """What is published."""
+    return [device.name for one in rig.api.all(ResourceSlice) for device in one.spec.devices or ()]
+
+
+def said(rig: Rig, reason: str) -> dict[str, str]:
+    """Messages of the Events with a reason, by the object's kind."""
+    events = (event for event in rig.api.all(Event) if event.reason == reason)
+    return {event.involved_object.kind: event.message for event in events}
+
+
+async def test_a_die_that_is_held_keeps_its_module_from_being_offered(a3: Rig) -> None:
+    """A policy that changes breaks nothing that is held, and is said; after that all is new."""
+    with a3.board.control() as control:
+        control.set_multi_die_policy(independent=True)
+        async with a3.registered() as kubelet:
+            await until(lambda: devices(a3) == DIES)
+            claim = a3.claim("train", "npu-3")
+            await kubelet.prepare([claim])
+            control.set_multi_die_policy(independent=False)
+            min((a3.board.sysfs_root / "bus/pci/devices").iterdir()).unlink()  # have it read now
+            await until(lambda: devices(a3) == ["module-0", "npu-3", *MODULES[2:]])
+            await until(lambda: bool(said(a3, "NpuPolicyChanged")))
+            assert said(a3, "NpuPolicyChanged") == {
+                "Node": "the multi-die policy was independent and is union now; "
+                "npu-3 stays until it is released"
+            }
+            assert await kubelet.unprepare([claim]) == {claim.uid: ""}
+            await until(lambda: devices(a3) == MODULES)
+
+
+async def test_a_card_that_leaves_the_bus_stays_for_who_holds_it(rig: Rig) -> None:
+    """Its holder is told by Events and by the health stream; of others nobody can get it."""
+    bus = rig.board.sysfs_root / "bus/pci/devices"
+    async with rig.registered() as kubelet:
+        await rig.published()
+        claim = rig.claim("train", "npu-5")
+        await kubelet.prepare([claim])
+        for number, address in ((5, "0000:41:00.0"), (6, "0000:01:00.0")):
+            (rig.board.dev_root / f"davinci{number}").unlink()
+            (bus / address).unlink()
+        await until(lambda: "npu-6" not in devices(rig))
+        await until(lambda: len(said(rig, "NpuFault")) == 2)
+        assert "npu-5" in devices(rig)
+        assert said(rig, "NpuFault")["ResourceClaim"].startswith(
+            "npu-5: 40F84E00 the chip does not exist any more"
+        )
+        await kubelet.unprepare([claim])
+        await until(lambda: "npu-5" not in devices(rig))
