@@ -52,7 +52,13 @@ REPORT = HealthReport(
             network="RoCE port: fault (5)",
             held_by=("ml/train",),
         ),
-        NpuReport(device="npu-4", level="NormalNPU", state="Unknown", unmonitored="no answer"),
+        NpuReport(
+            device="npu-4",
+            offered_as="module-2",
+            level="NormalNPU",
+            state="Unknown",
+            unmonitored="no answer",
+        ),
     ),
 )
 TABLE = """\
@@ -61,12 +67,12 @@ sick NPUs: left out of the ResourceSlice, because the API server drops taints
 hung call: read_health of npu-4 has not returned since 2026-11-21T19:00:00Z
 hung call: init of the Ascend driver has not returned since 2026-11-21T19:00:01Z
 
-DEVICE  LEVEL                STATE      FAULT                 SINCE                 RULE             HELD BY
-npu-0   NormalNPU            Healthy    -                     -                     -                -
-npu-3   ManuallySeparateNPU  Unhealthy  80E01801 HBM ECC      2026-11-21T17:01:00Z  2 times in 24 h  ml/train
-        SubHealthFault                  00000000              2026-11-21T18:00:00Z  why
-        -                               RoCE port: fault (5)  -                     -
-npu-4   NormalNPU            Unknown    no answer             -                     -                -
+DEVICE             LEVEL                STATE      FAULT                 SINCE                 RULE             HELD BY
+npu-0              NormalNPU            Healthy    -                     -                     -                -
+npu-3              ManuallySeparateNPU  Unhealthy  80E01801 HBM ECC      2026-11-21T17:01:00Z  2 times in 24 h  ml/train
+                   SubHealthFault                  00000000              2026-11-21T18:00:00Z  why
+                   -                               RoCE port: fault (5)  -                     -
+npu-4 of module-2  NormalNPU            Unknown    no answer             -                     -                -
 """  # noqa: E501 - as wide as people see it
 
 

@@ -101,6 +101,20 @@ def test_inspect_shows_the_taints_of_a_sick_npu(board: Path) -> None:
     assert "80E18005" in rows[4]
 
 
+def test_inspect_shows_modules_and_what_is_not_offered(tmp_path: Path) -> None:
+    """Why it is not, is said below."""
+    assert main(["simulate", "a3-16", "--state", str(tmp_path)]) == 0
+    with BoardControl(tmp_path / "usr/local/Ascend/driver/lib64/board.state") as control:
+        control.set_vnpus(3, 1)
+
+    rows = npu_dra("inspect", *flags(tmp_path)).stdout.splitlines()
+
+    assert rows[1].split()[:4] == ["module-0", "Ascend910", "128Gi", "48"]
+    assert [row.split()[0] for row in rows[2:8]] == [f"module-{card}" for card in range(2, 8)]
+    assert rows[8].startswith("npu-2 is not offered: the dies of a card go together")
+    assert rows[9:] == ["npu-3 is not offered: it is split into vNPUs 148"]
+
+
 def test_inspect_prints_slices_that_can_be_read_back(board: Path) -> None:
     """YAML and JSON say the same."""
     as_yaml = list(yaml.safe_load_all(npu_dra("inspect", *flags(board), "-o", "yaml").stdout))

@@ -130,11 +130,15 @@ async def test_a_chip_that_others_split_is_said_once(
     await watching.until(lambda board: board.by_name["npu-4"].vnpus == (164,))
     control.set_vnpus(3, 0)
     await watching.until(lambda board: not board.by_name["npu-3"].vnpus)
-    said = [record.getMessage() for record in caplog.records if "offered" in record.getMessage()]
+    said = [
+        (record.__dict__["npu"], record.__dict__.get("why", "is again"))
+        for record in caplog.records
+        if "offered" in record.getMessage()
+    ]
     assert said == [
-        "NPU is not offered: it is split into vNPUs 148, 149",
-        "NPU is not offered: it is split into vNPUs 164",
-        "NPU is offered again",
+        ("npu-3", "it is split into vNPUs 148, 149"),
+        ("npu-4", "it is split into vNPUs 164"),
+        ("npu-3", "is again"),
     ]
 
 

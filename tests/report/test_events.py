@@ -118,7 +118,8 @@ async def test_a_policy_that_changes_is_said_on_the_node_alone(
         "NpuPolicyChanged",
         "Normal",
     )
-    assert event.message in caplog.text
+    (line,) = [record.__dict__ for record in caplog.records]
+    assert line["news"] == event.message
 
 
 async def test_a_storm_is_a_bounded_number_of_writes(

@@ -22,7 +22,7 @@ def log_changes(before: Board, after: Board) -> None:
     hidden, was_hidden = not_offered(after), not_offered(before)
     for name, why in hidden.items():
         if was_hidden.get(name) != why:
-            log.warning("NPU is not offered: %s", why, extra={"npu": name})
+            log.warning("NPU is not offered", extra={"npu": name, "why": why})
     for name in was_hidden.keys() - hidden.keys():
         log.info("NPU is offered again", extra={"npu": name})
 

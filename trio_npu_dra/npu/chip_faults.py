@@ -24,7 +24,7 @@ from trio_npu_dra.npu.faults import (
 from trio_npu_dra.npu.model import ChipHealth, Fault, FaultLevel
 
 RECOVERY_LAG: Final = 1.0
-"""Seconds by which an event, and the alarm in a chip's health, can be ahead of its codes."""
+"""Seconds by which an event or the health value may precede the change of the code list."""
 
 _RAISED_LATELY: Final = 300.0
 """Seconds by which an event may be late; one that seems older was dated by another clock."""

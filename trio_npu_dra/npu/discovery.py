@@ -87,7 +87,7 @@ class _Silent:
         self._members.add(which)
         self.lines.append(line)
         if line not in self._known.unanswered:
-            log.warning("left out: %s", line)
+            log.warning("a card or chip is left out", extra={"problem": line})
 
     def with_known_facts(self, chip: Chip, line: str) -> Chip:
         """The chip with the facts that are known of it, as it does not tell them now.
@@ -96,7 +96,7 @@ class _Silent:
         """
         self.lines.append(line)
         if line not in self._known.unanswered:
-            log.warning("facts missing: %s", line, extra={"npu": chip.name})
+            log.warning("facts of a chip are missing", extra={"npu": chip.name, "problem": line})
         known = self._known.by_name.get(chip.name, chip)
         is_same = known.ref == chip.ref and not known.gone
         return replace(known, logic_id=chip.logic_id) if is_same else chip

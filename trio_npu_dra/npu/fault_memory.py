@@ -50,8 +50,7 @@ class _Known:
 class NodeFaults:
     """The faults of the node's chips, by chip: a card that was replaced starts anew.
 
-    A chip goes by its die id. One that does not tell it, for now or ever, is taken for the last
-    that did so in its place.
+    Chips are known by die id; one without it is taken for the last chip seen under the same name.
 
     Args:
         folder: Where the file is; None keeps nothing over a restart.
@@ -75,17 +74,17 @@ class NodeFaults:
         if self._path is not None:
             self._load(self._path)
 
-    def of(self, npu: Chip) -> ChipFaults:
+    def of(self, chip: Chip) -> ChipFaults:
         """The faults of one chip."""
-        return self._chips.setdefault(self._key(npu), ChipFaults(self._table))
+        return self._chips.setdefault(self._key(chip), ChipFaults(self._table))
 
-    def release(self, npu: Chip) -> bool:
+    def release(self, chip: Chip) -> bool:
         """Take back what frequency rules did to a chip; the watcher tells everybody.
 
         Returns:
             Whether there was something to take back.
         """
-        if not self.of(npu).release(self.now()):
+        if not self.of(chip).release(self.now()):
             return False
         self._released.set()
         return True
@@ -119,15 +118,15 @@ class NodeFaults:
             log.error("faults are not remembered", extra={"error": failure})
         self._failure = failure
 
-    def _key(self, npu: Chip) -> str:
-        uuid = npu.uuid
+    def _key(self, chip: Chip) -> str:
+        uuid = chip.uuid
         if uuid is None:
-            return self._places.get(npu.name, npu.name)
-        if self._places.get(npu.name) != uuid:
+            return self._places.get(chip.name, chip.name)
+        if self._places.get(chip.name) != uuid:
             self._places = {name: key for name, key in self._places.items() if key != uuid}
-            self._places[npu.name] = uuid
-            if uuid not in self._chips and npu.name in self._chips:
-                self._chips[uuid] = self._chips.pop(npu.name)  # it tells only now who it is
+            self._places[chip.name] = uuid
+            if uuid not in self._chips and chip.name in self._chips:
+                self._chips[uuid] = self._chips.pop(chip.name)  # it tells only now who it is
         return uuid
 
     def _known(self) -> _Known:

@@ -62,7 +62,7 @@ async def tell_events(
             now = trio.current_time()
             for one in news(before, after, holds.value, since=since):
                 if one.reason is Reason.POLICY_CHANGED:
-                    log.warning("%s", one.message)
+                    log.warning("how NPUs are handed out has changed", extra={"news": one.message})
                 about = (node, *_holders(one, holds.value))
                 series.note(one, about, at=time.time(), now=now)
             before = after
