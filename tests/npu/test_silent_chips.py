@@ -125,10 +125,14 @@ async def test_a_gone_chip_in_whose_place_one_hangs_half_way_lends_it_no_facts(
     assert (fresh.chips[2].gone, fresh.chips[2].uuid) == (False, None)
 
 
+@pytest.mark.parametrize("tells_die", [True, False])
 async def test_a_chip_with_another_physical_id_is_on_the_board_once(
-    board: Board, look: Look
+    board: Board, look: Look, control: BoardControl, *, tells_die: bool
 ) -> None:
     """Its old number is nobody's, and no chip is gone."""
+    if not tells_die:
+        control.set_return_code("dcmi_get_device_die_v2", -8255)
+        board = replace(board, chips=tuple(replace(chip, uuid=None) for chip in board.chips))
     moved = replace(board.chips[5], physical_id=9)
     known = replace(board, chips=(*board.chips[:5], *board.chips[6:], moved))
     assert await look(known) == board

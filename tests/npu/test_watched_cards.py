@@ -211,6 +211,16 @@ async def test_a_listed_card_that_stays_silent_is_never_given_up(
     assert await pauses(listing, mock_clock, 8) == [10, 20, 40, 80, 160, 300, 300, 300]
 
 
+async def test_a_known_card_that_is_on_the_bus_and_not_listed_is_never_given_up(
+    listing: Listing, simulated: SimulatedBoard, mock_clock: MockClock
+) -> None:
+    """It was an NPU, and may be one again."""
+    board = await listing.read(EMPTY_BOARD)
+    assert board is not None
+    (simulated.dev_root / "davinci5").unlink()
+    assert await pauses(listing, mock_clock, 8, board) == [10, 20, 40, 80, 160, 300, 300, 300]
+
+
 async def test_after_all_was_well_pauses_are_short_again(
     listing: Listing, control: BoardControl, mock_clock: MockClock
 ) -> None:

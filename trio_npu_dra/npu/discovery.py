@@ -120,12 +120,13 @@ class _Silent:
 def _absent(known: Board, answering: Collection[Chip], silent: _Silent) -> Iterator[Chip]:
     """Known chips that did not answer now: silent or gone.
 
-    Left out is a chip whose physical id another one has, or that has got another physical id.
+    Left out is a chip whose physical id another one has, or that has got another physical id. A
+    chip goes by its die id here, or by its place where it does not tell that.
     """
     told = {chip.physical_id for chip in answering}
-    dies = {chip.uuid for chip in answering if chip.uuid is not None}
+    found = {chip.uuid or chip.ref for chip in answering}
     for chip in known.chips:
-        if chip.physical_id not in told and chip.uuid not in dies:
+        if chip.physical_id not in told and (chip.uuid or chip.ref) not in found:
             yield replace(chip, gone=not silent.has(chip))
 
 
