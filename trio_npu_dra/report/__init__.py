@@ -1,1 +1,1 @@
-"""What others are told of the Board: the kubelet's device health."""
+"""What others are told of chips and of what is handed out: Events, the pods' device health."""
