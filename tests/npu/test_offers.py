@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.npu.boards import a3, die
@@ -58,3 +60,10 @@ def test_a_module_with_a_die_that_is_gone_is_as_gone() -> None:
         True,
         False,
     ]
+
+
+def test_a_gone_die_of_a_card_that_had_the_number_before_hides_no_module() -> None:
+    """After cards were renumbered."""
+    left = replace(die(8, gone=True), card_id=0)
+    (module,) = offers(a3(die(0), die(1), left))
+    assert [chip.name for chip in module.chips] == ["npu-0", "npu-1"]

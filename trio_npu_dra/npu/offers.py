@@ -6,6 +6,7 @@ from a chip to its offers and back by the chips' host device nodes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -71,7 +72,7 @@ def offers(board: Board) -> tuple[Offer, ...]:
             cards.setdefault(chip.card_id, []).append(chip)
         else:
             made.append(_npu(chip))
-    made += [_module(card, chips) for card, chips in cards.items() if _is_whole(chips)]
+    made += [module for card, dies in cards.items() for module in _modules(card, dies)]
     whole = (offer for offer in made if not any(chip.vnpus for chip in offer.chips))
     return tuple(sorted(whole, key=lambda offer: offer.chips[0].physical_id))
 
@@ -88,14 +89,17 @@ def _why_not(chip: Chip) -> str:
     return "the dies of a card go together, and its sister is missing or split into vNPUs"
 
 
-def _is_whole(dies: list[Chip]) -> bool:
-    """Whether these are all dies of a card: a lone one is of no use to anybody."""
-    return len(dies) == TRAITS[dies[0].family].dies_of_module
-
-
 def _npu(chip: Chip) -> Offer:
     return Offer(name=chip.name, kind=OfferKind.NPU, chips=(chip,))
 
 
-def _module(card_id: int, dies: list[Chip]) -> Offer:
-    return Offer(name=f"module-{card_id}", kind=OfferKind.MODULE, chips=tuple(dies))
+def _modules(card_id: int, dies: list[Chip]) -> Iterator[Offer]:
+    """The module of a card, if all its dies are known: a lone one is of no use to anybody.
+
+    After cards were renumbered, dies that are gone can be left of another one.
+    """
+    there = [chip for chip in dies if not chip.gone]
+    for whole in (there, dies):
+        if len(whole) == TRAITS[dies[0].family].dies_of_module:
+            yield Offer(name=f"module-{card_id}", kind=OfferKind.MODULE, chips=tuple(whole))
+            return
