@@ -16,7 +16,7 @@ from tests.cluster.releases import RELEASES
 from tests.kube.conformance import (
     AS_ADMINISTRATOR,
     AS_DRIVER,
-    AS_DRIVER_WITH_TAINTS,
+    AS_DRIVER_WITH_FEATURES,
     Scenario,
     assert_gone,
     driver_rules,
@@ -151,9 +151,11 @@ async def test_kube_apiserver_conforms_to_the_driver(scenario: Scenario, driver:
 
 
 @pytest.mark.since("1.36")
-@pytest.mark.parametrize("scenario", AS_DRIVER_WITH_TAINTS, ids=lambda scenario: scenario.__name__)
-async def test_kube_apiserver_conforms_in_taints(scenario: Scenario, driver: Path) -> None:
-    """Each scenario holds where taints are kept."""
+@pytest.mark.parametrize(
+    "scenario", AS_DRIVER_WITH_FEATURES, ids=lambda scenario: scenario.__name__
+)
+async def test_kube_apiserver_conforms_in_newer_features(scenario: Scenario, driver: Path) -> None:
+    """Each scenario holds where taints and counters are kept."""
     await play(scenario, driver)
 
 

@@ -39,7 +39,7 @@ from trio_npu_dra.slices import pool
 from trio_npu_dra.slices.build import build_devices
 from trio_npu_dra.slices.features import ServerFeatures
 from trio_npu_dra.slices.taints import TaintPolicy
-from trio_npu_dra.standins.api_rules import admit_slice
+from trio_npu_dra.standins.api_rules import Kubernetes, admit_slice
 
 SOURCE: Final = Path(__file__).with_name("answers.c")
 NOW: Final = 1.8e9
@@ -133,7 +133,7 @@ def _check(board: Board) -> None:
     )
     for spec in pool.specs(wanted, 1):
         wire = ResourceSlice(metadata=ObjectMeta(name="a"), spec=spec).to_wire()
-        admit_slice(wire, keeps_taints=True)
+        admit_slice(wire, kubernetes=Kubernetes())
 
 
 @given(event=st.binary(max_size=320), looks=st.lists(st.binary(max_size=120), max_size=3))

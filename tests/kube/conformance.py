@@ -18,13 +18,16 @@ import anyio
 import pytest
 import yaml
 
-from tests.kube.invalid_slices import INVALID, INVALID_TAINTS
+from tests.kube.invalid_slices import INVALID, INVALID_COUNTERS, INVALID_TAINTS
 from trio_npu_dra.errors import Conflict, Forbidden, Gone, Invalid, NotFound, Unavailable
 from trio_npu_dra.kube.client import EventType, KubeClient, WatchEvent
 from trio_npu_dra.kube.objects import (
     Allocation,
+    Counter,
+    CounterSet,
     Device,
     DeviceCapacity,
+    DeviceCounterConsumption,
     DeviceTaint,
     KubeObject,
     Node,
@@ -70,6 +73,12 @@ def slice_of(driver: str, *devices: Device, node: str = "node-1") -> ResourceSli
             devices=devices or None,
         ),
     )
+
+
+def with_counters(item: ResourceSlice, *sets: CounterSet) -> ResourceSlice:
+    """The slice with counter sets too."""
+    spec = item.spec.model_copy(update={"shared_counters": sets or None})
+    return item.model_copy(update={"spec": spec})
 
 
 async def stored(client: KubeClient, name: str) -> tuple[ResourceSlice, ...]:
@@ -152,6 +161,22 @@ async def a_taint_gets_its_time(client: KubeClient) -> None:
     assert made.spec.devices[0].taints[0].time_added
 
 
+async def counters_are_kept(client: KubeClient) -> None:
+    """Sets and devices in slices of their own; quantities as canonical as others.
+
+    Nobody looks whether what a device consumes is there.
+    """
+    taken = DeviceCounterConsumption(counter_set="s", counters={"memory": Counter(value="1024Mi")})
+    made = await client.create(
+        slice_of(new_driver(), Device(name="npu-0", consumes_counters=(taken,))), dry_run=True
+    )
+    kept = taken.model_copy(update={"counters": {"memory": Counter(value="1Gi")}})
+    assert made.spec.devices == (Device(name="npu-0", consumes_counters=(kept,)),)
+    wanted = with_counters(slice_of(new_driver()), CounterSet(name="s", counters=taken.counters))
+    made = await client.create(wanted, dry_run=True)
+    assert made.spec.shared_counters == (CounterSet(name="s", counters=kept.counters),)
+
+
 async def a_missing_object_is_not_found(client: KubeClient) -> None:
     """Get, update and delete of a missing object say so, with its name."""
     with pytest.raises(NotFound, match='nodes "nowhere" not found'):
@@ -196,6 +221,13 @@ async def an_invalid_taint_is_refused_with_the_field(client: KubeClient) -> None
     for devices, words in INVALID_TAINTS:
         with pytest.raises(Invalid, match=re.escape(words)):
             await client.create(slice_of(new_driver(), *devices))
+
+
+async def an_invalid_counter_is_refused_with_the_field(client: KubeClient) -> None:
+    """In sets and in what devices take from them."""
+    for devices, sets, words in INVALID_COUNTERS:
+        with pytest.raises(Invalid, match=re.escape(words)):
+            await client.create(with_counters(slice_of(new_driver(), *devices), *sets))
 
 
 async def what_the_role_does_not_give_is_forbidden(client: KubeClient) -> None:
@@ -394,11 +426,13 @@ AS_DRIVER: tuple[Scenario, ...] = (
     a_picture_follows_the_changes,
     a_bookmark_moves_a_quiet_watch_on,
 )
-AS_DRIVER_WITH_TAINTS: tuple[Scenario, ...] = (
+AS_DRIVER_WITH_FEATURES: tuple[Scenario, ...] = (
     a_taint_gets_its_time,
     an_invalid_taint_is_refused_with_the_field,
+    counters_are_kept,
+    an_invalid_counter_is_refused_with_the_field,
 )
-"""For an API server that keeps taints, as all since 1.36 do."""
+"""For an API server that keeps taints and counters, as all since 1.36 do."""
 AS_ADMINISTRATOR: tuple[Scenario, ...] = (
     a_dry_run_shows_dropped_fields,
     a_path_that_is_not_served_tells_of_no_object,

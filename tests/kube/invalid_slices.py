@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from trio_npu_dra.kube.objects import Device, DeviceAttribute, DeviceCapacity, DeviceTaint
+from trio_npu_dra.kube.objects import (
+    Counter,
+    CounterSet,
+    Device,
+    DeviceAttribute,
+    DeviceCapacity,
+    DeviceCounterConsumption,
+    DeviceTaint,
+)
 
 Refused = tuple[tuple[Device, ...], str]
 
@@ -60,5 +68,50 @@ INVALID_TAINTS: tuple[Refused, ...] = (
             ),
         ),
         "spec.devices[0].taints: Too many: 17: must have at most 16 items",
+    ),
+)
+
+
+def _sets(count: int, **counters: str) -> tuple[CounterSet, ...]:
+    values = {name: Counter(value=value) for name, value in counters.items()}
+    return tuple(CounterSet(name=f"s{number}", counters=values) for number in range(count))
+
+
+def _consumer(count: int, **counters: str) -> Device:
+    values = {name: Counter(value=value) for name, value in counters.items()}
+    taken = tuple(
+        DeviceCounterConsumption(counter_set=f"s{number}", counters=values)
+        for number in range(count)
+    )
+    return Device(name="npu-0", consumes_counters=taken)
+
+
+INVALID_COUNTERS: tuple[tuple[tuple[Device, ...], tuple[CounterSet, ...], str], ...] = (
+    (
+        (Device(name="npu-0"),),
+        _sets(1, memory="8Gi"),
+        "only one of `sharedCounters` or `devices` is allowed",
+    ),
+    ((), _sets(9, memory="8Gi"), "spec.sharedCounters: Too many: 9: must have at most 8 items"),
+    ((), _sets(1, aiCores="8"), 'Invalid value: "aiCores": a lowercase RFC 1123 label must'),
+    ((), _sets(1), "spec.sharedCounters[0].counters: Required value"),
+    (
+        (),
+        _sets(1, **{f"c{number}": "1" for number in range(33)}),
+        "spec.sharedCounters[0].counters: Too many: 33: must have at most 32 items",
+    ),
+    (
+        (_consumer(3, memory="8Gi"),),
+        (),
+        "spec.devices[0].consumesCounters: Too many: 3: must have at most 2 items",
+    ),
+    ((_consumer(1),), (), "spec.devices[0].consumesCounters[0].counters: Required value"),
+    (
+        tuple(
+            _consumer(1, memory="8Gi").model_copy(update={"name": f"npu-{number}"})
+            for number in range(65)
+        ),
+        (),
+        "spec.devices: Too many: 65: must have at most 64 items",
     ),
 )

@@ -8,7 +8,7 @@ import trio
 from tests.kube.conformance import (
     AS_ADMINISTRATOR,
     AS_DRIVER,
-    AS_DRIVER_WITH_TAINTS,
+    AS_DRIVER_WITH_FEATURES,
     Scenario,
     driver_rules,
 )
@@ -17,7 +17,7 @@ from trio_npu_dra.kube.client import open_client
 from trio_npu_dra.kube.credentials import Credentials
 from trio_npu_dra.standins.api_state import ApiState
 
-SCENARIOS = (*AS_DRIVER, *AS_DRIVER_WITH_TAINTS, *AS_ADMINISTRATOR)
+SCENARIOS = (*AS_DRIVER, *AS_DRIVER_WITH_FEATURES, *AS_ADMINISTRATOR)
 
 
 def give_rights(state: ApiState, scenario: Scenario) -> None:

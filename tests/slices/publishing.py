@@ -10,12 +10,15 @@ from trio_npu_dra.kube.client import KubeClient
 from trio_npu_dra.kube.objects import Device, DeviceTaint, ResourceSlice
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.slices.publisher import PoolAccepted, PublisherStatus, SliceWritten, publish
+from trio_npu_dra.standins.api_rules import Kubernetes
 from trio_npu_dra.standins.api_state import ApiState
 
 DRIVER = "npu.example.com"
 NODE = "node-1"
 Devices = tuple[Device, ...]
 WRITES = ("create", "update", "delete")
+WITHOUT_FEATURES = Kubernetes(minor=34, taints=False, counters=False)
+"""As Kubernetes 1.34 is by default."""
 
 
 def devices(count: int, *, taint: str | None = None) -> Devices:

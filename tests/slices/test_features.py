@@ -8,12 +8,13 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from tests.slices.publishing import DRIVER, NODE
+from tests.slices.publishing import DRIVER, NODE, WITHOUT_FEATURES
 from trio_npu_dra.kube.client import KubeClient
 from trio_npu_dra.kube.objects import ResourceSlice
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.slices.features import ServerFeatures, follow_features
 from trio_npu_dra.slices.publisher import PublisherStatus
+from trio_npu_dra.standins.api_rules import Kubernetes
 from trio_npu_dra.standins.api_state import ApiState
 
 Features = Observable[ServerFeatures | None]
@@ -55,7 +56,7 @@ async def test_the_question_stores_nothing(
     features: Features, state: ApiState, *, keeps_taints: bool
 ) -> None:
     """One dry run of a create, as the rights of the driver and its policy admit it."""
-    state.keeps_taints = keeps_taints
+    state.kubernetes = Kubernetes() if keeps_taints else WITHOUT_FEATURES
     await until(features, taints=keeps_taints)
     assert state.all(ResourceSlice) == ()
     (request,) = state.requests
@@ -67,7 +68,7 @@ async def test_a_server_that_was_away_is_asked_again(
 ) -> None:
     """It may be a newer one, or an older."""
     await until(features, taints=True)
-    state.keeps_taints = False
+    state.kubernetes = WITHOUT_FEATURES
     status.set(PublisherStatus(watching=False))
     await wait_all_tasks_blocked()
     status.set(PublisherStatus(watching=True))

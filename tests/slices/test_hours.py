@@ -11,13 +11,14 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.slices.publishing import Devices, Subject, devices, publishing
+from tests.slices.publishing import WITHOUT_FEATURES, Devices, Subject, devices, publishing
 from tests.slices.reach import Reach
 from trio_npu_dra.kube.client import KubeClient
 from trio_npu_dra.kube.objects import ObjectMeta, ResourceSlice
 from trio_npu_dra.slices.change_pace import AT_ONCE
 from trio_npu_dra.slices.publisher import PoolAccepted
 from trio_npu_dra.slices.taint_times import untimed
+from trio_npu_dra.standins.api_rules import Kubernetes
 from trio_npu_dra.standins.api_state import ApiState
 
 HOUR = 3600.0
@@ -268,7 +269,7 @@ async def test_dropped_fields_are_tried_again_after_an_outage(
     reach: Reach, autojump_clock: MockClock
 ) -> None:
     """The API server may have been replaced by one that keeps them; no other field is touched."""
-    reach.state.keeps_taints = False
+    reach.state.kubernetes = WITHOUT_FEATURES
     pool = devices(2, taint="major")
     async with publishing(KubeClient(reach), reach.state, pool) as subject:
         await subject.until_settled()
@@ -278,7 +279,7 @@ async def test_dropped_fields_are_tried_again_after_an_outage(
         assert reach.asked["update"] == 0
         reach.leave()
         await trio.sleep(1)
-        reach.state.keeps_taints = True
+        reach.state.kubernetes = Kubernetes()
         reach.come_back()
         await trio.sleep(5)
         assert subject.status.value.dropped == frozenset()
@@ -309,7 +310,7 @@ async def test_a_slice_that_is_not_understood_is_replaced(
     async with publishing(KubeClient(reach), reach.state, pool) as subject:
         await subject.until_settled()
         wire = subject.slices[0].to_wire()
-        wire["spec"]["devices"][0]["consumesCounters"] = "all"
+        wire["spec"]["devices"][0]["attributes"] = {"x": {"int": "many"}}
         reach.state.update(ResourceSlice.plural, wire)
         reach.asked.clear()
         await trio.sleep(2)
@@ -318,4 +319,4 @@ async def test_a_slice_that_is_not_understood_is_replaced(
         await trio.sleep(HOUR)
     assert reach.asked.total() - reach.asked["watch"] <= 10
     (line,) = caplog.records
-    assert "devices.0.consumesCounters: Input should be a valid tuple" in vars(line)["first"]
+    assert "devices.0.attributes.x.int: Input should be a valid integer" in vars(line)["first"]

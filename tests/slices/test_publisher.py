@@ -5,7 +5,7 @@ import logging
 import pytest
 import trio
 
-from tests.slices.publishing import DRIVER, devices, publishing
+from tests.slices.publishing import DRIVER, WITHOUT_FEATURES, devices, publishing
 from trio_npu_dra.kube.client import KubeClient
 from trio_npu_dra.kube.objects import (
     Device,
@@ -15,6 +15,7 @@ from trio_npu_dra.kube.objects import (
     OwnerReference,
     ResourceSlice,
 )
+from trio_npu_dra.standins.api_rules import Kubernetes
 from trio_npu_dra.standins.api_state import ApiState
 
 
@@ -302,7 +303,7 @@ async def test_what_the_server_changes_is_not_written_again(
     The difference is said once.
     """
     caplog.set_level(logging.WARNING)
-    state.keeps_taints = dropped != "taints"
+    state.kubernetes = WITHOUT_FEATURES if dropped == "taints" else Kubernetes()
     pool = devices(1, taint="major")
     if dropped == "form":
         pool = (Device(name="npu-0", capacity={"memCapacity": DeviceCapacity(value="1024Mi")}),)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 from trio.testing import MockClock
 
-from tests.slices.publishing import devices, publishing
+from tests.slices.publishing import WITHOUT_FEATURES, devices, publishing
 from tests.slices.reach import Reach
 from trio_npu_dra.kube.client import KubeClient
 from trio_npu_dra.slices.publisher import PoolAccepted, SliceWritten
@@ -112,7 +112,7 @@ async def test_what_an_update_lost_is_not_written_again(
 ) -> None:
     """A taint that comes later, on a server that has none: one write, and no repairs."""
     del autojump_clock
-    reach.state.keeps_taints = False
+    reach.state.kubernetes = WITHOUT_FEATURES
     async with publishing(KubeClient(reach), reach.state, devices(2)) as subject:
         await subject.until_settled()
         subject.pool.set(devices(2, taint="major"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -32,11 +33,44 @@ _SELECTABLE: Mapping[str, tuple[str, ...]] = {
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _DECIMAL = ("", "k", "M", "G", "T", "P", "E")
 _DEVICES = 128
-_DEVICES_WITH_TAINTS = 64
+_DEVICES_WITH_FEATURES = 64
 _ATTRIBUTES = 32
-_TAINTS = 16
-_EFFECTS = ("NoExecute", "NoSchedule", "None")
 _VALUE_BYTES = 64
+_COUNTER_SETS = 8
+_COUNTERS = 32
+_CONSUMPTIONS = 2
+_EFFECTS = ("NoExecute", "NoSchedule", "None")
+_EFFECTS_OF_34 = _EFFECTS[:2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kubernetes:
+    """Which Kubernetes the stand-in stands for, as far as slices differ.
+
+    Read in pkg/apis/resource/validation and pkg/registry/resource/resourceslice of 1.34.3 and
+    1.36.3.
+
+    Attributes:
+        minor: Of its version. 1.34 refuses the taint effect `None`, takes 4 taints a device, and
+            wants counter sets in the slice of the devices that consume from them; from 1.35 on a
+            slice has counter sets or devices.
+        taints: Feature gate DRADeviceTaints, on by default from 1.36.
+        counters: Feature gate DRAPartitionableDevices, on by default from 1.36.
+    """
+
+    minor: int = 36
+    taints: bool = True
+    counters: bool = True
+
+    @property
+    def effects(self) -> tuple[str, ...]:
+        """The effects of taints that it knows."""
+        return _EFFECTS if self.minor >= 35 else _EFFECTS_OF_34
+
+    @property
+    def taint_limit(self) -> int:
+        """Taints of a device."""
+        return 16 if self.minor >= 35 else 4
 
 
 def now() -> str:
@@ -89,8 +123,13 @@ def refuse_immutable_changes(plural: str, old: Wire, new: Wire) -> None:
             raise _invalid(new, f'{field}: Invalid value: "{after}": field is immutable')
 
 
-def admit_slice(obj: Wire, *, keeps_taints: bool) -> None:
+def admit_slice(obj: Wire, old: Wire | None = None, *, kubernetes: Kubernetes) -> None:
     """Validate a slice and change it to the form that is stored.
+
+    Args:
+        obj: What was sent; changed in place.
+        old: What is stored of it; None when it is created.
+        kubernetes: Whose rules hold.
 
     Raises:
         ApiRefusal: It is invalid.
@@ -103,27 +142,44 @@ def admit_slice(obj: Wire, *, keeps_taints: bool) -> None:
     if count < 1:
         why = f"Invalid value: {count}: must be greater than zero"
         raise _invalid(obj, f"spec.pool.resourceSliceCount: {why}")
-    devices = spec.get("devices") or []
-    if not devices:
-        spec.pop("devices", None)
-    if not keeps_taints:
-        for device in devices:
+    _drop_disabled(spec, old["spec"] if old else {}, kubernetes)
+    if kubernetes.minor >= 35 and "sharedCounters" in spec and "devices" in spec:
+        why = "only one of `sharedCounters` or `devices` is allowed"
+        raise _invalid(obj, f'spec: Invalid value: "": {why}')
+    for field in ("devices", "sharedCounters"):
+        if not spec.get(field):
+            spec.pop(field, None)
+    _admit_devices(obj, spec.get("devices", []), kubernetes)
+    _admit_counter_sets(obj, spec.get("sharedCounters", []), kubernetes)
+
+
+def _drop_disabled(spec: Wire, old: Wire, kubernetes: Kubernetes) -> None:
+    """Drop the fields of features that are off, unless the stored slice uses the feature."""
+    if not (kubernetes.taints or _uses(old, "taints")):
+        for device in spec.get("devices") or ():
             device.pop("taints", None)
-    limit = _DEVICES_WITH_TAINTS if any(d.get("taints") for d in devices) else _DEVICES
+    if not (kubernetes.counters or old.get("sharedCounters") or _uses(old, "consumesCounters")):
+        spec.pop("sharedCounters", None)
+        for device in spec.get("devices") or ():
+            device.pop("consumesCounters", None)
+
+
+def _uses(spec: Wire, field: str) -> bool:
+    return any(device.get(field) for device in spec.get("devices") or ())
+
+
+def _admit_devices(obj: Wire, devices: list[Wire], kubernetes: Kubernetes) -> None:
+    spec = obj["spec"]
+    has_features = _uses(spec, "taints") or _uses(spec, "consumesCounters")
+    limit = _DEVICES_WITH_FEATURES if has_features and kubernetes.minor >= 35 else _DEVICES
     _refuse_too_many(obj, "spec.devices", len(devices), limit)
-    names: set[str] = set()
     for index, device in enumerate(devices):
-        where = f"spec.devices[{index}]"
-        _admit_device(obj, where, device)
-        if device["name"] in names:
-            raise _invalid(obj, f'{where}: Duplicate value: "{device["name"]}"')
-        names.add(device["name"])
+        _admit_device(obj, f"spec.devices[{index}]", device, kubernetes)
+    _refuse_repeated(obj, "spec.devices", [device["name"] for device in devices])
 
 
-def _admit_device(obj: Wire, where: str, device: Wire) -> None:
-    name = device["name"]
-    if not _LABEL.fullmatch(name):
-        raise _invalid(obj, f'{where}.name: Invalid value: "{name}": {_lowercase("label")}')
+def _admit_device(obj: Wire, where: str, device: Wire, kubernetes: Kubernetes) -> None:
+    _check_label(obj, f"{where}.name", device["name"])
     attributes, capacity = device.get("attributes") or {}, device.get("capacity") or {}
     count = len(attributes) + len(capacity)
     if count > _ATTRIBUTES:
@@ -134,18 +190,66 @@ def _admit_device(obj: Wire, where: str, device: Wire) -> None:
     for quantity in capacity.values():
         quantity["value"] = canonical(quantity["value"])
     taints = device.get("taints") or []
-    _refuse_too_many(obj, f"{where}.taints", len(taints), _TAINTS)
+    _refuse_too_many(obj, f"{where}.taints", len(taints), kubernetes.taint_limit)
     for index, taint in enumerate(taints):
-        _admit_taint(obj, f"{where}.taints[{index}]", taint)
+        _admit_taint(obj, f"{where}.taints[{index}]", taint, kubernetes.effects)
+    _admit_consumption(obj, f"{where}.consumesCounters", device, kubernetes)
 
 
-def _admit_taint(obj: Wire, where: str, taint: Wire) -> None:
+def _admit_taint(obj: Wire, where: str, taint: Wire, effects: tuple[str, ...]) -> None:
     effect = taint.get("effect")
-    if effect not in _EFFECTS:
-        supported = ", ".join(f'"{one}"' for one in _EFFECTS)
+    if effect not in effects:
+        supported = ", ".join(f'"{known}"' for known in effects)
         why = f'Unsupported value: "{effect}": supported values: {supported}'
         raise _invalid(obj, f"{where}.effect: {why}")
     taint.setdefault("timeAdded", now())
+
+
+def _admit_consumption(obj: Wire, where: str, device: Wire, kubernetes: Kubernetes) -> None:
+    consumed = device.get("consumesCounters") or []
+    if kubernetes.minor >= 35:
+        _refuse_too_many(obj, where, len(consumed), _CONSUMPTIONS)
+    for index, part in enumerate(consumed):
+        _check_label(obj, f"{where}[{index}].counterSet", part["counterSet"])
+        _admit_counters(obj, f"{where}[{index}].counters", part)
+        if kubernetes.minor < 35:
+            _refuse_unknown_counters(obj, f"{where}[{index}]", part)
+    _refuse_repeated(obj, where, [part["counterSet"] for part in consumed])
+
+
+def _refuse_unknown_counters(obj: Wire, where: str, part: Wire) -> None:
+    """1.34 looks for the counters in the slice of the device; later versions do not look."""
+    known = {item["name"]: item["counters"] for item in obj["spec"].get("sharedCounters") or ()}
+    name, must = part["counterSet"], "must reference a"
+    if name not in known:
+        why = f"{must} counterSet defined in the ResourceSlice sharedCounters"
+        raise _invalid(obj, f'{where}.counterSet: Invalid value: "{name}": {why}')
+    for counter in part["counters"].keys() - known[name].keys():
+        why = f"{must} counter defined in the ResourceSlice sharedCounters"
+        raise _invalid(obj, f'{where}.counters: Invalid value: "{counter}": {why}')
+
+
+def _admit_counter_sets(obj: Wire, sets: list[Wire], kubernetes: Kubernetes) -> None:
+    where = "spec.sharedCounters"
+    if kubernetes.minor >= 35:
+        _refuse_too_many(obj, where, len(sets), _COUNTER_SETS)
+    elif (count := sum(len(part["counters"]) for part in sets)) > _COUNTERS:
+        why = f"the total number of shared counters must not exceed {_COUNTERS}"
+        raise _invalid(obj, f"{where}: Invalid value: {count}: {why}")
+    for index, part in enumerate(sets):
+        _check_label(obj, f"{where}[{index}].name", part["name"])
+        _admit_counters(obj, f"{where}[{index}].counters", part)
+    _refuse_repeated(obj, where, [part["name"] for part in sets])
+
+
+def _admit_counters(obj: Wire, where: str, part: Wire) -> None:
+    counters = part.get("counters")
+    if not counters:
+        raise _invalid(obj, f"{where}: Required value")
+    _refuse_too_many(obj, where, len(counters), _COUNTERS)
+    for key, counter in counters.items():
+        _check_label(obj, where, key)
+        counter["value"] = canonical(counter["value"])
 
 
 def _check_attribute(obj: Wire, where: str, key: str, value: Wire) -> None:
@@ -174,6 +278,17 @@ def canonical(quantity: str) -> str:
     while number and number % base == 0 and power + 1 < len(suffixes):
         number, power = number // base, power + 1
     return f"{number}{suffixes[power] if number else ''}"
+
+
+def _check_label(obj: Wire, where: str, name: str) -> None:
+    if not _LABEL.fullmatch(name):
+        raise _invalid(obj, f'{where}: Invalid value: "{name}": {_lowercase("label")}')
+
+
+def _refuse_repeated(obj: Wire, where: str, names: list[str]) -> None:
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise _invalid(obj, f'{where}[{index}]: Duplicate value: "{name}"')
 
 
 def _refuse_too_many(obj: Wire, where: str, count: int, limit: int) -> None:

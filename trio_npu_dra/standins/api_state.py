@@ -22,6 +22,7 @@ import trio
 
 from trio_npu_dra.kube.objects import Event, KubeObject, Node, ResourceClaim, ResourceSlice
 from trio_npu_dra.standins.api_rules import (
+    Kubernetes,
     Terms,
     admit_slice,
     matches,
@@ -91,13 +92,13 @@ class ApiState:
     Attributes:
         token: The bearer token that requests need; `None`: they need none.
         rights: The verbs that are allowed, by plural; `None`: all.
-        keeps_taints: False drops device taints silently, as Kubernetes 1.34 does.
+        kubernetes: Whose rules for slices hold.
         requests: All requests, oldest first.
     """
 
     token: str | None = None
     rights: Mapping[str, AbstractSet[str]] | None = None
-    keeps_taints: bool = True
+    kubernetes: Kubernetes = field(default_factory=Kubernetes)
     requests: list[Request] = field(default_factory=list)
     _objects: dict[str, dict[tuple[str, str], Wire]] = field(
         default_factory=lambda: {plural: {} for plural in KINDS}
@@ -234,7 +235,7 @@ class ApiState:
             raise ApiRefusal(409, "AlreadyExists", words)
         meta["uid"] = str(uuid.uuid4())
         meta["creationTimestamp"] = now()
-        self._admit(plural, obj)
+        self._admit(plural, obj, None)
         if not dry_run:
             self._store(plural, key, "ADDED", obj)
         return obj
@@ -257,7 +258,7 @@ class ApiState:
         for kept in ("uid", "resourceVersion", "creationTimestamp"):
             meta[kept] = old["metadata"][kept]
         refuse_immutable_changes(plural, old, obj)
-        self._admit(plural, obj)
+        self._admit(plural, obj, old)
         if obj != old:
             self._store(plural, key, "MODIFIED", obj)
         return obj
@@ -295,9 +296,9 @@ class ApiState:
             if change.type == "BOOKMARK" or matches(change.object, wanted):
                 yield {"type": change.type, "object": change.object}
 
-    def _admit(self, plural: str, obj: Wire) -> None:
+    def _admit(self, plural: str, obj: Wire, old: Wire | None) -> None:
         if plural == ResourceSlice.plural:
-            admit_slice(obj, keeps_taints=self.keeps_taints)
+            admit_slice(obj, old, kubernetes=self.kubernetes)
 
     def _store(self, plural: str, key: tuple[str, str], change: str, obj: Wire) -> None:
         self._version += 1
