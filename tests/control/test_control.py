@@ -124,12 +124,12 @@ async def test_health_says_how_it_is_known_and_what_becomes_of_it(served: Served
     assert (await served.report()).taints is None
 
     served.control.watch.set(WatchStatus(refusal="not supported"))
-    served.control.features.set(ServerFeatures(taints=False))
+    served.control.features.set(ServerFeatures(taint_effects=frozenset()))
     polling = await served.report()
     assert (polling.watch, polling.refusal, polling.taints) == ("polling", "not supported", False)
 
     served.control.watch.set(WatchStatus(subscribed=True))
-    served.control.features.set(ServerFeatures(taints=True))
+    served.control.features.set(ServerFeatures())
     events = await served.report()
     assert (events.watch, events.refusal, events.taints) == ("events", "", True)
 

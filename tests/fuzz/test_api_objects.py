@@ -182,7 +182,7 @@ def test_any_stored_slices_can_be_replaced(api: Api, items: list[Any]) -> None:
         return
     slices, _ = listed
     devices = build_devices(
-        offers(board(2)), board(2), TaintPolicy.parse("", domain="a"), ServerFeatures(taints=True)
+        offers(board(2)), board(2), TaintPolicy.parse("", domain="a"), ServerFeatures()
     )
     taint = DeviceTaint.model_validate(TAINT)
     wanted = Pool(

@@ -126,7 +126,7 @@ def _check(board: Board) -> None:
     assert len(board.by_name) == len(board.chips)
     for one in news(EMPTY_BOARD, board, since=0.0):
         assert len(one.message.encode()) <= 4 * MESSAGE_LIMIT
-    devices = build_devices(offered(board, ()), board, POLICY, ServerFeatures(taints=True))
+    devices = build_devices(offered(board, ()), board, POLICY, ServerFeatures())
     pool.check(devices)
     wanted = pool.Pool(
         name="node-1", driver=DRIVER, node_name="node-1", owner=OWNER, devices=devices

@@ -28,7 +28,7 @@ class Call:
         self.plural, self.name = (last, "") if last in KINDS else (parent, last)
         self.selector = self.query.get("fieldSelector", "")
         reading = "watch" if "watch" in self.query else "get" if self.name else "list"
-        self.verb = _VERBS.get(method, reading)
+        self.verb = "dry-run" if "dryRun" in self.query else _VERBS.get(method, reading)
 
 
 class Reach(Connections):
@@ -36,7 +36,7 @@ class Reach(Connections):
 
     Attributes:
         state: What the API server stores.
-        asked: How many requests came, by verb, also those that had no answer.
+        asked: How many requests came, by verb or `dry-run`, also those that had no answer.
         deleted: The preconditions of each delete.
     """
 
@@ -98,13 +98,15 @@ class Reach(Connections):
         return call
 
     def _answer(self, call: Call, body: dict[str, Any]) -> dict[str, Any]:
+        if (fault := self.state.take_fault(call.verb)) and fault.status:
+            raise ApiRefusal(fault.status, "", "injected status")
         match call.verb:
             case "get":
                 return self.state.get(call.plural, "", call.name)
             case "list":
                 return self.state.list(call.plural, call.selector)
-            case "create":
-                return self.state.create(call.plural, body)
+            case "create" | "dry-run":
+                return self.state.create(call.plural, body, dry_run=call.verb == "dry-run")
             case "update":
                 return self.state.update(call.plural, body)
         self.deleted.append(body["preconditions"])

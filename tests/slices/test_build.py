@@ -21,9 +21,10 @@ from trio_npu_dra.npu.model import (
 from trio_npu_dra.npu.offers import offers
 from trio_npu_dra.slices.build import build_devices, canonical_quantity, semantic_version
 from trio_npu_dra.slices.features import ServerFeatures
-from trio_npu_dra.slices.taints import TaintPolicy
+from trio_npu_dra.slices.taints import TaintEffect, TaintPolicy
 from trio_npu_dra.standins.api_rules import canonical
 
+EVERYTHING = ServerFeatures()
 FULL = Chip(
     ref=ChipRef(5, 0),
     physical_id=3,
@@ -54,10 +55,10 @@ BARE = Chip(
 )
 
 
-def build(board: Board, *, keeps_taints: bool = True) -> tuple[Device, ...]:
+def build(board: Board, features: ServerFeatures = EVERYTHING) -> tuple[Device, ...]:
     """The board's devices under the default policy."""
     policy = TaintPolicy(domain="npu.huawei.com")
-    return build_devices(offers(board), board, policy, ServerFeatures(taints=keeps_taints))
+    return build_devices(offers(board), board, policy, features)
 
 
 def only(board: Board) -> Device:
@@ -311,6 +312,17 @@ def test_a_sick_npu_is_tainted_where_taints_are_kept() -> None:
 
 def test_where_taints_are_dropped_an_npu_that_may_not_be_scheduled_is_left_out() -> None:
     """One that may be scheduled stays, without the taint."""
-    assert [d.name for d in build(sick(FaultLevel.SEPARATE_NPU), keeps_taints=False)] == ["npu-0"]
-    devices = build(sick(FaultLevel.SUB_HEALTH), keeps_taints=False)
+    dropping = ServerFeatures(taint_effects=frozenset())
+    assert [d.name for d in build(sick(FaultLevel.SEPARATE_NPU), dropping)] == ["npu-0"]
+    devices = build(sick(FaultLevel.SUB_HEALTH), dropping)
     assert [(d.name, d.taints) for d in devices] == [("npu-0", None), ("npu-3", None)]
+
+
+def test_where_the_effect_none_is_refused_severe_faults_still_taint() -> None:
+    """As in Kubernetes 1.34 with its alpha feature on: a mild fault must not cost their taints."""
+    severe = frozenset({TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE})
+    refusing = ServerFeatures(taint_effects=severe)
+    _, ill = build(sick(FaultLevel.SEPARATE_NPU), refusing)
+    assert [taint.effect for taint in ill.taints or ()] == ["NoExecute"]
+    _, mild = build(sick(FaultLevel.SUB_HEALTH), refusing)
+    assert (mild.name, mild.taints) == ("npu-3", None)

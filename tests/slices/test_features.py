@@ -2,84 +2,170 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 
 import pytest
 import trio
-from trio.testing import wait_all_tasks_blocked
+from trio.testing import MockClock, wait_all_tasks_blocked
 
-from tests.slices.publishing import DRIVER, NODE, WITHOUT_FEATURES
+from tests.claims.node import npu
+from tests.slices.publishing import DRIVER, NODE, WITHOUT_FEATURES, publishing
+from tests.slices.reach import Reach
 from trio_npu_dra.kube.client import KubeClient
 from trio_npu_dra.kube.objects import ResourceSlice
+from trio_npu_dra.npu.model import Board, ChipHealth, Fault, FaultLevel
 from trio_npu_dra.observable import Observable
+from trio_npu_dra.slices.build import build_devices
 from trio_npu_dra.slices.features import ServerFeatures, follow_features
 from trio_npu_dra.slices.publisher import PublisherStatus
+from trio_npu_dra.slices.taints import TaintEffect, TaintPolicy
 from trio_npu_dra.standins.api_rules import Kubernetes
 from trio_npu_dra.standins.api_state import ApiState
 
-Features = Observable[ServerFeatures | None]
+Status = Observable[PublisherStatus]
+NONE_KEPT = ServerFeatures(taint_effects=frozenset(), counters=False)
+OF_34 = frozenset({TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE})
+MILD, SEVERE = FaultLevel.SUB_HEALTH, FaultLevel.SEPARATE_NPU
+HOUR = 3600.0
 
 
-@pytest.fixture
-def status() -> Observable[PublisherStatus]:
-    """What the publisher sees of the API server."""
-    return Observable(PublisherStatus(watching=True))
+class Subject:
+    """A task that follows the features, and the publisher's status that it reads."""
+
+    def __init__(self, reach: Reach) -> None:
+        self.features: Observable[ServerFeatures | None] = Observable(None)
+        self.status = Observable(PublisherStatus())
+        self.reach = reach
+
+    @property
+    def asked(self) -> int:
+        """How many dry runs there were."""
+        return self.reach.asked["dry-run"]
+
+    async def until(self, wanted: ServerFeatures) -> None:
+        """Wait until these are the features."""
+        with trio.fail_after(600):
+            await self.features.wait_until(lambda found: found == wanted)
+
+    async def note(self, **changes: bool | str | int | frozenset[str]) -> None:
+        """The publisher says something, and is heard."""
+        self.status.set(replace(self.status.value, **changes))  # type: ignore[arg-type]
+        await wait_all_tasks_blocked()
 
 
-@pytest.fixture
-def features(
-    client: KubeClient, nursery: trio.Nursery, status: Observable[PublisherStatus]
-) -> Features:
-    """What is known of the API server."""
-    features: Features = Observable(None)
-    nursery.start_soon(
-        partial(
-            follow_features,
-            client,
-            node_name=NODE,
-            driver_name=DRIVER,
-            features=features,
-            status=status,
+@asynccontextmanager
+async def following(reach: Reach) -> AsyncIterator[Subject]:
+    """The task for the time of the block."""
+    subject = Subject(reach)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(
+            partial(
+                follow_features,
+                KubeClient(reach),
+                node_name=NODE,
+                driver_name=DRIVER,
+                features=subject.features,
+                status=subject.status,
+            )
         )
-    )
-    return features
+        yield subject
+        nursery.cancel_scope.cancel()
 
 
-async def until(features: Features, *, taints: bool) -> None:
-    """Wait until it is known whether taints are kept."""
-    with trio.fail_after(5):
-        await features.wait_until(lambda found: found == ServerFeatures(taints=taints))
-
-
-@pytest.mark.parametrize("keeps_taints", [True, False])
-async def test_the_question_stores_nothing(
-    features: Features, state: ApiState, *, keeps_taints: bool
+@pytest.mark.parametrize(
+    ("kubernetes", "found", "asked"),
+    [
+        (Kubernetes(), ServerFeatures(), 1),
+        (WITHOUT_FEATURES, NONE_KEPT, 1),
+        (Kubernetes(taints=False), replace(NONE_KEPT, counters=True), 1),
+        (Kubernetes(minor=35, counters=False), ServerFeatures(counters=False), 1),
+        (
+            Kubernetes(minor=34, counters=False),
+            ServerFeatures(taint_effects=OF_34, counters=False),
+            6,
+        ),
+        (Kubernetes(minor=34, taints=False), NONE_KEPT, 6),
+        (Kubernetes(minor=34), ServerFeatures(taint_effects=OF_34, counters=False), 6),
+    ],
+)
+async def test_each_feature_is_known_by_itself(
+    kubernetes: Kubernetes, found: ServerFeatures, asked: int, reach: Reach
 ) -> None:
-    """One dry run of a create, as the rights of the driver and its policy admit it."""
-    state.kubernetes = Kubernetes() if keeps_taints else WITHOUT_FEATURES
-    await until(features, taints=keeps_taints)
+    """One that is refused costs no other; one dry run does where none is."""
+    reach.state.kubernetes = kubernetes
+    async with following(reach) as subject:
+        await subject.until(found)
+        await wait_all_tasks_blocked()
+        assert subject.asked == asked
+
+
+async def test_a_mild_fault_costs_no_other_taint(reach: Reach) -> None:
+    """On a server that refuses the effect of the mild one, as 1.34 does."""
+    reach.state.kubernetes = Kubernetes(minor=34)
+    async with following(reach) as subject:
+        with trio.fail_after(5):
+            features = await subject.features.wait_until(lambda found: found is not None)
+    assert features is not None
+    faults = (Fault(code=1, level=level, rule="", since=1.0) for level in (MILD, SEVERE))
+    chips = [replace(npu(i), health=ChipHealth(faults=(each,))) for i, each in enumerate(faults)]
+    pool = build_devices(Board(chips=tuple(chips)), TaintPolicy(domain=DRIVER), features)
+    async with publishing(KubeClient(reach), reach.state, pool) as published:
+        await published.until_settled()
+        mild, severe = published.devices
+    assert mild.taints is None
+    assert [taint.effect for taint in severe.taints or ()] == ["NoExecute"]
+
+
+async def test_the_question_stores_nothing(
+    client: KubeClient, state: ApiState, nursery: trio.Nursery
+) -> None:
+    """It is a dry run of a create, as the rights of the driver and its policy admit it."""
+    features: Observable[ServerFeatures | None] = Observable(None)
+    ask = partial(follow_features, client, features=features, status=Observable(PublisherStatus()))
+    nursery.start_soon(partial(ask, node_name=NODE, driver_name=DRIVER))
+    with trio.fail_after(5):
+        await features.wait_until(lambda found: found == ServerFeatures())
     assert state.all(ResourceSlice) == ()
     (request,) = state.requests
     assert (request.verb, request.query) == ("create", {"dryRun": "All"})
 
 
+async def test_a_server_that_refuses_every_slice_is_asked_until_it_does_not(reach: Reach) -> None:
+    """As an admission policy may: the refusal is not taken for features that are missing."""
+    reach.state.fail_next(2, status=422)
+    async with following(reach) as subject:
+        await subject.until(ServerFeatures())
+        assert subject.asked == 3
+
+
 async def test_a_server_that_was_away_is_asked_again(
-    features: Features, state: ApiState, status: Observable[PublisherStatus]
+    reach: Reach, autojump_clock: MockClock
 ) -> None:
     """It may be a newer one, or an older."""
-    await until(features, taints=True)
-    state.kubernetes = WITHOUT_FEATURES
-    status.set(PublisherStatus(watching=False))
-    await wait_all_tasks_blocked()
-    status.set(PublisherStatus(watching=True))
-    await until(features, taints=False)
-    assert len(state.requests) == 2
+    del autojump_clock
+    async with following(reach) as subject:
+        await subject.note(watching=True)
+        await subject.until(ServerFeatures())
+        reach.state.kubernetes = WITHOUT_FEATURES
+        await subject.note(watching=False)
+        assert subject.asked == 1
+        await subject.note(watching=True)
+        assert subject.features.value == NONE_KEPT
+        assert subject.asked == 2
 
 
 async def test_a_server_that_does_not_answer_is_asked_until_it_does(
-    state: ApiState, features: Features
+    reach: Reach, autojump_clock: MockClock
 ) -> None:
     """Nothing is known meanwhile."""
-    state.fail_next(2, status=503)
-    await until(features, taints=True)
-    assert len(state.requests) == 3
+    del autojump_clock
+    reach.leave()
+    async with following(reach) as subject:
+        await trio.sleep(60)
+        assert subject.features.value is None
+        reach.come_back()
+        await trio.sleep(5)
+        assert subject.features.value == ServerFeatures()

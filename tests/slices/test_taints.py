@@ -6,7 +6,7 @@ import pytest
 
 from trio_npu_dra.errors import ConfigError
 from trio_npu_dra.npu.model import ChipHealth, Fault, FaultLevel
-from trio_npu_dra.slices.taints import TaintPolicy
+from trio_npu_dra.slices.taints import TaintEffect, TaintPolicy
 
 POLICY = TaintPolicy(domain="npu.huawei.com")
 
@@ -40,7 +40,7 @@ def test_each_level_has_its_effect(level: FaultLevel, effect: str | None) -> Non
     """The defaults; an NPU is admitted when no pod would be refused."""
     health = ChipHealth(faults=(fault(level),) if level is not FaultLevel.NORMAL else ())
     assert effects(health).get("fault") == effect
-    assert POLICY.admits(health) == (effect in {None, "None"})
+    assert (POLICY.kept_taints(health, kept=()) == ()) == (effect in {None, "None"})
 
 
 def test_the_worst_fault_gives_the_one_taint_and_the_oldest_of_its_level_the_time() -> None:
@@ -64,7 +64,7 @@ def test_the_strongest_effect_decides_not_the_level_alone() -> None:
     policy = TaintPolicy.parse("SeparateNPU=None", domain="npu.huawei.com")
     health = ChipHealth(faults=(fault(FaultLevel.SEPARATE_NPU), fault(FaultLevel.RESTART_BUSINESS)))
     assert effects(health, policy) == {"fault": "NoSchedule"}
-    assert not policy.admits(health)
+    assert policy.kept_taints(health, kept=()) is None
 
 
 def test_silence_and_network_are_taints_of_their_own() -> None:
@@ -110,3 +110,14 @@ def test_what_the_policy_does_not_have_taints_nothing() -> None:
         faults=(fault(FaultLevel.SEPARATE_NPU),), unmonitored="busy", network="down"
     )
     assert TaintPolicy(domain="d.io", effects={}).taints(health) == ()
+
+
+def test_a_mild_taint_can_be_done_without_and_a_severe_one_cannot() -> None:
+    """Of one NPU, too: what is kept is published only if nothing that keeps pods away is lost."""
+    policy = TaintPolicy.parse("Network=None", domain="npu.huawei.com")
+    health = ChipHealth(faults=(fault(FaultLevel.SEPARATE_NPU),), network="down")
+    severe, mild = policy.taints(health)
+    assert policy.kept_taints(health, kept=TaintEffect) == (severe, mild)
+    assert policy.kept_taints(health, kept={TaintEffect.NO_EXECUTE}) == (severe,)
+    assert policy.kept_taints(health, kept={TaintEffect.NONE}) is None
+    assert policy.kept_taints(ChipHealth(network="down"), kept={TaintEffect.NO_EXECUTE}) == ()

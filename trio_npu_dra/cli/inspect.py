@@ -75,7 +75,7 @@ async def _read_board(settings: NodeSettings) -> Board:
 def _devices(board: Board, settings: NodeSettings) -> tuple[Device, ...]:
     """What an API server would store that keeps all there is."""
     policy = TaintPolicy.parse(settings.taint_effect, domain=settings.driver_name)
-    return build_devices(offered(board, ()), board, policy, ServerFeatures(taints=True))
+    return build_devices(offered(board, ()), board, policy, ServerFeatures())
 
 
 def _slices(board: Board, settings: NodeSettings) -> Sequence[ResourceSlice]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import TypeVar
 
-from trio_npu_dra.kube.objects import Device, DeviceAttribute, DeviceCapacity
+from trio_npu_dra.kube.objects import Device, DeviceAttribute, DeviceCapacity, DeviceTaint
 from trio_npu_dra.npu.model import Board, Chip
 from trio_npu_dra.npu.offers import Offer
 from trio_npu_dra.slices.features import ServerFeatures
@@ -40,29 +40,29 @@ def build_devices(
 ) -> tuple[Device, ...]:
     """The devices of all offers, in their order.
 
-    Where the API server drops taints, an offer that may not be scheduled is left out: a claim that
-    holds it keeps it.
+    An offer that no pod may get is left out where the API server does not keep the taint that says
+    so: a claim that holds it keeps it.
     """
     return tuple(
-        build_device(offer, board, policy if features.taints else None)
+        build_device(offer, board, taints)
         for offer in offered
-        if features.taints or policy.admits(offer.health)
+        if (taints := policy.kept_taints(offer.health, features.taint_effects)) is not None
     )
 
 
-def build_device(offer: Offer, board: Board, policy: TaintPolicy | None) -> Device:
+def build_device(offer: Offer, board: Board, taints: tuple[DeviceTaint, ...]) -> Device:
     """One offer as a device.
 
     Args:
         offer: What is handed out.
         board: What it shares with the others: driver version, die policy.
-        policy: How its health taints it; None taints nothing.
+        taints: What its health keeps pods from.
     """
     return Device(
         name=offer.name,
         attributes=_attributes(offer, board),
         capacity=_capacity(offer) or None,
-        taints=(policy.taints(offer.health) if policy else ()) or None,
+        taints=taints or None,
     )
 
 

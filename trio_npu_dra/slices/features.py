@@ -1,20 +1,27 @@
 """What the API server keeps of a slice, learnt without publishing anything.
 
-Taints are on by default from Kubernetes 1.36; a server without them drops them without a word.
+A server drops the fields of a feature that is off without a word, and refuses a slice with a value
+that it does not know. Taints and counters are on by default from Kubernetes 1.36. Kubernetes 1.34,
+with its alpha features switched on, does not know the taint effect `None`, and takes counters only
+in another shape than later versions (pkg/apis/resource/validation of 1.34.3 and 1.36.3).
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 
 import trio
 
 from trio_npu_dra import pulse
-from trio_npu_dra.errors import KubeError
+from trio_npu_dra.errors import Invalid, KubeError
 from trio_npu_dra.kube.client import KubeClient
 from trio_npu_dra.kube.objects import (
+    Counter,
     Device,
+    DeviceCounterConsumption,
     DeviceTaint,
     ObjectMeta,
     ResourcePool,
@@ -24,19 +31,29 @@ from trio_npu_dra.kube.objects import (
 from trio_npu_dra.kube.retry import Retry
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.slices.publisher import PublisherStatus
+from trio_npu_dra.slices.taints import TaintEffect
 
 log = logging.getLogger(__name__)
+
+Devices = tuple[Device, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFeatures:
-    """What the API server keeps.
+    """What the API server keeps; by default all that there is.
 
     Attributes:
-        taints: Taints on devices.
+        taint_effects: Effects with which it keeps taints of devices; none where taints are dropped.
+        counters: Counter sets, in slices of their own, and what devices consume of them.
     """
 
-    taints: bool
+    taint_effects: frozenset[TaintEffect] = frozenset(TaintEffect)
+    counters: bool = True
+
+    @property
+    def taints(self) -> bool:
+        """Whether sick NPUs are tainted, rather than left out."""
+        return bool(self.taint_effects)
 
 
 async def follow_features(
@@ -47,7 +64,9 @@ async def follow_features(
     features: Observable[ServerFeatures | None],
     status: Observable[PublisherStatus],
 ) -> None:
-    """Keep *features* true, without end: asked at the start and after each loss of contact.
+    """Keep *features* true, without end.
+
+    The API server is asked at the start and after each loss of contact.
 
     Args:
         client: The API server; needs `create` on resourceslices.
@@ -56,11 +75,12 @@ async def follow_features(
         features: None until the API server has answered once.
         status: The publisher's, which sees contact come and go.
     """
+    question = _Question(client, node_name, driver_name)
     retry = Retry("asking what the API server keeps of ResourceSlices", log)
     while True:
         try:
-            with pulse.step("asking what the API server keeps", limit=60):
-                found = await _ask(client, node_name, driver_name)
+            with pulse.step("asking what the API server keeps", limit=120):
+                found = await question.ask()
         except KubeError as error:
             await trio.sleep(retry.failed(error))
             continue
@@ -72,31 +92,86 @@ async def follow_features(
         await status.wait_until(lambda status: status.watching)
 
 
-async def _ask(client: KubeClient, node_name: str, driver_name: str) -> ServerFeatures:
-    """Have the API server show what it would store of a slice with everything in it.
+class _Question:
+    """Asks by dry runs of creates."""
 
-    Raises:
-        KubeError: Refused or unreachable.
-    """
-    taint = DeviceTaint(key=f"{driver_name}/probe", effect="NoSchedule")
-    sent = ResourceSlice(
-        metadata=ObjectMeta(generate_name="probe-"),
-        spec=ResourceSliceSpec(
-            driver=driver_name,
-            node_name=node_name,
-            pool=ResourcePool(name=node_name, generation=0, resource_slice_count=1),
-            devices=(Device(name="probe", taints=(taint,)),),
-        ),
+    def __init__(self, client: KubeClient, node_name: str, driver_name: str) -> None:
+        self._client = client
+        self._node_name = node_name
+        self._driver_name = driver_name
+
+    async def ask(self) -> ServerFeatures:
+        """Learn it with one dry run if nothing is refused, else with one for each feature.
+
+        Raises:
+            KubeError: Unreachable, or a slice without any feature is refused too.
+        """
+        probes = self._probes()
+        try:
+            return _kept_in(await self._dry_run(*probes))
+        except Invalid:
+            await self._dry_run(Device(name="plain"))
+        return _kept_in(chain.from_iterable([await self._unless_refused(one) for one in probes]))
+
+    def _probes(self) -> Devices:
+        """A device for each feature."""
+        taken = DeviceCounterConsumption(
+            counter_set="probe", counters={"probe": Counter(value="1")}
+        )
+        return (
+            *(
+                Device(
+                    name=f"taint-{effect.lower()}",
+                    taints=(DeviceTaint(key=f"{self._driver_name}/probe", effect=effect),),
+                )
+                for effect in TaintEffect
+            ),
+            Device(name="counters", consumes_counters=(taken,)),
+        )
+
+    async def _unless_refused(self, probe: Device) -> Devices:
+        try:
+            return await self._dry_run(probe)
+        except Invalid:
+            return ()
+
+    async def _dry_run(self, *devices: Device) -> Devices:
+        """The devices as they would be stored."""
+        sent = ResourceSlice(
+            metadata=ObjectMeta(generate_name="probe-"),
+            spec=ResourceSliceSpec(
+                driver=self._driver_name,
+                node_name=self._node_name,
+                pool=ResourcePool(name=self._node_name, generation=0, resource_slice_count=1),
+                devices=devices,
+            ),
+        )
+        stored = await self._client.create(sent, dry_run=True)
+        return stored.spec.devices or ()
+
+
+def _kept_in(stored: Iterable[Device]) -> ServerFeatures:
+    """The features that stored probes still have."""
+    devices = tuple(stored)
+    effects = {taint.effect for device in devices for taint in device.taints or ()}
+    return ServerFeatures(
+        taint_effects=frozenset(effect for effect in TaintEffect if effect in effects),
+        counters=any(device.consumes_counters for device in devices),
     )
-    stored = await client.create(sent, dry_run=True)
-    return ServerFeatures(taints=any(device.taints for device in stored.spec.devices or ()))
 
 
 def _say(features: ServerFeatures) -> None:
-    if features.taints:
-        log.info("sick NPUs are tainted")
-    else:
+    refused = sorted(frozenset(TaintEffect) - features.taint_effects)
+    if not features.taints:
         log.warning(
             "the API server drops taints of devices (feature gate DRADeviceTaints): "
             "sick NPUs are left out of the ResourceSlice instead"
         )
+    elif refused:
+        log.warning(
+            "the API server refuses taints with some effects: an NPU with a mild fault is "
+            "published without its taint, one that no pod may get is left out",
+            extra={"effects": refused},
+        )
+    else:
+        log.info("sick NPUs are tainted")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -96,9 +96,20 @@ class TaintPolicy:
             found.append(self._taint("network", self.effects[NETWORK]))
         return tuple(found)
 
-    def admits(self, health: ChipHealth) -> bool:
-        """Whether a pod that tolerates nothing may get the NPU."""
-        return all(taint.effect == TaintEffect.NONE for taint in self.taints(health))
+    def kept_taints(
+        self, health: ChipHealth, kept: Collection[TaintEffect]
+    ) -> tuple[DeviceTaint, ...] | None:
+        """The taints of an NPU where the API server keeps only some effects.
+
+        A taint that keeps no pod away can be done without.
+
+        Returns:
+            None if one that keeps pods away cannot be published: then the NPU must not be either.
+        """
+        taints = self.taints(health)
+        remaining = tuple(taint for taint in taints if taint.effect in kept)
+        needed = (taint for taint in taints if taint.effect != TaintEffect.NONE)
+        return remaining if all(taint in remaining for taint in needed) else None
 
     def _taint(
         self,
