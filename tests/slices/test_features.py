@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -133,6 +134,32 @@ async def test_the_question_stores_nothing(
     assert (request.verb, request.query) == ("create", {"dryRun": "All"})
 
 
+@pytest.mark.parametrize(
+    ("kubernetes", "words"),
+    [
+        (Kubernetes(), "sick NPUs are tainted"),
+        (Kubernetes(minor=34), "the API server refuses taints with some effects"),
+        (WITHOUT_FEATURES, "the API server drops taints of devices"),
+    ],
+)
+async def test_what_becomes_of_sick_npus_is_said_once(
+    kubernetes: Kubernetes,
+    words: str,
+    reach: Reach,
+    autojump_clock: MockClock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """However often the API server is asked."""
+    del autojump_clock
+    caplog.set_level(logging.INFO)
+    reach.state.kubernetes = kubernetes
+    async with following(reach) as subject:
+        await trio.sleep(10 * HOUR)
+        assert subject.asked > 1
+    (line,) = caplog.messages
+    assert line.startswith(words)
+
+
 async def test_a_server_that_refuses_every_slice_is_asked_until_it_does_not(reach: Reach) -> None:
     """As an admission policy may: the refusal is not taken for features that are missing."""
     reach.state.fail_next(2, status=422)
@@ -141,19 +168,92 @@ async def test_a_server_that_refuses_every_slice_is_asked_until_it_does_not(reac
         assert subject.asked == 3
 
 
+@pytest.mark.parametrize("watching_at_start", [True, False])
+@pytest.mark.parametrize("seen", [True, False])
 async def test_a_server_that_was_away_is_asked_again(
-    reach: Reach, autojump_clock: MockClock
+    reach: Reach, *, watching_at_start: bool, seen: bool
 ) -> None:
-    """It may be a newer one, or an older."""
+    """It may be a newer one, or an older; also if it was back before the loss was noticed."""
+    async with following(reach) as subject:
+        if watching_at_start:
+            await subject.note(watching=True)
+        await subject.until(ServerFeatures())
+        await subject.note(watching=True)
+        reach.state.kubernetes = WITHOUT_FEATURES
+        if seen:
+            await subject.note(watching=False)
+        assert subject.asked == 1
+        await subject.note(watching=True, watch_restarts=1)
+        assert subject.features.value == NONE_KEPT
+        assert subject.asked == 2
+
+
+async def test_a_first_contact_that_came_late_is_asked_again(reach: Reach) -> None:
+    """The API server was asked, then away before anybody watched it."""
+    async with following(reach) as subject:
+        await subject.until(ServerFeatures())
+        reach.state.kubernetes = WITHOUT_FEATURES
+        await subject.note(problem="list resourceslices: connection refused")
+        await subject.note(problem="", published=True)
+        await subject.note(watching=True)
+        assert subject.features.value == NONE_KEPT
+
+
+async def test_a_start_without_trouble_is_one_question(reach: Reach) -> None:
+    """The publisher that comes to watch and to publish is no reason for another."""
+    async with following(reach) as subject:
+        await subject.until(ServerFeatures())
+        await subject.note(waiting=False)
+        await subject.note(watching=True)
+        await subject.note(published=True, current=True)
+        assert subject.asked == 1
+
+
+@pytest.mark.parametrize("waiting_at_start", [True, False])
+async def test_an_instance_whose_turn_comes_asks_again(
+    reach: Reach, autojump_clock: MockClock, *, waiting_at_start: bool
+) -> None:
+    """Nobody watched the API server for it while it waited."""
     del autojump_clock
+    async with following(reach) as subject:
+        if waiting_at_start:
+            await subject.note(waiting=True)
+        await subject.until(ServerFeatures())
+        await subject.note(waiting=True)
+        reach.state.kubernetes = WITHOUT_FEATURES
+        await trio.sleep(600)
+        assert subject.features.value == ServerFeatures()
+        await subject.note(waiting=False)
+        assert subject.features.value == NONE_KEPT
+
+
+@pytest.mark.parametrize("waiting", [True, False])
+async def test_an_update_that_nobody_notices_is_known_within_an_hour_and_a_half(
+    reach: Reach, autojump_clock: MockClock, *, waiting: bool
+) -> None:
+    """Of the server while this instance waits, or of one of several behind one address.
+
+    A day costs a question an hour or so, at no fixed time.
+    """
+    del autojump_clock
+    async with following(reach) as subject:
+        await subject.note(waiting=waiting, watching=not waiting)
+        await subject.until(ServerFeatures())
+        reach.state.kubernetes = WITHOUT_FEATURES
+        await trio.sleep(1.5 * HOUR)
+        assert subject.features.value == NONE_KEPT
+        before = subject.asked
+        await trio.sleep(24 * HOUR)
+        assert 15 <= subject.asked - before <= 49
+
+
+async def test_fields_that_were_dropped_after_all_are_a_reason_to_ask(reach: Reach) -> None:
+    """Once: whoever dropped them may not be the server that answers."""
     async with following(reach) as subject:
         await subject.note(watching=True)
         await subject.until(ServerFeatures())
-        reach.state.kubernetes = WITHOUT_FEATURES
-        await subject.note(watching=False)
-        assert subject.asked == 1
-        await subject.note(watching=True)
-        assert subject.features.value == NONE_KEPT
+        await subject.note(dropped=frozenset({"consumesCounters"}))
+        await subject.note(devices=3)
         assert subject.asked == 2
 
 

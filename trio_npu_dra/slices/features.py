@@ -9,9 +9,11 @@ in another shape than later versions (pkg/apis/resource/validation of 1.34.3 and
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
+from typing import Final
 
 import trio
 
@@ -34,6 +36,9 @@ from trio_npu_dra.slices.publisher import PublisherStatus
 from trio_npu_dra.slices.taints import TaintEffect
 
 log = logging.getLogger(__name__)
+
+_ASK_AGAIN_SECONDS: Final = 3600.0
+"""Between two questions without a reason, give or take a half: one dry run an hour and node."""
 
 Devices = tuple[Device, ...]
 
@@ -66,7 +71,7 @@ async def follow_features(
 ) -> None:
     """Keep *features* true, without end.
 
-    The API server is asked at the start and after each loss of contact.
+    The API server is asked at the start, and again whenever it may be another one.
 
     Args:
         client: The API server; needs `create` on resourceslices.
@@ -78,6 +83,7 @@ async def follow_features(
     question = _Question(client, node_name, driver_name)
     retry = Retry("asking what the API server keeps of ResourceSlices", log)
     while True:
+        before = status.value
         try:
             with pulse.step("asking what the API server keeps", limit=120):
                 found = await question.ask()
@@ -87,9 +93,33 @@ async def follow_features(
         retry.recovered()
         if features.set(found):
             _say(found)
-        await status.wait_until(lambda status: status.watching)
-        await status.wait_until(lambda status: not status.watching)
-        await status.wait_until(lambda status: status.watching)
+        with trio.move_on_after(_ASK_AGAIN_SECONDS * random.uniform(0.5, 1.5)):  # noqa: S311 - spreads load, keeps no secret
+            await _until_doubtful(status, before)
+
+
+async def _until_doubtful(status: Observable[PublisherStatus], before: PublisherStatus) -> None:
+    """Wait until the API server may be another one than was asked.
+
+    That is so after a loss of contact, which the publisher notices; when this instance's turn to
+    publish comes, because nobody watched until then; and when the server dropped what it had
+    promised to keep, as one of several behind one address may.
+
+    An instance that waits for its turn does not watch too: every rolling update would then have
+    twice the watches, for an answer that is needed only when the turn comes.
+
+    Args:
+        status: The publisher's.
+        before: Its value when the API server was asked.
+    """
+    last, was_lost = before, False
+    async for now in status.changes():
+        was_lost |= bool(now.problem) or (last.watching and not now.watching)
+        was_lost |= now.watch_restarts != before.watch_restarts
+        has_contact = now.watching and not now.problem
+        its_turn_came = last.waiting and not now.waiting
+        if its_turn_came or (was_lost and has_contact) or now.dropped - before.dropped:
+            return
+        last = now
 
 
 class _Question:
