@@ -102,7 +102,7 @@ async def _follow_npus(
         await nursery.start(derive, facts.health, parts.device_health, facts.board, facts.holds)
         await facts.features.wait_until(lambda features: features is not None)
         sources = (facts.board, facts.holds, facts.features)
-        await nursery.start(derive, facts.pool, parts.devices, *sources)
+        await nursery.start(derive, facts.pool, parts.pool, *sources)
         with trio.move_on_after(REGISTRATION_SECONDS):
             await facts.registration.wait_until(lambda status: status.registered)
         async with turn_to_publish(settings.plugin_directory, facts.publisher):
@@ -113,5 +113,5 @@ async def _follow_npus(
                 driver_name=driver,
                 pool=facts.pool,
                 status=facts.publisher,
-                told=parts.metrics.published,
+                on_event=parts.metrics.published,
             )

@@ -28,6 +28,10 @@ class ControlError(NpuDraError):
     """The daemon of this node does not answer, or refused the request."""
 
 
+class InvalidPool(NpuDraError):
+    """The devices to be published contradict themselves; found before the API server is asked."""
+
+
 # --- one claim cannot be prepared ----------------------------------------------------------------
 
 

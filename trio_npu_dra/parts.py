@@ -15,7 +15,6 @@ from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.holds.hold import Hold, Holder, HolderKind
 from trio_npu_dra.holds.offered import offered
 from trio_npu_dra.kube.credentials import Credentials, load_credentials
-from trio_npu_dra.kube.objects import Device
 from trio_npu_dra.kubelet.device_health import Devices
 from trio_npu_dra.kubelet.endpoints import Endpoints
 from trio_npu_dra.kubelet.probes import Probes
@@ -37,7 +36,8 @@ from trio_npu_dra.report.device_health import device_health
 from trio_npu_dra.rpc import Bridge
 from trio_npu_dra.settings import Settings
 from trio_npu_dra.slices.build import build_devices
-from trio_npu_dra.slices.features import ServerFeatures
+from trio_npu_dra.slices.features import ServerFeatures, fitting
+from trio_npu_dra.slices.pool import PoolContent
 from trio_npu_dra.slices.publisher import PublisherStatus
 from trio_npu_dra.slices.taints import TaintPolicy
 
@@ -51,7 +51,7 @@ class Facts:
         holds: Who has what.
         watch: How faults come to be known.
         features: What the API server keeps of slices; None until it was asked.
-        pool: The devices to publish.
+        pool: What to publish.
         publisher: How publishing stands.
         health: The devices as the kubelet is to see them.
         registration: What the kubelet decided of us.
@@ -61,7 +61,7 @@ class Facts:
     holds: Observable[tuple[Hold, ...]] = field(default_factory=lambda: Observable(()))
     watch: Observable[WatchStatus] = field(default_factory=lambda: Observable(WatchStatus()))
     features: Observable[ServerFeatures | None] = field(default_factory=lambda: Observable(None))
-    pool: Observable[tuple[Device, ...]] = field(default_factory=lambda: Observable(()))
+    pool: Observable[PoolContent] = field(default_factory=lambda: Observable(PoolContent()))
     publisher: Observable[PublisherStatus] = field(
         default_factory=lambda: Observable(PublisherStatus())
     )
@@ -197,16 +197,17 @@ class Parts:
             told=self.metrics.event_heard,
         )
 
-    def devices(self) -> tuple[Device, ...]:
-        """The devices to publish of the newest Board; the API server's features must be known."""
+    def pool(self) -> PoolContent:
+        """What to publish of the newest Board; the API server's features must be known."""
         board, features = self.facts.board.value, self.facts.features.value
         assert features is not None
         given = offered(board, self.facts.holds.value)
         devices = build_devices(given, board, self.policy, features)
+        pool = fitting(PoolContent(devices=devices), features)
         # Before our first pool an older instance publishes, or there was nothing to be late with.
-        is_late = self.facts.publisher.value.published and devices != self.facts.pool.value
+        is_late = self.facts.publisher.value.published and pool != self.facts.pool.value
         self.metrics.latency.pool_made(board, is_late=is_late)
-        return devices
+        return pool
 
     def device_health(self) -> Devices:
         """The devices as the kubelet is to see them."""

@@ -127,10 +127,10 @@ def _check(board: Board) -> None:
     for one in news(EMPTY_BOARD, board, since=0.0):
         assert len(one.message.encode()) <= 4 * MESSAGE_LIMIT
     devices = build_devices(offered(board, ()), board, POLICY, ServerFeatures())
-    pool.check(devices)
     wanted = pool.Pool(
         name="node-1", driver=DRIVER, node_name="node-1", owner=OWNER, devices=devices
     )
+    pool.check(wanted)
     for spec in pool.specs(wanted, 1):
         wire = ResourceSlice(metadata=ObjectMeta(name="a"), spec=spec).to_wire()
         admit_slice(wire, kubernetes=Kubernetes())

@@ -7,8 +7,9 @@ from functools import partial
 import trio
 
 from trio_npu_dra.kube.client import KubeClient
-from trio_npu_dra.kube.objects import Device, DeviceTaint, ResourceSlice
+from trio_npu_dra.kube.objects import CounterSet, Device, DeviceTaint, ResourceSlice
 from trio_npu_dra.observable import Observable
+from trio_npu_dra.slices.pool import PoolContent
 from trio_npu_dra.slices.publisher import PoolAccepted, PublisherStatus, SliceWritten, publish
 from trio_npu_dra.standins.api_rules import Kubernetes
 from trio_npu_dra.standins.api_state import ApiState
@@ -31,13 +32,17 @@ def devices(count: int, *, taint: str | None = None) -> Devices:
 
 
 class Subject:
-    """A running publisher with its pool, its status and what it told."""
+    """A running publisher with its pool, its status and its events."""
 
-    def __init__(self, pool: Devices, state: ApiState) -> None:
+    def __init__(self, pool: PoolContent, state: ApiState) -> None:
         self.pool = Observable(pool)
         self.status = Observable(PublisherStatus())
         self.state = state
-        self.told: list[PoolAccepted | SliceWritten] = []
+        self.events: list[PoolAccepted | SliceWritten] = []
+
+    def publish(self, devices: Devices, counters: tuple[CounterSet, ...] = ()) -> None:
+        """Want another pool."""
+        self.pool.set(PoolContent(devices=devices, shared_counters=counters))
 
     async def until(self, wanted: Callable[[PublisherStatus], bool]) -> PublisherStatus:
         """Wait for a status."""
@@ -79,9 +84,11 @@ class Subject:
 
 
 @asynccontextmanager
-async def publishing(client: KubeClient, state: ApiState, pool: Devices) -> AsyncIterator[Subject]:
+async def publishing(
+    client: KubeClient, state: ApiState, pool: Devices, counters: tuple[CounterSet, ...] = ()
+) -> AsyncIterator[Subject]:
     """A publisher for the time of the block."""
-    subject = Subject(pool, state)
+    subject = Subject(PoolContent(devices=pool, shared_counters=counters), state)
     async with trio.open_nursery() as nursery:
         with trio.fail_after(5):
             await nursery.start(
@@ -92,7 +99,7 @@ async def publishing(client: KubeClient, state: ApiState, pool: Devices) -> Asyn
                     driver_name=DRIVER,
                     pool=subject.pool,
                     status=subject.status,
-                    told=subject.told.append,
+                    on_event=subject.events.append,
                 )
             )
         yield subject

@@ -84,7 +84,7 @@ async def test_an_hour_without_the_api_server(
         caplog.clear()
         reach.leave()
         await trio.sleep(60)
-        subject.pool.set(wanted)
+        subject.publish(wanted)
         await trio.sleep(540)
         (blocks, size), asked = held(), reach.asked.total()
         await trio.sleep(HOUR - 600)
@@ -112,7 +112,7 @@ async def test_every_outage_ends_within_five_seconds(
         for number in range(40):
             reach.leave()
             await trio.sleep(0.3 + 7.7 * number)
-            subject.pool.set(devices(3 + number))
+            subject.publish(devices(3 + number))
             await trio.sleep(0.3 * number)
             reach.come_back()
             await trio.sleep(5)
@@ -142,7 +142,7 @@ async def test_a_storm_of_changes_is_a_few_writes(reach: Reach, autojump_clock: 
         await subject.until_settled()
         reach.asked.clear()
         for number in range(1000):
-            subject.pool.set(devices(2, taint=f"fault-{number}"))
+            subject.publish(devices(2, taint=f"fault-{number}"))
             await trio.sleep(0.01)
             if number == 0:
                 assert published(subject) == devices(2, taint="fault-0")
@@ -159,19 +159,19 @@ async def test_a_change_that_is_taken_back_before_its_turn_is_done_with(
     async with publishing(KubeClient(reach), reach.state, devices(2)) as subject:
         await subject.until_settled()
         for count in range(3, 4 + AT_ONCE):
-            subject.pool.set(devices(count))
-            await subject.until_stored(lambda _: subject.devices == subject.pool.value)
+            subject.publish(devices(count))
+            await subject.until_stored(lambda _: subject.devices == subject.pool.value.devices)
         await trio.sleep(0.001)
-        written, last = reach.asked["update"], subject.pool.value
-        subject.told.clear()
-        subject.pool.set(devices(2))
+        written, last = reach.asked["update"], subject.pool.value.devices
+        subject.events.clear()
+        subject.publish(devices(2))
         if pause:
             await trio.sleep(pause)
-        subject.pool.set(last)
+        subject.publish(last)
         await trio.sleep(1)
         assert subject.status.value.current
     assert reach.asked["update"] == written
-    assert set(subject.told) == {PoolAccepted()}
+    assert set(subject.events) == {PoolAccepted()}
 
 
 @pytest.mark.parametrize("edits", ["edited", "deleted", "twin", "foreign"])
@@ -223,7 +223,7 @@ async def test_a_fight_of_two_drivers_slows_down(reach: Reach, autojump_clock: M
     ):
         await trio.sleep(HOUR)
         fought = sum(reach.asked[verb] for verb in ("create", "update", "delete"))
-        other.pool.set(devices(2))
+        other.publish(devices(2))
         await trio.sleep(300)
         reach.asked.clear()
         one.edit()
@@ -292,12 +292,12 @@ async def test_a_refused_pool_costs_no_request(reach: Reach, autojump_clock: Moc
     async with publishing(KubeClient(reach), reach.state, devices(1)) as subject:
         await trio.sleep(1)
         reach.asked.clear()
-        subject.pool.set((*devices(1), *devices(1)))
+        subject.publish((*devices(1), *devices(1)))
         await trio.sleep(100)
         assert "npu-0 is in it twice" in subject.status.value.problem
         assert not subject.status.value.current
         assert reach.asked == {}
-        subject.pool.set(devices(2))
+        subject.publish(devices(2))
         await trio.sleep(0.1)
         assert published(subject) == devices(2)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.slices.pools import block, counter_sets, devices, pool
-from trio_npu_dra.errors import Invalid
+from trio_npu_dra.errors import InvalidPool
 from trio_npu_dra.kube.objects import Counter, Device, DeviceCounterConsumption
 from trio_npu_dra.slices.pool import check, specs
 
@@ -40,8 +40,8 @@ def test_one_error_names_everything_that_is_wrong() -> None:
             ),
         }
     )
-    with pytest.raises(Invalid) as refused:
-        check((sound, sound, greedy), (*counter_sets(1), *counter_sets(1)))
+    with pytest.raises(InvalidPool) as refused:
+        check(pool(sound, sound, greedy, counters=(*counter_sets(1), *counter_sets(1))))
     assert str(refused.value) == (
         "the pool is not published: device d0 is in it twice; counter set s0 is in it twice; "
         "device d1 consumes from an unknown counter set s9; "
@@ -55,4 +55,4 @@ def test_a_sound_pool_passes() -> None:
     sharing = tuple(
         device.model_copy(update={"consumes_counters": (taken,)}) for device in devices(2)
     )
-    check(sharing, counter_sets(1))
+    check(pool(*sharing, counters=counter_sets(1)))

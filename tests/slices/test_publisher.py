@@ -83,7 +83,7 @@ async def test_a_change_is_written_in_place(client: KubeClient, state: ApiState)
     async with publishing(client, state, devices(2)) as subject:
         await subject.until_settled()
         (before,) = subject.slices
-        subject.pool.set(devices(2, taint="major"))
+        subject.publish(devices(2, taint="major"))
         await subject.until_stored(lambda slices: slices != (before,))
         status = await subject.until_settled()
     (after,) = subject.slices
@@ -97,7 +97,7 @@ async def test_a_burst_ends_with_the_newest_pool(client: KubeClient, state: ApiS
     async with publishing(client, state, devices(1)) as subject:
         await subject.until_settled()
         for count in range(2, 12):
-            subject.pool.set(devices(count))
+            subject.publish(devices(count))
         await subject.until(lambda status: status.devices == 11)
     assert subject.slices[0].spec.devices == devices(11)
     assert subject.writes == 2
@@ -155,7 +155,7 @@ async def test_a_fight_does_not_hold_up_facts(client: KubeClient, state: ApiStat
         (stored,) = subject.slices
         spec = stored.spec.model_copy(update={"devices": devices(1)})
         state.put(stored.model_copy(update={"spec": spec}))
-        subject.pool.set(devices(3))
+        subject.publish(devices(3))
         await subject.until_stored(lambda slices: slices[0].spec.devices == devices(3))
 
 
@@ -192,7 +192,7 @@ async def test_a_conflict_is_planned_anew(client: KubeClient, state: ApiState) -
     async with publishing(client, state, devices(2)) as subject:
         await subject.until_settled()
         state.fail_next(status=409, verb="update")
-        subject.pool.set(devices(3))
+        subject.publish(devices(3))
         await subject.until_stored(lambda slices: slices[0].spec.devices == devices(3))
 
 
@@ -249,7 +249,7 @@ async def test_slices_of_others_are_neither_touched_nor_followed(
             )
             for node, driver in (("node-2", DRIVER), ("node-1", "gpu.example.com"))
         ]
-        subject.pool.set(devices(3))
+        subject.publish(devices(3))
         await subject.until(lambda status: status.devices == 3)
         await subject.until_settled()
     assert [item for item in subject.slices if item.spec.devices != devices(3)] == sorted(
@@ -309,9 +309,9 @@ async def test_what_the_server_changes_is_not_written_again(
         pool = (Device(name="npu-0", capacity={"memCapacity": DeviceCapacity(value="1024Mi")}),)
     async with publishing(client, state, pool) as subject:
         await subject.until_settled()
-        subject.pool.set((*pool, Device(name="npu-1")))
+        subject.publish((*pool, Device(name="npu-1")))
         await subject.until(lambda status: status.devices == 2)
-        subject.pool.set(pool)
+        subject.publish(pool)
         await subject.until(lambda status: status.devices == 1)
     assert subject.writes == 3
     assert len(caplog.records) == 1

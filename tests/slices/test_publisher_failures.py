@@ -25,10 +25,10 @@ async def test_facts_that_are_taken_back_after_a_lost_answer_are_published(
         state.end_watches()
         await subject.until(lambda status: not status.watching)
         state.fail_next(drop="after", verb="update")
-        subject.pool.set(devices(2, taint="major"))
+        subject.publish(devices(2, taint="major"))
         await subject.until(lambda status: bool(status.problem))
         assert subject.devices != devices(2)
-        subject.pool.set(devices(2))
+        subject.publish(devices(2))
         await subject.until_stored(lambda slices: slices[0].spec.devices == devices(2))
         await subject.until(lambda status: status.current)
 
@@ -41,7 +41,7 @@ async def test_a_slice_is_deleted_only_as_the_one_that_was_read(
     async with publishing(KubeClient(reach), reach.state, devices(70)) as subject:
         await subject.until_settled()
         second = subject.slices[1].metadata
-        subject.pool.set(devices(2))
+        subject.publish(devices(2))
         await subject.until_stored(lambda slices: len(slices) == 1)
     assert reach.deleted == [{"uid": second.uid, "resourceVersion": second.resource_version}]
 
@@ -53,9 +53,9 @@ async def test_each_write_and_each_accepted_pool_is_told(
     async with publishing(client, state, devices(70)) as subject:
         await subject.until_settled()
         state.fail_next(status=503, verb="update")
-        subject.pool.set(devices(2))
+        subject.publish(devices(2))
         await subject.until(lambda status: status.current and status.devices == 2)
-    written = [news for news in subject.told if isinstance(news, SliceWritten)]
+    written = [news for news in subject.events if isinstance(news, SliceWritten)]
     assert [(news.verb, news.error is None) for news in written] == [
         ("create", True),
         ("create", True),
@@ -63,7 +63,7 @@ async def test_each_write_and_each_accepted_pool_is_told(
         ("update", False),
         ("update", True),
     ]
-    assert subject.told[2] == subject.told[-1] == PoolAccepted()
+    assert subject.events[2] == subject.events[-1] == PoolAccepted()
 
 
 async def test_facts_that_are_taken_back_at_once_leave_the_pool_accepted(
@@ -73,9 +73,9 @@ async def test_facts_that_are_taken_back_at_once_leave_the_pool_accepted(
     async with publishing(client, state, devices(2)) as subject:
         await subject.until_settled()
         for _ in range(5):
-            subject.pool.set(devices(3))
+            subject.publish(devices(3))
             await subject.until(lambda status: not status.current)
-            subject.pool.set(devices(2))
+            subject.publish(devices(2))
             await subject.until_settled()
             assert subject.devices == devices(2)
 
@@ -115,7 +115,7 @@ async def test_what_an_update_lost_is_not_written_again(
     reach.state.kubernetes = WITHOUT_FEATURES
     async with publishing(KubeClient(reach), reach.state, devices(2)) as subject:
         await subject.until_settled()
-        subject.pool.set(devices(2, taint="major"))
+        subject.publish(devices(2, taint="major"))
         await subject.until(lambda status: status.dropped == {"taints"})
         await trio.sleep(600)
     assert reach.asked["update"] == 1

@@ -13,6 +13,7 @@ from trio_npu_dra.kube.client import KubeClient
 from trio_npu_dra.kube.objects import Device
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.slices.features import ServerFeatures, follow_features
+from trio_npu_dra.slices.pool import PoolContent
 from trio_npu_dra.slices.publisher import PublisherStatus, publish
 
 
@@ -42,7 +43,7 @@ async def test_requests_without_end_are_named(
             client,
             node_name="node-1",
             driver_name="npu.example.com",
-            pool=Observable((Device(name="npu-0"),)),
+            pool=Observable(PoolContent(devices=(Device(name="npu-0"),))),
             status=status,
         )
     )

@@ -10,6 +10,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from trio_npu_dra.kube.client import KubeClient
 from trio_npu_dra.kube.objects import Device, ResourceSlice
 from trio_npu_dra.observable import Observable
+from trio_npu_dra.slices.pool import PoolContent
 from trio_npu_dra.slices.publisher import PublisherStatus, publish
 from trio_npu_dra.slices.turn import turn_to_publish
 from trio_npu_dra.standins.api_state import ApiState
@@ -25,7 +26,7 @@ class Instance:
             client,
             node_name="node-1",
             driver_name="npu.example.com",
-            pool=Observable((Device(name=device),)),
+            pool=Observable(PoolContent(devices=(Device(name=device),))),
             status=self.status,
         )
         self.folder = folder

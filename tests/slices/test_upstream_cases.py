@@ -27,7 +27,7 @@ from tests.slices.pools import (
     taint,
     tainted,
 )
-from trio_npu_dra.errors import Invalid
+from trio_npu_dra.errors import InvalidPool
 from trio_npu_dra.kube.objects import (
     Counter,
     CounterSet,
@@ -289,7 +289,7 @@ def test_sync_pool(case: Case) -> None:
 )
 def test_refused_pool(desired: Pool, words: str) -> None:
     """A pool that contradicts itself is refused before anything is written, in one error."""
-    with pytest.raises(Invalid, match=f"^the pool is not published: {words}$"):
+    with pytest.raises(InvalidPool, match=f"^the pool is not published: {words}$"):
         plan((numbered(0, PLAIN),), desired)
 
 

@@ -58,9 +58,9 @@ def plan(
         stored_as: What the API server is known to make of a spec.
 
     Raises:
-        Invalid: The pool contradicts itself.
+        InvalidPool: The pool contradicts itself.
     """
-    check(desired.devices, desired.shared_counters)
+    check(desired)
     found = sorted(existing, key=lambda item: item.metadata.name)
     desired = replace(desired, devices=with_known_times(desired.devices, found))
     newest = max((_generation(item, desired) for item in found), default=0)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from trio_npu_dra.errors import Invalid
+from trio_npu_dra.errors import InvalidPool
 from trio_npu_dra.kube.objects import (
     CounterSet,
     Device,
@@ -25,52 +25,59 @@ P = TypeVar("P")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
+class PoolContent:
+    """What a pool offers, wherever it is.
+
+    Attributes:
+        devices: In the order in which schedulers shall prefer them.
+        shared_counters: What devices that overlap consume from.
+    """
+
+    devices: tuple[Device, ...] = ()
+    shared_counters: tuple[CounterSet, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool(PoolContent):
     """All devices of one driver on one node.
 
     Attributes:
         name: The pool's name.
         driver: The driver's name.
         node_name: The node that has the devices.
-        owner: Whose end is the slices' end.
-        devices: In the order in which schedulers shall prefer them.
-        shared_counters: What devices that overlap take from.
+        owner: The object with which the slices end.
     """
 
     name: str
     driver: str
     node_name: str
     owner: OwnerReference
-    devices: tuple[Device, ...]
-    shared_counters: tuple[CounterSet, ...] = ()
 
 
-def check(devices: Sequence[Device], shared_counters: Sequence[CounterSet] = ()) -> None:
+def check(content: PoolContent) -> None:
     """Refuse a pool that contradicts itself.
 
     The API server sees one slice at a time and accepts such pools; schedulers then skip them.
 
     Raises:
-        Invalid: Names are not unique, or a device consumes what is not there; names all of it.
+        InvalidPool: Names are not unique, or a device consumes what is not there; names all of it.
     """
     problems = [
-        *(f"device {name} is in it twice" for name in _repeated(part.name for part in devices)),
-        *(
-            f"counter set {name} is in it twice"
-            for name in _repeated(part.name for part in shared_counters)
-        ),
-        *_unknown_counters(devices, shared_counters),
+        *(f"device {name} is in it twice" for name in _repeated(content.devices)),
+        *(f"counter set {name} is in it twice" for name in _repeated(content.shared_counters)),
+        *_unknown_counters(content),
     ]
     if problems:
-        raise Invalid(f"the pool is not published: {'; '.join(problems)}")
+        raise InvalidPool(f"the pool is not published: {'; '.join(problems)}")
 
 
 def specs(pool: Pool, generation: int) -> tuple[ResourceSliceSpec, ...]:
     """The slices of a pool, at least one, in the order of their indices.
 
-    An empty pool says that there is nothing, no pool says nothing. Counter sets come first and
-    without devices: from Kubernetes 1.35 a slice has the one or the other. 1.34, which wants both
-    in one slice, drops them unless an alpha feature is switched on; that is not supported.
+    A pool without devices is one empty slice: without any slice, schedulers would not know the
+    pool. Counter sets come first and without devices: from Kubernetes 1.35 on a slice has one or
+    the other. 1.34 wants both in one slice, if its alpha feature is on at all; it gets neither
+    (`slices.features`).
     """
     counters = _chunks(pool.shared_counters, COUNTER_SETS_PER_SLICE)
     devices = _chunks(pool.devices, DEVICES_PER_SLICE)
@@ -86,15 +93,14 @@ def specs(pool: Pool, generation: int) -> tuple[ResourceSliceSpec, ...]:
     )
 
 
-def _repeated(names: Iterable[str]) -> list[str]:
-    return [name for name, count in Counter(names).items() if count > 1]
+def _repeated(parts: Iterable[Device | CounterSet]) -> list[str]:
+    names = Counter(part.name for part in parts)
+    return [name for name, count in names.items() if count > 1]
 
 
-def _unknown_counters(
-    devices: Iterable[Device], shared_counters: Iterable[CounterSet]
-) -> Iterator[str]:
-    known = {part.name: part.counters for part in shared_counters}
-    for device in devices:
+def _unknown_counters(content: PoolContent) -> Iterator[str]:
+    known = {part.name: part.counters for part in content.shared_counters}
+    for device in content.devices:
         for taken in device.consumes_counters or ():
             source = taken.counter_set
             if source not in known:

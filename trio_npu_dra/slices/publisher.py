@@ -19,15 +19,15 @@ import trio
 
 from trio_npu_dra import pulse
 from trio_npu_dra.crashpoints import Point, reached
-from trio_npu_dra.errors import Invalid, KubeError, NotFound
+from trio_npu_dra.errors import Invalid, InvalidPool, KubeError, NotFound
 from trio_npu_dra.kube.client import WATCH_SECONDS, KubeClient
-from trio_npu_dra.kube.objects import Device, Node, OwnerReference, ResourceSlice
+from trio_npu_dra.kube.objects import Node, OwnerReference, ResourceSlice
 from trio_npu_dra.kube.retry import Retry
 from trio_npu_dra.kube.watch import View, list_and_watch
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.slices.change_pace import ChangePace
 from trio_npu_dra.slices.diff import Create, Delete, Update, Write, plan
-from trio_npu_dra.slices.pool import Pool, check
+from trio_npu_dra.slices.pool import Pool, PoolContent, check
 from trio_npu_dra.slices.repair_pace import RepairPace
 from trio_npu_dra.slices.stored_forms import StoredForms
 
@@ -82,7 +82,7 @@ class PoolAccepted:
     """The API server has the newest pool."""
 
 
-Told: TypeAlias = Callable[[SliceWritten | PoolAccepted], object]
+OnEvent: TypeAlias = Callable[[SliceWritten | PoolAccepted], object]
 
 
 async def publish(
@@ -90,9 +90,9 @@ async def publish(
     *,
     node_name: str,
     driver_name: str,
-    pool: Observable[tuple[Device, ...]],
+    pool: Observable[PoolContent],
     status: Observable[PublisherStatus],
-    told: Told = lambda _: None,
+    on_event: OnEvent = lambda _: None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Publish *pool* until cancelled; started when the loop runs, not when the pool is accepted.
@@ -105,12 +105,14 @@ async def publish(
             on resourceslices.
         node_name: The node, which is also the pool's name and the slices' owner.
         driver_name: The driver.
-        pool: The devices, in order of preference.
+        pool: What is to be published, as the API server keeps it (`slices.features`).
         status: Kept up to date.
-        told: Called with what happens.
-        task_status: Told when the loop runs.
+        on_event: Called with what happens.
+        task_status: Started when the loop runs.
     """
-    publisher = _Publisher(client, node_name, driver_name, pool=pool, status=status, told=told)
+    publisher = _Publisher(
+        client, node_name, driver_name, pool=pool, status=status, on_event=on_event
+    )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(publisher.follow_pool)
         nursery.start_soon(publisher.follow_slices)
@@ -134,9 +136,9 @@ class _Publisher:
         node_name: str,
         driver_name: str,
         *,
-        pool: Observable[tuple[Device, ...]],
+        pool: Observable[PoolContent],
         status: Observable[PublisherStatus],
-        told: Told,
+        on_event: OnEvent,
     ) -> None:
         self._client = client
         self._node_name = node_name
@@ -144,22 +146,22 @@ class _Publisher:
         self._selector = f"spec.driver={driver_name},spec.nodeName={node_name}"
         self._pool = pool
         self._status = status
-        self._told = told
+        self._on_event = on_event
         self._view: View[ResourceSlice] = View()
         self._owner: OwnerReference | None = None
-        self._settled: tuple[Device, ...] | None = None
+        self._settled: PoolContent | None = None
         self._stored = StoredForms()
         self._change_pace = ChangePace(trio.current_time)
         self._repair_pace = RepairPace(trio.current_time)
-        self._facts = trio.Event()
+        self._new_pool = trio.Event()
         self._news = trio.Event()
 
     async def follow_pool(self) -> None:
-        """Wake the loop when facts change."""
-        async for devices in self._pool.changes():
-            if devices != self._settled:
+        """Wake the loop when the pool changes."""
+        async for content in self._pool.changes():
+            if content != self._settled:
                 self._note(current=False)
-            self._facts.set()
+            self._new_pool.set()
             self._news.set()
 
     async def follow_slices(self) -> None:
@@ -182,12 +184,19 @@ class _Publisher:
         """Reconcile after each piece of news."""
         retry = Retry("publishing ResourceSlices", log)
         while True:
-            self._news, self._facts = trio.Event(), trio.Event()
+            self._news, self._new_pool = trio.Event(), trio.Event()
             try:
                 await self._reconcile()
+            except InvalidPool as error:
+                if str(error) != self._status.value.problem:
+                    log.error(
+                        "nothing is published until the pool changes", extra={"problem": str(error)}
+                    )
+                self._fail(error)
+                await self._new_pool.wait()
             except Invalid as error:
                 self._fail(error)
-                await self._facts_within(retry.failed(error))  # others may be accepted
+                await self._new_pool_within(retry.failed(error))  # others may be accepted
             except KubeError as error:
                 self._fail(error)
                 await trio.sleep(retry.failed(error))
@@ -205,16 +214,16 @@ class _Publisher:
         if self._pool.value == self._settled:
             if not self._was_edited():
                 self._note(current=True, problem="")
-                self._told(PoolAccepted())  # a change may have been taken back at once
+                self._on_event(PoolAccepted())  # a change may have been taken back at once
                 return
-            # Someone who keeps editing our slices wins more and more time; facts go first.
-            await self._facts_within(self._repair_pace.delay())
+            # Back off while someone keeps editing our slices; a new pool cuts the wait short.
+            await self._new_pool_within(self._repair_pace.delay())
         if self._pool.value != self._settled:
             await trio.sleep(self._change_pace.delay())
-        devices = self._pool.value
-        is_repair = devices == self._settled
+        content = self._pool.value
+        is_repair = content == self._settled
         with pulse.step("publishing ResourceSlices", limit=_RECONCILE_STUCK_SECONDS):
-            slices, writes = await self._look(devices)
+            slices, writes = await self._look(content)
             for write in writes:
                 await self._perform(write)
         if writes:
@@ -224,38 +233,37 @@ class _Publisher:
                 self._change_pace.note_change()
             log.info(
                 "slices repaired" if is_repair else "pool published",
-                extra={"devices": len(devices), "writes": len(writes)},
+                extra={"devices": len(content.devices), "writes": len(writes)},
             )
-        self._settle(devices, slices, writes)
+        self._settle(content, slices, writes)
 
     def _was_edited(self) -> bool:
         """Whether the local picture is another than the pool that was accepted."""
         return self._view.synced and bool(self._plan(self._view.objects.values(), self._pool.value))
 
     async def _look(
-        self, devices: tuple[Device, ...]
+        self, content: PoolContent
     ) -> tuple[tuple[ResourceSlice, ...], tuple[Write, ...]]:
-        """What exists, and what is to be written; a new slice gets an owner read just now."""
+        """List the slices and plan the writes; a new slice gets an owner read just now."""
         known = self._owner is not None
         if not known:
             self._owner = await self._read_owner()
         slices, _ = await self._client.list(ResourceSlice, field_selector=self._selector)
-        writes = self._plan(slices, devices)
+        writes = self._plan(slices, content)
         if known and any(isinstance(write, Create) for write in writes):
             self._owner = await self._read_owner()
-            writes = self._plan(slices, devices)
+            writes = self._plan(slices, content)
         return slices, writes
 
-    def _plan(
-        self, slices: Iterable[ResourceSlice], devices: tuple[Device, ...]
-    ) -> tuple[Write, ...]:
+    def _plan(self, slices: Iterable[ResourceSlice], content: PoolContent) -> tuple[Write, ...]:
         assert self._owner is not None
         desired = Pool(
             name=self._node_name,
             driver=self._driver_name,
             node_name=self._node_name,
             owner=self._owner,
-            devices=devices,
+            devices=content.devices,
+            shared_counters=content.shared_counters,
         )
         return plan(slices, desired, self._stored.of)
 
@@ -264,9 +272,9 @@ class _Publisher:
         try:
             await self._send(write)
         except KubeError as error:
-            self._told(SliceWritten(verb=verb, error=error))
+            self._on_event(SliceWritten(verb=verb, error=error))
             raise
-        self._told(SliceWritten(verb=verb, error=None))
+        self._on_event(SliceWritten(verb=verb, error=None))
 
     async def _send(self, write: Write) -> None:
         meta = write.slice.metadata
@@ -304,36 +312,36 @@ class _Publisher:
             controller=True,
         )
 
-    async def _facts_within(self, seconds: float) -> None:
-        """Wait, but no longer than until there are new facts."""
+    async def _new_pool_within(self, seconds: float) -> None:
+        """Wait, but no longer than until the pool changes."""
         with trio.move_on_after(seconds):
-            await self._facts.wait()
+            await self._new_pool.wait()
 
-    def _fail(self, error: KubeError) -> None:
+    def _fail(self, error: KubeError | InvalidPool) -> None:
         self._settled = None
         self._note(current=False, problem=str(error))
 
     def _settle(
         self,
-        devices: tuple[Device, ...],
+        content: PoolContent,
         slices: tuple[ResourceSlice, ...],
         writes: tuple[Write, ...],
     ) -> None:
-        self._settled = devices
-        is_newest = devices == self._pool.value
+        self._settled = content
+        is_newest = content == self._pool.value
         gone = [write.slice for write in writes if isinstance(write, Delete)]
         written = [write.slice for write in writes if not isinstance(write, Delete)]
         newest = max(item.spec.pool.generation for item in written or slices if item not in gone)
         self._note(
             published=True,
             current=is_newest,
-            devices=len(devices),
+            devices=len(content.devices),
             generation=newest,
             dropped=self._stored.dropped,
             problem="",
         )
         if is_newest:
-            self._told(PoolAccepted())
+            self._on_event(PoolAccepted())
 
     def _note(self, **changes: bool | int | str | frozenset[str]) -> None:
         self._status.set(replace(self._status.value, **changes))  # type: ignore[arg-type] # by name

@@ -1,7 +1,7 @@
 """What the API server made of the slices it was sent; pure but for a log line.
 
-A server without a feature drops its fields, and quantities are rewritten. Without this memory such
-a difference would be written again at each look.
+A server without a feature drops its fields, and rewrites quantities. Without this memory the
+publisher would write such a difference again at each look.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _FEATURES: Final = {
 
 
 class StoredForms:
-    """The parts that are stored otherwise than they were sent, until told to forget.
+    """The parts that are stored otherwise than they were sent, until they are forgotten.
 
-    Only of exactly what was sent is it known: the API server keeps a field whose feature is off
-    when the stored slice uses it already, so one slice says nothing of another.
+    A stored form applies only to the exact value that was sent: the API server keeps a field whose
+    feature is off if the stored slice uses it already, so one slice says nothing of another.
     """
 
     def __init__(self) -> None:
@@ -94,16 +94,16 @@ class StoredForms:
 
     def _say(self) -> None:
         dropped = self.dropped
-        if dropped and not dropped <= self._said:
+        rewritten = self._rewritten() - dropped
+        if fields := dropped - self._said:
             log.warning(
                 "the API server dropped fields of ResourceSlices; devices are published without",
-                extra={"fields": sorted(dropped), "features": _features(dropped)},
+                extra={"fields": sorted(fields), "features": _features(fields)},
             )
-        rewritten = self._rewritten() - dropped
-        if rewritten and not rewritten <= self._said:
+        if fields := rewritten - self._said:
             log.warning(
                 "the API server stored fields of ResourceSlices otherwise than sent",
-                extra={"fields": sorted(rewritten)},
+                extra={"fields": sorted(fields)},
             )
         self._said |= dropped | rewritten
 

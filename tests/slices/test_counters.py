@@ -1,0 +1,300 @@
+"""Promises for pools with counters: devices that overlap, and the sets that they consume from."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from tests.slices.pools import counter_sets
+from tests.slices.publishing import (
+    DRIVER,
+    NODE,
+    WITHOUT_FEATURES,
+    Devices,
+    Subject,
+    devices,
+    publishing,
+)
+from tests.slices.reach import Reach
+from trio_npu_dra.kube.client import KubeClient
+from trio_npu_dra.kube.objects import (
+    Counter,
+    CounterSet,
+    Device,
+    DeviceCounterConsumption,
+    ResourceSlice,
+)
+from trio_npu_dra.observable import Observable, derive
+from trio_npu_dra.slices.features import ServerFeatures, fitting, follow_features
+from trio_npu_dra.slices.pool import PoolContent
+from trio_npu_dra.standins.api_rules import Kubernetes
+
+SETS = counter_sets(2)
+BOTH_DROPPED = frozenset({"sharedCounters", "consumesCounters"})
+TAINTS_ONLY = ServerFeatures(counters=False)
+
+
+def piece(name: str, counter_set: str = "s0", cores: str = "10") -> Device:
+    """A device that consumes from a counter set."""
+    taken = DeviceCounterConsumption(
+        counter_set=counter_set, counters={"ai-cores": Counter(value=cores)}
+    )
+    return Device(name=name, consumes_counters=(taken,))
+
+
+PIECES = (piece("npu-0-a"), piece("npu-0-b"), piece("npu-1-a", "s1"))
+
+
+def laid_out(subject: Subject) -> list[tuple[tuple[CounterSet, ...], Devices]]:
+    """What the API server has, slice by slice."""
+    specs = [item.spec for item in subject.slices]
+    return [(spec.shared_counters or (), spec.devices or ()) for spec in specs]
+
+
+def generations(subject: Subject) -> set[int]:
+    """Of all slices."""
+    return {item.spec.pool.generation for item in subject.slices}
+
+
+def smaller(sets: tuple[CounterSet, ...]) -> tuple[CounterSet, ...]:
+    """The same sets, each with less."""
+    less = {"ai-cores": Counter(value="16")}
+    return tuple(item.model_copy(update={"counters": less}) for item in sets)
+
+
+async def test_counter_sets_are_published_before_the_devices_that_consume_from_them(
+    reach: Reach, autojump_clock: MockClock
+) -> None:
+    """In slices of their own, which a restart adopts as they are."""
+    del autojump_clock
+    for _ in range(2):
+        async with publishing(KubeClient(reach), reach.state, PIECES, SETS) as subject:
+            status = await subject.until_settled()
+            assert laid_out(subject) == [(SETS, ()), ((), PIECES)]
+            assert (status.devices, status.generation, status.dropped) == (3, 1, frozenset())
+            await trio.sleep(600)
+    assert reach.asked["create"] == 2
+    assert (reach.asked["update"], reach.asked["delete"]) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "sets", "updates"),
+    [
+        pytest.param(PIECES, smaller(SETS), 1, id="sets"),
+        pytest.param((*PIECES[:2], piece("npu-1-a", "s1", "5")), SETS, 1, id="devices"),
+        pytest.param(PIECES[:2], SETS[:1], 2, id="both"),
+    ],
+)
+async def test_one_changed_slice_is_updated_in_place(
+    wanted: Devices,
+    sets: tuple[CounterSet, ...],
+    updates: int,
+    reach: Reach,
+    autojump_clock: MockClock,
+) -> None:
+    """Of either kind; two that change get a new generation, so that nobody sees one alone."""
+    del autojump_clock
+    async with publishing(KubeClient(reach), reach.state, PIECES, SETS) as subject:
+        await subject.until_settled()
+        subject.publish(wanted, sets)
+        await trio.sleep(1)
+        assert subject.status.value.current
+        assert laid_out(subject) == [(sets, ()), ((), wanted)]
+        assert generations(subject) == {updates}
+    assert (reach.asked["create"], reach.asked["update"]) == (2, updates)
+
+
+async def test_counters_come_and_go(reach: Reach, autojump_clock: MockClock) -> None:
+    """The slices change places in one generation: devices move up when the first set comes."""
+    del autojump_clock
+    whole = devices(2)
+    async with publishing(KubeClient(reach), reach.state, whole) as subject:
+        await subject.until_settled()
+        for number, (wanted, sets, layout) in enumerate(
+            (
+                (PIECES, SETS, [(SETS, ()), ((), PIECES)]),
+                (whole, (), [((), whole)]),
+                (PIECES, SETS, [(SETS, ()), ((), PIECES)]),
+            )
+        ):
+            subject.publish(wanted, sets)
+            await trio.sleep(1)
+            assert subject.status.value.current, number
+            assert laid_out(subject) == layout
+            assert len(generations(subject)) == 1
+
+
+def edit_set(item: ResourceSlice) -> ResourceSlice:
+    """Another amount."""
+    spec = item.spec.model_copy(update={"shared_counters": smaller(SETS)})
+    return item.model_copy(update={"spec": spec})
+
+
+def edit_device(item: ResourceSlice) -> ResourceSlice:
+    """A device consumes less."""
+    edited = (piece("npu-0-a", cores="1"), *PIECES[1:])
+    return item.model_copy(update={"spec": item.spec.model_copy(update={"devices": edited})})
+
+
+@pytest.mark.parametrize(
+    ("index", "edit"),
+    [
+        pytest.param(0, edit_set, id="set"),
+        pytest.param(1, edit_device, id="device"),
+        pytest.param(0, None, id="sets deleted"),
+        pytest.param(1, None, id="devices deleted"),
+    ],
+)
+async def test_what_people_do_to_counters_is_undone(
+    index: int,
+    edit: Callable[[ResourceSlice], ResourceSlice] | None,
+    reach: Reach,
+    autojump_clock: MockClock,
+) -> None:
+    """An edit, and a slice that is deleted."""
+    del autojump_clock
+    async with publishing(KubeClient(reach), reach.state, PIECES, SETS) as subject:
+        await subject.until_settled()
+        stored = subject.slices[index]
+        if edit:
+            reach.state.put(edit(stored))
+        else:
+            reach.state.remove(ResourceSlice, stored.metadata.name)
+        await trio.sleep(2)
+        assert laid_out(subject) == [(SETS, ()), ((), PIECES)]
+        assert len(generations(subject)) == 1
+
+
+async def test_amounts_in_other_words_are_not_written_again(
+    reach: Reach, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a set and of what a device consumes; the difference is said once for each."""
+    del autojump_clock
+    caplog.set_level(logging.WARNING)
+    sent = tuple(
+        item.model_copy(update={"counters": {"ai-cores": Counter(value="20000")}}) for item in SETS
+    )
+    async with publishing(
+        KubeClient(reach), reach.state, (piece("a", cores="1000"),), sent
+    ) as subject:
+        await subject.until_settled()
+        await trio.sleep(600)
+        assert subject.status.value.dropped == frozenset()
+        subject.publish((piece("a", cores="1000"), *devices(1)), sent)
+        await trio.sleep(600)
+    assert (reach.asked["create"], reach.asked["update"]) == (2, 1)
+    assert [vars(line)["fields"] for line in caplog.records] == [
+        ["sharedCounters"],
+        ["consumesCounters"],
+    ]
+
+
+async def test_counters_that_are_dropped_are_tried_again_after_an_outage(
+    reach: Reach, autojump_clock: MockClock
+) -> None:
+    """Until then nothing is written again; the status says what is missing."""
+    del autojump_clock
+    reach.state.kubernetes = WITHOUT_FEATURES
+    async with publishing(KubeClient(reach), reach.state, PIECES, SETS) as subject:
+        status = await subject.until_settled()
+        assert status.dropped == BOTH_DROPPED
+        await trio.sleep(3600)
+        assert reach.asked["update"] == 0
+        reach.leave()
+        await trio.sleep(1)
+        reach.state.kubernetes = Kubernetes()
+        reach.come_back()
+        await trio.sleep(5)
+        assert subject.status.value.dropped == frozenset()
+        assert laid_out(subject) == [(SETS, ()), ((), PIECES)]
+
+
+async def test_a_feature_that_is_switched_off_takes_nothing_from_slices_that_use_it(
+    reach: Reach, autojump_clock: MockClock
+) -> None:
+    """The API server keeps what is stored: there is nothing to write, and a change is kept too."""
+    del autojump_clock
+    async with publishing(KubeClient(reach), reach.state, PIECES, SETS) as subject:
+        await subject.until_settled()
+        reach.state.kubernetes = WITHOUT_FEATURES
+        await trio.sleep(600)
+        assert reach.asked["update"] == 0
+        subject.publish(PIECES, smaller(SETS))
+        await trio.sleep(1)
+        assert laid_out(subject) == [(smaller(SETS), ()), ((), PIECES)]
+        assert subject.status.value.dropped == frozenset()
+
+
+# --- where counters are not kept -----------------------------------------------------------------
+
+
+def test_where_counters_are_not_kept_only_independent_devices_are_published(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The others would be allocated as if they did not overlap; they are named once."""
+    caplog.set_level(logging.WARNING)
+    content = PoolContent(devices=(*devices(1), piece("once-named")), shared_counters=SETS)
+    for _ in range(2):
+        assert fitting(content, TAINTS_ONLY) == PoolContent(devices=devices(1))
+    assert fitting(content, ServerFeatures()) == content
+    (line,) = caplog.records
+    assert vars(line)["devices"] == ("once-named",)
+
+
+def test_a_pool_without_consumers_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is left out, so nothing is said."""
+    content = PoolContent(devices=devices(2))
+    assert fitting(content, TAINTS_ONLY) == content
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("kubernetes", "layout"),
+    [
+        (Kubernetes(), [(SETS, ()), ((), (*devices(1), *PIECES))]),
+        (Kubernetes(minor=35), [(SETS, ()), ((), (*devices(1), *PIECES))]),
+        (WITHOUT_FEATURES, [((), devices(1))]),
+        (Kubernetes(minor=34), [((), devices(1))]),
+    ],
+)
+async def test_each_server_gets_what_it_keeps(
+    kubernetes: Kubernetes,
+    layout: list[tuple[tuple[CounterSet, ...], Devices]],
+    reach: Reach,
+    nursery: trio.Nursery,
+    autojump_clock: MockClock,
+) -> None:
+    """1.34 with its feature on, too: it has no counters in slices of their own.
+
+    After the server was replaced by another one, that one's features count.
+    """
+    del autojump_clock
+    reach.state.kubernetes = kubernetes
+    wanted = PoolContent(devices=(*devices(1), *PIECES), shared_counters=SETS)
+    client = KubeClient(reach)
+    features: Observable[ServerFeatures | None] = Observable(None)
+    async with publishing(client, reach.state, ()) as subject:
+        follow = partial(follow_features, client, features=features, status=subject.status)
+        nursery.start_soon(partial(follow, node_name=NODE, driver_name=DRIVER))
+        await features.wait_until(lambda found: found is not None)
+        pool = partial(_fitting, wanted, features)
+        await nursery.start(derive, subject.pool, pool, features)
+        await trio.sleep(1)
+        assert laid_out(subject) == layout
+        reach.leave()
+        await trio.sleep(60)
+        reach.state.kubernetes = Kubernetes()
+        reach.come_back()
+        await trio.sleep(5)
+        assert laid_out(subject) == [(SETS, ()), ((), wanted.devices)]
+        assert subject.status.value.dropped == frozenset()
+
+
+def _fitting(wanted: PoolContent, features: Observable[ServerFeatures | None]) -> PoolContent:
+    assert features.value is not None
+    return fitting(wanted, features.value)
