@@ -24,7 +24,7 @@ from trio_npu_dra.rpc import open_bridge
 from trio_npu_dra.settings import Settings
 from trio_npu_dra.slices.features import follow_features
 from trio_npu_dra.slices.publisher import publish
-from trio_npu_dra.slices.turn import turn_to_publish
+from trio_npu_dra.slices.publisher_lock import publisher_lock
 
 GRACE_SECONDS = 20.0
 """How long a stop waits for the kubelet's calls in flight; the pod is killed after 30 s."""
@@ -105,7 +105,7 @@ async def _follow_npus(
         await nursery.start(derive, facts.pool, parts.pool, *sources)
         with trio.move_on_after(REGISTRATION_SECONDS):
             await facts.registration.wait_until(lambda status: status.registered)
-        async with turn_to_publish(settings.plugin_directory, facts.publisher):
+        async with publisher_lock(settings.plugin_directory, facts.publisher):
             nursery.start_soon(tell, kube, facts.board, facts.holds)
             await publish(
                 kube,

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 import trio
@@ -22,6 +23,7 @@ from trio_npu_dra.observable import Observable
 from trio_npu_dra.slices.build import build_devices
 from trio_npu_dra.slices.features import ServerFeatures, follow_features
 from trio_npu_dra.slices.publisher import PublisherStatus
+from trio_npu_dra.slices.publisher_lock import publisher_lock
 from trio_npu_dra.slices.taints import TaintEffect, TaintPolicy
 from trio_npu_dra.standins.api_rules import Kubernetes
 from trio_npu_dra.standins.api_state import ApiState
@@ -209,11 +211,20 @@ async def test_a_start_without_trouble_is_one_question(reach: Reach) -> None:
         assert subject.asked == 1
 
 
+async def test_a_lock_that_is_free_is_no_reason_to_ask(reach: Reach, tmp_path: Path) -> None:
+    """As at each start without an older instance."""
+    async with following(reach) as subject:
+        await subject.until(ServerFeatures())
+        async with publisher_lock(tmp_path, subject.status):
+            await subject.note(watching=True)
+        assert subject.asked == 1
+
+
 @pytest.mark.parametrize("waiting_at_start", [True, False])
-async def test_an_instance_whose_turn_comes_asks_again(
+async def test_an_instance_that_may_publish_at_last_asks_again(
     reach: Reach, autojump_clock: MockClock, *, waiting_at_start: bool
 ) -> None:
-    """Nobody watched the API server for it while it waited."""
+    """Only the publisher watches, so nobody watched for it while it waited."""
     del autojump_clock
     async with following(reach) as subject:
         if waiting_at_start:

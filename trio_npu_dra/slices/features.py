@@ -117,12 +117,12 @@ async def follow_features(
 async def _until_doubtful(status: Observable[PublisherStatus], before: PublisherStatus) -> None:
     """Wait until the API server may be another one than was asked.
 
-    That is so after a loss of contact, which the publisher notices; when this instance's turn to
-    publish comes, because nobody watched until then; and when the server dropped what it had
+    That is so after a loss of contact, which the publisher notices; when this instance may publish
+    after an older one, because only the publisher watches; and when the server dropped what it had
     promised to keep, as one of several behind one address may.
 
-    An instance that waits for its turn does not watch too: every rolling update would then have
-    twice the watches, for an answer that is needed only when the turn comes.
+    An instance that waits for an older one does not watch too: rolling updates would then have
+    twice the watches, for an answer that is needed only in the end.
 
     Args:
         status: The publisher's.
@@ -133,8 +133,8 @@ async def _until_doubtful(status: Observable[PublisherStatus], before: Publisher
         was_lost |= bool(now.problem) or (last.watching and not now.watching)
         was_lost |= now.watch_restarts != before.watch_restarts
         has_contact = now.watching and not now.problem
-        its_turn_came = last.waiting and not now.waiting
-        if its_turn_came or (was_lost and has_contact) or now.dropped - before.dropped:
+        may_publish_now = last.waiting and not now.waiting
+        if may_publish_now or (was_lost and has_contact) or now.dropped - before.dropped:
             return
         last = now
 

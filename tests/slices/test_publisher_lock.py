@@ -12,12 +12,12 @@ from trio_npu_dra.kube.objects import Device, ResourceSlice
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.slices.pool import PoolContent
 from trio_npu_dra.slices.publisher import PublisherStatus, publish
-from trio_npu_dra.slices.turn import turn_to_publish
+from trio_npu_dra.slices.publisher_lock import publisher_lock
 from trio_npu_dra.standins.api_state import ApiState
 
 
 class Instance:
-    """An instance that publishes one device, when it is its turn."""
+    """An instance that publishes one device, once it has the lock."""
 
     def __init__(self, client: KubeClient, folder: Path, device: str) -> None:
         self.status = Observable(PublisherStatus())
@@ -35,7 +35,7 @@ class Instance:
     async def run(self) -> None:
         """Live."""
         with self.life:
-            async with turn_to_publish(self.folder, self.status):
+            async with publisher_lock(self.folder, self.status):
                 await self.publish()
 
     async def until_settled(self) -> None:
@@ -106,7 +106,7 @@ async def test_a_lock_that_cannot_be_used_is_said_once_and_waited_for(
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(make_folder)
-        async with turn_to_publish(folder, status):
+        async with publisher_lock(folder, status):
             assert trio.current_time() > 0
             assert not status.value.waiting
 

@@ -1,9 +1,9 @@
-"""Which instance of the driver publishes, while a rolling update has two of them on a node.
+"""The lock that lets one instance of the driver publish, while a rolling update has two on a node.
 
-Two versions may say different things of the same devices. If both published, each would take the
-other's slices for edited ones and repair them, without end. So it is one at a time: the one that
-holds a lock in the driver's folder. That is the older one until it ends, in whatever way; then the
-younger goes on as after any restart. An update that never gets ready thus changes no slice.
+Two versions may describe the same devices differently. If both published, each would take the
+other's slices for edited ones and repair them, without end. So the instance publishes that holds a
+lock in the driver's folder. That is the older one until it ends, in whatever way; then the younger
+goes on as after any restart. An update that never gets ready thus changes no slice.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _PAUSE = 0.5  # seconds between two looks at whether the older instance has ende
 
 
 @asynccontextmanager
-async def turn_to_publish(
+async def publisher_lock(
     state_folder: Path, status: Observable[PublisherStatus]
 ) -> AsyncIterator[None]:
     """Wait until no other instance publishes, and keep others from it while inside.
 
-    A lock that cannot be used is said once and tried on.
+    A lock file that cannot be used is logged once and tried again until it can.
 
     Args:
         state_folder: The driver's folder on the node.
-        status: Says so while this instance waits.
+        status: Its `waiting` is true while this instance waits.
     """
     since = trio.current_time()
     status.set(replace(status.value, waiting=True))
