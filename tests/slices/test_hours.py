@@ -74,7 +74,7 @@ async def test_an_hour_without_the_api_server(
 ) -> None:
     """Memory stays flat and the log short; 5 s after its return everything is right again.
 
-    Meanwhile one slice was deleted, the other edited, history forgotten, and maybe facts changed.
+    Meanwhile one slice was deleted, the other edited, history forgotten and maybe the pool changed.
     """
     caplog.set_level(logging.INFO)
     wanted = devices(70, taint="major" if facts_change else None)

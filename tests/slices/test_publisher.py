@@ -141,7 +141,7 @@ async def test_an_edited_slice_is_repaired(client: KubeClient, state: ApiState) 
 
 
 async def test_a_fight_does_not_hold_up_facts(client: KubeClient, state: ApiState) -> None:
-    """Against someone who edits again and again repairs slow down, new facts are written at once.
+    """Against someone who edits again and again repairs slow down, a new pool is written at once.
 
     The third repair would wait a second, the fourth two.
     """

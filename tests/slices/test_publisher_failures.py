@@ -1,4 +1,4 @@
-"""What the publisher makes of lost answers and of facts that are taken back, and what it tells."""
+"""Lost answers, changes that are taken back, and the events of the publisher."""
 
 from __future__ import annotations
 

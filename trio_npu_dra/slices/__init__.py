@@ -1,1 +1,1 @@
-"""From facts about NPUs to ResourceSlices in the API server: build, diff, publish."""
+"""From Boards to ResourceSlices in the API server: build, plan the writes, publish."""

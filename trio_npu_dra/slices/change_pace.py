@@ -1,6 +1,7 @@
-"""How fast changes of a pool follow one another: the first ones at once, in a storm a few a second.
+"""How fast changes of a pool are written: the first ones at once, in a storm a few a second.
 
-Each write goes to everybody who watches ResourceSlices; what is left out was overtaken anyway.
+The API server sends each write to everybody who watches ResourceSlices. A change that is not
+written was overtaken by a newer one.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from typing import Final
 
 AT_ONCE: Final = 10
 PER_SECOND: Final = 5.0
-"""Both as clients in Go have them by default (client-go's burst and QPS)."""
+"""Both are the defaults of clients in Go (client-go's burst and QPS)."""
 
 
 class ChangePace:
-    """Delays before changes, as of a bucket of `AT_ONCE` tokens that fills by `PER_SECOND`.
+    """Delays before changes: a bucket of `AT_ONCE` tokens that fills at `PER_SECOND`.
 
     Args:
         clock: Seconds, monotonic.

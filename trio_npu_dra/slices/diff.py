@@ -1,10 +1,10 @@
-"""Which writes turn the slices that exist into the pool that is wanted; pure.
+"""The writes that make the existing slices the wanted pool; pure.
 
 The rules are those of the resource slice controller in k8s.io/dynamic-resource-allocation, so that
-schedulers see what they see of other drivers: slices are matched by the index in their name; one
-changed slice is updated in place; anything more gets a new generation on every slice, because a
-reader takes a pool only when all slices of its newest generation are there. docs/upstream-cases.md
-has that controller's test cases and ours side by side.
+schedulers see the same of this driver as of others. Slices are matched by the index in their name.
+One changed slice is updated in place. Any larger change gives every slice a new generation, because
+a reader takes a pool only when all slices of its newest generation are there.
+docs/upstream-cases.md has that controller's test cases and ours side by side.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from trio_npu_dra.slices.taint_times import with_known_times
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove this slice, given that it is still as read."""
+    """Remove this slice if it is still as it was read."""
 
     slice: ResourceSlice
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Replace a slice; its metadata has the uid and the version that were read."""
+    """Replace a slice if it still has the uid and the version in its metadata, which were read."""
 
     slice: ResourceSlice
 
@@ -47,15 +47,15 @@ def plan(
     desired: Pool,
     stored_as: Callable[[ResourceSliceSpec], ResourceSliceSpec] = lambda spec: spec,
 ) -> tuple[Write, ...]:
-    """The writes that make *existing* the *desired* pool, in their order; none when it is.
+    """The writes that make *existing* the *desired* pool, in their order; none if it is already.
 
     Deletes come first and creates last, so that at no moment one device is in two slices of the
     newest generation.
 
     Args:
         existing: All slices of the driver on the node.
-        desired: What shall be.
-        stored_as: What the API server is known to make of a spec.
+        desired: The pool that is wanted.
+        stored_as: The form in which the API server is known to store a spec.
 
     Raises:
         InvalidPool: The pool contradicts itself.
@@ -91,7 +91,7 @@ def _generation(item: ResourceSlice, desired: Pool) -> int:
 def _kept(
     found: Collection[ResourceSlice], desired: Pool, newest: int, count: int
 ) -> dict[int, ResourceSlice]:
-    """The slices that stay, by index; of two with one index the first by name."""
+    """The slices that stay, by index. If two have the same index, the first by name stays."""
     kept: dict[int, ResourceSlice] = {}
     for item in found:
         index = index_in(item.metadata.name, desired.node_name, desired.driver)

@@ -1,9 +1,9 @@
 """The loop that keeps the API server's slices equal to the newest pool.
 
-It knows pools of devices, not what the devices are. What exists is adopted: after a restart with
-equal facts nothing is written. Each write is planned on a list read just before, so the local
-picture only has to tell when to look, and a create whose answer was lost is not made twice. When
-the task is cancelled the slices stay: they belong to the Node, not to this process.
+It knows pools of devices, not what the devices are. Existing slices are adopted: a restart with an
+equal pool writes nothing. Each write is planned on a list that was read just before. So the watch
+only tells when to look, and a create whose answer was lost is not repeated. When the task is
+cancelled the slices stay: they belong to the Node, not to this process.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ _WATCH_STUCK_SECONDS: Final = WATCH_SECONDS + 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublisherStatus:
-    """How publishing stands, for probes and metrics.
+    """The state of publishing, for probes, metrics and `slices.features`.
 
     Attributes:
         published: The API server has accepted a pool of this run, or had an equal one.
-        current: It has the newest pool; false while a change is on its way or refused.
-        waiting: An older instance on this node publishes; it is not our turn.
+        current: The API server has the newest pool; false while a change is on its way or refused.
+        waiting: This instance waits for an older one on this node, which publishes.
         watching: Edits by others are noticed at once; false while the watch is broken.
         watch_restarts: How often a broken watch was opened anew.
-        devices: In the pool that was accepted last.
-        generation: Of that pool.
+        devices: Number of devices in the pool that was accepted last.
+        generation: Generation of that pool.
         dropped: Fields of slices that the API server does not store, such as `taints`.
-        problem: What keeps publishing from going on, empty when nothing does.
+        problem: Why publishing is stuck; empty if it is not.
     """
 
     published: bool = False
@@ -66,11 +66,11 @@ class PublisherStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceWritten:
-    """A write of a slice that the API server answered, or did not.
+    """The API server was asked to write a slice.
 
     Attributes:
-        verb: What was asked for.
-        error: Why it did not happen; None when it did.
+        verb: The kind of write.
+        error: Why the write failed; None if it did not.
     """
 
     verb: Literal["create", "update", "delete"]
@@ -97,8 +97,8 @@ async def publish(
 ) -> None:
     """Publish *pool* until cancelled; started when the loop runs, not when the pool is accepted.
 
-    Every `KubeError` is retried, however long it lasts: rights can be given, a node can register,
-    an API server can come back.
+    Every `KubeError` is retried without end: an administrator may grant rights, the node may
+    register, the API server may come back.
 
     Args:
         client: The API server; needs `get` on nodes, and list, watch, create, update and delete
@@ -169,7 +169,7 @@ class _Publisher:
         views = list_and_watch(self._client, ResourceSlice, field_selector=self._selector)
         async with aclosing(views):
             while True:
-                # A watch that is open ends by itself in time; while it is broken nobody comes.
+                # An open watch ends after a time. A broken one has no limit: it is retried.
                 limit = inf if self._view.stale_since else _WATCH_STUCK_SECONDS
                 with pulse.step("watching ResourceSlices", limit=limit):
                     view = await anext(views)
@@ -205,16 +205,16 @@ class _Publisher:
                 await self._news.wait()
 
     def _learn_anew(self) -> None:
-        """After an outage it may be a newer API server, which keeps more."""
+        """Forget stored forms: after an outage a newer API server may answer, which keeps more."""
         if self._stored.forget():
             self._settled = None
 
     async def _reconcile(self) -> None:
-        check(self._pool.value)  # here already: what is refused in any case shall cost no request
+        check(self._pool.value)  # before any request: a pool that is refused costs none
         if self._pool.value == self._settled:
             if not self._was_edited():
                 self._note(current=True, problem="")
-                self._on_event(PoolAccepted())  # a change may have been taken back at once
+                self._on_event(PoolAccepted())  # the pool may have changed and changed back
                 return
             # Back off while someone keeps editing our slices; a new pool cuts the wait short.
             await self._new_pool_within(self._repair_pace.delay())
@@ -238,7 +238,7 @@ class _Publisher:
         self._settle(content, slices, writes)
 
     def _was_edited(self) -> bool:
-        """Whether the local picture is another than the pool that was accepted."""
+        """Whether the watch shows other slices than those of the accepted pool."""
         return self._view.synced and bool(self._plan(self._view.objects.values(), self._pool.value))
 
     async def _look(

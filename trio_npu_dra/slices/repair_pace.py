@@ -1,4 +1,4 @@
-"""How fast repairs follow one another: the first two at once, in a fight ever slower."""
+"""How fast repairs follow one another: the first two at once, then ever more slowly."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 REPAIR_LIMIT: Final = 60.0
-"""Seconds between repairs in a long fight."""
+"""Seconds between repairs, at most."""
 _AT_ONCE: Final = 2
 _PEACE: Final = 2 * REPAIR_LIMIT
 

@@ -59,7 +59,7 @@ class StoredForms:
         )
 
     def learn(self, sent: ResourceSliceSpec, stored: ResourceSliceSpec) -> None:
-        """Compare what was sent with what came back; a new kind of difference is logged once."""
+        """Compare what was sent with what was stored; log each new kind of difference once."""
         devices = {device.name: device for device in stored.devices or ()}
         for device in sent.devices or ():
             asked, form = untimed(device), untimed(devices.get(device.name, device))
@@ -74,10 +74,10 @@ class StoredForms:
         self._say()
 
     def forget(self) -> bool:
-        """Expect again that all is stored as it is sent.
+        """Expect everything to be stored as it is sent again.
 
         Returns:
-            Whether another form was expected of anything.
+            Whether anything was expected in another form until now.
         """
         knew = bool(self._devices or self._counters)
         self._devices.clear()
@@ -118,5 +118,5 @@ class StoredForms:
 
 
 def _features(fields: Iterable[str]) -> list[str]:
-    """The features that are probably off."""
+    """The feature gates that are probably off."""
     return sorted({_FEATURES[field] for field in fields if field in _FEATURES})

@@ -1,8 +1,8 @@
-"""When taints were added: the API server's answer is kept as long as the taint stays; pure.
+"""The times at which taints were added; pure.
 
-The time decides when a pod that tolerates a taint for a while is evicted, so a write for another
-reason must not move it. Times are compared with each other only, never with a clock: it does not
-matter what the node's clock or the API server's says.
+A taint keeps the time that the API server gave it. The time decides when a pod is evicted that
+tolerates the taint for a while, so a write for another reason must not move it. Times are compared
+only with each other: the clocks of the node and of the API server do not matter.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from itertools import chain
 from trio_npu_dra.kube.objects import Device, DeviceTaint, ResourceSlice, rfc3339
 
 _TOLERANCE = timedelta(seconds=1)
-"""The API server cuts to whole seconds where we round."""
+"""The API server truncates to whole seconds, and this module rounds."""
 
 
 def with_known_times(
@@ -22,8 +22,8 @@ def with_known_times(
 ) -> tuple[Device, ...]:
     """The devices, with the stored times of the taints that are there already.
 
-    A taint without a time takes the stored one whatever it is, one with a time takes it when both
-    are a second apart at most.
+    A taint without a time takes the stored one. A taint with a time takes the stored one if they
+    differ by a second at most.
     """
     stored = {
         device.name: device
@@ -59,7 +59,7 @@ def _is_close(wanted: str, stored: str | None) -> bool:
         return False
     try:
         return abs(_rounded(stored) - _rounded(wanted)) <= _TOLERANCE
-    except (ValueError, OverflowError):  # somebody wrote the year 0, which the API server takes
+    except (ValueError, OverflowError):  # the year 0, written by hand: the API server accepts it
         return False
 
 

@@ -1,4 +1,4 @@
-"""What an NPU's health means to the scheduler: taints by a policy of the operator's; pure."""
+"""The taints that an NPU's health gives it, by the operator's policy; pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NETWORK: Final = "Network"
 
 
 class TaintEffect(StrEnum):
-    """What a taint does to pods that do not tolerate it, the strongest last."""
+    """What a taint does to pods that do not tolerate it, from the weakest to the strongest."""
 
     NONE = "None"
     NO_SCHEDULE = "NoSchedule"
@@ -44,12 +44,11 @@ _DEFAULTS: Final[Mapping[str, TaintEffect]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaintPolicy:
-    """Which effect a state of health has.
+    """The effect that each state of health has.
 
     Attributes:
         domain: Prefix of the taints' keys, the driver's name.
-        effects: By fault level, and for `UNMONITORED` and `NETWORK`; what is not in it taints
-            nothing.
+        effects: By fault level, and for `UNMONITORED` and `NETWORK`; other states add no taint.
     """
 
     domain: str
@@ -60,7 +59,7 @@ class TaintPolicy:
         """The default policy with changes, `SeparateNPU=NoSchedule,Network=None`.
 
         Raises:
-            ConfigError: Names the word that is wrong, and what there is.
+            ConfigError: A level or an effect does not exist; names it, and those that do.
         """
         effects = dict(_DEFAULTS)
         for word in filter(None, text.split(",")):
@@ -78,9 +77,10 @@ class TaintPolicy:
         return cls(domain=domain, effects=effects)
 
     def taints(self, health: ChipHealth) -> tuple[DeviceTaint, ...]:
-        """The taints of an NPU: its faults, its silence and its network, each apart.
+        """The taints of an NPU: one for its faults, one for its silence, one for its network.
 
-        Of several faults that with the strongest effect decides, then that of the worst level.
+        Of several faults the one with the strongest effect decides, then the one with the worst
+        level.
         """
         found = []
         levels = {fault.level for fault in health.faults if fault.level in self.effects}
@@ -99,12 +99,12 @@ class TaintPolicy:
     def kept_taints(
         self, health: ChipHealth, kept: Collection[TaintEffect]
     ) -> tuple[DeviceTaint, ...] | None:
-        """The taints of an NPU where the API server keeps only some effects.
+        """The taints of an NPU on an API server that keeps taints with some effects only.
 
-        A taint that keeps no pod away can be done without.
+        A taint with the effect `None` keeps no pod away and may be missing.
 
         Returns:
-            None if one that keeps pods away cannot be published: then the NPU must not be either.
+            `None` if another taint would be missing: then the NPU must not be published.
         """
         taints = self.taints(health)
         remaining = tuple(taint for taint in taints if taint.effect in kept)
