@@ -50,7 +50,7 @@ class Subject:
 
     async def until(self, wanted: ServerFeatures) -> None:
         """Wait until these are the features."""
-        with trio.fail_after(600):
+        with trio.fail_after(5):
             await self.features.wait_until(lambda found: found == wanted)
 
     async def note(self, **changes: bool | str | int | frozenset[str]) -> None:

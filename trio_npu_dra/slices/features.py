@@ -128,15 +128,14 @@ async def _until_doubtful(status: Observable[PublisherStatus], before: Publisher
         status: The publisher's.
         before: Its value when the API server was asked.
     """
-    last, was_lost = before, False
+    was_waiting, was_lost = before.waiting, False
     async for now in status.changes():
-        was_lost |= bool(now.problem) or (last.watching and not now.watching)
-        was_lost |= now.watch_restarts != before.watch_restarts
+        was_lost |= bool(now.problem) or now.watch_restarts != before.watch_restarts
         has_contact = now.watching and not now.problem
-        may_publish_now = last.waiting and not now.waiting
+        may_publish_now = was_waiting and not now.waiting
         if may_publish_now or (was_lost and has_contact) or now.dropped - before.dropped:
             return
-        last = now
+        was_waiting = now.waiting
 
 
 class _Question:
