@@ -19,6 +19,7 @@ from tests.slices.reach import Reach
 from trio_npu_dra.kube.client import KubeClient
 from trio_npu_dra.kube.objects import ResourceSlice
 from trio_npu_dra.npu.model import Board, ChipHealth, Fault, FaultLevel
+from trio_npu_dra.npu.offers import offers
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.slices.build import build_devices
 from trio_npu_dra.slices.features import ServerFeatures, follow_features
@@ -114,7 +115,8 @@ async def test_a_mild_fault_costs_no_other_taint(reach: Reach) -> None:
     assert features is not None
     faults = (Fault(code=1, level=level, rule="", since=1.0) for level in (MILD, SEVERE))
     chips = [replace(npu(i), health=ChipHealth(faults=(each,))) for i, each in enumerate(faults)]
-    pool = build_devices(Board(chips=tuple(chips)), TaintPolicy(domain=DRIVER), features)
+    board = Board(chips=tuple(chips))
+    pool = build_devices(offers(board), board, TaintPolicy(domain=DRIVER), features)
     async with publishing(KubeClient(reach), reach.state, pool) as published:
         await published.until_settled()
         mild, severe = published.devices
