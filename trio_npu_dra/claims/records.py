@@ -34,7 +34,7 @@ from types import MappingProxyType
 
 from trio_npu_dra import storage
 from trio_npu_dra.claims.record import ClaimRecord, RecordedDevice
-from trio_npu_dra.claims.serialize import NodeLock, Turn
+from trio_npu_dra.holds.lock import NodeLock, Turn
 from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.errors import ForeignFile, RecordCorrupt, StorageError
 from trio_npu_dra.observable import Observable
