@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from functools import partial
 
 import trio
 
 from trio_npu_dra import crashpoints
-from trio_npu_dra.claims.repair import forget_gone_claims, keep_cdi_files
+from trio_npu_dra.claims.forgotten import forget_gone_claims
+from trio_npu_dra.claims.repair import keep_cdi_files
 from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.kube.client import KubeClient, open_client
 from trio_npu_dra.kubelet.health_check import Probes, serve_health_check
@@ -59,7 +61,10 @@ async def run(
     ):
         claims, health = parts.claims(kube), parts.health(bridge)
         probes = Probes(live=health.live, ready=health.ready)
-        is_busy = partial(is_any_occupied, worker, parts.dcmi, facts.board)
+
+        async def is_busy(nodes: Collection[str]) -> bool:
+            return await is_any_occupied(worker, parts.dcmi, facts.board, parts.chips_at(nodes))
+
         stop = trio.Event()
         async with trio.open_nursery() as support:
             await support.start(receive_signals, stop)
@@ -69,9 +74,9 @@ async def run(
             if settings.healthcheck_port >= 0:
                 await support.start(serve_health_check, bridge, settings.healthcheck_port, probes)
             async with trio.open_nursery() as service:
-                await service.start(keep_cdi_files, parts.records, parts.cdi)
+                await service.start(keep_cdi_files, parts.ledger, parts.cdi)
                 await support.start(serve_control, parts.control(worker), settings.control_socket)
-                service.start_soon(forget_gone_claims, parts.records, claims, kube, is_busy)
+                service.start_soon(forget_gone_claims, parts.ledger, claims, kube, is_busy)
                 service.start_soon(_follow_npus, settings, parts, kube, worker)
                 await serve_kubelet(
                     bridge,

@@ -180,6 +180,10 @@ class StorageError(NpuDraError):
     retryable = True
 
 
+class LockHeld(StorageError):
+    """Somebody else keeps a lock for longer than was to be waited."""
+
+
 class ForeignFile(StorageError):
     """Something that is not this driver's has the name of one of its files or folders."""
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import trio
 
 from trio_npu_dra import storage
-from trio_npu_dra.errors import ForeignFile, StorageError
+from trio_npu_dra.errors import ForeignFile, LockHeld
 
 
 @asynccontextmanager
@@ -36,7 +36,8 @@ async def hold(
         The descriptor of the open file.
 
     Raises:
-        StorageError: The file cannot be opened, or another process keeps it for too long.
+        LockHeld: Somebody else keeps it for too long.
+        StorageError: The file cannot be opened.
     """
     descriptor = await acquire(path, pause_seconds=pause_seconds, patience_seconds=patience_seconds)
     try:
@@ -51,7 +52,7 @@ async def acquire(path: Path, *, pause_seconds: float, patience_seconds: float =
 
     async def pause() -> None:
         if trio.current_time() > give_up_at:
-            raise StorageError(f"another process has held {path} for {patience_seconds:.0f} s")
+            raise LockHeld(f"another process has held {path} for {patience_seconds:.0f} s")
         await trio.sleep(pause_seconds)
 
     while True:

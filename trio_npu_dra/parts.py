@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Self
 
 from trio_npu_dra.claims.cdi import CdiFolder
-from trio_npu_dra.claims.holders import holders
-from trio_npu_dra.claims.prepare import ClaimReader, NodeClaims
-from trio_npu_dra.claims.records import Records
+from trio_npu_dra.claims.reading import ClaimReader
+from trio_npu_dra.claims.service import NodeClaims
 from trio_npu_dra.crashpoints import Point, reached
+from trio_npu_dra.holds.hold import HolderKind, holds_of
+from trio_npu_dra.holds.ledger import Ledger
 from trio_npu_dra.kube.credentials import Credentials, load_credentials
-from trio_npu_dra.kube.objects import Device, ObjectReference
+from trio_npu_dra.kube.objects import Device, ObjectReference, ResourceClaim
 from trio_npu_dra.kubelet.device_health import Devices
 from trio_npu_dra.kubelet.health_check import Probes
 from trio_npu_dra.kubelet.plugin import Endpoints
@@ -76,7 +77,7 @@ class Parts:
         host: The files of the node.
         dcmi: The driver's library; None on a node without NPUs.
         faults: What is known of faults over time.
-        records: Which claim holds what.
+        ledger: Who holds what.
         cdi: What containers get.
         policy: What health means to the scheduler.
         endpoints: Where the kubelet finds us.
@@ -89,7 +90,7 @@ class Parts:
     host: Host
     dcmi: Dcmi | None
     faults: NodeFaults
-    records: Records
+    ledger: Ledger
     cdi: CdiFolder
     policy: TaintPolicy
     endpoints: Endpoints
@@ -116,7 +117,7 @@ class Parts:
             host=host,
             dcmi=dcmi,
             faults=NodeFaults(settings.plugin_directory),
-            records=Records(settings.plugin_directory),
+            ledger=Ledger(settings.plugin_directory),
             cdi=CdiFolder(
                 root=settings.cdi_root,
                 driver_name=settings.driver_name,
@@ -141,11 +142,11 @@ class Parts:
             reader=reader,
             board=self.facts.board,
             host=self.host,
-            records=self.records,
+            ledger=self.ledger,
             cdi=self.cdi,
             driver_name=self.settings.driver_name,
             pool_name=self.settings.node_name,
-            told=self.metrics.call_answered,
+            on_call=self.metrics.call_answered,
         )
 
     def watcher(self, worker: DcmiWorker, dcmi: Dcmi) -> Callable[..., Awaitable[None]]:
@@ -173,8 +174,24 @@ class Parts:
         return devices
 
     def holders(self, device: str) -> list[ObjectReference]:
-        """The claims that hold a device, by its name."""
-        return holders(self.records, device)
+        """The claims that hold a chip, by its name."""
+        chip = self.facts.board.value.by_name.get(device)
+        held = holds_of([chip.device_node], self.ledger.holds.value) if chip else ()
+        return [
+            ObjectReference(
+                api_version=ResourceClaim.group_version,
+                kind=ResourceClaim.kind_name,
+                namespace=hold.holder.namespace,
+                name=hold.holder.name,
+                uid=hold.holder.uid,
+            )
+            for hold in held
+            if hold.holder.kind is HolderKind.CLAIM
+        ]
+
+    def chips_at(self, nodes: Collection[str]) -> list[str]:
+        """The names of the chips that have one of these device nodes."""
+        return [chip.name for chip in self.facts.board.value.chips if chip.device_node in nodes]
 
     def control(self, worker: DcmiWorker) -> Control:
         """What `npu-dra health` asks; *worker* knows the calls that hang."""
@@ -196,7 +213,7 @@ class Parts:
             registration=self.facts.registration,
             publisher=self.facts.publisher,
             watch=self.facts.watch if self.dcmi is not None else None,
-            claims=self.records.problem,
+            claims=self.ledger.problem,
         )
 
     def pages(self, worker: DcmiWorker, probes: Probes) -> Callable[..., Awaitable[None]]:
@@ -211,7 +228,7 @@ class Parts:
                 features=self.facts.features,
                 publisher=self.facts.publisher,
                 registration=self.facts.registration,
-                records=self.records,
+                holds=self.ledger.holds,
                 written_off=lambda: worker.written_off,
                 readings=readings,
             )

@@ -7,7 +7,7 @@ says nothing, and writers put theirs in its place. A rename follows no link eith
 be replaced, a folder, is renamed to `<name>.foreign-<random>` and stays for people to look at.
 
 Content is synced to the disk where that is asked for. Folders are never synced: whether a file has
-come or gone matters only as long as the boot lasts (`claims.records`), and so long everybody sees
+come or gone matters only as long as the boot lasts (`holds.ledger`), and so long everybody sees
 it at once.
 
 Synchronous on purpose: callers on the event loop decide whether a write is worth a thread.

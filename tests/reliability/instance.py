@@ -19,13 +19,13 @@ class Instance:
     """One process of the driver."""
 
     def __init__(self, node: NodeOnDisk) -> None:
-        self.records, self.cdi = node.records(), node.cdi()
-        self.claims = node.start(records=self.records, cdi=self.cdi)
+        self.ledger, self.cdi = node.ledger(), node.cdi()
+        self.claims = node.start(ledger=self.ledger, cdi=self.cdi)
 
     async def look(self, seconds: float = 0.0) -> None:
         """Compare files with records, as at a start, and go on for *seconds*."""
         async with trio.open_nursery() as nursery:
-            await nursery.start(keep_cdi_files, self.records, self.cdi)
+            await nursery.start(keep_cdi_files, self.ledger, self.cdi)
             await trio.sleep(seconds)
             nursery.cancel_scope.cancel()
 

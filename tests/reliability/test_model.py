@@ -27,7 +27,7 @@ from tests.claims.test_cancelled import cancelled_at
 from tests.reliability.disk import Disk, State
 from tests.reliability.holds import Hold, given, gives_no_device_twice, recorded
 from tests.reliability.instance import Instance, refs, run
-from trio_npu_dra.claims.prepare import NodeClaims
+from trio_npu_dra.claims.service import NodeClaims
 from trio_npu_dra.errors import Unavailable
 from trio_npu_dra.kubelet.driver import PrepareResult
 

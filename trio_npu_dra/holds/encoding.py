@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
@@ -139,7 +139,7 @@ def _devices(
 def _known_chips(told: Any) -> tuple[Chip, ...]:
     """The chips of one device; none where one of them is not understood."""
     try:
-        return _chips().validate_python(_renamed(told, to_snake))
+        return _chips().validate_python(_renamed(told, _snake))
     except ValidationError:
         return ()
 
@@ -206,12 +206,16 @@ def _told(chips: tuple[Chip, ...]) -> Any:
     facts = _chips().dump_python(
         chips, mode="json", exclude={"__all__": {"health"}}, exclude_none=True
     )
-    return _renamed(facts, to_camel)
+    return _renamed(facts, _camel)
 
 
 @cache
 def _chips() -> TypeAdapter[tuple[Chip, ...]]:
     return TypeAdapter(tuple[Chip, ...])
+
+
+_camel = cache(to_camel)  # which costs more than all else of a record; there are few names
+_snake = lru_cache(1000)(to_snake)  # of names that a file may have
 
 
 def _renamed(value: Any, rename: Callable[[str], str]) -> Any:

@@ -51,6 +51,7 @@ class Ledger:
         boot_id_file: Tells the boot of the node; without it no record is of an earlier one.
 
     Attributes:
+        state_folder: As given.
         problem: Why claims cannot be served now, as the last who tried found; empty when they can.
         holds: All holds, as of the last critical section.
     """
@@ -58,7 +59,7 @@ class Ledger:
     def __init__(self, state_folder: Path, *, boot_id_file: Path = BOOT_ID) -> None:
         self.problem = Observable("")
         self.holds: Observable[tuple[Hold, ...]] = Observable(())
-        self._state_folder = state_folder
+        self.state_folder = state_folder
         self._boot_id = _read_boot_id(boot_id_file)
         self._files = EntryFiles(state_folder / "claims", self._boot_id)
         self._lock = NodeLock(state_folder / "serialize.lock")
@@ -102,7 +103,7 @@ class Ledger:
         """
         async with AsyncExitStack() as section:
             try:
-                storage.make_folder(self._state_folder, mode=storage.PLUGIN_FOLDER_MODE)
+                storage.make_folder(self.state_folder, mode=storage.PLUGIN_FOLDER_MODE)
                 self._turn = await section.enter_async_context(self._lock.hold())
                 section.callback(self._leave)
                 self._catch_up(self._turn)
@@ -192,6 +193,6 @@ class Ledger:
 
 def _read_boot_id(path: Path) -> str:
     try:
-        return path.read_text(encoding="ascii").strip()
+        return path.read_text(encoding="utf-8").strip()
     except OSError:
         return ""

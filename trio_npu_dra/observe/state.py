@@ -10,8 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from trio_npu_dra import __version__
-from trio_npu_dra.claims.holders import held_devices
-from trio_npu_dra.claims.records import Records
+from trio_npu_dra.holds.hold import Hold, holds_of
 from trio_npu_dra.kubelet.registration import RegistrationStatus
 from trio_npu_dra.npu.model import Board, Chip, FaultLevel
 from trio_npu_dra.npu.watcher import WatchStatus
@@ -35,7 +34,7 @@ class NodeState(Collector):
         features: What the API server keeps.
         publisher: How publishing stands.
         registration: What the kubelet decided of us.
-        records: Which claim holds what.
+        holds: Who holds what.
         written_off: How many DCMI calls are out past their deadline.
         readings: The NPUs' telemetry.
     """
@@ -45,7 +44,7 @@ class NodeState(Collector):
     features: Observable[ServerFeatures | None]
     publisher: Observable[PublisherStatus]
     registration: Observable[RegistrationStatus]
-    records: Records
+    holds: Observable[tuple[Hold, ...]]
     written_off: Callable[[], int]
     readings: NpuReadings
 
@@ -64,15 +63,14 @@ class NodeState(Collector):
         yield from self._claims()
         yield from self._publishing()
         yield from self._driver()
-        holders = self._holders()
         for npu in self.board.value.chips:
             yield from _health(npu)
-            yield from self._telemetry(npu, holders.get(npu.name, ("", "")))
+            yield from self._telemetry(npu, self._holder(npu))
         yield catalog.BUILD_INFO, (__version__, platform.python_version()), 1
 
     def _claims(self) -> Samples:
-        yield catalog.CLAIMS_PREPARED, (), len(self.records.by_uid)
-        yield catalog.DEVICES_PREPARED, (), len(self._holders())
+        yield catalog.CLAIMS_PREPARED, (), len({hold.holder.uid for hold in self.holds.value})
+        yield catalog.DEVICES_PREPARED, (), sum(not hold.observer for hold in self.holds.value)
         yield catalog.REGISTERED, (), self.registration.value.registered
 
     def _publishing(self) -> Samples:
@@ -96,12 +94,11 @@ class NodeState(Collector):
         if version:
             yield catalog.DRIVER_INFO, (version,), 1
 
-    def _holders(self) -> dict[str, tuple[str, str]]:
-        """Namespace and name of the claim that holds a device, by the device's name."""
-        return {
-            device: (record.claim.namespace, record.claim.name)
-            for device, record in held_devices(self.records)
-        }
+    def _holder(self, npu: Chip) -> tuple[str, str]:
+        """Namespace and name of who holds a chip; of nobody they are empty."""
+        for hold in holds_of([npu.device_node], self.holds.value):
+            return hold.holder.namespace, hold.holder.name
+        return "", ""
 
     def _telemetry(self, npu: Chip, holder: tuple[str, str]) -> Samples:
         labels = (npu.name, npu.chip_name, *holder)
