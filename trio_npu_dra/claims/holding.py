@@ -237,7 +237,8 @@ class Holding:
         self._cdi.remove(entry.uid)
         for step in reversed(self._steps.by_name(entry.steps)):
             await step.undo(entry)
-            entry = await self._tell(replace(entry, steps=entry.steps[:-1]))
+            if len(entry.steps) > 1:  # that all are undone is told by what becomes of the record
+                entry = await self._tell(replace(entry, steps=entry.steps[:-1]))
 
     async def _tell(self, entry: Entry) -> Entry:
         async with self._ledger.exclusive():
@@ -254,7 +255,7 @@ class Holding:
             try:
                 yield
             finally:
-                if uid not in self._ledger.by_uid:
+                if not self._has_steps(uid, None):
                     storage.remove(path)
 
     def sweep_locks(self) -> None:
@@ -270,7 +271,7 @@ class Holding:
                 return
         for path in paths:
             uid = path.name.removesuffix(_LOCK_SUFFIX)
-            if uid != path.name and uid not in self._ledger.by_uid:
+            if uid != path.name and not self._has_steps(uid, None):
                 storage.remove_if_abandoned(path)
 
     # --- inside the critical section --------------------------------------------------------------
