@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import trio
@@ -49,25 +50,44 @@ async def hold(
 async def acquire(path: Path, *, pause_seconds: float, patience_seconds: float = math.inf) -> int:
     """Take the lock as `hold` does; the caller closes the descriptor, which unlocks."""
     give_up_at = trio.current_time() + patience_seconds
-
-    async def pause() -> None:
+    while (descriptor := _try_acquire(path)) is None:
         if trio.current_time() > give_up_at:
-            raise LockHeld(f"another process has held {path} for {patience_seconds:.0f} s")
+            raise _held(path, patience_seconds)
         await trio.sleep(pause_seconds)
+    return descriptor
 
-    while True:
-        if (opened := _try_open(path)) is not None:
-            descriptor, found = opened
-            try:
-                while not _try_lock(path, descriptor):
-                    await pause()
-                if _names(path, found):
-                    return descriptor
-            except BaseException:
-                os.close(descriptor)
-                raise
-            os.close(descriptor)
-        await pause()
+
+@contextmanager
+def hold_blocking(path: Path, *, pause_seconds: float, patience_seconds: float) -> Iterator[None]:
+    """The same as `hold` for a thread of its own; on the event loop it blocks everybody."""
+    give_up_at = time.monotonic() + patience_seconds
+    while (descriptor := _try_acquire(path)) is None:
+        if time.monotonic() > give_up_at:
+            raise _held(path, patience_seconds)
+        time.sleep(pause_seconds)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _held(path: Path, seconds: float) -> LockHeld:
+    return LockHeld(f"another process has held {path} for {seconds:.0f} s")
+
+
+def _try_acquire(path: Path) -> int | None:
+    """The descriptor of the locked file; `None` when it has to be tried again."""
+    if (opened := _try_open(path)) is None:
+        return None
+    descriptor, found = opened
+    try:
+        if _try_lock(path, descriptor) and _names(path, found):
+            return descriptor
+    except BaseException:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None
 
 
 def _try_lock(path: Path, descriptor: int) -> bool:

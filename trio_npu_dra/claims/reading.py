@@ -10,7 +10,7 @@ from typing import Protocol
 from trio_npu_dra.claims.cdi import CdiFolder, host_nodes
 from trio_npu_dra.claims.holding import Wanted
 from trio_npu_dra.claims.plan import allocation_of, offers_of
-from trio_npu_dra.errors import ClaimNotAllocated, ClaimUnavailable, NotFound, UnknownDevice
+from trio_npu_dra.errors import ClaimNotAllocated, NotFound, NpuDraError
 from trio_npu_dra.holds.entry import Allocated, Entry, HeldDevice, State
 from trio_npu_dra.holds.hold import Holder, HolderKind
 from trio_npu_dra.holds.ledger import Ledger
@@ -85,7 +85,7 @@ class Reading:
             return Wanted(entry=known, is_fresh=False)
         try:
             return Wanted(entry=self._planned(ref, allocation))
-        except (ClaimUnavailable, UnknownDevice):
+        except NpuDraError:
             async with self.ledger.exclusive():
                 pass  # another instance may have prepared it since we last read the ledger
             if (known := self._known(ref.uid, allocation)) is None:
