@@ -11,7 +11,7 @@ import trio
 from trio_npu_dra.errors import NpuDraError
 from trio_npu_dra.holds.entry import Entry
 
-SHARED = 4
+SHARED = 2
 """Chips below this number need steps in the tests that have claims of both kinds."""
 
 

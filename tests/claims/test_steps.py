@@ -365,6 +365,34 @@ async def test_locks_of_claims_that_are_gone_are_swept_at_a_start(driver: Driver
     assert {path.name for path in folder.iterdir()} == {"uid-a.lock", "note"}
 
 
+@pytest.mark.parametrize("names", ["ab", "ba"])
+async def test_of_two_claims_of_one_call_the_first_gets_the_device(
+    driver: Driver, names: str
+) -> None:
+    """Before any step is done."""
+    answers = await driver.claims.prepare([ref(name) for name in names])
+    assert [not answer.error for answer in answers.values()] == [True, False]
+    assert marks(driver.node.root) == {f"uid-{names[0]}.make", f"uid-{names[0]}.flag"}
+
+
+async def test_something_foreign_in_the_place_of_the_locks_stops_no_other_claim(
+    driver: Driver, nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A claim with steps fails by name, and a start repairs the files of the others."""
+    node = driver.node
+    node.source.store(claim("watch", result("npu-2", admin_access=True)))
+    (node.root / "state").mkdir()
+    (node.root / "state/steps").write_text("")
+    assert "/steps: a file is in its place" in await driver.prepare()
+    assert await driver.prepare("watch") == ""
+    node.cdi_path("uid-watch").unlink()
+
+    await nursery.start(keep_cdi_files, node.ledger(), node.cdi(), driver.steps)
+
+    assert node.cdi_uids() == {"uid-watch"}
+    assert any("/steps: " in problem for problem in errors_in(caplog))
+
+
 async def test_a_claim_that_needs_no_step_has_none(driver: Driver) -> None:
     """It is ready at once, without a lock of its own."""
     driver.node.source.store(claim("watch", result("npu-2", admin_access=True)))

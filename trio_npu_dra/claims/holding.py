@@ -1,9 +1,10 @@
 """Holds of claims are taken, finished and undone here, as the table of `transitions` says.
 
-A claim that needs no step is dealt with at once, in the critical section of the node: there is no
-checkpoint between its record and its CDI file, so that a cancelled call has both or none. A claim
-with steps is dealt with under a lock of its own, one task of the node at a time, and the critical
-section is entered only to change its record.
+Who gets what is decided in the critical section of the node, for all claims of a call in their
+order. A claim that needs no step is dealt with there to the end: there is no checkpoint between its
+record and its CDI file, so that a cancelled call has both or none. Steps run outside, under a lock
+of their claim, one task of the node at a time; the critical section is then entered only to change
+the record.
 
 What a death, a full disk or a cancelled call can leave of a claim:
 
@@ -47,6 +48,7 @@ _LOCK_SUFFIX: Final = ".lock"
 _LOCK_PAUSE: Final = 0.02  # seconds between two tries
 _LOCK_PATIENCE: Final = 5.0  # seconds; a call tries again as long as it has time
 _LOCKED: Final = {Goal.PREPARE: Point.PREPARE_LOCKED, Goal.UNPREPARE: Point.UNPREPARE_LOCKED}
+_ABOUT_STEPS: Final = {Action.FINISH, Action.REPLACE, Action.UNDO}
 _UNLOCKED: Final = {Goal.PREPARE: Point.PREPARE_UNLOCKED, Goal.UNPREPARE: Point.UNPREPARE_UNLOCKED}
 
 
@@ -99,20 +101,22 @@ class Holding:
             async with self._ledger.exclusive():
                 if goal in _LOCKED:
                     reached(_LOCKED[goal])
-                with_steps = {uid: one for uid, one in claims.items() if self._has_steps(uid, one)}
-                at_once = {uid: one for uid, one in claims.items() if uid not in with_steps}
-                outcomes = self._at_once(goal, at_once)
+                actions = {uid: self._action(goal, uid, one) for uid, one in claims.items()}
+                later = {uid for uid, action in actions.items() if self._takes_steps(uid, action)}
+                outcomes = self._at_once(actions, claims, later)
         except StorageError as error:
             return dict.fromkeys(claims, error)
         if goal in _UNLOCKED:
             reached(_UNLOCKED[goal])
-        if with_steps:
-            outcomes |= await side_by_side(partial(self._stepwise, goal), with_steps)
+        later |= {uid for uid, one in outcomes.items() if _is_intended(one)}
+        if later:
+            due = {uid: one for uid, one in claims.items() if uid in later}
+            outcomes |= await side_by_side(partial(self._stepwise, goal), due)
         return outcomes
 
-    def _has_steps(self, uid: str, wanted: Wanted | None) -> bool:
-        entry = self._ledger.by_uid.get(uid)
-        return bool((entry and entry.steps) or (wanted and self._steps.needed(wanted.entry)))
+    def _takes_steps(self, uid: str, action: Action) -> bool:
+        """Whether an action does or undoes steps that were begun."""
+        return action in _ABOUT_STEPS and self._has_steps(uid)
 
     def _action(self, goal: Goal, uid: str, wanted: Wanted | None) -> Action:
         found = situation(
@@ -122,27 +126,29 @@ class Holding:
         )
         return TRANSITIONS[found][goal]
 
-    # --- claims without steps; all inside the critical section ------------------------------------
+    # --- what takes no time; all inside the critical section --------------------------------------
 
-    def _at_once(self, goal: Goal, claims: Mapping[str, Wanted | None]) -> dict[str, Outcome]:
-        actions = {uid: self._action(goal, uid, wanted) for uid, wanted in claims.items()}
+    def _at_once(
+        self,
+        actions: Mapping[str, Action],
+        claims: Mapping[str, Wanted | None],
+        later: AbstractSet[str],
+    ) -> dict[str, Outcome]:
+        """Do all but what is for *later*; a claim that needs steps is *intended* then."""
         outcomes: dict[str, Outcome] = {}
-        # All let go before any takes: a device may move between claims of one call.
-        for uid, action in actions.items():
-            if action is Action.REPLACE:
-                try:
-                    self._let_go(uid)
-                except StorageError as error:
-                    outcomes[uid] = error
         moving = {
-            uid
-            for uid, action in actions.items()
-            if action is Action.REPLACE and uid not in outcomes
+            uid for uid, action in actions.items() if action is Action.REPLACE and uid not in later
         }
+        # All let go before any takes: a device may move between claims of one call.
+        for uid in moving:
+            try:
+                self._let_go(uid)
+            except StorageError as error:
+                outcomes[uid] = error
         for uid, action in actions.items():
-            if uid not in outcomes:
+            if uid not in outcomes and uid not in later:
                 try:
-                    outcomes[uid] = self._act(action, uid, claims[uid], moving)
+                    outcomes[uid] = self._act(action, uid, claims[uid], moving - outcomes.keys())
                 except NpuDraError as error:
                     outcomes[uid] = error
         return outcomes
@@ -153,12 +159,13 @@ class Holding:
         if action in {Action.TAKE, Action.REPLACE}:
             assert wanted is not None, "only a prepare takes"
             entry = self._take(wanted.entry, moving)
-            self._write_cdi(entry)
+            if entry.state is State.READY:
+                self._write_cdi(entry)
             return entry
         if action is Action.FINISH:
             entry = self._ledger.by_uid[uid]
             self._write_cdi(entry)
-            return self._ledger.put(replace(entry, state=State.READY))
+            return self._ledger.put(_ready(entry))
         if action is Action.SHOW:
             return self._show(self._ledger.by_uid[uid], wanted)
         if action is Action.UNDO:
@@ -201,17 +208,18 @@ class Holding:
         """
         async with self._ledger.exclusive():
             action = self._action(goal, uid, wanted)
-            if action is Action.SHOW or not self._has_steps(uid, wanted):
-                return self._act(action, uid, wanted, frozenset())
-            if action is Action.TAKE:
-                assert wanted is not None, "only a prepare takes"
-                entry = self._take(wanted.entry)
-            else:
+            is_about_steps = self._takes_steps(uid, action)
+            if is_about_steps:
                 entry = self._ledger.by_uid[uid]
                 self._steps.by_name(entry.steps)  # before anything is changed
                 if action is not Action.FINISH and entry.state is not State.UNDOING:
                     entry = self._ledger.put(replace(entry, state=State.UNDOING))
-        if action in {Action.UNDO, Action.REPLACE}:
+            else:
+                acted = self._act(action, uid, wanted, frozenset())
+                if acted is None or acted.state is State.READY:
+                    return acted
+                entry = acted
+        if is_about_steps and action is not Action.FINISH:
             await self._undo_steps(entry)
             async with self._ledger.exclusive():
                 if wanted is None:
@@ -230,7 +238,7 @@ class Holding:
                 entry = await self._tell(replace(entry, steps=(*entry.steps, step.name)))
             await step.do(entry)
         self._write_cdi(entry)
-        return await self._tell(replace(entry, state=State.READY))
+        return entry if entry.state is State.READY else await self._tell(_ready(entry))
 
     async def _undo_steps(self, entry: Entry) -> None:
         """CDI first, so that no container starts with what is taken apart; then steps backwards."""
@@ -239,6 +247,10 @@ class Holding:
             await step.undo(entry)
             if len(entry.steps) > 1:  # that all are undone is told by what becomes of the record
                 entry = await self._tell(replace(entry, steps=entry.steps[:-1]))
+
+    def _has_steps(self, uid: str) -> bool:
+        entry = self._ledger.by_uid.get(uid)
+        return entry is not None and bool(entry.steps)
 
     async def _tell(self, entry: Entry) -> Entry:
         async with self._ledger.exclusive():
@@ -255,7 +267,7 @@ class Holding:
             try:
                 yield
             finally:
-                if not self._has_steps(uid, None):
+                if not self._has_steps(uid):
                     storage.remove(path)
 
     def sweep_locks(self) -> None:
@@ -271,7 +283,7 @@ class Holding:
                 return
         for path in paths:
             uid = path.name.removesuffix(_LOCK_SUFFIX)
-            if uid != path.name and not self._has_steps(uid, None):
+            if uid != path.name and not self._has_steps(uid):
                 storage.remove_if_abandoned(path)
 
     # --- inside the critical section --------------------------------------------------------------
@@ -329,3 +341,11 @@ class Holding:
                 "of it is known yet: it must wait"
             )
         self._cdi.write(entry.uid, entry.edits)
+
+
+def _is_intended(outcome: Outcome) -> bool:
+    return isinstance(outcome, Entry) and outcome.state is State.INTENDED
+
+
+def _ready(entry: Entry) -> Entry:
+    return replace(entry, state=State.READY)

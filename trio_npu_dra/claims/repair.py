@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import trio
 
@@ -86,8 +87,9 @@ class Repair:
                 if is_first:
                     reached(Point.START_RECORDS_READ)
                     self._cdi.remove_unfinished()
-                    self._holding.sweep_locks()
-                if problem := self._rewrite_records():
+                    if problem := _problem_of(self._holding.sweep_locks):
+                        problems["locks"] = problem
+                if problem := _problem_of(self._ledger.write_missing):
                     problems["records"] = problem
                 files = self._cdi.scan()
                 # A claim whose record cannot be read may have a running pod: its file stays.
@@ -104,20 +106,11 @@ class Repair:
             problems["all"] = str(error)
         return problems
 
-    def _rewrite_records(self) -> str:
-        try:
-            self._ledger.write_missing()
-        except StorageError as error:
-            return str(error)
-        return ""
-
     def _remove(self, uid: str) -> str:
-        try:
-            self._cdi.remove(uid)
-        except StorageError as error:
-            return str(error)
-        log.warning("CDI file without a claim removed", extra={"uid": uid})
-        return ""
+        problem = _problem_of(partial(self._cdi.remove, uid))
+        if not problem:
+            log.warning("CDI file without a claim removed", extra={"uid": uid})
+        return problem
 
     def _rewrite(self, entry: Entry, *, is_first: bool) -> str:
         """Write a claim's CDI file; what went wrong.
@@ -165,3 +158,12 @@ class Repair:
             if self._complaints.get(uid) != problem:
                 log.error("claim files cannot be repaired", extra={"problem": problem})
         self._complaints = problems
+
+
+def _problem_of(act: Callable[[], object]) -> str:
+    """What goes wrong on the disk; empty when nothing does."""
+    try:
+        act()
+    except StorageError as error:
+        return str(error)
+    return ""
