@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +25,15 @@ from tests.claims.marking import marks
 from tests.claims.node import NodeOnDisk, claim, result
 from tests.claims.test_cancelled import cancelled_at
 from tests.reliability.disk import Disk
+from tests.reliability.expected import Expected
 from tests.reliability.holds import (
     CHIPS,
     Hold,
     check_moment,
     given,
     gives_no_chip_twice,
-    guarded_on,
     marked,
     recorded_on,
-    set_aside_on,
     wanted,
 )
 from tests.reliability.instance import Instance, board, refs, run
@@ -42,7 +41,6 @@ from trio_npu_dra.claims.service import NodeClaims
 from trio_npu_dra.errors import Unavailable
 from trio_npu_dra.kubelet.driver import PrepareResult
 from trio_npu_dra.npu.model import MultiDiePolicy
-from trio_npu_dra.npu.offers import offers
 
 DEVICES = (*CHIPS,)
 A_LOOK_SECONDS = 6.0
@@ -56,16 +54,8 @@ some_devices = st.sets(st.sampled_from(DEVICES), min_size=1, max_size=3).filter(
 )
 
 
-class Node(RuleBasedStateMachine):
-    """A node with two instances of the driver, as in a rolling update, and what it should be.
-
-    Attributes:
-        allocated: What the API server says each claim is to have.
-        held: What each prepared claim has.
-        lost: Prepared claims whose CDI file somebody took away, and nobody has looked since.
-        wrong: The same for files that somebody spoilt: only a start and a prepare notice.
-        stray: Claims whose record broke: nobody knows any more which steps were done for them.
-    """
+class Node(Expected, RuleBasedStateMachine):
+    """A node with two instances of the driver, as in a rolling update."""
 
     uids = Bundle("uids")
 
@@ -73,15 +63,10 @@ class Node(RuleBasedStateMachine):
         super().__init__()
         memory = Path("/dev/shm")
         self._folder = tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None)
-        self.node = NodeOnDisk(Path(self._folder.name) / "node")
+        self.expect(NodeOnDisk(Path(self._folder.name) / "node"))
         self.node.board.set(board(MultiDiePolicy.INDEPENDENT))
         markers = self.node.root / "markers"
         self.disk = Disk(self.node.state_folder, self.node.cdi_root, markers)
-        self.allocated: dict[str, Hold] = {}
-        self.held: dict[str, Hold] = {}
-        self.lost: set[str] = set()
-        self.wrong: set[str] = set()
-        self.stray: set[str] = set()
 
     @initialize(target=uids)
     def start(self) -> Any:
@@ -119,9 +104,9 @@ class Node(RuleBasedStateMachine):
     @rule(number=instances, uids=st.lists(uids, min_size=1, max_size=3, unique=True))
     def prepare(self, number: int, uids: list[str]) -> None:
         """Whoever has what it needs is prepared, whoever has not is told who has it."""
-        guards = self._guards()
+        guards = self.guards()
         answers = run(lambda: self.instances[number].claims.prepare(refs(uids)))
-        self._judge(answers, until_then=guards)
+        self.judge(answers, until_then=guards)
 
     @rule(
         uids=st.lists(uids, min_size=1, max_size=2, unique=True),
@@ -141,9 +126,9 @@ class Node(RuleBasedStateMachine):
                 ):
                     nursery.start_soon(one, instance.claims, asked)
 
-        before = self._guards() | self.held
+        before = self.guards() | self.held
         run(both)
-        self._judge(answers, until_then=before)
+        self.judge(answers, until_then=before)
 
     @rule(number=instances, uids=st.lists(uids, min_size=1, max_size=3, unique=True))
     def prepare_without_api_server(self, number: int, uids: list[str]) -> None:
@@ -164,7 +149,7 @@ class Node(RuleBasedStateMachine):
         answers = run(lambda: self.instances[number].claims.unprepare(refs(uids)))
         self.node.source.faults.clear()
         assert answers == dict.fromkeys(uids, "")
-        self._forget(uids)
+        self.forget(uids)
 
     @rule(
         number=instances,
@@ -178,7 +163,7 @@ class Node(RuleBasedStateMachine):
         run(lambda: cancelled_at(step, call))
         run(self.instances[number].look)
         self._repaired()
-        self._adopt(uids, is_prepare)
+        self.adopt(uids, is_prepare)
 
     # --- what happens to the node ----------------------------------------------------------------
 
@@ -196,7 +181,7 @@ class Node(RuleBasedStateMachine):
             check_moment(self.node, state, self.allocated.keys() - self.wrong)
         self.disk.restore(states[moment % len(states)])
         self._restart(number)
-        self._adopt(uids, is_prepare)
+        self.adopt(uids, is_prepare)
 
     @rule(number=instances)
     def restart(self, number: int) -> None:
@@ -242,7 +227,7 @@ class Node(RuleBasedStateMachine):
         del self.held[uid]
         self.stray.add(uid)
         self._restart_all()
-        assert uid in self._unreadable
+        assert uid in self.unreadable
 
     @rule(number=instances)
     def lose_records(self, number: int) -> None:
@@ -278,7 +263,7 @@ class Node(RuleBasedStateMachine):
         """One for each record, none besides; but for those that somebody took or spoilt."""
         present = self.node.cdi_uids()
         assert self.held.keys() - self.lost <= present
-        assert present <= self.held.keys() | self._unreadable
+        assert present <= self.held.keys() | self.unreadable
         for uid in self.held.keys() - self.lost - self.wrong:
             assert given(self.node.cdi_path(uid)) == wanted(uid, self.held[uid])
 
@@ -303,93 +288,8 @@ class Node(RuleBasedStateMachine):
         if self.allocated:
             self.unprepare(0, list(self.allocated), is_api_away=True)
             assert recorded_on(self.node) == {}
-            assert self._unreadable == self.node.cdi_uids() == set()
+            assert self.unreadable == self.node.cdi_uids() == set()
         self._folder.cleanup()
-
-    # --- verdicts --------------------------------------------------------------------------------
-
-    def _judge(
-        self, answers: Mapping[str, PrepareResult], *, until_then: Mapping[str, Hold]
-    ) -> None:
-        """Take over what was answered, if the model agrees that it could be.
-
-        Within one call a device may move from one claim to another; between two at once, and from
-        a claim whose record cannot be read, it depends on who is first. So what those held
-        *until_then* is a reason as well, and what takes steps to be let go.
-        """
-        before = dict(self.held)
-        slow = {uid: hold for uid, hold in before.items() if hold.needs_steps}
-        unknown = {uid for uid in answers if self._is_unknown(uid, before)}
-        for uid, answer in answers.items():
-            if before.get(uid) != self.allocated[uid] and uid not in unknown:
-                self.held.pop(uid, None)  # of an allocation that is gone
-            if not answer.error:
-                self.held[uid] = self.allocated[uid]
-                self._mended([uid])
-        for uid, answer in answers.items():
-            if before.get(uid) == self.allocated[uid]:
-                assert not answer.error
-                continue
-            if uid in unknown:
-                assert "does not exist on node" in answer.error
-                continue
-            if answer.error:
-                reasons = (self.held, until_then, slow)
-                assert any(self._is_excluded(uid, others) for others in reasons), answer
-            else:
-                assert not self._is_excluded(uid, self._guards())
-        self._settle()
-
-    def _adopt(self, uids: Iterable[str], is_prepare: bool) -> None:
-        """Take over what a call left that was not answered, if it may have left that."""
-        recorded, known = recorded_on(self.node), dict(self.held)
-        for uid in uids:
-            before, now, new = self.held.get(uid), recorded.get(uid), self.allocated[uid]
-            if not is_prepare:
-                assert now in {before, None}
-            elif before == new or self._is_unknown(uid, known):
-                assert now == before
-            else:
-                assert now in {before, new, None}
-            if now is None:
-                self.held.pop(uid, None)
-            else:
-                self.held[uid] = now
-        for uid in self.held.keys() - known.keys():
-            assert not self._is_excluded(uid, self._guards())
-        self._settle()
-
-    def _is_excluded(self, uid: str, others: Mapping[str, Hold]) -> bool:
-        """Whether one of the others has what the claim is to have."""
-        return any(
-            self.allocated[uid].excludes(hold) for other, hold in others.items() if other != uid
-        )
-
-    def _is_unknown(self, uid: str, before: Mapping[str, Hold]) -> bool:
-        """Whether a claim wants what is not offered now and what it does not have already."""
-        names = {offer.name for offer in offers(self.node.board.value)}
-        hold = self.allocated[uid]
-        return before.get(uid) != hold and not hold.devices <= names
-
-    def _settle(self) -> None:
-        self.lost = {uid for uid in self.lost & self.held.keys() if uid not in self.node.cdi_uids()}
-        self.wrong &= self.held.keys() - self.lost
-
-    def _mended(self, uids: Iterable[str]) -> None:
-        self.lost -= set(uids)
-        self.wrong -= set(uids)
-
-    def _forget(self, uids: Iterable[str]) -> None:
-        for uid in uids:
-            self.held.pop(uid, None)
-        self._mended(uids)
-
-    @property
-    def _unreadable(self) -> set[str]:
-        return set_aside_on(self.node) - self.held.keys()
-
-    def _guards(self) -> dict[str, Hold]:
-        return guarded_on(self.node, self._unreadable)
 
     # --- doing -----------------------------------------------------------------------------------
 
