@@ -31,7 +31,7 @@ coverage *arguments: (test "--cov" arguments)
 e2e *arguments:
     python -m tests.e2e {{arguments}}
 
-# put faults into a room (npu, slices, claims, kubelet) and see which its tests notice; long
+# put faults into a room (npu, slices, holds, claims, kubelet) and see which its tests notice; long
 mutants room *arguments:
     python -m tests.mutants {{room}} {{arguments}}
 

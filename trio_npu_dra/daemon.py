@@ -8,23 +8,46 @@ from functools import partial
 import trio
 
 from trio_npu_dra import crashpoints
-from trio_npu_dra.claims.repair import forget_gone_claims, keep_cdi_files
-from trio_npu_dra.control.server import serve_control
+from trio_npu_dra.claims.cdi import CdiFolder
+from trio_npu_dra.claims.forgotten import forget_gone_claims
+from trio_npu_dra.claims.repair import keep_cdi_files
+from trio_npu_dra.claims.service import NodeClaims
+from trio_npu_dra.control.server import Control, serve_control
 from trio_npu_dra.crashpoints import Point, reached
+from trio_npu_dra.holds.ledger import Ledger
+from trio_npu_dra.holds.offered import offered
 from trio_npu_dra.kube.client import KubeClient, open_client
+from trio_npu_dra.kube.credentials import load_credentials
+from trio_npu_dra.kubelet.device_health import Devices
+from trio_npu_dra.kubelet.endpoints import Endpoints
 from trio_npu_dra.kubelet.plugin import serve_kubelet
 from trio_npu_dra.kubelet.probes import Probes, serve_probes
+from trio_npu_dra.kubelet.registration import NOT_REGISTERED, RegistrationStatus
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
+from trio_npu_dra.npu.driver import load_driver
+from trio_npu_dra.npu.fault_memory import NodeFaults
+from trio_npu_dra.npu.host import Host
+from trio_npu_dra.npu.model import EMPTY_BOARD, Board
 from trio_npu_dra.npu.occupancy import is_any_occupied
-from trio_npu_dra.observable import derive
+from trio_npu_dra.npu.offers import Offer
+from trio_npu_dra.npu.watcher import WatchStatus, watch_board
+from trio_npu_dra.observable import Observable, derive
+from trio_npu_dra.observe.metrics import Metrics
+from trio_npu_dra.observe.npu_readings import NpuReadings
+from trio_npu_dra.observe.pages import serve_pages
+from trio_npu_dra.observe.self_check import SelfCheck
 from trio_npu_dra.observe.signals import receive_signals
-from trio_npu_dra.parts import Parts
+from trio_npu_dra.observe.state import NodeState
+from trio_npu_dra.report.device_health import device_health
 from trio_npu_dra.report.events import tell_events
-from trio_npu_dra.rpc import open_bridge
+from trio_npu_dra.rpc import Bridge, open_bridge
 from trio_npu_dra.settings import Settings
-from trio_npu_dra.slices.features import follow_features
-from trio_npu_dra.slices.publisher import publish
+from trio_npu_dra.slices.build import build_devices
+from trio_npu_dra.slices.features import ServerFeatures, fitting, follow_features
+from trio_npu_dra.slices.pool import PoolContent
+from trio_npu_dra.slices.publisher import PublisherStatus, publish
 from trio_npu_dra.slices.publisher_lock import publisher_lock
+from trio_npu_dra.slices.taints import TaintPolicy
 
 GRACE_SECONDS = 20.0
 """How long a stop waits for the kubelet's calls in flight; the pod is killed after 30 s."""
@@ -49,69 +72,221 @@ async def run(
     """
     crashpoints.check()
     reached(Point.START_SETTINGS_READ)
-    parts = Parts.of(settings)
-    facts = parts.facts
+    node = _Node(settings)
     async with (
-        open_client(parts.credentials) as kube,
+        open_client(load_credentials(settings.kubeconfig)) as kube,
         open_worker() as worker,
         open_bridge() as bridge,
+        trio.open_nursery() as support,
     ):
-        claims, self_check = parts.claims(kube), parts.self_check(bridge)
-        probes = Probes(live=self_check.live, ready=self_check.ready)
-        is_busy = partial(is_any_occupied, worker, parts.dcmi, facts.board)
         stop = trio.Event()
-        async with trio.open_nursery() as support:
-            await support.start(receive_signals, stop)
-            support.start_soon(self_check.run)
-            if settings.http_port >= 0:
-                await support.start(parts.pages(worker, probes))
-            if settings.healthcheck_port >= 0:
-                await support.start(serve_probes, bridge, settings.healthcheck_port, probes)
-            async with trio.open_nursery() as service:
-                await service.start(keep_cdi_files, parts.records, parts.cdi)
-                parts.read_holds()
-                await support.start(serve_control, parts.control(worker), parts.endpoints)
-                service.start_soon(forget_gone_claims, parts.records, claims, kube, is_busy)
-                service.start_soon(_follow_npus, settings, parts, kube, worker)
-                await serve_kubelet(
-                    bridge,
-                    claims,
-                    facts.health,
-                    facts.registration,
-                    endpoints=parts.endpoints,
-                    stop=stop,
-                    grace_seconds=GRACE_SECONDS,
-                    task_status=task_status,
-                )
-                service.cancel_scope.cancel()
-            support.cancel_scope.cancel()
-
-
-async def _follow_npus(
-    settings: Settings, parts: Parts, kube: KubeClient, worker: DcmiWorker
-) -> None:
-    """Publish what the NPUs are, and how; nothing before the first look at them."""
-    facts = parts.facts
-    node, driver = settings.node_name, settings.driver_name
-    tell = partial(tell_events, node_name=node, component=driver, since=time.time())
-    async with trio.open_nursery() as nursery:
-        learn = partial(follow_features, features=facts.features, status=facts.publisher)
-        nursery.start_soon(partial(learn, kube, node_name=node, driver_name=driver))
-        if parts.dcmi is not None:
-            await nursery.start(parts.watcher(worker, parts.dcmi))
-        await nursery.start(derive, facts.health, parts.device_health, facts.board, facts.holds)
-        await facts.features.wait_until(lambda features: features is not None)
-        sources = (facts.board, facts.holds, facts.features)
-        await nursery.start(derive, facts.pool, parts.pool, *sources)
-        with trio.move_on_after(REGISTRATION_SECONDS):
-            await facts.registration.wait_until(lambda status: status.registered)
-        async with publisher_lock(settings.plugin_directory, facts.publisher):
-            nursery.start_soon(tell, kube, facts.board, facts.holds)
-            await publish(
-                kube,
-                node_name=node,
-                driver_name=driver,
-                pool=facts.pool,
-                status=facts.publisher,
-                on_event=parts.metrics.published,
+        await support.start(receive_signals, stop)
+        await node.answer_probes(support, bridge, worker)
+        async with trio.open_nursery() as service:
+            claims = await node.keep_claims(service, kube, worker)
+            await support.start(serve_control, node.control(worker), node.endpoints)
+            service.start_soon(node.follow_chips, kube, worker)
+            await serve_kubelet(
+                bridge,
+                claims,
+                node.device_health,
+                node.registration,
+                endpoints=node.endpoints,
+                stop=stop,
+                grace_seconds=GRACE_SECONDS,
+                task_status=task_status,
             )
+            service.cancel_scope.cancel()
+        support.cancel_scope.cancel()
+
+
+class _Node:
+    """What several tasks of the daemon share: what rooms know of the node, and tell each other.
+
+    Each `Observable` is set by one room. What has one user is made beside it, in a method.
+
+    Raises:
+        ConfigError: A setting or a socket's path is wrong.
+        LibraryMissing: The node has Ascend hardware and no libdcmi.so.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.started_at = time.time()
+        self.metrics = Metrics()
+        self.host = Host(
+            host_root=settings.host_root, dev_root=settings.dev_root, sysfs_root=settings.sysfs_root
+        )
+        self.dcmi = load_driver(self.host, self.metrics.dcmi_called)
+        reached(Point.START_LIBRARY_LOADED)
+        self.policy = TaintPolicy.parse(settings.taint_effect, domain=settings.driver_name)
+        self.endpoints = Endpoints(
+            driver_name=settings.driver_name,
+            plugin_directory=settings.plugin_directory,
+            registrar_directory=settings.kubelet_registrar_directory_path,
+            pod_uid=settings.pod_uid,
+        )
+        self.faults = NodeFaults(settings.plugin_directory)
+        self.ledger = Ledger(settings.plugin_directory)
+        # npu
+        self.board: Observable[Board] = Observable(EMPTY_BOARD)
+        self.watch = Observable(WatchStatus())
+        # holds, report and slices
+        self.offers: Observable[tuple[Board, tuple[Offer, ...]]] = Observable((EMPTY_BOARD, ()))
+        self.device_health: Observable[Devices] = Observable(())
+        self.features: Observable[ServerFeatures | None] = Observable(None)
+        self.pool = Observable(PoolContent())
+        self.publisher = Observable(PublisherStatus())
+        # kubelet
+        self.registration: Observable[RegistrationStatus] = Observable(NOT_REGISTERED)
+
+    # --- probes and people -----------------------------------------------------------------------
+
+    async def answer_probes(
+        self, support: trio.Nursery, bridge: Bridge, worker: DcmiWorker
+    ) -> None:
+        """Start what answers the kubelet's probes and Prometheus."""
+        self_check = SelfCheck(
+            bridge=bridge,
+            endpoints=self.endpoints,
+            registration=self.registration,
+            publisher=self.publisher,
+            watch=self.watch if self.dcmi is not None else None,
+            claims=self.ledger.problem,
+        )
+        probes = Probes(live=self_check.live, ready=self_check.ready)
+        support.start_soon(self_check.run)
+        if self.settings.http_port >= 0:
+            await self._answer_http(support, worker, probes)
+        if self.settings.healthcheck_port >= 0:
+            await support.start(serve_probes, bridge, self.settings.healthcheck_port, probes)
+
+    async def _answer_http(self, support: trio.Nursery, worker: DcmiWorker, probes: Probes) -> None:
+        readings = NpuReadings(worker, self.dcmi if self.settings.npu_metrics else None, self.board)
+        self.metrics.registry.register(
+            NodeState(
+                board=self.board,
+                watch=self.watch,
+                features=self.features,
+                publisher=self.publisher,
+                registration=self.registration,
+                holds=self.ledger.holds,
+                written_off=lambda: worker.written_off,
+                readings=readings,
+            )
+        )
+        serve = partial(serve_pages, port=self.settings.http_port)
+        await support.start(serve, self.metrics.registry, readings.refresh, probes)
+
+    def control(self, worker: DcmiWorker) -> Control:
+        """What `npu-dra health` asks."""
+        return Control(
+            board=self.board,
+            watch=self.watch,
+            features=self.features,
+            worker=worker,
+            faults=self.faults,
+            holds=self.ledger.holds,
+        )
+
+    # --- claims ----------------------------------------------------------------------------------
+
+    async def keep_claims(
+        self, service: trio.Nursery, kube: KubeClient, worker: DcmiWorker
+    ) -> NodeClaims:
+        """Start what repairs claims; what prepares them, for the kubelet to call."""
+        cdi = CdiFolder(
+            root=self.settings.cdi_root,
+            driver_name=self.settings.driver_name,
+            host=self.host,
+            library_path=self.settings.container_library_path,
+        )
+        claims = NodeClaims(
+            reader=kube,
+            board=self.board,
+            host=self.host,
+            ledger=self.ledger,
+            cdi=cdi,
+            driver_name=self.settings.driver_name,
+            pool_name=self.settings.node_name,
+            on_call=self.metrics.call_answered,
+        )
+        await service.start(keep_cdi_files, self.ledger, cdi)
+        is_busy = partial(is_any_occupied, worker, self.dcmi, self.board)
+        service.start_soon(forget_gone_claims, self.ledger, claims, kube, is_busy)
+        return claims
+
+    # --- chips, and who hears of them ------------------------------------------------------------
+
+    async def follow_chips(self, kube: KubeClient, worker: DcmiWorker) -> None:
+        """Publish what there is, and how it is; nothing before the first look at the chips."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._follow_features, kube)
+            await self._watch(nursery, worker)
+            await nursery.start(derive, self.offers, self._offered, self.board, self.ledger.holds)
+            await nursery.start(derive, self.device_health, self._device_health, self.offers)
+            await self.features.wait_until(lambda features: features is not None)
+            await nursery.start(derive, self.pool, self._pool, self.offers, self.features)
+            with trio.move_on_after(REGISTRATION_SECONDS):
+                await self.registration.wait_until(lambda status: status.registered)
+            async with publisher_lock(self.settings.plugin_directory, self.publisher):
+                nursery.start_soon(self._tell_events, kube)
+                await publish(
+                    kube,
+                    node_name=self.settings.node_name,
+                    driver_name=self.settings.driver_name,
+                    pool=self.pool,
+                    status=self.publisher,
+                    on_event=self.metrics.published,
+                )
+
+    async def _watch(self, nursery: trio.Nursery, worker: DcmiWorker) -> None:
+        if self.dcmi is None:
+            return
+        watch = partial(
+            watch_board,
+            board=self.board,
+            faults=self.faults,
+            status=self.watch,
+            interval_seconds=self.settings.health_poll_interval,
+            known=Board(chips=self.ledger.remembered_chips()),
+            told=self.metrics.event_heard,
+        )
+        await nursery.start(watch, worker, self.dcmi, self.host)
+
+    async def _follow_features(self, kube: KubeClient) -> None:
+        await follow_features(
+            kube,
+            node_name=self.settings.node_name,
+            driver_name=self.settings.driver_name,
+            features=self.features,
+            status=self.publisher,
+        )
+
+    async def _tell_events(self, kube: KubeClient) -> None:
+        await tell_events(
+            kube,
+            self.board,
+            self.ledger.holds,
+            node_name=self.settings.node_name,
+            component=self.settings.driver_name,
+            since=self.started_at,
+        )
+
+    def _offered(self) -> tuple[Board, tuple[Offer, ...]]:
+        board = self.board.value
+        return board, offered(board, self.ledger.holds.value)
+
+    def _device_health(self) -> Devices:
+        _, offers = self.offers.value
+        return device_health(offers, self.settings.node_name)
+
+    def _pool(self) -> PoolContent:
+        (board, offers), features = self.offers.value, self.features.value
+        assert features is not None  # nothing is published before the API server was asked
+        devices = build_devices(offers, board, self.policy, features)
+        pool = fitting(PoolContent(devices=devices), features)
+        # Before our first pool an older instance publishes, or there was nothing to be late with.
+        is_late = self.publisher.value.published and pool != self.pool.value
+        self.metrics.latency.pool_made(board, is_late=is_late)
+        return pool

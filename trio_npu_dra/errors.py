@@ -191,6 +191,10 @@ class StorageError(NpuDraError):
     retryable = True
 
 
+class LockHeld(StorageError):
+    """Somebody else keeps a lock for longer than was to be waited."""
+
+
 class ForeignFile(StorageError):
     """Something foreign has the name of one of the driver's files or folders."""
 

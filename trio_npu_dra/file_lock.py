@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Self
 
 import trio
 
 from trio_npu_dra import storage
-from trio_npu_dra.errors import ForeignFile, StorageError
+from trio_npu_dra.errors import ForeignFile, LockHeld
 
 
 @asynccontextmanager
@@ -36,7 +38,8 @@ async def hold(
         The descriptor of the open file.
 
     Raises:
-        StorageError: The file cannot be opened, or another process keeps it for too long.
+        LockHeld: Somebody else keeps it for too long.
+        StorageError: The file cannot be opened.
     """
     descriptor = await acquire(path, pause_seconds=pause_seconds, patience_seconds=patience_seconds)
     try:
@@ -48,25 +51,67 @@ async def hold(
 async def acquire(path: Path, *, pause_seconds: float, patience_seconds: float = math.inf) -> int:
     """Take the lock as `hold` does; the caller closes the descriptor, which unlocks."""
     give_up_at = trio.current_time() + patience_seconds
+    with _Contender(path) as contender:
+        while (descriptor := contender.try_lock()) is None:
+            if trio.current_time() > give_up_at:
+                raise _held(path, patience_seconds)
+            await trio.sleep(pause_seconds)
+    return descriptor
 
-    async def pause() -> None:
-        if trio.current_time() > give_up_at:
-            raise StorageError(f"another process has held {path} for {patience_seconds:.0f} s")
-        await trio.sleep(pause_seconds)
 
-    while True:
-        if (opened := _try_open(path)) is not None:
-            descriptor, found = opened
-            try:
-                while not _try_lock(path, descriptor):
-                    await pause()
-                if _names(path, found):
-                    return descriptor
-            except BaseException:
-                os.close(descriptor)
-                raise
-            os.close(descriptor)
-        await pause()
+@contextmanager
+def hold_blocking(path: Path, *, pause_seconds: float, patience_seconds: float) -> Iterator[None]:
+    """The same as `hold` for a thread of its own; on the event loop it blocks everybody."""
+    give_up_at = time.monotonic() + patience_seconds
+    with _Contender(path) as contender:
+        while (descriptor := contender.try_lock()) is None:
+            if time.monotonic() > give_up_at:
+                raise _held(path, patience_seconds)
+            time.sleep(pause_seconds)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+class _Contender:
+    """A wait for the lock. It waits at the file that it has opened, also once that has no name.
+
+    So the holder of a file that somebody removed is waited for.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._opened: tuple[int, os.stat_result] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def try_lock(self) -> int | None:
+        """The descriptor of the locked file, then the caller's; `None` when to try again."""
+        self._opened = self._opened or _try_open(self._path)
+        if self._opened is None:
+            return None
+        descriptor, found = self._opened
+        if not _try_lock(self._path, descriptor):
+            return None
+        if not _names(self._path, found):
+            self._close()
+            return None
+        self._opened = None
+        return descriptor
+
+    def _close(self) -> None:
+        if self._opened is not None:
+            os.close(self._opened[0])
+        self._opened = None
+
+
+def _held(path: Path, seconds: float) -> LockHeld:
+    return LockHeld(f"another process has held {path} for {seconds:.0f} s")
 
 
 def _try_lock(path: Path, descriptor: int) -> bool:

@@ -6,14 +6,15 @@ The steps are ports of the product with a kill in them, not switches in it.
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import trio
 
 from tests.claims.node import NodeOnDisk, claim, ref, result
 from trio_npu_dra.claims.cdi import CdiFolder
-from trio_npu_dra.claims.record import ClaimRecord
-from trio_npu_dra.claims.records import Records
+from trio_npu_dra.holds.ledger import Ledger
 
 
 def _die() -> None:
@@ -23,13 +24,13 @@ def _die() -> None:
 class DiesBeforeCdiFile(CdiFolder):
     """The record is written, the CDI file is not."""
 
-    def write(self, record: ClaimRecord) -> bool:
+    def write(self, uid: str, spec: Mapping[str, Any]) -> bool:
         """Never returns."""
         _die()
-        return super().write(record)
+        return super().write(uid, spec)
 
 
-class DiesBeforeRecordIsGone(Records):
+class DiesBeforeRecordIsGone(Ledger):
     """The CDI file is removed, the record is not."""
 
     def remove(self, uid: str) -> None:
@@ -47,8 +48,8 @@ async def _run(node: NodeOnDisk, step: str) -> None:
         )
         await node.start(cdi=cdi).prepare([ref("a")])
     else:
-        records = DiesBeforeRecordIsGone(node.state_folder, boot_id_file=node.boot_id_file)
-        claims = node.start(records=records)
+        ledger = DiesBeforeRecordIsGone(node.state_folder, boot_id_file=node.boot_id_file)
+        claims = node.start(ledger=ledger)
         await claims.prepare([ref("a")])
         await claims.unprepare([ref("a")])
 

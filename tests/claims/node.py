@@ -12,9 +12,10 @@ import trio
 
 from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.claims.patience import Patience
-from trio_npu_dra.claims.prepare import CallAnswered, NodeClaims
-from trio_npu_dra.claims.records import Records
+from trio_npu_dra.claims.service import CallAnswered, NodeClaims
+from trio_npu_dra.claims.steps import Step
 from trio_npu_dra.errors import KubeError, NotFound, NpuDraError
+from trio_npu_dra.holds.ledger import Ledger
 from trio_npu_dra.kube.objects import (
     Allocation,
     AllocationConfiguration,
@@ -38,7 +39,7 @@ IMPATIENT = Patience(held=0.0)
 class _AtOnce(Patience):
     """Tries once."""
 
-    def of(self, error: NpuDraError) -> float:
+    def limit_for(self, error: NpuDraError) -> float:
         """No time for another try."""
         del error
         return 0.0
@@ -72,10 +73,16 @@ def result(
     driver: str = DRIVER,
     pool: str = POOL,
     admin_access: bool | None = None,
+    share_id: str | None = None,
 ) -> AllocationResult:
     """One device for one request."""
     return AllocationResult(
-        request=request, driver=driver, pool=pool, device=device, admin_access=admin_access
+        request=request,
+        driver=driver,
+        pool=pool,
+        device=device,
+        admin_access=admin_access,
+        share_id=share_id,
     )
 
 
@@ -105,6 +112,7 @@ class FakeClaims:
     stored: dict[tuple[str | None, str], ResourceClaim] = field(default_factory=dict)
     faults: deque[KubeError] = field(default_factory=deque)
     asked: int = 0
+    asked_cache: int = 0
 
     def store(self, *claims: ResourceClaim) -> None:
         """Create or replace claims."""
@@ -112,12 +120,18 @@ class FakeClaims:
             self.stored[each.metadata.namespace, each.metadata.name] = each
 
     async def get(
-        self, kind: type[ResourceClaim], name: str, namespace: str | None = None
+        self,
+        kind: type[ResourceClaim],
+        name: str,
+        namespace: str | None = None,
+        *,
+        is_cached: bool = False,
     ) -> ResourceClaim:
         """Read one claim, or meet the next fault."""
         del kind
         await trio.lowlevel.checkpoint()
         self.asked += 1
+        self.asked_cache += is_cached
         if self.faults:
             raise self.faults.popleft()
         try:
@@ -179,29 +193,31 @@ class NodeOnDisk:
             root=self.cdi_root, driver_name=DRIVER, host=self.host, library_path="/lib"
         )
 
-    def records(self) -> Records:
-        """The records as a driver instance sees them."""
-        return Records(self.state_folder, boot_id_file=self.boot_id_file)
+    def ledger(self) -> Ledger:
+        """Who holds what, as a driver instance sees it."""
+        return Ledger(self.state_folder, boot_id_file=self.boot_id_file)
 
     def start(
         self,
         *,
-        records: Records | None = None,
+        ledger: Ledger | None = None,
         cdi: CdiFolder | None = None,
+        steps: Sequence[Step] = (),
         patience: Patience = IMPATIENT,
-        told: Callable[[CallAnswered], object] = lambda _: None,
+        on_call: Callable[[CallAnswered], object] = lambda _: None,
     ) -> NodeClaims:
         """A driver instance."""
         return NodeClaims(
             reader=self.source,
             board=self.board,
             host=self.host,
-            records=records or self.records(),
+            ledger=ledger or self.ledger(),
             cdi=cdi or self.cdi(),
+            steps=steps,
             driver_name=DRIVER,
             pool_name=POOL,
             patience=patience,
-            told=told,
+            on_call=on_call,
         )
 
     def cdi_path(self, uid: str) -> Path:

@@ -23,7 +23,7 @@ async def unprepare(node: NodeOnDisk, *names: str) -> dict[str, str]:
 
 async def start(node: NodeOnDisk, nursery: trio.Nursery) -> None:
     """Start the repair of a new instance."""
-    await nursery.start(keep_cdi_files, node.records(), node.cdi())
+    await nursery.start(keep_cdi_files, node.ledger(), node.cdi())
 
 
 def errors_in(log: pytest.LogCaptureFixture) -> list[str]:

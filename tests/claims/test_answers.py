@@ -258,5 +258,9 @@ async def test_a_tainted_npu_is_given_and_a_vanished_one_is_not(node: NodeOnDisk
     answers = await node.start().prepare([ref("a"), ref("b")])
 
     assert answers["uid-a"].devices == (device("uid-a", "npu-2", "npu"),)
+    assert answers["uid-b"].devices == (device("uid-b", "npu-3", "npu"),), "its node is there"
+
+    (node.root / "dev/davinci3").unlink()
+    answers = await node.start(patience=AT_ONCE).prepare([ref("b")])
     assert "device npu-3 does not exist on node node-1 any more" in answers["uid-b"].error
     assert node.record_uids() == {"uid-a", "uid-b"}, "its pod may run still"

@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock
 
 from tests.claims.node import NodeOnDisk, claim, ref, result
-from trio_npu_dra.claims.prepare import NodeClaims
+from trio_npu_dra.claims.service import NodeClaims
 from trio_npu_dra.errors import Unavailable
 from trio_npu_dra.kubelet.driver import ClaimRef
 
@@ -72,9 +72,9 @@ def has_whole_claims(node: NodeOnDisk) -> bool:
 
 async def start_on(node: NodeOnDisk) -> NodeClaims:
     """An instance that has read its records."""
-    claims = node.start()
-    await claims.unprepare([])
-    return claims
+    ledger = node.ledger()
+    async with ledger.exclusive():
+        return node.start(ledger=ledger)
 
 
 @pytest.mark.parametrize("is_contended", [False, True])

@@ -7,19 +7,25 @@ from dataclasses import replace
 import pytest
 
 from tests.claims.node import DRIVER, NodeOnDisk
-from tests.claims.test_records import device, record
+from tests.holds.entries import held
 from tests.synced import syncs
-from trio_npu_dra.claims.cdi import CdiFolder, render_spec
+from trio_npu_dra.claims.cdi import CdiFolder, host_nodes, render_spec
 from trio_npu_dra.errors import DeviceNodeMissing, StorageError
 from trio_npu_dra.npu.container import DeviceNode, Mount
 
 NODE = {"type": "c", "permissions": "rwm", "fileMode": 438}
 
 
+def write(cdi: CdiFolder) -> bool:
+    """Make the file of claim `uid-a`, which has NPU 0, by what the host has now."""
+    return cdi.write("uid-a", cdi.render("uid-a", [held("npu-0", 0)]))
+
+
 def test_a_spec_has_shared_edits_once_and_each_npu_as_a_device() -> None:
     """The whole file, as containerd reads it."""
     spec = render_spec(
-        record("uid-a", device("npu-0")),
+        "uid-a",
+        [held("npu-0", 0)],
         driver_name=DRIVER,
         shared_nodes=[
             DeviceNode(path="/dev/davinci_manager", host_path="/dev/davinci_manager_docker")
@@ -30,7 +36,7 @@ def test_a_spec_has_shared_edits_once_and_each_npu_as_a_device() -> None:
 
     manager = {"path": "/dev/davinci_manager", "hostPath": "/dev/davinci_manager_docker"}
     davinci = {"path": "/dev/davinci0", "hostPath": "/dev/davinci0"}
-    assert json.loads(spec) == {
+    assert spec == {
         "cdiVersion": "0.5.0",
         "kind": "npu.huawei.com/npu",
         "containerEdits": {
@@ -50,12 +56,54 @@ def test_a_spec_has_shared_edits_once_and_each_npu_as_a_device() -> None:
     }
 
 
+def test_a_module_is_one_device_with_the_nodes_of_both_dies() -> None:
+    """They go into a container together."""
+    spec = render_spec(
+        "uid-a",
+        [held("module-1", 2, 3)],
+        driver_name=DRIVER,
+        shared_nodes=[DeviceNode(path="/dev/davinci_manager", host_path="/dev/manager")],
+        mounts=[],
+        library_path="",
+    )
+
+    (device,) = spec["devices"]
+    assert device["name"] == "uid-a-module-1"
+    paths = [node["path"] for node in device["containerEdits"]["deviceNodes"]]
+    assert paths == ["/dev/davinci2", "/dev/davinci3"]
+    assert [*host_nodes(spec)] == ["/dev/manager", "/dev/davinci2", "/dev/davinci3"]
+
+
+@pytest.mark.parametrize(
+    "spec", [5, {"deviceNodes": 5}, {"a": {"deviceNodes": [5, {"path": "x"}, {"hostPath": 1}]}}]
+)
+def test_nodes_of_a_spec_of_another_version_are_those_that_are_understood(spec: object) -> None:
+    """Here none."""
+    assert [*host_nodes(spec)] == []
+
+
+def test_a_file_hands_out_the_nodes_that_it_names(node: NodeOnDisk) -> None:
+    """Also one of which a part is left; by nodes, whatever the devices are called."""
+    cdi, path = node.cdi(), node.cdi_path("uid-a")
+    assert not cdi.hands_out("uid-a", ["/dev/davinci2"])
+    cdi.write("uid-a", cdi.render("uid-a", [held("module-1", 2, 13)]))
+
+    for _ in ("whole", "cut"):
+        assert cdi.hands_out("uid-a", ["/dev/davinci9", "/dev/davinci2"])
+        assert cdi.hands_out("uid-a", ["/dev/davinci13"])
+        assert not cdi.hands_out("uid-a", ["/dev/davinci1", "/dev/davinci3"])
+        path.write_bytes(path.read_bytes()[:-20])
+
+
 def test_what_there_is_none_of_is_left_out() -> None:
     """No library path, no mounts: no empty values."""
-    spec = json.loads(
-        render_spec(
-            record("uid-a"), driver_name=DRIVER, shared_nodes=[], mounts=[], library_path=""
-        )
+    spec = render_spec(
+        "uid-a",
+        [held("npu-0", 0)],
+        driver_name=DRIVER,
+        shared_nodes=[],
+        mounts=[],
+        library_path="",
     )
 
     assert spec["containerEdits"] == {"env": ["ASCEND_VISIBLE_DEVICES=void"]}
@@ -64,7 +112,7 @@ def test_what_there_is_none_of_is_left_out() -> None:
 def test_the_driver_name_is_the_vendor(node: NodeOnDisk) -> None:
     """In kind, file name and device id."""
     cdi = CdiFolder(root=node.cdi_root, driver_name="x.org", host=node.host, library_path="")
-    cdi.write(record("uid-a"))
+    write(cdi)
 
     assert json.loads((node.cdi_root / "x.org-npu_uid-a.json").read_bytes())["kind"] == "x.org/npu"
     assert cdi.device_id("uid-a", "npu-0") == "x.org/npu=uid-a-npu-0"
@@ -74,15 +122,15 @@ def test_a_right_file_is_left_alone_and_a_wrong_one_is_replaced(node: NodeOnDisk
     """Readable for every runtime, and nothing is left beside it."""
     cdi, path = node.cdi(), node.cdi_path("uid-a")
 
-    assert cdi.write(record("uid-a"))
+    assert write(cdi)
     first = path.stat()
-    assert not cdi.write(record("uid-a"))
+    assert not write(cdi)
     assert path.stat().st_ino == first.st_ino
     assert stat.S_IMODE(first.st_mode) == 0o644
 
     right = path.read_bytes()
     path.write_bytes(right[:20])
-    assert cdi.write(record("uid-a"))
+    assert write(cdi)
     assert path.read_bytes() == right
     assert list(node.cdi_root.iterdir()) == [path]
 
@@ -91,7 +139,7 @@ def test_a_file_is_written_without_waiting_for_the_disk(node: NodeOnDisk) -> Non
     """Into a folder that is made with those above it; the file can be made anew at any time."""
     cdi = replace(node.cdi(), root=node.root / "etc/cdi")
     with syncs(node.root) as states:
-        assert cdi.write(record("uid-a"))
+        assert write(cdi)
 
     assert states == []
     assert len(list(cdi.root.iterdir())) == 1
@@ -100,10 +148,10 @@ def test_a_file_is_written_without_waiting_for_the_disk(node: NodeOnDisk) -> Non
 def test_shared_nodes_are_those_that_the_host_has_now(node: NodeOnDisk) -> None:
     """A file is right or wrong by today's driver."""
     cdi = node.cdi()
-    cdi.write(record("uid-a"))
+    write(cdi)
     (node.root / "dev/devmm_svm").unlink()
 
-    assert cdi.write(record("uid-a"))
+    assert write(cdi)
     assert b"/dev/hisi_hdc" in node.cdi_path("uid-a").read_bytes()
     assert b"devmm_svm" not in node.cdi_path("uid-a").read_bytes()
 
@@ -113,7 +161,7 @@ def test_without_the_driver_there_is_no_file(node: NodeOnDisk) -> None:
     (node.root / "dev/davinci_manager").unlink()
 
     with pytest.raises(DeviceNodeMissing, match="/dev/davinci_manager is missing"):
-        node.cdi().write(record("uid-a"))
+        write(node.cdi())
     assert node.cdi_uids() == set()
 
 
@@ -121,7 +169,7 @@ def test_a_scan_finds_our_files_and_no_others(node: NodeOnDisk) -> None:
     """The folder belongs to the node; a missing one is empty."""
     cdi = node.cdi()
     assert cdi.scan() == {}
-    cdi.write(record("uid-a"))
+    write(cdi)
     for other in (
         "npu.huawei.com-npu_b.yaml",
         "x.org-npu_c.json",
@@ -147,4 +195,4 @@ def test_a_folder_that_cannot_be_used_is_named(node: NodeOnDisk) -> None:
     with pytest.raises(StorageError, match=r"cannot read .*/cdi"):
         node.cdi().scan()
     with pytest.raises(StorageError, match=r"/cdi"):
-        node.cdi().write(record("uid-a"))
+        write(node.cdi())

@@ -8,7 +8,8 @@ import pytest
 import trio
 
 from tests.claims.node import DRIVER, POOL, FakeClaims, NodeOnDisk, claim, ref, result
-from trio_npu_dra.claims.prepare import ClaimReader, NodeClaims
+from trio_npu_dra.claims.reading import ClaimReader
+from trio_npu_dra.claims.service import NodeClaims
 from trio_npu_dra.errors import NotFound, Unavailable
 from trio_npu_dra.kube.client import open_client
 from trio_npu_dra.kube.credentials import Credentials, load_credentials
@@ -83,7 +84,7 @@ async def test_a_claim_is_prepared_from_it(source: Source, node: NodeOnDisk) -> 
         reader=source.reader,
         board=node.board,
         host=node.host,
-        records=node.records(),
+        ledger=node.ledger(),
         cdi=node.cdi(),
         driver_name=DRIVER,
         pool_name=POOL,
@@ -137,7 +138,7 @@ async def test_a_name_that_nothing_can_have_fails_its_claim_alone(
             reader=client,
             board=node.board,
             host=node.host,
-            records=node.records(),
+            ledger=node.ledger(),
             cdi=node.cdi(),
             driver_name=DRIVER,
             pool_name=POOL,

@@ -175,29 +175,29 @@ async def test_what_keeps_claims_from_being_served_is_told_while_it_lasts(
     two_claims: NodeOnDisk,
 ) -> None:
     """For the probes: here a link to another folder."""
-    records = two_claims.records()
+    ledger = two_claims.ledger()
     kept = two_claims.records_folder.rename(two_claims.root / "kept")
     two_claims.records_folder.symlink_to(kept)
 
     with pytest.raises(StorageError):
-        async with records.exclusive():
+        async with ledger.exclusive():
             pytest.fail("entered")
-    assert records.problem.value.endswith("/claims: a symbolic link is in its place")
+    assert ledger.problem.value.endswith("/claims: a symbolic link is in its place")
 
     two_claims.records_folder.unlink()
     kept.rename(two_claims.records_folder)
-    async with records.exclusive():
-        assert records.problem.value == ""
-        assert set(records.by_uid) == {"uid-a", "uid-b"}
+    async with ledger.exclusive():
+        assert ledger.problem.value == ""
+        assert set(ledger.by_uid) == {"uid-a", "uid-b"}
 
 
 async def test_what_goes_wrong_inside_is_no_problem_of_all_claims(two_claims: NodeOnDisk) -> None:
     """Such as a full disk: others may be unprepared."""
-    records = two_claims.records()
+    ledger = two_claims.ledger()
     with pytest.raises(StorageError):
-        async with records.exclusive():
+        async with ledger.exclusive():
             raise StorageError("the disk is full")
-    assert records.problem.value == ""
+    assert ledger.problem.value == ""
 
 
 # --- CDI files -----------------------------------------------------------------------------------

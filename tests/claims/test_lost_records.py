@@ -61,8 +61,8 @@ async def test_without_a_boot_id_every_record_stays(two_claims: NodeOnDisk) -> N
 # --- records that cannot be read -----------------------------------------------------------------
 
 NEWER = (
-    '{"version": 2, "claim": {"uid": "uid-a"}, "npus": ["npu-2"]}',
-    "format 2 is of a newer driver, this one knows 1: claim.namespace: Field required",
+    '{"version": 3, "claim": {"uid": "uid-a"}, "npus": ["npu-2"]}',
+    "format 3 is of a newer driver, this one knows 2: claim.namespace: Field required",
 )
 BROKEN = ("\0" * 200, "the whole: Invalid JSON: expected value at line 1 column 1")
 

@@ -29,12 +29,17 @@ class HangsForA(FakeClaims):
     """Never answers for claim a."""
 
     async def get(
-        self, kind: type[ResourceClaim], name: str, namespace: str | None = None
+        self,
+        kind: type[ResourceClaim],
+        name: str,
+        namespace: str | None = None,
+        *,
+        is_cached: bool = False,
     ) -> ResourceClaim:
         """Hang or answer."""
         if name == "a":
             await trio.sleep_forever()
-        return await super().get(kind, name, namespace)
+        return await super().get(kind, name, namespace, is_cached=is_cached)
 
 
 async def test_a_longer_outage_is_said_before_the_kubelet_gives_up(

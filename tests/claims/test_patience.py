@@ -1,18 +1,17 @@
 """Faults that may pass are tried again, within the kubelet's call."""
 
-from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
 from itertools import islice
 
 import pytest
 import trio
 from trio.testing import MockClock
 
-from trio_npu_dra.claims.patience import Patience, pauses
+from trio_npu_dra.claims.patience import Attempts, Patience, pauses
 from trio_npu_dra.errors import (
     ClaimNotAllocated,
     DeviceHeld,
     Forbidden,
+    Invalid,
     NpuDraError,
     StorageError,
     Unavailable,
@@ -28,12 +27,13 @@ from trio_npu_dra.errors import (
         (DeviceHeld("npu-2"), 5),
         (ClaimNotAllocated("replaced"), 0),
         (UnknownDevice("npu-9"), 0),
-        (Forbidden("403"), 0),
+        (Forbidden("403", status=403), 10),
+        (Invalid("422"), 0),
     ],
 )
 def test_patience_depends_on_who_can_end_the_fault(error: NpuDraError, seconds: float) -> None:
     """Time, another pod's end, or only people."""
-    assert Patience().of(error) == seconds
+    assert Patience().limit_for(error) == seconds
 
 
 def test_pauses_grow_to_a_cap_and_differ() -> None:
@@ -45,30 +45,34 @@ def test_pauses_grow_to_a_cap_and_differ() -> None:
     assert one != other
 
 
-class Failing:
-    """An attempt that fails for each claim as often as it is told to."""
-
-    def __init__(self, errors: dict[str, list[NpuDraError]]) -> None:
-        self._errors = errors
-        self.tried: list[set[str]] = []
-
-    async def __call__(self, uids: AbstractSet[str]) -> Mapping[str, NpuDraError]:
-        """Try once."""
-        await trio.lowlevel.checkpoint()
-        self.tried.append(set(uids))
-        return {uid: self._errors[uid].pop(0) for uid in uids if self._errors.get(uid)}
+async def tries(
+    errors: dict[str, list[NpuDraError]], *uids: str
+) -> tuple[list[list[str]], dict[str, NpuDraError]]:
+    """Try for claims that fail as often as they are told to: who was tried, and what remains."""
+    attempts, due = Attempts(Patience(), trio.current_time()), list(uids)
+    tried: list[list[str]] = []
+    remains: dict[str, NpuDraError] = {}
+    while due:
+        tried.append(due)
+        failed = {uid: errors[uid].pop(0) for uid in due if errors.get(uid)}
+        remains = {uid: error for uid, error in remains.items() if uid not in due} | failed
+        due = await attempts.again(failed)
+    return tried, remains
 
 
 async def test_only_what_may_pass_is_tried_again(autojump_clock: MockClock) -> None:
     """A success and a final error are not."""
     del autojump_clock
-    final = Forbidden("403")
-    attempt = Failing({"passes": [StorageError("x"), StorageError("y")], "final": [final]})
+    final = Invalid("422")
+    errors: dict[str, list[NpuDraError]] = {
+        "passes": [StorageError("x"), StorageError("y")],
+        "final": [final],
+    }
 
-    left = await Patience().insist(attempt, {"good", "passes", "final"}, since=trio.current_time())
+    tried, remains = await tries(errors, "good", "passes", "final")
 
-    assert left == {"final": final}
-    assert attempt.tried == [{"good", "passes", "final"}, {"passes"}, {"passes"}]
+    assert remains == {"final": final}
+    assert tried == [["good", "passes", "final"], ["passes"], ["passes"]]
 
 
 async def test_the_api_server_is_given_the_time_it_asks_for(autojump_clock: MockClock) -> None:
@@ -77,10 +81,10 @@ async def test_the_api_server_is_given_the_time_it_asks_for(autojump_clock: Mock
     since = trio.current_time()
     short, long = Unavailable("429", retry_after=12.0), Unavailable("429", retry_after=120.0)
 
-    assert await Patience().insist(Failing({"a": [short]}), {"a"}, since=since) == {}
+    assert (await tries({"a": [short]}, "a"))[1] == {}
     assert trio.current_time() - since == pytest.approx(12.0)
 
-    assert await Patience().insist(Failing({"a": [long]}), {"a"}, since=since) == {"a": long}
+    assert (await tries({"a": [long]}, "a"))[1] == {"a": long}
     assert trio.current_time() - since == pytest.approx(12.0)
 
 
@@ -91,18 +95,22 @@ async def test_a_fault_without_a_wish_is_tried_again_at_once(
     """Within a twentieth of a second."""
     del autojump_clock
     since = trio.current_time()
-    assert await Patience().insist(Failing({"a": [error]}), {"a"}, since=since) == {}
+    assert (await tries({"a": [error]}, "a"))[1] == {}
     assert trio.current_time() - since <= 0.05
 
 
-async def test_it_ends_before_the_kubelet_ends_the_call(autojump_clock: MockClock) -> None:
-    """With the last error."""
+@pytest.mark.parametrize(
+    ("error", "seconds"), [(StorageError("x"), 40), (Forbidden("403"), 10), (DeviceHeld("x"), 5)]
+)
+async def test_it_ends_with_the_last_error_when_its_time_is_over(
+    autojump_clock: MockClock, error: NpuDraError, seconds: float
+) -> None:
+    """The longest before the kubelet ends the call."""
     del autojump_clock
     since = trio.current_time()
-    errors: list[NpuDraError] = [StorageError(str(number)) for number in range(1000)]
-    attempt = Failing({"a": list(errors)})
 
-    left = await Patience().insist(attempt, {"a"}, since=since)
+    tried, remains = await tries({"a": [error] * 1000}, "a")
 
-    assert left == {"a": errors[len(attempt.tried) - 1]}
-    assert 35 < trio.current_time() - since < 40
+    assert remains == {"a": error}
+    assert len(tried) > 3
+    assert seconds - 5 < trio.current_time() - since < seconds

@@ -1,4 +1,4 @@
-"""A plan follows from claim and Board alone."""
+"""What a claim asks for follows from claim and Board alone."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.claims.node import DRIVER, POOL, board, claim, npu, ref, result
-from trio_npu_dra.claims.plan import ClaimPlan, plan_claim
+from trio_npu_dra.claims.plan import allocation_of, offers_of
 from trio_npu_dra.errors import (
     ClaimError,
     ClaimNotAllocated,
@@ -15,6 +15,7 @@ from trio_npu_dra.errors import (
     InvalidOpaqueConfig,
     UnknownDevice,
 )
+from trio_npu_dra.holds.entry import Allocated
 from trio_npu_dra.kube.objects import (
     AllocationConfiguration,
     AllocationResult,
@@ -22,13 +23,30 @@ from trio_npu_dra.kube.objects import (
     ResourceClaim,
     ResourceClaimStatus,
 )
-from trio_npu_dra.npu.model import EMPTY_BOARD, Board, ChipHealth, Fault, FaultLevel
+from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
+from trio_npu_dra.npu.model import (
+    EMPTY_BOARD,
+    Board,
+    ChipFamily,
+    ChipHealth,
+    Fault,
+    FaultLevel,
+)
+from trio_npu_dra.npu.offers import Offer, offers
 
 
-def plan(claimed: ResourceClaim, on: Board | None = None) -> ClaimPlan:
-    """The plan of claim `a`."""
+def plan(
+    claimed: ResourceClaim, on: Board | None = None
+) -> tuple[tuple[Allocated, ...], tuple[Offer, ...]]:
+    """What claim `a` was allocated, and the offers."""
+    allocation = allocation_of(claimed, ref("a"), driver_name=DRIVER, pool_name=POOL)
     on = board() if on is None else on
-    return plan_claim(claimed, ref("a"), driver_name=DRIVER, pool_name=POOL, board=on)
+    return allocation, offers_of(allocation, pool_name=POOL, offered=offers(on))
+
+
+def names(claimed: ResourceClaim, on: Board | None = None) -> list[str]:
+    """The offers of claim `a`."""
+    return [offer.name for offer in plan(claimed, on)[1]]
 
 
 def config(
@@ -41,47 +59,73 @@ def config(
 
 def test_each_device_is_planned_with_its_request() -> None:
     """In order of the results."""
-    planned = plan(claim("a", result("npu-3", "big"), result("npu-1", "small")))
+    allocation, offers = plan(claim("a", result("npu-3", "big"), result("npu-1", "small")))
 
-    assert [(device.npu, device.requests) for device in planned.devices] == [
-        (npu(3), ("big",)),
-        (npu(1), ("small",)),
+    assert [(given.device, given.requests) for given in allocation] == [
+        ("npu-3", ("big",)),
+        ("npu-1", ("small",)),
     ]
-    assert {device.pool for device in planned.devices} == {POOL}
+    assert {given.pool for given in allocation} == {POOL}
+    assert [offer.chips for offer in offers] == [(npu(3),), (npu(1),)]
+
+
+def test_a_module_is_planned_with_both_dies() -> None:
+    """As it is offered."""
+    dies = tuple(
+        replace(npu(n), card_id=1, device_id=n % 2, family=ChipFamily.ASCEND_910_A3) for n in (2, 3)
+    )
+    union = Board(chips=dies, multi_die_policy=MultiDiePolicy.UNION)
+    _, (offer,) = plan(claim("a", result("module-1")), union)
+
+    assert offer.chips == dies
+    with pytest.raises(UnknownDevice, match=r"npu-2 does not exist .* \(it has module-1\)"):
+        plan(claim("a", result("npu-2")), union)
 
 
 def test_a_subrequest_is_reported_as_its_request() -> None:
     """The kubelet knows base names only."""
-    assert plan(claim("a", result("npu-0", "npu/two"))).devices[0].requests == ("npu",)
+    assert plan(claim("a", result("npu-0", "npu/two")))[0][0].requests == ("npu",)
 
 
 def test_results_of_other_drivers_are_theirs() -> None:
     """A device of the same name elsewhere is not ours."""
-    planned = plan(claim("a", result("npu-1", driver="gpu.example.com"), result("npu-2")))
-
-    assert [device.npu.name for device in planned.devices] == ["npu-2"]
+    assert names(claim("a", result("npu-1", driver="gpu.example.com"), result("npu-2"))) == [
+        "npu-2"
+    ]
 
 
 def test_a_device_in_two_results_is_planned_once() -> None:
     """As admin access can have it."""
-    planned = plan(
-        claim(
-            "a",
-            result("npu-2", "one", admin_access=True),
-            result("npu-2", "two", admin_access=True),
-        )
-    )
+    both = (result("npu-2", name, admin_access=True) for name in ("one", "two"))
+    allocation, offers = plan(claim("a", *both))
 
-    assert [(device.requests, device.admin_access) for device in planned.devices] == [
+    assert [(given.requests, given.admin_access) for given in allocation] == [
         (("one", "two"), True)
     ]
+    assert len(offers) == 1
 
 
-def test_one_request_without_admin_access_holds_the_device() -> None:
-    """A claim that looks on and uses is a user."""
-    planned = plan(claim("a", result("npu-2", "one", admin_access=True), result("npu-2", "two")))
+def test_own_and_admin_access_to_one_device_are_kept_apart() -> None:
+    """The kubelet is told of both; no admission turns one into the other."""
+    both = (result("npu-2", "one", admin_access=True), result("npu-2", "two"))
+    allocation, offers = plan(claim("a", *both))
 
-    assert not planned.devices[0].admin_access
+    assert [(given.requests, given.admin_access) for given in allocation] == [
+        (("one",), True),
+        (("two",), False),
+    ]
+    assert len(offers) == 1
+
+
+def test_shares_of_one_device_are_kept_apart() -> None:
+    """Each by its id."""
+    both = (result("npu-2", name, share_id=name) for name in ("one", "two"))
+    allocation, _ = plan(claim("a", *both))
+
+    assert [(given.requests, given.share_id) for given in allocation] == [
+        (("one",), "one"),
+        (("two",), "two"),
+    ]
 
 
 def test_an_unhealthy_npu_is_planned() -> None:
@@ -89,7 +133,7 @@ def test_an_unhealthy_npu_is_planned() -> None:
     fault = Fault(code=0x80E18402, level=FaultLevel.SEPARATE_NPU, rule="", since=0.0)
     sick = replace(npu(0), health=ChipHealth(faults=(fault,)))
 
-    assert plan(claim("a", result("npu-0")), Board(chips=(sick,))).devices[0].npu is sick
+    assert plan(claim("a", result("npu-0")), Board(chips=(sick,)))[1][0].chips == (sick,)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +196,7 @@ def test_the_largest_allocation_is_planned() -> None:
     """32 results."""
     claimed = claim("a", *(result("npu-0", f"r{n}") for n in range(32)))
 
-    assert len(plan(claimed).devices[0].requests) == 32
+    assert len(plan(claimed)[0][0].requests) == 32
 
 
 @pytest.mark.parametrize(
@@ -165,7 +209,7 @@ def test_the_largest_allocation_is_planned() -> None:
 )
 def test_a_config_for_others_is_not_read(given_config: AllocationConfiguration) -> None:
     """Another driver's, another request's, or none at all."""
-    assert plan(claim("a", result("npu-0"), config=[given_config])).devices
+    assert plan(claim("a", result("npu-0"), config=[given_config]))[1]
 
 
 @pytest.mark.parametrize("requests", [(), ("npu",), ("npu/two",), ("x", "npu")])
@@ -201,13 +245,17 @@ def test_a_plan_has_each_of_our_devices_once_and_all_its_requests(
     results: list[AllocationResult],
 ) -> None:
     """For any allocation."""
-    planned = plan(claim("a", *results))
+    allocation, offers = plan(claim("a", *results))
 
     ours = [each for each in results if each.driver == DRIVER]
-    names = [device.npu.name for device in planned.devices]
-    assert sorted(names) == sorted({each.device for each in ours})
-    for device in planned.devices:
-        of = [each for each in ours if each.device == device.npu.name]
-        assert set(device.requests) == {each.request.partition("/")[0] for each in of}
-        assert len(set(device.requests)) == len(device.requests)
-        assert device.admin_access == all(each.admin_access for each in of)
+    assert [offer.name for offer in offers] == list(dict.fromkeys(each.device for each in ours))
+    assert len({(given.device, given.admin_access) for given in allocation}) == len(allocation)
+    for given_device in allocation:
+        of = [
+            each
+            for each in ours
+            if each.device == given_device.device
+            and bool(each.admin_access) == given_device.admin_access
+        ]
+        assert set(given_device.requests) == {each.request.partition("/")[0] for each in of}
+        assert len(set(given_device.requests)) == len(given_device.requests)

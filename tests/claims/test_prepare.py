@@ -3,6 +3,8 @@
 import json
 import logging
 import shutil
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 import trio
@@ -10,9 +12,8 @@ from trio.testing import MockClock
 
 from tests.claims.node import POOL, NodeOnDisk, claim, ref, result
 from trio_npu_dra.claims.cdi import CdiFolder
-from trio_npu_dra.claims.prepare import CallAnswered, NodeClaims
-from trio_npu_dra.claims.record import ClaimRecord
-from trio_npu_dra.errors import Forbidden, Unavailable
+from trio_npu_dra.claims.service import CallAnswered, NodeClaims
+from trio_npu_dra.errors import Invalid, Unavailable
 from trio_npu_dra.kubelet.driver import ClaimRef, PreparedDevice, PrepareResult
 
 
@@ -98,12 +99,12 @@ async def test_a_bad_claim_does_not_spoil_the_others(node: NodeOnDisk) -> None:
 async def test_an_answer_that_no_retry_changes_comes_at_once(
     node: NodeOnDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A missing right is said after one request."""
-    node.source.faults.append(Forbidden("get resourceclaims: 403", status=403))
+    """Such as a name that nothing can have: said after one request."""
+    node.source.faults.append(Invalid("get resourceclaims: 422", status=422))
 
     answer = await node.start().prepare([ref("a")])
 
-    assert answer["uid-a"].error == "get resourceclaims: 403"
+    assert answer["uid-a"].error == "get resourceclaims: 422"
     assert node.source.asked == 1
     assert [line.getMessage() for line in caplog.records] == ["claim not prepared"]
 
@@ -111,7 +112,7 @@ async def test_an_answer_that_no_retry_changes_comes_at_once(
 async def test_an_empty_call_has_an_empty_answer(node: NodeOnDisk) -> None:
     """For both; it is a probe's, and not told."""
     calls: list[CallAnswered] = []
-    claims = node.start(told=calls.append)
+    claims = node.start(on_call=calls.append)
 
     assert (await claims.prepare([]), await claims.unprepare([])) == ({}, {})
     assert calls == []
@@ -126,7 +127,7 @@ async def test_each_call_is_told_with_its_errors_and_how_long_it_took(
     node.source.store(claim("a", result("npu-2")), claim("b", result("npu-9")))
     node.source.faults.append(Unavailable("503", status=503, retry_after=10.0))
     calls: list[CallAnswered] = []
-    claims = node.start(told=calls.append)
+    claims = node.start(on_call=calls.append)
 
     await claims.prepare([ref("a"), ref("b")])
     node.cdi_root.rename(node.root / "kept")
@@ -306,9 +307,9 @@ async def test_admin_access_neither_waits_nor_holds(node: NodeOnDisk) -> None:
 class InMemory(CdiFolder):
     """CDI files that are only counted: the records decide who wins."""
 
-    def write(self, record: ClaimRecord) -> bool:
+    def write(self, uid: str, spec: Mapping[str, Any]) -> bool:
         """Write nothing."""
-        return bool(record)
+        return bool(uid and spec)
 
     def remove(self, uid: str) -> None:
         """Remove nothing."""

@@ -4,7 +4,7 @@ import logging
 import shutil
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
@@ -15,11 +15,8 @@ from trio.testing import MockClock
 from tests.claims.node import NodeOnDisk, claim, ref, result
 from tests.claims.restarted import errors_in
 from trio_npu_dra import pulse
-from trio_npu_dra.claims.prepare import NodeClaims
-from trio_npu_dra.claims.records import Records
-from trio_npu_dra.claims.repair import forget_gone_claims, keep_cdi_files
-from trio_npu_dra.errors import Unavailable
-from trio_npu_dra.kube.objects import ResourceClaim
+from trio_npu_dra.claims.repair import keep_cdi_files
+from trio_npu_dra.claims.service import NodeClaims
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -36,7 +33,7 @@ async def claims(node: NodeOnDisk) -> NodeClaims:
 @pytest.fixture
 def restart(node: NodeOnDisk, nursery: trio.Nursery) -> Callable[[], Awaitable[None]]:
     """Start the repair of a new instance."""
-    return partial(nursery.start, keep_cdi_files, node.records(), node.cdi())
+    return partial(nursery.start, keep_cdi_files, node.ledger(), node.cdi())
 
 
 @pytest.mark.parametrize("step", ["prepare", "unprepare"])
@@ -50,7 +47,7 @@ async def test_the_next_start_repairs_what_a_kill_left(
     assert process.returncode == -signal.SIGKILL
     assert (node.record_uids(), node.cdi_uids()) == ({"uid-a"}, set())
 
-    await nursery.start(keep_cdi_files, node.records(), node.cdi())
+    await nursery.start(keep_cdi_files, node.ledger(), node.cdi())
 
     assert (node.record_uids(), node.cdi_uids()) == ({"uid-a"}, {"uid-a"})
     assert await node.start().unprepare([ref("a")]) == {"uid-a": ""}
@@ -123,7 +120,7 @@ async def test_an_orphan_that_cannot_be_removed_is_said_once(
     node.cdi_path("orphan").write_text("{}")
     node.cdi_root.chmod(0o555)
 
-    await nursery.start(keep_cdi_files, node.records(), node.cdi())
+    await nursery.start(keep_cdi_files, node.ledger(), node.cdi())
     await trio.sleep(12)
 
     assert errors_in(caplog) == [f"cannot remove {node.cdi_path('orphan')}: Permission denied"]
@@ -215,117 +212,8 @@ async def test_what_cannot_be_repaired_is_said_once_and_tried_on(
 
     assert node.cdi_uids() == {"uid-a", "uid-b"}
     errors = [vars(line)["problem"] for line in caplog.records if line.levelno == logging.ERROR]
-    assert len(errors) == 3
+    assert len(errors) == 1
     assert "cannot read" in errors[0]
-    assert "default/a: /dev/davinci_manager is missing" in errors[1]
-
-
-# --- claims that are gone ------------------------------------------------------------------------
-
-
-class Busy:
-    """Which devices have processes."""
-
-    def __init__(self) -> None:
-        self.devices: set[str] = set()
-
-    async def __call__(self, devices: Sequence[str]) -> bool:
-        """Ask."""
-        await trio.lowlevel.checkpoint()
-        return not self.devices.isdisjoint(devices)
-
-
-@pytest.fixture
-async def busy(node: NodeOnDisk, nursery: trio.Nursery) -> Busy:
-    """The loop over claims a and b of one instance, and what keeps it from forgetting them."""
-    node.source.store(claim("a", result("npu-2")), claim("b", result("npu-3")))
-    records: Records = node.records()
-    claims = node.start(records=records)
-    await claims.prepare([ref("a"), ref("b")])
-    busy = Busy()
-    await nursery.start(forget_gone_claims, records, claims, node.source, busy)
-    return busy
-
-
-async def test_a_claim_that_stays_gone_is_unprepared_after_ten_minutes(
-    node: NodeOnDisk, busy: Busy, autojump_clock: MockClock
-) -> None:
-    """Not sooner: the kubelet's own retry comes first. Existing ones stay."""
-    del busy, autojump_clock
-    del node.source.stored["default", "a"]
-
-    await trio.sleep(9 * 60)
-    assert node.record_uids() == {"uid-a", "uid-b"}
-
-    await trio.sleep(3 * 60)
-    assert node.record_uids() == node.cdi_uids() == {"uid-b"}
-
-
-async def test_a_replaced_claim_is_gone(
-    node: NodeOnDisk, busy: Busy, autojump_clock: MockClock
-) -> None:
-    """The name lives on with another UID."""
-    del busy, autojump_clock
-    node.source.store(claim("a", result("npu-2"), uid="new"))
-
-    await trio.sleep(12 * 60)
-
-    assert node.record_uids() == {"uid-b"}
-
-
-async def test_a_claim_that_comes_back_is_not_gone(
-    node: NodeOnDisk, busy: Busy, autojump_clock: MockClock
-) -> None:
-    """As after a restore of etcd: the time counts from the last look that missed it."""
-    del busy, autojump_clock
-    gone = node.source.stored.pop(("default", "a"))
-    await trio.sleep(8 * 60)
-    node.source.store(gone)
-    await trio.sleep(2 * 60)
-    del node.source.stored["default", "a"]
-    await trio.sleep(8 * 60)
-
-    assert node.record_uids() == {"uid-a", "uid-b"}
-
-
-async def test_an_outage_makes_no_claim_gone(
-    node: NodeOnDisk, busy: Busy, autojump_clock: MockClock
-) -> None:
-    """Nor does it end the loop."""
-    del busy, autojump_clock
-    node.source.faults.extend(Unavailable("503", status=503) for _ in range(40))
-    await trio.sleep(21 * 60)
-    assert node.record_uids() == {"uid-a", "uid-b"}
-
-    node.source.stored.clear()
-    await trio.sleep(12 * 60)
-    assert node.record_uids() == set()
-
-
-async def test_an_answer_without_a_uid_makes_no_claim_gone(
-    node: NodeOnDisk, busy: Busy, autojump_clock: MockClock
-) -> None:
-    """Whoever gave it, it was no API server that has the claim."""
-    del busy, autojump_clock
-    known = node.source.stored["default", "a"]
-    node.source.store(known.with_metadata(known.metadata.model_copy(update={"uid": None})))
-    await trio.sleep(21 * 60)
-    assert node.record_uids() == {"uid-a", "uid-b"}
-
-
-async def test_a_claim_with_processes_on_its_npus_is_left_alone(
-    node: NodeOnDisk, busy: Busy, autojump_clock: MockClock
-) -> None:
-    """Until they end."""
-    del autojump_clock
-    node.source.stored.clear()
-    busy.devices = {"/dev/davinci2"}
-    await trio.sleep(20 * 60)
-    assert node.record_uids() == {"uid-a"}
-
-    busy.devices = set()
-    await trio.sleep(2 * 60)
-    assert node.record_uids() == set()
 
 
 # --- a repair that is stuck ----------------------------------------------------------------------
@@ -336,9 +224,9 @@ async def test_a_repair_that_gets_no_turn_is_stuck(
 ) -> None:
     """It has a minute, and is well again when it has its turn."""
     del autojump_clock
-    records = node.records()
-    await nursery.start(keep_cdi_files, records, node.cdi())
-    async with records.exclusive():
+    ledger = node.ledger()
+    await nursery.start(keep_cdi_files, ledger, node.cdi())
+    async with ledger.exclusive():
         await trio.sleep(30)
         assert pulse.stuck() == ()
         await trio.sleep(60)
@@ -346,26 +234,3 @@ async def test_a_repair_that_gets_no_turn_is_stuck(
         assert line.startswith("repairing CDI files has taken")
     await trio.sleep(1)
     assert pulse.stuck() == ()
-
-
-async def test_a_question_about_a_claim_that_is_never_answered_is_stuck(
-    node: NodeOnDisk, claims: NodeClaims, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    """The claim is named; between its rounds the search is not stuck."""
-    del autojump_clock
-
-    class Silent:
-        async def get(self, *_: object) -> ResourceClaim:
-            return await trio.sleep_forever()
-
-    async def is_busy(_: Sequence[str]) -> bool:
-        return False
-
-    records = node.records()
-    await nursery.start(keep_cdi_files, records, node.cdi())
-    await nursery.start(forget_gone_claims, records, claims, Silent(), is_busy)
-    await trio.sleep(59)
-    assert pulse.stuck() == ()
-    await trio.sleep(120)
-    (line,) = pulse.stuck()
-    assert line.startswith("looking whether claim default/a exists has taken")

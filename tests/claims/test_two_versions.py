@@ -17,8 +17,8 @@ async def test_two_versions_do_not_rewrite_each_others_files(
     older, younger = (replace(node.cdi(), library_path=path) for path in ("/old", "/new"))
     node.source.store(claim("a", result("npu-2")))
     await node.start(cdi=older).prepare([ref("a")])
-    await nursery.start(keep_cdi_files, node.records(), older)
-    await nursery.start(keep_cdi_files, node.records(), younger)
+    await nursery.start(keep_cdi_files, node.ledger(), older)
+    await nursery.start(keep_cdi_files, node.ledger(), younger)
     written = node.cdi_path("uid-a").stat()
 
     await trio.sleep(60)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.claims.node import DRIVER, POOL, board, ref
 from tests.fuzz.values import documents, encoded, expanded, mangled, spoilt
-from trio_npu_dra.claims.plan import ClaimPlan, plan_claim
+from trio_npu_dra.claims.plan import allocation_of, offers_of
 from trio_npu_dra.errors import KubeError, NpuDraError
 from trio_npu_dra.kube.client import KubeClient, open_client
 from trio_npu_dra.kube.credentials import Credentials
@@ -167,8 +167,8 @@ def test_any_claim_is_planned_or_refused(api: Api, body: bytes) -> None:
     if claim is None:
         return
     try:
-        planned = plan_claim(claim, ref("a"), driver_name=DRIVER, pool_name=POOL, board=board())
-        assert isinstance(planned, ClaimPlan)
+        allocation = allocation_of(claim, ref("a"), driver_name=DRIVER, pool_name=POOL)
+        assert offers_of(allocation, pool_name=POOL, offered=offers(board()))
     except NpuDraError as error:
         str(error).encode()
 

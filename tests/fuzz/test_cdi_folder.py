@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.claims.node import AT_ONCE, DRIVER, NodeOnDisk, claim, ref, result
 from tests.fuzz.entries import Entries, Kind, clear, entries, found, lay_out
-from trio_npu_dra.claims.repair import _CdiRepair
+from trio_npu_dra.claims.repair import Repair
 
 LIMIT: Final = 5.0
 OURS: Final = f"{DRIVER}-npu_"
@@ -52,7 +52,7 @@ async def _repair(node: NodeOnDisk, there: Entries) -> None:
         lay_out(node.cdi_root, there)
         before = _foreign(node)
         for is_first in (True, False):
-            await _CdiRepair(node.records(), node.cdi()).look(is_first=is_first)
+            await Repair(node.ledger(), node.cdi()).look(is_first=is_first)
             assert _foreign(node) == before
             for uid, content in right.items():
                 path = node.cdi_path(uid)

@@ -13,9 +13,9 @@ from hypothesis import example, given
 from tests.claims.node import AT_ONCE, NodeOnDisk, claim, ref, result
 from tests.fuzz.entries import Entries, Kind, entries, lay_out
 from tests.fuzz.values import documents
-from trio_npu_dra.claims.record import ClaimRecord
-from trio_npu_dra.claims.repair import _CdiRepair
+from trio_npu_dra.claims.repair import Repair
 from trio_npu_dra.errors import RecordCorrupt
+from trio_npu_dra.holds.encoding import encode, parse
 
 LIMIT: Final = 5.0
 GOOD: Final[dict[str, Any]] = {
@@ -51,15 +51,15 @@ def node(place: Path) -> NodeOnDisk:
 def test_any_content_is_a_record_or_a_corrupt_one(content: bytes) -> None:
     """A record that was read can be written and reads the same; the error is one short line."""
     try:
-        record = ClaimRecord.parse(content, uid="uid-x")
+        entry = parse(content, uid="uid-x")
     except RecordCorrupt as error:
         words = str(error)
         assert len(words) < 1000 + 10 * len(content)
     else:
-        assert record.uid == "uid-x"
-        again = ClaimRecord.parse(record.to_json(), uid="uid-x")
-        assert again.has_devices_of(record)
-        assert again.to_json() == record.to_json()  # NaN in an unknown field has become null
+        assert entry.uid == "uid-x"
+        again = parse(encode(entry), uid="uid-x")
+        assert again.holds == entry.holds
+        assert encode(again) == encode(entry)  # NaN in an unknown field is null from then on
 
 
 @given(there=entries(NAMES, documents(GOOD)))
@@ -78,7 +78,7 @@ async def _live_with(node: NodeOnDisk, there: Entries) -> None:
         assert await _prepare(node, "a") == ""
         lay_out(node.records_folder, there)
         for is_first in (True, False):
-            await _CdiRepair(node.records(), node.cdi()).look(is_first=is_first)
+            await Repair(node.ledger(), node.cdi()).look(is_first=is_first)
         assert "uid-a" in node.cdi_uids()
         assert await _prepare(node, "b") == ""
         assert await _prepare(node, "a") == ""

@@ -14,8 +14,8 @@ from tests.claims.node import AT_ONCE, DRIVER, POOL, FakeClaims, NodeOnDisk, boa
 from tests.kubelet.line import Line
 from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.claims.patience import Patience
-from trio_npu_dra.claims.prepare import NodeClaims
-from trio_npu_dra.claims.records import Records
+from trio_npu_dra.claims.service import NodeClaims
+from trio_npu_dra.holds.ledger import Ledger
 from trio_npu_dra.kube.objects import ResourceClaim
 from trio_npu_dra.kubelet.device_health import DeviceHealth, HealthState
 from trio_npu_dra.kubelet.endpoints import Endpoints
@@ -36,12 +36,17 @@ class SlowClaims(FakeClaims):
         self.asked_event = trio.Event()
 
     async def get(
-        self, kind: type[ResourceClaim], name: str, namespace: str | None = None
+        self,
+        kind: type[ResourceClaim],
+        name: str,
+        namespace: str | None = None,
+        *,
+        is_cached: bool = False,
     ) -> ResourceClaim:
         """Read one claim, once the test allows it."""
         self.asked_event.set()
         await self.let.wait()
-        return await super().get(kind, name, namespace)
+        return await super().get(kind, name, namespace, is_cached=is_cached)
 
 
 @dataclass(kw_only=True)
@@ -82,7 +87,7 @@ class Site:
             reader=self.node.source,
             board=Observable(board()),
             host=self.node.host,
-            records=Records(state, boot_id_file=self.node.boot_id_file),
+            ledger=Ledger(state, boot_id_file=self.node.boot_id_file),
             cdi=CdiFolder(
                 root=self.node.cdi_root,
                 driver_name=self.driver,

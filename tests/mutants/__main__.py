@@ -30,6 +30,7 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     "npu": ("tests/npu",),
     "slices": ("tests/slices",),
     "claims": ("tests/claims",),
+    "holds": ("tests/holds", "tests/claims"),
     "kubelet": ("tests/kubelet",),
 }
 SEED: Final = 1

@@ -234,7 +234,7 @@ CRASHES = (
     Crash(at=Point.PREPARE_LOCKED, act=prepare, sockets=2),
     Crash(at=Point.PREPARE_RECORD_WRITTEN, act=prepare, sockets=2, unfinished=1),
     Crash(at=Point.PREPARE_RECORD_RENAMED, act=prepare, sockets=2, records=BOTH),
-    Crash(at=Point.PREPARE_UNLOCKED, act=prepare, sockets=2, records=BOTH),
+    Crash(at=Point.PREPARE_UNLOCKED, act=prepare, sockets=2, records=BOTH, cdi=BOTH),
     Crash(at=Point.CDI_WRITTEN, act=prepare, sockets=2, records=BOTH, unfinished=1),
     Crash(at=Point.CDI_RENAMED, act=prepare, sockets=2, records=BOTH, cdi=BOTH),
     Crash(at=Point.PREPARE_ANSWER_DUE, act=prepare, sockets=2, records=BOTH, cdi=BOTH),

@@ -3,29 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from typing import TypeVar
 
 import trio
 from trio.testing import MockClock
 
-from tests.claims.node import NodeOnDisk, ref
+from tests.claims.marking import two_steps
+from tests.claims.node import NodeOnDisk, npu, ref
 from trio_npu_dra.claims.repair import keep_cdi_files
 from trio_npu_dra.kubelet.driver import ClaimRef
+from trio_npu_dra.npu.dcmi.types import ChipRef, MultiDiePolicy
+from trio_npu_dra.npu.model import Board, ChipFamily
 
 T = TypeVar("T")
+
+
+def board(policy: MultiDiePolicy) -> Board:
+    """Two NPUs, and an A3 card."""
+    dies = (
+        replace(
+            npu(n),
+            ref=ChipRef(1, n % 2),
+            card_id=1,
+            device_id=n % 2,
+            family=ChipFamily.ASCEND_910_A3,
+        )
+        for n in (2, 3)
+    )
+    return Board(chips=(npu(0), npu(1), *dies), multi_die_policy=policy)
 
 
 class Instance:
     """One process of the driver."""
 
     def __init__(self, node: NodeOnDisk) -> None:
-        self.records, self.cdi = node.records(), node.cdi()
-        self.claims = node.start(records=self.records, cdi=self.cdi)
+        self.ledger, self.cdi = node.ledger(), node.cdi()
+        self.steps = two_steps(node.root, is_for_all=False)
+        self.claims = node.start(ledger=self.ledger, cdi=self.cdi, steps=self.steps)
 
     async def look(self, seconds: float = 0.0) -> None:
         """Compare files with records, as at a start, and go on for *seconds*."""
         async with trio.open_nursery() as nursery:
-            await nursery.start(keep_cdi_files, self.records, self.cdi)
+            await nursery.start(keep_cdi_files, self.ledger, self.cdi, self.steps)
             await trio.sleep(seconds)
             nursery.cancel_scope.cancel()
 

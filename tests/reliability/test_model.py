@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,31 +21,41 @@ from hypothesis.stateful import (
     rule,
 )
 
+from tests.claims.marking import marks
 from tests.claims.node import NodeOnDisk, claim, result
 from tests.claims.test_cancelled import cancelled_at
-from tests.reliability.disk import Disk, State
-from tests.reliability.holds import Hold, given, gives_no_device_twice, recorded
-from tests.reliability.instance import Instance, refs, run
-from trio_npu_dra.claims.prepare import NodeClaims
+from tests.reliability.disk import Disk
+from tests.reliability.expected import Expected
+from tests.reliability.holds import (
+    CHIPS,
+    Hold,
+    check_moment,
+    given,
+    gives_no_chip_twice,
+    marked,
+    recorded_on,
+    wanted,
+)
+from tests.reliability.instance import Instance, board, refs, run
+from trio_npu_dra.claims.service import NodeClaims
 from trio_npu_dra.errors import Unavailable
 from trio_npu_dra.kubelet.driver import PrepareResult
+from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
 
-DEVICES = ("npu-0", "npu-1", "npu-2")
+DEVICES = (*CHIPS,)
 A_LOOK_SECONDS = 6.0
-ASIDE = ".json.aside"
 
 instances = st.integers(0, 1)
+some_devices = st.sets(st.sampled_from(DEVICES), min_size=1, max_size=3).filter(
+    lambda devices: (
+        sum(len(CHIPS[device]) for device in devices)
+        == len({chip for device in devices for chip in CHIPS[device]})
+    )
+)
 
 
-class Node(RuleBasedStateMachine):
-    """A node with two instances of the driver, as in a rolling update, and what it should be.
-
-    Attributes:
-        allocated: What the API server says each claim is to have.
-        held: What each prepared claim has.
-        lost: Prepared claims whose CDI file somebody took away, and nobody has looked since.
-        wrong: The same for files that somebody spoilt: only a start and a prepare notice.
-    """
+class Node(Expected, RuleBasedStateMachine):
+    """A node with two instances of the driver, as in a rolling update."""
 
     uids = Bundle("uids")
 
@@ -54,12 +63,10 @@ class Node(RuleBasedStateMachine):
         super().__init__()
         memory = Path("/dev/shm")
         self._folder = tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None)
-        self.node = NodeOnDisk(Path(self._folder.name) / "node")
-        self.disk = Disk(self.node.state_folder, self.node.cdi_root)
-        self.allocated: dict[str, Hold] = {}
-        self.held: dict[str, Hold] = {}
-        self.lost: set[str] = set()
-        self.wrong: set[str] = set()
+        self.expect(NodeOnDisk(Path(self._folder.name) / "node"))
+        self.node.board.set(board(MultiDiePolicy.INDEPENDENT))
+        markers = self.node.root / "markers"
+        self.disk = Disk(self.node.state_folder, self.node.cdi_root, markers)
 
     @initialize(target=uids)
     def start(self) -> Any:
@@ -73,16 +80,14 @@ class Node(RuleBasedStateMachine):
     # --- what the scheduler does -----------------------------------------------------------------
 
     @precondition(lambda self: len(self.allocated) < 6)
-    @rule(
-        target=uids, devices=st.sets(st.sampled_from(DEVICES), min_size=1), is_admin=st.booleans()
-    )
+    @rule(target=uids, devices=some_devices, is_admin=st.booleans())
     def allocate(self, devices: set[str], is_admin: bool) -> str:
         """A claim gets devices, also such as another one has: the scheduler may know better."""
         uid = f"uid-{len(self.allocated)}"
         self._allocate(uid, Hold(frozenset(devices), is_admin))
         return uid
 
-    @rule(uid=uids, devices=st.sets(st.sampled_from(DEVICES), min_size=1), is_admin=st.booleans())
+    @rule(uid=uids, devices=some_devices, is_admin=st.booleans())
     def allocate_anew(self, uid: str, devices: set[str], is_admin: bool) -> None:
         """A claim gets others: no pod uses it any more."""
         self._allocate(uid, Hold(frozenset(devices), is_admin))
@@ -99,9 +104,9 @@ class Node(RuleBasedStateMachine):
     @rule(number=instances, uids=st.lists(uids, min_size=1, max_size=3, unique=True))
     def prepare(self, number: int, uids: list[str]) -> None:
         """Whoever has what it needs is prepared, whoever has not is told who has it."""
-        guards = self._guards()
+        guards = self.guards()
         answers = run(lambda: self.instances[number].claims.prepare(refs(uids)))
-        self._judge(answers, until_then=guards)
+        self.judge(answers, until_then=guards)
 
     @rule(
         uids=st.lists(uids, min_size=1, max_size=2, unique=True),
@@ -121,9 +126,9 @@ class Node(RuleBasedStateMachine):
                 ):
                     nursery.start_soon(one, instance.claims, asked)
 
-        before = self._guards() | self.held
+        before = self.guards() | self.held
         run(both)
-        self._judge(answers, until_then=before)
+        self.judge(answers, until_then=before)
 
     @rule(number=instances, uids=st.lists(uids, min_size=1, max_size=3, unique=True))
     def prepare_without_api_server(self, number: int, uids: list[str]) -> None:
@@ -144,7 +149,7 @@ class Node(RuleBasedStateMachine):
         answers = run(lambda: self.instances[number].claims.unprepare(refs(uids)))
         self.node.source.faults.clear()
         assert answers == dict.fromkeys(uids, "")
-        self._forget(uids)
+        self.forget(uids)
 
     @rule(
         number=instances,
@@ -153,10 +158,12 @@ class Node(RuleBasedStateMachine):
         step=st.integers(1, 20),
     )
     def cancel(self, number: int, uids: list[str], is_prepare: bool, step: int) -> None:
-        """The kubelet hangs up: done or not done, nothing between."""
+        """The kubelet hangs up: done or not done, and the next look settles what is between."""
         call = self._call(number, uids, is_prepare)
         run(lambda: cancelled_at(step, call))
-        self._adopt(uids, is_prepare)
+        run(self.instances[number].look)
+        self._repaired()
+        self.adopt(uids, is_prepare)
 
     # --- what happens to the node ----------------------------------------------------------------
 
@@ -171,15 +178,20 @@ class Node(RuleBasedStateMachine):
         with self.disk.states() as states:
             run(self._call(number, uids, is_prepare))
         for state in states:
-            self._check_moment(state)
+            check_moment(self.node, state, self.allocated.keys() - self.wrong)
         self.disk.restore(states[moment % len(states)])
         self._restart(number)
-        self._adopt(uids, is_prepare)
+        self.adopt(uids, is_prepare)
 
     @rule(number=instances)
     def restart(self, number: int) -> None:
         """An instance ends in order, and another one starts."""
         self._restart(number)
+
+    @rule(policy=st.sampled_from(MultiDiePolicy))
+    def change_policy(self, policy: MultiDiePolicy) -> None:
+        """The dies of the A3 card go out together, or one by one, from now on."""
+        self.node.board.set(board(policy))
 
     @rule(is_cdi_volatile=st.booleans())
     def reboot(self, is_cdi_volatile: bool) -> None:
@@ -187,6 +199,7 @@ class Node(RuleBasedStateMachine):
         self.node.reboot()
         if is_cdi_volatile:
             shutil.rmtree(self.node.cdi_root, ignore_errors=True)
+        shutil.rmtree(self.node.root / "markers", ignore_errors=True)
         self.held.clear()
         self._restart_all()
         assert self.node.record_uids() == set()
@@ -212,8 +225,9 @@ class Node(RuleBasedStateMachine):
             return
         (self.node.records_folder / f"{uid}.json").write_bytes(b"{")
         del self.held[uid]
+        self.stray.add(uid)
         self._restart_all()
-        assert uid in self._unreadable
+        assert uid in self.unreadable
 
     @rule(number=instances)
     def lose_records(self, number: int) -> None:
@@ -237,24 +251,32 @@ class Node(RuleBasedStateMachine):
     @invariant()
     def has_the_records_of_the_model(self) -> None:
         """Every claim that was answered OK and not unprepared, and no other."""
-        assert self._recorded() == self.held
+        assert recorded_on(self.node) == self.held
 
     @invariant()
-    def gives_no_device_twice(self) -> None:
-        """Admin access excepted."""
-        gives_no_device_twice(self.held.values())
+    def gives_no_chip_twice(self) -> None:
+        """Admin access excepted; a module and its dies count as one."""
+        gives_no_chip_twice(self.held.values())
 
     @invariant()
     def has_the_right_cdi_files(self) -> None:
         """One for each record, none besides; but for those that somebody took or spoilt."""
         present = self.node.cdi_uids()
         assert self.held.keys() - self.lost <= present
-        assert present <= self.held.keys() | self._unreadable
+        assert present <= self.held.keys() | self.unreadable
         for uid in self.held.keys() - self.lost - self.wrong:
-            assert given(self.node.cdi_path(uid)) == {
-                f"{uid}-{device}": f"/dev/davinci{device.removeprefix('npu-')}"
-                for device in self.held[uid].devices
-            }
+            assert given(self.node.cdi_path(uid)) == wanted(uid, self.held[uid])
+
+    @invariant()
+    def has_done_the_steps_of_all_and_no_others(self) -> None:
+        """Whoever is prepared has all, nobody else has one, and no lock is left without a claim."""
+        strays = {mark for mark in marks(self.node.root) if mark.split(".")[0] in self.stray}
+        assert marks(self.node.root) - strays == marked(self.held) - strays
+        assert marked(self.held) <= marks(self.node.root)
+        locks = (self.node.state_folder / "steps").glob("*.lock")
+        assert {path.stem for path in locks} <= {
+            uid for uid, hold in self.held.items() if hold.needs_steps
+        }
 
     @invariant()
     def has_no_unfinished_files(self) -> None:
@@ -265,115 +287,9 @@ class Node(RuleBasedStateMachine):
         """Everything can be unprepared at last, and leaves nothing."""
         if self.allocated:
             self.unprepare(0, list(self.allocated), is_api_away=True)
-            assert self._recorded() == {}
-            assert self._unreadable == self.node.cdi_uids() == set()
+            assert recorded_on(self.node) == {}
+            assert self.unreadable == self.node.cdi_uids() == set()
         self._folder.cleanup()
-
-    # --- what must hold at every moment of a call ------------------------------------------------
-
-    def _check_moment(self, state: State) -> None:
-        """Whole files, no device twice, no container that could start with a free NPU."""
-        named = {path: content for path, content in state.items() if path.suffix == ".json"}
-        records = {
-            path.stem: recorded(json.loads(content))
-            for path, content in named.items()
-            if path.parent == self.node.records_folder
-        }
-        gives_no_device_twice(records.values())
-        aside = {path.name.removesuffix(ASIDE) for path in state if path.name.endswith(ASIDE)}
-        for uid in self.allocated.keys() - self.wrong:
-            content = named.get(self.node.cdi_path(uid))
-            assert content is None or uid in aside or (uid in records and json.loads(content))
-
-    # --- verdicts --------------------------------------------------------------------------------
-
-    def _judge(
-        self, answers: Mapping[str, PrepareResult], *, until_then: Mapping[str, Hold]
-    ) -> None:
-        """Take over what was answered, if the model agrees that it could be.
-
-        Within one call a device may move from one claim to another; between two at once, and from
-        a claim whose record cannot be read, it depends on who is first. So what those held
-        *until_then* is a reason as well.
-        """
-        before = dict(self.held)
-        for uid, answer in answers.items():
-            if before.get(uid) != self.allocated[uid]:
-                self.held.pop(uid, None)  # of an allocation that is gone
-            if not answer.error:
-                self.held[uid] = self.allocated[uid]
-                self._mended([uid])
-        for uid, answer in answers.items():
-            if before.get(uid) == self.allocated[uid]:
-                assert not answer.error
-                continue
-            if answer.error:
-                reasons = (self.held, until_then)
-                assert any(self._is_excluded(uid, others) for others in reasons), answer
-            else:
-                assert not self._is_excluded(uid, self._guards())
-        self._settle()
-
-    def _adopt(self, uids: Iterable[str], is_prepare: bool) -> None:
-        """Take over what a call left that was not answered, if it may have left that."""
-        recorded, known = self._recorded(), dict(self.held)
-        for uid in uids:
-            before, now, wanted = self.held.get(uid), recorded.get(uid), self.allocated[uid]
-            if not is_prepare:
-                assert now in {before, None}
-            elif before == wanted:
-                assert now == before
-            else:
-                assert now in {before, wanted, None}
-            if now is None:
-                self.held.pop(uid, None)
-            else:
-                self.held[uid] = now
-        for uid in self.held.keys() - known.keys():
-            assert not self._is_excluded(uid, self._guards())
-        self._settle()
-
-    def _is_excluded(self, uid: str, others: Mapping[str, Hold]) -> bool:
-        """Whether one of the others has what the claim is to have."""
-        return any(
-            self.allocated[uid].excludes(hold) for other, hold in others.items() if other != uid
-        )
-
-    def _settle(self) -> None:
-        self.lost = {uid for uid in self.lost & self.held.keys() if uid not in self.node.cdi_uids()}
-        self.wrong &= self.held.keys() - self.lost
-
-    def _mended(self, uids: Iterable[str]) -> None:
-        self.lost -= set(uids)
-        self.wrong -= set(uids)
-
-    def _forget(self, uids: Iterable[str]) -> None:
-        for uid in uids:
-            self.held.pop(uid, None)
-        self._mended(uids)
-
-    # --- what is there ---------------------------------------------------------------------------
-
-    def _recorded(self) -> dict[str, Hold]:
-        return {uid: recorded(self.node.record(uid)) for uid in self.node.record_uids()}
-
-    @property
-    def _unreadable(self) -> set[str]:
-        """Claims whose record was set aside."""
-        aside = {
-            path.name.removesuffix(ASIDE) for path in self.node.records_folder.glob(f"*{ASIDE}")
-        }
-        return aside - self.held.keys()
-
-    def _guards(self) -> dict[str, Hold]:
-        """What the files of unreadable claims still hand out."""
-        return {
-            uid: Hold(
-                frozenset(name.removeprefix(f"{uid}-") for name in given(self.node.cdi_path(uid))),
-                is_admin=False,
-            )
-            for uid in self._unreadable & self.node.cdi_uids()
-        }
 
     # --- doing -----------------------------------------------------------------------------------
 

@@ -2,24 +2,25 @@
 
 One file a claim, and device names that carry the claim's UID, so that a name is never used again
 for something else and a runtime's cache cannot be wrong. A file can always be made anew from the
-claim's record, so nothing of it is synced to the disk. What a power cut leaves, perhaps an empty
-file, is put right or removed at our next start, before any claim is prepared again; until then a
-runtime says in its log that it cannot read the file, and goes on.
+claim's record, which has the whole spec, so nothing of it is synced to the disk. What a power cut
+leaves, perhaps an empty file, is put right or removed at our next start, before any claim is
+prepared again; until then a runtime says in its log that it cannot read the file, and goes on.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pydantic_core import to_json
+
 from trio_npu_dra import storage
-from trio_npu_dra.claims.record import ClaimRecord
 from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.errors import ForeignFile
+from trio_npu_dra.holds.entry import HeldDevice
 from trio_npu_dra.npu.container import DeviceNode, Mount, driver_mounts, shared_nodes
 from trio_npu_dra.npu.host import Host
 
@@ -36,17 +37,19 @@ def device_name(uid: str, device: str) -> str:
 
 
 def render_spec(
-    record: ClaimRecord,
+    uid: str,
+    devices: Iterable[HeldDevice],
     *,
     driver_name: str,
     shared_nodes: Iterable[DeviceNode],
     mounts: Iterable[Mount],
     library_path: str,
-) -> bytes:
-    """Make the CDI file of *record* (pure): equal input gives equal bytes.
+) -> dict[str, Any]:
+    """Make the CDI spec of a claim (pure): equal input gives an equal spec.
 
     Args:
-        record: The claim, with at least one device.
+        uid: The claim.
+        devices: What it has, one device at least, none twice.
         driver_name: The vendor of the CDI kind.
         shared_nodes: Device nodes that a container needs besides those of its NPUs.
         mounts: Files of the Ascend driver.
@@ -69,21 +72,34 @@ def render_spec(
             for mount in mounts
         ],
     }
-    spec = {
+    return {
         "cdiVersion": _CDI_VERSION,
         "kind": f"{driver_name}/{_CLASS}",
         "containerEdits": {key: value for key, value in shared.items() if value},
         "devices": [
             {
-                "name": device_name(record.uid, device.device),
+                "name": device_name(uid, device.device),
                 "containerEdits": {
-                    "deviceNodes": [_node(*paths) for paths in device.device_nodes.items()]
+                    "deviceNodes": [_node(*paths) for paths in device.nodes.items()]
                 },
             }
-            for device in record.devices
+            for device in devices
         ],
     }
-    return json.dumps(spec, separators=(",", ":")).encode() + b"\n"
+
+
+def host_nodes(spec: Any) -> Iterator[str]:
+    """The host's device nodes in a CDI spec, of this version or another one."""
+    if isinstance(spec, list):
+        for item in spec:
+            yield from host_nodes(item)
+    if isinstance(spec, dict):
+        for key, value in spec.items():
+            if key == "deviceNodes" and isinstance(value, list):
+                paths = (node.get("hostPath") for node in value if isinstance(node, dict))
+                yield from (path for path in paths if isinstance(path, str))
+            else:
+                yield from host_nodes(value)
 
 
 def _node(path: str, host_path: str) -> dict[str, Any]:
@@ -118,18 +134,17 @@ class CdiFolder:
         """The qualified CDI name that the kubelet hands to the runtime."""
         return f"{self.driver_name}/{_CLASS}={device_name(uid, device)}"
 
-    def write(self, record: ClaimRecord) -> bool:
+    def write(self, uid: str, spec: Mapping[str, Any]) -> bool:
         """Make the file say what it should, ours and for all to read; a right one is left alone.
 
         Returns:
             Whether the file was missing or wrong.
 
         Raises:
-            DeviceNodeMissing: A device node of the Ascend driver is missing on the host.
             StorageError: The disk is full, read-only, or fails.
         """
-        content = self._render(record)
-        path = self._path(record.uid)
+        content = to_json(spec) + b"\n"
+        path = self._path(uid)
         if storage.holds(path, content, mode=_MODE):
             return False
         self._make_root()
@@ -143,8 +158,8 @@ class CdiFolder:
         reached(Point.CDI_RENAMED)
         return True
 
-    def hands_out(self, uid: str, device: str) -> bool:
-        """Whether the file of the claim *uid*, as far as it is whole, hands out *device*.
+    def hands_out(self, uid: str, nodes: Collection[str]) -> bool:
+        """Whether the file of the claim *uid*, whole or not, names one of the host's *nodes*.
 
         Raises:
             StorageError: It exists and the disk does not give it.
@@ -153,7 +168,7 @@ class CdiFolder:
             content = storage.read_bytes(self._path(uid), any_owner=True) or b""
         except ForeignFile:
             return False
-        return f'"{device_name(uid, device)}"'.encode(errors="surrogateescape") in content
+        return any(f'"{node}"'.encode() in content for node in nodes)
 
     def remove(self, uid: str) -> None:
         """Remove the file of a claim; a missing one is fine.
@@ -204,10 +219,20 @@ class CdiFolder:
         with storage.translated(f"make {self.root}"):
             self.root.mkdir(parents=True, exist_ok=True)
 
-    def _render(self, record: ClaimRecord) -> bytes:
-        families = dict.fromkeys(device.family for device in record.devices)
+    def render(self, uid: str, devices: Sequence[HeldDevice]) -> dict[str, Any]:
+        """What the file of a claim is to say by what the host has now.
+
+        Args:
+            uid: The claim.
+            devices: What it has; of families that are known.
+
+        Raises:
+            DeviceNodeMissing: A device node of the Ascend driver is missing on the host.
+        """
+        families = list(dict.fromkeys(device.family for device in devices if device.family))
         return render_spec(
-            record,
+            uid,
+            devices,
             driver_name=self.driver_name,
             shared_nodes=_once(
                 node for family in families for node in shared_nodes(self.host, family)

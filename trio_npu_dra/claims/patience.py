@@ -7,19 +7,21 @@ call must not cost a pod those.
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import trio
 
-from trio_npu_dra.errors import ClaimNotAllocated, DeviceHeld, NpuDraError, Unavailable
+from trio_npu_dra.errors import (
+    ClaimNotAllocated,
+    DeviceHeld,
+    Forbidden,
+    NpuDraError,
+    Unavailable,
+)
 
 _FIRST_PAUSE = 0.05  # seconds
 _LONGEST_PAUSE = 2.0  # seconds
-
-Attempt = Callable[[AbstractSet[str]], Awaitable[Mapping[str, NpuDraError]]]
-"""Tries something for claims given by UID; answers with those that failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,43 +33,60 @@ class Patience:
             the call.
         held: Another claim holds the device. After a forced deletion the scheduler gives a device
             away up to 2 s before the kubelet has stopped the old pod.
+        refused: The API server refuses our identity or lacks our right (401, 403). After its start,
+            or just after this driver was installed, its pictures of tokens and RBAC fill within
+            seconds, and it refuses whom it does not know yet. Longer is a mistake of people, which
+            they should read soon.
     """
 
     transient: float = 40.0
     held: float = 5.0
+    refused: float = 10.0
 
-    def of(self, error: NpuDraError) -> float:
+    def limit_for(self, error: NpuDraError) -> float:
         """The patience with one fault."""
         if isinstance(error, DeviceHeld):
             return self.held
+        if isinstance(error, Forbidden):
+            return self.refused
         if isinstance(error, ClaimNotAllocated):
             return 0.0  # the API server answered, and the kubelet asks only for allocated claims
         return self.transient if error.retryable else 0.0
 
-    async def insist(
-        self, attempt: Attempt, uids: AbstractSet[str], *, since: float
-    ) -> dict[str, NpuDraError]:
-        """Call *attempt* for all claims, then again for those for which that may help.
+
+class Attempts:
+    """The tries at one thing within a call.
+
+    Args:
+        patience: How long they go on.
+        since: When the call came (trio's clock).
+    """
+
+    def __init__(self, patience: Patience, since: float) -> None:
+        self._patience = patience
+        self._since = since
+        self._pauses = pauses()
+
+    @property
+    def give_up_at(self) -> float:
+        """When no answer is worth waiting for any more (trio's clock)."""
+        return self._since + self._patience.transient
+
+    async def again(self, failed: Mapping[str, NpuDraError]) -> list[str]:
+        """Wait before another try.
 
         Args:
-            attempt: Must leave the claims whole when it fails or is cancelled.
-            uids: The claims of the call.
-            since: When the call came (trio's clock).
+            failed: What went wrong at the last one, by claim UID.
 
         Returns:
-            What remained wrong, by UID.
+            The claims that are to be tried again; without any there was no wait.
         """
-        failed: dict[str, NpuDraError] = {}
-        for own_pause in pauses():
-            errors = await attempt(uids)
-            pause = max([own_pause, *(_asked_pause(error) for error in errors.values())])
-            elapsed = trio.current_time() + pause - since
-            uids = {uid for uid, error in errors.items() if elapsed < self.of(error)}
-            failed |= {uid: error for uid, error in errors.items() if uid not in uids}
-            if not uids:
-                break
+        pause = max([next(self._pauses), *(_asked_pause(error) for error in failed.values())])
+        elapsed = trio.current_time() + pause - self._since
+        due = [uid for uid, error in failed.items() if elapsed < self._patience.limit_for(error)]
+        if due:
             await trio.sleep(pause)
-        return failed
+        return due
 
 
 def pauses() -> Iterator[float]:

@@ -1,12 +1,12 @@
-"""What a claim asks of this node, worked out from its allocation alone (pure)."""
+"""What a claim asks of this node, worked out from its allocation and a Board alone (pure)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 
 from trio_npu_dra.claims.config import parse_config
 from trio_npu_dra.errors import ClaimError, ClaimNotAllocated, ClaimUnavailable, UnknownDevice
+from trio_npu_dra.holds.entry import Allocated
 from trio_npu_dra.kube.objects import (
     AllocationConfiguration,
     AllocationResult,
@@ -14,7 +14,7 @@ from trio_npu_dra.kube.objects import (
     ResourceClaim,
 )
 from trio_npu_dra.kubelet.driver import ClaimRef
-from trio_npu_dra.npu.model import Board, Chip
+from trio_npu_dra.npu.offers import Offer
 
 MAX_RESULTS = 32
 """Results of one allocation (resource.k8s.io/v1, AllocationResultsMaxSize)."""
@@ -23,61 +23,66 @@ _FROM_CLASS = "FromClass"
 _ORIGINS = {_FROM_CLASS: "the DeviceClass", "FromClaim": "the ResourceClaim"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedDevice:
-    """One NPU for a claim, once, however many requests it serves.
+def allocation_of(
+    claim: ResourceClaim, ref: ClaimRef, *, driver_name: str, pool_name: str
+) -> tuple[Allocated, ...]:
+    """What *claim* was given of this node.
 
-    Attributes:
-        npu: The NPU as the Board has it.
-        pool: The pool it was allocated from.
-        requests: Names of the requests it serves, without subrequests, in order of the results.
-        admin_access: Whether all those requests only look on, so that another claim may hold it.
-    """
-
-    npu: Chip
-    pool: str
-    requests: tuple[str, ...]
-    admin_access: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimPlan:
-    """The NPUs of one claim, in order of the allocation's results."""
-
-    ref: ClaimRef
-    devices: tuple[PlannedDevice, ...]
-
-
-def plan_claim(
-    claim: ResourceClaim, ref: ClaimRef, *, driver_name: str, pool_name: str, board: Board
-) -> ClaimPlan:
-    """Work out the NPUs of *claim*; an unhealthy NPU is given out, its taint is the pod's choice.
+    A device that several requests share is there once for each kind of access to it, and for each
+    share of it, in order of the allocation's results.
 
     Args:
         claim: The claim as the API server has it.
         ref: The claim that the kubelet means.
         driver_name: Results of other drivers are theirs.
         pool_name: The one pool of this node.
-        board: The NPUs of this node.
 
     Raises:
         ClaimNotAllocated: The claim was replaced, or has no result for this driver.
-        UnknownDevice: A result names a device that this node does not have.
+        UnknownDevice: A result is of another pool.
         InvalidOpaqueConfig: A config for this driver is wrong.
-        ClaimUnavailable: The node's NPUs are not known yet.
         ClaimError: The allocation is larger than Kubernetes allows.
     """
-    allocation = _allocation(claim, ref)
-    results = [result for result in allocation.results if result.driver == driver_name]
+    devices = _allocation(claim, ref)
+    results = [result for result in devices.results if result.driver == driver_name]
     if not results:
         raise ClaimNotAllocated(f"the claim's allocation has no device of driver {driver_name}")
-    _check_configs(allocation.config, results, driver_name)
-    by_name: dict[str, list[AllocationResult]] = {}
+    _check_configs(devices.config, results, driver_name)
+    by_device: dict[tuple[str, bool, str | None], list[AllocationResult]] = {}
     for result in results:
-        by_name.setdefault(_checked_device(result, pool_name, board), []).append(result)
-    return ClaimPlan(
-        ref=ref,
-        devices=tuple(_planned(board.by_name[name], of) for name, of in by_name.items()),
+        _check_pool(result, pool_name)
+        what = (result.device, bool(result.admin_access), result.share_id)
+        by_device.setdefault(what, []).append(result)
+    return tuple(
+        Allocated(
+            requests=tuple(dict.fromkeys(_base(result.request) for result in of)),
+            pool=pool_name,
+            device=device,
+            admin_access=admin_access,
+            share_id=share_id,
+        )
+        for (device, admin_access, share_id), of in by_device.items()
+    )
+
+
+def offers_of(
+    allocation: Iterable[Allocated], *, pool_name: str, offered: Iterable[Offer]
+) -> tuple[Offer, ...]:
+    """The offers that were allocated, each once; unhealthy ones too, which is the pod's choice.
+
+    Args:
+        allocation: What a claim was given.
+        pool_name: The pool of this node, for words.
+        offered: What this node may hand out, and what it has handed out.
+
+    Raises:
+        UnknownDevice: This node does not have such a device.
+        ClaimUnavailable: The node's chips are not known yet.
+    """
+    by_name = {offer.name: offer for offer in offered}
+    return tuple(
+        _offer(device, by_name, pool_name)
+        for device in dict.fromkeys(given.device for given in allocation)
     )
 
 
@@ -98,7 +103,7 @@ def _allocation(claim: ResourceClaim, ref: ClaimRef) -> DeviceAllocation:
     return devices
 
 
-def _checked_device(result: AllocationResult, pool_name: str, board: Board) -> str:
+def _check_pool(result: AllocationResult, pool_name: str) -> None:
     # A node has one pool. To skip a result of another one would start the pod with fewer NPUs than
     # it was given, to look its device up here would hand out a namesake.
     if result.pool != pool_name:
@@ -106,25 +111,17 @@ def _checked_device(result: AllocationResult, pool_name: str, board: Board) -> s
             f"device {result.device} is allocated from pool {result.pool}, "
             f"and this node serves only pool {pool_name}"
         )
-    if not board.chips:
-        raise ClaimUnavailable(
-            f"no NPU of node {pool_name} is known yet: {result.device} must wait"
-        )
-    if result.device not in board.by_name:
+
+
+def _offer(device: str, by_name: Mapping[str, Offer], pool_name: str) -> Offer:
+    if not by_name:
+        raise ClaimUnavailable(f"no NPU of node {pool_name} is known yet: {device} must wait")
+    if device not in by_name:
         raise UnknownDevice(
-            f"device {result.device} does not exist on node {pool_name} any more "
-            f"(it has {', '.join(board.by_name)}): delete the pod to get another one"
+            f"device {device} does not exist on node {pool_name} any more "
+            f"(it has {', '.join(by_name)}): delete the pod to get another one"
         )
-    return result.device
-
-
-def _planned(npu: Chip, results: Sequence[AllocationResult]) -> PlannedDevice:
-    return PlannedDevice(
-        npu=npu,
-        pool=results[0].pool,
-        requests=tuple(dict.fromkeys(_base(result.request) for result in results)),
-        admin_access=all(result.admin_access for result in results),
-    )
+    return by_name[device]
 
 
 def _check_configs(

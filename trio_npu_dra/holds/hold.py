@@ -11,6 +11,8 @@ class HolderKind(StrEnum):
     """What can hold chips, in the API's words."""
 
     CLAIM = "ResourceClaim"
+    OTHER = "Other"
+    """Something that only a newer version of this driver knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ Which code retries which failure, each rule in one place:
 
 The client never repeats a write: only its caller knows whether to read first. Every caller paces
 itself with jitter and waits as long as `Unavailable.retry_after` says: loops by `retry`, claims
-within the kubelet's call by `claims.patience`. An answer that is not understood (`Unreadable`)
-lasts longer than an outage: then `retry` waits up to five minutes.
+within the kubelet's call by `claims.patience`, which tries again after 401 and 403 too. An answer
+that is not understood (`Unreadable`) lasts longer than an outage: then `retry` waits up to five
+minutes.
 """

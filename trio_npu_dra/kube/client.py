@@ -90,8 +90,17 @@ class KubeClient:
         self._connections = connections
         self._flaws: tuple[str, ...] = ()
 
-    async def get(self, kind: type[K], name: str, namespace: str | None = None) -> K:
+    async def get(
+        self, kind: type[K], name: str, namespace: str | None = None, *, is_cached: bool = False
+    ) -> K:
         """Read one object.
+
+        Args:
+            kind: Its kind.
+            name: Its name.
+            namespace: Its namespace, if its kind has those.
+            is_cached: Whether an answer will do that is some seconds old: the API server gives it
+                without asking etcd (resourceVersion 0).
 
         Raises:
             NotFound: It does not exist.
@@ -99,7 +108,13 @@ class KubeClient:
             KubeError: Refused or unreachable.
         """
         asked = f"get {_words(kind, name, namespace)}"
-        found = _parsed(kind, asked, await self._ask_about(asked, "GET", kind, name, namespace))
+        found = _parsed(
+            kind,
+            asked,
+            await self._ask_about(
+                asked, "GET", kind, name, namespace, resource_version="0" if is_cached else ""
+            ),
+        )
         if found.metadata.name != name or (namespace or None) != found.metadata.namespace:
             other = _words(kind, found.metadata.name, found.metadata.namespace)
             raise Unreadable(f"{asked}: the answer is about {shortened(other)}")
@@ -271,9 +286,10 @@ class KubeClient:
         namespace: str | None,
         *,
         body: bytes | None = None,
+        resource_version: str = "",
     ) -> bytes:
         """Ask about one object; only an answer of the API server about it makes it missing."""
-        path = paths.single(kind, name, namespace)
+        path = paths.single(kind, name, namespace, resourceVersion=resource_version)
         try:
             return await self._connections.ask(asked, method, path, body)
         except NotFound as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool
 from pydantic.alias_generators import to_camel
 
 T = TypeVar("T")
@@ -134,7 +134,7 @@ class DeviceAttribute(SlicePart):
 
     string: str | None = None
     int_: int | None = None
-    bool_: bool | None = None
+    bool_: StrictBool | None = None
     version: str | None = None
 
     model_config = ConfigDict(
@@ -255,7 +255,7 @@ class AllocationResult(ApiModel):
     driver: str
     pool: str
     device: str
-    admin_access: bool | None = None
+    admin_access: StrictBool | None = None
     share_id: str | None = None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 from urllib.parse import quote, urlencode
 
@@ -28,20 +29,25 @@ def collection(kind: type[KubeObject], namespace: str | None = None, **parameter
     if kind.namespaced and namespace:
         _check("namespace", namespace, _NAMESPACE, _NAMESPACE_LIMIT)
         scope = f"/namespaces/{quote(namespace, safe='')}"
-    given = {key: value for key, value in parameters.items() if value}
-    query = f"?{urlencode(given)}" if given else ""
-    return f"{root}{kind.group_version}{scope}/{kind.plural}{query}"
+    return f"{root}{kind.group_version}{scope}/{kind.plural}{_query(parameters)}"
 
 
-def single(kind: type[KubeObject], name: str, namespace: str | None = None) -> str:
-    """The path of one object.
+def single(
+    kind: type[KubeObject], name: str, namespace: str | None = None, **parameters: str
+) -> str:
+    """The path of one object, with the parameters that are not empty.
 
     Raises:
         Invalid: No object of this driver's kinds, or no namespace, can have that name.
     """
     path = collection(kind, namespace)
     _check(f"name in {kind.plural}", name, _NAME, _NAME_LIMIT)
-    return f"{path}/{quote(name, safe='')}"
+    return f"{path}/{quote(name, safe='')}{_query(parameters)}"
+
+
+def _query(parameters: Mapping[str, str]) -> str:
+    given = {key: value for key, value in parameters.items() if value}
+    return f"?{urlencode(given)}" if given else ""
 
 
 def _check(what: str, value: str, allowed: re.Pattern[str], limit: int) -> None:

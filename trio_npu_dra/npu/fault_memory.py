@@ -1,50 +1,26 @@
-"""The faults of all chips of the node, and the file that carries them over a restart."""
+"""The faults of all chips of the node, remembered over a restart."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Final
 
 import trio
-from pydantic import BaseModel, ConfigDict, StringConstraints, TypeAdapter, ValidationError
 
-from trio_npu_dra import storage
 from trio_npu_dra.errors import StorageError
-from trio_npu_dra.npu.chip_faults import ChipFaults, CodeMemory
+from trio_npu_dra.npu.chip_faults import ChipFaults
+from trio_npu_dra.npu.fault_file import FaultFile, Known
 from trio_npu_dra.npu.faults import packaged_table
 from trio_npu_dra.npu.model import Chip
 
 log = logging.getLogger(__name__)
 
-_FILE_NAME: Final = "faults.json"
-_SIZE_LIMIT: Final = 8 << 20  # bytes; 64 chips with 128 codes each, DCMI's most, take some 3 MB
-
 SAVE_SECONDS: Final = 1.0
 """At least between two writes: a storm of faults must not become one of writes."""
-
-
-class _File(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    version: int = 1
-    chips: dict[str, Any]
-    places: dict[str, str] = {}
-
-
-_Code = Annotated[str, StringConstraints(pattern=r"^[0-9A-Fa-f]{1,8}$")]
-_CODES: Final = TypeAdapter(dict[_Code, CodeMemory])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Known:
-    """What the file is to say: memory by die id, and which die id was told in which place last."""
-
-    chips: Mapping[str, Mapping[int, CodeMemory]] = field(default_factory=dict)
-    places: Mapping[str, str] = field(default_factory=dict)
 
 
 class NodeFaults:
@@ -64,15 +40,16 @@ class NodeFaults:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.now = clock
-        self._path = folder / _FILE_NAME if folder is not None else None
+        self._file = FaultFile(folder) if folder is not None else None
         self._table = packaged_table()
-        self._chips: dict[str, ChipFaults] = {}
-        self._places: dict[str, str] = {}
-        self._saved = _Known()
+        self._saved = self._file.load() if self._file is not None else Known()
+        self._chips = {
+            key: ChipFaults(self._table, codes) for key, codes in self._saved.chips.items()
+        }
+        self._places = dict(self._saved.places)
+        self._releases = {key: at for key, at in self._saved.released.items() if at <= clock()}
         self._released = trio.Event()
         self._failure = ""
-        if self._path is not None:
-            self._load(self._path)
 
     def of(self, chip: Chip) -> ChipFaults:
         """The faults of one chip."""
@@ -84,39 +61,56 @@ class NodeFaults:
         Returns:
             Whether there was something to take back.
         """
-        if not self.of(chip).release(self.now()):
+        now = self.now()
+        if not self.of(chip).release(now):
             return False
+        self._releases[self._key(chip)] = now
         self._released.set()
         return True
 
     async def wait_released(self) -> None:
-        """Return when a chip was released."""
+        """Return when a chip was released, here or by another instance."""
         await self._released.wait()
         self._released = trio.Event()
 
     @property
     def is_saved(self) -> bool:
         """Whether the file says what is known."""
-        return self._path is None or self._known() == self._saved
+        return self._file is None or self._known() == self._saved
 
     def save(self) -> None:
-        """Write the file if it says something else; a disk that fails is tried again later."""
-        if self._path is not None and not self.is_saved:
-            known = self._known()
-            self._note(known, _written(self._path, known))
+        """Write the file if there is news for it; a disk that fails is tried again later."""
+        if self._file is not None and not self.is_saved:
+            ours = self._known()
+            self._note(ours, _exchanged(self._file, ours, self._saved, self.now()))
 
     async def save_apart(self) -> None:
         """The same from a thread: a slow disk keeps nobody from hearing of the fault."""
-        if self._path is not None and not self.is_saved:
-            known = self._known()
-            self._note(known, await trio.to_thread.run_sync(_written, self._path, known))
+        if self._file is not None and not self.is_saved:
+            ours = self._known()
+            exchange = partial(_exchanged, self._file, ours, self._saved, self.now())
+            self._note(ours, await trio.to_thread.run_sync(exchange))
 
-    def _note(self, known: _Known, failure: str) -> None:
-        if not failure:
-            self._saved = known
-        elif failure != self._failure:
-            log.error("faults are not remembered", extra={"error": failure})
-        self._failure = failure
+    def _note(self, ours: Known, written: Known | StorageError) -> None:
+        if isinstance(written, StorageError):
+            if str(written) != self._failure:
+                log.error("faults are not remembered", extra={"error": str(written)})
+            self._failure = str(written)
+            return
+        self._failure = ""
+        self._saved = ours
+        for key, at in written.released.items():
+            if at > self._releases.get(key, 0.0):
+                self._releases[key] = at
+                self._adopt_release(key, at)
+
+    def _adopt_release(self, key: str, at: float) -> None:
+        """Release a chip that another instance has released, unless rules spoke again since."""
+        chip = self._chips.get(key)
+        separated = [known.separated for known in chip.memory.values()] if chip else []
+        if chip is not None and all(since is None or since <= at for since in separated):
+            chip.release(self.now())
+            self._released.set()
 
     def _key(self, chip: Chip) -> str:
         uuid = chip.uuid
@@ -129,63 +123,14 @@ class NodeFaults:
                 self._chips[uuid] = self._chips.pop(chip.name)  # it tells only now who it is
         return uuid
 
-    def _known(self) -> _Known:
+    def _known(self) -> Known:
         chips = {key: dict(chip.memory) for key, chip in self._chips.items() if chip.memory}
         places = {name: key for name, key in self._places.items() if key in chips}
-        return _Known(chips=chips, places=places)
-
-    def _load(self, path: Path) -> None:
-        """Read the file; NPUs must be served without one that cannot be read."""
-        try:
-            data = storage.read_bytes(path, limit=_SIZE_LIMIT)
-            if data is None:
-                return
-            file = _File.model_validate_json(data)
-        except (StorageError, ValidationError) as error:
-            log.error(
-                "what was known of faults cannot be read: separated NPUs are so no longer",
-                extra={"file": str(path), "error": _words(error)},
-            )
-            return
-        chips = {}
-        for key, codes in file.chips.items():
-            try:
-                chips[key] = _by_code(_CODES.validate_python(codes))
-            except ValidationError as error:
-                log.error(
-                    "what was known of a chip's faults cannot be read: "
-                    "it is separated no longer if it was",
-                    extra={"file": str(path), "chip": key, "error": _words(error)},
-                )
-        self._saved = _Known(chips=chips, places=file.places)
-        self._chips = {key: ChipFaults(self._table, codes) for key, codes in chips.items()}
-        self._places = dict(file.places)
+        return Known(chips=chips, places=places, released=dict(self._releases))
 
 
-def _words(error: StorageError | ValidationError) -> str:
-    """One line; of what does not parse, the first of perhaps thousands."""
-    if isinstance(error, StorageError):
-        return str(error)
-    first = error.errors(include_url=False, include_input=False)[0]
-    return ": ".join((".".join(map(str, first["loc"])) or "the whole", first["msg"]))
-
-
-def _written(path: Path, known: _Known) -> str:
-    """Write the file; why that failed, empty when it did not."""
-    chips = {key: _in_hex(codes) for key, codes in known.chips.items()}
-    file = _File(chips=chips, places=dict(known.places))
-    data = file.model_dump_json(exclude_defaults=True).encode() + b"\n"
+def _exchanged(file: FaultFile, ours: Known, base: Known, now: float) -> Known | StorageError:
     try:
-        storage.remove_unfinished(path.parent, f"{_FILE_NAME}.")
-        storage.write_atomic(path, data)
+        return file.exchange(ours, base, now=now)
     except StorageError as error:
-        return str(error)
-    return ""
-
-
-def _in_hex(codes: Mapping[int, CodeMemory]) -> dict[str, CodeMemory]:
-    return {f"{code:08X}": known for code, known in codes.items()}
-
-
-def _by_code(codes: Mapping[str, CodeMemory]) -> dict[int, CodeMemory]:
-    return {int(code, 16): known for code, known in codes.items()}
+        return error

@@ -12,7 +12,7 @@ from prometheus_client import (
     disable_created_metrics,
 )
 
-from trio_npu_dra.claims.prepare import CallAnswered
+from trio_npu_dra.claims.service import CallAnswered
 from trio_npu_dra.npu.dcmi.calls import DcmiCall
 from trio_npu_dra.npu.dcmi.types import Assertion, FaultEvent
 from trio_npu_dra.observe import catalog

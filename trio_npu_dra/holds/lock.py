@@ -1,4 +1,4 @@
-"""One critical section for all that write claim records on this node.
+"""One critical section for all that write holds on this node.
 
 Within the process a trio lock; between processes, for the moments of a rolling update in which
 two instances run, flock(2). The lock file also holds a mark that a writer replaces before it

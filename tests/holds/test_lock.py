@@ -10,8 +10,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from trio_npu_dra.claims.serialize import NodeLock
 from trio_npu_dra.errors import StorageError
+from trio_npu_dra.holds.lock import NodeLock
 
 
 @contextmanager

@@ -1,0 +1,219 @@
+"""Claims that are gone and that nobody unprepares are taken back, slowly, with few questions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from tests.claims.node import NodeOnDisk, claim, ref, result
+from trio_npu_dra import pulse
+from trio_npu_dra.claims.forgotten import forget_gone_claims
+from trio_npu_dra.errors import Unavailable
+from trio_npu_dra.holds.hold import HolderKind
+from trio_npu_dra.holds.ledger import Ledger
+from trio_npu_dra.kube.objects import ResourceClaim
+
+LOOK = 600.0
+"""Seconds between two looks at one claim at least."""
+LATEST = LOOK + 1.2 * LOOK + 120
+"""Seconds after which a claim that is gone was looked for twice, whenever the looks fell."""
+
+
+class Busy:
+    """Which chips have processes, by their device nodes."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.nodes: set[str] = set()
+
+    async def __call__(self, nodes: Collection[str]) -> bool:
+        """Ask."""
+        await trio.lowlevel.checkpoint()
+        return not self.nodes.isdisjoint(nodes)
+
+
+@pytest.fixture
+async def busy(node: NodeOnDisk, nursery: trio.Nursery) -> Busy:
+    """The loop over claims a and b of one instance, and what keeps it from forgetting them."""
+    node.source.store(claim("a", result("npu-2")), claim("b", result("npu-3")))
+    ledger = node.ledger()
+    claims = node.start(ledger=ledger)
+    await claims.prepare([ref("a"), ref("b")])
+    node.source.asked = 0
+    busy = Busy(ledger)
+    await nursery.start(forget_gone_claims, ledger, claims, node.source, busy)
+    return busy
+
+
+async def test_a_claim_that_was_gone_twice_is_unprepared(
+    node: NodeOnDisk, busy: Busy, autojump_clock: MockClock
+) -> None:
+    """Not sooner than ten minutes after it went: the kubelet's own retry comes first."""
+    del busy, autojump_clock
+    await trio.sleep(3 * LOOK)
+    del node.source.stored["default", "a"]
+
+    await trio.sleep(LOOK)
+    assert node.record_uids() == {"uid-a", "uid-b"}
+
+    await trio.sleep(LATEST - LOOK)
+    assert node.record_uids() == node.cdi_uids() == {"uid-b"}
+
+
+async def test_the_api_server_is_asked_once_in_ten_minutes_for_each_claim_and_from_its_cache(
+    node: NodeOnDisk, busy: Busy, autojump_clock: MockClock
+) -> None:
+    """Five thousand nodes would else ask hundreds of times a second."""
+    del busy, autojump_clock
+    await trio.sleep(10 * LOOK + 60)
+
+    assert 2 * 8 <= node.source.asked <= 2 * 11
+    assert node.source.asked_cache == node.source.asked
+
+
+class Noting(dict[tuple[str | None, str], ResourceClaim]):
+    """Claims that note when they are looked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.times: dict[str, list[float]] = {}
+        self.has_asked_for_a = trio.Event()
+
+    def __getitem__(self, key: tuple[str | None, str]) -> ResourceClaim:
+        """Note the time."""
+        if key[1] == "a":
+            self.has_asked_for_a.set()
+        self.times.setdefault(key[1], []).append(trio.current_time())
+        return super().__getitem__(key)
+
+
+async def test_claims_are_looked_for_at_times_of_their_own(
+    node: NodeOnDisk, busy: Busy, autojump_clock: MockClock
+) -> None:
+    """Two of one node, and so two nodes, do not ask in step; the same claim not too soon again."""
+    del busy, autojump_clock
+    noting = Noting()
+    noting.update(node.source.stored)
+    node.source.stored = noting
+    await trio.sleep(20 * LOOK)
+
+    assert noting.times["a"] != noting.times["b"]
+    for times in noting.times.values():
+        pauses = [after - before for before, after in pairwise(times)]
+        assert min(pauses) >= LOOK
+        assert len({round(pause) for pause in pauses}) > 1
+
+
+async def test_a_replaced_claim_is_gone(
+    node: NodeOnDisk, busy: Busy, autojump_clock: MockClock
+) -> None:
+    """The name lives on with another UID."""
+    del busy, autojump_clock
+    node.source.store(claim("a", result("npu-2"), uid="new"))
+
+    await trio.sleep(LATEST)
+
+    assert node.record_uids() == {"uid-b"}
+
+
+async def test_a_claim_that_comes_back_is_not_gone(
+    node: NodeOnDisk, busy: Busy, autojump_clock: MockClock
+) -> None:
+    """As after a restore of etcd, or of a cache that was behind: both looks must miss it."""
+    del busy, autojump_clock
+    noting = Noting()
+    noting.update(node.source.stored)
+    node.source.stored = noting
+    gone = noting.pop(("default", "a"))
+    await noting.has_asked_for_a.wait()
+    node.source.store(gone)
+    await trio.sleep(2 * LOOK)
+    del node.source.stored["default", "a"]
+    await trio.sleep(LOOK)
+
+    assert node.record_uids() == {"uid-a", "uid-b"}
+
+
+async def test_an_outage_makes_no_claim_gone(
+    node: NodeOnDisk, busy: Busy, autojump_clock: MockClock
+) -> None:
+    """Nor does it end the loop."""
+    del busy, autojump_clock
+    node.source.faults.extend(Unavailable("503", status=503) for _ in range(6))
+    await trio.sleep(4 * LATEST)
+    assert not node.source.faults
+    assert node.record_uids() == {"uid-a", "uid-b"}
+
+    node.source.stored.clear()
+    await trio.sleep(LATEST)
+    assert node.record_uids() == set()
+
+
+async def test_an_answer_without_a_uid_makes_no_claim_gone(
+    node: NodeOnDisk, busy: Busy, autojump_clock: MockClock
+) -> None:
+    """Whoever gave it, it was no API server that has the claim."""
+    del busy, autojump_clock
+    known = node.source.stored["default", "a"]
+    node.source.store(known.with_metadata(known.metadata.model_copy(update={"uid": None})))
+    await trio.sleep(2 * LATEST)
+    assert node.record_uids() == {"uid-a", "uid-b"}
+
+
+async def test_a_claim_with_processes_on_its_npus_is_left_alone(
+    node: NodeOnDisk, busy: Busy, autojump_clock: MockClock
+) -> None:
+    """Until they end."""
+    del autojump_clock
+    node.source.stored.clear()
+    busy.nodes = {"/dev/davinci2"}
+    await trio.sleep(2 * LATEST)
+    assert node.record_uids() == {"uid-a"}
+
+    busy.nodes = set()
+    await trio.sleep(LATEST)
+    assert node.record_uids() == set()
+
+
+async def test_a_holder_that_is_no_claim_is_not_looked_for(
+    node: NodeOnDisk, busy: Busy, autojump_clock: MockClock
+) -> None:
+    """A newer version's: it would never be found among the claims."""
+    del autojump_clock
+    async with busy.ledger.exclusive():
+        known = busy.ledger.by_uid["uid-a"]
+        busy.ledger.put(
+            replace(known, holder=replace(known.holder, kind=HolderKind.OTHER, name="pod"))
+        )
+    await trio.sleep(2 * LATEST)
+    assert node.record_uids() == {"uid-a", "uid-b"}
+
+
+async def test_a_question_about_a_claim_that_is_never_answered_is_stuck(
+    node: NodeOnDisk, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """The claim is named; between its rounds the search is not stuck."""
+    del autojump_clock
+
+    class Silent:
+        async def get(self, *_: object, **__: object) -> ResourceClaim:
+            return await trio.sleep_forever()
+
+    async def is_busy(_: Collection[str]) -> bool:
+        return False
+
+    node.source.store(claim("a", result("npu-2")))
+    ledger = node.ledger()
+    claims = node.start(ledger=ledger)
+    await claims.prepare([ref("a")])
+    await nursery.start(forget_gone_claims, ledger, claims, Silent(), is_busy)
+    await trio.sleep(59)
+    assert pulse.stuck() == ()
+    await trio.sleep(LOOK + 180)
+    (line,) = pulse.stuck()
+    assert line.startswith("looking whether claim default/a exists has taken")

@@ -1,0 +1,257 @@
+"""A claim that is ready keeps what it has, whatever is found out or fails afterwards."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from tests.claims.node import AT_ONCE, NodeOnDisk, board, claim, npu, ref, result
+from tests.claims.restarted import prepare, start, unprepare
+from tests.full_disk import no_file_beyond
+from trio_npu_dra.claims.patience import Patience
+from trio_npu_dra.errors import Forbidden, KubeError
+from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
+from trio_npu_dra.npu.model import EMPTY_BOARD, Board, ChipFamily
+
+
+def record_path(node: NodeOnDisk, name: str) -> Path:
+    """A claim's record."""
+    return node.records_folder / f"uid-{name}.json"
+
+
+def see_another_family(node: NodeOnDisk) -> None:
+    """Have a newer version know the chips better."""
+    chips = (replace(chip, family=ChipFamily.ASCEND_910) for chip in board().chips)
+    node.board.set(Board(chips=tuple(chips)))
+
+
+def see_modules(node: NodeOnDisk) -> None:
+    """Have chips 2 and 3 be the dies of an A3 card, which go out together."""
+    dies = (
+        replace(npu(n), card_id=1, device_id=n % 2, family=ChipFamily.ASCEND_910_A3) for n in (2, 3)
+    )
+    node.board.set(Board(chips=tuple(dies), multi_die_policy=MultiDiePolicy.UNION))
+
+
+# --- answered from the ledger --------------------------------------------------------------------
+
+BLIND: dict[str, Callable[[NodeOnDisk], object]] = {
+    "chips are not known": lambda node: node.board.set(EMPTY_BOARD),
+    "its chip is off the bus": lambda node: node.board.set(Board(chips=board().chips[3:])),
+    "its chip is of another family": see_another_family,
+    "its chip goes by another name": see_modules,
+}
+
+
+@pytest.mark.parametrize("is_restarted", [True, False])
+@pytest.mark.parametrize("change", BLIND.values(), ids=BLIND)
+async def test_a_ready_claim_is_answered_whatever_the_board_is(
+    two_claims: NodeOnDisk, change: Callable[[NodeOnDisk], object], is_restarted: bool
+) -> None:
+    """At once, and nothing of it is written again."""
+    claims = two_claims.start(patience=AT_ONCE)
+    first = await claims.prepare([ref("a")])
+    inodes = [record_path(two_claims, "a").stat().st_ino, two_claims.cdi_path("uid-a").stat()]
+    change(two_claims)
+
+    if is_restarted:
+        claims = two_claims.start(patience=AT_ONCE)
+    assert await claims.prepare([ref("a")]) == first
+    assert not first["uid-a"].error
+    assert inodes == [
+        record_path(two_claims, "a").stat().st_ino,
+        two_claims.cdi_path("uid-a").stat(),
+    ]
+
+
+async def test_a_claim_of_which_a_device_node_is_gone_is_not_answered(
+    two_claims: NodeOnDisk,
+) -> None:
+    """Its containers could not start; it keeps its NPU."""
+    (two_claims.root / "dev/davinci_manager").unlink()
+    assert "davinci_manager is missing" in (await prepare(two_claims, "a"))["a"]
+    (two_claims.root / "dev/davinci_manager").symlink_to("/dev/null")
+    assert await prepare(two_claims, "a") == {"a": ""}
+    assert "held by claim default/a" in (await prepare(two_claims, "c"))["c"]
+
+
+async def test_what_a_container_needs_no_more_is_left_out_when_a_claim_is_prepared_again(
+    two_claims: NodeOnDisk,
+) -> None:
+    """A node that the Ascend driver has no more would keep the container from starting."""
+    (two_claims.root / "dev/devmm_svm").unlink()
+
+    assert await prepare(two_claims, "a") == {"a": ""}
+
+    assert b"devmm_svm" not in two_claims.cdi_path("uid-a").read_bytes()
+    assert b"devmm_svm" not in record_path(two_claims, "a").read_bytes()
+
+
+async def test_a_lost_file_is_made_anew_by_the_record(
+    two_claims: NodeOnDisk, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """As it was, while nothing can be found out of the node."""
+    del autojump_clock
+    await start(two_claims, nursery)
+    right = two_claims.cdi_path("uid-a").read_bytes()
+    two_claims.cdi_path("uid-a").unlink()
+    (two_claims.root / "dev/davinci_manager").unlink()
+    await trio.sleep(6)
+    assert two_claims.cdi_path("uid-a").read_bytes() == right
+
+
+async def test_a_start_renders_files_anew_and_the_record_says_so(
+    two_claims: NodeOnDisk, nursery: trio.Nursery
+) -> None:
+    """By what the host has now."""
+    (two_claims.root / "dev/devmm_svm").unlink()
+
+    await start(two_claims, nursery)
+
+    assert b"devmm_svm" not in two_claims.cdi_path("uid-a").read_bytes()
+    assert "devmm_svm" not in json.dumps(two_claims.record("uid-a")["edits"])
+
+
+# --- what a claim had is never given away --------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0, 100, 700])
+async def test_a_claim_that_is_prepared_again_on_a_full_disk_keeps_its_npu(
+    two_claims: NodeOnDisk, size: int
+) -> None:
+    """Whatever this version computes otherwise, and also where a node is gone."""
+    see_another_family(two_claims)
+    (two_claims.root / "dev/devmm_svm").unlink()
+    with no_file_beyond(size):
+        await prepare(two_claims, "a")
+
+    assert two_claims.record_uids() >= {"uid-a"}
+    assert "held by claim default/a" in (await prepare(two_claims, "c"))["c"]
+
+
+async def test_a_claim_that_is_allocated_anew_has_a_record_all_the_while(
+    two_claims: NodeOnDisk,
+) -> None:
+    """On a full disk it keeps its old NPU until there is room for the new record."""
+    two_claims.source.store(claim("a", result("npu-5")))
+    with no_file_beyond(100):
+        assert "File too large" in (await prepare(two_claims, "a"))["a"]
+    assert "held by claim default/a" in (await prepare(two_claims, "c"))["c"]
+
+    assert await prepare(two_claims, "a", "c") == {"a": "", "c": ""}
+    assert two_claims.record("uid-a")["allocation"][0]["device"] == "npu-5"
+
+
+# --- who gets a device ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("names", ["abcdefgh", "hgfedcba"])
+async def test_of_two_claims_of_one_call_the_first_gets_the_device(
+    node: NodeOnDisk, names: str
+) -> None:
+    """Not whichever a hash puts first."""
+    node.source.store(*(claim(name, result("npu-2")) for name in names))
+
+    errors = await prepare(node, *names)
+
+    assert [name for name, error in errors.items() if not error] == [names[0]]
+
+
+async def test_a_module_and_its_dies_exclude_each_other(node: NodeOnDisk) -> None:
+    """As when the policy was changed while somebody held a die, or the module."""
+    node.source.store(
+        claim("module", result("module-1")),
+        claim("die", result("npu-3")),
+        claim("a", result("npu-2")),
+    )
+    dies = node.board.value
+    assert await prepare(node, "die") == {"die": ""}
+    see_modules(node)
+
+    refused = (await prepare(node, "module"))["module"]
+    assert refused == (
+        "device module-1 is held by claim default/die (UID uid-die), which has npu-3, until its "
+        "pods have ended"
+    )
+    assert await unprepare(node, "die") == {"die": ""}
+    assert await prepare(node, "module") == {"module": ""}
+    (cdi,) = json.loads(node.cdi_path("uid-module").read_bytes())["devices"]
+    assert [each["path"] for each in cdi["containerEdits"]["deviceNodes"]] == [
+        "/dev/davinci2",
+        "/dev/davinci3",
+    ]
+
+    node.board.set(dies)
+    assert "held by claim default/module" in (await prepare(node, "a"))["a"]
+    assert await prepare(node, "module") == {"module": ""}, "it keeps what it has"
+
+
+async def test_a_claim_of_the_node_under_its_old_name_keeps_its_npu(two_claims: NodeOnDisk) -> None:
+    """Pools are called like the node, chips are not."""
+    path = record_path(two_claims, "a")
+    path.write_text(path.read_text().replace('"node-1"', '"old-name"'))
+
+    assert "held by claim default/a" in (await prepare(two_claims, "c"))["c"]
+
+
+async def test_own_and_admin_access_of_one_claim_are_answered_apart_and_hold(
+    node: NodeOnDisk,
+) -> None:
+    """The device is in the CDI file once, and nobody else's."""
+    node.source.store(
+        claim("a", result("npu-2", "look", admin_access=True), result("npu-2", "use")),
+        claim("b", result("npu-2")),
+    )
+
+    answer = (await node.start(patience=AT_ONCE).prepare([ref("a")]))["uid-a"]
+
+    assert [device.requests for device in answer.devices] == [("look",), ("use",)]
+    assert len(json.loads(node.cdi_path("uid-a").read_bytes())["devices"]) == 1
+    assert "held by claim default/a" in (await prepare(node, "b"))["b"]
+
+
+async def test_the_kubelet_is_told_which_share_a_claim_has(node: NodeOnDisk) -> None:
+    """And another share of the device can be had by another claim."""
+    node.source.store(*(claim(name, result("npu-2", share_id=name)) for name in "ab"))
+    claims = node.start(patience=AT_ONCE)
+
+    answers = await claims.prepare([ref("a"), ref("b")])
+
+    shares = [[device.share_id for device in answer.devices] for answer in answers.values()]
+    assert shares == [["a"], ["b"]]
+
+
+# --- RBAC that fills -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_refusal_that_passes_costs_no_other_call(
+    node: NodeOnDisk, status: int, autojump_clock: MockClock
+) -> None:
+    """As while the API server learns of tokens and RBAC after its start."""
+    del autojump_clock
+    node.source.store(claim("a", result("npu-2")))
+    node.source.faults.extend(Forbidden(str(status), status=status) for _ in range(5))
+
+    assert not (await node.start(patience=Patience()).prepare([ref("a")]))["uid-a"].error
+
+
+@pytest.mark.parametrize(
+    ("error", "seconds"), [(Forbidden("403", status=403), 10), (KubeError("307", status=307), 0)]
+)
+async def test_a_refusal_that_stays_is_said_soon(
+    node: NodeOnDisk, error: KubeError, seconds: float, autojump_clock: MockClock
+) -> None:
+    """People have to do something about it."""
+    del autojump_clock
+    node.source.faults.extend([error] * 1000)
+    since = trio.current_time()
+
+    assert (await node.start(patience=Patience()).prepare([ref("a")]))["uid-a"].error == str(error)
+    assert trio.current_time() - since <= seconds

@@ -1,0 +1,95 @@
+"""Entries for tests, with chips of a 910B server or of an A3."""
+
+from __future__ import annotations
+
+from trio_npu_dra.holds.entry import Allocated, Entry, HeldDevice, State
+from trio_npu_dra.holds.hold import Hold, Holder, HolderKind
+from trio_npu_dra.npu.dcmi.types import ChipRef
+from trio_npu_dra.npu.model import Chip, ChipFamily
+
+POOL = "node-1"
+
+
+def chip(number: int, family: ChipFamily = ChipFamily.ASCEND_910B) -> Chip:
+    """A chip; two of a card on an A3."""
+    per_card = 2 if family is ChipFamily.ASCEND_910_A3 else 1
+    return Chip(
+        ref=ChipRef(number // per_card, number % per_card),
+        physical_id=number,
+        logic_id=number,
+        card_id=number // per_card,
+        device_id=number % per_card,
+        family=family,
+        chip_name="910B4",
+        uuid=f"DIE-{number}",
+        pci_bus_id="0000:c1:00.0",
+    )
+
+
+def held(device: str, *numbers: int, is_known: bool = True) -> HeldDevice:
+    """A device of some chips; of several it is a module."""
+    family = ChipFamily.ASCEND_910_A3 if len(numbers) > 1 else ChipFamily.ASCEND_910B
+    nodes = [f"/dev/davinci{number}" for number in numbers]
+    return HeldDevice(
+        device=device,
+        family=family,
+        nodes=dict(zip(nodes, nodes, strict=True)),
+        chips=tuple(chip(number, family) for number in numbers) if is_known else (),
+    )
+
+
+def allocated(
+    device: str, *requests: str, admin_access: bool = False, share_id: str | None = None
+) -> Allocated:
+    """A device as the scheduler gave it."""
+    return Allocated(
+        requests=requests or ("npu",),
+        pool=POOL,
+        device=device,
+        admin_access=admin_access,
+        share_id=share_id,
+    )
+
+
+def holder(uid: str) -> Holder:
+    """Claim `default/<uid>`."""
+    return Holder(kind=HolderKind.CLAIM, namespace="default", name=uid, uid=uid)
+
+
+def entry(uid: str, *numbers: int, admin_access: bool = False) -> Entry:
+    """A claim that is prepared with NPUs; with NPU 0 if none is named."""
+    numbers = numbers or (0,)
+    return Entry(
+        holder=holder(uid),
+        state=State.READY,
+        allocation=tuple(
+            allocated(f"npu-{number}", admin_access=admin_access) for number in numbers
+        ),
+        devices=tuple(held(f"npu-{number}", number) for number in numbers),
+        edits={"cdiVersion": "0.5.0"},
+    )
+
+
+def module(uid: str, card: int = 1) -> Entry:
+    """A claim that is prepared with a module of two dies."""
+    device = f"module-{card}"
+    return Entry(
+        holder=holder(uid),
+        state=State.READY,
+        allocation=(allocated(device),),
+        devices=(held(device, 2 * card, 2 * card + 1),),
+        edits={"cdiVersion": "0.5.0"},
+    )
+
+
+def hold(
+    uid: str, *numbers: int, observer: bool = False, share: str | None = None, device: str = "npu"
+) -> Hold:
+    """A device of the chips *numbers*."""
+    return Hold(
+        holder=holder(uid),
+        device=device,
+        nodes=frozenset(f"/dev/davinci{number}" for number in numbers),
+        observer=observer,
+        share=share,
+    )

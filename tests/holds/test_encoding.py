@@ -1,0 +1,144 @@
+"""Records are read as far as they are known, and written back whole."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.holds.entries import allocated, chip, entry, held, module
+from trio_npu_dra.errors import RecordCorrupt
+from trio_npu_dra.holds.encoding import encode, parse
+from trio_npu_dra.holds.entry import Entry, State
+from trio_npu_dra.holds.hold import HolderKind
+from trio_npu_dra.npu.model import ChipFamily, ChipHealth
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+# A later version names its fields in camel case, as this one does.
+UNKNOWN = st.dictionaries(st.sampled_from(["shareOf", "template", "policy"]), JSON)
+
+ENTRIES = [
+    entry("uid-a", 2, 5),
+    module("uid-a"),
+    entry("uid-a", 2, admin_access=True),
+    replace(entry("uid-a"), state=State.INTENDED, steps=("make", "flag"), boot_id="boot"),
+    replace(entry("uid-a"), allocation=(allocated("npu-0", "a", "b", share_id="2"),)),
+]
+
+
+def read(wire: Any) -> Entry:
+    """The record of claim `uid-a`."""
+    return parse(json.dumps(wire).encode(), uid="uid-a")
+
+
+def wire_of(wanted: Entry, **changes: Any) -> dict[str, Any]:
+    """The record as JSON, changed."""
+    wire: dict[str, Any] = json.loads(encode(wanted))
+    return wire | changes
+
+
+@pytest.mark.parametrize("wanted", ENTRIES)
+def test_an_entry_is_read_as_it_was_written(wanted: Entry) -> None:
+    """With all facts of its chips but their health."""
+    assert parse(encode(wanted), uid="uid-a") == wanted
+
+
+def test_how_a_chip_was_is_not_remembered() -> None:
+    """It would be believed when nobody can ask."""
+    sick = replace(chip(0), health=ChipHealth(unmonitored="hangs"))
+    wanted = replace(entry("uid-a"), devices=(replace(held("npu-0", 0), chips=(sick,)),))
+    assert parse(encode(wanted), uid="uid-a").devices[0].chips == (chip(0),)
+    assert b"hangs" not in encode(wanted)
+
+
+@given(top=UNKNOWN, inner=UNKNOWN, version=st.integers(2, 9), wanted=st.sampled_from(ENTRIES))
+def test_what_is_not_known_is_written_back(
+    top: dict[str, Any], inner: dict[str, Any], version: int, wanted: Entry
+) -> None:
+    """At every level, and the version; also when the state changes."""
+    wire = wire_of(wanted, version=version) | top
+    for parts in (wire["devices"], wire["allocation"], [wire["claim"]]):
+        parts[:] = [inner | part for part in parts] if parts is not wire["claim"] else parts
+    wire["claim"] = inner | wire["claim"]
+    newer = read(wire)
+
+    assert newer == wanted
+    assert json.loads(encode(newer)) == wire
+    other = replace(newer, state=State.UNDOING, steps=())
+    assert json.loads(encode(other)) == wire | {"state": "undoing", "steps": []}
+
+
+NEWER: dict[str, dict[str, Any]] = {
+    "state": {"state": "paused"},
+    "kind": {"kind": "Pod"},
+    "version": {"version": 7},
+    "family": {"devices": [wire_of(entry("uid-a", 2))["devices"][0] | {"family": "Ascend960"}]},
+    "allocation": {"allocation": {"by": "pool"}},
+    "allocation of an unknown device": {"allocation": [{**wire_of(module("a"))["allocation"][0]}]},
+    "chips": {"chips": {"npu-2": [{"physicalId": 2, "dies": 4}]}},
+    "chips of another form": {"chips": [1]},
+    "edits": {"edits": "void"},
+}
+
+
+@pytest.mark.parametrize("changes", NEWER.values(), ids=NEWER)
+def test_a_record_of_a_newer_version_answers_and_guards_as_far_as_it_is_known(
+    changes: dict[str, Any],
+) -> None:
+    """It is never set aside for what this version does not know, and nothing of it is lost."""
+    wire = wire_of(entry("uid-a", 2), version=3) | changes
+    newer = read(wire)
+
+    assert newer.state is State.READY
+    assert newer.allocation == (allocated("npu-2"),)
+    assert [sorted(hold.nodes) for hold in newer.holds] == [["/dev/davinci2"]]
+    assert json.loads(encode(newer)) == wire
+
+
+def test_what_a_newer_version_knows_is_not_guessed() -> None:
+    """Neither its families nor its kinds of holders nor its steps."""
+    wire = wire_of(entry("uid-a", 2), **NEWER["family"], kind="Pod", steps=["split", {"of": 1}])
+    newer = read(wire)
+
+    assert newer.devices[0].family is None
+    assert newer.holder.kind is HolderKind.OTHER
+    assert newer.steps == ("split", "{'of': 1}")
+    assert read(wire_of(entry("uid-a", 2), steps=5)).steps == ("5",)
+    a3 = wire_of(module("uid-a"))
+    a3["chips"]["module-1"][0]["family"] = "Ascend960"
+    assert read(a3).devices[0].chips == ()
+    assert read(a3).devices[0].family is ChipFamily.ASCEND_910_A3
+
+
+DEVICE = wire_of(entry("uid-a"))["devices"][0]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "the whole: Invalid JSON"),
+        (b'{"version": 1, "claim":', "the whole: Invalid JSON"),
+        (b"[]", "the whole"),
+        (b'{"version": 0, "claim": {}, "devices": []}', "version: "),
+        (b'{"version": 1, "claim": {}, "devices": []}', "^claim.namespace: "),
+        (b'{"version": 3, "claim": {}, "devices": []}', "^format 3 is of a newer driver"),
+        (encode(entry("uid-b")), "claim.uid='uid-b' does not fit the file's name"),
+        (json.dumps(wire_of(entry("uid-a"), devices=[])).encode(), "^devices: .* at least 1 item"),
+        (
+            json.dumps(wire_of(entry("uid-a"), devices=[DEVICE, DEVICE])).encode(),
+            "^devices: Value error, npu-0 is there twice",
+        ),
+    ],
+)
+def test_what_is_no_record_is_said_by_field(content: bytes, words: str) -> None:
+    """As far as that can be told; a claim without devices, or with one twice, is none either."""
+    with pytest.raises(RecordCorrupt, match=words):
+        parse(content, uid="uid-a")

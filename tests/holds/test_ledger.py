@@ -1,0 +1,236 @@
+"""The ledger survives restarts, newer versions and broken neighbours."""
+
+import json
+import logging
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.holds.entries import chip, entry, module
+from tests.synced import syncs
+from trio_npu_dra.errors import StorageError
+from trio_npu_dra.holds.ledger import Ledger
+
+
+async def test_records_are_read_by_the_next_instance(tmp_path: Path) -> None:
+    """One file each, with the format's version."""
+    first = Ledger(tmp_path)
+    async with first.exclusive():
+        first.put(entry("uid-a"))
+        first.put(entry("uid-b", 1))
+
+    second = Ledger(tmp_path)
+    async with second.exclusive():
+        assert second.by_uid == first.by_uid
+
+    wire = json.loads((tmp_path / "claims/uid-a.json").read_bytes())
+    assert wire["version"] == 2
+    assert wire["claim"] == {"namespace": "default", "name": "uid-a", "uid": "uid-a"}
+
+
+async def test_records_without_a_boot_id_are_read_by_the_next_instance(tmp_path: Path) -> None:
+    """A kernel that does not tell it costs no record."""
+    first, second = (Ledger(tmp_path, boot_id_file=tmp_path / "none") for _ in range(2))
+    async with first.exclusive():
+        first.put(entry("uid-a"))
+    async with second.exclusive():
+        assert set(second.by_uid) == {"uid-a"}
+    assert second.by_uid["uid-a"].boot_id == ""
+
+
+async def test_a_record_is_synced_before_it_has_its_name(tmp_path: Path) -> None:
+    """After a power cut it is whole or absent."""
+    ledger = Ledger(tmp_path)
+    async with ledger.exclusive():
+        with syncs(tmp_path / "claims") as states:
+            ledger.put(entry("uid-a"))
+
+    ((name, content),) = states[0].items()
+    assert len(states) == 1
+    assert name.startswith(".uid-a.json.")
+    assert content == (tmp_path / "claims/uid-a.json").read_bytes()
+
+
+async def test_another_instance_sees_every_change_at_once(tmp_path: Path) -> None:
+    """However quickly writes follow each other."""
+    one, two = Ledger(tmp_path), Ledger(tmp_path)
+    for number in range(200):
+        writer, reader = (one, two) if number % 2 else (two, one)
+        async with writer.exclusive():
+            writer.put(entry(f"uid-{number}"))
+        async with reader.exclusive():
+            assert f"uid-{number}" in reader.by_uid
+
+
+async def test_records_are_not_read_again_while_nobody_else_writes(tmp_path: Path) -> None:
+    """A prepare does not cost more on a node with many claims."""
+    ledger = Ledger(tmp_path)
+    async with ledger.exclusive():
+        ledger.put(entry("uid-a"))
+    (tmp_path / "claims/uid-a.json").write_bytes(b"not read")
+
+    async with ledger.exclusive():
+        assert "uid-a" in ledger.by_uid
+
+
+async def test_a_removed_record_is_gone_for_good(tmp_path: Path) -> None:
+    """And removing an unknown one is fine."""
+    ledger = Ledger(tmp_path)
+    async with ledger.exclusive():
+        ledger.put(entry("uid-a"))
+    async with ledger.exclusive():
+        ledger.remove("uid-a")
+        ledger.remove("uid-b")
+
+    assert not ledger.by_uid
+    assert list((tmp_path / "claims").iterdir()) == []
+
+
+async def test_the_holds_of_all_are_told_when_they_change(tmp_path: Path) -> None:
+    """At the end of the section, to whoever waits; also those that another instance wrote."""
+    ledger, other = Ledger(tmp_path), Ledger(tmp_path)
+    assert not ledger.holds.value
+    async with ledger.exclusive():
+        ledger.put(entry("uid-a", 2))
+        ledger.put(module("uid-b", 3))
+        ledger.put(entry("uid-c", 2, admin_access=True))
+        assert not ledger.holds.value
+    told = [(hold.holder.uid, hold.device, hold.observer) for hold in ledger.holds.value]
+    assert told == [
+        ("uid-a", "npu-2", False),
+        ("uid-b", "module-3", False),
+        ("uid-c", "npu-2", True),
+    ]
+    async with other.exclusive():
+        other.remove("uid-a")
+        other.remove("uid-c")
+    async with ledger.exclusive():
+        pass
+    assert [hold.holder.uid for hold in ledger.holds.value] == ["uid-b"]
+    assert ledger.holds.value == other.holds.value
+
+
+async def test_the_chips_of_holders_are_remembered_by_the_next_start(tmp_path: Path) -> None:
+    """A chip that is held and cannot be seen is still there; those who look on hold none."""
+    async with (first := Ledger(tmp_path)).exclusive():
+        first.put(entry("uid-a", 2))
+        first.put(module("uid-b", 3))
+        first.put(entry("uid-c", 5, admin_access=True))
+
+    async with (ledger := Ledger(tmp_path)).exclusive():
+        pass
+
+    remembered = {chip.physical_id: chip for chip in ledger.remembered_chips()}
+    assert sorted(remembered) == [2, 6, 7]
+    assert remembered[2] == chip(2)
+
+
+async def test_an_entry_is_overwritten_in_one_rename(tmp_path: Path) -> None:
+    """Whenever this process dies there is a record, the old one or the new one."""
+    ledger = Ledger(tmp_path)
+    async with ledger.exclusive():
+        ledger.put(entry("uid-a", 2))
+        with syncs(tmp_path / "claims") as states:
+            ledger.put(entry("uid-a", 3))
+    assert all(b"davinci2" in state["uid-a.json"] for state in states)
+    assert b"davinci3" in (tmp_path / "claims/uid-a.json").read_bytes()
+
+
+async def test_a_broken_record_is_set_aside_and_the_others_live_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is kept for people to look at, and shouted about once."""
+    first = Ledger(tmp_path)
+    async with first.exclusive():
+        first.put(entry("uid-a"))
+        first.put(entry("uid-b", 1))
+    (tmp_path / "claims/uid-a.json").write_bytes(b'{"version": 1, "cl')
+
+    for _ in range(2):
+        ledger = Ledger(tmp_path)
+        async with ledger.exclusive():
+            assert set(ledger.by_uid) == {"uid-b"}
+            assert ledger.unreadable == {"uid-a"}
+
+    assert (tmp_path / "claims/uid-a.json.aside").read_bytes() == b'{"version": 1, "cl'
+    assert len([line for line in caplog.records if line.levelno == logging.ERROR]) == 1
+
+    async with ledger.exclusive():
+        ledger.remove("uid-a")
+    assert ledger.unreadable == frozenset()
+    assert [path.name for path in (tmp_path / "claims").iterdir()] == ["uid-b.json"]
+
+
+async def test_a_claim_that_was_prepared_again_is_not_overtaken_by_what_was_set_aside(
+    tmp_path: Path,
+) -> None:
+    """A version that can read the old record does not take it for the claim's."""
+    ledger = Ledger(tmp_path)
+    async with ledger.exclusive():
+        ledger.put(entry("uid-a"))
+    file = tmp_path / "claims/uid-a.json"
+    right = file.read_bytes()
+    file.write_bytes(b"{")
+    ledger = Ledger(tmp_path)
+    async with ledger.exclusive():
+        assert ledger.unreadable == {"uid-a"}
+        ledger.put(entry("uid-a", 1))
+        assert ledger.unreadable == frozenset()
+    file.with_name("uid-a.json.aside").write_bytes(right)
+
+    ledger = Ledger(tmp_path)
+    async with ledger.exclusive():
+        assert ledger.by_uid["uid-a"].device_names == ["npu-1"]
+
+
+async def test_a_record_changes_in_the_critical_section_only(tmp_path: Path) -> None:
+    """Before and after it another instance may be at it."""
+    ledger = Ledger(tmp_path)
+    for _ in range(2):
+        with pytest.raises(AssertionError, match="inside exclusive"):
+            ledger.put(entry("uid-a"))
+        async with ledger.exclusive():
+            pass
+
+
+async def test_a_file_of_somebody_is_no_record_that_cannot_be_read(tmp_path: Path) -> None:
+    """Nothing is guarded for it."""
+    (tmp_path / "claims").mkdir()
+    (tmp_path / "claims/notes.txt").write_text("")
+    ledger = Ledger(tmp_path)
+    async with ledger.exclusive():
+        assert ledger.unreadable == frozenset()
+    assert (tmp_path / "claims/notes.txt").exists()
+
+
+async def test_unfinished_files_of_a_killed_writer_are_removed(tmp_path: Path) -> None:
+    """They are no records."""
+    (tmp_path / "claims").mkdir()
+    (tmp_path / "claims/.uid-a.json.5f3a01c2").write_bytes(b'{"vers')
+
+    async with Ledger(tmp_path).exclusive():
+        pass
+
+    assert list((tmp_path / "claims").iterdir()) == []
+
+
+async def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    """A file is in its place."""
+    (tmp_path / "claims").write_text("")
+
+    with pytest.raises(StorageError, match=r"cannot make .*/claims: a file is in its place"):
+        async with Ledger(tmp_path).exclusive():
+            pytest.fail("entered")
+
+
+async def test_a_write_that_fails_keeps_memory_true(tmp_path: Path) -> None:
+    """What is not on the disk is not held."""
+    ledger = Ledger(tmp_path)
+
+    async with ledger.exclusive():
+        shutil.rmtree(tmp_path / "claims")
+        with pytest.raises(StorageError, match=r"cannot write .*/claims/uid-a\.json"):
+            ledger.put(entry("uid-a"))
+
+    assert not ledger.by_uid

@@ -1,0 +1,118 @@
+"""This version and the first release read each other's records."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from tests.holds.entries import POOL, allocated, entry, held, module
+from tests.holds.released import Family, ReleasedClaim, ReleasedDevice, ReleasedRecord
+from trio_npu_dra.holds.encoding import encode, parse
+from trio_npu_dra.holds.entry import State
+from trio_npu_dra.npu.model import ChipFamily
+
+
+def planned(
+    number: int, *requests: str, admin_access: bool = False, family: Family = Family.ASCEND_910B
+) -> ReleasedDevice:
+    """What the first release makes of an NPU in an allocation."""
+    node = f"/dev/davinci{number}"
+    return ReleasedDevice(
+        requests=requests or ("npu",),
+        pool=POOL,
+        device=f"npu-{number}",
+        admin_access=admin_access,
+        family=family,
+        device_nodes={node: node},
+    )
+
+
+def written(*devices: ReleasedDevice) -> bytes:
+    """A record of the first release."""
+    claim = ReleasedClaim(namespace="default", name="uid-a", uid="uid-a")
+    return ReleasedRecord(boot_id="boot", claim=claim, devices=devices).to_json()
+
+
+def test_the_first_release_answers_from_our_record_and_guards_its_npus() -> None:
+    """Its own plan of the same allocation is equal to what it reads."""
+    read = ReleasedRecord.model_validate_json(encode(entry("uid-a", 2, 5)))
+
+    assert read.has_devices_of((planned(2), planned(5)))
+    assert read.holds(POOL, "npu-2")
+    assert not read.holds(POOL, "npu-3")
+    assert {node for device in read.devices for node in device.device_nodes} == {
+        "/dev/davinci2",
+        "/dev/davinci5",
+    }
+
+
+def test_own_and_admin_access_are_one_device_for_the_first_release() -> None:
+    """As it would plan it."""
+    ours = replace(
+        entry("uid-a", 2),
+        allocation=(allocated("npu-2", "look", admin_access=True), allocated("npu-2", "use")),
+    )
+    read = ReleasedRecord.model_validate_json(encode(ours))
+
+    assert read.has_devices_of((planned(2, "look", "use"),))
+
+
+def test_who_only_looks_on_keeps_nobody_away_from_the_first_release() -> None:
+    """Also from no die of a module."""
+    looking = replace(module("uid-a"), allocation=(allocated("module-1", admin_access=True),))
+    for ours in (entry("uid-a", 2, admin_access=True), looking):
+        read = ReleasedRecord.model_validate_json(encode(ours))
+        assert not any(read.holds(POOL, name) for name in ("module-1", "npu-2", "npu-3"))
+
+
+def test_the_first_release_guards_the_dies_of_a_module() -> None:
+    """Which it would publish one by one; and it can make the module's CDI device."""
+    read = ReleasedRecord.model_validate_json(encode(module("uid-a")))
+
+    assert all(read.holds(POOL, name) for name in ("module-1", "npu-2", "npu-3"))
+    assert not read.holds(POOL, "npu-4")
+    by_name = {device.device: device for device in read.devices}
+    assert list(by_name["module-1"].device_nodes) == ["/dev/davinci2", "/dev/davinci3"]
+
+
+def test_the_first_release_keeps_what_it_does_not_know() -> None:
+    """State, allocation, chips, steps and edits of our record survive its writing."""
+    ours = replace(module("uid-a"), state=State.UNDOING, steps=("make-vnpu",))
+    back = ReleasedRecord.model_validate_json(encode(ours)).to_json()
+
+    assert json.loads(back) == json.loads(encode(ours))
+    assert parse(back, uid="uid-a") == ours
+
+
+def test_a_record_of_the_first_release_is_ready_for_its_allocation() -> None:
+    """And holds its NPUs; its chips and its edits are not known."""
+    read = parse(written(planned(2, "one", "two"), planned(3, admin_access=True)), uid="uid-a")
+
+    assert read.state is State.READY
+    assert read.allocation == (
+        allocated("npu-2", "one", "two"),
+        allocated("npu-3", admin_access=True),
+    )
+    assert read.devices == (held("npu-2", 2, is_known=False), held("npu-3", 3, is_known=False))
+    assert [(sorted(hold.nodes), hold.observer) for hold in read.holds] == [
+        (["/dev/davinci2"], False),
+        (["/dev/davinci3"], True),
+    ]
+    assert (read.edits, read.steps, read.boot_id) == (None, (), "boot")
+
+
+def test_a_record_of_the_first_release_is_rewritten_with_all_that_it_had() -> None:
+    """Fields of whoever wrote them are kept; the first release can still read it."""
+    old = json.loads(written(planned(2)))
+    old["note"], old["devices"][0]["note"] = "kept", "kept"
+    new = json.loads(encode(parse(json.dumps(old).encode(), uid="uid-a")))
+
+    assert new["version"] == 2
+    assert {**new, "version": 1}.items() >= old.items()
+    assert ReleasedRecord.model_validate(new).has_devices_of((planned(2),))
+    assert parse(json.dumps(new).encode(), uid="uid-a").allocation == (allocated("npu-2"),)
+
+
+def test_all_families_of_the_first_release_are_known() -> None:
+    """None was renamed."""
+    assert {family.value for family in Family} <= {family.value for family in ChipFamily}

@@ -1,0 +1,136 @@
+"""What a claim is to hold: read from the API server, and looked up in ledger or Board."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from typing import Protocol
+
+from trio_npu_dra.claims.cdi import CdiFolder, host_nodes
+from trio_npu_dra.claims.holding import Wanted
+from trio_npu_dra.claims.plan import allocation_of, offers_of
+from trio_npu_dra.errors import ClaimNotAllocated, NotFound, NpuDraError
+from trio_npu_dra.holds.entry import Allocated, Entry, HeldDevice, State
+from trio_npu_dra.holds.hold import Holder, HolderKind
+from trio_npu_dra.holds.ledger import Ledger
+from trio_npu_dra.holds.offered import offered
+from trio_npu_dra.kube.objects import ResourceClaim
+from trio_npu_dra.kubelet.driver import ClaimRef
+from trio_npu_dra.npu.container import chip_nodes
+from trio_npu_dra.npu.host import Host
+from trio_npu_dra.npu.model import Board
+from trio_npu_dra.npu.offers import Offer
+from trio_npu_dra.observable import Observable
+
+
+class ClaimReader(Protocol):
+    """Where claims are read; `kube.client.KubeClient` is one."""
+
+    async def get(
+        self,
+        kind: type[ResourceClaim],
+        name: str,
+        namespace: str | None = None,
+        *,
+        is_cached: bool = False,
+    ) -> ResourceClaim:
+        """Read one claim.
+
+        Raises:
+            NotFound: It does not exist.
+            KubeError: Refused or unreachable.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """Works out what claims are to hold.
+
+    Attributes:
+        reader: Where claims are read.
+        board: The chips of this node; an empty Board means that they are not known yet.
+        host: Tells the device nodes of a chip.
+        ledger: Who holds what.
+        cdi: Tells what a claim's containers get.
+        driver_name: Results of other drivers are theirs.
+        pool_name: The pool of this node.
+    """
+
+    reader: ClaimReader
+    board: Observable[Board]
+    host: Host
+    ledger: Ledger
+    cdi: CdiFolder
+    driver_name: str
+    pool_name: str
+
+    async def read(self, ref: ClaimRef) -> Wanted:
+        """What a claim is to hold.
+
+        A claim that is ready for just this allocation is answered from the ledger, whether its
+        chips can be asked or not, as long as the device nodes of its containers exist.
+
+        Raises:
+            ClaimError: It cannot be prepared; the subclass says why.
+            KubeError: The API server refused or is unreachable.
+        """
+        try:
+            claim = await self.reader.get(ResourceClaim, ref.name, ref.namespace)
+        except NotFound:
+            raise ClaimNotAllocated("the claim does not exist any more") from None
+        allocation = allocation_of(
+            claim, ref, driver_name=self.driver_name, pool_name=self.pool_name
+        )
+        if (known := self._known(ref.uid, allocation)) is not None:
+            return Wanted(entry=known, is_fresh=False)
+        try:
+            return Wanted(entry=self._planned(ref, allocation))
+        except NpuDraError:
+            async with self.ledger.exclusive():
+                pass  # another instance may have prepared it since we last read the ledger
+            if (known := self._known(ref.uid, allocation)) is None:
+                raise
+            return Wanted(entry=known, is_fresh=False)
+
+    def _known(self, uid: str, allocation: tuple[Allocated, ...]) -> Entry | None:
+        entry = self.ledger.by_uid.get(uid)
+        is_answer = (
+            entry is not None
+            and entry.state is State.READY
+            and entry.allocation == allocation
+            and entry.edits is not None
+            and all(self._exists(path) for path in host_nodes(entry.edits))
+        )
+        return entry if is_answer else None
+
+    def _exists(self, host_path: str) -> bool:
+        path = f"{self.host.dev_root}/{host_path.removeprefix('/dev/')}"
+        try:
+            return stat.S_ISCHR(os.stat(path).st_mode)  # noqa: PTH116 - a Path costs more than this
+        except OSError:
+            return False
+
+    def _planned(self, ref: ClaimRef, allocation: tuple[Allocated, ...]) -> Entry:
+        there = offered(self.board.value, self.ledger.holds.value)
+        chosen = offers_of(allocation, pool_name=self.pool_name, offered=there)
+        devices = tuple(self._held(offer) for offer in chosen)
+        return Entry(
+            holder=Holder(
+                kind=HolderKind.CLAIM, namespace=ref.namespace, name=ref.name, uid=ref.uid
+            ),
+            state=State.READY,
+            allocation=allocation,
+            devices=devices,
+            edits=self.cdi.render(ref.uid, devices),
+        )
+
+    def _held(self, offer: Offer) -> HeldDevice:
+        nodes = [node for chip in offer.chips for node in chip_nodes(self.host, chip)]
+        return HeldDevice(
+            device=offer.name,
+            family=offer.chips[0].family,
+            nodes={node.path: node.host_path for node in nodes},
+            chips=offer.chips,
+        )

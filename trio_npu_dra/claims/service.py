@@ -1,0 +1,209 @@
+"""Prepare and unprepare: the way of a claim from the kubelet's call to a CDI file and back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import trio
+
+from trio_npu_dra.claims.cdi import CdiFolder
+from trio_npu_dra.claims.holding import Holding, Wanted
+from trio_npu_dra.claims.patience import Attempts, Patience
+from trio_npu_dra.claims.reading import ClaimReader, Reading
+from trio_npu_dra.claims.side_by_side import side_by_side
+from trio_npu_dra.claims.steps import Step
+from trio_npu_dra.crashpoints import Point, reached
+from trio_npu_dra.errors import ClaimUnavailable, NpuDraError
+from trio_npu_dra.holds.entry import Entry
+from trio_npu_dra.holds.ledger import Ledger
+from trio_npu_dra.kubelet.driver import ClaimRef, PreparedDevice, PrepareResult
+from trio_npu_dra.npu.host import Host
+from trio_npu_dra.npu.model import Board
+from trio_npu_dra.observable import Observable
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallAnswered:
+    """A call of the kubelet that was answered.
+
+    Attributes:
+        operation: What it asked for.
+        seconds: How long it took.
+        claims: How many claims it was about.
+        errors: What went wrong, of each claim of which something did.
+    """
+
+    operation: Literal["prepare", "unprepare"]
+    seconds: float
+    claims: int
+    errors: tuple[NpuDraError, ...]
+
+
+class NodeClaims:
+    """The claims of this node; fulfils `kubelet.driver.Driver`.
+
+    Args:
+        reader: Where claims are read.
+        board: The chips of this node; an empty Board means that they are not known yet.
+        host: Tells the device nodes of a chip.
+        ledger: Who holds what.
+        cdi: Where the container runtime finds what a claim gives.
+        steps: What may have to be done for a claim besides, in order.
+        driver_name: Results of other drivers are theirs.
+        pool_name: The pool of this node.
+        patience: How long faults are worth another try.
+        on_call: Called after each call that was answered.
+    """
+
+    def __init__(
+        self,
+        *,
+        reader: ClaimReader,
+        board: Observable[Board],
+        host: Host,
+        ledger: Ledger,
+        cdi: CdiFolder,
+        steps: Sequence[Step] = (),
+        driver_name: str,
+        pool_name: str,
+        patience: Patience | None = None,
+        on_call: Callable[[CallAnswered], object] = lambda _: None,
+    ) -> None:
+        self._reading = Reading(
+            reader=reader,
+            board=board,
+            host=host,
+            ledger=ledger,
+            cdi=cdi,
+            driver_name=driver_name,
+            pool_name=pool_name,
+        )
+        self._holding = Holding(ledger, cdi, steps)
+        self._cdi = cdi
+        self._patience = patience or Patience()
+        self._on_call = on_call
+
+    async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, PrepareResult]:
+        """Make the claims' NPUs available to containers: one answer a UID, none spoils another's.
+
+        Of two claims for one device the one that the call names first gets it. May be cancelled at
+        any point, and called again for a prepared claim.
+        """
+        since = trio.current_time()
+        refs = {ref.uid: ref for ref in claims}
+        read = await side_by_side(partial(self._read, since), refs)
+        reached(Point.PREPARE_CLAIMS_READ)
+        errors = {uid: one for uid, one in read.items() if isinstance(one, NpuDraError)}
+        wanted = {uid: one for uid, one in read.items() if isinstance(one, Wanted)}
+        entries: dict[str, Entry] = {}
+        attempts, due = Attempts(self._patience, since), list(wanted)
+        while due:
+            outcomes = await self._holding.prepare({uid: wanted[uid] for uid in due})
+            entries |= {uid: one for uid, one in outcomes.items() if isinstance(one, Entry)}
+            failed = {uid: one for uid, one in outcomes.items() if isinstance(one, NpuDraError)}
+            errors |= failed
+            due = await attempts.again(failed)
+        errors = {uid: error for uid, error in errors.items() if uid not in entries}
+        for uid, ref in refs.items():
+            known = wanted[uid].entry if uid in wanted else None
+            _log_prepared(ref, known, errors.get(uid), since)
+        self._tell("prepare", len(refs), errors, since)
+        reached(Point.PREPARE_ANSWER_DUE)
+        return {
+            uid: PrepareResult(devices=self._devices(entries[uid]))
+            if uid in entries
+            else PrepareResult(error=str(errors[uid]))
+            for uid in refs
+        }
+
+    async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, str]:
+        """Take the claims' NPUs back; an unknown claim is done already. Asks no API server.
+
+        Returns:
+            What went wrong by UID, empty when nothing did.
+        """
+        since = trio.current_time()
+        refs = {ref.uid: ref for ref in claims}
+        errors: dict[str, NpuDraError] = {}
+        attempts, due = Attempts(self._patience, since), list(refs)
+        while due:
+            outcomes = await self._holding.unprepare(due)
+            failed = {uid: one for uid, one in outcomes.items() if isinstance(one, NpuDraError)}
+            errors = {uid: one for uid, one in errors.items() if uid not in due} | failed
+            due = await attempts.again(failed)
+        for uid, ref in refs.items():
+            _log_unprepared(ref, errors.get(uid), since)
+        self._tell("unprepare", len(refs), errors, since)
+        reached(Point.UNPREPARE_ANSWER_DUE)
+        return {uid: str(errors.get(uid, "")) for uid in refs}
+
+    async def _read(self, since: float, uid: str, ref: ClaimRef) -> Wanted | NpuDraError:
+        """What a claim is to hold, tried for as long as that may help."""
+        attempts = Attempts(self._patience, since)
+        while True:
+            try:
+                with trio.fail_at(attempts.give_up_at):
+                    return await self._reading.read(ref)
+            except trio.TooSlowError:
+                return ClaimUnavailable("the API server did not answer in time")
+            except NpuDraError as error:
+                if not await attempts.again({uid: error}):
+                    return error
+
+    def _devices(self, entry: Entry) -> tuple[PreparedDevice, ...]:
+        return tuple(
+            PreparedDevice(
+                requests=given.requests,
+                pool=given.pool,
+                device=given.device,
+                cdi_device_ids=(self._cdi.device_id(entry.uid, given.device),),
+                share_id=given.share_id,
+            )
+            for given in entry.allocation
+        )
+
+    def _tell(
+        self,
+        operation: Literal["prepare", "unprepare"],
+        claims: int,
+        errors: Mapping[str, NpuDraError],
+        since: float,
+    ) -> None:
+        if claims:  # a probe asks for none
+            self._on_call(
+                CallAnswered(
+                    operation=operation,
+                    seconds=trio.current_time() - since,
+                    claims=claims,
+                    errors=tuple(errors.values()),
+                )
+            )
+
+
+def _log_prepared(
+    ref: ClaimRef, entry: Entry | None, error: NpuDraError | None, since: float
+) -> None:
+    fields = _fields(ref, since) | {"devices": entry.device_names if entry else []}
+    if error is None:
+        log.info("claim prepared", extra=fields)
+    else:
+        log.warning("claim not prepared", extra={**fields, "error": str(error)})
+
+
+def _log_unprepared(ref: ClaimRef, error: NpuDraError | None, since: float) -> None:
+    fields = _fields(ref, since)
+    if error is None:
+        log.info("claim unprepared", extra=fields)
+    else:
+        log.error("claim not unprepared", extra={**fields, "error": str(error)})
+
+
+def _fields(ref: ClaimRef, since: float) -> dict[str, object]:
+    ms = round(1000 * (trio.current_time() - since), 2)
+    return {"claim": f"{ref.namespace}/{ref.name}", "uid": ref.uid, "ms": ms}

@@ -1,0 +1,226 @@
+"""One holder's record as the content of a file, of this version or of another one.
+
+| field | since | says |
+|---|---|---|
+| `version` | 1 | the format: 2, or a higher one that a newer version wrote |
+| `bootId` | 1 | the boot of the node it was written in; empty when unknown |
+| `claim` | 1 | namespace, name and UID of the holder |
+| `devices` | 1 | the devices as the first release needs them (`holds.released`) |
+| `kind` | 2 | what the holder is |
+| `state` | 2 | how far it got |
+| `allocation` | 2 | what it answers for |
+| `chips` | 2 | for each device its chips, whose facts have the names of `npu.model.Chip` |
+| `steps` | 2 | the steps that were begun |
+| `edits` | 2 | the CDI spec |
+
+Only what the first format needs must be there. Of the later fields that is used which is
+understood: a record of a newer version answers and guards as far as it is known, and what is not
+known of it is written back. A state that is not known counts as ready: a newer version was rolled
+back, so what outlasted it is more likely a hold in use than one half made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache, lru_cache
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic.alias_generators import to_camel, to_snake
+from pydantic_core import from_json, to_json
+
+from trio_npu_dra.errors import RecordCorrupt
+from trio_npu_dra.holds.entry import Allocated, Entry, HeldDevice, State
+from trio_npu_dra.holds.hold import Holder, HolderKind
+from trio_npu_dra.holds.released import ReleasedRecord, from_released, to_released
+from trio_npu_dra.npu.model import Chip
+
+FORMAT: Final = 2
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel)
+
+
+class _Format(_Part):
+    version: int
+
+
+class _Allocated(_Part):
+    requests: tuple[str, ...]
+    pool: str
+    device: str
+    admin_access: bool = False
+    share_id: str | None = None
+
+
+_ALLOCATION: Final = TypeAdapter(tuple[_Allocated, ...])
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def parse(data: bytes, *, uid: str) -> Entry:
+    """Read the record of the holder *uid*.
+
+    Raises:
+        RecordCorrupt: It is no record, or one of another holder.
+    """
+    try:
+        record = ReleasedRecord.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the whole"
+        raise RecordCorrupt(f"{_age(data)}{place}: {first['msg']}") from None
+    if record.claim.uid != uid:
+        raise RecordCorrupt(f"claim.uid={record.claim.uid!r} does not fit the file's name")
+    stored: dict[str, Any] = from_json(data)
+    allocation, devices = _devices(record, stored)
+    edits = stored.get("edits")
+    return Entry(
+        holder=Holder(
+            kind=_kind(stored),
+            namespace=record.claim.namespace,
+            name=record.claim.name,
+            uid=record.claim.uid,
+        ),
+        state=_state(stored),
+        allocation=allocation,
+        devices=devices,
+        steps=_steps(stored),
+        edits=edits if isinstance(edits, dict) else None,
+        boot_id=record.boot_id,
+        stored=stored,
+    )
+
+
+def _kind(stored: Mapping[str, Any]) -> HolderKind:
+    kind = stored.get("kind", HolderKind.CLAIM)
+    return HolderKind.CLAIM if kind == HolderKind.CLAIM else HolderKind.OTHER
+
+
+def _state(stored: Mapping[str, Any]) -> State:
+    state = stored.get("state")
+    return State(state) if isinstance(state, str) and state in set(State) else State.READY
+
+
+def _steps(stored: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of the steps; in other forms than names, something that no step is called."""
+    steps = stored.get("steps", [])
+    return tuple(step if isinstance(step, str) else repr(step) for step in _listed(steps))
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _devices(
+    record: ReleasedRecord, stored: Mapping[str, Any]
+) -> tuple[tuple[Allocated, ...], tuple[HeldDevice, ...]]:
+    """What the record answers for and what that gives; as the first format has it if need be."""
+    allocation, devices = from_released(record)
+    try:
+        told = _ALLOCATION.validate_python(stored.get("allocation"))
+    except ValidationError:
+        return allocation, devices
+    by_name = {device.device: device for device in devices}
+    names = dict.fromkeys(given.device for given in told)
+    if not names or not names.keys() <= by_name.keys():
+        return allocation, devices
+    chips = stored.get("chips")
+    known = chips if isinstance(chips, dict) else {}
+    return (
+        tuple(Allocated(**given.model_dump()) for given in told),
+        tuple(replace(by_name[name], chips=_known_chips(known.get(name))) for name in names),
+    )
+
+
+def _known_chips(told: Any) -> tuple[Chip, ...]:
+    """The chips of one device; none where one of them is not understood."""
+    try:
+        return _chips().validate_python(_renamed(told, _snake))
+    except ValidationError:
+        return ()
+
+
+def _age(data: bytes) -> str:
+    """Say that a record is of a newer format, if it is."""
+    try:
+        version = _Format.model_validate_json(data).version
+    except ValidationError:
+        return ""
+    is_newer = version > FORMAT
+    return f"format {version} is of a newer driver, this one knows {FORMAT}: " if is_newer else ""
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def encode(entry: Entry) -> bytes:
+    """The file's content, with all that is not known of what was read."""
+    stored = entry.stored
+    wire = {**_whole(entry), **stored}
+    wire["version"] = max(FORMAT, stored.get("version", FORMAT))
+    wire["bootId"] = entry.boot_id
+    if _state(stored) is not entry.state:
+        wire["state"] = entry.state
+    if _steps(stored) != entry.steps:
+        wire["steps"] = list(entry.steps)
+    if entry.edits is not None:
+        wire["edits"] = entry.edits
+    return to_json(wire, inf_nan_mode="null") + b"\n"
+
+
+def _whole(entry: Entry) -> dict[str, Any]:
+    """All that this version knows."""
+    return {
+        "version": FORMAT,
+        "bootId": entry.boot_id,
+        "claim": {
+            "namespace": entry.holder.namespace,
+            "name": entry.holder.name,
+            "uid": entry.holder.uid,
+        },
+        "kind": entry.holder.kind,
+        "state": entry.state,
+        "steps": list(entry.steps),
+        "allocation": [
+            {
+                "requests": list(given.requests),
+                "pool": given.pool,
+                "device": given.device,
+                "adminAccess": given.admin_access,
+                "shareId": given.share_id,
+            }
+            for given in entry.allocation
+        ],
+        "chips": {device.device: _told(device.chips) for device in entry.devices},
+        "devices": to_released(entry),
+        "edits": entry.edits,
+    }
+
+
+def _told(chips: tuple[Chip, ...]) -> Any:
+    """All facts that are known, but the chips' health."""
+    facts = _chips().dump_python(
+        chips, mode="json", exclude={"__all__": {"health"}}, exclude_none=True
+    )
+    return _renamed(facts, _camel)
+
+
+@cache
+def _chips() -> TypeAdapter[tuple[Chip, ...]]:
+    return TypeAdapter(tuple[Chip, ...])
+
+
+_camel = cache(to_camel)  # which costs more than all else of a record; there are few names
+_snake = lru_cache(1000)(to_snake)  # of names that a file may have
+
+
+def _renamed(value: Any, rename: Callable[[str], str]) -> Any:
+    if isinstance(value, dict):
+        return {rename(key): _renamed(item, rename) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_renamed(item, rename) for item in value]
+    return value

@@ -1,0 +1,115 @@
+"""What the ledger knows of one holder: what it has, for which allocation, and how far that got."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from trio_npu_dra.holds.hold import Hold, Holder
+from trio_npu_dra.npu.model import Chip, ChipFamily
+
+
+class State(StrEnum):
+    """How far a hold got. A holder without an entry has nothing."""
+
+    INTENDED = "intended"
+    READY = "ready"
+    UNDOING = "undoing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocated:
+    """A device as the scheduler gave it to the holder; a hold answers for equal ones.
+
+    Attributes:
+        requests: Names of the requests it serves, without subrequests; in order of the allocation.
+        pool: The pool it was allocated from.
+        device: Its name in the pool.
+        admin_access: Whether the holder only looks on.
+        share_id: Which share of the device it is, where it is allocated several times.
+    """
+
+    requests: tuple[str, ...]
+    pool: str
+    device: str
+    admin_access: bool = False
+    share_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldDevice:
+    """What a device gives to its holder, with all that is needed when no chip can be asked.
+
+    Attributes:
+        device: Its name in the pool.
+        family: The generation of its chips; None for one that this version does not know.
+        nodes: Device nodes: the container's path to the host's path.
+        chips: Its chips as they were when it was given out, their health left out. Empty if they
+            are not known: in records of the first format, and of chips of a newer version.
+    """
+
+    device: str
+    family: ChipFamily | None
+    nodes: Mapping[str, str]
+    chips: tuple[Chip, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One holder's record.
+
+    Attributes:
+        holder: Who it is.
+        state: How far it got.
+        allocation: What it answers for.
+        devices: What that gives, each device once, in order of the allocation.
+        steps: Names of the steps that were begun, in order. While the hold is *intended* the last
+            may be half done; while it is *undoing* so may be any.
+        edits: The CDI spec that containers get; None in records of the first format.
+        boot_id: The boot of the node it was written in; empty when unknown.
+        stored: The record as it was read, with what this version does not know of it.
+    """
+
+    holder: Holder
+    state: State
+    allocation: tuple[Allocated, ...]
+    devices: tuple[HeldDevice, ...]
+    steps: tuple[str, ...] = ()
+    edits: Mapping[str, Any] | None = None
+    boot_id: str = ""
+    stored: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def uid(self) -> str:
+        """The holder's UID."""
+        return self.holder.uid
+
+    def __str__(self) -> str:
+        """The name people know the holder by."""
+        return str(self.holder)
+
+    @property
+    def device_names(self) -> list[str]:
+        """The devices' names, for log lines."""
+        return [device.device for device in self.devices]
+
+    @property
+    def holds(self) -> tuple[Hold, ...]:
+        """One for each device, and for each share of it. Own access wins over admin access."""
+        return tuple(hold for device in self.devices for hold in self._holds_on(device))
+
+    def _holds_on(self, device: HeldDevice) -> list[Hold]:
+        own = [
+            given
+            for given in self.allocation
+            if given.device == device.device and not given.admin_access
+        ]
+        nodes = frozenset(device.nodes.values())
+        if not own:
+            return [Hold(holder=self.holder, device=device.device, nodes=nodes, observer=True)]
+        return [
+            Hold(holder=self.holder, device=device.device, nodes=nodes, share=given.share_id)
+            for given in own
+        ]
