@@ -27,6 +27,7 @@ from trio_npu_dra.kube.objects import (
     ResourceClaim,
     ResourceSlice,
 )
+from trio_npu_dra.npu.offers import offers
 from trio_npu_dra.slices.build import build_devices
 from trio_npu_dra.slices.diff import plan
 from trio_npu_dra.slices.features import ServerFeatures
@@ -167,7 +168,8 @@ def test_any_claim_is_planned_or_refused(api: Api, body: bytes) -> None:
         return
     try:
         allocation = allocation_of(claim, ref("a"), driver_name=DRIVER, pool_name=POOL)
-        assert offers_of(allocation, pool_name=POOL, board=board())
+        by_name = {offer.name: offer for offer in offers(board())}
+        assert offers_of(allocation, pool_name=POOL, by_name=by_name)
     except NpuDraError as error:
         str(error).encode()
 

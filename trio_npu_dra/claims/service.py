@@ -13,7 +13,7 @@ import trio
 from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.claims.holding import Holding, Wanted
 from trio_npu_dra.claims.patience import Attempts, Patience
-from trio_npu_dra.claims.reading import ClaimReader, Reading
+from trio_npu_dra.claims.reading import ClaimReader, Look, Reading
 from trio_npu_dra.claims.side_by_side import side_by_side
 from trio_npu_dra.claims.steps import Step
 from trio_npu_dra.crashpoints import Point, reached
@@ -103,7 +103,7 @@ class NodeClaims:
         attempts, due = Attempts(self._patience, since), list(refs)
         while due:
             unread = {uid: refs[uid] for uid in due if uid not in wanted}
-            read = await side_by_side(partial(self._read, since), unread)
+            read = await side_by_side(partial(self._read, since, self._reading.look()), unread)
             reached(Point.PREPARE_CLAIMS_READ)
             wanted |= {uid: one for uid, one in read.items() if isinstance(one, Wanted)}
             outcomes = await self._holding.prepare(
@@ -150,18 +150,21 @@ class NodeClaims:
         reached(Point.UNPREPARE_ANSWER_DUE)
         return {uid: str(errors.get(uid, "")) for uid in refs}
 
-    async def _read(self, since: float, uid: str, ref: ClaimRef) -> Wanted | NpuDraError:
+    async def _read(
+        self, since: float, look: Look, uid: str, ref: ClaimRef
+    ) -> Wanted | NpuDraError:
         """What a claim is to hold, tried for as long as that may help."""
         attempts = Attempts(self._patience, since)
         while True:
             try:
                 with trio.fail_at(attempts.give_up_at):
-                    return await self._reading.read(ref)
+                    return await self._reading.read(ref, look)
             except trio.TooSlowError:
                 return ClaimUnavailable("the API server did not answer in time")
             except NpuDraError as error:
                 if not await attempts.again({uid: error}):
                     return error
+            look = self._reading.look()
 
     def _devices(self, entry: Entry) -> tuple[PreparedDevice, ...]:
         return tuple(
