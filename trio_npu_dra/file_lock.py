@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Generator, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 
 import trio
@@ -50,10 +50,11 @@ async def hold(
 async def acquire(path: Path, *, pause_seconds: float, patience_seconds: float = math.inf) -> int:
     """Take the lock as `hold` does; the caller closes the descriptor, which unlocks."""
     give_up_at = trio.current_time() + patience_seconds
-    while (descriptor := _try_acquire(path)) is None:
-        if trio.current_time() > give_up_at:
-            raise _held(path, patience_seconds)
-        await trio.sleep(pause_seconds)
+    with closing(_tries(path)) as tries:
+        while (descriptor := next(tries)) is None:
+            if trio.current_time() > give_up_at:
+                raise _held(path, patience_seconds)
+            await trio.sleep(pause_seconds)
     return descriptor
 
 
@@ -61,10 +62,11 @@ async def acquire(path: Path, *, pause_seconds: float, patience_seconds: float =
 def hold_blocking(path: Path, *, pause_seconds: float, patience_seconds: float) -> Iterator[None]:
     """The same as `hold` for a thread of its own; on the event loop it blocks everybody."""
     give_up_at = time.monotonic() + patience_seconds
-    while (descriptor := _try_acquire(path)) is None:
-        if time.monotonic() > give_up_at:
-            raise _held(path, patience_seconds)
-        time.sleep(pause_seconds)
+    with closing(_tries(path)) as tries:
+        while (descriptor := next(tries)) is None:
+            if time.monotonic() > give_up_at:
+                raise _held(path, patience_seconds)
+            time.sleep(pause_seconds)
     try:
         yield
     finally:
@@ -75,19 +77,22 @@ def _held(path: Path, seconds: float) -> LockHeld:
     return LockHeld(f"another process has held {path} for {seconds:.0f} s")
 
 
-def _try_acquire(path: Path) -> int | None:
-    """The descriptor of the locked file; `None` when it has to be tried again."""
-    if (opened := _try_open(path)) is None:
-        return None
-    descriptor, found = opened
-    try:
-        if _try_lock(path, descriptor) and _names(path, found):
-            return descriptor
-    except BaseException:
-        os.close(descriptor)
-        raise
-    os.close(descriptor)
-    return None
+def _tries(path: Path) -> Generator[int | None, None, None]:
+    """A `None` for each pause to be made, then the descriptor of the locked file."""
+    while True:
+        if (opened := _try_open(path)) is not None:
+            descriptor, found = opened
+            is_ours = False
+            try:
+                while not _try_lock(path, descriptor):
+                    yield None
+                is_ours = _names(path, found)
+                if is_ours:
+                    yield descriptor
+            finally:
+                if not is_ours:
+                    os.close(descriptor)
+        yield None
 
 
 def _try_lock(path: Path, descriptor: int) -> bool:
