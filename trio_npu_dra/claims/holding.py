@@ -39,6 +39,7 @@ from trio_npu_dra.claims.steps import Step, Steps
 from trio_npu_dra.claims.transitions import TRANSITIONS, Action, Goal, situation
 from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.errors import ClaimUnavailable, DeviceHeld, HoldGone, NpuDraError, StorageError
+from trio_npu_dra.holds.encoding import with_devices
 from trio_npu_dra.holds.entry import Entry, State
 from trio_npu_dra.holds.hold import Hold, conflict
 from trio_npu_dra.holds.ledger import Ledger
@@ -185,10 +186,11 @@ class Holding:
 
     def _show(self, entry: Entry, wanted: Wanted | None) -> Entry:
         """See that record and CDI file say what was found out last."""
-        is_old = entry.edits is None or (wanted is not None and wanted.is_fresh)
-        if wanted is not None and is_old and wanted.entry.edits != entry.edits:
-            fresh = replace(entry, devices=wanted.entry.devices, edits=wanted.entry.edits)
-            entry = self._ledger.put(fresh)
+        if wanted is not None and wanted.entry.edits is not None:
+            found = wanted.entry
+            is_new = found.edits != entry.edits or not entry.knows_its_chips
+            if is_new and (wanted.is_fresh or entry.edits is None):
+                entry = self._ledger.put(with_devices(entry, found.devices, wanted.entry.edits))
         self._write_cdi(entry)
         return entry
 

@@ -122,7 +122,8 @@ class Reading:
         allocation = allocation_of(
             claim, ref, driver_name=self.driver_name, pool_name=self.pool_name
         )
-        if (known := self._known(ref.uid, allocation)) is not None:
+        known = self._known(ref.uid, allocation)
+        if known is not None and known.knows_its_chips:
             return Wanted(entry=known, is_fresh=False)
         try:
             return Wanted(entry=self._planned(ref, allocation, look))

@@ -172,6 +172,12 @@ def encode(entry: Entry) -> bytes:
     return to_json(wire, inf_nan_mode="null") + b"\n"
 
 
+def with_devices(entry: Entry, devices: tuple[HeldDevice, ...], edits: Mapping[str, Any]) -> Entry:
+    """The entry with facts of its devices that were found out anew."""
+    stored = {key: value for key, value in entry.stored.items() if key not in {"devices", "chips"}}
+    return replace(entry, devices=devices, edits=edits, stored=stored)
+
+
 def _whole(entry: Entry) -> dict[str, Any]:
     """All that this version knows."""
     return {

@@ -92,6 +92,11 @@ class Entry:
         return str(self.holder)
 
     @property
+    def knows_its_chips(self) -> bool:
+        """Whether there are facts of all chips, but for those that only a newer version knows."""
+        return all(device.chips or device.family is None for device in self.devices)
+
+    @property
     def device_names(self) -> list[str]:
         """The devices' names, for log lines."""
         return [device.device for device in self.devices]
