@@ -161,7 +161,8 @@ def encode(entry: Entry) -> bytes:
     """The file's content, with all that is not known of what was read."""
     stored = entry.stored
     wire = {**_whole(entry), **stored}
-    wire["version"] = max(FORMAT, stored.get("version", FORMAT))
+    version = stored.get("version")
+    wire["version"] = max(FORMAT, version) if isinstance(version, int) else FORMAT
     wire["bootId"] = entry.boot_id
     if _state(stored) is not entry.state:
         wire["state"] = entry.state
