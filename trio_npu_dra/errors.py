@@ -60,6 +60,12 @@ class DeviceHeld(ClaimError):
     retryable = True
 
 
+class HoldGone(ClaimError):
+    """The claim was unprepared by another call while it was to be answered from the ledger."""
+
+    retryable = True
+
+
 class ClaimUnavailable(ClaimError):
     """Something around the claim failed (API server, disk, DCMI) and kept failing."""
 

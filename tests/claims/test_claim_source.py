@@ -98,12 +98,28 @@ async def test_a_claim_is_prepared_from_it(source: Source, node: NodeOnDisk) -> 
     assert node.cdi_uids() == {uid}
 
 
+async def test_a_claim_is_read_from_the_cache_of_the_api_server_where_that_will_do(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    """By version 0; else by none, which asks for the newest."""
+    state, socket = ApiState(), tmp_path / "api.sock"
+    await nursery.start(serve_api, state, socket)
+    state.add(claim("a", result("npu-1")))
+    async with open_client(_credentials(tmp_path, socket)) as client:
+        for is_cached in (False, True):
+            await client.get(ResourceClaim, "a", "default", is_cached=is_cached)
+    assert [request.query for request in state.requests] == [{}, {"resourceVersion": "0"}]
+
+
 async def test_a_missing_claim_is_not_found(source: Source) -> None:
     """Also one of that name in another namespace."""
     source.store(claim("a", result("npu-1")))
 
-    with pytest.raises(NotFound):
-        await _bounded(source.reader.get(ResourceClaim, "a", "kube-system"))
+    for is_cached in (False, True):
+        with pytest.raises(NotFound):
+            await _bounded(
+                source.reader.get(ResourceClaim, "a", "kube-system", is_cached=is_cached)
+            )
 
 
 async def test_an_outage_is_unavailable(source: Source) -> None:

@@ -10,9 +10,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.claims.node import AT_ONCE, NodeOnDisk, ref
+from tests.claims.node import AT_ONCE, NodeOnDisk, board, ref
 from tests.claims.restarted import errors_in, prepare, start, unprepare
 from tests.holds.released import ReleasedRecord
+from trio_npu_dra.npu.model import EMPTY_BOARD
 
 SINCE = ("kind", "state", "allocation", "chips", "steps", "edits")
 """Fields that the first release does not have."""
@@ -62,13 +63,24 @@ async def test_a_record_that_the_first_release_writes_beside_us_is_taken_over(
     assert two_claims.record("uid-a")["state"] == "ready"
 
 
+@pytest.mark.parametrize("is_started", [False, True])
 async def test_a_record_of_the_first_release_is_completed_by_a_prepare(
-    two_claims: NodeOnDisk,
+    two_claims: NodeOnDisk, nursery: trio.Nursery, is_started: bool
 ) -> None:
-    """With its chips, which the first release did not note."""
+    """With its chips, which the first release did not note; while they cannot be asked, without."""
     make_released(two_claims, "a")
+    if is_started:
+        await start(two_claims, nursery)
+        two_claims.board.set(EMPTY_BOARD)
+        assert await prepare(two_claims, "a") == {"a": ""}
+        assert two_claims.record("uid-a")["chips"] == {"npu-2": []}
+        two_claims.board.set(board())
+
     assert await prepare(two_claims, "a") == {"a": ""}
+
     assert two_claims.record("uid-a")["chips"]["npu-2"][0]["physicalId"] == 2
+    async with (ledger := two_claims.ledger()).exclusive():
+        assert {chip.physical_id for chip in ledger.remembered_chips()} == {2, 3}
 
 
 def make_newer(node: NodeOnDisk, **changes: Any) -> None:

@@ -41,7 +41,9 @@ def plan(
     """What claim `a` was allocated, and the offers."""
     allocation = allocation_of(claimed, ref("a"), driver_name=DRIVER, pool_name=POOL)
     on = board() if on is None else on
-    return allocation, offers_of(allocation, pool_name=POOL, offered=offers(on))
+    return allocation, offers_of(
+        allocation, pool_name=POOL, by_name={offer.name: offer for offer in offers(on)}
+    )
 
 
 def names(claimed: ResourceClaim, on: Board | None = None) -> list[str]:
@@ -59,14 +61,14 @@ def config(
 
 def test_each_device_is_planned_with_its_request() -> None:
     """In order of the results."""
-    allocation, offers = plan(claim("a", result("npu-3", "big"), result("npu-1", "small")))
+    allocation, planned = plan(claim("a", result("npu-3", "big"), result("npu-1", "small")))
 
     assert [(given.device, given.requests) for given in allocation] == [
         ("npu-3", ("big",)),
         ("npu-1", ("small",)),
     ]
     assert {given.pool for given in allocation} == {POOL}
-    assert [offer.chips for offer in offers] == [(npu(3),), (npu(1),)]
+    assert [offer.chips for offer in planned] == [(npu(3),), (npu(1),)]
 
 
 def test_a_module_is_planned_with_both_dies() -> None:
@@ -97,24 +99,24 @@ def test_results_of_other_drivers_are_theirs() -> None:
 def test_a_device_in_two_results_is_planned_once() -> None:
     """As admin access can have it."""
     both = (result("npu-2", name, admin_access=True) for name in ("one", "two"))
-    allocation, offers = plan(claim("a", *both))
+    allocation, planned = plan(claim("a", *both))
 
     assert [(given.requests, given.admin_access) for given in allocation] == [
         (("one", "two"), True)
     ]
-    assert len(offers) == 1
+    assert len(planned) == 1
 
 
 def test_own_and_admin_access_to_one_device_are_kept_apart() -> None:
     """The kubelet is told of both; no admission turns one into the other."""
     both = (result("npu-2", "one", admin_access=True), result("npu-2", "two"))
-    allocation, offers = plan(claim("a", *both))
+    allocation, planned = plan(claim("a", *both))
 
     assert [(given.requests, given.admin_access) for given in allocation] == [
         (("one",), True),
         (("two",), False),
     ]
-    assert len(offers) == 1
+    assert len(planned) == 1
 
 
 def test_shares_of_one_device_are_kept_apart() -> None:
@@ -245,10 +247,10 @@ def test_a_plan_has_each_of_our_devices_once_and_all_its_requests(
     results: list[AllocationResult],
 ) -> None:
     """For any allocation."""
-    allocation, offers = plan(claim("a", *results))
+    allocation, planned = plan(claim("a", *results))
 
     ours = [each for each in results if each.driver == DRIVER]
-    assert [offer.name for offer in offers] == list(dict.fromkeys(each.device for each in ours))
+    assert [offer.name for offer in planned] == list(dict.fromkeys(each.device for each in ours))
     assert len({(given.device, given.admin_access) for given in allocation}) == len(allocation)
     for given_device in allocation:
         of = [

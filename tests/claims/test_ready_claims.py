@@ -118,6 +118,24 @@ async def test_a_start_renders_files_anew_and_the_record_says_so(
     assert "devmm_svm" not in json.dumps(two_claims.record("uid-a")["edits"])
 
 
+async def test_a_claim_that_another_instance_has_unprepared_is_planned_anew(
+    two_claims: NodeOnDisk,
+) -> None:
+    """At once. The ledger is no reason to give out what the node does not offer any more."""
+    claims = two_claims.start(patience=AT_ONCE)
+    assert not (await claims.prepare([ref("a")]))["uid-a"].error
+    assert await unprepare(two_claims, "a") == {"a": ""}
+    assert not (await claims.prepare([ref("a")]))["uid-a"].error
+
+    assert await unprepare(two_claims, "a") == {"a": ""}
+    see_modules(two_claims)
+    error = (await claims.prepare([ref("a")]))["uid-a"].error
+    assert (
+        "npu-2 does not exist on node node-1 any more (it has npu-3)" in error
+    )  # which claim b holds
+    assert two_claims.record_uids() == {"uid-b"}
+
+
 # --- what a claim had is never given away --------------------------------------------------------
 
 

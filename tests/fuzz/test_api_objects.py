@@ -168,7 +168,8 @@ def test_any_claim_is_planned_or_refused(api: Api, body: bytes) -> None:
         return
     try:
         allocation = allocation_of(claim, ref("a"), driver_name=DRIVER, pool_name=POOL)
-        assert offers_of(allocation, pool_name=POOL, offered=offers(board()))
+        by_name = {offer.name: offer for offer in offers(board())}
+        assert offers_of(allocation, pool_name=POOL, by_name=by_name)
     except NpuDraError as error:
         str(error).encode()
 

@@ -19,7 +19,7 @@ from trio_npu_dra.holds.encoding import encode, parse
 
 LIMIT: Final = 5.0
 GOOD: Final[dict[str, Any]] = {
-    "version": 1,
+    "version": 2,
     "bootId": "",
     "claim": {"namespace": "default", "name": "x", "uid": "uid-x"},
     "devices": [
@@ -32,6 +32,14 @@ GOOD: Final[dict[str, Any]] = {
             "deviceNodes": {"/dev/davinci2": "/dev/davinci2"},
         }
     ],
+    "kind": "ResourceClaim",
+    "state": "undoing",
+    "steps": ["make"],
+    "allocation": [
+        {"requests": ["npu"], "pool": "node-1", "device": "npu-2", "adminAccess": False},
+    ],
+    "chips": {"npu-2": [{"physicalId": 2, "logicId": 2, "cardId": 2, "deviceId": 0}]},
+    "edits": {"cdiVersion": "0.5.0", "devices": [{"containerEdits": {"deviceNodes": []}}]},
 }
 NAMES: Final = (
     *("uid-x.json", "uid-x.json.aside", "uid-y.json.aside", "uid-y.json", "x.json", ".json"),

@@ -118,6 +118,31 @@ def test_what_a_newer_version_knows_is_not_guessed() -> None:
     assert read(a3).devices[0].family is ChipFamily.ASCEND_910_A3
 
 
+@pytest.mark.parametrize(("version", "written"), [("7", 2), (1, 2), (7, 7)])
+def test_a_record_can_be_written_whatever_its_version_looks_like(
+    version: object, written: int
+) -> None:
+    """An integer is what it always was."""
+    assert json.loads(encode(read(wire_of(entry("uid-a"), version=version))))["version"] == written
+
+
+def test_the_boot_of_an_entry_is_the_one_it_is_written_in() -> None:
+    """Not the one it was read with."""
+    known = read(wire_of(entry("uid-a"), bootId="old"))
+    assert json.loads(encode(replace(known, boot_id="new")))["bootId"] == "new"
+
+
+def test_a_device_without_facts_of_its_chips_is_not_known_wholly() -> None:
+    """One of a family of a newer version counts as known: nothing can be found out of it here."""
+    known = entry("uid-a", 2, 3)
+    assert known.knows_its_chips
+    assert not replace(
+        known, devices=(known.devices[0], held("npu-3", 3, is_known=False))
+    ).knows_its_chips
+    unknown = replace(held("npu-3", 3, is_known=False), family=None)
+    assert replace(known, devices=(known.devices[0], unknown)).knows_its_chips
+
+
 DEVICE = wire_of(entry("uid-a"))["devices"][0]
 
 

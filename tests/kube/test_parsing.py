@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from trio_npu_dra.kube import objects
-from trio_npu_dra.kube.objects import Node, ResourceSlice
+from trio_npu_dra.kube.objects import DeviceAttribute, Node, ResourceClaim, ResourceSlice
 from trio_npu_dra.kube.parsing import VALUES_LIMIT, NotUnderstood, parse
 
 MODELS = [
@@ -63,3 +63,14 @@ def test_large_objects_that_exist_are_read() -> None:
     }
     body = json.dumps({"metadata": meta, "spec": spec}).encode()
     assert len(parse(ResourceSlice, body).spec.devices or ()) == 128
+
+
+@pytest.mark.parametrize("value", ["yes", "true", 1, "false", 0])
+def test_what_decides_is_a_boolean_or_not_understood(value: Any) -> None:
+    """`"yes"` is no access, and no lack of it."""
+    result = {"request": "r", "driver": "d", "pool": "p", "device": "npu-0", "adminAccess": value}
+    claim = {"metadata": META, "status": {"allocation": {"devices": {"results": [result]}}}}
+    with pytest.raises(NotUnderstood, match="adminAccess"):
+        parse(ResourceClaim, json.dumps(claim).encode())
+    with pytest.raises(NotUnderstood, match="bool"):
+        parse(DeviceAttribute, json.dumps({"bool": value}).encode())

@@ -23,6 +23,7 @@ from trio_npu_dra.errors import ForeignFile
 from trio_npu_dra.holds.entry import HeldDevice
 from trio_npu_dra.npu.container import DeviceNode, Mount, driver_mounts, shared_nodes
 from trio_npu_dra.npu.host import Host
+from trio_npu_dra.npu.model import ChipFamily
 
 _CDI_VERSION = "0.5.0"  # the lowest with hostPath and with names that start with a digit
 _CLASS = "npu"
@@ -112,6 +113,31 @@ def _node(path: str, host_path: str) -> dict[str, Any]:
         "permissions": "rwm",
         "fileMode": 0o666,
     }
+
+
+class HostFacts:
+    """What containers need besides their NPUs, found out of a host once for each family."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._nodes: dict[ChipFamily, Sequence[DeviceNode]] = {}
+        self._mounts: dict[ChipFamily, Sequence[Mount]] = {}
+
+    def nodes(self, family: ChipFamily) -> Sequence[DeviceNode]:
+        """The device nodes for any NPU of *family*.
+
+        Raises:
+            DeviceNodeMissing: One that is needed is missing.
+        """
+        if family not in self._nodes:
+            self._nodes[family] = shared_nodes(self._host, family)
+        return self._nodes[family]
+
+    def mounts(self, family: ChipFamily) -> Sequence[Mount]:
+        """The files of the Ascend driver."""
+        if family not in self._mounts:
+            self._mounts[family] = driver_mounts(self._host, family)
+        return self._mounts[family]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,27 +245,27 @@ class CdiFolder:
         with storage.translated(f"make {self.root}"):
             self.root.mkdir(parents=True, exist_ok=True)
 
-    def render(self, uid: str, devices: Sequence[HeldDevice]) -> dict[str, Any]:
-        """What the file of a claim is to say by what the host has now.
+    def render(
+        self, uid: str, devices: Sequence[HeldDevice], facts: HostFacts | None = None
+    ) -> dict[str, Any]:
+        """What the file of a claim is to say.
 
         Args:
             uid: The claim.
             devices: What it has; of families that are known.
+            facts: What was found out of the host; without it the host is looked at now.
 
         Raises:
             DeviceNodeMissing: A device node of the Ascend driver is missing on the host.
         """
+        facts = facts or HostFacts(self.host)
         families = list(dict.fromkeys(device.family for device in devices if device.family))
         return render_spec(
             uid,
             devices,
             driver_name=self.driver_name,
-            shared_nodes=_once(
-                node for family in families for node in shared_nodes(self.host, family)
-            ),
-            mounts=_once(
-                mount for family in families for mount in driver_mounts(self.host, family)
-            ),
+            shared_nodes=_once(node for family in families for node in facts.nodes(family)),
+            mounts=_once(mount for family in families for mount in facts.mounts(family)),
             library_path=self.library_path,
         )
 

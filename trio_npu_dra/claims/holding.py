@@ -38,7 +38,8 @@ from trio_npu_dra.claims.side_by_side import side_by_side
 from trio_npu_dra.claims.steps import Step, Steps
 from trio_npu_dra.claims.transitions import TRANSITIONS, Action, Goal, situation
 from trio_npu_dra.crashpoints import Point, reached
-from trio_npu_dra.errors import ClaimUnavailable, DeviceHeld, NpuDraError, StorageError
+from trio_npu_dra.errors import ClaimUnavailable, DeviceHeld, HoldGone, NpuDraError, StorageError
+from trio_npu_dra.holds.encoding import with_devices
 from trio_npu_dra.holds.entry import Entry, State
 from trio_npu_dra.holds.hold import Hold, conflict
 from trio_npu_dra.holds.ledger import Ledger
@@ -97,6 +98,8 @@ class Holding:
         return await self._try(Goal.REPAIR, dict.fromkeys(uids))
 
     async def _try(self, goal: Goal, claims: Mapping[str, Wanted | None]) -> dict[str, Outcome]:
+        if not claims:
+            return {}
         try:
             async with self._ledger.exclusive():
                 if goal in _LOCKED:
@@ -109,10 +112,8 @@ class Holding:
         if goal in _UNLOCKED:
             reached(_UNLOCKED[goal])
         later |= {uid for uid, one in outcomes.items() if _is_intended(one)}
-        if later:
-            due = {uid: one for uid, one in claims.items() if uid in later}
-            outcomes |= await side_by_side(partial(self._stepwise, goal), due)
-        return outcomes
+        due = {uid: one for uid, one in claims.items() if uid in later}
+        return outcomes | await side_by_side(partial(self._stepwise, goal), due)
 
     def _takes_steps(self, uid: str, action: Action) -> bool:
         """Whether an action does or undoes steps that were begun."""
@@ -137,7 +138,9 @@ class Holding:
         """Do all but what is for *later*; a claim that needs steps is *intended* then."""
         outcomes: dict[str, Outcome] = {}
         moving = {
-            uid for uid, action in actions.items() if action is Action.REPLACE and uid not in later
+            uid
+            for uid, wanted in claims.items()
+            if actions[uid] is Action.REPLACE and uid not in later and wanted and wanted.is_fresh
         }
         # All let go before any takes: a device may move between claims of one call.
         for uid in moving:
@@ -158,7 +161,7 @@ class Holding:
     ) -> Entry | None:
         if action in {Action.TAKE, Action.REPLACE}:
             assert wanted is not None, "only a prepare takes"
-            entry = self._take(wanted.entry, moving)
+            entry = self._take(wanted, moving)
             if entry.state is State.READY:
                 self._write_cdi(entry)
             return entry
@@ -183,10 +186,11 @@ class Holding:
 
     def _show(self, entry: Entry, wanted: Wanted | None) -> Entry:
         """See that record and CDI file say what was found out last."""
-        is_old = entry.edits is None or (wanted is not None and wanted.is_fresh)
-        if wanted is not None and is_old and wanted.entry.edits != entry.edits:
-            fresh = replace(entry, devices=wanted.entry.devices, edits=wanted.entry.edits)
-            entry = self._ledger.put(fresh)
+        if wanted is not None and wanted.entry.edits is not None:
+            found = wanted.entry
+            is_new = found.edits != entry.edits or not entry.knows_its_chips
+            if is_new and (wanted.is_fresh or entry.edits is None):
+                entry = self._ledger.put(with_devices(entry, found.devices, wanted.entry.edits))
         self._write_cdi(entry)
         return entry
 
@@ -225,7 +229,7 @@ class Holding:
                 if wanted is None:
                     self._ledger.remove(uid)
                     return None
-                entry = self._take(wanted.entry, {uid})
+                entry = self._take(wanted, {uid})
         return await self._do_steps(entry)
 
     async def _do_steps(self, entry: Entry) -> Entry:
@@ -288,7 +292,7 @@ class Holding:
 
     # --- inside the critical section --------------------------------------------------------------
 
-    def _take(self, wanted: Entry, moving: AbstractSet[str] = frozenset()) -> Entry:
+    def _take(self, wanted: Wanted, moving: AbstractSet[str]) -> Entry:
         """Record that a claim holds its devices, unless somebody else does.
 
         Args:
@@ -297,25 +301,29 @@ class Holding:
 
         Raises:
             DeviceHeld: Somebody else holds one; then it holds nothing.
+            HoldGone: It was to be answered from a hold that is there no more.
             StorageError: The disk is full, read-only, or fails; nothing is changed.
         """
         others = [
             hold
-            for entry in self._ledger.by_uid.values()
-            if entry.uid not in moving
-            for hold in entry.holds
+            for other in self._ledger.by_uid.values()
+            if other.uid not in moving
+            for hold in other.holds
         ]
+        entry = wanted.entry
+        if not wanted.is_fresh:
+            raise HoldGone(f"claim {entry} has just been unprepared by another call")
         try:
-            for hold in wanted.holds:
+            for hold in entry.holds:
                 self._check_free(hold, others)
         except DeviceHeld:
-            if wanted.uid in moving:
-                self._ledger.remove(wanted.uid)
+            if entry.uid in moving:
+                self._ledger.remove(entry.uid)
             raise
-        needed = self._steps.needed(wanted)
+        needed = self._steps.needed(entry)
         if not needed:
-            return self._ledger.put(replace(wanted, state=State.READY, steps=()))
-        return self._ledger.put(replace(wanted, state=State.INTENDED, steps=(needed[0].name,)))
+            return self._ledger.put(replace(entry, state=State.READY, steps=()))
+        return self._ledger.put(replace(entry, state=State.INTENDED, steps=(needed[0].name,)))
 
     def _check_free(self, hold: Hold, others: Sequence[Hold]) -> None:
         other = conflict(hold, others)

@@ -1,4 +1,4 @@
-"""What a claim asks of this node, worked out from its allocation and a Board alone (pure)."""
+"""What a claim asks of this node, worked out from its allocation and the offers alone (pure)."""
 
 from __future__ import annotations
 
@@ -66,20 +66,19 @@ def allocation_of(
 
 
 def offers_of(
-    allocation: Iterable[Allocated], *, pool_name: str, offered: Iterable[Offer]
+    allocation: Iterable[Allocated], *, pool_name: str, by_name: Mapping[str, Offer]
 ) -> tuple[Offer, ...]:
     """The offers that were allocated, each once; unhealthy ones too, which is the pod's choice.
 
     Args:
         allocation: What a claim was given.
         pool_name: The pool of this node, for words.
-        offered: What this node may hand out, and what it has handed out.
+        by_name: The offers of this node; empty if its chips are not known yet.
 
     Raises:
         UnknownDevice: This node does not have such a device.
         ClaimUnavailable: The node's chips are not known yet.
     """
-    by_name = {offer.name: offer for offer in offered}
     return tuple(
         _offer(device, by_name, pool_name)
         for device in dict.fromkeys(given.device for given in allocation)

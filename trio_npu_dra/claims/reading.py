@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cached_property
+from typing import Final, Protocol
 
-from trio_npu_dra.claims.cdi import CdiFolder, host_nodes
+import trio
+
+from trio_npu_dra.claims.cdi import CdiFolder, HostFacts, host_nodes
 from trio_npu_dra.claims.holding import Wanted
 from trio_npu_dra.claims.plan import allocation_of, offers_of
 from trio_npu_dra.errors import ClaimNotAllocated, NotFound, NpuDraError
 from trio_npu_dra.holds.entry import Allocated, Entry, HeldDevice, State
-from trio_npu_dra.holds.hold import Holder, HolderKind
+from trio_npu_dra.holds.hold import Hold, Holder, HolderKind
 from trio_npu_dra.holds.ledger import Ledger
 from trio_npu_dra.holds.offered import offered
 from trio_npu_dra.kube.objects import ResourceClaim
@@ -22,6 +26,8 @@ from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import Board
 from trio_npu_dra.npu.offers import Offer
 from trio_npu_dra.observable import Observable
+
+_LOOK_SECONDS: Final = 1.0  # how long a look at the node counts
 
 
 class ClaimReader(Protocol):
@@ -42,6 +48,35 @@ class ClaimReader(Protocol):
             KubeError: Refused or unreachable.
         """
         ...
+
+
+class Look:
+    """What is found out of the node once for all claims of a call.
+
+    Args:
+        board: Its chips.
+        holds: Who has what of them.
+        host: Its files.
+
+    Attributes:
+        host_facts: What its containers need.
+    """
+
+    def __init__(self, board: Board, holds: tuple[Hold, ...], host: Host) -> None:
+        self.host_facts = HostFacts(host)
+        self._board = board
+        self._holds = holds
+        self._since = trio.current_time()
+
+    @cached_property
+    def offers(self) -> Mapping[str, Offer]:
+        """What may be handed out, and what has been, by name."""
+        return {offer.name: offer for offer in offered(self._board, self._holds)}
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it was begun just now."""
+        return trio.current_time() - self._since < _LOOK_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +101,19 @@ class Reading:
     driver_name: str
     pool_name: str
 
-    async def read(self, ref: ClaimRef) -> Wanted:
+    def look(self) -> Look:
+        """Look at the node, as far as it will be necessary."""
+        return Look(self.board.value, self.ledger.holds.value, self.host)
+
+    async def read(self, ref: ClaimRef, look: Look) -> Wanted:
         """What a claim is to hold.
 
         A claim that is ready for just this allocation is answered from the ledger, whether its
         chips can be asked or not, as long as the device nodes of its containers exist.
+
+        Args:
+            ref: The claim.
+            look: A look at the node, which is repeated if it is old when it is needed.
 
         Raises:
             ClaimError: It cannot be prepared; the subclass says why.
@@ -83,10 +126,11 @@ class Reading:
         allocation = allocation_of(
             claim, ref, driver_name=self.driver_name, pool_name=self.pool_name
         )
-        if (known := self._known(ref.uid, allocation)) is not None:
+        known = self._known(ref.uid, allocation)
+        if known is not None and known.knows_its_chips:
             return Wanted(entry=known, is_fresh=False)
         try:
-            return Wanted(entry=self._planned(ref, allocation))
+            return Wanted(entry=self._planned(ref, allocation, look))
         except NpuDraError:
             async with self.ledger.exclusive():
                 pass  # another instance may have prepared it since we last read the ledger
@@ -112,9 +156,9 @@ class Reading:
         except OSError:
             return False
 
-    def _planned(self, ref: ClaimRef, allocation: tuple[Allocated, ...]) -> Entry:
-        there = offered(self.board.value, self.ledger.holds.value)
-        chosen = offers_of(allocation, pool_name=self.pool_name, offered=there)
+    def _planned(self, ref: ClaimRef, allocation: tuple[Allocated, ...], look: Look) -> Entry:
+        look = look if look.is_current else self.look()
+        chosen = offers_of(allocation, pool_name=self.pool_name, by_name=look.offers)
         devices = tuple(self._held(offer) for offer in chosen)
         return Entry(
             holder=Holder(
@@ -123,7 +167,7 @@ class Reading:
             state=State.READY,
             allocation=allocation,
             devices=devices,
-            edits=self.cdi.render(ref.uid, devices),
+            edits=self.cdi.render(ref.uid, devices, look.host_facts),
         )
 
     def _held(self, offer: Offer) -> HeldDevice:

@@ -13,11 +13,11 @@ import trio
 from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.claims.holding import Holding, Wanted
 from trio_npu_dra.claims.patience import Attempts, Patience
-from trio_npu_dra.claims.reading import ClaimReader, Reading
+from trio_npu_dra.claims.reading import ClaimReader, Look, Reading
 from trio_npu_dra.claims.side_by_side import side_by_side
 from trio_npu_dra.claims.steps import Step
 from trio_npu_dra.crashpoints import Point, reached
-from trio_npu_dra.errors import ClaimUnavailable, NpuDraError
+from trio_npu_dra.errors import ClaimUnavailable, HoldGone, NpuDraError
 from trio_npu_dra.holds.entry import Entry
 from trio_npu_dra.holds.ledger import Ledger
 from trio_npu_dra.kubelet.driver import ClaimRef, PreparedDevice, PrepareResult
@@ -97,18 +97,25 @@ class NodeClaims:
         """
         since = trio.current_time()
         refs = {ref.uid: ref for ref in claims}
-        read = await side_by_side(partial(self._read, since), refs)
-        reached(Point.PREPARE_CLAIMS_READ)
-        errors = {uid: one for uid, one in read.items() if isinstance(one, NpuDraError)}
-        wanted = {uid: one for uid, one in read.items() if isinstance(one, Wanted)}
+        wanted: dict[str, Wanted] = {}
         entries: dict[str, Entry] = {}
-        attempts, due = Attempts(self._patience, since), list(wanted)
+        errors: dict[str, NpuDraError] = {}
+        attempts, due = Attempts(self._patience, since), list(refs)
         while due:
-            outcomes = await self._holding.prepare({uid: wanted[uid] for uid in due})
+            unread = {uid: refs[uid] for uid in due if uid not in wanted}
+            read = await side_by_side(partial(self._read, since, self._reading.look()), unread)
+            reached(Point.PREPARE_CLAIMS_READ)
+            wanted |= {uid: one for uid, one in read.items() if isinstance(one, Wanted)}
+            outcomes = await self._holding.prepare(
+                {uid: wanted[uid] for uid in due if uid in wanted}
+            )
             entries |= {uid: one for uid, one in outcomes.items() if isinstance(one, Entry)}
             failed = {uid: one for uid, one in outcomes.items() if isinstance(one, NpuDraError)}
+            errors |= {uid: one for uid, one in read.items() if isinstance(one, NpuDraError)}
             errors |= failed
-            due = await attempts.again(failed)
+            gone = {uid for uid, error in failed.items() if isinstance(error, HoldGone)}
+            wanted = {uid: one for uid, one in wanted.items() if uid not in gone}  # read it anew
+            due = list(failed) if gone else await attempts.again(failed)
         errors = {uid: error for uid, error in errors.items() if uid not in entries}
         for uid, ref in refs.items():
             known = wanted[uid].entry if uid in wanted else None
@@ -143,18 +150,21 @@ class NodeClaims:
         reached(Point.UNPREPARE_ANSWER_DUE)
         return {uid: str(errors.get(uid, "")) for uid in refs}
 
-    async def _read(self, since: float, uid: str, ref: ClaimRef) -> Wanted | NpuDraError:
+    async def _read(
+        self, since: float, look: Look, uid: str, ref: ClaimRef
+    ) -> Wanted | NpuDraError:
         """What a claim is to hold, tried for as long as that may help."""
         attempts = Attempts(self._patience, since)
         while True:
             try:
                 with trio.fail_at(attempts.give_up_at):
-                    return await self._reading.read(ref)
+                    return await self._reading.read(ref, look)
             except trio.TooSlowError:
                 return ClaimUnavailable("the API server did not answer in time")
             except NpuDraError as error:
                 if not await attempts.again({uid: error}):
                     return error
+            look = self._reading.look()
 
     def _devices(self, entry: Entry) -> tuple[PreparedDevice, ...]:
         return tuple(

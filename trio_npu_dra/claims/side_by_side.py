@@ -20,6 +20,8 @@ async def side_by_side(
     async def call(key: str, argument: T) -> None:
         answers[key] = await function(key, argument)
 
+    if not arguments:
+        return {}
     async with trio.open_nursery() as nursery:
         for key, argument in arguments.items():
             nursery.start_soon(call, key, argument)

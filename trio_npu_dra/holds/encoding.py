@@ -161,7 +161,8 @@ def encode(entry: Entry) -> bytes:
     """The file's content, with all that is not known of what was read."""
     stored = entry.stored
     wire = {**_whole(entry), **stored}
-    wire["version"] = max(FORMAT, stored.get("version", FORMAT))
+    version = stored.get("version")
+    wire["version"] = max(FORMAT, version) if isinstance(version, int) else FORMAT
     wire["bootId"] = entry.boot_id
     if _state(stored) is not entry.state:
         wire["state"] = entry.state
@@ -170,6 +171,12 @@ def encode(entry: Entry) -> bytes:
     if entry.edits is not None:
         wire["edits"] = entry.edits
     return to_json(wire, inf_nan_mode="null") + b"\n"
+
+
+def with_devices(entry: Entry, devices: tuple[HeldDevice, ...], edits: Mapping[str, Any]) -> Entry:
+    """The entry with facts of its devices that were found out anew."""
+    stored = {key: value for key, value in entry.stored.items() if key not in {"devices", "chips"}}
+    return replace(entry, devices=devices, edits=edits, stored=stored)
 
 
 def _whole(entry: Entry) -> dict[str, Any]:

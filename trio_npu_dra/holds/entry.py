@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 from trio_npu_dra.holds.hold import Hold, Holder
@@ -56,7 +57,7 @@ class HeldDevice:
     chips: tuple[Chip, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Entry:
     """One holder's record.
 
@@ -91,11 +92,16 @@ class Entry:
         return str(self.holder)
 
     @property
+    def knows_its_chips(self) -> bool:
+        """Whether there are facts of all chips, but for those that only a newer version knows."""
+        return all(device.chips or device.family is None for device in self.devices)
+
+    @property
     def device_names(self) -> list[str]:
         """The devices' names, for log lines."""
         return [device.device for device in self.devices]
 
-    @property
+    @cached_property
     def holds(self) -> tuple[Hold, ...]:
         """One for each device, and for each share of it. Own access wins over admin access."""
         return tuple(hold for device in self.devices for hold in self._holds_on(device))

@@ -65,6 +65,7 @@ class Ledger:
         self._lock = NodeLock(state_folder / "serialize.lock")
         self._turn: Turn | None = None
         self._mark: bytes | None = None
+        self._has_changed = False
         self._known = Found()
         self._by_uid = MappingProxyType(self._known.entries)
 
@@ -115,7 +116,9 @@ class Ledger:
 
     def _leave(self) -> None:
         self._turn = None
-        self.holds.set(tuple(hold for entry in self._by_uid.values() for hold in entry.holds))
+        if self._has_changed:
+            self._has_changed = False
+            self.holds.set(tuple(hold for entry in self._by_uid.values() for hold in entry.holds))
 
     def put(self, entry: Entry) -> Entry:
         """Write an entry over the one that the holder may have, in one rename.
@@ -177,6 +180,7 @@ class Ledger:
         assert self._turn is not None, "holds change inside exclusive() only"
         self._turn.announce()
         self._mark = self._turn.mark
+        self._has_changed = True
 
     def _catch_up(self, turn: Turn) -> None:
         """Make memory what the folder says, or the folder what memory says if it was taken away."""
@@ -189,6 +193,7 @@ class Ledger:
             self._known = self._files.read()
             self._by_uid = MappingProxyType(self._known.entries)
             self._mark = turn.mark
+            self._has_changed = True
 
 
 def _read_boot_id(path: Path) -> str:
