@@ -26,6 +26,7 @@ class Marker:
         faults: What goes wrong next, in either direction, when the file is changed already.
         is_for_all: Whether claims on any NPU need it, or those on the first few only.
         busy: Claims that somebody is at, in any instance.
+        times: How often it was done or undone.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Marker:
     faults: deque[NpuDraError] = field(default_factory=deque)
     is_for_all: bool = True
     busy: set[str] = field(default_factory=set)
+    times: int = 0
 
     def is_needed(self, entry: Entry) -> bool:
         """Who only looks on needs none."""
@@ -55,6 +57,7 @@ class Marker:
     async def _change(self, entry: Entry, *, is_there: bool) -> None:
         assert entry.uid not in self.busy, "somebody else is at it"
         self.busy.add(entry.uid)
+        self.times += 1
         try:
             await trio.sleep(self.seconds)
             path = self.folder / f"{entry.uid}.{self.name}"

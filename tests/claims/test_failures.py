@@ -75,6 +75,23 @@ async def test_a_file_that_cannot_be_removed_keeps_its_claim_alone(two_claims: N
     assert two_claims.record_uids() == {"uid-a", f"uid-{long}"}
 
 
+async def test_a_claim_that_cannot_let_go_what_it_had_keeps_it_alone(
+    two_claims: NodeOnDisk,
+) -> None:
+    """The other claim of the call gets what it is given instead."""
+    long = "a" * 230
+    two_claims.source.store(claim(long, result("npu-5")))
+    await prepare(two_claims, long)
+    two_claims.source.store(claim(long, result("npu-6")), claim("b", result("npu-7")))
+
+    errors = await prepare(two_claims, long, "b")
+
+    assert "File name too long" in errors[long]
+    assert errors["b"] == ""
+    held = {uid: two_claims.record(uid)["devices"][0]["device"] for uid in two_claims.record_uids()}
+    assert held == {"uid-a": "npu-2", "uid-b": "npu-7", f"uid-{long}": "npu-5"}
+
+
 async def test_a_file_in_a_read_only_cdi_folder_keeps_its_claim(rightless_node: NodeOnDisk) -> None:
     """A container could still start with it: the NPU is not free."""
     node = rightless_node

@@ -6,6 +6,7 @@ from trio.testing import MockClock
 from tests.claims.node import FakeClaims, NodeOnDisk, board, claim, ref, result
 from tests.claims.test_prepare import prepared
 from trio_npu_dra.claims.patience import Patience
+from trio_npu_dra.claims.service import CallAnswered
 from trio_npu_dra.errors import Unavailable
 from trio_npu_dra.kube.objects import ResourceClaim
 from trio_npu_dra.npu.model import EMPTY_BOARD
@@ -64,7 +65,8 @@ async def test_a_device_that_is_freed_soon_is_waited_for(
     """The scheduler gives the device of a forcibly deleted pod away before the pod has ended."""
     del autojump_clock
     node.source.store(claim("a", result("npu-2")), claim("b", result("npu-2")))
-    claims = node.start(patience=Patience())
+    calls: list[CallAnswered] = []
+    claims = node.start(patience=Patience(), on_call=calls.append)
     await claims.prepare([ref("a")])
 
     async def end_a() -> None:
@@ -76,6 +78,7 @@ async def test_a_device_that_is_freed_soon_is_waited_for(
         answer = await claims.prepare([ref("b")])
 
     assert answer["uid-b"].devices == (prepared("uid-b", "npu-2"),)
+    assert [call.errors for call in calls] == [(), (), ()], "what passed is no error"
 
 
 async def test_chips_that_boot_are_waited_for(node: NodeOnDisk, autojump_clock: MockClock) -> None:

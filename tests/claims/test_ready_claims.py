@@ -14,6 +14,7 @@ from trio.testing import MockClock
 from tests.claims.node import AT_ONCE, NodeOnDisk, board, claim, npu, ref, result
 from tests.claims.restarted import prepare, start, unprepare
 from tests.full_disk import no_file_beyond
+from tests.synced import syncs
 from trio_npu_dra.claims.patience import Patience
 from trio_npu_dra.errors import Forbidden, KubeError
 from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
@@ -164,6 +165,23 @@ async def test_a_claim_that_is_allocated_anew_has_a_record_all_the_while(
 
     assert await prepare(two_claims, "a", "c") == {"a": "", "c": ""}
     assert two_claims.record("uid-a")["allocation"][0]["device"] == "npu-5"
+
+
+async def test_claims_that_change_places_have_no_device_twice_at_any_moment(
+    two_claims: NodeOnDisk,
+) -> None:
+    """Who lets go is marked so before another one takes, as a death would leave it."""
+    two_claims.source.store(claim("a", result("npu-3")), claim("b", result("npu-2")))
+    with syncs(two_claims.records_folder) as states:
+        assert await prepare(two_claims, "a", "b") == {"a": "", "b": ""}
+    assert len(states) == 4
+    for state in states:
+        records = [json.loads(content) for name, content in state.items() if name[0] != "."]
+        held = [
+            record["allocation"][0]["device"] for record in records if record["state"] != "undoing"
+        ]
+        assert len(records) == 2
+        assert len(set(held)) == len(held)
 
 
 # --- who gets a device ---------------------------------------------------------------------------

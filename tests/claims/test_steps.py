@@ -175,6 +175,7 @@ async def test_a_step_that_fails_keeps_the_hold_and_is_done_again(
     assert "held by claim default/a" in await driver.prepare("b")
     assert await driver.prepare() == ""
     assert is_whole(driver)
+    assert [step.times for step in driver.steps] == ([2, 1] if which == 0 else [1, 2])
 
 
 @pytest.mark.parametrize("which", [0, 1])
