@@ -13,6 +13,9 @@ from collections.abc import Mapping
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
+import anyio._backends._trio  # noqa: F401 - what the first request to the API server imports
+import httpcore  # noqa: F401 - the same
+
 from trio_npu_dra.cli import serve  # noqa: F401 - what `main` imports when it is chosen
 from trio_npu_dra.cli.main import main
 
