@@ -12,6 +12,7 @@ from types import MappingProxyType
 import trio
 
 from tests import forked
+from tests.notified import Filter
 from tests.rig import Rig
 from tests.waiting import listens, until
 from trio_npu_dra.crashpoints import VARIABLE
@@ -62,6 +63,7 @@ async def running_agent(
     crash_at: str = "",
     pod_uid: str = "",
     limits: Mapping[int, int] = MappingProxyType({}),
+    calls: Filter | None = None,
     **changes: object,
 ) -> AsyncIterator[Agent]:
     """Start it; it is killed at the end if it still runs.
@@ -70,8 +72,9 @@ async def running_agent(
         rig: The node.
         crash_at: The crash point to arm; empty for none.
         pod_uid: That of its pod, when several instances run.
-        limits: Its limits of resources, by `resource.RLIMIT_...`.
-        changes: Other changes of the node's settings.
+        limits: How much it may have of a resource, by `resource.RLIMIT_...`.
+        calls: Before which system calls it is asked.
+        changes: What else is different from the node's settings.
     """
     if pod_uid:
         changes["pod_uid"] = pod_uid
@@ -79,7 +82,7 @@ async def running_agent(
     if crash_at:
         environment[VARIABLE] = crash_at
     log = rig.folder / f"agent{pod_uid}.log"
-    agent = Agent(forked.start(environment, log, limits), log)
+    agent = Agent(forked.start(environment, log, limits, calls), log)
     try:
         yield agent
     finally:

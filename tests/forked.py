@@ -16,6 +16,7 @@ from pathlib import Path
 import anyio._backends._trio  # noqa: F401 - what the first request to the API server imports
 import httpcore  # noqa: F401 - the same
 
+from tests.notified import Filter
 from trio_npu_dra.cli import serve  # noqa: F401 - what `main` imports when it is chosen
 from trio_npu_dra.cli.main import main
 
@@ -24,22 +25,28 @@ _context.set_forkserver_preload([__name__])
 
 
 def start(
-    environment: Mapping[str, str], log: Path, limits: Mapping[int, int]
+    environment: Mapping[str, str],
+    log: Path,
+    limits: Mapping[int, int],
+    calls: Filter | None = None,
 ) -> ForkServerProcess:
     """Start the daemon.
 
     Args:
         environment: All of its environment.
         log: The file for its standard error.
-        limits: Its limits of resources, by `resource.RLIMIT_...`.
+        limits: How much it may have of a resource, by `resource.RLIMIT_...`.
+        calls: Before which system calls it is asked.
     """
-    process = _context.Process(target=_serve, args=(dict(environment), log, dict(limits)))
+    process = _context.Process(target=_serve, args=(dict(environment), log, dict(limits), calls))
     process.start()
     return process
 
 
-def _serve(environment: Mapping[str, str], log: Path, limits: Mapping[int, int]) -> None:
-    """Run the program, in the child."""
+def _serve(
+    environment: Mapping[str, str], log: Path, limits: Mapping[int, int], calls: Filter | None
+) -> None:
+    """Be the program, in the child."""
     for kind, limit in limits.items():
         resource.setrlimit(kind, (limit, limit))
     with log.open("wb") as file:
@@ -47,4 +54,6 @@ def _serve(environment: Mapping[str, str], log: Path, limits: Mapping[int, int])
     os.environ.clear()
     os.environ.update(environment)
     sys.argv[1:] = ["serve"]
+    if calls is not None:
+        calls.load()
     sys.exit(main())

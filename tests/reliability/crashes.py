@@ -1,75 +1,96 @@
-"""Each way to die that the matrix tries: how it is come to, and what it leaves behind."""
+"""A node on which the daemon dies, what it is doing then, and what is there before."""
 
-import os
-import signal
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+import copy
+import socket
+import stat
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from shutil import copytree, rmtree
 
 import trio
 
 from tests.agent import Agent
-from tests.rig import Rig
+from tests.reliability.deaths import Reaper
+from tests.rig import DRIVER, Rig
 from tests.waiting import listens, until
 from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
-from trio_npu_dra.crashpoints import Point
+from trio_npu_dra._generated.pluginregistration import PluginInfo
 from trio_npu_dra.kube.objects import DeviceAttribute, ResourceSlice
-from trio_npu_dra.rpc import RpcError
-from trio_npu_dra.standins.api_state import ApiState, Wire
-from trio_npu_dra.standins.kubelet import Kubelet, open_kubelet
+from trio_npu_dra.rpc import open_bridge, service_socket
+from trio_npu_dra.standins.api_state import ApiState
+from trio_npu_dra.standins.kubelet import CALL_SECONDS, Kubelet, open_kubelet
 
-
-@dataclass(kw_only=True)
-class DeadlyApi(ApiState):
-    """An API server whose client dies between a write and its answer.
-
-    Attributes:
-        deadly: The verb; empty: none.
-        victim: The client's process.
-    """
-
-    deadly: str = ""
-    victim: int = 0
-
-    def create(self, plural: str, wire: Wire, *, dry_run: bool = False) -> Wire:
-        """Store, then kill."""
-        stored = super().create(plural, wire, dry_run=dry_run)
-        return stored if dry_run else self._killing("create", stored)
-
-    def update(self, plural: str, wire: Wire) -> Wire:
-        """Replace, then kill."""
-        return self._killing("update", super().update(plural, wire))
-
-    def delete(self, plural: str, namespace: str, name: str, preconditions: Wire) -> Wire:
-        """Remove, then kill."""
-        return self._killing("delete", super().delete(plural, namespace, name, preconditions))
-
-    def _killing(self, verb: str, answer: Wire) -> Wire:
-        if verb == self.deadly:
-            os.kill(self.victim, signal.SIGKILL)
-        return answer
+FOLDERS = ("cdi", "plugins", "registry")
+"""Where the daemon's files and sockets are, below the folder of the node."""
 
 
 @dataclass
 class Scene:
-    """A node with one claim prepared and its slice published, and an agent that is to die.
+    """A node with one claim prepared and its slice published.
 
     Attributes:
         kept: Prepared before; holds npu-0.
         new: Allocated npu-1, not prepared yet.
         answered: Claims that the kubelet may count on, by UID.
+        writes: To slices, that a start has to make.
     """
 
     rig: Rig
-    api: DeadlyApi
     kept: Claim
     new: Claim
     answered: set[str] = field(default_factory=set)
+    writes: tuple[str, ...] = ()
 
-    def name(self, uid: str) -> str:
-        """The claim's name, for verdicts that read well."""
-        return {self.kept.uid: "kept", self.new.uid: "new"}.get(uid, uid)
+    @property
+    def api(self) -> ApiState:
+        """The API server."""
+        return self.rig.api
+
+    @property
+    def names(self) -> dict[str, str]:
+        """What to call the claims, by UID."""
+        return {self.kept.uid: "KEPT", self.new.uid: "NEW"}
+
+    @property
+    def folders(self) -> list[Path]:
+        """Where the daemon's files and sockets are."""
+        return [self.rig.folder / name for name in FOLDERS]
+
+    @property
+    def files(self) -> set[str]:
+        """What is in them but folders, relative to the node's folder."""
+        return {
+            str(path.relative_to(self.rig.folder))
+            for folder in self.folders
+            for path in folder.rglob("*")
+            if not path.is_dir()
+        }
+
+    @property
+    def slice_writes(self) -> tuple[str, ...]:
+        """What the API server was asked to do with slices, dry runs aside."""
+        return tuple(
+            request.verb
+            for request in self.api.requests
+            if request.verb in {"create", "update", "delete"}
+            and "/resourceslices" in request.path
+            and "dryRun" not in request.query
+        )
+
+    def like(self, folder: Path) -> "Scene":
+        """The same node once more, in *folder*, as much as what outlives a process goes."""
+        api = ApiState(_objects=copy.deepcopy(self.api._objects), _version=self.api._version)
+        # Looks at chips, but for the first, have nothing to do with deaths and cost time.
+        rig = Rig(folder, self.rig.board, api, health_poll_interval=60.0)
+        rig.lay_out()
+        for name in FOLDERS:
+            if (self.rig.folder / name).exists():
+                copytree(
+                    self.rig.folder / name, folder / name, copy_function=_copy, dirs_exist_ok=True
+                )
+        return Scene(rig, self.kept, self.new, set(self.answered), self.writes)
 
     async def prepare(self, kubelet: Kubelet, claims: Sequence[Claim]) -> None:
         """Prepare as the kubelet does; an answer without an error is what counts."""
@@ -84,82 +105,98 @@ class Scene:
         assert not any(errors.values()), errors
 
 
-Act = Callable[[Scene, Agent], Awaitable[None]]
+def _copy(source: str, target: str) -> None:
+    """Copy a file with its mode, or make a socket on which nobody listens."""
+    mode = Path(source).lstat().st_mode
+    if stat.S_ISSOCK(mode):
+        with socket.socket(socket.AF_UNIX) as dead:
+            dead.bind(target)
+    else:
+        Path(target).write_bytes(Path(source).read_bytes())
+    Path(target).chmod(stat.S_IMODE(mode))
 
 
-async def idle(scene: Scene, agent: Agent) -> None:
-    """It dies without anybody's call."""
-    del scene
-    await agent.killed()
+# --- what the daemon does when it dies -----------------------------------------------------------
+
+Act = Callable[[Scene, Agent, Reaper], Awaitable[None]]
+"""Has an agent do something to its end; tells the reaper when that begins."""
 
 
-async def register(scene: Scene, agent: Agent) -> None:
-    """It dies while the kubelet registers it, or then publishes."""
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_stay_registered, scene.rig.registration)
-        await agent.killed()
-        nursery.cancel_scope.cancel()
+async def start(scene: Scene, agent: Agent, reaper: Reaper) -> None:
+    """From its first system call until it is registered and has published."""
+    del agent
+    reaper.begin()
+    await until(lambda: listens(scene.rig.registration))
+    async with open_kubelet(scene.rig.registration):
+        await published(scene)
+        await until(lambda: reaper.points.all_answered)
 
 
-async def _stay_registered(registration: Path) -> None:
-    await until(lambda: listens(registration))
-    async with open_kubelet(registration):
-        await trio.sleep_forever()
+async def published(scene: Scene, *, since: int = 0) -> None:
+    """Wait until a daemon has looked at the slices, and has written what it has to.
+
+    Args:
+        scene: Its node.
+        since: How many lists of slices others have asked for before.
+    """
+    # The list of the watch, and the one on which writes are planned.
+    await until(lambda: scene.api.asked("list", "resourceslices") >= since + 2)
+    await until(lambda: len(scene.slice_writes) >= len(scene.writes))
 
 
-async def prepare(scene: Scene, agent: Agent) -> None:
-    """It dies in the kubelet's call."""
-    await agent.listening(scene.rig.registration)
-    async with open_kubelet(scene.rig.registration) as kubelet:
-        with suppress(RpcError):
-            await scene.prepare(kubelet, [scene.new])
-        await agent.killed()
-
-
-async def unprepare(scene: Scene, agent: Agent) -> None:
-    """It dies in the kubelet's call."""
-    await agent.listening(scene.rig.registration)
-    async with open_kubelet(scene.rig.registration) as kubelet:
-        with suppress(RpcError):
-            await scene.unprepare(kubelet, [scene.kept])
-        await agent.killed()
-
-
-async def stop(scene: Scene, agent: Agent) -> None:
-    """It dies on its way out, with a prepare in flight that waits for the API server."""
-    await _stop(scene, agent, is_drained=False)
-
-
-async def stop_drained(scene: Scene, agent: Agent) -> None:
-    """The same, and the call in flight gets its answer first."""
-    await _stop(scene, agent, is_drained=True)
-
-
-async def _stop(scene: Scene, agent: Agent, *, is_drained: bool) -> None:
-    await agent.listening(scene.rig.registration)
-    async with open_kubelet(scene.rig.registration) as kubelet, trio.open_nursery() as nursery:
-        scene.api.fail_next(1000, status=503, verb="get")
-        nursery.start_soon(_prepare_if_possible, scene, kubelet)
-        await until(lambda: scene.api.asked("get", "resourceclaims") > 0)
-        agent.process.terminate()
-        if is_drained:
-            await until(lambda: not scene.rig.registration.exists())
-            scene.api.heal()
-        await agent.killed()
-
-
-async def _prepare_if_possible(scene: Scene, kubelet: Kubelet) -> None:
-    with suppress(RpcError):
+async def prepare(scene: Scene, agent: Agent, reaper: Reaper) -> None:
+    """A call of the kubelet, from end to end."""
+    del agent
+    async with _connected(scene) as kubelet:
+        reaper.begin()
         await scene.prepare(kubelet, [scene.new])
 
 
-# --- what the API server has before --------------------------------------------------------------
+async def unprepare(scene: Scene, agent: Agent, reaper: Reaper) -> None:
+    """A call of the kubelet, from end to end."""
+    del agent
+    async with _connected(scene) as kubelet:
+        reaper.begin()
+        await scene.unprepare(kubelet, [scene.kept])
 
 
-def nothing_published(scene: Scene) -> None:
+async def stop(scene: Scene, agent: Agent, reaper: Reaper) -> None:
+    """In order, with a prepare in flight, which waits for the API server and then is answered."""
+    async with _connected(scene) as kubelet, trio.open_nursery() as nursery:
+        scene.api.fail_next(1000, status=503, verb="get")
+        nursery.start_soon(scene.prepare, kubelet, [scene.new])
+        await until(lambda: scene.api.asked("get", "resourceclaims") > 0)
+        reaper.begin()
+        agent.process.terminate()
+        await until(lambda: not scene.rig.registration.exists())
+        scene.api.heal()
+    await until(lambda: agent.process.exitcode is not None)
+
+
+@asynccontextmanager
+async def _connected(scene: Scene) -> AsyncIterator[Kubelet]:
+    """A kubelet that has called before: over its connection nothing is sent but answers."""
+    endpoint = service_socket(scene.rig.folder / "plugins", DRIVER)
+    await until(lambda: listens(scene.rig.registration))
+    async with open_bridge() as bridge, bridge.dial(endpoint) as channel:
+        kubelet = Kubelet(channel, PluginInfo(), "v1.DRAPlugin", CALL_SECONDS)
+        await kubelet.prepare([])
+        yield kubelet
+
+
+# --- what is there before ------------------------------------------------------------------------
+
+
+def nothing_yet(scene: Scene) -> None:
     """A node's first start."""
+    for folder in scene.folders:
+        rmtree(folder, ignore_errors=True)
+    for name in ("plugins", "registry"):  # the kubelet's
+        (scene.rig.folder / name).mkdir()
     for item in scene.api.all(ResourceSlice):
         scene.api.remove(ResourceSlice, item.metadata.name)
+    scene.answered.clear()
+    scene.writes = ("create",)
 
 
 def outdated(scene: Scene) -> None:
@@ -171,159 +208,4 @@ def outdated(scene: Scene) -> None:
     scene.api.put(item.model_copy(update={"spec": spec}))
     stray = item.metadata.model_copy(update={"name": "stray"})
     scene.api.add(ResourceSlice(metadata=stray, spec=spec))
-
-
-def without_cdi_files(scene: Scene) -> None:
-    """The CDI folder was emptied."""
-    for path in scene.rig.cdi_files:
-        path.unlink()
-
-
-def as_it_was(scene: Scene) -> None:
-    """An ordinary restart."""
-    del scene
-
-
-# --- the matrix ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class Crash:
-    """One way to die.
-
-    Attributes:
-        at: The crash point and the visit; in words where something else kills.
-        before: What the node is like before the agent starts.
-        act: What is done until it is dead.
-        records: Claims that have a record then.
-        cdi: Claims that have a CDI file then.
-        unfinished: Temporary files then.
-        sockets: Sockets for the kubelet then; `None` where publishing does not wait for them.
-        written: Slice writes that the API server has accepted of it.
-        then: Slice writes of the next start.
-    """
-
-    at: str
-    before: Callable[[Scene], None] = as_it_was
-    act: Act = idle
-    records: frozenset[str] = frozenset({"kept"})
-    cdi: frozenset[str] = frozenset({"kept"})
-    unfinished: int = 0
-    sockets: int | None = 0
-    written: tuple[str, ...] = ()
-    then: tuple[str, ...] = ()
-
-    @property
-    def point(self) -> Point | None:
-        """The point, if one of ours kills."""
-        name = self.at.partition(":")[0]
-        return Point(name) if name in set(Point) else None
-
-
-NONE, KEPT, BOTH = frozenset[str](), frozenset({"kept"}), frozenset({"kept", "new"})
-
-CRASHES = (
-    Crash(at=Point.START_SETTINGS_READ, before=without_cdi_files, cdi=NONE),
-    Crash(at=Point.START_LIBRARY_LOADED, before=without_cdi_files, cdi=NONE),
-    Crash(at=Point.START_RECORDS_READ, before=without_cdi_files, cdi=NONE),
-    Crash(at=Point.START_FILES_REPAIRED, before=without_cdi_files),
-    Crash(at=Point.START_SERVICE_LISTENING, before=without_cdi_files, sockets=1),
-    Crash(at=Point.START_REGISTRATION_LISTENING, before=without_cdi_files, sockets=2),
-    Crash(at=Point.START_REGISTERED, act=register, sockets=2),
-    Crash(at=Point.PREPARE_CLAIMS_READ, act=prepare, sockets=2),
-    Crash(at=Point.PREPARE_LOCKED, act=prepare, sockets=2),
-    Crash(at=Point.PREPARE_RECORD_WRITTEN, act=prepare, sockets=2, unfinished=1),
-    Crash(at=Point.PREPARE_RECORD_RENAMED, act=prepare, sockets=2, records=BOTH),
-    Crash(at=Point.PREPARE_UNLOCKED, act=prepare, sockets=2, records=BOTH, cdi=BOTH),
-    Crash(at=Point.CDI_WRITTEN, act=prepare, sockets=2, records=BOTH, unfinished=1),
-    Crash(at=Point.CDI_RENAMED, act=prepare, sockets=2, records=BOTH, cdi=BOTH),
-    Crash(at=Point.PREPARE_ANSWER_DUE, act=prepare, sockets=2, records=BOTH, cdi=BOTH),
-    Crash(at=f"{Point.CDI_WRITTEN}:1", before=without_cdi_files, cdi=NONE, unfinished=1),
-    Crash(at=f"{Point.CDI_RENAMED}:1", before=without_cdi_files),
-    Crash(at=Point.UNPREPARE_LOCKED, act=unprepare, sockets=2),
-    Crash(at=Point.UNPREPARE_CDI_REMOVED, act=unprepare, sockets=2, cdi=NONE),
-    Crash(at=Point.UNPREPARE_RECORD_REMOVED, act=unprepare, sockets=2, records=NONE, cdi=NONE),
-    Crash(at=Point.UNPREPARE_UNLOCKED, act=unprepare, sockets=2, records=NONE, cdi=NONE),
-    Crash(at=Point.UNPREPARE_ANSWER_DUE, act=unprepare, sockets=2, records=NONE, cdi=NONE),
-    Crash(
-        at=Point.PUBLISH_DELETE_DUE,
-        before=outdated,
-        act=register,
-        sockets=None,
-        then=("delete", "update"),
-    ),
-    Crash(
-        at="delete accepted, no answer",
-        before=outdated,
-        act=register,
-        sockets=None,
-        written=("delete",),
-        then=("update",),
-    ),
-    Crash(
-        at=Point.PUBLISH_DELETED,
-        before=outdated,
-        act=register,
-        sockets=None,
-        written=("delete",),
-        then=("update",),
-    ),
-    Crash(
-        at=Point.PUBLISH_UPDATE_DUE,
-        before=outdated,
-        act=register,
-        sockets=None,
-        written=("delete",),
-        then=("update",),
-    ),
-    Crash(
-        at="update accepted, no answer",
-        before=outdated,
-        act=register,
-        sockets=None,
-        written=("delete", "update"),
-    ),
-    Crash(
-        at=Point.PUBLISH_UPDATED,
-        before=outdated,
-        act=register,
-        sockets=None,
-        written=("delete", "update"),
-    ),
-    Crash(
-        at=Point.PUBLISH_CREATE_DUE,
-        before=nothing_published,
-        act=register,
-        sockets=None,
-        then=("create",),
-    ),
-    Crash(
-        at="create accepted, no answer",
-        before=nothing_published,
-        act=register,
-        sockets=None,
-        written=("create",),
-    ),
-    Crash(
-        at=Point.PUBLISH_CREATED,
-        before=nothing_published,
-        act=register,
-        sockets=None,
-        written=("create",),
-    ),
-    Crash(at=Point.STOP_ASKED, act=stop, sockets=2),
-    Crash(at=f"{Point.STOP_SOCKET_REMOVED}:1", act=stop, sockets=1),
-    Crash(at=f"{Point.STOP_SOCKET_REMOVED}:2", act=stop),
-    Crash(at=Point.STOP_CALLS_DRAINED, act=stop_drained, records=BOTH, cdi=BOTH),
-)
-
-
-def unfinished_files(folder: Path) -> list[Path]:
-    """Temporary files below *folder*."""
-    return [path for path in folder.rglob(".*") if path.is_file()]
-
-
-def sockets(folder: Path) -> list[Path]:
-    """Sockets below *folder* that the kubelet would call."""
-    others = {"api.sock", "control.sock"}
-    return [path for path in folder.rglob("*.sock") if path.name not in others]
+    scene.writes = ("delete", "update")
