@@ -13,12 +13,12 @@ import trio
 
 from tests.agent import Agent
 from tests.reliability.deaths import Reaper
-from tests.rig import DRIVER, Rig
+from tests.rig import Rig
 from tests.waiting import listens, until
 from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
 from trio_npu_dra._generated.pluginregistration import PluginInfo
 from trio_npu_dra.kube.objects import DeviceAttribute, ResourceSlice
-from trio_npu_dra.rpc import open_bridge, service_socket
+from trio_npu_dra.rpc import open_bridge
 from trio_npu_dra.standins.api_state import ApiState
 from trio_npu_dra.standins.kubelet import CALL_SECONDS, Kubelet, open_kubelet
 
@@ -176,7 +176,7 @@ async def stop(scene: Scene, agent: Agent, reaper: Reaper) -> None:
 @asynccontextmanager
 async def _connected(scene: Scene) -> AsyncIterator[Kubelet]:
     """A kubelet that has called before: over its connection nothing is sent but answers."""
-    endpoint = service_socket(scene.rig.folder / "plugins", DRIVER)
+    endpoint = scene.rig.endpoints().service
     await until(lambda: listens(scene.rig.registration))
     async with open_bridge() as bridge, bridge.dial(endpoint) as channel:
         kubelet = Kubelet(channel, PluginInfo(), "v1.DRAPlugin", CALL_SECONDS)

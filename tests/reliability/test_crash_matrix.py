@@ -263,4 +263,5 @@ def _held(scene: Scene) -> set[str]:
 
 def _given(scene: Scene) -> list[str]:
     """The device nodes in CDI files; one that two claims have is there twice."""
-    return [node for path in scene.rig.cdi_files for node in given(path).values()]
+    nodes = [given(path).values() for path in scene.rig.cdi_files]
+    return [node for devices in nodes for device in devices for node in device]
