@@ -15,7 +15,6 @@ from tests import forked
 from tests.notified import Filter
 from tests.rig import Rig
 from tests.waiting import listens, until
-from trio_npu_dra.crashpoints import VARIABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,6 @@ class Agent:
 async def running_agent(
     rig: Rig,
     *,
-    crash_at: str = "",
     pod_uid: str = "",
     limits: Mapping[int, int] = MappingProxyType({}),
     calls: Filter | None = None,
@@ -70,7 +68,6 @@ async def running_agent(
 
     Args:
         rig: The node.
-        crash_at: The crash point to arm; empty for none.
         pod_uid: That of its pod, when several instances run.
         limits: How much it may have of a resource, by `resource.RLIMIT_...`.
         calls: Before which system calls it is asked.
@@ -79,8 +76,6 @@ async def running_agent(
     if pod_uid:
         changes["pod_uid"] = pod_uid
     environment = os.environ | rig.environment(**changes)
-    if crash_at:
-        environment[VARIABLE] = crash_at
     log = rig.folder / f"agent{pod_uid}.log"
     agent = Agent(forked.start(environment, log, limits, calls), log)
     try:

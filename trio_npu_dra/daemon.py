@@ -7,13 +7,11 @@ from functools import partial
 
 import trio
 
-from trio_npu_dra import crashpoints
 from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.claims.forgotten import forget_gone_claims
 from trio_npu_dra.claims.repair import keep_cdi_files
 from trio_npu_dra.claims.service import NodeClaims
 from trio_npu_dra.control.server import Control, serve_control
-from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.holds.ledger import Ledger
 from trio_npu_dra.holds.offered import offered
 from trio_npu_dra.kube.client import KubeClient, open_client
@@ -70,8 +68,6 @@ async def run(
         LibraryMissing: The node has Ascend hardware and no libdcmi.so.
         StorageError: A socket cannot be made.
     """
-    crashpoints.check()
-    reached(Point.START_SETTINGS_READ)
     node = _Node(settings)
     async with (
         open_client(load_credentials(settings.kubeconfig)) as kube,
@@ -118,7 +114,6 @@ class _Node:
             host_root=settings.host_root, dev_root=settings.dev_root, sysfs_root=settings.sysfs_root
         )
         self.dcmi = load_driver(self.host, self.metrics.dcmi_called)
-        reached(Point.START_LIBRARY_LOADED)
         self.policy = TaintPolicy.parse(settings.taint_effect, domain=settings.driver_name)
         self.endpoints = Endpoints(
             driver_name=settings.driver_name,

@@ -26,7 +26,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.errors import ForeignFile, NpuDraError, StorageError
 
 log = logging.getLogger(__name__)
@@ -55,14 +54,7 @@ _FOREIGN: Final = re.compile(r".+\.foreign-[0-9a-f]{8}")
 # --- writing -------------------------------------------------------------------------------------
 
 
-def write_atomic(
-    path: Path,
-    data: bytes,
-    *,
-    mode: int = 0o600,
-    sync: bool = True,
-    before_rename: Point | None = None,
-) -> None:
+def write_atomic(path: Path, data: bytes, *, mode: int = 0o600, sync: bool = True) -> None:
     """Replace *path* by *data*: a reader sees the old content or the new, never a part.
 
     The temporary file's name starts with a dot and does not end in `.json`, so that no scan of the
@@ -74,22 +66,19 @@ def write_atomic(
         mode: The file's permission bits, not narrowed by the umask.
         sync: Whether the content is on the disk before it gets its name. Without it, a power cut
             within the next seconds may leave an empty file; a killed process cannot.
-        before_rename: The crash point between the whole temporary file and its new name.
 
     Raises:
         StorageError: The disk is full, read-only, or fails.
     """
     with translated(f"write {path}"):
         try:
-            _write_once(path, data, mode, sync, before_rename)
+            _write_once(path, data, mode, sync)
         except FileNotFoundError:
             # Another instance took the writer for dead, or the folder is missing.
-            _write_once(path, data, mode, sync, before_rename)
+            _write_once(path, data, mode, sync)
 
 
-def _write_once(
-    path: Path, data: bytes, mode: int, sync: bool, before_rename: Point | None
-) -> None:
+def _write_once(path: Path, data: bytes, mode: int, sync: bool) -> None:
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFELY, 0o600)
     try:
@@ -100,8 +89,6 @@ def _write_once(
             rest = rest[os.write(descriptor, rest) :]
         if sync:
             os.fsync(descriptor)
-        if before_rename is not None:
-            reached(before_rename)
         _replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)

@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 from pydantic_core import to_json
 
 from trio_npu_dra import storage
-from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.errors import ForeignFile
 from trio_npu_dra.holds.entry import HeldDevice
 from trio_npu_dra.npu.container import DeviceNode, Mount, driver_mounts, shared_nodes
@@ -174,14 +173,7 @@ class CdiFolder:
         if storage.holds(path, content, mode=_MODE):
             return False
         self._make_root()
-        storage.write_atomic(
-            path,
-            content,
-            mode=_MODE,
-            sync=False,
-            before_rename=Point.CDI_WRITTEN,
-        )
-        reached(Point.CDI_RENAMED)
+        storage.write_atomic(path, content, mode=_MODE, sync=False)
         return True
 
     def hands_out(self, uid: str, nodes: Collection[str]) -> bool:

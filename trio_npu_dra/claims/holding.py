@@ -37,7 +37,6 @@ from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.claims.side_by_side import side_by_side
 from trio_npu_dra.claims.steps import Step, Steps
 from trio_npu_dra.claims.transitions import TRANSITIONS, Action, Goal, situation
-from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.errors import ClaimUnavailable, DeviceHeld, HoldGone, NpuDraError, StorageError
 from trio_npu_dra.holds.encoding import with_devices
 from trio_npu_dra.holds.entry import Entry, State
@@ -48,9 +47,7 @@ _LOCK_FOLDER_MODE: Final = 0o700
 _LOCK_SUFFIX: Final = ".lock"
 _LOCK_PAUSE: Final = 0.02  # seconds between two tries
 _LOCK_PATIENCE: Final = 5.0  # seconds; a call tries again as long as it has time
-_LOCKED: Final = {Goal.PREPARE: Point.PREPARE_LOCKED, Goal.UNPREPARE: Point.UNPREPARE_LOCKED}
 _ABOUT_STEPS: Final = {Action.FINISH, Action.REPLACE, Action.UNDO}
-_UNLOCKED: Final = {Goal.PREPARE: Point.PREPARE_UNLOCKED, Goal.UNPREPARE: Point.UNPREPARE_UNLOCKED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,15 +99,11 @@ class Holding:
             return {}
         try:
             async with self._ledger.exclusive():
-                if goal in _LOCKED:
-                    reached(_LOCKED[goal])
                 actions = {uid: self._action(goal, uid, one) for uid, one in claims.items()}
                 later = {uid for uid, action in actions.items() if self._takes_steps(uid, action)}
                 outcomes = self._at_once(actions, claims, later)
         except StorageError as error:
             return dict.fromkeys(claims, error)
-        if goal in _UNLOCKED:
-            reached(_UNLOCKED[goal])
         later |= {uid for uid, one in outcomes.items() if _is_intended(one)}
         due = {uid: one for uid, one in claims.items() if uid in later}
         return outcomes | await side_by_side(partial(self._stepwise, goal), due)
@@ -173,9 +166,7 @@ class Holding:
             return self._show(self._ledger.by_uid[uid], wanted)
         if action is Action.UNDO:
             self._cdi.remove(uid)
-            reached(Point.UNPREPARE_CDI_REMOVED)
             self._ledger.remove(uid)
-            reached(Point.UNPREPARE_RECORD_REMOVED)
         return None
 
     def _let_go(self, uid: str) -> None:

@@ -13,7 +13,6 @@ from trio_npu_dra import pulse
 from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.claims.holding import Holding, Outcome
 from trio_npu_dra.claims.steps import Step
-from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.errors import LockHeld, NpuDraError, StorageError
 from trio_npu_dra.holds.entry import Entry, State
 from trio_npu_dra.holds.ledger import Ledger
@@ -47,7 +46,6 @@ async def keep_cdi_files(
     """
     repair = Repair(ledger, cdi, steps)
     await repair.look(is_first=True)
-    reached(Point.START_FILES_REPAIRED)
     task_status.started()
     while True:
         await trio.sleep(_INTERVAL)
@@ -85,7 +83,6 @@ class Repair:
         try:
             async with self._ledger.exclusive():
                 if is_first:
-                    reached(Point.START_RECORDS_READ)
                     self._cdi.remove_unfinished()
                     if problem := _problem_of(self._holding.sweep_locks):
                         problems["locks"] = problem

@@ -16,7 +16,6 @@ from trio_npu_dra.claims.patience import Attempts, Patience
 from trio_npu_dra.claims.reading import ClaimReader, Look, Reading
 from trio_npu_dra.claims.side_by_side import side_by_side
 from trio_npu_dra.claims.steps import Step
-from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.errors import ClaimUnavailable, HoldGone, NpuDraError
 from trio_npu_dra.holds.entry import Entry
 from trio_npu_dra.holds.ledger import Ledger
@@ -104,7 +103,6 @@ class NodeClaims:
         while due:
             unread = {uid: refs[uid] for uid in due if uid not in wanted}
             read = await side_by_side(partial(self._read, since, self._reading.look()), unread)
-            reached(Point.PREPARE_CLAIMS_READ)
             wanted |= {uid: one for uid, one in read.items() if isinstance(one, Wanted)}
             outcomes = await self._holding.prepare(
                 {uid: wanted[uid] for uid in due if uid in wanted}
@@ -121,7 +119,6 @@ class NodeClaims:
             known = wanted[uid].entry if uid in wanted else None
             _log_prepared(ref, known, errors.get(uid), since)
         self._tell("prepare", len(refs), errors, since)
-        reached(Point.PREPARE_ANSWER_DUE)
         return {
             uid: PrepareResult(devices=self._devices(entries[uid]))
             if uid in entries
@@ -147,7 +144,6 @@ class NodeClaims:
         for uid, ref in refs.items():
             _log_unprepared(ref, errors.get(uid), since)
         self._tell("unprepare", len(refs), errors, since)
-        reached(Point.UNPREPARE_ANSWER_DUE)
         return {uid: str(errors.get(uid, "")) for uid in refs}
 
     async def _read(

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trio_npu_dra import storage
-from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.errors import ForeignFile, RecordCorrupt, StorageError
 from trio_npu_dra.holds.encoding import encode, parse
 from trio_npu_dra.holds.entry import Entry
@@ -74,10 +73,7 @@ class EntryFiles:
         Raises:
             StorageError: The disk is full, read-only, or fails; the old record stays.
         """
-        storage.write_atomic(
-            self._path(entry.uid), encode(entry), before_rename=Point.PREPARE_RECORD_WRITTEN
-        )
-        reached(Point.PREPARE_RECORD_RENAMED)
+        storage.write_atomic(self._path(entry.uid), encode(entry))
 
     def remove(self, uid: str) -> None:
         """Remove the record of a holder, and what was set aside of it.

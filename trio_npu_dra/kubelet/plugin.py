@@ -12,7 +12,6 @@ from pathlib import Path
 import trio
 
 from trio_npu_dra import storage
-from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.kubelet import device_health, dra_plugin, registration
 from trio_npu_dra.kubelet.driver import Driver
 from trio_npu_dra.kubelet.endpoints import Endpoints, remove_dead_sockets
@@ -55,17 +54,13 @@ async def serve_kubelet(
         _make_folder(endpoints.plugin_directory)
         async with endpoints.starting():
             await last.start(service, bridge, driver, health)
-        reached(Point.START_SERVICE_LISTENING)
         async with trio.open_nursery() as first:
             first.start_soon(remove_dead_sockets, endpoints)
             await first.start(registrar, bridge, endpoints.driver_name, status)
-            reached(Point.START_REGISTRATION_LISTENING)
             task_status.started()
             await stop.wait()
-            reached(Point.STOP_ASKED)
             first.cancel_scope.cancel()
         last.cancel_scope.cancel()
-    reached(Point.STOP_CALLS_DRAINED)
 
 
 async def serve_plugin(

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trio_npu_dra._generated import pluginregistration
-from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.rpc import UnaryRoute, methods
 
@@ -72,7 +71,6 @@ def routes(
         if request.plugin_registered:
             log.info("registered with the kubelet", extra={"driver": driver_name})
             status.set(RegistrationStatus(registered=True))
-            reached(Point.START_REGISTERED)
         else:
             reason = request.error[:_REASON_LIMIT] or "no reason given"
             log.error(

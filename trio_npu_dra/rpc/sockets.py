@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trio_npu_dra import storage
-from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -75,8 +74,6 @@ class Listener:
                 "a socket cannot be removed",
                 extra={"path": str(self.path), "error": error.strerror},
             )
-        else:
-            reached(Point.STOP_SOCKET_REMOVED)
 
 
 def listen_unix(path: Path) -> Listener:

@@ -18,7 +18,6 @@ from typing import Final, Literal, TypeAlias
 import trio
 
 from trio_npu_dra import pulse
-from trio_npu_dra.crashpoints import Point, reached
 from trio_npu_dra.errors import Invalid, InvalidPool, KubeError, NotFound
 from trio_npu_dra.kube.client import WATCH_SECONDS, KubeClient
 from trio_npu_dra.kube.objects import Node, OwnerReference, ResourceSlice
@@ -280,7 +279,6 @@ class _Publisher:
         meta = write.slice.metadata
         match write:
             case Delete():
-                reached(Point.PUBLISH_DELETE_DUE)
                 try:
                     await self._client.delete(
                         ResourceSlice,
@@ -290,17 +288,12 @@ class _Publisher:
                     )
                 except NotFound:
                     log.debug("slice was gone already", extra={"slice": meta.name})
-                reached(Point.PUBLISH_DELETED)
             case Update():
-                reached(Point.PUBLISH_UPDATE_DUE)
                 stored = await self._client.update(write.slice)
                 self._stored.learn(write.slice.spec, stored.spec)
-                reached(Point.PUBLISH_UPDATED)
             case Create():
-                reached(Point.PUBLISH_CREATE_DUE)
                 stored = await self._client.create(write.slice)
                 self._stored.learn(write.slice.spec, stored.spec)
-                reached(Point.PUBLISH_CREATED)
 
     async def _read_owner(self) -> OwnerReference:
         node = await self._client.get(Node, self._node_name)
