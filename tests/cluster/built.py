@@ -1,4 +1,4 @@
-"""A cluster of one node that runs on this machine, built from Go modules and Debian."""
+"""A cluster that runs on this machine, built from Go modules and Debian."""
 
 from __future__ import annotations
 
@@ -39,15 +39,18 @@ class BuiltCluster(Cluster):
     network: Network
     plane: ControlPlane
     registry: Registry
-    node: Node
+    nodes: tuple[Node, ...]
 
     @classmethod
-    def start(cls, version: str, *, mounts: Iterable[tuple[Path, str]] = ()) -> BuiltCluster:
-        """Build what is missing, start everything and wait until the node is Ready.
+    def start(
+        cls, version: str, *, nodes: int = 1, mounts: Iterable[tuple[Path, str]] = ()
+    ) -> BuiltCluster:
+        """Build what is missing, start everything and wait until the first node is Ready.
 
         Args:
             version: of Kubernetes, a row of the table in `releases`.
-            mounts: files and folders of this machine, and where the node sees them.
+            nodes: how many there are to be.
+            mounts: files and folders of this machine, and where the first node sees them.
 
         Raises:
             ClusterError: something did not start; the logs stay, the message says where.
@@ -77,16 +80,20 @@ class BuiltCluster(Cluster):
             broken.callback(registry.stop)
             for base in images.SERVED:
                 images.push(base.tag, registry, base.name)
-            node = Node.start(
-                identity=identity,
-                folder=folder / "node",
-                logs=logs,
-                plane=plane,
-                registry=registry,
-                containerd=(release.containerd, runtime),
-                mounts=mounts,
-            )
-            broken.callback(node.stop)
+            started: list[Node] = []
+            for number in range(1, nodes + 1):
+                node = Node.start(
+                    number,
+                    identity=identity,
+                    folder=folder,
+                    logs=logs,
+                    plane=plane,
+                    registry=registry,
+                    containerd=(release.containerd, runtime),
+                    mounts=() if started else mounts,
+                )
+                broken.callback(node.stop)
+                started.append(node)
             cluster = cls(
                 identity=identity,
                 folder=folder,
@@ -97,11 +104,16 @@ class BuiltCluster(Cluster):
                 network=network,
                 plane=plane,
                 registry=registry,
-                node=node,
+                nodes=tuple(started),
             )
             cluster.wait(cluster._usable, f"the node Ready (logs: {logs})")
             broken.pop_all()
         return cluster
+
+    @property
+    def node(self) -> Node:
+        """The first node."""
+        return self.nodes[0]
 
     def kubectl(self, *args: str | Path, stdin: str | None = None) -> str:
         """Run kubectl as the administrator; returns its stdout, raises ClusterError."""
@@ -114,7 +126,9 @@ class BuiltCluster(Cluster):
 
     def stop(self, *, keep_logs: bool = False) -> Path | None:
         """End and remove everything; returns the folder of the logs if they are kept."""
-        for part in (self.node, self.registry, self.plane, self.network):
+        for node in self.nodes:
+            node.stop()
+        for part in (self.registry, self.plane, self.network):
             part.stop()
         _clear(self.folder, keep=self.logs if keep_logs else None)
         return self.logs if keep_logs else None

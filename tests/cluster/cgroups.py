@@ -1,4 +1,4 @@
-"""The node's cgroup: one folder in every hierarchy, under which the kubelet puts its pods."""
+"""A node's cgroup: one folder in every hierarchy, under which the kubelet puts its pods."""
 
 from __future__ import annotations
 
@@ -39,6 +39,12 @@ def existing(name: str) -> list[Path]:
     """
     every = hierarchies("cgroup") + hierarchies("cgroup2")
     return [path for hierarchy in every if (path := hierarchy / name).exists()]
+
+
+def beginning_with(name: str) -> list[Path]:
+    """The folders of all cgroups whose name begins so."""
+    every = hierarchies("cgroup") + hierarchies("cgroup2")
+    return [path for hierarchy in every for path in hierarchy.glob(f"{name}*")]
 
 
 def _removed(folder: Path) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -15,9 +15,12 @@ from tests.cluster.processes import ClusterError, wait_until
 
 T = TypeVar("T")
 
+APART: Object = {"key": "example.com/apart", "effect": "NoSchedule"}
+"""The taint of every node but the first: only pods that tolerate it come there."""
+
 
 class NodeAccess(Protocol):
-    """A test's access to the node with the NPUs."""
+    """A test's access to a node with NPUs."""
 
     @property
     def name(self) -> str:
@@ -52,17 +55,23 @@ class NodeAccess(Protocol):
 
 
 class Cluster(ABC):
-    """A running cluster with one node that has NPUs.
+    """A running cluster with a node that has NPUs, or several.
 
-    `logs` is a folder for logs that stay if a test fails, `audit_log` the API server's log of
-    requests.
+    `nodes` are these; pods of tests that do not choose run on the first, because the others have
+    the taint APART. `logs` is a folder for logs that stay if a test fails, `audit_log` the API
+    server's log of requests.
     """
 
     __slots__ = ()
 
-    node: NodeAccess
+    nodes: Sequence[NodeAccess]
     logs: Path
     audit_log: Path
+
+    @property
+    def node(self) -> NodeAccess:
+        """The first node."""
+        return self.nodes[0]
 
     @property
     @abstractmethod
@@ -154,11 +163,12 @@ class Cluster(ABC):
         """Call until the result is true, and return the result.
 
         Raises:
-            ClusterError: it was not seen in time, or a program of the node ended.
+            ClusterError: it was not seen in time, or a program of a node ended.
         """
 
         def checked() -> T | None:
-            self.node.check()
+            for node in self.nodes:
+                node.check()
             return look()
 
         return wait_until(checked, what)

@@ -17,7 +17,6 @@ AUDIT_POLICY = {
     "omitStages": ["RequestReceived", "ResponseStarted"],
     "rules": [{"level": "Metadata"}],
 }
-NODE_NAME = "npu-node"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

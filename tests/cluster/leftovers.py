@@ -17,7 +17,7 @@ def find(identity: str) -> list[str]:
         One line for each process, mount or cgroup; the cluster's network shows as the process
         that holds it.
     """
-    left = [f"cgroup {path}" for path in cgroups.existing(identity)]
+    left = [f"cgroup {path}" for path in cgroups.beginning_with(identity)]
     for process in Path("/proc").iterdir():
         if process.name.isdigit():
             left += [f"{what} of process {process.name}" for what in _held(process, identity)]

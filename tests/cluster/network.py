@@ -4,8 +4,9 @@ The cluster's network is a namespace with a bridge to which pods are joined. It 
 outside, so its addresses are the same in every cluster, and all of it ends with the process that
 holds it. A cluster without pods can use the machine's loopback, which this process reaches too.
 
-Either way the node's address is the first of the services' range, which is that of the service
-`kubernetes`: the API server listens just there, and pods reach it without kube-proxy.
+Either way the first node's address is the first of the services' range, which is that of the
+service `kubernetes`: the API server listens just there, and pods reach it without kube-proxy.
+Further nodes are on the same bridge, each with an address of its own.
 """
 
 from __future__ import annotations
@@ -65,6 +66,14 @@ class Network:
                 if probe.connect_ex((network.address, SERVER_PORT)) != 0:
                     return network
         raise OSError("no free loopback network for a cluster")
+
+    def join(self, number: int) -> str:
+        """The address of a node, made unless it is the first's; nodes are counted from 1."""
+        if number == 1:
+            return self.address
+        address = f"10.96.1.{number}"
+        run(*self.inside, "ip", "address", "add", f"{address}/32", "dev", "pods")
+        return address
 
     @property
     def services(self) -> str:

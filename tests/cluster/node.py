@@ -6,17 +6,20 @@ import json
 import resource
 import shutil
 import string
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.cluster import cgroups
+from tests.cluster.api import Object
 from tests.cluster.binaries import cache, pause
-from tests.cluster.control_plane import NODE_NAME, ControlPlane
+from tests.cluster.cluster import APART
+from tests.cluster.control_plane import ControlPlane
 from tests.cluster.processes import Program, run, wait_until
 from tests.cluster.registry import Registry
 
 HERE = Path(__file__).parent
+NAME = "npu-node"
 KUBELET_PORT = 10250
 CNI_CONFIG = {
     "cniVersion": "1.0.0",
@@ -36,6 +39,7 @@ class Node:
 
     name: str
     identity: str
+    address: str
     folder: Path
     logs: Path
     plane: ControlPlane
@@ -46,6 +50,7 @@ class Node:
     @classmethod
     def start(
         cls,
+        number: int,
         *,
         identity: str,
         folder: Path,
@@ -58,9 +63,12 @@ class Node:
         """Start containerd and the kubelet; returns before the node is Ready.
 
         Args:
-            identity: name of its cgroup.
-            folder: where its files go; unique to this node.
-            logs: where the logs of its programs and pods go.
+            number: which node of the cluster it is, from 1; all but the first have a taint that
+                keeps pods away which do not tolerate it.
+            identity: name of the cluster; with the number that of the node's cgroup.
+            folder: that of the cluster, which gets one of the node's.
+            logs: where the logs of the first node's programs and pods go, and a folder for those
+                of each other one.
             plane: the control plane it joins.
             registry: takes the place of docker.io.
             containerd: version of containerd and the folder of its programs.
@@ -71,9 +79,13 @@ class Node:
             ClusterError: a program ended at its start.
         """
         version, programs = containerd
+        is_first = number == 1
+        folder /= f"node-{number}"
+        logs = logs if is_first else logs / f"node-{number}"
+        logs.mkdir(exist_ok=True)
         _write_containerd_config(folder, version)
         registry.serve_as(folder / "certs.d", "docker.io")
-        cgroups.create(identity)
+        cgroups.create(f"{identity}-{number}")
         pairs = [word for pair in ((logs, str(logs)), *mounts) for word in pair]
         first = Program.start(
             "node",
@@ -86,8 +98,9 @@ class Node:
             child=True,
         )
         node = cls(
-            name=NODE_NAME,
-            identity=identity,
+            name=NAME if is_first else f"{NAME}-{number}",
+            identity=f"{identity}-{number}",
+            address=plane.network.join(number),
             folder=folder,
             logs=logs,
             plane=plane,
@@ -96,7 +109,7 @@ class Node:
             running={},
         )
         try:
-            node._start_all()
+            node._start_all(taints=[] if is_first else [APART])
         except BaseException:
             node.stop()
             raise
@@ -144,7 +157,7 @@ class Node:
             f"--config={config}",
             f"--kubeconfig={self.folder / 'kubelet.kubeconfig'}",
             f"--hostname-override={self.name}",
-            f"--node-ip={self.plane.address}",
+            f"--node-ip={self.address}",
             "--cert-dir=/var/lib/kubelet/pki",
             f"--feature-gates={','.join(self.plane.gates)}",
         )
@@ -170,12 +183,12 @@ class Node:
             self.running.popitem()[1].kill()
         cgroups.remove(self.identity)
 
-    def _start_all(self) -> None:
+    def _start_all(self, *, taints: Sequence[Object]) -> None:
         wait_until(self._has_root, "the node's root", timeout=20)
         containerd = self.containerd_programs / "containerd"
         self._start("containerd", containerd, "--config", self.folder / "containerd.toml")
         wait_until(self._has_containerd, "containerd listens", timeout=30)
-        self._write_kubelet_config()
+        self._write_kubelet_config(taints)
         self.start_kubelet()
 
     def _start(self, name: str, program: Path, *flags: str | Path) -> None:
@@ -199,16 +212,16 @@ class Node:
         self.check()
         return (self.root / "run/containerd/containerd.sock").exists()
 
-    def _write_kubelet_config(self) -> None:
+    def _write_kubelet_config(self, taints: Sequence[Object]) -> None:
         plane = self.plane
         serving = plane.authority.issue(
-            "kubelet-serving",
+            f"{self.name}-serving",
             user=f"system:node:{self.name}",
             group="system:nodes",
-            hosts=(f"DNS:{self.name}", f"IP:{plane.address}"),
+            hosts=(f"DNS:{self.name}", f"IP:{self.address}"),
         )
         joining = plane.authority.kubeconfig(
-            "kubelet", server=plane.server, user=f"system:node:{self.name}", group="system:nodes"
+            self.name, server=plane.server, user=f"system:node:{self.name}", group="system:nodes"
         )
         for source in (serving.certificate, serving.key, plane.ca):
             shutil.copy(source, self.folder)
@@ -218,13 +231,14 @@ class Node:
         config = {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
-            "address": plane.address,
+            "address": self.address,
             "port": KUBELET_PORT,
             "healthzPort": 0,
             "tlsCertFile": str(self.folder / serving.certificate.name),
             "tlsPrivateKeyFile": str(self.folder / serving.key.name),
             "authentication": {"x509": {"clientCAFile": str(self.folder / plane.ca.name)}},
             "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+            "registerWithTaints": list(taints),
             "cgroupRoot": f"/{self.identity}",
             "cgroupDriver": "cgroupfs",
             "failCgroupV1": False,
@@ -232,7 +246,7 @@ class Node:
             "enforceNodeAllocatable": [],
             "localStorageCapacityIsolation": False,
             "resolvConf": "",
-            "clusterDNS": [plane.address],  # no DNS server is there; without it each pod warns
+            "clusterDNS": [self.address],  # nobody answers there; without it each pod warns
             "clusterDomain": "cluster.local",
             "podLogsDir": str(self.pod_logs),
             "serializeImagePulls": False,

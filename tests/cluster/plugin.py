@@ -1,14 +1,14 @@
-"""The fixture `cluster`: one cluster for a whole session, for tests of all folders."""
+"""The fixtures `cluster` and `second_node`: one cluster a session, whichever folders use it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.built import BuiltCluster
-from tests.cluster.cluster import Cluster
+from tests.cluster.cluster import Cluster, NodeAccess
 from tests.cluster.releases import DEFAULT, RELEASES
 from tests.kind.cluster import KindCluster
 
@@ -71,8 +71,13 @@ def kubernetes_version(pytestconfig: pytest.Config) -> str:
 @pytest.fixture(scope="session")
 def cluster(kubernetes_version: str, request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A running cluster; its logs stay if a test of the session failed."""
-    on_kind = request.config.getoption("--on") == "kind"
-    running = KindCluster.start() if on_kind else BuiltCluster.start(kubernetes_version)
+    # Those that a test asks for get ready while the driver is built for the first one.
+    nodes = 2 if any("second_node" in _fixtures(item) for item in request.session.items) else 1
+    running: Cluster
+    if request.config.getoption("--on") == "kind":
+        running = KindCluster.start(nodes=nodes)
+    else:
+        running = BuiltCluster.start(kubernetes_version, nodes=nodes)
     try:
         yield running
     finally:
@@ -81,6 +86,16 @@ def cluster(kubernetes_version: str, request: pytest.FixtureRequest) -> Iterator
             request.config.stash[LOGS] = logs
     left = running.left_behind()
     assert left == [], f"the stopped cluster left behind: {left}"
+
+
+@pytest.fixture(scope="session")
+def second_node(cluster: Cluster) -> NodeAccess:
+    """Another node, which sessions have whose tests ask for it; pods must tolerate its taint."""
+    return cluster.nodes[1]
+
+
+def _fixtures(item: pytest.Item) -> Sequence[str]:
+    return item.fixturenames if isinstance(item, pytest.Function) else ()
 
 
 def _parts(version: str) -> tuple[int, ...]:

@@ -41,8 +41,8 @@ that are not named here make another one."""
 NOTHING_CHOSEN = 5
 """pytest's status if no test was left, which may be what the arguments say."""
 WATCHES = 20
-"""Instances of inotify that the programs of a cluster may have; 14 are usual, and Linux gives all
-processes of a user 128 as a rule."""
+"""Instances of inotify that the programs of a cluster may have; 14 are usual, 22 with a second
+node, and Linux gives all processes of a user 128 as a rule."""
 MEMORY = 2 << 30
 """Bytes that a cluster and its session may take; half of it is usual."""
 

@@ -85,9 +85,10 @@ def pytest_runtest_makereport(
     report = yield
     cluster = getattr(item, "funcargs", {}).get("cluster")
     if report.failed and isinstance(cluster, Cluster):
-        lines = Driver(cluster=cluster).log().splitlines()[-LOG_TAIL:]
-        report.sections.append(("driver's log", "\n".join(lines)))
-        report.sections.append(("logs of the node", str(cluster.logs)))
+        for node in cluster.nodes:
+            lines = Driver(cluster=cluster, node=node).log().splitlines()[-LOG_TAIL:]
+            report.sections.append((f"driver's log on {node.name}", "\n".join(lines)))
+        report.sections.append(("logs of the nodes", str(cluster.logs)))
     return report
 
 
@@ -106,7 +107,7 @@ def rights(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(scope="session")
 def driver(cluster: Cluster, notes: list[str]) -> Driver:
-    """The driver, built from this tree, running on the cluster's node with eight 910B4."""
+    """The driver, built from this tree, running on the cluster's first node with eight 910B4."""
 
     @contextmanager
     def phase(name: str) -> Iterator[None]:

@@ -33,7 +33,7 @@ def deploy(cluster: Cluster, phase: Phase) -> Driver:
     Raises:
         ClusterError: A step failed, or the driver did not publish the board in time.
     """
-    driver = Driver(cluster=cluster)
+    driver = Driver(cluster=cluster, node=cluster.node)
     with locked("driver"):  # another session may do the same for its cluster
         with phase("wheels"):
             make_wheels()

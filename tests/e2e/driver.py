@@ -1,4 +1,4 @@
-"""The driver as its DaemonSet runs it on the node with the NPUs; there may be others."""
+"""The driver as its DaemonSet runs it on a node with NPUs; there may be others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.cluster import audit
 from tests.cluster.api import Object
-from tests.cluster.cluster import Cluster
+from tests.cluster.cluster import Cluster, NodeAccess
 from tests.cluster.processes import PATIENCE, ClusterError, run
 from tests.e2e.immutable import immutable
 from trio_npu_dra import __version__
@@ -39,6 +39,8 @@ print(connection.getresponse().read().decode())
 CDI = Path("/etc/cdi")
 PLUGIN = Path("/var/lib/kubelet/plugins") / DRIVER
 BOARD = Path("/var/lib/trio-npu-dra/simulator")
+PROFILE = BOARD / "profile"
+"""Names the board that is laid out on a node."""
 IN_USE = rf'^dra_resource_claims_in_use\{{driver_name="{re.escape(DRIVER)}"\}} (\d+)'
 
 
@@ -54,9 +56,10 @@ def record(uid: str) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Driver:
-    """The deployed driver."""
+    """The deployed driver, on one node of those that it runs on."""
 
     cluster: Cluster
+    node: NodeAccess
 
     # --- its pod ---------------------------------------------------------------------------------
 
@@ -72,7 +75,7 @@ class Driver:
 
     def pid(self) -> int | None:
         """Process id of the daemon, as this machine numbers processes; None if none runs."""
-        ours = self.cluster.node.identity.encode()
+        ours = self.node.identity.encode()
         for process in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):  # it ended while we looked
                 command = (process / "cmdline").read_bytes()
@@ -83,7 +86,7 @@ class Driver:
     def log(self) -> str:
         """What its pods wrote, those included that were replaced."""
         files = sorted(
-            self.cluster.node.pod_logs.glob(f"{NAMESPACE}_{NAME}-*/*/*.log"),
+            self.node.pod_logs.glob(f"{NAMESPACE}_{NAME}-*/*/*.log"),
             key=lambda file: file.stat().st_mtime,
         )
         return "\n".join(file.read_text(errors="replace") for file in files)
@@ -215,18 +218,18 @@ class Driver:
 
     def claims_in_use(self) -> int:
         """How many claims the kubelet's metrics say are in use with the driver."""
-        text = self.cluster.api.ask("GET", f"/api/v1/nodes/{self.cluster.node.name}/proxy/metrics")
+        text = self.cluster.api.ask("GET", f"/api/v1/nodes/{self.node.name}/proxy/metrics")
         found = re.search(IN_USE, text, re.MULTILINE)
         return int(found[1]) if found else 0
 
     def _is_here(self, about: Object) -> bool:
-        return bool(about["spec"].get("nodeName") == self.cluster.node.name)
+        return bool(about["spec"].get("nodeName") == self.node.name)
 
     def _files(self, folder: Path, pattern: str) -> list[str]:
         return sorted(path.name for path in self._place(folder).glob(pattern))
 
     def _place(self, path: Path) -> Path:
-        return self.cluster.node.root / path.relative_to("/")
+        return self.node.root / path.relative_to("/")
 
     # --- what tests do to it ---------------------------------------------------------------------
 
@@ -288,4 +291,4 @@ class Driver:
     def label_node(self, value: str | None) -> None:
         """Have the node be one of those that the DaemonSet is for, or not with None."""
         change = {"metadata": {"labels": {"npu.huawei.com/simulator": value}}}
-        self.cluster.api.patch("node", self.cluster.node.name, change=change)
+        self.cluster.api.patch("node", self.node.name, change=change)

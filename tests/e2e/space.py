@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 from tests.cluster.api import Object
-from tests.cluster.cluster import Cluster
+from tests.cluster.cluster import APART, Cluster, NodeAccess
 
 T = TypeVar("T")
 
@@ -88,6 +92,13 @@ def pod(
     if is_gated:
         spec["schedulingGates"] = [{"name": "example.com/not-yet"}]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+def placed(pod: Object, node: NodeAccess) -> Object:
+    """The pod, for the scheduler to place on that node and no other, whichever it is."""
+    pod["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node.name}
+    pod["spec"]["tolerations"] = [{"key": APART["key"], "operator": "Exists"}]
+    return pod
 
 
 def admit(cluster: Cluster, about: Object) -> Object:
@@ -190,6 +201,25 @@ class Space:
         """What a container wrote."""
         path = self.cluster.api.resource("pods").path(self.name, pod, "log")
         return self.cluster.api.ask("GET", path, query={"container": container})
+
+    def kill(self, pod: str, container: str = "main") -> None:
+        """End a container of a pod with SIGKILL, and wait until the kubelet has started it anew."""
+        before = self._state(pod, container)
+        identity = str(before["containerID"]).rpartition("/")[2].encode()
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):  # it ended with the container's first process
+                if identity in (process / "cgroup").read_bytes():
+                    os.kill(int(process.name), signal.SIGKILL)
+
+        def restarted() -> bool:
+            after = self._state(pod, container)
+            return bool(after["ready"] and after["restartCount"] == before["restartCount"] + 1)
+
+        self.wait(restarted, f"container {container} of pod {pod} restarted")
+
+    def _state(self, pod: str, container: str) -> Object:
+        states = (self.get("pod", pod) or {})["status"]["containerStatuses"]
+        return next(state for state in states if state["name"] == container)
 
     # --- NPUs ------------------------------------------------------------------------------------
 

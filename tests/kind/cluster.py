@@ -39,18 +39,21 @@ def usable() -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class KindCluster(Cluster):
-    """The running cluster; `node` is its first worker, `kubeconfig` has all rights."""
+    """The running cluster; `nodes` are its workers, `kubeconfig` may do everything."""
 
     name: str
     folder: Path
     logs: Path
     audit_log: Path
     kubeconfig: Path
-    node: KindNode
+    nodes: tuple[KindNode, ...]
 
     @classmethod
-    def start(cls) -> KindCluster:
+    def start(cls, *, nodes: int = 1) -> KindCluster:
         """Make it, with the Kubernetes of the installed kind, and wait until it is Ready.
+
+        Args:
+            nodes: how many workers are used; there are as many as the configuration says.
 
         Raises:
             ClusterError: kind failed, or its Kubernetes is too old.
@@ -75,13 +78,21 @@ class KindCluster(Cluster):
                 logs=logs,
                 audit_log=plane.root / "var/log/kubernetes/audit.log",
                 kubeconfig=kubeconfig,
-                node=KindNode.find(f"{name}-worker"),
+                nodes=tuple(
+                    KindNode.find(f"{name}-worker{number if number > 1 else ''}")
+                    for number in range(1, nodes + 1)
+                ),
             )
             cluster._check_version()
             cluster._provide_variant()
             cluster.kubectl("wait", "--for=condition=Ready", "nodes", "--all", "--timeout=120s")
             broken.pop_all()
         return cluster
+
+    @property
+    def node(self) -> KindNode:
+        """The first worker."""
+        return self.nodes[0]
 
     @cached_property
     def api(self) -> ApiServer:

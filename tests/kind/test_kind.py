@@ -14,6 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from tests.cluster.cluster import APART
 from tests.cluster.processes import ClusterError
 from tests.cluster.releases import DEFAULT, RELEASES
 from tests.e2e.__main__ import (
@@ -126,6 +127,27 @@ def test_config_has_the_server_write_an_audit_log(config: Config) -> None:
     assert seen == {str(Path(path).parent) for path in flags.values()}
     policy = yaml.safe_load((ROOT / plane.extra_mounts[0].host_path).read_text())
     assert policy["kind"] == "Policy"
+
+
+def test_second_worker_keeps_pods_away_that_do_not_mean_it(config: Config) -> None:
+    """It joins with the taint that tests of a second board tolerate; the first has none."""
+    first, second = config.nodes[1:]
+    (patch,) = (yaml.safe_load(text) for text in second.kubeadm_config_patches)
+    assert patch == {"kind": "JoinConfiguration", "nodeRegistration": {"taints": [APART]}}
+    assert first.kubeadm_config_patches == []
+
+
+def test_second_worker_is_found_for_sessions_that_want_it(notes: Path) -> None:
+    """Tests reach into it as into the first."""
+    cluster = KindCluster.start(nodes=2)
+    assert [node.name for node in cluster.nodes] == [
+        f"{cluster.name}-worker",
+        f"{cluster.name}-worker2",
+    ]
+    assert cluster.node is cluster.nodes[0]
+    made = "docker inspect --format {{.Id}} {{.State.Pid}} NAME-worker2"
+    assert made in calls(notes, cluster)
+    cluster.stop()
 
 
 def test_cluster_is_made_used_and_removed(notes: Path, tmp_path: Path) -> None:
