@@ -119,10 +119,14 @@ class BuiltCluster(Cluster):
         """Run kubectl as the administrator; returns its stdout, raises ClusterError."""
         return self.plane.kubectl(*args, stdin=stdin)
 
-    def provide_image(self, context: Path, *, target: str | None = None, name: str) -> None:
+    def provide_image(
+        self, context: Path, *, target: str | None = None, name: str, is_final: bool = False
+    ) -> None:
         """Build an image with buildah and push it to the cluster's registry."""
-        tag = images.build_driver_image(context, target=target, tag=name.rpartition("/")[2])
-        images.push(tag, self.registry, name)
+        tag = name.rpartition("/")[2]
+        if not (is_final and images.image_id(images.in_storage(tag))):
+            images.build_driver_image(context, target=target, tag=tag)
+        images.push(images.in_storage(tag), self.registry, name)
 
     def stop(self, *, keep_logs: bool = False) -> Path | None:
         """End and remove everything; returns the folder of the logs if they are kept."""

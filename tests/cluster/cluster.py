@@ -83,13 +83,16 @@ class Cluster(ABC):
         """Run kubectl as the administrator; returns its stdout, raises ClusterError."""
 
     @abstractmethod
-    def provide_image(self, context: Path, *, target: str | None = None, name: str) -> None:
+    def provide_image(
+        self, context: Path, *, target: str | None = None, name: str, is_final: bool = False
+    ) -> None:
         """Build an image and put it where pods find it.
 
         Args:
             context: the folder with the Dockerfile.
             target: the stage to build; without it, the last one.
             name: its name in pods, without docker.io: `library/dra-npu:1.0.0`.
+            is_final: whether an image that was built under this name is right for ever.
 
         Raises:
             ClusterError: the build failed; the message ends with its output.

@@ -6,6 +6,7 @@ Each base image is made once; the cache keeps it under a key of its recipe.
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import tempfile
 import time
@@ -148,7 +149,7 @@ SERVED = (PAUSE, UBUNTU, UBUNTU_LDPATH)
 
 
 def build_driver_image(context: Path, *, target: str | None = None, tag: str) -> str:
-    """Build a Dockerfile that takes PYTHON_IMAGE: Debian with Python, pip and gcc.
+    """Build a Dockerfile whose images are arguments: each becomes Debian with Python, pip and gcc.
 
     That image needs no download; nor may anything else in the build.
 
@@ -163,16 +164,22 @@ def build_driver_image(context: Path, *, target: str | None = None, tag: str) ->
     Raises:
         ClusterError: the build failed; the message ends with its output.
     """
-    name = f"localhost/{tag}"
+    name = in_storage(tag)
     base = PYTHON.ready()
+    names = re.findall(r"^ARG (\w+_IMAGE)\b", (context / "Dockerfile").read_text(), re.MULTILINE)
     with locked("images"):
         buildah(
             *("build", "--isolation=chroot", "--pull-never", "--layers"),
-            f"--build-arg=PYTHON_IMAGE={base}",
+            *(f"--build-arg={name}={base}" for name in names),
             *((f"--target={target}",) if target else ()),
             *("--tag", name, context),
         )
     return name
+
+
+def in_storage(tag: str) -> str:
+    """What our storage calls a driver's image, `dra-npu:1.0.0`."""
+    return f"localhost/{tag}"
 
 
 def push(tag: str, registry: Registry, name: str) -> None:

@@ -135,6 +135,11 @@ class Space:
         self.clear()
         self.cluster.api.delete("namespace", self.name)
 
+    def let_look_on(self) -> None:
+        """Allow admin access."""
+        labels = {"resource.kubernetes.io/admin-access": "true"}
+        self.cluster.api.patch("namespace", self.name, change={"metadata": {"labels": labels}})
+
     def apply(self, *objects: Object) -> None:
         """Create or change objects."""
         self.cluster.api.apply(objects, namespace=self.name)

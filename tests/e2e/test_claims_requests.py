@@ -24,12 +24,6 @@ def assert_sees(driver: Driver, space: Space, container: str, *devices: str) -> 
     assert space.seen_npus("user", container=container) == sorted(buses)
 
 
-def let_look_on(space: Space) -> None:
-    """Allow admin access in the namespace."""
-    labels = {"resource.kubernetes.io/admin-access": "true"}
-    space.cluster.api.patch("namespace", space.name, change={"metadata": {"labels": labels}})
-
-
 @pytest.mark.every_version
 def test_eight_requests_of_three_claims(driver: Driver, space: Space) -> None:
     """Each of eight containers names one request of one claim, and gets the NPU of just that."""
@@ -83,7 +77,7 @@ def test_claim_that_no_container_names(driver: Driver, space: Space) -> None:
 def test_admin_access(driver: Driver, space: Space) -> None:
     """Our example's monitor sees all NPUs, also a held one; later pods still get theirs."""
     space.apply(claim("before"), pod("before", "before"))
-    let_look_on(space)
+    space.let_look_on()
     space.apply_text(MONITOR)
 
     def monitor() -> str | None:
@@ -109,7 +103,7 @@ def test_device_of_two_admin_requests(driver: Driver, space: Space) -> None:
 
     The scheduler gives no device twice to a claim, so somebody else has to.
     """
-    let_look_on(space)
+    space.let_look_on()
     every = {"deviceClassName": CLASS, "allocationMode": "All", "adminAccess": True}
     requests = [{"name": name, "exactly": every} for name in ("a", "b")]
     containers = [container("left", "npu/a"), container("right", "npu/b"), container("x", "npu")]

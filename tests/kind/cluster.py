@@ -103,10 +103,13 @@ class KindCluster(Cluster):
         """Run kubectl as the administrator; returns its stdout, raises ClusterError."""
         return run("kubectl", "--kubeconfig", self.kubeconfig, *args, stdin=stdin, timeout=300)
 
-    def provide_image(self, context: Path, *, target: str | None = None, name: str) -> None:
+    def provide_image(
+        self, context: Path, *, target: str | None = None, name: str, is_final: bool = False
+    ) -> None:
         """Build an image with docker and load it into the nodes."""
-        which = ("--target", target) if target else ()
-        run("docker", "build", "--tag", f"{HUB}{name}", *which, context, timeout=1800)
+        if not (is_final and run("docker", "images", "--quiet", f"{HUB}{name}")):
+            which = ("--target", target) if target else ()
+            run("docker", "build", "--tag", f"{HUB}{name}", *which, context, timeout=1800)
         self._load(name)
 
     def stop(self, *, keep_logs: bool = False) -> Path | None:

@@ -197,6 +197,19 @@ def test_cluster_is_made_used_and_removed(notes: Path, tmp_path: Path) -> None:
     ]
 
 
+def test_image_that_never_changes_is_built_if_it_is_not_there(notes: Path, tmp_path: Path) -> None:
+    """Docker is asked for it first; this one has none."""
+    cluster = KindCluster.start()
+    calls(notes, cluster)
+    cluster.provide_image(tmp_path, name="library/dra-npu:past", is_final=True)
+    assert calls(notes, cluster) == [
+        "docker images --quiet docker.io/library/dra-npu:past",
+        f"docker build --tag docker.io/library/dra-npu:past {tmp_path}",
+        "kind load docker-image docker.io/library/dra-npu:past --name NAME",
+    ]
+    cluster.stop()
+
+
 def test_logs_of_a_failed_session_stay(
     notes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
