@@ -1,0 +1,308 @@
+"""A3 modules on a node of their own: two dies that go into containers together, or one by one."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
+
+from tests.cluster.api import Object
+from tests.cluster.cluster import NodeAccess
+from tests.e2e.driver import BOARD, DRIVER, PROFILE, Driver
+from tests.e2e.space import Space, claim, container, placed, pod, request
+from trio_npu_dra.simulator import BoardControl, Severity, load_profile
+
+pytestmark = pytest.mark.cluster
+
+A3 = load_profile("a3-16")
+CARDS = {
+    card: [die.physical_id for die in A3.devices if die.card_id == card]
+    for card in {die.card_id for die in A3.devices}
+}
+"""The physical ids of each card's dies."""
+MODULES = {f"module-{card}" for card in CARDS}
+DIES = {f"npu-{die.physical_id}" for die in A3.devices}
+
+OWN = f'device.attributes["{DRIVER}"]'
+IS_DIE = f'{OWN}.type == "npu"'
+FAULT = 0x81B38002
+"""The work on the NPU must be restarted, says the vendor's table; however often it comes."""
+
+
+# --- the board -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def driver(driver: Driver, second_node: NodeAccess) -> Iterator[Driver]:
+    """The driver on the second node, with eight modules; afterwards it is not there any more."""
+    modules = dataclasses.replace(driver, node=second_node)
+    profile = second_node.root / PROFILE.relative_to("/")
+    profile.parent.mkdir(parents=True, exist_ok=True)
+    profile.write_text(f"{A3.name}\n")
+    modules.label_node("true")
+    modules.wait_ready()
+    modules.wait_registered()
+    yield modules
+    with modules.board() as board:
+        board.set_multi_die_policy(independent=False)
+    modules.label_node(None)
+    modules.cluster.wait(lambda: modules.pid() is None, "no driver on the second node")
+
+
+@pytest.fixture
+def board(driver: Driver) -> Iterator[BoardControl]:
+    """The simulated board of the second node."""
+    with driver.board() as control:
+        yield control
+
+
+def wait_published(driver: Driver, names: set[str]) -> None:
+    """Wait until these devices, and no others, are published on the second node."""
+    driver.cluster.wait(lambda: set(driver.devices()) == names, f"the devices {sorted(names)}")
+
+
+@pytest.fixture
+def union(driver: Driver, board: BoardControl) -> None:
+    """Dies are handed out by the module."""
+    board.set_multi_die_policy(independent=False)
+    wait_published(driver, MODULES)
+
+
+@pytest.fixture
+def independent(driver: Driver, board: BoardControl) -> None:
+    """Dies are handed out one by one."""
+    board.set_multi_die_policy(independent=True)
+    wait_published(driver, DIES)
+
+
+def dies_of(module: str) -> list[int]:
+    """The physical ids of a module's dies."""
+    return CARDS[int(module.removeprefix("module-"))]
+
+
+def names_of(dies: Sequence[int]) -> set[str]:
+    """What dies are called as devices of their own."""
+    return {f"npu-{die}" for die in dies}
+
+
+@contextmanager
+def off_the_bus(driver: Driver, board: BoardControl, die: int) -> Iterator[None]:
+    """A die has left the PCI bus; afterwards it is back."""
+    bus = next(each.pci for each in A3.devices if each.physical_id == die)
+    place = driver.node.root / BOARD.relative_to("/") / "sys/bus/pci/devices" / bus
+    target = place.readlink()
+    board.set_gone(die)
+    place.unlink()
+    try:
+        yield
+    finally:
+        place.symlink_to(target)
+        board.restore(die)
+
+
+# --- pods ----------------------------------------------------------------------------------------
+
+
+def start_pod(driver: Driver, space: Space, name: str, made: Object) -> list[str]:
+    """A pod with that claim runs on the second node; returns the devices that it has."""
+    begin_pod(driver, space, name, made)
+    space.wait_phase(name)
+    return space.allocated(name)
+
+
+def begin_pod(driver: Driver, space: Space, name: str, made: Object) -> None:
+    """A pod with that claim is to run on the second node, and its container for ever."""
+    user = placed(pod(name, name, containers=[container("main", name)]), driver.node)
+    user["spec"]["restartPolicy"] = "Always"
+    space.apply(made, user)
+
+
+def assert_sees(space: Space, name: str, dies: Sequence[int]) -> None:
+    """The pod's container has the device nodes of just those dies, and npu-smi lists them."""
+    assert space.davinci_nodes(name) == sorted(f"/dev/davinci{die}" for die in dies)
+    buses = [die.pci for die in A3.devices if die.physical_id in dies]
+    assert space.seen_npus(name) == sorted(buses)
+
+
+def start_module(driver: Driver, space: Space, name: str = "user") -> str:
+    """A pod with a module runs; returns the module's name."""
+    is_module = f'{OWN}.type == "module"'
+    (module,) = start_pod(driver, space, name, claim(name, request(cel=is_module)))
+    assert_sees(space, name, dies_of(module))
+    return module
+
+
+def health(space: Space, name: str) -> tuple[str, str]:
+    """Health and message of the one device that the pod's status tells of; empty without one."""
+    (state,) = (space.get("pod", name) or {})["status"]["containerStatuses"]
+    for claimed in state.get("allocatedResourcesStatus", []):
+        for resource in claimed["resources"]:
+            return resource["health"], resource.get("message", "")
+    return "", ""
+
+
+def events(driver: Driver, kind: str, name: str, namespace: str = "default") -> list[Object]:
+    """The Events of our driver on the second node about an object."""
+    return [
+        event
+        for event in driver.cluster.objects("events", namespace=namespace)
+        if event["involvedObject"]["kind"] == kind
+        and event["involvedObject"]["name"] == name
+        and event.get("reportingInstance") == driver.node.name
+    ]
+
+
+def names_die(message: str, die: int) -> bool:
+    """Whether a die is named, and not another one whose name begins alike."""
+    return re.search(rf"\bnpu-{die}\b", message) is not None
+
+
+def times_said(driver: Driver) -> tuple[int, int]:
+    """How often the Node's Events say that the policy has changed, and how often the log."""
+    about = events(driver, "Node", driver.node.name)
+    counts = [int(each["count"]) for each in about if each["reason"] == "NpuPolicyChanged"]
+    lines = [line for line in driver.log().splitlines() if "policy" in line]
+    return sum(counts), sum("independent" in line for line in lines)
+
+
+# --- both nodes ----------------------------------------------------------------------------------
+
+
+def test_each_node_has_its_own_board(driver: Driver, space: Space) -> None:
+    """Pods that do not choose get an NPU of the first node, whatever is free on the second."""
+    first = dataclasses.replace(driver, node=driver.cluster.node)
+    assert len(first.devices()) == 8
+    assert {item["spec"]["nodeName"] for item in driver.slices()} == {driver.node.name}
+    space.apply(claim("npu", request(count=8)), pod("user", "npu"))
+    assert space.wait_phase("user")["spec"]["nodeName"] == first.node.name
+    assert set(space.allocated("npu")) == set(first.devices())
+    assert len(space.seen_npus("user")) == 8
+    space.delete_pod("user")
+    first.wait_without_traces()
+
+
+# --- the union policy ----------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("union")
+def test_modules_are_published(driver: Driver) -> None:
+    """Under the union policy each card is one device, and no die is one of its own."""
+    types = {name: one["attributes"]["type"] for name, one in driver.devices().items()}
+    assert types == {module: {"string": "module"} for module in MODULES}
+
+
+@pytest.mark.usefixtures("union")
+def test_pod_with_a_module_sees_both_dies(driver: Driver, space: Space) -> None:
+    """Its container has the nodes of both dies; another pod gets another module."""
+    one, two = (start_module(driver, space, name) for name in ("one", "two"))
+    assert one != two
+    for name in ("one", "two"):
+        space.delete_pod(name)
+    driver.wait_without_traces()
+
+
+@pytest.mark.usefixtures("union")
+def test_fault_of_a_die_is_one_of_its_module(
+    driver: Driver, space: Space, board: BoardControl
+) -> None:
+    """The pod's status has the module Unhealthy, and names the die that has the fault."""
+    die = dies_of(start_module(driver, space))[1]
+    space.wait(lambda: health(space, "user")[0] == "Healthy", "the module Healthy")
+    board.add_fault(die, FAULT, Severity.CRITICAL)
+    try:
+        space.wait(lambda: health(space, "user")[0] == "Unhealthy", "the module Unhealthy")
+        _, message = health(space, "user")
+        assert names_die(message, die)
+        assert f"{FAULT:08X}" in message
+    finally:
+        board.clear_fault(die, FAULT)
+    space.wait(lambda: health(space, "user")[0] == "Healthy", "the module Healthy again")
+
+
+@pytest.mark.usefixtures("union")
+def test_die_that_leaves_the_bus_is_held_on(
+    driver: Driver, space: Space, board: BoardControl
+) -> None:
+    """The module stays with its claim and in the slice, tainted, and an Event names the die."""
+    module = start_module(driver, space)
+    before, die = driver.devices()[module], dies_of(module)[0]
+
+    def said() -> list[str]:
+        about = events(driver, "ResourceClaim", "user", space.name)
+        return [each["message"] for each in about if each["type"] == "Warning"]
+
+    with off_the_bus(driver, board, die):
+        space.wait(lambda: driver.devices().get(module, {}).get("taints"), f"a taint on {module}")
+        space.wait(lambda: any(names_die(each, die) for each in said()), "a warning on the claim")
+        assert space.allocated("user") == [module]
+        assert space.wait_phase("user")["status"]["containerStatuses"][0]["restartCount"] == 0
+        assert len(driver.traces()) == 2
+    space.wait(lambda: driver.devices().get(module) == before, f"{module} as it was")
+    space.delete_pod("user")
+    wait_published(driver, MODULES)
+    driver.wait_without_traces()
+
+
+# --- the policy changes --------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("union")
+def test_module_is_held_through_a_change_of_policy(
+    driver: Driver, space: Space, board: BoardControl
+) -> None:
+    """Its pod goes on, and nobody else gets its dies; once it is released the policy holds."""
+    module = start_module(driver, space)
+    dies, (events_before, lines_before) = dies_of(module), times_said(driver)
+    board.set_multi_die_policy(independent=True)
+    wait_published(driver, {module} | DIES - names_of(dies))
+    space.wait(lambda: times_said(driver)[0] > events_before, "an Event on the Node")
+    assert times_said(driver)[1] > lines_before
+
+    every, others = (claim(name, request(cel=IS_DIE, count=count)) for name, count in WANTED)
+    begin_pod(driver, space, "every", every)
+    assert names_of(dies).isdisjoint(start_pod(driver, space, "others", others))
+    space.kill("user")
+    assert_sees(space, "user", dies)
+    assert_waits(space, "every")
+
+    space.delete_pod("user")
+    wait_published(driver, DIES)
+    assert_waits(space, "every")
+    space.delete_pod("others")
+    space.wait_phase("every")
+    assert_sees(space, "every", [die.physical_id for die in A3.devices])
+
+
+WANTED = (("every", len(DIES)), ("others", len(DIES) - 2))
+"""Two claims for single dies: all that the board has, and all but those of one module."""
+
+
+def assert_waits(space: Space, name: str) -> None:
+    """The scheduler has not found what the pod wants."""
+    space.wait_event(name, "FailedScheduling", "cannot allocate all claims")
+    assert space.allocated(name) == []
+
+
+# --- the independent policy ----------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("independent")
+def test_dies_are_published_with_their_modules(driver: Driver) -> None:
+    """Under the independent policy each die is a device, and says which module it is of."""
+    modules = {name: one["attributes"]["module"] for name, one in driver.devices().items()}
+    assert modules == {
+        f"npu-{die.physical_id}": {"string": f"module-{die.card_id}"} for die in A3.devices
+    }
+
+
+@pytest.mark.usefixtures("independent")
+def test_two_dies_of_one_module(driver: Driver, space: Space) -> None:
+    """With matchAttribute on `module` a claim for two NPUs gets both dies of one card."""
+    together = {"requests": ["npu"], "matchAttribute": f"{DRIVER}/module"}
+    pair = claim("user", request(count=2), constraints=[together])
+    devices = set(start_pod(driver, space, "user", pair))
+    assert devices in [names_of(dies) for dies in CARDS.values()]
+    assert_sees(space, "user", [int(name.removeprefix("npu-")) for name in devices])
