@@ -128,9 +128,10 @@ def assert_sees(space: Space, name: str, dies: Sequence[int]) -> None:
 
 
 def start_module(driver: Driver, space: Space, name: str = "user") -> str:
-    """A pod with a module runs; returns the module's name."""
-    is_module = f'{OWN}.type == "module"'
-    (module,) = start_pod(driver, space, name, claim(name, request(cel=is_module)))
+    """A pod with a module runs, and tolerates what befalls it; returns the module's name."""
+    module_request = request(cel=f'{OWN}.type == "module"')
+    module_request["exactly"]["tolerations"] = [{"operator": "Exists"}]
+    (module,) = start_pod(driver, space, name, claim(name, module_request))
     assert_sees(space, name, dies_of(module))
     return module
 
