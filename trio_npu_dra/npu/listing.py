@@ -1,4 +1,4 @@
-"""Which cards and chips there are, and when to list them anew."""
+"""Lists cards and chips, and decides when to list again."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Final
 
 import trio
 
+from trio_npu_dra.backoff import Backoff
 from trio_npu_dra.errors import DcmiError
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
@@ -30,13 +31,13 @@ async def init(worker: DcmiWorker, dcmi: Dcmi) -> None:
 
 
 class Listing:
-    """Lists cards and chips, and knows when the list may be old.
+    """Lists cards and chips, and decides when to list again.
 
-    The library's list of cards is as old as its `init`, so that a new one begins with that. It is
-    taken when the accelerators on the PCI bus changed, and, ever more rarely, while something is
-    missing: a card or chip that is listed does not answer, or an accelerator on the bus is not
-    listed (it may be booting). After five minutes an unlisted accelerator that was never known as
-    an NPU is no longer retried: it may not be one.
+    The library reads the list of cards in `init`, so each listing begins with that. It lists when
+    the accelerators on the PCI bus have changed, and, ever more rarely, while something is missing:
+    a card or chip that is listed does not answer, or an accelerator on the bus is not listed (it
+    may be booting). Once the pause between two listings has grown to five minutes, an unlisted
+    accelerator that was never known as an NPU is no longer retried: it may not be one.
 
     Args:
         worker: Runs the calls.
@@ -56,7 +57,8 @@ class Listing:
         self._accelerators: tuple[str, ...] = ()
         self._bus_at = 0.0
         self._pause_seconds = pause_seconds
-        self._retry_seconds = pause_seconds
+        self._backoff = Backoff(first=pause_seconds, limit=_LAST_RETRY_SECONDS)
+        self._listings = 0  # since something is missing
         self._failure = ""
 
     def is_due(self, board: Board) -> bool:
@@ -69,18 +71,17 @@ class Listing:
         if now < self.retry_at:
             return False
         unlisted = self._unlisted(board)
-        if self._retry_seconds >= _LAST_RETRY_SECONDS:
+        if self._next_pause() >= _LAST_RETRY_SECONDS:
             unlisted &= {chip.pci_bus_id for chip in board.chips}  # gone, but on the bus
-        is_short = bool(unlisted)
-        return bool(board.unanswered or self._failure) or is_short
+        return bool(board.unanswered or self._failure or unlisted)
 
     async def read(self, known: Board) -> Board | None:
         """Initialise and discover; None when the library could not even list the cards."""
         accelerators = self._host.accelerators()
         if accelerators != self._accelerators:
-            self._accelerators, self._retry_seconds = accelerators, self._pause_seconds
-        self.retry_at = trio.current_time() + self._retry_seconds
-        self._retry_seconds = min(2 * self._retry_seconds, _LAST_RETRY_SECONDS)
+            self._accelerators, self._listings = accelerators, 0
+        self.retry_at = trio.current_time() + self._next_pause()
+        self._listings += 1
         try:
             await init(self._worker, self._dcmi)
             board = await discover(self._worker, self._dcmi, self._host, known=known)
@@ -93,12 +94,15 @@ class Listing:
         unlisted = self._unlisted(board)
         if unlisted and unlisted != self._unlisted(known):
             log.warning(
-                "the driver does not list all accelerators on the PCI bus",
+                "the Ascend driver does not list all accelerators on the PCI bus",
                 extra={"addresses": sorted(unlisted)},
             )
         if not board.unanswered and not unlisted:
-            self._retry_seconds = self._pause_seconds
+            self._listings = 0
         return board
+
+    def _next_pause(self) -> float:
+        return self._backoff.pause(self._listings + 1)
 
     def _unlisted(self, board: Board) -> frozenset[str]:
         """Accelerators on the bus of which no chip is there; none where chips tell no address."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from trio_npu_dra.backoff import Backoff
+
 REPAIR_LIMIT: Final = 60.0
 """Seconds between repairs, at most."""
 _AT_ONCE: Final = 2
 _PEACE: Final = 2 * REPAIR_LIMIT
+_BACKOFF: Final = Backoff(first=1.0, limit=REPAIR_LIMIT)
 
 
 class RepairPace:
@@ -27,8 +30,7 @@ class RepairPace:
         """Seconds to wait before the repair that is due."""
         if self._clock() - self._last > _PEACE:
             self._count = 0
-        over = self._count - _AT_ONCE
-        return min(REPAIR_LIMIT, 2.0 ** min(over, 16)) if over >= 0 else 0.0
+        return _BACKOFF.pause(self._count - _AT_ONCE + 1) if self._count >= _AT_ONCE else 0.0
 
     def note_repair(self) -> None:
         """Note that a repair was made now."""

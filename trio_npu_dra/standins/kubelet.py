@@ -20,6 +20,7 @@ from trio_npu_dra._generated import v1 as health_v1
 from trio_npu_dra._generated import v1alpha1 as health_v1alpha1
 from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra import v1, v1beta1
 from trio_npu_dra._generated.pluginregistration import InfoRequest, PluginInfo, RegistrationStatus
+from trio_npu_dra.backoff import Backoff
 from trio_npu_dra.errors import NpuDraError
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.rpc import Bridge, Channel, RpcError, methods, open_bridge
@@ -193,13 +194,14 @@ async def open_kubelet(
 async def _register_patiently(
     bridge: Bridge, registration_socket: Path, version: KubeletVersion
 ) -> tuple[PluginInfo, str]:
-    pause = REGISTER_AGAIN_SECONDS
+    backoff = Backoff(first=REGISTER_AGAIN_SECONDS, limit=REGISTER_AGAIN_LIMIT)
+    failures = 0
     while True:
         try:
             return await _register(bridge, registration_socket, version)
         except RpcError:
-            await trio.sleep(pause)
-        pause = min(2 * pause, REGISTER_AGAIN_LIMIT)
+            failures += 1
+            await trio.sleep(backoff.pause(failures))
 
 
 async def _register(
