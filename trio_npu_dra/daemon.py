@@ -21,8 +21,8 @@ from trio_npu_dra.kubelet.endpoints import Endpoints
 from trio_npu_dra.kubelet.plugin import serve_kubelet
 from trio_npu_dra.kubelet.probes import Probes, serve_probes
 from trio_npu_dra.kubelet.registration import NOT_REGISTERED, RegistrationStatus
+from trio_npu_dra.npu.ascend_driver import load_library
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
-from trio_npu_dra.npu.driver import load_driver
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board
@@ -113,7 +113,7 @@ class _Node:
         self.host = Host(
             host_root=settings.host_root, dev_root=settings.dev_root, sysfs_root=settings.sysfs_root
         )
-        self.dcmi = load_driver(self.host, self.metrics.dcmi_called)
+        self.dcmi = load_library(self.host, self.metrics.dcmi_called)
         self.policy = TaintPolicy.parse(settings.taint_effect, domain=settings.driver_name)
         self.endpoints = Endpoints(
             driver_name=settings.driver_name,
@@ -245,7 +245,7 @@ class _Node:
             status=self.watch,
             interval_seconds=self.settings.health_poll_interval,
             known=Board(chips=self.ledger.remembered_chips()),
-            told=self.metrics.event_heard,
+            on_event=self.metrics.event_heard,
         )
         await nursery.start(watch, worker, self.dcmi, self.host)
 

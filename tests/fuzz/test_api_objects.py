@@ -194,11 +194,11 @@ def test_any_stored_slices_can_be_replaced(api: Api, items: list[Any]) -> None:
         devices=tuple(one.model_copy(update={"taints": (taint,)}) for one in devices),
     )
     forms = StoredForms()
-    for write in plan(slices, wanted, forms.of):
+    for write in plan(slices, wanted, forms.as_stored):
         json.dumps(write.slice.to_wire()).encode()
         for stored in slices:
             forms.learn(write.slice.spec, stored.spec)
-    plan(slices, wanted, forms.of)
+    plan(slices, wanted, forms.as_stored)
 
 
 @given(

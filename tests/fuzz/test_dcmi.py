@@ -21,7 +21,7 @@ from trio_npu_dra.holds.offered import offered
 from trio_npu_dra.kube.objects import ObjectMeta, OwnerReference, ResourceSlice
 from trio_npu_dra.npu.chip_faults import ChipFaults
 from trio_npu_dra.npu.dcmi._library import Library
-from trio_npu_dra.npu.dcmi.calls import nobody
+from trio_npu_dra.npu.dcmi.calls import ignore_call
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.types import ChipRef, FaultEvent
 from trio_npu_dra.npu.dcmi.worker import open_worker
@@ -76,7 +76,7 @@ class Answering:
 
     def __init__(self, path: Path) -> None:
         self.cdll = ctypes.CDLL(str(path))
-        self.dcmi = Dcmi(Library(self.cdll, str(path), nobody))
+        self.dcmi = Dcmi(Library(self.cdll, str(path), ignore_call))
         self._fed = b""
 
     def feed(self, answers: bytes) -> None:

@@ -122,7 +122,7 @@ class Paced:
         """Start it, and let it do what is due."""
         self.begin(clock)
         await self.settle()
-        assert self.watching.status.value.asked
+        assert self.watching.status.value.answered
 
     async def settle(self) -> None:
         """Let everybody do what is due now.

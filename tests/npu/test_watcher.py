@@ -117,7 +117,7 @@ async def test_a_driver_that_tells_no_faults_is_polled_and_that_is_said_once(
     await watching.start()
     assert not watching.status.value.subscribed
     assert "used by another process" in watching.status.value.refusal
-    assert caplog.text.count("the driver does not tell of faults") == 1
+    assert caplog.text.count("the Ascend driver does not tell of faults") == 1
 
 
 async def test_a_driver_that_was_not_ready_to_tell_of_faults_is_asked_again(

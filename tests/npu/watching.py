@@ -70,7 +70,7 @@ class Watching:
             status=self.status,
             interval_seconds=self.interval,
             known=self.known,
-            told=lambda _: self.heard.set(self.heard.value + 1),
+            on_event=lambda _: self.heard.set(self.heard.value + 1),
         )
         with trio.fail_after(5):
             await self._nursery.start(run)

@@ -246,9 +246,9 @@ def test_what_a_server_drops_is_not_written_again(
         for content, count in zip((before, after), sets, strict=True)
     )
     forms = StoredForms()
-    existing = apply((), plan((), first, forms.of), forms, drops)
+    existing = apply((), plan((), first, forms.as_stored), forms, drops)
     for current, wanted in ((first, second), (second, first)):
-        assert plan(existing, current, forms.of) == ()
-        existing = apply(existing, plan(existing, wanted, forms.of), forms, drops)
+        assert plan(existing, current, forms.as_stored) == ()
+        existing = apply(existing, plan(existing, wanted, forms.as_stored), forms, drops)
         assert len(generations(existing)) == 1
-    assert plan(existing, first, forms.of) == ()
+    assert plan(existing, first, forms.as_stored) == ()

@@ -17,7 +17,7 @@ def test_what_is_stored_as_sent_is_no_news(caplog: pytest.LogCaptureFixture) -> 
     """The time that the server adds to a taint is no difference."""
     forms = StoredForms()
     forms.learn(spec(BAD), spec(tainted(PLAIN, taint(time=LATER))))
-    assert forms.of(spec(BAD)) == spec(BAD)
+    assert forms.as_stored(spec(BAD)) == spec(BAD)
     assert not forms.forget()
     assert caplog.records == []
 
@@ -26,9 +26,9 @@ def test_only_what_was_sent_is_expected_in_another_form() -> None:
     """Of another taint, and of another device, it is not known yet."""
     forms = StoredForms()
     forms.learn(spec(BAD), spec(PLAIN))
-    assert forms.of(spec(BAD)) == spec(PLAIN)
-    assert forms.of(spec(tainted(PLAIN, taint("minor")))) != spec(PLAIN)
-    assert forms.of(spec(tainted(OTHER, taint()))) != spec(OTHER)
+    assert forms.as_stored(spec(BAD)) == spec(PLAIN)
+    assert forms.as_stored(spec(tainted(PLAIN, taint("minor")))) != spec(PLAIN)
+    assert forms.as_stored(spec(tainted(OTHER, taint()))) != spec(OTHER)
 
 
 def test_what_is_kept_after_all_is_learnt() -> None:
@@ -36,7 +36,7 @@ def test_what_is_kept_after_all_is_learnt() -> None:
     forms = StoredForms()
     forms.learn(spec(BAD), spec(PLAIN))
     forms.learn(spec(BAD), spec(BAD))
-    assert forms.of(spec(BAD)) == spec(BAD)
+    assert forms.as_stored(spec(BAD)) == spec(BAD)
     assert forms.dropped == frozenset()
 
 
@@ -47,7 +47,7 @@ def test_a_rewritten_form_keeps_the_times_of_taints() -> None:
     timed = taint(time=LATER)
     forms = StoredForms()
     forms.learn(spec(tainted(written, taint())), spec(tainted(stored, timed)))
-    assert forms.of(spec(tainted(written, timed))) == spec(tainted(stored, timed))
+    assert forms.as_stored(spec(tainted(written, timed))) == spec(tainted(stored, timed))
 
 
 def test_counter_sets_are_remembered_too() -> None:
@@ -55,10 +55,10 @@ def test_counter_sets_are_remembered_too() -> None:
     other = SET.model_copy(update={"counters": {"memory": Counter(value="8192Mi")}})
     forms = StoredForms()
     forms.learn(spec(counters=(SET,)), spec())
-    assert forms.of(spec(counters=(SET,))) == spec()
+    assert forms.as_stored(spec(counters=(SET,))) == spec()
     assert forms.dropped == {"sharedCounters"}
     forms.learn(spec(counters=(other,)), spec(counters=(SET,)))
-    assert forms.of(spec(counters=(other,))) == spec(counters=(SET,))
+    assert forms.as_stored(spec(counters=(other,))) == spec(counters=(SET,))
     assert forms.dropped == frozenset()
 
 
@@ -80,9 +80,9 @@ def test_only_the_counter_set_that_was_sent_is_expected_in_another_form() -> Non
     other = SET.model_copy(update={"counters": {"memory": Counter(value="16Gi")}})
     forms = StoredForms()
     forms.learn(spec(counters=(SET,)), spec())
-    assert forms.of(spec(counters=(other,))) == spec(counters=(other,))
+    assert forms.as_stored(spec(counters=(other,))) == spec(counters=(other,))
     assert forms.forget()
-    assert forms.of(spec(counters=(SET,))) == spec(counters=(SET,))
+    assert forms.as_stored(spec(counters=(SET,))) == spec(counters=(SET,))
     forms.learn(spec(counters=(SET,)), spec())
     forms.learn(spec(counters=(SET,)), spec(counters=(SET,)))
     assert not forms.forget()

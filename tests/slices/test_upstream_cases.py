@@ -258,12 +258,12 @@ SYNCS = {
 def test_sync_pool(case: Case) -> None:
     """The same writes in the same order, what was dropped is known, and a second sync rests."""
     forms = StoredForms()
-    writes = plan(case.existing, case.desired, forms.of)
+    writes = plan(case.existing, case.desired, forms.as_stored)
     after = apply(case.existing, writes, forms, case.drops)
     assert tuple(kinds(writes)) == case.writes
     assert tuple(item.spec for item in after) == case.after
     assert forms.dropped == case.drops
-    assert plan(after, case.desired, forms.of) == ()
+    assert plan(after, case.desired, forms.as_stored) == ()
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ import yaml
 from trio_npu_dra.cli import table
 from trio_npu_dra.holds.offered import offered
 from trio_npu_dra.kube.objects import Device, DeviceTaint, ObjectMeta, OwnerReference, ResourceSlice
+from trio_npu_dra.npu.ascend_driver import load_library
 from trio_npu_dra.npu.dcmi.worker import open_worker
-from trio_npu_dra.npu.driver import load_driver
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board
@@ -64,7 +64,7 @@ async def _read_board(settings: NodeSettings) -> Board:
     host = Host(
         host_root=settings.host_root, dev_root=settings.dev_root, sysfs_root=settings.sysfs_root
     )
-    dcmi = load_driver(host)
+    dcmi = load_library(host)
     if dcmi is None:
         return EMPTY_BOARD
     faults = NodeFaults(settings.plugin_directory)

@@ -67,11 +67,11 @@ class Control:
     async def release(self, request: Request) -> Answer:
         """Take back what frequency rules did to an NPU."""
         device = "".join(parse_qs(request.query).get("device", [])[:1])
-        npu = self.board.value.by_name.get(device)
-        if npu is None:
+        chip = self.board.value.by_name.get(device)
+        if chip is None:
             there = ", ".join(self.board.value.by_name) or "none"
             return Answer(status=404, body=f"no NPU {device!r} on this node; there are: {there}")
-        if not self.faults.release(npu):
+        if not self.faults.release(chip):
             return Answer(
                 status=409,
                 body=f"{device} is not separated by a frequency rule: there is nothing to release",

@@ -16,9 +16,9 @@ def log_changes(before: Board, after: Board) -> None:
         known = before.by_name.get(chip.name)
         was_gone = known is not None and known.gone
         if chip.gone and not was_gone:
-            log.warning("NPU is gone", extra=_facts(chip))
+            log.warning("NPU is gone", extra=_log_fields(chip))
         elif was_gone and not chip.gone:
-            log.info("NPU is there again", extra=_facts(chip))
+            log.info("NPU is there again", extra=_log_fields(chip))
     hidden, was_hidden = not_offered(after), not_offered(before)
     for name, why in hidden.items():
         if was_hidden.get(name) != why:
@@ -27,5 +27,5 @@ def log_changes(before: Board, after: Board) -> None:
         log.info("NPU is offered again", extra={"npu": name})
 
 
-def _facts(chip: Chip) -> dict[str, str]:
+def _log_fields(chip: Chip) -> dict[str, str]:
     return {"npu": chip.name, "chip": str(chip.ref)}

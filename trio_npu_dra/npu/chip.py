@@ -97,13 +97,13 @@ def describe(dcmi: Dcmi, host: Host, chip: Chip) -> Chip:
     )
 
 
-def read_links(dcmi: Dcmi, one: Chip, others: Iterable[Chip]) -> dict[tuple[int, int], Link]:
-    """The links between a chip and others of higher physical ids; those that are told."""
-    asked = {
-        (one.physical_id, other.physical_id): optional("link", dcmi.link, one.ref, other.ref)
+def read_links(dcmi: Dcmi, chip: Chip, others: Iterable[Chip]) -> dict[tuple[int, int], Link]:
+    """The links between a chip and others of higher physical ids; those that can be read."""
+    links = {
+        (chip.physical_id, other.physical_id): optional("link", dcmi.link, chip.ref, other.ref)
         for other in others
     }
-    return {pair: link for pair, link in asked.items() if link is not None}
+    return {pair: link for pair, link in links.items() if link is not None}
 
 
 def optional(fact: str, read: Callable[..., T], *arguments: ChipRef) -> T | None:

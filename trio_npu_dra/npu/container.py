@@ -68,7 +68,7 @@ def shared_nodes(host: Host, family: ChipFamily) -> tuple[DeviceNode, ...]:
 
 
 def driver_mounts(host: Host, family: ChipFamily) -> tuple[Mount, ...]:
-    """Driver libraries, tools and configuration, read-only; those that exist."""
+    """Libraries, tools and configuration of the Ascend driver, read-only; those that exist."""
     return tuple(
         Mount(container_path=path, host_path=path)
         for path in TRAITS[family].driver_paths

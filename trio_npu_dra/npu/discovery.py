@@ -195,17 +195,17 @@ def _kept(links: Links, found: Iterable[Chip]) -> dict[tuple[int, int], Link]:
 async def _read_links(
     worker: DcmiWorker, dcmi: Dcmi, answering: Iterable[Chip]
 ) -> dict[tuple[int, int], Link]:
-    """The link of each pair of chips of one family, where the driver can be asked and answers."""
+    """The link of each pair of chips of one family, where the Ascend driver tells it."""
     links: dict[tuple[int, int], Link] = {}
     ordered = sorted(answering, key=lambda chip: chip.physical_id)
-    for index, one in enumerate(ordered):
-        others = [chip for chip in ordered[index + 1 :] if chip.family is one.family]
-        if not TRAITS[one.family].domain_links or not others:
+    for index, chip in enumerate(ordered):
+        others = [other for other in ordered[index + 1 :] if other.family is chip.family]
+        if not TRAITS[chip.family].domain_links or not others:
             continue
         try:
-            links |= await worker.call(chips.read_links, dcmi, one, others, device=one.ref)
+            links |= await worker.call(chips.read_links, dcmi, chip, others, device=chip.ref)
         except DcmiError as error:
-            log.debug("no links", extra={"chip": str(one.ref), "error": str(error)})
+            log.debug("no links", extra={"chip": str(chip.ref), "error": str(error)})
     return links
 
 

@@ -30,7 +30,7 @@ class EventInbox:
         self._token = trio.lowlevel.current_trio_token()
         self._events: deque[FaultEvent] = deque()
         self._lost = 0  # grows on the library's thread only
-        self._told_lost = 0
+        self._reported_lost = 0
 
     def put(self, event: FaultEvent) -> None:
         """Take an event, from any thread; never raises, also not when trio has ended."""
@@ -44,6 +44,6 @@ class EventInbox:
     def take(self) -> tuple[list[FaultEvent], int]:
         """The events since the last time, and how many more there were than were kept."""
         events = [self._events.popleft() for _ in range(len(self._events))]
-        lost = self._lost - self._told_lost
-        self._told_lost += lost
+        lost = self._lost - self._reported_lost
+        self._reported_lost += lost
         return events, lost

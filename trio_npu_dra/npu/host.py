@@ -17,12 +17,12 @@ _HUAWEI: Final = "0x19e5"
 _PROCESSING_ACCELERATOR: Final = "0x12"  # PCI base class; Huawei's disks and NICs have others
 
 MANAGER: Final = "davinci_manager"
-"""The device node of the driver's manager, without which nothing works."""
+"""The device node of the Ascend driver's manager, without which nothing works."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """Where the node's files are seen. Nothing is cached: drivers come and go.
+    """Where the node's files are seen. Nothing is cached: Ascend drivers come and go.
 
     Attributes:
         host_root: The host's `/`; or our own, when a manifest mounts parts of the host into it.
@@ -37,7 +37,7 @@ class Host:
     # --- sysfs -----------------------------------------------------------------------------------
 
     def accelerators(self) -> tuple[str, ...]:
-        """PCI addresses of Huawei's accelerators, ascending; found without the driver."""
+        """PCI addresses of Huawei's accelerators, ascending; found without the Ascend driver."""
         return tuple(sorted(self._find_accelerators()))
 
     def is_ascend_present(self) -> bool:

@@ -162,7 +162,7 @@ class Chip:
     Attributes:
         ref: How the library calls it.
         physical_id: N of `/dev/davinciN`; stable while the hardware stays.
-        logic_id: The driver's running number; the index of fault events.
+        logic_id: The Ascend driver's running number; fault events name a chip by it.
         card_id: The card that carries it; card ids can be sparse.
         device_id: Its index on the card.
         board_id: The kind of its board, by which some families differ.
@@ -171,7 +171,7 @@ class Chip:
         npu_name: Such as `9392` (A3), when it says more than *chip_name*.
         product_name: Such as `Atlas 300I Duo`.
         uuid: Die id, 8 upper-case hex digits a word, joined with `-`.
-        memory_bytes: HBM or DDR as the driver reports it.
+        memory_bytes: HBM or DDR as the Ascend driver reports it.
         ai_cores: AI cores of the chip.
         pci_bus_id: `dddd:bb:dd.f`, lower case; two chips of a Duo share one.
         pcie_root: The root complex it hangs on, `pci0000:c0`.
@@ -236,8 +236,8 @@ class Board:
 
     Attributes:
         chips: The chips, none twice.
-        links: How chips are connected, by pairs of physical ids, the lower one first; only what
-            the driver told.
+        links: How chips are connected, by pairs of physical ids, the lower one first; only
+            those that the Ascend driver told.
         driver_version: As the Ascend driver prints it, such as `24.1.rc2`.
         multi_die_policy: How A3 dies may be handed out; None on other chips.
         unanswered: A line for each card or chip that is listed but could not be read, wholly or in

@@ -58,11 +58,11 @@ def offers(board: Board) -> tuple[Offer, ...]:
     Chips that are gone are offered too: `holds.offered` says who still sees them. Nothing offers a
     chip that others have split into vNPUs: who opened it whole would be refused, or disturb them.
 
-    Under the union policy both dies of an A3 card go together, or neither: the driver gives a
-    container no single die (DCMI reference, `dcmi_get_multi_die_policy`). That is taken for the
-    policy of a driver that does not tell it, too. Drivers before the call existed bind the dies,
-    union is what the vendor's device plugin sets unless told otherwise, and a container with both
-    dies works under either policy, one with a single die under `independent` only.
+    Under the union policy both dies of an A3 card go together, or neither: the Ascend driver gives
+    a container no single die (DCMI reference, `dcmi_get_multi_die_policy`). An Ascend driver that
+    does not tell its policy is taken to have this one. Those from before the call existed bind the
+    dies, union is what the vendor's device plugin sets by default, and a container with both dies
+    works under either policy, one with a single die under `independent` only.
     """
     made: list[Offer] = []
     cards: dict[int, list[Chip]] = {}

@@ -42,8 +42,8 @@ _DRIVER_PATHS: Final = (
     "/etc/hccn.conf",
     "/var/queue_schedule",
 )
-# 310B is a whole computer: parts of its driver are in the system's own folders. So it is with the
-# 200I SoC, a 310P.
+# 310B is a whole computer: parts of its Ascend driver are in the system's own folders. The same is
+# true of the 200I SoC, a 310P.
 _SYSTEM_PATHS: Final = ("/etc/hdcBasic.cfg", "/etc/sys_version.conf")
 _310B_LIBRARIES: Final = (
     *("aicpu_processer", "aicpu_prof", "aicpu_sharder", "adump", "tsd_eventclient"),
@@ -65,19 +65,19 @@ class Traits:
 
     Attributes:
         die_kind: The die whose id can be read.
-        has_super_pods: Whether the driver tells a place in a super pod.
+        has_super_pods: Whether the Ascend driver tells a place in a super pod.
         dies_of_module: How many dies of a card the multi-die policy may tie together; 1 where
             there is no such policy.
-        domain_links: The links that make an HCCS domain; empty where the driver cannot be asked.
+        domain_links: The links that make an HCCS domain; empty where the Ascend driver tells none.
         ring_size: How many chips of consecutive physical ids make a domain by the board's design,
-            where the driver cannot be asked; None where there is no such rule.
+            where the Ascend driver tells no links; None where there is no such rule.
         has_hccs: Whether boards of this family link chips over HCCS.
         boards_without_hccs: Kinds of boards that do not, all the same.
         shared_nodes: Names below `/dev` of the nodes that every container with an NPU gets,
             besides the manager; those that exist.
         node_folders: Folders below `/dev` of which it gets every node.
         has_docker_manager: Whether a second node of the manager is meant for containers.
-        driver_paths: Files and folders of the driver that it gets; those that exist.
+        driver_paths: Files and folders of the Ascend driver that it gets; those that exist.
     """
 
     die_kind: DieKind = DieKind.VDIE

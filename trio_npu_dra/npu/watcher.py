@@ -34,7 +34,7 @@ from trio_npu_dra.observable import Observable
 log = logging.getLogger(__name__)
 
 _REPAIR_INTERVALS: Final = 12  # between two looks at a chip that no event names
-_REFUSED_INTERVALS: Final = 60  # until a driver that did not want to tell of faults is asked again
+_REFUSED_INTERVALS: Final = 60  # until a refused subscription is tried again
 _STUCK_SECONDS: Final = 120.0  # other calls, `init` too, may be in line before this one
 _LISTING_STUCK_SECONDS: Final = 600.0  # a dozen calls a chip, each with a deadline of its own
 _QUIET_SECONDS: Final = 0.05  # between two looks at a chip that events keep naming
@@ -45,8 +45,9 @@ class WatchStatus:
     """How faults come to be known, for people and metrics.
 
     Attributes:
-        subscribed: Whether the driver tells of them; else chips are asked in turn.
-        refusal: Why it does not, empty when it does or was not asked yet; asked again in time.
+        subscribed: Whether the Ascend driver tells of them; else chips are asked in turn.
+        refusal: Why it does not; empty when it does, or has not answered yet. It is asked again in
+            time.
         lost: Events beyond those that are kept for a watcher that is busy.
     """
 
@@ -55,8 +56,8 @@ class WatchStatus:
     lost: int = 0
 
     @property
-    def asked(self) -> bool:
-        """Whether the driver has said whether it tells; all chips were looked at before."""
+    def answered(self) -> bool:
+        """Whether the Ascend driver has said whether it tells; all chips were read before."""
         return self.subscribed or bool(self.refusal)
 
 
@@ -70,7 +71,7 @@ async def watch_board(
     status: Observable[WatchStatus],
     interval_seconds: float,
     known: Board = EMPTY_BOARD,
-    told: Callable[[FaultEvent], object] = lambda _: None,
+    on_event: Callable[[FaultEvent], object] = lambda _: None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Keep *board* true, for ever; once started, it is real.
@@ -88,7 +89,7 @@ async def watch_board(
             seldom.
         known: What an earlier process remembered of chips: one of them that is not there any more
             is gone, and not forgotten.
-        told: Called with each event that was kept.
+        on_event: Called with each event that was kept.
         task_status: Told after the first Board is set.
     """
     watch = _Watch(
@@ -99,12 +100,12 @@ async def watch_board(
         faults=faults,
         status=status,
         interval=interval_seconds,
-        told=told,
+        on_event=on_event,
     )
     await watch.at_start(known)
     log.info(
         "NPUs found",
-        extra={"npus": len(board.value.chips), "driver": board.value.driver_version},
+        extra={"npus": len(board.value.chips), "ascend_driver": board.value.driver_version},
     )
     task_status.started()
     await watch.subscribe()
@@ -144,7 +145,7 @@ class _Watch:
         faults: NodeFaults,
         status: Observable[WatchStatus],
         interval: float,
-        told: Callable[[FaultEvent], object],
+        on_event: Callable[[FaultEvent], object],
     ) -> None:
         self._worker = worker
         self._dcmi = dcmi
@@ -153,7 +154,7 @@ class _Watch:
         self._faults = faults
         self._status = status
         self._interval = interval
-        self._told = told
+        self._on_event = on_event
         self._listing = Listing(worker, dcmi, host, interval)
         self._inbox = EventInbox(self.wake)
         self._news = trio.Event()
@@ -179,9 +180,8 @@ class _Watch:
         except DcmiError as error:
             if self._status.set(replace(self._status.value, refusal=str(error))):
                 log.warning(
-                    "the driver does not tell of faults, asking every %g s instead",
-                    self._interval,
-                    extra={"error": str(error)},
+                    "the Ascend driver does not tell of faults, chips are asked in turn instead",
+                    extra={"interval_s": self._interval, "error": str(error)},
                 )
             return
         self._status.set(replace(self._status.value, subscribed=True, refusal=""))
@@ -190,7 +190,7 @@ class _Watch:
         self.wake()
 
     async def keep_asking_for_events(self) -> None:
-        """Ask again now and then until the driver agrees: it may have been busy, or not ready."""
+        """Subscribe again now and then until it works: the Ascend driver may have been busy."""
         while not self._status.value.subscribed:
             await trio.sleep(_REFUSED_INTERVALS * self._interval)
             await self.subscribe()
@@ -285,7 +285,7 @@ class _Watch:
         events, lost = self._inbox.take()
         by_logic_id = {chip.logic_id: chip for chip in self._found.chips if not chip.gone}
         for event in events:
-            self._told(event)
+            self._on_event(event)
             chip = by_logic_id.get(event.logic_id)
             if chip is not None:
                 self._faults.of(chip).note(event, self._faults.now())

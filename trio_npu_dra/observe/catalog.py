@@ -205,9 +205,9 @@ _HEADER: Final = "| metric | kind | labels | meaning |"
 def table() -> str:
     """The catalog as a table for docs/metrics.md."""
     rows = [
-        f"| `{one.name}` | {one.kind} | {', '.join(f'`{label}`' for label in one.labels)} "
-        f"| {one.meaning} |"
-        for one in CATALOG
+        f"| `{metric.name}` | {metric.kind} | {', '.join(f'`{label}`' for label in metric.labels)} "
+        f"| {metric.meaning} |"
+        for metric in CATALOG
     ]
     return "\n".join((_HEADER, "|---|---|---|---|", *rows)) + "\n"
 

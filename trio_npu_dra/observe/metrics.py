@@ -80,10 +80,14 @@ class Metrics:
         assertion = event.assertion.name.lower() if event.assertion is not None else "unknown"
         self._events.labels(assertion).inc()
 
-    def _counter(self, one: Definition) -> Counter:
-        return Counter(one.name, one.meaning, one.labels, registry=self.registry)
+    def _counter(self, metric: Definition) -> Counter:
+        return Counter(metric.name, metric.meaning, metric.labels, registry=self.registry)
 
-    def _histogram(self, one: Definition) -> Histogram:
+    def _histogram(self, metric: Definition) -> Histogram:
         return Histogram(
-            one.name, one.meaning, one.labels, buckets=one.buckets, registry=self.registry
+            metric.name,
+            metric.meaning,
+            metric.labels,
+            buckets=metric.buckets,
+            registry=self.registry,
         )

@@ -78,7 +78,7 @@ class SelfCheck:
         registration, publisher = self.registration.value, self.publisher.value
         if not registration.registered:
             missing.append(f"not registered with the kubelet {registration.error}".strip())
-        if self.watch is not None and not self.watch.value.asked:
+        if self.watch is not None and not self.watch.value.answered:
             missing.append("the NPUs have not been looked at yet")
         if not (publisher.published or publisher.waiting):
             missing.append(f"no pool was accepted by the API server {publisher.problem}".strip())

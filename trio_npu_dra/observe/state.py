@@ -51,11 +51,12 @@ class NodeState(Collector):
     def collect(self) -> Iterable[Metric]:
         """All metrics of state that have a value."""
         families: dict[str, Metric] = {}
-        for one, labels, value in self._samples():
-            family = families.get(one.name)
+        for metric, labels, value in self._samples():
+            family = families.get(metric.name)
             if family is None:
-                kind = CounterMetricFamily if one.kind is Kind.COUNTER else GaugeMetricFamily
-                family = families[one.name] = kind(one.name, one.meaning, labels=one.labels)
+                kind = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
+                family = kind(metric.name, metric.meaning, labels=metric.labels)
+                families[metric.name] = family
             family.add_metric(labels, value)  # type: ignore[attr-defined] # both kinds have it
         return families.values()
 
@@ -91,7 +92,7 @@ class NodeState(Collector):
     def _driver(self) -> Samples:
         watch, version = self.watch.value, self.board.value.driver_version
         yield catalog.FAULT_EVENTS_LOST, (), watch.lost
-        if watch.asked:
+        if watch.answered:
             yield catalog.SUBSCRIBED, (), watch.subscribed
         yield catalog.DCMI_WRITTEN_OFF, (), self.written_off()
         if version:
@@ -117,9 +118,9 @@ class NodeState(Collector):
                 catalog.NPU_AI_CORES: telemetry.ai_core_ratio,
                 catalog.NPU_MEMORY_USED: telemetry.memory_used_bytes,
             }
-        for one, value in values.items():
+        for metric, value in values.items():
             if value is not None:
-                yield one, labels, value
+                yield metric, labels, value
 
 
 def _health(chip: Chip) -> Samples:

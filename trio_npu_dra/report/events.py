@@ -60,11 +60,11 @@ async def tell_events(
         before = EMPTY_BOARD
         async for after in board.changes():
             now = trio.current_time()
-            for one in news(before, after, holds.value, since=since):
-                if one.reason is Reason.POLICY_CHANGED:
-                    log.warning("how NPUs are handed out has changed", extra={"news": one.message})
-                about = (node, *_holders(one, holds.value))
-                series.note(one, about, at=time.time(), now=now)
+            for item in news(before, after, holds.value, since=since):
+                if item.reason is Reason.POLICY_CHANGED:
+                    log.warning("how NPUs are handed out has changed", extra={"news": item.message})
+                about = (node, *_holders(item, holds.value))
+                series.note(item, about, at=time.time(), now=now)
             before = after
             arrived.set()
 
@@ -78,9 +78,9 @@ async def tell_events(
             await _write_due(client, series, retry)
 
 
-def _holders(one: News, holds: Iterable[Hold]) -> list[ObjectReference]:
+def _holders(item: News, holds: Iterable[Hold]) -> list[ObjectReference]:
     """The claims that hold the chip."""
-    holders = dict.fromkeys(hold.holder for hold in holds_of(one.nodes, holds))
+    holders = dict.fromkeys(hold.holder for hold in holds_of(item.nodes, holds))
     return [
         ObjectReference(
             api_version=ResourceClaim.group_version,

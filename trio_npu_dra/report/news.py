@@ -63,9 +63,9 @@ def news(
     given = tuple(holds)
     devices = {node: offer.name for offer in offered(after, given) for node in offer.device_nodes}
     of_chips = (
-        one
+        item
         for chip in after.chips
-        for one in _news_of(
+        for item in _news_of(
             _Subject(chip, devices.get(chip.device_node, chip.name)),
             before.by_name.get(chip.name),
             since,

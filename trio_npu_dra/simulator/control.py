@@ -122,7 +122,7 @@ class BoardControl(FaultControl, RuleControl):
         self._put(device, forced_health=NONE if severity is None else severity)
 
     def set_driver_health(self, severity: Severity) -> None:
-        """Set the health of the driver itself."""
+        """Set the health of the Ascend driver itself."""
         with self._file.locked():
             self._file.put(FACTS, 0, "driver_health", severity)
 

@@ -1,4 +1,4 @@
-"""The files that an installed driver and its cards add to a host, under a folder of our own."""
+"""The files that an installed Ascend driver and its cards add to a host, in a folder of our own."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def install_driver(root: Path, binaries: Path, version: str, state_file: str) ->
 
 
 def make_device_nodes(dev: Path, profile: Profile, state_file: Path) -> None:
-    """Make the nodes of all chips and of the driver, and a second name for the state file.
+    """Make the nodes of all chips and of the Ascend driver, and another name for the state file.
 
     The nodes are null devices where this process may make nodes, otherwise links to `/dev/null`.
     """

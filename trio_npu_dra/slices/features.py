@@ -157,7 +157,9 @@ class _Question:
             return _kept_in(await self._dry_run(*probes))
         except Invalid:
             await self._dry_run(Device(name="plain"))
-        return _kept_in(chain.from_iterable([await self._unless_refused(one) for one in probes]))
+        return _kept_in(
+            chain.from_iterable([await self._unless_refused(probe) for probe in probes])
+        )
 
     def _probes(self) -> Devices:
         """A device for each feature."""

@@ -264,7 +264,7 @@ class _Publisher:
             devices=content.devices,
             shared_counters=content.shared_counters,
         )
-        return plan(slices, desired, self._stored.of)
+        return plan(slices, desired, self._stored.as_stored)
 
     async def _perform(self, write: Write) -> None:
         verb = _VERBS[type(write)]

@@ -48,7 +48,7 @@ class StoredForms:
             for field in sent.to_wire().keys() - stored.to_wire().keys()
         ) | frozenset("sharedCounters" for _, stored in self._counters.values() if stored is None)
 
-    def of(self, spec: ResourceSliceSpec) -> ResourceSliceSpec:
+    def as_stored(self, spec: ResourceSliceSpec) -> ResourceSliceSpec:
         """The spec as the API server would store it."""
         devices = tuple(self._device(device) for device in spec.devices or ())
         counters = tuple(
@@ -62,10 +62,10 @@ class StoredForms:
         """Compare what was sent with what was stored; log each new kind of difference once."""
         devices = {device.name: device for device in stored.devices or ()}
         for device in sent.devices or ():
-            asked, form = untimed(device), untimed(devices.get(device.name, device))
+            expected, form = untimed(device), untimed(devices.get(device.name, device))
             self._devices.pop(device.name, None)
-            if form != asked:
-                self._devices[device.name] = (asked, form)
+            if form != expected:
+                self._devices[device.name] = (expected, form)
         counters = {part.name: part for part in stored.shared_counters or ()}
         for part in sent.shared_counters or ():
             self._counters.pop(part.name, None)

@@ -26,14 +26,14 @@ MEANINGS: dict[int, tuple[type[DcmiError], str]] = {
     -8011: (DcmiError, "no answer could be received from the device"),
     NOT_READY: (NotReady, "the device is booting, or the library is not initialised"),
     -8013: (Busy, "the device is busy, or does not offer this in a container"),
-    -8014: (DcmiError, "a file of the driver could not be read or written"),
+    -8014: (DcmiError, "a file of the Ascend driver could not be read or written"),
     -8015: (DcmiError, "the reset failed"),
     -8016: (DcmiError, "the operation was aborted"),
     -8017: (Busy, "the device's firmware is being upgraded"),
     -8020: (Busy, "the device is used by another process or container"),
     -8022: (DcmiError, "the chip is not partitioned that way"),
     -8023: (DcmiError, "the configuration does not exist"),
-    NOT_SUPPORT: (NotSupported, "this chip or driver does not offer it"),
+    NOT_SUPPORT: (NotSupported, "this chip or Ascend driver does not offer it"),
 }
 
 

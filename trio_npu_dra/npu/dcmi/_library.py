@@ -1,4 +1,4 @@
-"""Find and load libdcmi.so, wherever the driver's installer or the manifest put it."""
+"""Find and load libdcmi.so, wherever the Ascend driver's installer or the manifest put it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from trio_npu_dra.errors import LibraryMissing, NotSupported
 from trio_npu_dra.npu.dcmi._codes import NOT_SUPPORT, check
 from trio_npu_dra.npu.dcmi._signatures import ARGTYPES
-from trio_npu_dra.npu.dcmi.calls import DcmiCall, Told, nobody
+from trio_npu_dra.npu.dcmi.calls import DcmiCall, OnCall, ignore_call
 
 log = logging.getLogger(__name__)
 
@@ -29,13 +29,13 @@ class Library:
     Args:
         cdll: The library.
         path: Where it came from, for the log.
-        told: Called after each call that returned, on the calling thread.
+        on_call: Called after each call that returned, on the calling thread.
     """
 
-    def __init__(self, cdll: ctypes.CDLL, path: str, told: Told) -> None:
+    def __init__(self, cdll: ctypes.CDLL, path: str, on_call: OnCall) -> None:
         self.path = path
         self._cdll = cdll
-        self._told = told
+        self._on_call = on_call
         self._functions: dict[str, Any] = {}
 
     def call(self, function: str, *arguments: Any) -> None:
@@ -49,7 +49,7 @@ class Library:
         since = time.perf_counter()
         code = resolved(*arguments)
         seconds = time.perf_counter() - since
-        self._told(DcmiCall(function=function, seconds=seconds, code=code))
+        self._on_call(DcmiCall(function=function, seconds=seconds, code=code))
         check(code, function)
 
     def _resolve(self, function: str) -> Any:
@@ -59,7 +59,7 @@ class Library:
             try:
                 found = self._cdll[function]
             except AttributeError:
-                meaning = f"{self.path} has no such function; a newer driver may"
+                meaning = f"{self.path} has no such function; a newer Ascend driver may"
                 raise NotSupported(NOT_SUPPORT, function, meaning) from None
             found.argtypes = ARGTYPES[function]
             found.restype = ctypes.c_int
@@ -67,8 +67,8 @@ class Library:
         return found
 
 
-def load(host_root: Path, environ: Mapping[str, str], told: Told = nobody) -> Library:
-    """Load libdcmi.so from `LD_LIBRARY_PATH`, else the driver's folders, else the system's.
+def load(host_root: Path, environ: Mapping[str, str], on_call: OnCall = ignore_call) -> Library:
+    """Load libdcmi.so from `LD_LIBRARY_PATH`, else the Ascend driver's folders, else the system's.
 
     What it links to is loaded first, by path, so that it works in a process that was started
     without `LD_LIBRARY_PATH`.
@@ -76,7 +76,7 @@ def load(host_root: Path, environ: Mapping[str, str], told: Told = nobody) -> Li
     Args:
         host_root: Where the host's `/` is seen.
         environ: The environment, for `LD_LIBRARY_PATH`.
-        told: Called after each call that returned.
+        on_call: Called after each call that returned.
 
     Raises:
         LibraryMissing: It is nowhere, or does not load; the message says where it was looked for.
@@ -87,11 +87,11 @@ def load(host_root: Path, environ: Mapping[str, str], told: Told = nobody) -> Li
         if path.is_file():
             _load_dependencies(folders)
             try:
-                return Library(_open(str(path)), str(path), told)
+                return Library(_open(str(path)), str(path), on_call)
             except OSError as error:
                 failures.append(str(error))
     try:
-        return Library(_open(NAME), NAME, told)
+        return Library(_open(NAME), NAME, on_call)
     except OSError as error:
         failures.append(str(error))
     raise LibraryMissing(
@@ -108,14 +108,14 @@ def _folders(host_root: Path, environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _load_dependencies(folders: list[Path]) -> None:
-    """Make the symbols of the driver's other libraries known, where these exist."""
+    """Make the symbols of the Ascend driver's other libraries known, where these exist."""
     for name in _DEPENDENCIES:
         path = next((folder / name for folder in folders if (folder / name).is_file()), None)
         if path is not None:
             try:
                 _open(str(path))
             except OSError as error:
-                log.debug("driver library not preloaded", extra={"error": str(error)})
+                log.debug("library of the Ascend driver not preloaded", extra={"error": str(error)})
 
 
 def _open(name: str) -> ctypes.CDLL:

@@ -1,4 +1,4 @@
-"""What is told of each call into libdcmi.so."""
+"""What is reported of each call into libdcmi.so."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class DcmiCall:
     code: int
 
 
-Told: TypeAlias = Callable[[DcmiCall], object]
+OnCall: TypeAlias = Callable[[DcmiCall], object]
 """Called after each call that returned, on the thread that made it."""
 
 
-def nobody(_: DcmiCall) -> None:
-    """Be told and not care."""
+def ignore_call(_: DcmiCall) -> None:
+    """Do nothing: for those who do not measure calls."""

@@ -16,7 +16,7 @@ from typing import Any, Final, Self, TypeVar
 from trio_npu_dra.errors import DcmiError, NotSupported
 from trio_npu_dra.npu.dcmi import _signatures as c
 from trio_npu_dra.npu.dcmi._library import Library, load
-from trio_npu_dra.npu.dcmi.calls import Told, nobody
+from trio_npu_dra.npu.dcmi.calls import OnCall, ignore_call
 from trio_npu_dra.npu.dcmi.types import (
     Assertion,
     ChipInfo,
@@ -71,18 +71,18 @@ class Dcmi:
     def load(
         cls,
         host_root: Path = Path("/"),
-        told: Told = nobody,
+        on_call: OnCall = ignore_call,
     ) -> Self:
         """Find and load libdcmi.so; nothing is called yet.
 
         Args:
             host_root: Where the host's `/` is seen.
-            told: Called after each call that returned, on the calling thread.
+            on_call: Called after each call that returned, on the calling thread.
 
         Raises:
             LibraryMissing: The message says where it was looked for.
         """
-        return cls(load(host_root, os.environ, told))
+        return cls(load(host_root, os.environ, on_call))
 
     @property
     def library_path(self) -> str:
@@ -121,7 +121,7 @@ class Dcmi:
         return self._out_int("dcmi_get_device_type", *_ids(chip)) == 0
 
     def logic_id(self, chip: ChipRef) -> int:
-        """The driver's running number of a chip."""
+        """The Ascend driver's running number of a chip."""
         number = ctypes.c_int(-1)
         self._call("dcmi_get_device_logic_id", ctypes.byref(number), *_ids(chip))
         return number.value
@@ -256,8 +256,8 @@ class Dcmi:
         function = "dcmi_get_device_resource_info"
         self._call(function, *_ids(chip), found, ctypes.byref(count))
         return tuple(
-            Process(pid=one.proc_id, memory_bytes=one.proc_mem_usage)
-            for one in found[: _counted(count, MAX_PROCESSES, function)]
+            Process(pid=process.proc_id, memory_bytes=process.proc_mem_usage)
+            for process in found[: _counted(count, MAX_PROCESSES, function)]
         )
 
     def subscribe(self, handler: Callable[[FaultEvent], None]) -> None:
@@ -332,7 +332,7 @@ def _ids(chip: ChipRef) -> tuple[int, int]:
 
 
 def _counted(count: ctypes.c_int, limit: int, function: str) -> int:
-    """How many things the library says it has told.
+    """How many things the library says it has returned.
 
     Raises:
         DcmiError: There cannot be so many.

@@ -122,12 +122,12 @@ class FaultEvent:
     """What the library tells of a fault.
 
     Attributes:
-        logic_id: The chip, as the driver numbers chips.
+        logic_id: The chip, as the Ascend driver numbers chips.
         code: The fault code.
-        severity: How severe the driver thinks it is; None for a number that we do not know.
+        severity: How severe the Ascend driver thinks it is; None for a number that we do not know.
         assertion: Whether the fault came or went; None for a number that we do not know.
         raised_at: When the fault came, also in a recovery, in seconds since 1970.
-        heard_at: When we were told, on the clock of `time.monotonic`.
+        heard_at: `time.monotonic()` when the event arrived.
     """
 
     logic_id: int

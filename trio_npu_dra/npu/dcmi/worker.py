@@ -38,7 +38,7 @@ class HungCall:
 
     Attributes:
         function: What was called.
-        device: What hangs with it; None is the driver as a whole.
+        device: What hangs with it; None is the Ascend driver as a whole.
         since: When it was made, in seconds since 1970.
     """
 
@@ -109,7 +109,7 @@ class DcmiWorker:
             arguments: Its arguments.
             deadline_seconds: How long it may take from its start, if not the worker's default;
                 waiting in line is not counted.
-            device: What hangs when the call hangs; None is the driver as a whole.
+            device: What hangs when the call hangs; None is the Ascend driver as a whole.
             alone: Whether no other call may be out, not even a written-off one (`Dcmi.init`).
 
         Raises:
@@ -188,14 +188,14 @@ class DcmiWorker:
         self._thread.leave()
         self._thread = None
         self._written_off.add(job)
-        log.warning("DCMI call written off", extra=_facts(job))
+        log.warning("DCMI call written off", extra=_log_fields(job))
         job.fail(Busy(TIME_OUT, job.name, f"no answer in {job.deadline_seconds:g} s"))
 
     def _returned(self, job: _Job, result: Any, error: BaseException | None) -> None:
         """Take what a thread brings back; too late, it only frees the device."""
         if job in self._written_off:
             self._written_off.discard(job)
-            log.info("DCMI call came back after its deadline", extra=_facts(job))
+            log.info("DCMI call came back after its deadline", extra=_log_fields(job))
         elif not job.done.is_set():
             job.result, job.error = result, error
             job.done.set()
@@ -234,7 +234,7 @@ class _Thread:
             run()
 
 
-def _facts(job: _Job) -> dict[str, Any]:
+def _log_fields(job: _Job) -> dict[str, Any]:
     parts = job.device if isinstance(job.device, tuple) else (job.device,)
     return {
         "function": job.name,

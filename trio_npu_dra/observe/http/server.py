@@ -83,11 +83,11 @@ async def serve_http(
 
 @dataclass(eq=False, slots=True)
 class _Connection:
-    """One client; it counts as having asked once its request was read."""
+    """One client; it is being answered from the moment its request was read."""
 
     address: str
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
-    has_asked: bool = False
+    is_being_answered: bool = False
 
 
 class _Server:
@@ -128,23 +128,25 @@ class _Server:
             self._open.pop(connection, None)
 
     async def _converse(self, connection: _Connection, client: trio.SocketStream) -> None:
-        asked = await receive_request(client)
-        if asked is None:
+        request = await receive_request(client)
+        if request is None:
             return
-        connection.has_asked = True
-        if isinstance(asked, Request):
-            answer = await answered(self._handler, asked)
-            await send_answer(client, answer, with_body=asked.method != "HEAD")
-        else:
-            await send_answer(client, asked, with_body=True)
-        connection.has_asked = False
+        connection.is_being_answered = True
+        if isinstance(request, Request):
+            answer = await answered(self._handler, request)
+            await send_answer(client, answer, with_body=request.method != "HEAD")
+        else:  # the answer to a malformed one
+            await send_answer(client, request, with_body=True)
+        connection.is_being_answered = False
         await read_rest(client)
 
     def _make_room(self) -> None:
         """Displace one connection; of equal ones the oldest, which is the first."""
         self._complain(f"{self._limits.connections} connections are open: others make room")
-        counts = Counter(one.address for one in self._open)
-        chosen = min(self._open, key=lambda one: (-counts[one.address], one.has_asked))
+        counts = Counter(connection.address for connection in self._open)
+        chosen = min(
+            self._open, key=lambda client: (-counts[client.address], client.is_being_answered)
+        )
         del self._open[chosen]
         chosen.scope.cancel()
 

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from trio_npu_dra.errors import LibraryMissing
+from trio_npu_dra.npu.ascend_driver import load_library
 from trio_npu_dra.npu.dcmi.calls import DcmiCall
-from trio_npu_dra.npu.driver import load_driver
 from trio_npu_dra.npu.host import Host
 
 
 def test_a_node_with_the_driver_has_its_library(host: Host) -> None:
     """Whose calls are told."""
     calls: list[DcmiCall] = []
-    dcmi = load_driver(host, calls.append)
+    dcmi = load_library(host, calls.append)
     assert dcmi is not None
     dcmi.init()
     assert [call.function for call in calls] == ["dcmi_init"]
@@ -24,10 +24,10 @@ def test_a_node_with_the_driver_has_its_library(host: Host) -> None:
 
 def test_a_node_without_npus_has_no_driver(tmp_path: Path) -> None:
     """Which is no error."""
-    assert load_driver(Host(host_root=tmp_path, dev_root=tmp_path, sysfs_root=tmp_path)) is None
+    assert load_library(Host(host_root=tmp_path, dev_root=tmp_path, sysfs_root=tmp_path)) is None
 
 
 def test_npus_without_a_driver_are_an_error(host: Host, tmp_path: Path) -> None:
     """They cannot be served, and somebody expects it."""
     with pytest.raises(LibraryMissing, match="install the Ascend driver"):
-        load_driver(replace(host, host_root=tmp_path))
+        load_library(replace(host, host_root=tmp_path))
