@@ -111,9 +111,8 @@ def optional(fact: str, read: Callable[..., T], *arguments: ChipRef) -> T | None
     try:
         return read(*arguments)
     except DcmiError as error:
-        log.debug(
-            "no %s", fact, extra={"chips": [str(chip) for chip in arguments], "error": str(error)}
-        )
+        names = [str(chip) for chip in arguments]
+        log.debug("fact not read", extra={"fact": fact, "chips": names, "error": str(error)})
         return None
 
 

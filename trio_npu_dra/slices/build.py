@@ -156,9 +156,8 @@ def _sum(amounts: Iterable[int | None]) -> int | None:
 def _complain(attribute: str, value: str, why: str) -> None:
     """Say once a process that an attribute is left out; pools are built again and again."""
     log.warning(
-        "attribute left out of the ResourceSlice: %s",
-        why,
-        extra={"attribute": attribute, "value": value},
+        "attribute left out of the ResourceSlice",
+        extra={"attribute": attribute, "value": value, "why": why},
     )
 
 

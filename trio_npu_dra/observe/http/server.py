@@ -28,7 +28,7 @@ from trio_npu_dra.rpc import listen_tcp, listen_unix
 
 log = logging.getLogger(__name__)
 
-_COMPLAINT_SECONDS: Final = 60.0  # between two log lines about the same problem
+_WARNING_SECONDS: Final = 60.0  # between two log lines about the same problem
 _ACCEPT_PAUSE_SECONDS: Final = 0.1
 
 
@@ -97,7 +97,7 @@ class _Server:
         self._handler = handler
         self._limits = limits
         self._open: dict[_Connection, None] = {}  # oldest first
-        self._complained_at: dict[str, float] = {}
+        self._warn_at: dict[str, float] = {}  # when the same problem may be logged again
 
     async def accept(self, listener: trio.socket.SocketType) -> None:
         """Accept connections without end, one each turn of the event loop."""
@@ -106,7 +106,7 @@ class _Server:
                 try:
                     client, address = await listener.accept()
                 except OSError as error:  # no descriptor left, or the client has gone already
-                    self._complain(f"connections cannot be accepted: {error.strerror}")
+                    self._warn("HTTP connections cannot be accepted", error=error.strerror)
                     await trio.sleep(_ACCEPT_PAUSE_SECONDS)
                     continue
                 if len(self._open) >= self._limits.connections:
@@ -142,7 +142,9 @@ class _Server:
 
     def _make_room(self) -> None:
         """Displace one connection; of equal ones the oldest, which is the first."""
-        self._complain(f"{self._limits.connections} connections are open: others make room")
+        self._warn(
+            "too many HTTP connections are open, some are closed", limit=self._limits.connections
+        )
         counts = Counter(connection.address for connection in self._open)
         chosen = min(
             self._open, key=lambda client: (-counts[client.address], client.is_being_answered)
@@ -150,9 +152,9 @@ class _Server:
         del self._open[chosen]
         chosen.scope.cancel()
 
-    def _complain(self, problem: str) -> None:
-        """Log a problem once a minute, however often it occurs."""
+    def _warn(self, problem: str, **fields: object) -> None:
+        """Log a problem of the port at most once a minute, however often it occurs."""
         now = trio.current_time()
-        if now >= self._complained_at.get(problem, now):
-            self._complained_at[problem] = now + _COMPLAINT_SECONDS
-            log.warning("HTTP: %s", problem)
+        if now >= self._warn_at.get(problem, now):
+            self._warn_at[problem] = now + _WARNING_SECONDS
+            log.warning(problem, extra=fields)
