@@ -85,7 +85,9 @@ def test_a_wrong_field_is_named(
 
 def test_an_unknown_profile_is_answered_with_the_known(tmp_path: Path) -> None:
     """That holds for a name and for a path."""
-    with pytest.raises(ConfigError, match=r"no simulator profile 910c .*there are: .*910b4-8"):
+    with pytest.raises(
+        ConfigError, match=r"no simulator profile 910c: cannot read .*there are: .*910b4-8"
+    ):
         load_profile("910c")
     with pytest.raises(ConfigError, match="no simulator profile"):
         load_profile(tmp_path / "none.json")

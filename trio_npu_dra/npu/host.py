@@ -84,7 +84,7 @@ class Host:
         """Whether /dev has a character device *name*."""
         try:
             return stat.S_ISCHR(os.stat(f"{self.dev_root}/{name}").st_mode)  # noqa: PTH116 - a text
-        except OSError:
+        except OSError:  # missing, or out of our reach: then no container can be given it either
             return False
 
     def has_path(self, path: str) -> bool:
@@ -101,7 +101,7 @@ def _entries(folder: Path) -> list[Path]:
     """What is in *folder*; nothing when it is missing."""
     try:
         return list(folder.iterdir())
-    except OSError:
+    except OSError:  # missing: nodes without PCI, and families without this folder, have none
         return []
 
 
@@ -109,5 +109,5 @@ def _read(path: Path) -> str:
     """A sysfs attribute, empty when it is missing or unreadable."""
     try:
         return path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError):
+    except (OSError, UnicodeDecodeError):  # a fact that cannot be read is unknown, not an error
         return ""

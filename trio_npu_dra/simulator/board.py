@@ -22,11 +22,10 @@ from trio_npu_dra.simulator.host_tree import (
     install_driver,
     make_device_nodes,
     make_pci_devices,
-    translated,
 )
 from trio_npu_dra.simulator.initial_state import initial_state
 from trio_npu_dra.simulator.profile import Profile
-from trio_npu_dra.storage import write_atomic
+from trio_npu_dra.storage import translated, write_atomic
 
 STATE_FILE = "board.state"
 
@@ -123,7 +122,7 @@ def _check_prebuilt(folder: Path) -> None:
 
 
 def _lay_out(board: SimulatedBoard, binaries: Path) -> None:
-    with translated(board.root):
+    with translated(f"lay out a simulated board in {board.root}"):
         install_driver(board.root, binaries, board.profile.driver_version, STATE_FILE)
         write_atomic(board.state_file, initial_state(board.profile, board.dev_root), mode=0o644)
         make_device_nodes(board.dev_root, board.profile, board.state_file)

@@ -5,11 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from trio_npu_dra.errors import StorageError
 from trio_npu_dra.simulator.build import HCCN_TOOL, LIBRARY, NPU_SMI
 from trio_npu_dra.simulator.profile import Device, PciIds, Profile
 
@@ -23,15 +20,6 @@ STATE_IN_DEV = "npu_board.state"
 _SHARED_NODES = ("davinci_manager", "devmm_svm", "hisi_hdc")
 _NULL_DEVICE = os.makedev(1, 3)
 _ACCELERATOR_CLASS = "0x120000"  # PCI: processing accelerator
-
-
-@contextmanager
-def translated(root: Path) -> Iterator[None]:
-    """Raise errors of the disk as `StorageError`."""
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(f"cannot lay out a simulated board in {root}: {error}") from error
 
 
 def install_driver(root: Path, binaries: Path, version: str, state_file: str) -> None:

@@ -22,6 +22,7 @@ from pydantic.alias_generators import to_camel
 
 from trio_npu_dra.errors import ConfigError
 from trio_npu_dra.simulator.layout import MAX_DEVICES
+from trio_npu_dra.storage import translated
 
 PROFILES = Path(__file__).parent / "profiles"
 
@@ -225,11 +226,12 @@ def load_profile(name: str | Path) -> Profile:
         ConfigError: There is none of that name, or a field is wrong; the message names it.
     """
     path = name if isinstance(name, Path) else PROFILES / f"{name}.json"
-    try:
+    known = ", ".join(profile_names())
+    with translated(
+        f"read {path}",
+        lambda text: ConfigError(f"no simulator profile {name}: {text}; there are: {known}"),
+    ):
         text = path.read_text()
-    except OSError as error:
-        known = ", ".join(profile_names())
-        raise ConfigError(f"no simulator profile {name} ({error}); there are: {known}") from error
     try:
         return Profile.model_validate_json(text)
     except ValidationError as error:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from trio_npu_dra.errors import ConfigError
 from trio_npu_dra.simulator.layout import BOARD, DEVICE, FACTS, MAGIC, VERSION, Record, Value
+from trio_npu_dra.storage import translated
 
 
 class StateFile:
@@ -28,10 +29,8 @@ class StateFile:
 
     def __init__(self, path: Path) -> None:
         self._thread_lock = threading.Lock()
-        try:
+        with translated(f"open simulator state {path}", ConfigError):
             self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        except OSError as error:
-            raise ConfigError(f"simulator state {path}: {error.strerror}") from error
         found = os.fstat(self._descriptor).st_size, self.get(FACTS, 0, "magic")
         if found != (BOARD.size, tuple(MAGIC)) or self.get(FACTS, 0, "version") != VERSION:
             self.close()
