@@ -17,7 +17,10 @@ BUILT_IN = {"__rate_interval"}
 
 UNSHOWN = {
     f"{PREFIX}{name}"
-    for name in ("claim_operations_total", "pool_generation", "pool_waiting", "watching")
+    for name in (
+        *("claim_operations_total", "pool_generation", "pool_waiting", "watching"),
+        "server_keeps_counters",  # no device consumes counters yet
+    )
 }
 """Metrics for alerts and for people who look for details."""
 

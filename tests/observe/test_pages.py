@@ -19,6 +19,7 @@ from trio_npu_dra.file_lock import hold
 from trio_npu_dra.observe import pages, self_check
 from trio_npu_dra.observe.catalog import CATALOG, Kind
 from trio_npu_dra.simulator import Severity
+from trio_npu_dra.standins.api_rules import Kubernetes
 from trio_npu_dra.standins.kubelet import open_kubelet
 
 SEPARATE = 0xA2301001
@@ -137,9 +138,18 @@ async def test_a_fault_shows_in_level_code_events_and_latency(rig: Rig) -> None:
     assert sum(sick.values("npu_fault_level", **device)) == 1
     assert sick.value("fault_events_total", assertion="occurrence") == 1
     assert sick.value("slice_writes_total", verb="update", result="ok") == 1
-    assert sick.value("server_keeps_taints") == 1
+    assert sick.value("server_keeps_taints") == sick.value("server_keeps_counters") == 1
     assert well.values("npu_fault_start_timestamp_seconds", **device) == []
     assert well.value("fault_events_total", assertion="recovery") == 1
+
+
+async def test_features_of_the_api_server_are_told_apart(rig: Rig) -> None:
+    """One that keeps taints may drop counters."""
+    rig.api.kubernetes = Kubernetes(counters=False)
+    async with rig.daemon():
+        found = await until_scraped(rig, "server_keeps_counters", 0)
+
+    assert found.value("server_keeps_taints") == 1
 
 
 async def test_a_write_that_is_refused_is_counted_by_reason(rig: Rig) -> None:

@@ -108,7 +108,12 @@ POOL_GENERATION = _gauge("pool_generation", "Generation of the pool that was acc
 SERVER_KEEPS_TAINTS = _gauge(
     "server_keeps_taints",
     "1 if the API server keeps taints of devices, 0 if sick NPUs are left out of the ResourceSlice "
-    "instead; absent until it was asked.",
+    "instead; absent until it has answered.",
+)
+SERVER_KEEPS_COUNTERS = _gauge(
+    "server_keeps_counters",
+    "1 if the API server keeps counters of devices, 0 if devices that consume counters are left "
+    "out of the ResourceSlice instead; absent until it has answered.",
 )
 REGISTERED = _gauge("registered", "1 while the kubelet has registered this instance.")
 

@@ -88,6 +88,7 @@ class NodeState(Collector):
             yield catalog.POOL_GENERATION, (), status.generation
         if features is not None:
             yield catalog.SERVER_KEEPS_TAINTS, (), features.taints
+            yield catalog.SERVER_KEEPS_COUNTERS, (), features.counters
 
     def _driver(self) -> Samples:
         watch, version = self.watch.value, self.board.value.driver_version
