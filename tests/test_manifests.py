@@ -200,9 +200,18 @@ def test_the_daemonsets_flags_exist() -> None:
 
     flags = parser.parse_args(container["args"])
 
-    assert flags.node_name == "$(NODE_NAME)"
     assert flags.driver_name == DRIVER
     assert [int(flags.http_port)] == [each["containerPort"] for each in container["ports"]]
+
+
+def test_commands_in_the_pod_know_its_node() -> None:
+    """Its name is in the environment: `kubectl exec` runs no command with the DaemonSet's flags."""
+    (container,) = pod_spec(load("base"))["containers"]
+    variables = {each["name"]: each.get("valueFrom") for each in container["env"]}
+
+    node_name = {"fieldRef": {"fieldPath": "spec.nodeName"}}
+    assert variables[environment_variable("node_name")] == node_name
+    assert not any(argument.startswith("--node-name") for argument in container["args"])
 
 
 def test_probes_ask_the_pages() -> None:

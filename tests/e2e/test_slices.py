@@ -109,13 +109,14 @@ def test_inspect_shows_what_is_published(driver: Driver) -> None:
     """`npu-dra inspect`, run with the daemon's own view of the host, prints the same devices."""
     name = driver.wait_ready()["metadata"]["name"]
     shown = driver.cluster.execute(
-        *(name, "npu-dra", "inspect", "--node-name", driver.cluster.node.name, "--output=json"),
+        *(name, "npu-dra", "inspect", "--output=json"),
         *("--host-root=/host", "--dev-root=/host/dev", f"--sysfs-root={BOARD}/sys"),
         namespace=NAMESPACE,
     )
     (published,) = driver.slices()
     (seen,) = json.loads(shown)["items"]
     assert seen["spec"]["devices"] == published["spec"]["devices"]
+    assert seen["spec"]["nodeName"] == driver.cluster.node.name
 
 
 @pytest.mark.every_version
