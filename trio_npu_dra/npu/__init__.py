@@ -1,1 +1,1 @@
-"""The node's NPUs: what they are, how they are, and how a container gets at them."""
+"""The node's NPUs: their facts, their health, and what a container needs to use them."""

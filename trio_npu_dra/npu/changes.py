@@ -1,4 +1,4 @@
-"""Log lines for chips that come, go, or cannot be handed out; Events tell how chips are."""
+"""Log lines for chips that come, go, or cannot be handed out; Events report their health."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 
 def log_changes(before: Board, after: Board) -> None:
-    """Say once which chips are gone or back, and which are not offered or are so again."""
+    """Log once which chips are gone or back, and which are not offered or are offered again."""
     for chip in after.chips:
         known = before.by_name.get(chip.name)
         was_gone = known is not None and known.gone

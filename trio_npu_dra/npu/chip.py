@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What a chip must tell to be offered at all; *board_id* alone may be None."""
+    """The facts without which a chip cannot be offered; of these, *board_id* may be None."""
 
     ref: ChipRef
     physical_id: int
@@ -35,10 +35,10 @@ class Identity:
 
 
 def identify(dcmi: Dcmi, ref: ChipRef) -> Identity | None:
-    """Which chip this is; None for what is no NPU, such as the MCU of a card.
+    """Read which chip this is; None for a unit that is no NPU, such as the MCU of a card.
 
     Raises:
-        DcmiError: It does not tell its ids or names, or is of a family that we do not know.
+        DcmiError: Its ids or names cannot be read, or we do not know its family.
     """
     if not dcmi.is_npu(ref):
         return None
@@ -60,7 +60,7 @@ def identify(dcmi: Dcmi, ref: ChipRef) -> Identity | None:
 
 
 def name_only(dcmi: Dcmi, identity: Identity) -> Chip:
-    """The chip, with what its identity says and nothing else; no call."""
+    """The chip with the facts of its identity only; calls nothing."""
     chip, place = identity.chip, dcmi.place(identity.ref)
     return Chip(
         ref=identity.ref,
@@ -77,7 +77,7 @@ def name_only(dcmi: Dcmi, identity: Identity) -> Chip:
 
 
 def describe(dcmi: Dcmi, host: Host, chip: Chip) -> Chip:
-    """Add the facts that the chip and sysfs tell; each may stay None."""
+    """Add the facts that the library and sysfs have; each may stay None."""
     ref, traits = chip.ref, TRAITS[chip.family]
     bus_id = optional("PCI address", dcmi.pci_bus_id, ref)
     place = optional("super pod", dcmi.super_pod, ref) if traits.has_super_pods else None
@@ -128,7 +128,7 @@ def _memory_bytes(dcmi: Dcmi, ref: ChipRef) -> int | None:
 
 
 def read_memory(dcmi: Dcmi, ref: ChipRef) -> Memory | None:
-    """HBM where the chip has it, else DDR; None where it tells of neither."""
+    """HBM where the chip has it, else DDR; None if neither can be read."""
     for read in (dcmi.hbm, dcmi.ddr):
         memory = optional("memory", read, ref)
         if memory is not None and memory.size_mib:

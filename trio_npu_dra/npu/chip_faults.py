@@ -1,8 +1,8 @@
 """One chip's faults over time: what is wrong with it now, and since when.
 
-Pure and driven by the caller's clock (seconds since 1970). What a chip reports is taken in by
-`note` (an event) and `take` (a fresh look, which is the truth); `health` is the verdict at a time,
-and `next_change` the time at which it changes by itself.
+Pure and driven by the caller's clock (seconds since 1970). `note` takes an event, `take` a fresh
+reading, which decides; `health` is the chip's health at a time, and `next_change` the time at which
+it changes by itself.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ _RAISED_LATELY: Final = 300.0
 _YEARS_END: Final = 253_402_300_799.0  # 9999-12-31T23:59:59Z
 
 Seconds = Annotated[float, Field(ge=0, le=_YEARS_END, allow_inf_nan=False)]
-"""A time in seconds since 1970 that can be told as a date."""
+"""A time in seconds since 1970 that can be written as a date."""
 
 
 class CodeMemory(BaseModel):
-    """What is to be remembered of one code, also over a restart; times in seconds since 1970.
+    """What is remembered of one code, also over a restart; times in seconds since 1970.
 
     Attributes:
-        since: When it came; None when it is not there.
+        since: When it began; None if it is not active.
         text: The library's words for it.
-        severity: As an event told it.
+        severity: That of its last event.
         alarm: The worst in the chip's health when the code was last listed; for codes that the
             table does not know.
         occurred: When it came lately, for codes with a frequency rule.
-        separated: When a frequency rule spoke; None when none did or it was taken back.
-        lasting: Whether a duration rule spoke and was not taken back.
-        ended: When it went, while *lasting*.
+        separated: When a frequency rule applied; None if none did or it was released.
+        lasting: Whether a duration rule applies, not released yet.
+        ended: When it ended, while *lasting*.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -64,13 +64,13 @@ class CodeMemory(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What a chip said when it was looked at.
+    """What was read of a chip's health.
 
     Attributes:
-        codes: The active codes with the library's words; None when they cannot be read.
+        codes: The active codes with the library's words; None if they cannot be read.
         severity: The worst alarm in its health.
         gone: The chip does not exist any more, or has not started.
-        unmonitored: Why it could not be asked; empty when it could.
+        unmonitored: Why it could not be read; empty if it could.
     """
 
     codes: Mapping[int, str] | None = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Reading:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the chip answered all that it was asked."""
+        """Whether all of it could be read."""
         return not self.gone and not self.unmonitored and self.codes is not None
 
 
@@ -89,7 +89,7 @@ class ChipFaults:
 
     Args:
         table: Levels and rules.
-        memory: What is remembered, by code.
+        memory: What an earlier process remembered, by code.
     """
 
     def __init__(self, table: FaultTable, memory: Mapping[int, CodeMemory] | None = None) -> None:
@@ -103,24 +103,24 @@ class ChipFaults:
 
     @property
     def memory(self) -> Mapping[int, CodeMemory]:
-        """What is to be remembered, by code."""
+        """What is remembered, by code."""
         return self._memory
 
     # --- what happens ----------------------------------------------------------------------------
 
     def note(self, event: FaultEvent, now: float) -> None:
-        """Take in an event; it counts from the next look on, which shows whether it is so."""
+        """Take in an event; it counts once the next reading confirms it."""
         self._pending.append((event, now))
 
     def _replay(self, event: FaultEvent, now: float) -> None:
-        """What the next look would not show: how often a code came, how severe it is."""
+        """Note what a reading does not show: how often a code came, how severe it is."""
         code = event.code
         if event.assertion is Assertion.RECOVERY:
             if self._is_active(code):
                 self._recovering[code] = now
             return
         if event.assertion is Assertion.OCCURRENCE:
-            if code in self._recovering:  # gone and back between two looks
+            if code in self._recovering:  # gone and back between two readings
                 self._end(code, now)
             if not self._is_active(code):
                 is_likely = 0 <= now - event.raised_at < _RAISED_LATELY
@@ -129,7 +129,7 @@ class ChipFaults:
                 self._change(code, severity=event.severity)
 
     def take(self, reading: Reading, now: float) -> None:
-        """Take in a fresh look: codes that it lists are there, others are not."""
+        """Take in a fresh reading: the codes that it lists are active, others are not."""
         self._reading = reading
         self._advance(now)
         for event, at in self._pending:
@@ -158,7 +158,7 @@ class ChipFaults:
         }
 
     def _judge_alarm(self, alarm: Severity, now: float) -> None:
-        """An alarm is a fault of its own once the list had the time to explain it, and did not."""
+        """Make an alarm a fault of its own if the list of codes has not explained it in time."""
         is_explained = any(
             self._is_active(code) for code in self._memory.keys() - {ALARM_WITHOUT_CODE}
         )
@@ -174,10 +174,10 @@ class ChipFaults:
             self._change(ALARM_WITHOUT_CODE, alarm=alarm)
 
     def release(self, now: float) -> bool:
-        """Take back what frequency rules did, and count anew.
+        """Undo what frequency rules did, and count anew.
 
         Returns:
-            Whether there was something to take back.
+            Whether there was something to undo.
         """
         separated = [code for code, known in self._memory.items() if known.separated is not None]
         for code in separated:
@@ -185,10 +185,10 @@ class ChipFaults:
         self._forget(now)
         return bool(separated)
 
-    # --- what is so ------------------------------------------------------------------------------
+    # --- the result ------------------------------------------------------------------------------
 
     def health(self, now: float) -> ChipHealth:
-        """How the chip is at *now*."""
+        """The chip's health at *now*."""
         self._advance(now)
         faults = [self._fault(code, known) for code, known in self._memory.items()]
         return ChipHealth(
@@ -205,14 +205,14 @@ class ChipFaults:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the chip was seen to be gone, and was not seen since."""
+        """Whether a reading found the chip gone, and none has found it since."""
         return self._is_active(CARD_DROPPED)
 
     @property
     def recheck_at(self) -> float | None:
-        """When to look again at a chip whose events, alarm and list do not agree yet."""
+        """When to read again a chip whose events, alarm and list of codes do not agree yet."""
         since = [self._unexplained] if self._is_in_doubt and self._unexplained is not None else []
-        if self._reading.is_whole:  # of a chip that does not list its codes nothing new is learnt
+        if self._reading.is_whole:  # without the list of codes a reading brings nothing new
             since += self._recovering.values()
         return min(since) + RECOVERY_LAG if since else None
 
@@ -227,7 +227,7 @@ class ChipFaults:
         return min((at for at in times if at is not None), default=None)
 
     def _fault(self, code: int, known: CodeMemory) -> Fault | None:
-        frequency, duration = self._rules(code)  # which may have spoken in another version
+        frequency, duration = self._rules(code)  # another version may have had others
         if frequency is not None and known.separated is not None:
             return self._as_fault(code, frequency.level, str(frequency), known.separated)
         if duration is not None and known.lasting:
@@ -292,7 +292,7 @@ class ChipFaults:
         return min(times, default=None)
 
     def _advance(self, now: float) -> None:
-        """Let the rules do what they do by *now*."""
+        """Apply the rules up to *now*."""
         for code in list(self._memory):
             self._set_back(code, now)
             known = self._memory[code]
@@ -312,7 +312,7 @@ class ChipFaults:
                 self._change(code, lasting=False, ended=None)
 
     def _set_back(self, code: int, now: float) -> None:
-        """After the clock was set back: what seems to be still to come was just now."""
+        """After the clock was set back, take future times for *now*."""
         known = self._memory[code]
         for name in ("since", "separated", "ended"):
             at = getattr(known, name)
@@ -320,7 +320,7 @@ class ChipFaults:
                 self._change(code, **{name: now})
 
     def _forget(self, now: float) -> None:
-        """Drop codes of which nothing is left to remember."""
+        """Drop the codes that need not be remembered any more."""
         for code, known in list(self._memory.items()):
             rule = self._table.frequency.get(code)
             counts = rule is not None and any(

@@ -1,8 +1,8 @@
 """From the library's card list to a Board.
 
 A chip is read in two calls to the worker. The first gives its identity, without which it cannot be
-offered; the second its other facts, each of which may be missing. So a chip that hangs half-way
-keeps its name, and delays no other chip. The watcher adds how the chips are.
+offered; the second its other facts, each of which may be missing. A chip that hangs in the second
+call keeps the facts it gave, and does not affect others. The watcher reads health.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from trio_npu_dra.npu.traits import TRAITS
 
 log = logging.getLogger(__name__)
 
-_NO_ANSWER: Final = -1  # stands in the card list for a card that did not answer
+_NO_ANSWER: Final = -1  # in the card list: a card that did not answer
 
 T = TypeVar("T")
 
@@ -37,15 +37,15 @@ async def discover(
 ) -> Board:
     """Read all chips of the node; their health is not read.
 
-    A chip that is listed but does not answer stays as it was in *known*, or is left out when
-    nothing is known of it. A known chip that is not listed any more is gone, and stays on the Board
-    as that until it is listed again or another chip has its physical id.
+    A chip that is listed but does not answer stays as it was in *known*, or is left out if it is
+    not known. A known chip that is not listed any more is gone: it stays on the Board, marked so,
+    until it is listed again or another chip has its physical id.
 
     Args:
         worker: Runs the calls.
         dcmi: The library, initialised.
         host: Where sysfs is.
-        known: The Board of the last look; or what an earlier process remembered of chips.
+        known: The Board of the last listing, or the chips that an earlier process remembered.
 
     Raises:
         DcmiError: The library cannot even list the cards.
@@ -90,9 +90,9 @@ class _Silent:
             log.warning("a card or chip is left out", extra={"problem": line})
 
     def with_known_facts(self, chip: Chip, line: str) -> Chip:
-        """The chip with the facts that are known of it, as it does not tell them now.
+        """The chip with its known facts, since they cannot be read now.
 
-        One that was gone may be another now, so that nothing is known of it.
+        If it was gone, it may be another chip now, so no known fact applies.
         """
         self.lines.append(line)
         if line not in self._known.unanswered:
@@ -112,7 +112,7 @@ class _Silent:
         return not self._members.isdisjoint({chip.card_id, chip.ref})
 
     def _has_left_bus(self, chip: Chip) -> bool:
-        """False where the bus or the chip's place on it is not known."""
+        """False if the bus or the chip's place on it is not known."""
         is_known = bool(self._on_bus) and chip.pci_bus_id is not None
         return is_known and chip.pci_bus_id not in self._on_bus
 
@@ -120,13 +120,13 @@ class _Silent:
 def _absent(known: Board, answering: Collection[Chip], silent: _Silent) -> Iterator[Chip]:
     """Known chips that did not answer now: silent or gone.
 
-    Left out is a chip whose physical id another one has, or that has got another physical id. A
-    chip goes by its die id here, or by its place where it does not tell that.
+    A chip is left out if another one has its physical id, or if it has another physical id now. A
+    chip is known here by its die id, or by its place if that cannot be read.
     """
-    told = {chip.physical_id for chip in answering}
+    ids = {chip.physical_id for chip in answering}
     found = {chip.uuid or chip.ref for chip in answering}
     for chip in known.chips:
-        if chip.physical_id not in told and (chip.uuid or chip.ref) not in found:
+        if chip.physical_id not in ids and (chip.uuid or chip.ref) not in found:
             yield replace(chip, gone=not silent.has(chip))
 
 
@@ -155,7 +155,10 @@ async def _identify_all(
 
 
 def _distinct(identities: Iterable[Identity], silent: _Silent) -> list[Identity]:
-    """Those whose physical id no other chip tells: which has that device node is not known."""
+    """Chips with a unique physical id.
+
+    Of two with one id, we cannot know which has the device node.
+    """
     by_id: dict[int, list[Identity]] = {}
     for identity in identities:
         by_id.setdefault(identity.physical_id, []).append(identity)
@@ -169,7 +172,7 @@ def _distinct(identities: Iterable[Identity], silent: _Silent) -> list[Identity]
 async def _read(
     worker: DcmiWorker, dcmi: Dcmi, host: Host, identity: Identity, silent: _Silent
 ) -> Chip:
-    """One chip with its facts; one that hangs now keeps its name, and what is known of it."""
+    """One chip with its facts; one that hangs now keeps its name and its known facts."""
     chip = chips.name_only(dcmi, identity)
     try:
         return await worker.call(chips.describe, dcmi, host, chip, device=chip.ref)
@@ -178,7 +181,7 @@ async def _read(
 
 
 async def _ask(worker: DcmiWorker, read: Callable[[], T]) -> T | None:
-    """A fact of the whole node, None where the library has no answer."""
+    """A fact of the whole node; None if it cannot be read."""
     try:
         return await worker.call(read)
     except DcmiError as error:
@@ -187,7 +190,7 @@ async def _ask(worker: DcmiWorker, read: Callable[[], T]) -> T | None:
 
 
 def _kept(links: Links, found: Iterable[Chip]) -> dict[tuple[int, int], Link]:
-    """The known links of chips that are still on the Board: a silent one does not tell them."""
+    """The known links of chips on the Board: those of a silent one cannot be read."""
     ids = {chip.physical_id for chip in found}
     return {pair: link for pair, link in links.items() if ids.issuperset(pair)}
 

@@ -1,4 +1,4 @@
-"""Which generation a chip is of, told by its names and its board. Pure.
+"""Decides by names and board which generation a chip belongs to. Pure.
 
 Source: the naming rules of mind-cluster's device manager (api/default_name.go).
 """
@@ -9,12 +9,12 @@ import re
 
 from trio_npu_dra.npu.model import ChipFamily
 
-# A3 chips call themselves "Ascend910" like the first 910: their board tells, or their npu_name.
+# A3 chips have the chip name "Ascend910" like the first 910; board or npu_name tells them apart.
 _A3_BOARDS = frozenset({0xB0, 0xB1, 0xB2, 0xB3, 0xB4, 0x81, 0x83, 0xD1, 0xD3})
 _A3_CHIP_NAME = re.compile(r"(Ascend)?910$")
 _A3_NPU_NAME = re.compile(r"93\d\d")
 
-# In this order: an earlier rule takes names that a later one would take too.
+# The order matters: an earlier rule takes names that a later one would match too.
 _RULES: tuple[tuple[re.Pattern[str], ChipFamily], ...] = (
     (re.compile(r"(310P\d?|I2\d?)"), ChipFamily.ASCEND_310P),
     (re.compile(r".*310B"), ChipFamily.ASCEND_310B),
@@ -28,12 +28,12 @@ _RULES: tuple[tuple[re.Pattern[str], ChipFamily], ...] = (
 def family_of(
     chip_name: str, *, npu_name: str = "", board_id: int | None = None
 ) -> ChipFamily | None:
-    """The chip's family, None for a chip that nobody has heard of.
+    """The chip's family; None for an unknown chip.
 
     Args:
         chip_name: As DCMI prints it, such as `910B4` or `Ascend910`.
-        npu_name: Such as `9392`; empty where the library does not know it.
-        board_id: The board's kind, None where it could not be read.
+        npu_name: Such as `9392`; empty if the library does not know it.
+        board_id: The board's kind; None if it could not be read.
     """
     if _A3_CHIP_NAME.match(chip_name) and (
         board_id in _A3_BOARDS or _A3_NPU_NAME.match(npu_name) is not None

@@ -14,12 +14,12 @@ from trio_npu_dra.npu.dcmi.types import FaultEvent
 CAPACITY: Final = 4096
 """Events kept while the watcher is busy.
 
-After a loss every chip is looked at again; how often a lost fault came is not counted.
+After a loss every chip is read again, but lost occurrences are not counted.
 """
 
 
 class EventInbox:
-    """Events for one task of the trio run in which this was made.
+    """Passes events to one task of the trio run in which the inbox was made.
 
     Args:
         wake: Called in that run, soon after an event was put.
@@ -33,7 +33,7 @@ class EventInbox:
         self._reported_lost = 0
 
     def put(self, event: FaultEvent) -> None:
-        """Take an event, from any thread; never raises, also not when trio has ended."""
+        """Take an event, from any thread; never raises, even if trio has ended."""
         if len(self._events) < CAPACITY:
             self._events.append(event)
         else:
@@ -42,7 +42,7 @@ class EventInbox:
             self._token.run_sync_soon(self._wake, idempotent=True)
 
     def take(self) -> tuple[list[FaultEvent], int]:
-        """The events since the last time, and how many more there were than were kept."""
+        """The events since the last call, and how many others were lost."""
         events = [self._events.popleft() for _ in range(len(self._events))]
         lost = self._lost - self._reported_lost
         self._reported_lost += lost

@@ -36,7 +36,7 @@ class FrequencyRule(_Rule):
     Attributes:
         times: How often.
         window_seconds: Within how long.
-        release_seconds: After how long it is taken back; never by itself without it.
+        release_seconds: After how long the level is released; None if only a person releases it.
     """
 
     times: int
@@ -53,7 +53,7 @@ class DurationRule(_Rule):
 
     Attributes:
         fault_seconds: How long it must last.
-        recover_seconds: How long it must then be gone until the level is taken back.
+        recover_seconds: How long it must then be gone until the level is released.
     """
 
     fault_seconds: float
@@ -106,12 +106,12 @@ class FaultTable:
         )
 
     def level(self, code: int, severity: Severity | None) -> tuple[FaultLevel, str]:
-        """The level of an active code, and why in a few words.
+        """The level of an active code, and the reason in a few words.
 
         Args:
             code: The code.
-            severity: Decides about a code that the table does not know; None, nobody told it, is
-                taken for the worst.
+            severity: Decides about a code that the table does not know; None (unknown) counts as
+                the worst.
         """
         known = self.levels.get(code)
         if known is not None:

@@ -1,4 +1,4 @@
-"""What one NPU says of its health now."""
+"""Reads one NPU's present health."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NETWORK_STATES: Final = {
 
 
 async def read_chip(worker: DcmiWorker, dcmi: Dcmi, ref: ChipRef) -> Reading:
-    """Look at a chip; one that cannot be asked is unmonitored, never unhealthy."""
+    """Read a chip's health; a chip that cannot be read is unmonitored, never unhealthy."""
     try:
         return await worker.call(
             read_health, dcmi, ref, device=ref, deadline_seconds=DEADLINE_SECONDS
@@ -41,16 +41,16 @@ async def read_chip(worker: DcmiWorker, dcmi: Dcmi, ref: ChipRef) -> Reading:
 async def read_network(
     worker: DcmiWorker, dcmi: Dcmi, ref: ChipRef, *, known: str = ""
 ) -> str | None:
-    """What is wrong with a chip's RoCE port: empty when nothing is known to be.
+    """What is wrong with a chip's RoCE port; empty if nothing is known to be.
 
     Args:
         worker: Runs the call.
         dcmi: The library.
         ref: The chip.
-        known: What was known; it stands when the port does not tell.
+        known: What was wrong so far; it stands if the port's state cannot be read.
 
     Returns:
-        None where the chip has no such port.
+        None if the chip has no such port.
     """
     try:
         state = await worker.call(
@@ -70,10 +70,10 @@ async def read_network(
 
 
 def read_health(dcmi: Dcmi, ref: ChipRef) -> Reading:
-    """Ask one chip for its health and fault codes; blocks, and hangs where the chip hangs.
+    """Read one chip's health and fault codes; blocks, and hangs if the chip hangs.
 
     Raises:
-        DcmiError: It gave no answer that counts.
+        DcmiError: The health cannot be read.
     """
     try:
         worst_alarm = dcmi.health(ref)
@@ -95,7 +95,7 @@ def _boot_phase(dcmi: Dcmi, ref: ChipRef) -> str:
 
 
 def _codes(dcmi: Dcmi, ref: ChipRef) -> dict[int, str] | None:
-    """Active codes with the vendor's words; None when they cannot be read."""
+    """Active codes with the vendor's words; None if they cannot be read."""
     try:
         return {code: _text(dcmi, ref, code) for code in dcmi.error_codes(ref)}
     except DcmiError as error:

@@ -1,7 +1,7 @@
-"""The node around the NPUs: PCI facts in sysfs, and which files of the host there are.
+"""The node around the NPUs: PCI facts in sysfs, and which files the host has.
 
-A path of the host is seen at two places: where we see it (below a root of ours), which tells
-whether it exists, and where the container runtime sees it, which is what goes into a CDI spec.
+Each host path has two forms: ours, below a root, to test for existence, and the container
+runtime's, for the CDI spec.
 """
 
 from __future__ import annotations

@@ -22,10 +22,10 @@ _LAST_RETRY_SECONDS: Final = 300.0
 
 
 async def init(worker: DcmiWorker, dcmi: Dcmi) -> None:
-    """Have the library read the card table, while nothing else is asked of it.
+    """Have the library read the card table, while no other call runs.
 
     Raises:
-        DcmiError: It cannot, or a call has not returned.
+        DcmiError: The library cannot, or an earlier call has not returned.
     """
     await worker.call(dcmi.init, alone=True, deadline_seconds=_INIT_DEADLINE_SECONDS)
 
@@ -42,8 +42,8 @@ class Listing:
     Args:
         worker: Runs the calls.
         dcmi: The library.
-        host: Its PCI bus tells of cards that come and go.
-        pause_seconds: Between two looks at the bus, and before the first retry.
+        host: Its PCI bus shows cards that come and go.
+        pause_seconds: Between two checks of the bus, and before the first retry.
 
     Attributes:
         retry_at: When to list again if something was missing, on trio's clock.
@@ -62,7 +62,7 @@ class Listing:
         self._failure = ""
 
     def is_due(self, board: Board) -> bool:
-        """Whether *board* may lack a chip, or have one too many; cheap between two looks."""
+        """Whether *board* may lack a chip, or have one too many; cheap between two checks."""
         now = trio.current_time()
         if now >= self._bus_at:
             self._bus_at = now + self._pause_seconds
@@ -76,7 +76,7 @@ class Listing:
         return bool(board.unanswered or self._failure or unlisted)
 
     async def read(self, known: Board) -> Board | None:
-        """Initialise and discover; None when the library could not even list the cards."""
+        """Initialise and discover; None if the library could not even list the cards."""
         accelerators = self._host.accelerators()
         if accelerators != self._accelerators:
             self._accelerators, self._listings = accelerators, 0
@@ -105,6 +105,6 @@ class Listing:
         return self._backoff.pause(self._listings + 1)
 
     def _unlisted(self, board: Board) -> frozenset[str]:
-        """Accelerators on the bus of which no chip is there; none where chips tell no address."""
+        """Accelerators on the bus without a chip; none if a chip's address is not known."""
         listed = {chip.pci_bus_id for chip in board.chips if not chip.gone}
         return frozenset() if None in listed else frozenset(self._accelerators) - listed

@@ -52,12 +52,12 @@ class FaultLevel(StrEnum):
 
     @property
     def rank(self) -> int:
-        """The higher, the worse."""
+        """A larger number is worse."""
         return _RANKS[self]
 
     @property
     def is_unhealthy(self) -> bool:
-        """Whether an NPU with this level is not fit for work (MindCluster's line)."""
+        """Whether an NPU with this level is unfit for work (where MindCluster draws the line)."""
         return self.rank > _RANKS[FaultLevel.SUB_HEALTH]
 
 
@@ -90,13 +90,13 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChipHealth:
-    """How one chip is, or an offer as its worst chip.
+    """The health of one chip, or of an offer: that of its worst chip.
 
     Attributes:
         faults: What is wrong with it, worst first.
-        unmonitored: Why it cannot be asked now, empty when it can; *faults* are then the last
+        unmonitored: Why its health cannot be read now, empty if it can; *faults* are then the last
             known ones.
-        network: What is wrong with its RoCE port, empty when nothing is known to be.
+        network: What is wrong with its RoCE port; empty if nothing is known to be.
     """
 
     faults: tuple[Fault, ...] = ()
@@ -110,7 +110,7 @@ class ChipHealth:
 
     @property
     def state(self) -> HealthState:
-        """The verdict: a known fault stands until it is seen to be gone."""
+        """The verdict; a known fault stands until a reading shows that it is gone."""
         if self.level.is_unhealthy:
             return HealthState.UNHEALTHY
         return HealthState.UNKNOWN if self.unmonitored else HealthState.HEALTHY
@@ -122,7 +122,7 @@ class ChipHealth:
 
     @property
     def message(self) -> str:
-        """One line for people, empty when there is nothing to say."""
+        """One line for people; empty if nothing is wrong."""
         return "; ".join(self.troubles)
 
 
@@ -130,10 +130,10 @@ HEALTHY = ChipHealth()
 
 
 def worst_of(healths: Mapping[str, ChipHealth]) -> ChipHealth:
-    """How several chips are that are handed out as one: what is wrong with any is wrong with all.
+    """The health of several chips that are handed out as one: a fault of one is a fault of all.
 
     Args:
-        healths: By the chip's name, which goes into the words where there are several.
+        healths: By the chip's name, which the words have if there are several.
     """
     if len(healths) == 1:
         return next(iter(healths.values()))
@@ -160,7 +160,7 @@ class Chip:
     What is handed out is an `Offer` (`npu.offers`).
 
     Attributes:
-        ref: How the library calls it.
+        ref: The library's name for it.
         physical_id: N of `/dev/davinciN`; stable while the hardware stays.
         logic_id: The Ascend driver's running number; fault events name a chip by it.
         card_id: The card that carries it; card ids can be sparse.
@@ -182,9 +182,9 @@ class Chip:
         super_pod_server_index: The node's index in the super pod.
         super_pod_sdid: The die's address in the super pod.
         device_share: Whether several containers may open it at once.
-        vnpus: Ids of the vNPUs that it is split into; then nobody can have it whole.
+        vnpus: Ids of the vNPUs that it is split into; then it cannot be handed out whole.
         gone: Whether it was known and is not there any more; its facts are the last known ones.
-        health: How it is now.
+        health: Its present health.
     """
 
     ref: ChipRef
@@ -241,7 +241,7 @@ class Board:
         driver_version: As the Ascend driver prints it, such as `24.1.rc2`.
         multi_die_policy: How A3 dies may be handed out; None on other chips.
         unanswered: A line for each card or chip that is listed but could not be read, wholly or in
-            part; one that did not tell who it is is in *chips* only if it was known before.
+            part; one whose identity could not be read is in *chips* only if it was known before.
         heard_at: `time.monotonic()` of the fault event that changed this Board; None if something
             else did. Not compared.
     """

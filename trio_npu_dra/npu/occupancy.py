@@ -1,4 +1,4 @@
-"""Whether anybody works on an NPU."""
+"""Whether a process uses an NPU."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from trio_npu_dra.observable import Observable
 async def is_any_occupied(
     worker: DcmiWorker, dcmi: Dcmi | None, board: Observable[Board], nodes: Collection[str]
 ) -> bool:
-    """Whether a process is on one of some chips; one that does not answer counts as busy.
+    """Whether a process uses one of some chips; a chip that cannot be read counts as in use.
 
     Args:
         worker: Runs the calls.
         dcmi: The library, initialised; without one there are no processes.
-        board: The chips of this node; one that it lacks or that is gone is not busy.
+        board: The chips of this node; a chip that it lacks or that is gone is not in use.
         nodes: The chips' host device nodes.
     """
     if dcmi is None:

@@ -48,15 +48,16 @@ class Offer:
 
     @property
     def gone(self) -> bool:
-        """Whether one of its chips is gone, so that nobody can get it."""
+        """Whether one of its chips is gone, so that no claim can get it."""
         return any(chip.gone for chip in self.chips)
 
 
 def offers(board: Board) -> tuple[Offer, ...]:
     """What the chips of *board* may be handed out as, by physical id; no chip is in two of them.
 
-    Chips that are gone are offered too: `holds.offered` says who still sees them. Nothing offers a
-    chip that others have split into vNPUs: who opened it whole would be refused, or disturb them.
+    Chips that are gone are offered too: `holds.offered` decides who still sees them. A chip that
+    others have split into vNPUs is in no offer: a container that opened it whole would be refused,
+    or would disturb them.
 
     Under the union policy both dies of an A3 card go together, or neither: the Ascend driver gives
     a container no single die (DCMI reference, `dcmi_get_multi_die_policy`). An Ascend driver that
@@ -94,9 +95,9 @@ def _npu(chip: Chip) -> Offer:
 
 
 def _modules(card_id: int, dies: list[Chip]) -> Iterator[Offer]:
-    """The module of a card, if all its dies are known: a lone one is of no use to anybody.
+    """The module of a card, if all its dies are known: a container cannot use a lone die.
 
-    After cards were renumbered, dies that are gone can be left of another one.
+    After cards were renumbered, dies of an earlier card of that number may be left as gone.
     """
     there = [chip for chip in dies if not chip.gone]
     for whole in (there, dies):

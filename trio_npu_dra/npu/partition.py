@@ -1,4 +1,4 @@
-"""How chips are tied together or split up by others: the multi-die policy, and vNPUs.
+"""How others have tied chips together or split them: the multi-die policy, and vNPUs.
 
 Both can be changed while we run (`npu-smi`, `dcmi_create_vdevice`), and no event tells of it.
 """
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 async def read_partition(worker: DcmiWorker, dcmi: Dcmi, board: Board) -> Board:
-    """The Board with the policy and the vNPUs of now; what is not told stays as it was."""
+    """The Board with the present policy and vNPUs; what cannot be read stays as it was."""
     return replace(
         board,
         multi_die_policy=await read_policy(worker, dcmi, board),
@@ -28,7 +28,7 @@ async def read_partition(worker: DcmiWorker, dcmi: Dcmi, board: Board) -> Board:
 
 
 async def read_policy(worker: DcmiWorker, dcmi: Dcmi, board: Board) -> MultiDiePolicy | None:
-    """How A3 dies may be handed out; None where there are none, or it was never told."""
+    """How A3 dies may be handed out; None without A3 dies, or if it was never read."""
     if all(TRAITS[chip.family].dies_of_module == 1 for chip in board.chips):
         return None
     try:

@@ -1,4 +1,4 @@
-"""What an NPU measures: heat, power, load."""
+"""An NPU's temperature, power and load."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _NO_VALUE: Final = 0x7FFD  # this and above: the sensor has none
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Telemetry:
-    """What an NPU measured at one moment; None is what it does not tell.
+    """What an NPU measured at one moment; None where it has no value.
 
     Attributes:
         temperature_celsius: Of the chip.
-        power_watts: What it draws; on 310P what its card draws, with all chips of the card.
+        power_watts: Its own; on 310P that of its card, with all chips of the card.
         ai_core_ratio: Share of time in which the AI cores work, 0 to 1.
         memory_used_bytes: Of its device memory.
     """
@@ -34,11 +34,11 @@ class Telemetry:
 
 
 async def read_telemetry(worker: DcmiWorker, dcmi: Dcmi, chip: Chip) -> Telemetry:
-    """Ask a chip, in one job of the worker.
+    """Read a chip's telemetry, in one job of the worker.
 
     Raises:
-        Busy: It does not answer in time, or an earlier call on it is still out.
-        NotReady: The worker is closed, or too many calls are out.
+        Busy: It does not answer in time, or an earlier call on it has not returned.
+        NotReady: The worker is closed, or too many calls have not returned.
     """
     return await worker.call(
         _read, dcmi, chip.ref, device=chip.ref, deadline_seconds=DEADLINE_SECONDS
@@ -61,5 +61,5 @@ def _read(dcmi: Dcmi, ref: ChipRef) -> Telemetry:
 
 
 def _known(reading: int | None) -> int | None:
-    """A sensor's reading; None where it has none."""
+    """A sensor's reading; None if it has none."""
     return reading if reading is not None and reading < _NO_VALUE else None

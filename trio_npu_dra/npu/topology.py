@@ -1,4 +1,4 @@
-"""Which chips reach each other over HCCS, Huawei's chip-to-chip link, without PCIe. Pure."""
+"""Which chips reach each other over HCCS, Huawei's chip-to-chip link, not over PCIe. Pure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ PhysicalIds = frozenset[int]
 def topology_groups(chips: Iterable[Chip], links: Links) -> dict[int, str]:
     """Name of the HCCS domain by physical id; a chip that reaches no other is in none.
 
-    A chip that is the only one of its family has nobody to ask its link to: its board decides.
+    If a chip is the only one of its family, there is no other chip to compare with: the board
+    decides.
 
     Args:
-        chips: All that are known, also those that do not answer now.
-        links: How they are connected, as far as it was told.
+        chips: All known chips, even those that do not answer now.
+        links: How they are connected, as far as known.
     """
     domains: list[PhysicalIds] = []
     by_family: dict[Traits, list[Chip]] = {}

@@ -1,8 +1,9 @@
 """Keep the Board true: every fault at once, every chip now and then, all chips when they change.
 
-A chip is looked at when a fault event names it, when a rule of the fault table is about to speak,
-and in any case from time to time, because events can be lost. Events only say where to look: what
-counts is what the chip says then. A chip that many events name is looked at a few times a second.
+The watcher reads a chip when a fault event names it, and in any case from time to time, because
+events can be lost. An event says which chip to read; the reading decides. A chip that many events
+name is read at most 20 times a second. Rules of the fault table that apply with time need no
+reading: the watcher wakes for them.
 """
 
 from __future__ import annotations
@@ -33,22 +34,22 @@ from trio_npu_dra.observable import Observable
 
 log = logging.getLogger(__name__)
 
-_REPAIR_INTERVALS: Final = 12  # between two looks at a chip that no event names
+_REPAIR_INTERVALS: Final = 12  # between two readings of a chip that no event names
 _REFUSED_INTERVALS: Final = 60  # until a refused subscription is tried again
-_STUCK_SECONDS: Final = 120.0  # other calls, `init` too, may be in line before this one
+_STUCK_SECONDS: Final = 120.0  # other calls, even `init`, may run before this one
 _LISTING_STUCK_SECONDS: Final = 600.0  # a dozen calls a chip, each with a deadline of its own
-_QUIET_SECONDS: Final = 0.05  # between two looks at a chip that events keep naming
+_QUIET_SECONDS: Final = 0.05  # between two readings of a chip that events keep naming
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchStatus:
-    """How faults come to be known, for people and metrics.
+    """How the watcher learns of faults, for people and metrics.
 
     Attributes:
-        subscribed: Whether the Ascend driver tells of them; else chips are asked in turn.
-        refusal: Why it does not; empty when it does, or has not answered yet. It is asked again in
-            time.
-        lost: Events beyond those that are kept for a watcher that is busy.
+        subscribed: Whether the Ascend driver sends events; if not, chips are read in turn.
+        refusal: Why it sends none; empty if it does, or has not answered yet. The watcher tries
+            again in time.
+        lost: How many events were lost because the watcher was busy.
     """
 
     subscribed: bool = False
@@ -57,7 +58,7 @@ class WatchStatus:
 
     @property
     def answered(self) -> bool:
-        """Whether the Ascend driver has said whether it tells; all chips were read before."""
+        """Whether the Ascend driver accepted or refused; all chips were read before."""
         return self.subscribed or bool(self.refusal)
 
 
@@ -74,23 +75,22 @@ async def watch_board(
     on_event: Callable[[FaultEvent], object] = lambda _: None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Keep *board* true, for ever; once started, it is real.
+    """Keep *board* true, without end; once started, it has the node's chips.
 
     Args:
         worker: Runs the calls.
         dcmi: The library, not initialised yet.
-        host: Its PCI bus tells of cards that come and go.
+        host: Its PCI bus shows cards that come and go.
         board: Gets every Board that differs from the one before.
         faults: What is known of the chips' faults; saved when it changes.
         status: Kept up to date.
-        interval_seconds: Pause between two looks at a chip where no events come, at a chip that
-            does not answer, at RoCE ports and at the PCI bus; a chip that is well and has events
-            is looked at every twelfth time. How chips are tied together or split up is asked as
-            seldom.
-        known: What an earlier process remembered of chips: one of them that is not there any more
-            is gone, and not forgotten.
-        on_event: Called with each event that was kept.
-        task_status: Told after the first Board is set.
+        interval_seconds: Pause between two readings of a chip without events, of a chip that does
+            not answer, of RoCE ports and of the PCI bus. A chip that is well and has events is read
+            every twelfth time; so are the multi-die policy and vNPUs.
+        known: The chips that an earlier process remembered: one that is not there any more is gone,
+            not forgotten.
+        on_event: Called with each event that was not lost.
+        task_status: Started after the first Board is set.
     """
     watch = _Watch(
         worker,
@@ -119,7 +119,7 @@ async def watch_board(
 
 
 async def read_board(worker: DcmiWorker, dcmi: Dcmi, host: Host, faults: NodeFaults) -> Board:
-    """Look at all NPUs once.
+    """Read all NPUs once.
 
     Raises:
         DcmiError: The library cannot list the cards.
@@ -166,7 +166,7 @@ class _Watch:
     # --- start -----------------------------------------------------------------------------------
 
     async def at_start(self, known: Board) -> None:
-        """Wait until the library lists the cards, and look at all of them."""
+        """Wait until the library lists the cards, and read all chips."""
         found = await self._listing.read(known)
         while found is None:
             await trio.sleep_until(self._listing.retry_at)
@@ -174,19 +174,19 @@ class _Watch:
         await self._look_at_all(found)
 
     async def subscribe(self) -> None:
-        """Ask for events; without them chips are asked in turn."""
+        """Subscribe to events; without them chips are read in turn."""
         try:
             await self._worker.call(self._dcmi.subscribe, self._inbox.put)
         except DcmiError as error:
             if self._status.set(replace(self._status.value, refusal=str(error))):
                 log.warning(
-                    "the Ascend driver does not tell of faults, chips are asked in turn instead",
+                    "the Ascend driver does not tell of faults, chips are read in turn instead",
                     extra={"interval_s": self._interval, "error": str(error)},
                 )
             return
         self._status.set(replace(self._status.value, subscribed=True, refusal=""))
         for chip in self._found.chips:
-            self._want(chip)  # what happened since the first look sent no event
+            self._want(chip)  # what happened since the first reading sent no event
         self.wake()
 
     async def keep_asking_for_events(self) -> None:
@@ -198,17 +198,17 @@ class _Watch:
     # --- what wakes the loop ---------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Have the loop go round now."""
+        """Wake the loop."""
         self._news.set()
 
     async def wake_on_release(self) -> None:
-        """Have everybody told when somebody released a chip."""
+        """Publish a release."""
         while True:
             await self._faults.wait_released()
             self.wake()
 
     async def follow_networks(self) -> None:
-        """Look at the RoCE ports, apart: on a dropped card the call blocks."""
+        """Read the RoCE ports in a task of their own: on a dropped card the call blocks."""
         without: set[str] = set()
         while True:
             for chip in self._found.chips:
@@ -227,13 +227,13 @@ class _Watch:
             await trio.sleep(self._interval)
 
     async def follow_partition(self) -> None:
-        """Ask now and then how chips are tied together or split up, which no event tells."""
+        """Read the multi-die policy and vNPUs now and then: no event tells of them."""
         while True:
             await trio.sleep(_REPAIR_INTERVALS * self._interval)
             found = self._found
             with pulse.step("asking how chips are split", limit=_LISTING_STUCK_SECONDS):
                 fresh = await read_partition(self._worker, self._dcmi, found)
-            if self._found is found and fresh != found:  # else a listing was quicker
+            if self._found is found and fresh != found:  # else a listing came between
                 self._found = fresh
                 self.wake()
 
@@ -259,7 +259,7 @@ class _Watch:
     # --- the loop --------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Look where and when it is due, without end."""
+        """Read chips when they are due, without end."""
         while True:
             with trio.move_on_at(self._next_step()):
                 await self._news.wait()
@@ -281,7 +281,7 @@ class _Watch:
                 await self._look_at_all(found)
 
     def _take_events(self) -> None:
-        """Note what events say, and look at the chips that they name."""
+        """Note events, and have the chips read that they name."""
         events, lost = self._inbox.take()
         by_logic_id = {chip.logic_id: chip for chip in self._found.chips if not chip.gone}
         for event in events:
@@ -292,7 +292,7 @@ class _Watch:
                 self._heard_at.setdefault(chip.name, event.heard_at)
                 self._want(chip)
         if lost:
-            log.warning("fault events lost, looking at every chip", extra={"lost": lost})
+            log.warning("fault events lost, reading every chip", extra={"lost": lost})
             for chip in self._found.chips:
                 self._want(chip)
             status = self._status.value
@@ -322,13 +322,13 @@ class _Watch:
             self._want(chip, after=faults.recheck_at - self._faults.now())
 
     def _want(self, chip: Chip, *, after: float = 0.0) -> None:
-        """Have a chip looked at, in *after* seconds or when it was left alone for a moment."""
+        """Have a chip read in *after* seconds, but never twice within `_QUIET_SECONDS`."""
         rested = self._looked_at[chip.name] + _QUIET_SECONDS
         at = max(trio.current_time() + after, rested)
         self._due[chip.name] = min(self._due.get(chip.name, at), at)
 
     def _heard_of(self, chip: Chip) -> float | None:
-        """When the event arrived for which the chip was looked at, once that look is the last."""
+        """When the event arrived for which the chip was read, if no other reading must follow."""
         if self._faults.of(chip).recheck_at is not None:
             return self._heard_at.get(chip.name)
         return self._heard_at.pop(chip.name, None)
@@ -341,7 +341,7 @@ class _Watch:
     def _next_step(self) -> float:
         """When the loop must go round without news, on trio's clock."""
         now = trio.current_time()
-        times = [now + self._interval]  # to see what is on the PCI bus
+        times = [now + self._interval]  # to check the PCI bus
         for chip in self._found.chips:
             times.append(self._due[chip.name])
             change = self._faults.of(chip).next_change
@@ -351,7 +351,7 @@ class _Watch:
 
 
 def _with_health(board: Board, faults: NodeFaults) -> Board:
-    """The Board with the health of its chips; one that says that it does not exist is gone."""
+    """The Board with the health of its chips; one that reports that it does not exist is gone."""
     now = faults.now()
     known = ((chip, faults.of(chip)) for chip in board.chips)
     return replace(
