@@ -94,5 +94,5 @@ def test_rewritten_counter_sets_are_said(caplog: pytest.LogCaptureFixture) -> No
     other = SET.model_copy(update={"counters": {"memory": Counter(value="8192Mi")}})
     StoredForms().learn(spec(counters=(other,)), spec(counters=(SET,)))
     (record,) = caplog.records
-    assert "otherwise than sent" in record.getMessage()
+    assert "in another form than sent" in record.getMessage()
     assert vars(record)["fields"] == ["sharedCounters"]

@@ -1,4 +1,4 @@
-"""The health stream: how each device is, for the kubelet to show in pod status."""
+"""The health stream: the health of each device, which the kubelet shows in pod status."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RESEND_SECONDS = 10.0
 """How often a list is repeated unchanged."""
 
 TIMEOUT_SECONDS = 30
-"""How long a list is valid for the kubelet; two repeats may be lost or late meanwhile."""
+"""How long a list is valid for the kubelet; two lost or late lists must not make it unknown."""
 
 MESSAGE_LIMIT = 1024
 """Characters of a message that the kubelet keeps."""
@@ -33,13 +33,13 @@ class HealthState(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceHealth:
-    """How one device is.
+    """The health of one device.
 
     Attributes:
         pool: The pool it is published in.
         device: Its name in that pool.
         state: The verdict.
-        message: One line for people, empty when there is nothing to say.
+        message: One line for people; empty if nothing is wrong.
         timeout_seconds: How long this is valid for the kubelet; then the state is unknown.
     """
 

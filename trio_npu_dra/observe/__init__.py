@@ -1,1 +1,1 @@
-"""What operators see of the daemon without asking it: log lines, metrics and probes."""
+"""What the daemon shows to operators and their tools: log lines, metrics and probes."""

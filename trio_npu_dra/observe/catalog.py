@@ -30,8 +30,8 @@ class Definition:
     Attributes:
         name: As it is seen in queries.
         kind: How its value behaves.
-        meaning: What it says, for people.
-        labels: What tells its series apart.
+        meaning: For people.
+        labels: Names of the labels.
         buckets: Upper bounds, of a histogram.
     """
 
@@ -62,14 +62,14 @@ NPU_LABELS: Final = ("device", "chip", "claim_namespace", "claim")
 
 CALL_SECONDS = _histogram(
     "claim_call_duration_seconds",
-    "How long the kubelet's calls took, each with one or more claims. `operation` is `prepare` or "
+    "Duration of the kubelet's calls, each with one or more claims; `operation` is `prepare` or "
     "`unprepare`.",
     "operation",
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 45),
 )
 CLAIMS = _counter(
     "claim_operations_total",
-    "Claims that were prepared or unprepared, or could not be.",
+    "Claims in the kubelet's calls, whether they succeeded or failed.",
     "operation",
 )
 CLAIM_ERRORS = _counter(
@@ -82,7 +82,7 @@ CLAIM_ERRORS = _counter(
 CLAIMS_PREPARED = _gauge("claims_prepared", "Claims that are prepared on this node.")
 DEVICES_PREPARED = _gauge(
     "devices_prepared",
-    "Devices (NPUs, modules) that prepared claims hold; those that only look on do not count.",
+    "Devices (NPUs, modules) that prepared claims hold, without admin access.",
 )
 
 # --- publishing ----------------------------------------------------------------------------------
@@ -99,10 +99,12 @@ WATCH_RESTARTS = _counter(
 WATCHING = _gauge("watching", "1 while edits of our ResourceSlices by others are noticed at once.")
 POOL_CURRENT = _gauge(
     "pool_current",
-    "1 while the API server has the newest pool; 0 while a change is on its way or refused, and in "
-    "an instance that waits for an older one to end.",
+    "1 while the API server has the newest pool; 0 while a change is being written or is refused, "
+    "and in an instance that waits for an older one to end.",
 )
-POOL_WAITING = _gauge("pool_waiting", "1 while an older instance on this node publishes.")
+POOL_WAITING = _gauge(
+    "pool_waiting", "1 while this instance waits for an older one on this node to end."
+)
 POOL_DEVICES = _gauge("pool_devices", "Devices in the pool that was accepted last.")
 POOL_GENERATION = _gauge("pool_generation", "Generation of the pool that was accepted last.")
 SERVER_KEEPS_TAINTS = _gauge(
@@ -121,23 +123,23 @@ REGISTERED = _gauge("registered", "1 while the kubelet has registered this insta
 
 FAULT_EVENTS = _counter(
     "fault_events_total",
-    "Fault events that the Ascend driver told; `assertion` is `occurrence`, `recovery`, `notice` "
-    "or `unknown`.",
+    "Fault events from the Ascend driver; `assertion` is `occurrence`, `recovery`, `notice` or "
+    "`unknown`.",
     "assertion",
 )
 FAULT_EVENTS_LOST = _counter(
     "fault_events_lost_total",
-    "Fault events beyond those that are kept for the watcher; every chip is looked at instead.",
+    "Fault events that were lost because the watcher was busy; every chip is read instead.",
 )
 SUBSCRIBED = _gauge(
     "fault_events_subscribed",
-    "1 if the Ascend driver tells of faults, 0 if it refused and chips are asked in turn (the log "
-    "says why); absent until it was asked.",
+    "1 if the Ascend driver sends fault events, 0 if it refused and chips are read in turn (the "
+    "log says why); absent until it has answered.",
 )
 EVENT_TO_PUBLISH = _histogram(
     "fault_event_publish_duration_seconds",
-    "From the arrival of a fault event to the API server's acceptance of the pool that it changed; "
-    "of events that come together, from the first.",
+    "Time from the arrival of a fault event until the API server has accepted the changed pool; "
+    "for several events at once, from the first.",
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60),
 )
 NPU_LEVEL = _gauge(
@@ -148,13 +150,13 @@ NPU_LEVEL = _gauge(
 )
 NPU_FAULT = _gauge(
     "npu_fault_start_timestamp_seconds",
-    "Since when an NPU has a fault, one series for each active code, in seconds since 1970.",
+    "When a fault of an NPU began, in seconds since 1970; one series for each active code.",
     "device",
     "code",
     "level",
 )
 NPU_UNMONITORED = _gauge(
-    "npu_unmonitored", "1 while the NPU cannot be asked for its health.", "device"
+    "npu_unmonitored", "1 while the health of the NPU cannot be read.", "device"
 )
 NPU_NETWORK_FAULT = _gauge(
     "npu_network_fault", "1 while something is wrong with the NPU's RoCE port.", "device"
@@ -164,7 +166,7 @@ NPU_NETWORK_FAULT = _gauge(
 
 DCMI_SECONDS = _histogram(
     "dcmi_call_duration_seconds",
-    "How long calls into libdcmi.so took that have returned.",
+    "Duration of the calls into libdcmi.so that have returned.",
     "function",
     buckets=(0.001, 0.01, 0.1, 1, 10),
 )
@@ -176,24 +178,22 @@ DCMI_ERRORS = _counter(
 )
 DCMI_WRITTEN_OFF = _gauge(
     "dcmi_calls_written_off",
-    "Calls into libdcmi.so that passed their deadline and have not returned; at 8 of them, no more "
-    "are made.",
+    "Calls into libdcmi.so that passed their deadline and have not returned; at 8, the driver "
+    "makes no further calls.",
 )
 DRIVER_INFO = _gauge("ascend_driver_info", "The Ascend driver of the node.", "version")
 
 # --- NPUs ----------------------------------------------------------------------------------------
 
 NPU_TEMPERATURE = _gauge("npu_temperature_celsius", "Temperature of the chip.", *NPU_LABELS)
-NPU_POWER = _gauge(
-    "npu_power_watts", "Power that the chip draws; on 310P the whole card.", *NPU_LABELS
-)
+NPU_POWER = _gauge("npu_power_watts", "Power of the chip; on 310P, of the whole card.", *NPU_LABELS)
 NPU_AI_CORES = _gauge(
     "npu_ai_core_utilization_ratio",
-    "Share of time in which the AI cores work, 0 to 1.",
+    "Share of time in which the AI cores are busy, 0 to 1.",
     *NPU_LABELS,
 )
 NPU_MEMORY_USED = _gauge("npu_memory_used_bytes", "Device memory in use.", *NPU_LABELS)
-NPU_MEMORY_SIZE = _gauge("npu_memory_size_bytes", "Device memory in all.", *NPU_LABELS)
+NPU_MEMORY_SIZE = _gauge("npu_memory_size_bytes", "Total device memory.", *NPU_LABELS)
 
 # --- ourselves -----------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""How long the world waits to hear of a fault: from the event to the accepted pool."""
+"""How long a fault takes to be published: from the event to the accepted pool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics of what happens: counters and histograms, fed by the rooms through small calls."""
+"""Metrics of what happens: counters and histograms, fed through small calls."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Metrics:
 
     Attributes:
         registry: All of them.
-        latency: Measures how long events take to be published.
+        latency: Measures how long fault events take to be published.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Metrics:
             self._slice_writes.labels(verb, _OK)
 
     def call_answered(self, call: CallAnswered) -> None:
-        """The kubelet was answered."""
+        """A call of the kubelet was answered."""
         self._calls.labels(call.operation).observe(call.seconds)
         self._claims.labels(call.operation).inc(call.claims)
         for error in call.errors:
@@ -76,7 +76,7 @@ class Metrics:
             self._dcmi_errors.labels(call.function, str(call.code)).inc()
 
     def event_heard(self, event: FaultEvent) -> None:
-        """The Ascend driver told of a fault."""
+        """A fault event arrived."""
         assertion = event.assertion.name.lower() if event.assertion is not None else "unknown"
         self._events.labels(assertion).inc()
 

@@ -1,4 +1,4 @@
-"""The NPUs' telemetry for scrapes: read when asked for, not too often, and never for long."""
+"""The NPUs' telemetry for scrapes: read for a scrape, not too often, and never for long."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trio_npu_dra.npu.telemetry import Telemetry, read_telemetry
 from trio_npu_dra.observable import Observable
 
 INTERVAL_SECONDS: Final = 5.0
-"""Between two looks at an NPU, however many scrape."""
+"""Between two readings of an NPU, however many clients scrape."""
 
 _DEADLINE_SECONDS: Final = 3.0  # for all NPUs: a scrape waits ten seconds if not told otherwise
 
@@ -44,7 +44,7 @@ class NpuReadings:
         self._asking = trio.Lock()
 
     async def refresh(self) -> None:
-        """Read NPUs whose values are old; give up on the rest after a while."""
+        """Read NPUs whose values are old; after a deadline, leave the rest."""
         if self._dcmi is None:
             return
         with trio.move_on_after(_DEADLINE_SECONDS):
@@ -57,7 +57,7 @@ class NpuReadings:
                     try:
                         telemetry = await read_telemetry(self._worker, self._dcmi, chip)
                     except DcmiError:
-                        continue  # the worker and the health metrics tell of it
+                        continue  # the worker's log and the health metrics show it
                     self._readings[chip.name] = _Reading(telemetry, asked_at)
 
     def fresh(self) -> Mapping[str, Telemetry]:

@@ -15,7 +15,7 @@ from trio_npu_dra.observe.http import Answer, Request, answered, routed, serve_h
 from trio_npu_dra.observe.shared import Shared
 
 SCRAPE_SECONDS: Final = 1.0
-"""How long all who scrape get the same bytes; to make them takes 10 to 20 ms of the event loop."""
+"""How long all scrapes get the same bytes; making them takes the event loop 10 to 20 ms."""
 
 _OPENMETRICS: Final = "application/openmetrics-text"
 _FORMATS: Final = (_OPENMETRICS, "text/plain")
@@ -34,12 +34,12 @@ async def serve_pages(
     Args:
         registry: The metrics.
         refresh: Called before each scrape; must return soon.
-        probes: Asked for each probe.
+        probes: Called for each probe.
         port: 0 lets the system choose.
-        task_status: Told the port when clients can connect.
+        task_status: Gets the port when clients can connect.
 
     Raises:
-        ConfigError: The port cannot be had.
+        ConfigError: The port cannot be used.
     """
 
     async def scrape(request: Request) -> Answer:

@@ -1,4 +1,4 @@
-"""What this process finds out about itself for probes, over HTTP and grpc.health.v1."""
+"""Checks the daemon for probes, over HTTP and grpc.health.v1."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from trio_npu_dra.rpc import Bridge
 from trio_npu_dra.slices.publisher import PublisherStatus
 
 LOOK_SECONDS: Final = 1.0
-"""How long all who probe get the same answer; to find it out takes some 10 ms of CPU."""
+"""How long all probes get the same answer; a check takes some 10 ms of CPU."""
 
 
 @dataclass(eq=False, kw_only=True)
 class SelfCheck:
-    """Whether one daemon is alive and ready.
+    """Checks whether the daemon is alive and ready.
 
     Attributes:
         bridge: Calls our own sockets.
         endpoints: Has our own sockets.
-        registration: What the kubelet decided of us.
-        publisher: How publishing stands.
-        watch: How faults come to be known; None on a node without an Ascend driver.
-        claims: Why claims cannot be served; empty when they can.
+        registration: Whether the kubelet has registered us.
+        publisher: The state of publishing.
+        watch: How the watcher learns of faults; None on a node without an Ascend driver.
+        claims: Why claims cannot be served; empty if they can.
     """
 
     bridge: Bridge
@@ -44,14 +44,14 @@ class SelfCheck:
         self._looks = Shared(self._look, seconds=LOOK_SECONDS)
 
     async def run(self) -> None:
-        """Look at ourselves for those who probe, who wait without this, until cancelled."""
+        """Make the checks until cancelled; without this, probes wait for ever."""
         await self._looks.run()
 
     async def live(self) -> tuple[str, ...]:
         """Problems that only a restart fixes: stuck loops, silent sockets, folders out of reach.
 
-        A folder of the node that was removed and made anew is another one, which a container sees
-        only once it is started again.
+        If a folder of the node was removed and made anew, a container sees the new one only after a
+        restart.
         """
         return await self._looks.get()
 
@@ -68,8 +68,8 @@ class SelfCheck:
     async def ready(self) -> tuple[str, ...]:
         """What this instance lacks to do all of its work.
 
-        Publishing is the work of one instance a node: one that waits for an older one to end lacks
-        nothing, or an update would never end.
+        One instance on a node publishes. One that waits for an older one to end lacks nothing: the
+        older one ends only once the new one is ready.
         """
         return (*await self.live(), *self._missing())
 
@@ -79,7 +79,7 @@ class SelfCheck:
         if not registration.registered:
             missing.append(f"not registered with the kubelet {registration.error}".strip())
         if self.watch is not None and not self.watch.value.answered:
-            missing.append("the NPUs have not been looked at yet")
+            missing.append("the NPUs have not been read yet")
         if not (publisher.published or publisher.waiting):
             missing.append(f"no pool was accepted by the API server {publisher.problem}".strip())
         return tuple(missing)

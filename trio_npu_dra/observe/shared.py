@@ -1,4 +1,4 @@
-"""One answer for all who ask at about the same time."""
+"""One answer for all clients that ask at about the same time."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ T = TypeVar("T")
 
 
 class Shared(Generic[T]):
-    """A value that is made when somebody asks, once at a time, and given to all who ask then.
+    """A value that is made on request, once at a time, and given to all who wait for it.
 
-    The work is done by `run`, not by those who ask: it is neither repeated nor broken off when they
+    `run` does the work, not the callers of `get`: so it is neither repeated nor cancelled when they
     come and go.
 
     Args:
@@ -31,7 +31,7 @@ class Shared(Generic[T]):
         self._fresh_until = -math.inf
 
     async def run(self) -> None:
-        """Make values for those who ask, until cancelled; an error of *make* ends it."""
+        """Make values on request, until cancelled; an error of *make* ends it."""
         while True:
             await self._wanted.wait()
             self._value = await self._make()

@@ -1,4 +1,4 @@
-"""Metrics of what is so: read from the facts at each scrape, never kept."""
+"""Metrics of the present state: read from the facts at each scrape, never kept."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ Samples = Iterator[tuple[Definition, tuple[str, ...], float]]
 
 @dataclass(frozen=True, kw_only=True)
 class NodeState(Collector):
-    """What is so on this node.
+    """The present facts of this node.
 
     Attributes:
         board: The NPUs.
-        watch: How faults come to be known.
+        watch: How the watcher learns of faults.
         features: What the API server keeps.
-        publisher: How publishing stands.
-        registration: What the kubelet decided of us.
+        publisher: The state of publishing.
+        registration: Whether the kubelet has registered us.
         holds: Who has what.
-        written_off: How many DCMI calls are out past their deadline.
+        written_off: How many DCMI calls passed their deadline and have not returned.
         readings: The NPUs' telemetry.
     """
 

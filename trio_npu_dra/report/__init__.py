@@ -1,1 +1,1 @@
-"""What others are told of chips and of what is handed out: Events, the pods' device health."""
+"""Reports on chips and on what is handed out: Events, the pods' device health."""

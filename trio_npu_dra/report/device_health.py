@@ -22,7 +22,7 @@ _STATES = {
 
 
 def device_health(offered: Iterable[Offer], pool: str) -> Devices:
-    """How each device of *pool* is, by its name (pure)."""
+    """The health of each device of *pool* (pure)."""
     return tuple(
         DeviceHealth(
             pool=pool,

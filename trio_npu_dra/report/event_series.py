@@ -1,7 +1,7 @@
-"""What is said again and again becomes one Event that counts; on the caller's clock, no effects.
+"""Counts repetitions in one Event instead of writing many; pure, on the caller's clock.
 
-However much happens, the API server sees for each object, reason and chip one write at once and
-then at most one each `PAUSE_SECONDS`, with the newest words and the whole count.
+However much happens, the API server gets for each object, reason and chip one write at once and
+then at most one each `PAUSE_SECONDS`, with the newest message and the whole count.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from trio_npu_dra.kube.objects import Event, EventSource, ObjectMeta, ObjectRefe
 from trio_npu_dra.report.news import News, Reason
 
 PAUSE_SECONDS: Final = 10.0
-"""At least between two writes of one series."""
+"""Between two writes of one series, at least."""
 
 QUIET_SECONDS: Final = 600.0
-"""After so long without a repetition the same thing begins a new series."""
+"""After so long without a repetition, the next one begins a new series."""
 
 PATIENCE_SECONDS: Final = 300.0
-"""How long a thing is worth saying when the API server does not take it."""
+"""How long an Event is kept that the API server does not take."""
 
 _NORMAL: Final = frozenset({Reason.RECOVERED, Reason.POLICY_CHANGED})
 _NAME_BASE_LIMIT: Final = 230  # a name has 253 characters, and 17 are added
@@ -50,13 +50,13 @@ class EventSeries:
         self._series: dict[tuple[str, Reason, str], _Series] = {}
 
     def note(self, news: News, about: Iterable[ObjectReference], *, at: float, now: float) -> None:
-        """Take in something to say.
+        """Note something that is to be written.
 
         Args:
-            news: What.
-            about: On which objects.
+            news: What happened.
+            about: The objects that get an Event of it.
             at: When it happened, in seconds since 1970.
-            now: On the clock of all other methods.
+            now: The time on the clock of all other methods.
         """
         for key, series in list(self._series.items()):
             if series.unsaid_since is None and now - series.noted_at >= QUIET_SECONDS:
@@ -76,7 +76,7 @@ class EventSeries:
 
     @property
     def next_due(self) -> float | None:
-        """When `due` has something if nothing happens; None if never."""
+        """When `due` next returns an Event if nothing happens; None if never."""
         return min((series.write_at for series in self._waiting()), default=None)
 
     def stored(self, event: Event, now: float) -> None:
@@ -92,7 +92,7 @@ class EventSeries:
             del self._series[key]
 
     def drop_old(self, now: float) -> int:
-        """Forget Events that could not be written for too long; how many."""
+        """Forget Events that could not be written for too long; return how many."""
         old = [
             key
             for key, series in self._series.items()

@@ -1,8 +1,8 @@
 """Kubernetes Events on the Node, and on the claim that holds the NPU.
 
 An Event is written for each change while the daemon runs, and for faults that began after it
-started; a restart repeats nothing. One that cannot be written within some minutes is dropped with a
-line in the log.
+started; a restart repeats nothing. An Event that cannot be written within some minutes is dropped
+with a line in the log.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ async def tell_events(
     component: str,
     since: float,
 ) -> NoReturn:
-    """Say what happens to the NPUs, without end.
+    """Write Events of what happens to the NPUs, without end.
 
     Args:
         client: The API server; needs `get` on nodes, `create` and `update` on events.
         board: The chips.
-        holds: Who has which of them, to be told besides the Node.
+        holds: Who has which of them: further objects for the Events.
         node_name: The Node.
-        component: The driver's name, which Events are said by.
-        since: When this daemon started, in seconds since 1970: faults that began earlier were
-            said by an earlier one.
+        component: The driver's name, as the source of the Events.
+        since: When this daemon started, in seconds since 1970: an earlier one has written the
+            Events of faults that began before.
     """
     retry = Retry("saying Events", log)
     node = await _reference(client, node_name, retry)
@@ -106,7 +106,7 @@ async def _reference(client: KubeClient, node_name: str, retry: Retry) -> Object
 
 
 async def _write_due(client: KubeClient, series: EventSeries, retry: Retry) -> None:
-    """Write what is due; what the API server does not take now waits, for some minutes."""
+    """Write Events that are due; one that the API server does not take waits for some minutes."""
     while (due := series.due(trio.current_time())) is not None:
         event, is_stored = due
         try:
@@ -129,11 +129,11 @@ async def _write_due(client: KubeClient, series: EventSeries, retry: Retry) -> N
 
 async def _write(client: KubeClient, event: Event, *, is_stored: bool) -> None:
     if is_stored:
-        await client.update(event)  # one that is gone meanwhile is made anew by this
+        await client.update(event)  # makes it anew if it was deleted meanwhile
         return
     try:
         await client.create(event)
-    except Conflict:  # an earlier try has made it, and its answer was lost
+    except Conflict:  # an earlier try made it, and the answer was lost
         await client.update(event)
 
 

@@ -1,4 +1,4 @@
-"""What is worth saying when one Board follows another; pure."""
+"""What is worth an Event when one Board follows another; pure."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class News:
-    """Something to say of one chip, or of the node.
+    """Something that happened to one chip, or to the node.
 
     Attributes:
         about: The chip's name, or what of the node it is about; repetitions are counted by it.
-        nodes: The host device nodes of the chip: who holds them is told too.
+        nodes: The host device nodes of the chip: claims that hold them get the Event too.
         reason: What happened.
         message: One line for people; begins with the chip.
     """
@@ -49,16 +49,16 @@ def news(
 ) -> tuple[News, ...]:
     """What happened between two Boards.
 
-    A fault is news when its code comes or its level rises; so is the one of a chip that is gone.
-    Levels below `SubHealthFault` are not: the vendor prescribes no action for them. RoCE port state
-    is left out: many ports are unplugged on purpose.
+    A fault is news when its code comes or its level rises, and so is the fault of a chip that is
+    gone. Levels below `SubHealthFault` are not: the vendor prescribes no action for them. RoCE port
+    state is left out: many ports are unplugged on purpose.
 
     Args:
         before: The Board until now.
         after: The Board from now on.
         holds: Who has what.
-        since: Of a chip that *before* does not have, faults that began earlier are old news, in
-            seconds since 1970.
+        since: In seconds since 1970: if *before* lacks a chip, its faults that began earlier are
+            no news.
     """
     given = tuple(holds)
     devices = {node: offer.name for offer in offered(after, given) for node in offer.device_nodes}
@@ -86,11 +86,11 @@ def _policy_news(before: Board, after: Board, holds: tuple[Hold, ...]) -> Iterat
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """A chip that something is said of.
+    """The chip of a message.
 
     Attributes:
         chip: The chip.
-        device: The name of the device that it is handed out as.
+        device: The name of the device as which it is handed out.
     """
 
     chip: Chip

@@ -1,4 +1,4 @@
-"""Lists of troubles in one line that has a limit."""
+"""Joins texts to one line of limited length."""
 
 from __future__ import annotations
 

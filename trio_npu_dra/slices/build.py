@@ -1,6 +1,6 @@
-"""The devices of a ResourceSlice pool, made from offers; pure but for log lines.
+"""The devices of a ResourceSlice pool, made from offers; pure except for log lines.
 
-Equal offers give equal devices, byte for byte. What is not known is absent. An attribute that the
+Equal offers give equal devices, byte for byte. Unknown facts are absent. An attribute that the
 API server would refuse is left out, because one bad attribute would lose the whole slice.
 """
 
@@ -55,8 +55,8 @@ def build_device(offer: Offer, board: Board, taints: tuple[DeviceTaint, ...]) ->
 
     Args:
         offer: What is handed out.
-        board: What it shares with the others: driver version, die policy.
-        taints: What its health keeps pods from.
+        board: Has the facts that all devices share: version of the Ascend driver, die policy.
+        taints: Those that its health gives it.
     """
     return Device(
         name=offer.name,
@@ -67,7 +67,7 @@ def build_device(offer: Offer, board: Board, taints: tuple[DeviceTaint, ...]) ->
 
 
 def _attributes(offer: Offer, board: Board) -> dict[str, DeviceAttribute]:
-    """Facts of the chip; of several those in which they agree."""
+    """Facts of the chip; of several chips those that are equal."""
     common = _Common(offer.chips)
     strings = {
         "type": offer.kind,
@@ -109,7 +109,7 @@ def _attributes(offer: Offer, board: Board) -> dict[str, DeviceAttribute]:
 
 
 class _Common:
-    """Reads a fact of some chips: None where they do not agree.
+    """Reads a fact of some chips: None if it is not the same for all.
 
     Args:
         chips: One or more.
@@ -147,14 +147,14 @@ def _capacity(offer: Offer) -> dict[str, DeviceCapacity]:
 
 
 def _sum(amounts: Iterable[int | None]) -> int | None:
-    """What all have together; None if that of one is not known."""
+    """The sum of all; None if one is not known."""
     known = list(amounts)
     return sum(amount for amount in known if amount is not None) if None not in known else None
 
 
 @lru_cache(maxsize=256)
 def _complain(attribute: str, value: str, why: str) -> None:
-    """Say once a process that an attribute is left out; pools are built again and again."""
+    """Log once in a process that an attribute is left out; pools are built again and again."""
     log.warning(
         "attribute left out of the ResourceSlice",
         extra={"attribute": attribute, "value": value, "why": why},

@@ -1,7 +1,6 @@
 """How fast changes of a pool are written: the first ones at once, in a storm a few a second.
 
-The API server sends each write to everybody who watches ResourceSlices. A change that is not
-written was overtaken by a newer one.
+Every watcher of ResourceSlices gets each write; skipped pools were outdated anyway.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import Final
 
 AT_ONCE: Final = 10
 PER_SECOND: Final = 5.0
-"""Both are the defaults of clients in Go (client-go's burst and QPS)."""
+"""Both are the defaults of client-go (burst and QPS)."""
 
 
 class ChangePace:

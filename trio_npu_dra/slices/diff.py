@@ -55,7 +55,7 @@ def plan(
     Args:
         existing: All slices of the driver on the node.
         desired: The pool that is wanted.
-        stored_as: The form in which the API server is known to store a spec.
+        stored_as: The stored form of a spec, as far as known.
 
     Raises:
         InvalidPool: The pool contradicts itself.

@@ -1,7 +1,7 @@
-"""What the API server keeps of a slice, learnt without publishing anything.
+"""Learns what the API server keeps of a slice, without publishing anything.
 
-A server drops the fields of a feature that is off without a word, and refuses a slice with a value
-that it does not know. Taints and counters are on by default from Kubernetes 1.36. Kubernetes 1.34,
+A server silently drops the fields of a feature that is off, and refuses a slice with a value that
+it does not know. Taints and counters are on by default from Kubernetes 1.36. Kubernetes 1.34,
 with its alpha features switched on, does not know the taint effect `None`, and takes counters only
 in another shape than later versions (pkg/apis/resource/validation of 1.34.3 and 1.36.3).
 """
@@ -40,17 +40,17 @@ from trio_npu_dra.slices.taints import TaintEffect
 log = logging.getLogger(__name__)
 
 _ASK_AGAIN_SECONDS: Final = 3600.0
-"""Between two questions without a reason, give or take a half: one dry run an hour and node."""
+"""Between two questions without a reason, give or take a half: one dry run an hour on a node."""
 
 Devices = tuple[Device, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFeatures:
-    """What the API server keeps; by default all that there is.
+    """What the API server keeps; by default everything.
 
     Attributes:
-        taint_effects: Effects with which it keeps taints of devices; none where taints are dropped.
+        taint_effects: Effects with which it keeps taints of devices; none if it drops taints.
         counters: Counter sets, in slices of their own, and what devices consume of them.
     """
 
@@ -59,14 +59,14 @@ class ServerFeatures:
 
     @property
     def taints(self) -> bool:
-        """Whether sick NPUs are tainted, rather than left out."""
+        """Whether sick NPUs are tainted, not left out."""
         return bool(self.taint_effects)
 
 
 def fitting(content: PoolContent, features: ServerFeatures) -> PoolContent:
-    """What of a pool can be published: all of it where counters are kept.
+    """The part of a pool that can be published: all of it if the API server keeps counters.
 
-    Elsewhere devices that consume counters are left out. Without the counters, schedulers would
+    Otherwise devices that consume counters are left out. Without the counters, schedulers would
     take devices that overlap for independent ones.
     """
     if features.counters:
@@ -92,10 +92,10 @@ async def follow_features(
 
     Args:
         client: The API server; needs `create` on resourceslices.
-        node_name: The node, for which alone slices may be created.
+        node_name: The node; slices may be created for no other.
         driver_name: The driver.
         features: None until the API server has answered once.
-        status: The publisher's, which sees contact come and go.
+        status: The publisher's; it shows when contact is lost and restored.
     """
     question = _Question(client, node_name, driver_name)
     retry = Retry("asking what the API server keeps of ResourceSlices", log)
@@ -115,11 +115,11 @@ async def follow_features(
 
 
 async def _until_doubtful(status: Observable[PublisherStatus], before: PublisherStatus) -> None:
-    """Wait until the API server may be another one than was asked.
+    """Wait until another API server may answer than the one that was asked.
 
-    That is so after a loss of contact, which the publisher notices; when this instance may publish
-    after an older one, because only the publisher watches; and when the server dropped what it had
-    promised to keep, as one of several behind one address may.
+    That is possible after a loss of contact, which the publisher notices; when this instance may
+    publish after an older one, because only the publisher watches; and when the server dropped what
+    it had promised to keep, as one of several behind one address may.
 
     An instance that waits for an older one does not watch too: rolling updates would then have
     twice the watches, for an answer that is needed only in the end.

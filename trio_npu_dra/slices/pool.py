@@ -26,10 +26,10 @@ P = TypeVar("P")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolContent:
-    """What a pool offers, wherever it is.
+    """What a pool offers, on whatever node.
 
     Attributes:
-        devices: In the order in which schedulers shall prefer them.
+        devices: In the order in which schedulers should prefer them.
         shared_counters: What devices that overlap consume from.
     """
 
@@ -45,7 +45,7 @@ class Pool(PoolContent):
         name: The pool's name.
         driver: The driver's name.
         node_name: The node that has the devices.
-        owner: The object with which the slices end.
+        owner: The object with which the slices are deleted.
     """
 
     name: str
@@ -60,7 +60,8 @@ def check(content: PoolContent) -> None:
     The API server sees one slice at a time and accepts such pools; schedulers then skip them.
 
     Raises:
-        InvalidPool: Names are not unique, or a device consumes what is not there; names all of it.
+        InvalidPool: Names are not unique, or a device consumes what does not exist; the message
+            names all such problems.
     """
     problems = [
         *(f"device {name} is in it twice" for name in _repeated(content.devices)),

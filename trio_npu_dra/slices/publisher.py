@@ -209,7 +209,7 @@ class _Publisher:
             self._settled = None
 
     async def _reconcile(self) -> None:
-        check(self._pool.value)  # before any request: a pool that is refused costs none
+        check(self._pool.value)  # an invalid pool must not cost a request
         if self._pool.value == self._settled:
             if not self._was_edited():
                 self._note(current=True, problem="")

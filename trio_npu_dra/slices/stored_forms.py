@@ -28,10 +28,10 @@ _FEATURES: Final = {
 
 
 class StoredForms:
-    """The parts that are stored otherwise than they were sent, until they are forgotten.
+    """The parts of slices that the API server stores in another form than it was sent.
 
     A stored form applies only to the exact value that was sent: the API server keeps a field whose
-    feature is off if the stored slice uses it already, so one slice says nothing of another.
+    feature is off if the stored slice already uses it, so one slice says nothing about another.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class StoredForms:
         self._say()
 
     def forget(self) -> bool:
-        """Expect everything to be stored as it is sent again.
+        """Expect again that everything is stored as it is sent.
 
         Returns:
             Whether anything was expected in another form until now.
@@ -102,7 +102,7 @@ class StoredForms:
             )
         if fields := rewritten - self._said:
             log.warning(
-                "the API server stored fields of ResourceSlices otherwise than sent",
+                "the API server stored fields of ResourceSlices in another form than sent",
                 extra={"fields": sorted(fields)},
             )
         self._said |= dropped | rewritten

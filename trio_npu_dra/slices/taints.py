@@ -44,7 +44,7 @@ _DEFAULTS: Final[Mapping[str, TaintEffect]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaintPolicy:
-    """The effect that each state of health has.
+    """Which taint effect each state of health has.
 
     Attributes:
         domain: Prefix of the taints' keys, the driver's name.
@@ -59,7 +59,8 @@ class TaintPolicy:
         """The default policy with changes, `SeparateNPU=NoSchedule,Network=None`.
 
         Raises:
-            ConfigError: A level or an effect does not exist; names it, and those that do.
+            ConfigError: A level or an effect does not exist; the message names it and those that
+                do.
         """
         effects = dict(_DEFAULTS)
         for word in filter(None, text.split(",")):
@@ -77,7 +78,7 @@ class TaintPolicy:
         return cls(domain=domain, effects=effects)
 
     def taints(self, health: ChipHealth) -> tuple[DeviceTaint, ...]:
-        """The taints of an NPU: one for its faults, one for its silence, one for its network.
+        """The taints of an NPU: one for faults, one if it is unmonitored, one for its network.
 
         Of several faults the one with the strongest effect decides, then the one with the worst
         level.
