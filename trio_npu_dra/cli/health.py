@@ -1,4 +1,4 @@
-"""`npu-dra health`: what the running daemon knows of its NPUs, and how to release one."""
+"""`npu-dra health`: the NPUs' health as the running daemon knows it, and the release of one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COLUMNS = ("DEVICE", "LEVEL", "STATE", "FAULT", "SINCE", "RULE", "HELD BY")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which daemon, and what of it."""
+    """The flags that say which daemon, and the form of the output."""
     parser.add_argument(
         "release",
         nargs="*",
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print how the NPUs are, or release one."""
+    """Print the NPUs' health, or release one."""
     settings = PluginSettings.load(vars(arguments), os.environ)
     match arguments.release:
         case []:
@@ -98,7 +98,7 @@ def _table(report: HealthReport) -> list[str]:
 
 
 def _rows(npu: NpuReport) -> Iterator[tuple[str, ...]]:
-    """A row for each thing that is wrong; what is said of the NPU as a whole is in the first."""
+    """A row for each thing that is wrong; the first one also has what concerns the whole NPU."""
     wrong = [
         (" ".join(filter(None, (fault.code, fault.text))), fault.since, fault.rule)
         for fault in npu.faults

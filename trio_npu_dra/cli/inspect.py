@@ -73,7 +73,7 @@ async def _read_board(settings: NodeSettings) -> Board:
 
 
 def _devices(board: Board, settings: NodeSettings) -> tuple[Device, ...]:
-    """What an API server would store that keeps all there is."""
+    """The devices as an API server with all features would store them."""
     policy = TaintPolicy.parse(settings.taint_effect, domain=settings.driver_name)
     return build_devices(offered(board, ()), board, policy, ServerFeatures())
 
@@ -82,7 +82,7 @@ def _slices(board: Board, settings: NodeSettings) -> Sequence[ResourceSlice]:
     """The slices of a first start, without the owner: only the cluster knows the Node's UID.
 
     Raises:
-        ConfigError: The Node's name is not given, and it cannot be the host's.
+        ConfigError: The Node's name is not given, and the host's name cannot be a Node's.
     """
     node = settings.node_name or host_node_name()
     nobody = OwnerReference(api_version="v1", kind="Node", name=node, uid="")

@@ -1,4 +1,4 @@
-"""What people ask the running daemon over its control socket: server, client and what they say.
+"""What people ask the running daemon over its control socket: server, client and their messages.
 
-Root alone may connect. Nothing here is probed or scraped: that is what `observe` serves.
+Only root may connect. Probes and scrapes go to `observe` instead.
 """

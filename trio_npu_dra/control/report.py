@@ -1,4 +1,4 @@
-"""How the NPUs are, for people: what the daemon answers, and what `npu-dra health` reads."""
+"""The NPUs' health for people: what the daemon answers, and what `npu-dra health` reads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trio_npu_dra.npu.watcher import WatchStatus
 
 
 class _Report(BaseModel):
-    # A daemon of another version may say more.
+    # A daemon of another version may send more fields.
     model_config = ConfigDict(
         frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True
     )
@@ -52,7 +52,7 @@ class NpuReport(_Report):
         level: Of the worst fault.
         state: `Healthy`, `Unhealthy` or `Unknown`.
         faults: Worst first.
-        unmonitored: Why it cannot be asked, empty when it can.
+        unmonitored: Why its health cannot be read; empty if it can.
         network: What is wrong with its RoCE port.
         held_by: The claims that hold it, `namespace/name`.
     """
@@ -85,10 +85,10 @@ class HealthReport(_Report):
     """All that the daemon knows of its NPUs' health.
 
     Attributes:
-        watch: Whether the Ascend driver tells of faults, or chips are asked in turn.
-        refusal: Why the Ascend driver does not tell.
+        watch: Whether the Ascend driver sends fault events, or chips are read in turn.
+        refusal: Why the Ascend driver sends none.
         taints: Whether sick NPUs are tainted; else they are left out of the ResourceSlice. None
-            until the API server was asked.
+            until the API server has answered.
         hung_calls: Oldest first.
         npus: By number.
     """
@@ -123,7 +123,7 @@ def _report_npu(chip: Chip, device: str, holds: Iterable[Hold]) -> NpuReport:
 
 
 def report_hung(call: HungCall, board: Board) -> HungCallReport:
-    """A call that hangs, with the name of its NPU."""
+    """A call that has not returned, with the name of its NPU."""
     parts = call.device if isinstance(call.device, tuple) else ()
     ref = next((part for part in (call.device, *parts) if isinstance(part, ChipRef)), None)
     names = [chip.name for chip in board.chips if chip.ref == ref]
@@ -133,7 +133,7 @@ def report_hung(call: HungCall, board: Board) -> HungCallReport:
 
 
 def watch_mode(status: WatchStatus) -> Literal["events", "polling", "starting"]:
-    """How faults come to be known, in a word."""
+    """How the watcher learns of faults, in a word."""
     if status.subscribed:
         return "events"
     return "polling" if status.refusal else "starting"

@@ -1,7 +1,7 @@
-"""The daemon's end of `npu-dra health`: HTTP over a unix socket that root alone may connect to.
+"""The daemon's end of `npu-dra health`: HTTP over a unix socket to which only root may connect.
 
-`GET /health` is a `HealthReport` as JSON; `POST /release?device=npu-3` takes back what frequency
-rules did to an NPU. Refusals are a line of text for the person who asked.
+`GET /health` is a `HealthReport` as JSON; `POST /release?device=npu-3` undoes what frequency rules
+did to an NPU. Refusals are a line of text for the person who asked.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Control:
 
     Attributes:
         board: The NPUs.
-        watch: How faults come to be known.
+        watch: How the watcher learns of faults.
         features: What the API server keeps.
-        worker: Knows the calls that hang.
-        faults: What is known of faults over time.
+        worker: Has the calls that have not returned.
+        faults: What is remembered of faults.
         holds: Who has what.
     """
 
@@ -53,7 +53,7 @@ class Control:
     holds: Observable[tuple[Hold, ...]]
 
     async def health(self, _: Request) -> Answer:
-        """How the NPUs are."""
+        """The NPUs' health."""
         board, features = self.board.value, self.features.value
         report = HealthReport(
             watch=watch_mode(self.watch.value),
@@ -65,7 +65,7 @@ class Control:
         return Answer(body=report.model_dump_json(by_alias=True), content_type="application/json")
 
     async def release(self, request: Request) -> Answer:
-        """Take back what frequency rules did to an NPU."""
+        """Undo what frequency rules did to an NPU."""
         device = "".join(parse_qs(request.query).get("device", [])[:1])
         chip = self.board.value.by_name.get(device)
         if chip is None:
@@ -91,7 +91,7 @@ async def serve_control(
     Args:
         control: What is answered.
         endpoints: Has the socket; its folder must exist.
-        task_status: Told when it can be connected to.
+        task_status: Started when clients can connect.
 
     Raises:
         ConfigError: The path cannot be a socket's.

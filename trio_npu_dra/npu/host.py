@@ -70,7 +70,7 @@ class Host:
             ):
                 yield device.name
 
-    # --- files ------------------------------------------------------------------------------------
+    # --- files -----------------------------------------------------------------------------------
 
     def nodes_in(self, folder: str) -> list[str]:
         """Names below /dev of the device nodes in a folder of it, ascending."""

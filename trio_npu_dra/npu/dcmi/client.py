@@ -130,7 +130,7 @@ class Dcmi:
         """N of the chip's /dev/davinciN."""
         return self._out_uint("dcmi_get_device_phyid_from_logicid", logic_id)
 
-    # --- what a chip is --------------------------------------------------------------------------
+    # --- facts of a chip -------------------------------------------------------------------------
 
     def chip_info(self, chip: ChipRef) -> ChipInfo:
         """Names and AI cores of a chip."""
@@ -201,7 +201,7 @@ class Dcmi:
             sdid=info.sdid, super_pod_id=info.super_pod_id, server_index=info.server_index
         )
 
-    # --- how a chip is ---------------------------------------------------------------------------
+    # --- health and telemetry --------------------------------------------------------------------
 
     def health(self, chip: ChipRef) -> int:
         """0 normal, 1 minor, 2 major, 3 critical alarm, or `GONE`."""
@@ -231,17 +231,17 @@ class Dcmi:
         return self._out_int("dcmi_get_device_boot_status", *_ids(chip))
 
     def temperature(self, chip: ChipRef) -> int:
-        """Degrees Celsius; numbers that no chip survives stand for "unknown"."""
+        """Degrees Celsius; impossibly high numbers stand for "unknown"."""
         return self._out_int("dcmi_get_device_temperature", *_ids(chip))
 
     def power(self, chip: ChipRef) -> int:
-        """What the chip draws, in tenths of a watt; 310P chips do not tell."""
+        """Power of the chip, in tenths of a watt; 310P chips do not report it."""
         return self._out_int("dcmi_get_device_power_info", *_ids(chip))
 
     def card_power(self, chip: ChipRef) -> int:
-        """What the chip's whole card draws by its MCU, in tenths of a watt; not on 910B and A3.
+        """Power of the chip's whole card by its MCU, in tenths of a watt; not on 910B and A3.
 
-        Numbers that no card survives stand for "unknown".
+        Impossibly high numbers stand for "unknown".
         """
         return self._out_int("dcmi_mcu_get_power_info", chip.card_id)
 
@@ -261,10 +261,10 @@ class Dcmi:
         )
 
     def subscribe(self, handler: Callable[[FaultEvent], None]) -> None:
-        """Have *handler* told of every fault event from now on, until the process ends.
+        """Call *handler* with every fault event from now on, until the process ends.
 
         Args:
-            handler: Called on a thread of the library's; must return at once and never raise.
+            handler: Called on a thread of the library; must return at once and never raise.
 
         Raises:
             DcmiError: Refused. A process can subscribe once (`Busy` after that); a container
@@ -327,15 +327,15 @@ class Dcmi:
 
 
 def _ids(chip: ChipRef) -> tuple[int, int]:
-    """What the calls about a chip begin with."""
+    """The first arguments of the calls about a chip."""
     return chip.card_id, chip.device_id
 
 
 def _counted(count: ctypes.c_int, limit: int, function: str) -> int:
-    """How many things the library says it has returned.
+    """How many things the library says it has returned, after a check.
 
     Raises:
-        DcmiError: There cannot be so many.
+        DcmiError: The count is impossible.
     """
     if not 0 <= count.value <= limit:
         raise DcmiError(0, function, f"a count of {count.value}, where 0 to {limit} can be")

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class ChipRef:
-    """How the library calls a chip: opaque, and looked into by `npu.dcmi` alone.
+    """The library's name for a chip: opaque; only `npu.dcmi` looks into it.
 
-    `str()` gives the words for people. Card and device id as facts of a chip come from
+    `str()` gives text for people. Card and device id as facts of a chip come from
     `Dcmi.place`.
 
     Attributes:
@@ -110,7 +110,7 @@ class Severity(IntEnum):
 
 
 class Assertion(IntEnum):
-    """What an event says of its fault (DCMI reference)."""
+    """What happened to the fault of an event (DCMI reference)."""
 
     RECOVERY = 0
     OCCURRENCE = 1
@@ -119,7 +119,7 @@ class Assertion(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultEvent:
-    """What the library tells of a fault.
+    """An event of the library about a fault.
 
     Attributes:
         logic_id: The chip, as the Ascend driver numbers chips.

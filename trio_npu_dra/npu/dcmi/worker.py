@@ -1,8 +1,8 @@
 """One thread for all DCMI calls, which survives calls that never return.
 
 A call into a hung chip cannot be interrupted. It is written off at its deadline: the caller gets
-`Busy`, its thread is left behind, and a new thread serves the others. Nothing more is asked of a
-device while a call on it is out, so that a hung chip costs one thread and not one each poll.
+`Busy`, its thread is left behind, and a new thread serves the others. While a call on a device has
+not returned, the worker makes no other on it, so that a hung chip costs one thread, not one a poll.
 `trio.to_thread` does not fit: an abandoned thread keeps its limiter token, and two calls could run
 at once.
 """
@@ -49,7 +49,7 @@ class HungCall:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Job:
-    """One call: what to run, and what became of it."""
+    """One call: what to run, and its result."""
 
     function: Callable[[], Any]
     name: str
@@ -102,7 +102,7 @@ class DcmiWorker:
     ) -> T:
         """Run `function(*arguments)` on the worker's thread and return what it returns.
 
-        A cancelled caller leaves at once; the call itself runs on, and is still watched.
+        A cancelled caller returns at once; the call itself continues, and its deadline holds.
 
         Args:
             function: What to call.
@@ -192,7 +192,7 @@ class DcmiWorker:
         job.fail(Busy(TIME_OUT, job.name, f"no answer in {job.deadline_seconds:g} s"))
 
     def _returned(self, job: _Job, result: Any, error: BaseException | None) -> None:
-        """Take what a thread brings back; too late, it only frees the device."""
+        """Take a job's result; after the deadline it only frees the device."""
         if job in self._written_off:
             self._written_off.discard(job)
             log.info("DCMI call came back after its deadline", extra=_log_fields(job))
