@@ -24,7 +24,7 @@ MESSAGE_LIMIT = 1024
 
 
 class HealthState(IntEnum):
-    """What can be said of a device; the numbers are those of the wire."""
+    """The states of a device; the numbers are those of the wire."""
 
     UNKNOWN = 0
     HEALTHY = 1

@@ -99,7 +99,7 @@ class ChipFaults:
         self._pending: list[tuple[FaultEvent, float]] = []
         self._recovering: dict[int, float] = {}
         self._unexplained: float | None = None
-        self._reading = Reading(unmonitored="not asked yet")
+        self._reading = Reading(unmonitored="not read yet")
 
     @property
     def memory(self) -> Mapping[int, CodeMemory]:

@@ -198,7 +198,7 @@ def _kept(links: Links, found: Iterable[Chip]) -> dict[tuple[int, int], Link]:
 async def _read_links(
     worker: DcmiWorker, dcmi: Dcmi, answering: Iterable[Chip]
 ) -> dict[tuple[int, int], Link]:
-    """The link of each pair of chips of one family, where the Ascend driver tells it."""
+    """The link of each pair of chips of one family, if the Ascend driver has it."""
     links: dict[tuple[int, int], Link] = {}
     ordered = sorted(answering, key=lambda chip: chip.physical_id)
     for index, chip in enumerate(ordered):

@@ -29,7 +29,7 @@ class ChipFamily(StrEnum):
 
 
 class HealthState(Enum):
-    """What the kubelet's device health API can say of a device."""
+    """The states of a device in the kubelet's device health API."""
 
     UNKNOWN = "Unknown"
     HEALTHY = "Healthy"
@@ -237,7 +237,7 @@ class Board:
     Attributes:
         chips: The chips, none twice.
         links: How chips are connected, by pairs of physical ids, the lower one first; only
-            those that the Ascend driver told.
+            those that could be read.
         driver_version: As the Ascend driver prints it, such as `24.1.rc2`.
         multi_die_policy: How A3 dies may be handed out; None on other chips.
         unanswered: A line for each card or chip that is listed but could not be read, wholly or in

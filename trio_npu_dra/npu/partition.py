@@ -1,6 +1,6 @@
 """How others have tied chips together or split them: the multi-die policy, and vNPUs.
 
-Both can be changed while we run (`npu-smi`, `dcmi_create_vdevice`), and no event tells of it.
+Both can be changed while we run (`npu-smi`, `dcmi_create_vdevice`), and no event reports it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What each chip generation does its own way: one table.
 
-Sources: the DCMI reference and mind-cluster for what the library tells, the base lists of
+Sources: the DCMI reference and mind-cluster for what the library reports, the base lists of
 ascend-docker-runtime, and the files that its users add by hand, for what containers get.
 """
 
@@ -65,12 +65,12 @@ class Traits:
 
     Attributes:
         die_kind: The die whose id can be read.
-        has_super_pods: Whether the Ascend driver tells a place in a super pod.
+        has_super_pods: Whether the Ascend driver reports a place in a super pod.
         dies_of_module: How many dies of a card the multi-die policy may tie together; 1 where
             there is no such policy.
-        domain_links: The links that make an HCCS domain; empty where the Ascend driver tells none.
+        domain_links: The links that make an HCCS domain; empty if links cannot be read.
         ring_size: How many chips of consecutive physical ids make a domain by the board's design,
-            where the Ascend driver tells no links; None where there is no such rule.
+            where the Ascend driver reports no links; None where there is no such rule.
         has_hccs: Whether boards of this family link chips over HCCS.
         boards_without_hccs: Kinds of boards that do not, all the same.
         shared_nodes: Names below `/dev` of the nodes that every container with an NPU gets,

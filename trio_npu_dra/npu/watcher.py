@@ -227,7 +227,7 @@ class _Watch:
             await trio.sleep(self._interval)
 
     async def follow_partition(self) -> None:
-        """Read the multi-die policy and vNPUs now and then: no event tells of them."""
+        """Read the multi-die policy and vNPUs now and then: no event reports them."""
         while True:
             await trio.sleep(_REPAIR_INTERVALS * self._interval)
             found = self._found

@@ -123,7 +123,7 @@ def _news_of(subject: _Subject, known: Chip | None, since: float) -> Iterator[Ne
     if known is None:
         return
     if now.unmonitored and not was.unmonitored:
-        yield subject.news(Reason.UNMONITORED, [f"cannot be asked how it is: {now.unmonitored}"])
+        yield subject.news(Reason.UNMONITORED, [f"its health cannot be read: {now.unmonitored}"])
     if _is_in_trouble(was) and not _is_in_trouble(now):
         yield subject.news(Reason.RECOVERED, ["is well again"])
 

@@ -24,7 +24,7 @@ from trio_npu_dra.slices.publisher import PublisherStatus
 
 log = logging.getLogger(__name__)
 
-_PAUSE = 0.5  # seconds between two looks at whether the older instance has ended
+_PAUSE = 0.5  # seconds between two tries of the lock
 
 
 @asynccontextmanager
@@ -53,12 +53,12 @@ async def publisher_lock(
 
 
 async def _acquire(path: Path) -> int:
-    said = ""
+    logged = ""
     while True:
         try:
             return await file_lock.acquire(path, pause_seconds=_PAUSE)
         except StorageError as error:
-            if str(error) != said:
-                said = str(error)
-                log.error("publishing has to wait for its lock file", extra={"problem": said})
+            if str(error) != logged:
+                logged = str(error)
+                log.error("publishing has to wait for its lock file", extra={"problem": logged})
         await trio.sleep(_PAUSE)
