@@ -6,22 +6,20 @@ call must not cost a pod those.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import trio
 
+from trio_npu_dra.backoff import Backoff, spread
 from trio_npu_dra.errors import (
-    ClaimNotAllocated,
     DeviceHeld,
     Forbidden,
     NpuDraError,
     Unavailable,
 )
 
-_FIRST_PAUSE = 0.05  # seconds
-_LONGEST_PAUSE = 2.0  # seconds
+_BACKOFF = Backoff(first=0.05, limit=2.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +47,6 @@ class Patience:
             return self.held
         if isinstance(error, Forbidden):
             return self.refused
-        if isinstance(error, ClaimNotAllocated):
-            return 0.0  # the API server answered, and the kubelet asks only for allocated claims
         return self.transient if error.retryable else 0.0
 
 
@@ -65,7 +61,7 @@ class Attempts:
     def __init__(self, patience: Patience, since: float) -> None:
         self._patience = patience
         self._since = since
-        self._pauses = pauses()
+        self._failures = 0
 
     @property
     def give_up_at(self) -> float:
@@ -81,20 +77,14 @@ class Attempts:
         Returns:
             The claims that are to be tried again; without any there was no wait.
         """
-        pause = max([next(self._pauses), *(_asked_pause(error) for error in failed.values())])
+        self._failures += 1
+        own = _BACKOFF.pause(self._failures) * spread()
+        pause = max([own, *(_asked_pause(error) for error in failed.values())])
         elapsed = trio.current_time() + pause - self._since
         due = [uid for uid, error in failed.items() if elapsed < self._patience.limit_for(error)]
         if due:
             await trio.sleep(pause)
         return due
-
-
-def pauses() -> Iterator[float]:
-    """Seconds between tries: doubling, capped, and jittered so that nodes do not march in step."""
-    pause = _FIRST_PAUSE
-    while True:
-        yield pause * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
-        pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 def _asked_pause(error: NpuDraError) -> float:
