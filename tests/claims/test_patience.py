@@ -1,12 +1,10 @@
 """Faults that may pass are tried again, within the kubelet's call."""
 
-from itertools import islice
-
 import pytest
 import trio
 from trio.testing import MockClock
 
-from trio_npu_dra.claims.patience import Attempts, Patience, pauses
+from trio_npu_dra.claims.patience import Attempts, Patience
 from trio_npu_dra.errors import (
     ClaimNotAllocated,
     DeviceHeld,
@@ -36,9 +34,20 @@ def test_patience_depends_on_who_can_end_the_fault(error: NpuDraError, seconds: 
     assert Patience().limit_for(error) == seconds
 
 
-def test_pauses_grow_to_a_cap_and_differ() -> None:
+async def pauses() -> list[float]:
+    """The seconds between twelve tries at a claim."""
+    attempts, found = Attempts(Patience(), trio.current_time()), []
+    for _ in range(12):
+        since = trio.current_time()
+        assert await attempts.again({"uid-a": Unavailable("503")}) == ["uid-a"]
+        found.append(trio.current_time() - since)
+    return found
+
+
+async def test_pauses_grow_to_a_cap_and_differ(autojump_clock: MockClock) -> None:
     """A node that waits long asks seldom; two nodes do not march in step."""
-    one, other = (list(islice(pauses(), 12)) for _ in range(2))
+    del autojump_clock
+    one, other = [await pauses() for _ in range(2)]
 
     assert 0.025 <= one[0] <= 0.05
     assert all(1.0 <= pause <= 2.0 for pause in one[-5:])
