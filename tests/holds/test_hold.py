@@ -29,6 +29,7 @@ DIE_2, DIE_3, MODULE_1 = hold("a", 2), hold("a", 3), hold("a", 2, 3, device="mod
         (hold("b", 2, share="1"), DIE_2, True),
         (hold("b", 2), hold("a", 2, share="1"), True),
         (hold("b", 2, share="1"), MODULE_1, True),
+        (hold("b", 2, share="1"), hold("a", 2, 3, device="module-1", share="2"), True),
     ],
 )
 def test_holders_exclude_each_other_by_their_chips(

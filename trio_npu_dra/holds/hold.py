@@ -60,7 +60,7 @@ def conflict(hold: Hold, others: Iterable[Hold]) -> Hold | None:
     """The first of *others* that keeps the holder of *hold* from having it.
 
     Holds conflict when they are of two holders, neither of which only looks on, and have a chip in
-    common; a module conflicts with its dies so. Two shares of one device do not.
+    common; a module conflicts with its dies so. Two shares of the same chips do not.
     """
     return next((other for other in others if _excludes(other, hold)), None)
 
@@ -73,5 +73,6 @@ def holds_of(nodes: Collection[str], holds: Iterable[Hold]) -> tuple[Hold, ...]:
 def _excludes(one: Hold, other: Hold) -> bool:
     if one.holder.uid == other.holder.uid or one.observer or other.observer:
         return False
-    are_shares = one.share is not None and other.share is not None and one.share != other.share
-    return not are_shares and not one.nodes.isdisjoint(other.nodes)
+    if one.nodes == other.nodes and None not in {one.share, other.share}:
+        return one.share == other.share
+    return not one.nodes.isdisjoint(other.nodes)
