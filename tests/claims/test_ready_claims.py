@@ -32,10 +32,11 @@ def see_another_family(node: NodeOnDisk) -> None:
     node.board.set(Board(chips=tuple(chips)))
 
 
-def see_modules(node: NodeOnDisk) -> None:
-    """Have chips 2 and 3 be the dies of an A3 card, which go out together."""
+def see_modules(node: NodeOnDisk, *numbers: int) -> None:
+    """Have two chips, 2 and 3 if none is named, be the dies of A3 card 1, which go together."""
     dies = (
-        replace(npu(n), card_id=1, device_id=n % 2, family=ChipFamily.ASCEND_910_A3) for n in (2, 3)
+        replace(npu(n), card_id=1, device_id=n % 2, family=ChipFamily.ASCEND_910_A3)
+        for n in numbers or (2, 3)
     )
     node.board.set(Board(chips=tuple(dies), multi_die_policy=MultiDiePolicy.UNION))
 
@@ -80,6 +81,26 @@ async def test_a_claim_of_which_a_device_node_is_gone_is_not_answered(
     (two_claims.root / "dev/davinci_manager").symlink_to("/dev/null")
     assert await prepare(two_claims, "a") == {"a": ""}
     assert "held by claim default/a" in (await prepare(two_claims, "c"))["c"]
+
+
+async def test_a_claim_keeps_the_chips_that_it_has_when_their_name_is_another_ones(
+    node: NodeOnDisk,
+) -> None:
+    """After cards were renumbered, at an instance that has not read yet who holds what."""
+    node.source.store(claim("module", result("module-1")), claim("die", result("npu-4")))
+    see_modules(node)
+    behind = node.start(patience=AT_ONCE)
+    await behind.prepare([ref("unknown")])
+    assert await prepare(node, "module") == {"module": ""}
+    held = node.record("uid-module")
+    node.board.set(board())
+    assert await prepare(node, "die") == {"die": ""}
+    see_modules(node, 4, 5)
+
+    assert (await behind.prepare([ref("module")]))["uid-module"].error == ""
+
+    assert node.record("uid-module") == held
+    assert "davinci2" in node.cdi_path("uid-module").read_text()
 
 
 async def test_what_a_container_needs_no_more_is_left_out_when_a_claim_is_prepared_again(

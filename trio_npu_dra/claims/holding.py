@@ -176,11 +176,15 @@ class Holding:
         self._cdi.remove(uid)
 
     def _show(self, entry: Entry, wanted: Wanted | None) -> Entry:
-        """See that record and CDI file say what was found out last."""
+        """See that record and CDI file say what was found out last of the chips that are held.
+
+        Facts of other chips, which go by the name now, are left: a pod may use those that are held.
+        """
         if wanted is not None and wanted.entry.edits is not None:
             found = wanted.entry
             is_new = found.edits != entry.edits or not entry.knows_its_chips
-            if is_new and (wanted.is_fresh or entry.edits is None):
+            are_held = [hold.nodes for hold in found.holds] == [hold.nodes for hold in entry.holds]
+            if is_new and are_held and (wanted.is_fresh or entry.edits is None):
                 entry = self._ledger.put(with_devices(entry, found.devices, wanted.entry.edits))
         self._write_cdi(entry)
         return entry
