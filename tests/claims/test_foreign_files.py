@@ -130,6 +130,26 @@ async def test_records_are_written_again_into_a_folder_that_vanished(
     assert "held by claim default/a" in (await prepare(two_claims, "c"))["c"]
 
 
+async def test_records_are_written_again_when_all_files_vanished(
+    two_claims: NodeOnDisk, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """The lock file too, whose mark says who wrote last; the folders are still there."""
+    del autojump_clock
+    instances = [two_claims.start(patience=AT_ONCE) for _ in range(2)]
+    for claims in instances:
+        await claims.prepare([ref("b")])
+    await start(two_claims, nursery)
+    for path in two_claims.state_folder.rglob("*"):
+        if path.is_file():
+            path.unlink()
+
+    for claims in instances:
+        assert "held by claim default/a" in (await claims.prepare([ref("c")]))["uid-c"].error
+    await trio.sleep(6)
+
+    assert two_claims.record_uids() == two_claims.cdi_uids() == {"uid-a", "uid-b"}
+
+
 async def test_a_claim_whose_record_could_not_be_read_is_known_in_a_new_folder_too(
     two_claims: NodeOnDisk,
 ) -> None:

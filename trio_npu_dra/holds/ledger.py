@@ -185,15 +185,23 @@ class Ledger:
     def _catch_up(self, turn: Turn) -> None:
         """Make memory what the folder says, or the folder what memory says if it was taken away."""
         was_missing = self._files.make_folder()
-        if was_missing and self._mark is not None:
+        if self._mark and not turn.mark:
+            # The lock file was taken away, perhaps with records. Our mark stays as it is, so that
+            # we read again what others add, until somebody writes a new one.
+            self._restore()
+            self._read()
+        elif was_missing and self._mark is not None:
             # Nobody is told. Whoever wrote last still knows all, and adds what we do not know; we
             # read it then, because our mark is not his.
             self._restore()
         elif turn.mark != self._mark or self._known.withheld:
-            self._known = self._files.read()
-            self._by_uid = MappingProxyType(self._known.entries)
+            self._read()
             self._mark = turn.mark
-            self._has_changed = True
+
+    def _read(self) -> None:
+        self._known = self._files.read()
+        self._by_uid = MappingProxyType(self._known.entries)
+        self._has_changed = True
 
 
 def _read_boot_id(path: Path) -> str:
