@@ -130,6 +130,25 @@ async def test_a_lock_with_a_second_name_is_set_aside(tmp_path: Path) -> None:
     assert (tmp_path / "victim").read_text() == "secret"
 
 
+async def test_a_folder_that_was_replaced_while_somebody_waited_is_named(tmp_path: Path) -> None:
+    """By a file, in which the lock cannot be looked for."""
+    folder = tmp_path / "state"
+    folder.mkdir()
+    path = folder / "lock"
+
+    async def wait() -> None:
+        with pytest.raises(StorageError, match=r"look at .*/lock: Not a directory"):
+            async with quickly(path):
+                pass
+
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery, quickly(path):
+            nursery.start_soon(wait)
+            await wait_all_tasks_blocked()
+            folder.rename(tmp_path / "moved")
+            folder.touch()
+
+
 async def test_a_lock_counts_only_while_it_has_its_name(tmp_path: Path) -> None:
     """A process that locked a replaced file would be alone with it."""
     path = tmp_path / "lock"

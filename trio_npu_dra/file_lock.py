@@ -158,7 +158,8 @@ def _make_way(path: Path) -> None:
 
 
 def _names(path: Path, found: os.stat_result) -> bool:
-    try:
-        return os.path.samestat(path.lstat(), found)
-    except FileNotFoundError:
-        return False
+    with storage.translated(f"look at {path}"):
+        try:
+            return os.path.samestat(path.lstat(), found)
+        except FileNotFoundError:
+            return False
