@@ -83,6 +83,22 @@ async def test_a_claim_of_which_a_device_node_is_gone_is_not_answered(
     assert "held by claim default/a" in (await prepare(two_claims, "c"))["c"]
 
 
+async def test_a_record_with_a_path_that_cannot_be_is_planned_anew(
+    two_claims: NodeOnDisk,
+) -> None:
+    """As bad memory or another version may leave it: no file name has a NUL."""
+    path = record_path(two_claims, "a")
+    spoilt = path.read_text().replace('"hostPath":"/dev/davinci2"', '"hostPath":"/dev/\\u0000"')
+    assert spoilt != path.read_text()
+    path.write_text(spoilt)
+    claims = two_claims.start(patience=AT_ONCE)
+    await claims.prepare([ref("b")])
+
+    assert (await claims.prepare([ref("a")]))["uid-a"].error == ""
+
+    assert "u0000" not in path.read_text() + two_claims.cdi_path("uid-a").read_text()
+
+
 async def test_a_claim_keeps_the_chips_that_it_has_when_their_name_is_another_ones(
     node: NodeOnDisk,
 ) -> None:

@@ -153,7 +153,7 @@ class Reading:
         path = f"{self.host.dev_root}/{host_path.removeprefix('/dev/')}"
         try:
             return stat.S_ISCHR(os.stat(path).st_mode)  # noqa: PTH116 - a Path costs more than this
-        except OSError:
+        except (OSError, ValueError):  # a record may say anything, such as a NUL in a path
             return False
 
     def _planned(self, ref: ClaimRef, allocation: tuple[Allocated, ...], look: Look) -> Entry:
