@@ -40,6 +40,11 @@ async def test_an_npu_that_does_not_answer_counts_as_busy(
     assert await is_any_occupied(worker, dcmi, board, ["/dev/davinci3"])
 
 
+async def test_chips_that_are_not_known_yet_count_as_busy(worker: DcmiWorker, dcmi: Dcmi) -> None:
+    """While the library does not start, nobody can say who uses them."""
+    assert await is_any_occupied(worker, dcmi, Observable(EMPTY_BOARD), ["/dev/davinci3"])
+
+
 async def test_what_is_not_there_is_not_busy(
     worker: DcmiWorker, dcmi: Dcmi, board: Observable[Board]
 ) -> None:

@@ -19,11 +19,14 @@ async def is_any_occupied(
     Args:
         worker: Runs the calls.
         dcmi: The library, initialised; without one there are no processes.
-        board: The chips of this node; a chip that it lacks or that is gone is not in use.
+        board: The chips of this node; a chip that it lacks or that is gone is not in use. While it
+            is empty, because the library has not started yet, any chip counts as in use.
         nodes: The chips' host device nodes.
     """
     if dcmi is None:
         return False
+    if not board.value.chips:
+        return True
     there = [chip for chip in board.value.chips if chip.device_node in nodes and not chip.gone]
     for chip in there:
         try:
