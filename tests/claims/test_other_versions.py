@@ -10,9 +10,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.claims.node import AT_ONCE, NodeOnDisk, board, ref
+from tests.claims.node import AT_ONCE, NodeOnDisk, board, claim, ref, result
 from tests.claims.restarted import errors_in, prepare, start, unprepare
 from tests.holds.released import ReleasedRecord
+from tests.synced import syncs
 from trio_npu_dra.npu.model import EMPTY_BOARD
 
 SINCE = ("kind", "state", "allocation", "chips", "steps", "edits")
@@ -46,6 +47,24 @@ async def test_a_record_of_the_first_release_is_rewritten_once_at_a_start(
     assert "held by claim default/a" in (await prepare(two_claims, "c"))["c"]
     assert await prepare(two_claims, "a") == {"a": ""}
     assert await unprepare(two_claims, "a") == {"a": ""}
+
+
+async def test_a_claim_with_two_kinds_of_access_keeps_its_npu_at_every_moment(
+    node: NodeOnDisk,
+) -> None:
+    """The first release records one kind only; a pod may run with what is recorded otherwise."""
+    node.source.store(
+        claim("a", result("npu-2", "look", admin_access=True), result("npu-2", "use"))
+    )
+    assert await prepare(node, "a") == {"a": ""}
+    make_released(node, "a")
+
+    with syncs(node.root) as states:
+        assert await prepare(node, "a") == {"a": ""}
+
+    assert len(states) == 1
+    assert node.cdi_path("uid-a").name in states[0]
+    assert [given["adminAccess"] for given in node.record("uid-a")["allocation"]] == [True, False]
 
 
 async def test_a_record_that_the_first_release_writes_beside_us_is_taken_over(

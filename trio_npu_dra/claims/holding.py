@@ -134,8 +134,10 @@ class Holding:
             uid
             for uid, wanted in claims.items()
             if actions[uid] is Action.REPLACE and uid not in later and wanted and wanted.is_fresh
+            if _nodes(self._ledger.by_uid[uid]) != _nodes(wanted.entry)
         }
-        # All let go before any takes: a device may move between claims of one call.
+        # All let go before any takes: a device may move between claims of one call. Who keeps its
+        # chips lets nothing go: its record was perhaps only written in another way.
         for uid in moving:
             try:
                 self._let_go(uid)
@@ -183,8 +185,8 @@ class Holding:
         if wanted is not None and wanted.entry.edits is not None:
             found = wanted.entry
             is_new = found.edits != entry.edits or not entry.knows_its_chips
-            are_held = [hold.nodes for hold in found.holds] == [hold.nodes for hold in entry.holds]
-            if is_new and are_held and (wanted.is_fresh or entry.edits is None):
+            is_held = _nodes(found) == _nodes(entry)
+            if is_new and is_held and (wanted.is_fresh or entry.edits is None):
                 entry = self._ledger.put(with_devices(entry, found.devices, wanted.entry.edits))
         self._write_cdi(entry)
         return entry
@@ -348,6 +350,11 @@ class Holding:
 
 def _is_intended(outcome: Outcome) -> bool:
     return isinstance(outcome, Entry) and outcome.state is State.INTENDED
+
+
+def _nodes(entry: Entry) -> list[frozenset[str]]:
+    """The host device nodes of each of its holds."""
+    return [hold.nodes for hold in entry.holds]
 
 
 def _ready(entry: Entry) -> Entry:

@@ -52,7 +52,10 @@ class Action(Enum):
     SHOW = auto()
     """See that the CDI file is right."""
     REPLACE = auto()
-    """Take back as `UNDO` does, but overwrite the record as `TAKE` does instead of removing it."""
+    """Take back as `UNDO` does, but overwrite the record as `TAKE` does instead of removing it.
+
+    Nothing is taken back where the chips are the same and no step was begun.
+    """
     UNDO = auto()
     """Note that the hold is being undone, then remove CDI file, undo steps, remove record."""
 
