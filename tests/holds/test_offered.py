@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -71,6 +72,18 @@ def test_of_a_held_module_that_is_half_forgotten_the_rest_stays() -> None:
     """Under its name, also where the rest would be an offer by itself."""
     assert given_out(a3(die(2), policy=INDEPENDENT), hold("module-1", 2, 3)) == {"module-1": [2]}
     assert given_out(a3(die(0), policy=INDEPENDENT), hold("module-1", 2, 3)) == {"npu-0": [0]}
+
+
+def test_a_held_module_keeps_its_name_when_its_card_gets_another_number() -> None:
+    """Under the new name schedulers would take it for a free one, and give it again."""
+    board = a3(*(replace(die(number), card_id=7) for number in (0, 1)), die(2), die(3))
+    held = hold("module-0", 0, 1)
+    assert given_out(board, held) == {"module-0": [0, 1], "module-1": [2, 3]}
+    assert given_out(board) == {"module-7": [0, 1], "module-1": [2, 3]}
+    swapped = a3(*(replace(die(number), card_id=1 - number // 2) for number in range(4)))
+    assert given_out(swapped, held) == {"module-0": [0, 1]}
+    both = (held, hold("module-1", 2, 3))
+    assert given_out(swapped, *both) == {"module-0": [0, 1], "module-1": [2, 3]}
 
 
 def test_a_name_that_is_another_ones_now_is_given_once() -> None:

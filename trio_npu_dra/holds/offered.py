@@ -7,11 +7,11 @@ which something is held is the name under which it stays.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from trio_npu_dra.holds.hold import Hold
-from trio_npu_dra.npu.model import Board, Chip
+from trio_npu_dra.npu.model import Board
 from trio_npu_dra.npu.offers import Offer, OfferKind, offers
 
 
@@ -41,9 +41,7 @@ def offered(board: Board, holds: Iterable[Hold]) -> tuple[Offer, ...]:
         holds: Who has what.
     """
     usual = {offer.device_nodes: offer for offer in offers(board)}
-    held = list(_held(holds))
-    found = [usual[one.nodes] for one in held if one.nodes in usual]
-    found += _kept([one for one in held if one.nodes not in usual], board, found)
+    found = _held_offers(_held(holds), usual, board)
     nodes = {node for offer in found for node in offer.device_nodes}
     names = {offer.name for offer in found}
     found += [
@@ -77,22 +75,28 @@ def _held(holds: Iterable[Hold]) -> Iterator[_Held]:
         yield _Held(nodes, tuple(dict.fromkeys(hold.device for hold in members)))
 
 
-def _kept(held: Iterable[_Held], board: Board, others: Iterable[Offer]) -> list[Offer]:
-    """Held chips that are no offer of the Board, each under a name that no other has."""
-    names = {offer.name for offer in others}
-    found = []
-    for one in held:
-        chips = tuple(chip for chip in board.chips if chip.device_node in one.nodes)
-        if not chips:
-            continue
-        name = _free_name(one, chips, names)
-        names.add(name)
-        kind = OfferKind.MODULE if len(one.nodes) > 1 else OfferKind.NPU
-        found.append(Offer(name=name, kind=kind, chips=chips))
-    return found
+def _held_offers(
+    held: Iterable[_Held], usual: Mapping[frozenset[str], Offer], board: Board
+) -> list[Offer]:
+    """What is held, each under a name that no other has; what may be handed out chooses first."""
+    found: dict[str, Offer] = {}
+    for one in sorted(held, key=lambda one: one.nodes not in usual):
+        offer = usual.get(one.nodes) or _kept(one, board)
+        if offer is not None:
+            name = _free_name(one, offer, found)
+            found[name] = replace(offer, name=name)
+    return list(found.values())
 
 
-def _free_name(held: _Held, chips: tuple[Chip, ...], taken: Collection[str]) -> str:
+def _kept(held: _Held, board: Board) -> Offer | None:
+    """Held chips that are no offer of the Board; None if none of them is on it."""
+    chips = tuple(chip for chip in board.chips if chip.device_node in held.nodes)
+    kind = OfferKind.MODULE if len(held.nodes) > 1 else OfferKind.NPU
+    return Offer(name=held.names[0], kind=kind, chips=chips) if chips else None
+
+
+def _free_name(held: _Held, offer: Offer, taken: Collection[str]) -> str:
     """What the holds call it; after cards were renumbered another may have that name."""
-    free = (name for name in held.names if name not in taken)
-    return next(free, f"held-{chips[0].physical_id}")
+    called = sorted(held.names, key=lambda name: name != offer.name)
+    free = (name for name in called if name not in taken)
+    return next(free, f"held-{offer.chips[0].physical_id}")
