@@ -76,6 +76,24 @@ async def test_a_known_chip_that_does_not_answer_stays(
         assert fresh.chips[silent] == board.chips[silent]
 
 
+async def test_a_split_chip_that_does_not_tell_its_vnpus_now_stays_split(
+    look: Look, dcmi: Dcmi, control: BoardControl
+) -> None:
+    """It is not handed out whole because one call failed while cards were listed."""
+    dcmi.init()
+    control.set_vnpus(3, 2)
+    control.set_share(3, enabled=True)
+    board = await look()
+    for function in ("dcmi_get_device_info", "dcmi_get_device_share_enable"):
+        control.set_return_code(function, -8006, 3)
+    chip = (await look(board)).by_name["npu-3"]
+    assert (chip.vnpus, chip.device_share) == ((148, 149), True)
+    for function in ("dcmi_get_device_info", "dcmi_get_device_share_enable"):
+        control.set_return_code(function, -8255, 3)
+    chip = (await look(board)).by_name["npu-3"]
+    assert (chip.vnpus, chip.device_share) == ((), None)
+
+
 async def test_a_chip_that_is_not_listed_any_more_is_gone(
     board: Board, look: Look, dcmi: Dcmi, simulated: SimulatedBoard, control: BoardControl
 ) -> None:

@@ -118,6 +118,16 @@ async def test_a_policy_that_changes_is_noticed_without_a_new_list(
     assert watching.board.value.multi_die_policy is MultiDiePolicy.INDEPENDENT
 
 
+async def test_a_share_that_changes_is_noticed_without_a_new_list(
+    watching: Watching, control: BoardControl
+) -> None:
+    """Else the attribute would lie until a card comes or goes."""
+    await watching.start()
+    assert watching.board.value.by_name["npu-3"].device_share is False
+    control.set_share(3, enabled=True)
+    await watching.until(lambda board: board.by_name["npu-3"].device_share is True)
+
+
 async def test_a_chip_that_others_split_is_said_once(
     watching: Watching, control: BoardControl, caplog: pytest.LogCaptureFixture
 ) -> None:

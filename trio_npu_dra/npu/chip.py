@@ -78,6 +78,7 @@ def name_only(dcmi: Dcmi, identity: Identity) -> Chip:
 
 def describe(dcmi: Dcmi, host: Host, chip: Chip) -> Chip:
     """Add the facts that the library and sysfs have; each may stay None."""
+    chip = read_split(dcmi, chip)
     ref, traits = chip.ref, TRAITS[chip.family]
     bus_id = optional("PCI address", dcmi.pci_bus_id, ref)
     place = optional("super pod", dcmi.super_pod, ref) if traits.has_super_pods else None
@@ -92,8 +93,17 @@ def describe(dcmi: Dcmi, host: Host, chip: Chip) -> Chip:
         super_pod_id=place.super_pod_id if place else None,
         super_pod_server_index=place.server_index if place else None,
         super_pod_sdid=place.sdid if place else None,
-        vnpus=optional("vNPUs", dcmi.vnpus, ref) or (),
-        device_share=optional("device share", dcmi.device_share, ref),
+    )
+
+
+def read_split(dcmi: Dcmi, chip: Chip) -> Chip:
+    """The chip as others have split and shared it; what cannot be read stays as it was."""
+    return replace(
+        chip,
+        vnpus=_present(dcmi.vnpus, chip.ref, known=chip.vnpus, unsupported=()),
+        device_share=_present(
+            dcmi.device_share, chip.ref, known=chip.device_share, unsupported=None
+        ),
     )
 
 
@@ -114,6 +124,17 @@ def optional(fact: str, read: Callable[..., T], *arguments: ChipRef) -> T | None
         names = [str(chip) for chip in arguments]
         log.debug("fact not read", extra={"fact": fact, "chips": names, "error": str(error)})
         return None
+
+
+def _present(read: Callable[[ChipRef], T], ref: ChipRef, *, known: T, unsupported: T) -> T:
+    """What `read(ref)` returns; else *unsupported* or, if it fails otherwise, *known*."""
+    try:
+        return read(ref)
+    except NotSupported:
+        return unsupported
+    except DcmiError as error:
+        log.debug("how a chip is split is not read", extra={"chip": str(ref), "error": str(error)})
+        return known
 
 
 def _uuid(dcmi: Dcmi, ref: ChipRef, kind: DieKind) -> str | None:

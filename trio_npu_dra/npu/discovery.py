@@ -89,17 +89,19 @@ class _Silent:
         if line not in self._known.unanswered:
             log.warning("a card or chip is left out", extra={"problem": line})
 
-    def with_known_facts(self, chip: Chip, line: str) -> Chip:
-        """The chip with its known facts, since they cannot be read now.
+    def known(self, chip: Chip) -> Chip | None:
+        """What was known of the chip; None if it was gone: it may be another one now."""
+        known = self._known.by_name.get(chip.name)
+        is_same = known is not None and known.ref == chip.ref and not known.gone
+        return known if is_same else None
 
-        If it was gone, it may be another chip now, so no known fact applies.
-        """
+    def with_known_facts(self, chip: Chip, line: str) -> Chip:
+        """The chip with its known facts, since they cannot be read now."""
         self.lines.append(line)
         if line not in self._known.unanswered:
             log.warning("facts of a chip are missing", extra={"npu": chip.name, "problem": line})
-        known = self._known.by_name.get(chip.name, chip)
-        is_same = known.ref == chip.ref and not known.gone
-        return replace(known, logic_id=chip.logic_id) if is_same else chip
+        known = self.known(chip)
+        return replace(known, logic_id=chip.logic_id) if known is not None else chip
 
     def has(self, chip: Chip) -> bool:
         """Whether a known chip is listed and silent now.
@@ -174,6 +176,8 @@ async def _read(
 ) -> Chip:
     """One chip with its facts; one that hangs now keeps its name and its known facts."""
     chip = chips.name_only(dcmi, identity)
+    if (known := silent.known(chip)) is not None:
+        chip = replace(chip, vnpus=known.vnpus, device_share=known.device_share)
     try:
         return await worker.call(chips.describe, dcmi, host, chip, device=chip.ref)
     except DcmiError as error:

@@ -1,6 +1,6 @@
-"""How others have tied chips together or split them: the multi-die policy, and vNPUs.
+"""How others have tied chips together or split them: multi-die policy, vNPUs, device share.
 
-Both can be changed while we run (`npu-smi`, `dcmi_create_vdevice`), and no event reports it.
+All of it can be changed while we run (`npu-smi`, `dcmi_create_vdevice`), and no event reports it.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from trio_npu_dra.errors import DcmiError, NotSupported
+from trio_npu_dra.errors import DcmiError
+from trio_npu_dra.npu.chip import read_split
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
@@ -19,11 +20,11 @@ log = logging.getLogger(__name__)
 
 
 async def read_partition(worker: DcmiWorker, dcmi: Dcmi, board: Board) -> Board:
-    """The Board with the present policy and vNPUs; what cannot be read stays as it was."""
+    """The Board with the present policy, vNPUs and shares; what cannot be read stays as it was."""
     return replace(
         board,
         multi_die_policy=await read_policy(worker, dcmi, board),
-        chips=tuple([await _with_vnpus(worker, dcmi, chip) for chip in board.chips]),
+        chips=tuple([await _as_split_now(worker, dcmi, chip) for chip in board.chips]),
     )
 
 
@@ -38,14 +39,11 @@ async def read_policy(worker: DcmiWorker, dcmi: Dcmi, board: Board) -> MultiDieP
         return board.multi_die_policy
 
 
-async def _with_vnpus(worker: DcmiWorker, dcmi: Dcmi, chip: Chip) -> Chip:
+async def _as_split_now(worker: DcmiWorker, dcmi: Dcmi, chip: Chip) -> Chip:
     if chip.gone:
         return chip
     try:
-        vnpus = await worker.call(dcmi.vnpus, chip.ref, device=chip.ref)
-    except NotSupported:
-        vnpus = ()
+        return await worker.call(read_split, dcmi, chip, device=chip.ref)
     except DcmiError as error:
-        log.debug("vNPUs not read", extra={"chip": str(chip.ref), "error": str(error)})
+        log.debug("chip not asked", extra={"chip": str(chip.ref), "error": str(error)})
         return chip
-    return replace(chip, vnpus=vnpus)

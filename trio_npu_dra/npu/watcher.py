@@ -86,7 +86,7 @@ async def watch_board(
         status: Kept up to date.
         interval_seconds: Pause between two readings of a chip without events, of a chip that does
             not answer, of RoCE ports and of the PCI bus. A chip that is well and has events is read
-            every twelfth time; so are the multi-die policy and vNPUs.
+            every twelfth time; so are the multi-die policy, vNPUs and device shares.
         known: The chips that an earlier process remembered: one that is not there any more is gone,
             not forgotten.
         on_event: Called with each event that was not lost.
@@ -227,7 +227,7 @@ class _Watch:
             await trio.sleep(self._interval)
 
     async def follow_partition(self) -> None:
-        """Read the multi-die policy and vNPUs now and then: no event reports them."""
+        """Read policy, vNPUs and shares now and then: no event reports them."""
         while True:
             await trio.sleep(_REPAIR_INTERVALS * self._interval)
             found = self._found
