@@ -76,6 +76,16 @@ async def test_a_known_chip_that_does_not_answer_stays(
         assert fresh.chips[silent] == board.chips[silent]
 
 
+async def test_a_chip_of_which_the_library_does_not_know_what_it_is_is_silent(
+    board: Board, look: Look, control: BoardControl
+) -> None:
+    """It says so by a number, not by an error: a held chip is not taken for gone by that."""
+    control.set_return_code("dcmi_get_device_type", -8255, 2)
+    fresh = await look(board)
+    assert fresh.chips == board.chips
+    assert [line.partition(":")[0] for line in fresh.unanswered] == ["card 2 device 0"]
+
+
 async def test_a_split_chip_that_does_not_tell_its_vnpus_now_stays_split(
     look: Look, dcmi: Dcmi, control: BoardControl
 ) -> None:

@@ -39,6 +39,7 @@ MAX_VNPUS: Final = 32
 MAX_PROCESSES: Final = 64  # the manual says 32, the library writes up to 64
 GONE: Final = 0xFFFF_FFFF  # health of a chip that does not exist or has not started
 _NONE: Final = 0xFFFF_FFFF
+_UNKNOWN_UNIT: Final = 0xFF
 _SPARE_BYTES: Final = 256
 _SUPER_POD_COMMAND: Final = (12, 1)  # main command CHIP_INF, sub command SPOD_INFO
 _TOTAL_RESOURCE_COMMAND: Final = (52, 1)  # main command VDEV_MNG, sub command TOTAL_RESOURCE
@@ -117,8 +118,16 @@ class Dcmi:
         return Place(card_id=chip.card_id, device_id=chip.device_id)
 
     def is_npu(self, chip: ChipRef) -> bool:
-        """Whether the unit is an NPU, rather than an MCU or a CPU."""
-        return self._out_int("dcmi_get_device_type", *_ids(chip)) == 0
+        """Whether the unit is an NPU, rather than an MCU or a CPU.
+
+        Raises:
+            DcmiError: The library cannot say, or says that it does not know.
+        """
+        function = "dcmi_get_device_type"
+        kind = self._out_int(function, *_ids(chip))
+        if kind == _UNKNOWN_UNIT:
+            raise DcmiError(0, function, "it does not say what the unit is")
+        return kind == 0
 
     def logic_id(self, chip: ChipRef) -> int:
         """The Ascend driver's running number of a chip."""
