@@ -109,6 +109,7 @@ async def test_a_chip_that_is_not_listed_any_more_is_gone(
 ) -> None:
     """A card that was taken out stays as that, with its facts, also beside a silent card."""
     (simulated.dev_root / "davinci5").unlink()
+    (simulated.sysfs_root / "bus/pci/devices/0000:41:00.0").unlink()
     dcmi.init()
     fresh = await look(board)
     assert fresh.chips[5] == replace(board.chips[5], gone=True)
@@ -116,6 +117,26 @@ async def test_a_chip_that_is_not_listed_any_more_is_gone(
     control.set_silent(2)
     dcmi.init()
     assert [chip.gone for chip in (await look(fresh)).chips] == [n == 5 for n in range(8)]
+
+
+async def test_a_chip_on_the_bus_is_gone_when_two_lists_in_a_row_lack_it(
+    board: Board, look: Look, dcmi: Dcmi, simulated: SimulatedBoard
+) -> None:
+    """It may be booting; a list that has it between the two counts."""
+    node = simulated.dev_root / "davinci5"
+    for is_back in (True, False):
+        node.rename(node.with_name("later"))
+        dcmi.init()
+        fresh = await look(board)
+        assert fresh.chips[5] == replace(board.chips[5], unlisted=True)
+        assert fresh.unanswered == ("card 5 device 0: it was listed before and is not now",)
+        if is_back:
+            node.with_name("later").rename(node)
+            dcmi.init()
+            assert await look(fresh) == board
+    fresh = await look(fresh)
+    assert fresh.chips[5] == replace(board.chips[5], gone=True)
+    assert fresh.unanswered == ()
 
 
 @pytest.mark.parametrize("is_on_bus", [True, False])

@@ -61,6 +61,20 @@ async def test_a_card_taken_out_is_gone_until_it_is_back(
     assert caplog.text.count("NPU is gone") == caplog.text.count("NPU is there again") == 1
 
 
+async def test_a_chip_that_one_list_lacks_is_unmonitored_and_loses_no_pod(
+    watching: Watching, simulated: SimulatedBoard
+) -> None:
+    """While its accelerator is on the bus, only a second list like it makes it gone."""
+    await watching.start()
+    (simulated.dev_root / "davinci5").unlink()
+    (simulated.sysfs_root / "bus/pci/devices/0000:01:00.0").unlink()  # has the cards listed
+    board = await watching.until(lambda board: board.by_name["npu-5"].unlisted)
+    health = board.by_name["npu-5"].health
+    assert (health.state, health.faults) == (HealthState.UNKNOWN, ())
+    board = await watching.until(lambda board: board.by_name["npu-5"].gone)
+    assert [fault.code for fault in board.by_name["npu-5"].health.faults] == [CARD_DROPPED]
+
+
 async def test_a_chip_that_says_that_it_does_not_exist_is_gone_too(
     watching: Watching, control: BoardControl
 ) -> None:
@@ -229,6 +243,18 @@ async def test_a_known_card_that_is_on_the_bus_and_not_listed_is_never_given_up(
     assert board is not None
     (simulated.dev_root / "davinci5").unlink()
     assert await pauses(listing, mock_clock, 8, board) == [10, 20, 40, 80, 160, 300, 300, 300]
+
+
+async def test_a_card_that_was_listed_before_is_looked_for_soon(
+    listing: Listing, simulated: SimulatedBoard, mock_clock: MockClock
+) -> None:
+    """However rarely another one is looked for by now: pods wait for what it is."""
+    (simulated.dev_root / "davinci5").unlink()
+    assert await pauses(listing, mock_clock, 3) == [10, 20, 40]
+    known = await listing.read(EMPTY_BOARD)
+    assert known is not None
+    (simulated.dev_root / "davinci3").unlink()
+    assert await pauses(listing, mock_clock, 2, known) == [10, 300]
 
 
 async def test_after_all_was_well_pauses_are_short_again(

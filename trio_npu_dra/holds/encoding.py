@@ -209,9 +209,9 @@ def _whole(entry: Entry) -> dict[str, Any]:
 
 
 def _told(chips: tuple[Chip, ...]) -> Any:
-    """All facts that are known, but the chips' health."""
+    """All facts that are known, but how the chips are for the moment."""
     facts = _chips().dump_python(
-        chips, mode="json", exclude={"__all__": {"health"}}, exclude_none=True
+        chips, mode="json", exclude={"__all__": {"health", "unlisted"}}, exclude_none=True
     )
     return _renamed(facts, _camel)
 

@@ -38,8 +38,9 @@ async def discover(
     """Read all chips of the node; their health is not read.
 
     A chip that is listed but does not answer stays as it was in *known*, or is left out if it is
-    not known. A known chip that is not listed any more is gone: it stays on the Board, marked so,
-    until it is listed again or another chip has its physical id.
+    not known. A known chip that has left the PCI bus, or that two lists in a row lack, is gone: it
+    stays on the Board, marked so, until it is listed again or another chip has its physical id. One
+    short list is no proof: a booting chip is not listed either, and pods lose a chip that is gone.
 
     Args:
         worker: Runs the calls.
@@ -101,7 +102,9 @@ class _Silent:
         if line not in self._known.unanswered:
             log.warning("facts of a chip are missing", extra={"npu": chip.name, "problem": line})
         known = self.known(chip)
-        return replace(known, logic_id=chip.logic_id) if known is not None else chip
+        if known is None:
+            return chip
+        return replace(known, logic_id=chip.logic_id, unlisted=False)
 
     def has(self, chip: Chip) -> bool:
         """Whether a known chip is listed and silent now.
@@ -113,6 +116,14 @@ class _Silent:
             return _NO_ANSWER in self._members and not chip.gone and not self._has_left_bus(chip)
         return not self._members.isdisjoint({chip.card_id, chip.ref})
 
+    def add_unlisted(self, chip: Chip) -> bool:
+        """Note a known chip that is not listed, unless that shows that it is gone."""
+        if chip.gone or chip.unlisted or self._has_left_bus(chip):
+            return False
+        self.lines.append(f"{chip.ref}: it was listed before and is not now")
+        log.warning("a known chip is not listed", extra={"npu": chip.name})
+        return True
+
     def _has_left_bus(self, chip: Chip) -> bool:
         """False if the bus or the chip's place on it is not known."""
         is_known = bool(self._on_bus) and chip.pci_bus_id is not None
@@ -120,7 +131,7 @@ class _Silent:
 
 
 def _absent(known: Board, answering: Collection[Chip], silent: _Silent) -> Iterator[Chip]:
-    """Known chips that did not answer now: silent or gone.
+    """Known chips that did not answer now: silent, not listed for the first time, or gone.
 
     A chip is left out if another one has its physical id, or if it has another physical id now. A
     chip is known here by its die id, or by its place if that cannot be read.
@@ -129,7 +140,9 @@ def _absent(known: Board, answering: Collection[Chip], silent: _Silent) -> Itera
     found = {chip.uuid or chip.ref for chip in answering}
     for chip in known.chips:
         if chip.physical_id not in ids and (chip.uuid or chip.ref) not in found:
-            yield replace(chip, gone=not silent.has(chip))
+            is_silent = silent.has(chip)
+            is_unlisted = not is_silent and silent.add_unlisted(chip)
+            yield replace(chip, unlisted=is_unlisted, gone=not is_silent and not is_unlisted)
 
 
 async def _identify_all(

@@ -36,8 +36,10 @@ class Listing:
     The library reads the list of cards in `init`, so each listing begins with that. It lists when
     the accelerators on the PCI bus have changed, and, ever more rarely, while something is missing:
     a card or chip that is listed does not answer, or an accelerator on the bus is not listed (it
-    may be booting). Once the pause between two listings has grown to five minutes, an unlisted
-    accelerator that was never known as an NPU is no longer retried: it may not be one.
+    may be booting). A chip that a list lacks for the first time is looked for after the shortest
+    pause, because the next list decides whether it is gone. Once the pause between two listings has
+    grown to five minutes, an unlisted accelerator that was never known as an NPU is no longer
+    retried: it may not be one.
 
     Args:
         worker: Runs the calls.
@@ -99,6 +101,8 @@ class Listing:
             )
         if not board.unanswered and not unlisted:
             self._listings = 0
+        if any(chip.unlisted for chip in board.chips):
+            self.retry_at = trio.current_time() + self._pause_seconds
         return board
 
     def _next_pause(self) -> float:
@@ -106,5 +110,5 @@ class Listing:
 
     def _unlisted(self, board: Board) -> frozenset[str]:
         """Accelerators on the bus without a chip; none if a chip's address is not known."""
-        listed = {chip.pci_bus_id for chip in board.chips if not chip.gone}
+        listed = {chip.pci_bus_id for chip in board.chips if chip.is_listed}
         return frozenset() if None in listed else frozenset(self._accelerators) - listed

@@ -183,6 +183,8 @@ class Chip:
         super_pod_sdid: The die's address in the super pod.
         device_share: Whether several containers may open it at once.
         vnpus: Ids of the vNPUs that it is split into; then it cannot be handed out whole.
+        unlisted: Whether the last list of cards lacked it, and no list before; it may be booting,
+            and is gone if the next list lacks it too. Its facts are the last known ones.
         gone: Whether it was known and is not there any more; its facts are the last known ones.
         health: Its present health.
     """
@@ -210,6 +212,7 @@ class Chip:
     super_pod_sdid: int | None = None
     device_share: bool | None = None
     vnpus: tuple[int, ...] = ()
+    unlisted: bool = False
     gone: bool = False
     health: ChipHealth = HEALTHY
 
@@ -217,6 +220,11 @@ class Chip:
     def name(self) -> str:
         """What people call it, and the DRA device name where it is offered by itself."""
         return f"npu-{self.physical_id}"
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether the library has it in its list, and can be asked about it."""
+        return not self.gone and not self.unlisted
 
     @property
     def device_node(self) -> str:

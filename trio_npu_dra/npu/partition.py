@@ -40,7 +40,7 @@ async def read_policy(worker: DcmiWorker, dcmi: Dcmi, board: Board) -> MultiDieP
 
 
 async def _as_split_now(worker: DcmiWorker, dcmi: Dcmi, chip: Chip) -> Chip:
-    if chip.gone:
+    if not chip.is_listed:
         return chip
     try:
         return await worker.call(read_split, dcmi, chip, device=chip.ref)

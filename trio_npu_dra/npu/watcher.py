@@ -213,7 +213,7 @@ class _Watch:
         while True:
             for chip in self._found.chips:
                 faults = self._faults.of(chip)
-                if chip.name in without or chip.gone or faults.is_gone:
+                if chip.name in without or not chip.is_listed or faults.is_gone:
                     continue
                 with pulse.step(f"asking for the network of {chip.name}", limit=_STUCK_SECONDS):
                     problem = await read_network(
@@ -283,7 +283,7 @@ class _Watch:
     def _take_events(self) -> None:
         """Note events, and have the chips read that they name."""
         events, lost = self._inbox.take()
-        by_logic_id = {chip.logic_id: chip for chip in self._found.chips if not chip.gone}
+        by_logic_id = {chip.logic_id: chip for chip in self._found.chips if chip.is_listed}
         for event in events:
             self._on_event(event)
             chip = by_logic_id.get(event.logic_id)
@@ -309,17 +309,20 @@ class _Watch:
         self._due.pop(chip.name, None)
         self._looked_at[chip.name] = trio.current_time()
         with pulse.step(f"looking at {chip.name}", limit=_STUCK_SECONDS):
-            reading = (
-                Reading(gone=True)
-                if chip.gone
-                else await read_chip(self._worker, self._dcmi, chip.ref)
-            )
+            reading = await self._read(chip)
         faults = self._faults.of(chip)
         faults.take(reading, self._faults.now())
         is_quick = not reading.is_whole or not self._status.value.subscribed
         self._want(chip, after=self._interval * (1 if is_quick else _REPAIR_INTERVALS))
         if faults.recheck_at is not None:
             self._want(chip, after=faults.recheck_at - self._faults.now())
+
+    async def _read(self, chip: Chip) -> Reading:
+        if chip.gone:
+            return Reading(gone=True)
+        if chip.unlisted:  # the library would say that it does not exist: its list again
+            return Reading(unmonitored="the Ascend driver does not list it now")
+        return await read_chip(self._worker, self._dcmi, chip.ref)
 
     def _want(self, chip: Chip, *, after: float = 0.0) -> None:
         """Have a chip read in *after* seconds, but never twice within `_QUIET_SECONDS`."""

@@ -50,7 +50,7 @@ class NpuReadings:
         with trio.move_on_after(_DEADLINE_SECONDS):
             async with self._asking:
                 for chip in self._board.value.chips:
-                    if chip.gone or chip.name in self.fresh():
+                    if not chip.is_listed or chip.name in self.fresh():
                         continue
                     self._readings.pop(chip.name, None)
                     asked_at = trio.current_time()
