@@ -99,6 +99,15 @@ def test_numa_node_and_root_complex_come_from_sysfs(host: Host) -> None:
     assert host.pcie_root("0000:c1:00.0") == "pci0000:c0"
 
 
+def test_the_nearest_cpus_come_from_sysfs(host: Host) -> None:
+    """As the kernel writes the list; a device without one has none."""
+    add_pci_device(host, "0000:c1:00.0")
+    assert host.local_cpus("0000:c1:00.0") is None
+    place = host.sysfs_root / "bus/pci/devices/0000:c1:00.0/local_cpulist"
+    place.write_text("144-167,336-359\n")
+    assert host.local_cpus("0000:c1:00.0") == "144-167,336-359"
+
+
 @pytest.mark.parametrize("text", ["-1", "", "many"])
 def test_an_unknown_numa_node_is_none(host: Host, text: str) -> None:
     """What the kernel writes for "unknown" is not taken for node 0."""

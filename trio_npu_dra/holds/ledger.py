@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 """Where Linux says which boot this is, in containers too."""
+CLAIMS = "claims"
+"""The folder of the records, in the state folder."""
 
 
 class Ledger:
@@ -60,8 +62,8 @@ class Ledger:
         self.problem = Observable("")
         self.holds: Observable[tuple[Hold, ...]] = Observable(())
         self.state_folder = state_folder
-        self._boot_id = _read_boot_id(boot_id_file)
-        self._files = EntryFiles(state_folder / "claims", self._boot_id)
+        self._boot_id = read_boot_id(boot_id_file)
+        self._files = EntryFiles(state_folder / CLAIMS, self._boot_id)
         self._lock = NodeLock(state_folder / "serialize.lock")
         self._turn: Turn | None = None
         self._mark: bytes | None = None
@@ -204,7 +206,8 @@ class Ledger:
         self._has_changed = True
 
 
-def _read_boot_id(path: Path) -> str:
+def read_boot_id(path: Path) -> str:
+    """Which boot of the node this is; empty if it cannot be told."""
     try:
         return path.read_text(encoding="utf-8").strip()
     except OSError:

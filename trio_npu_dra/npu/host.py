@@ -53,6 +53,10 @@ class Host:
             return None
         return number if number >= 0 else None
 
+    def local_cpus(self, pci_bus_id: str) -> str | None:
+        """The CPUs nearest to a PCI device, as a list such as `0-23,48-71`; None if unknown."""
+        return _read(self._pci_devices / pci_bus_id / "local_cpulist") or None
+
     def pcie_root(self, pci_bus_id: str) -> str | None:
         """The root complex of a PCI device, such as `pci0000:c0`; None if unknown."""
         device = self._pci_devices / pci_bus_id  # a link to its place; missing, it names no root

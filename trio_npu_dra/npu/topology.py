@@ -1,11 +1,14 @@
-"""Which chips reach each other over HCCS, Huawei's chip-to-chip link, not over PCIe. Pure."""
+"""How chips are connected: by which links, and in which HCCS domains. Pure.
+
+HCCS is Huawei's link from chip to chip; chips without it reach each other over PCIe.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from trio_npu_dra.npu.dcmi.types import Link
-from trio_npu_dra.npu.model import Chip, Links
+from trio_npu_dra.npu.model import Board, Chip, Links
 from trio_npu_dra.npu.traits import TRAITS, Traits
 
 PhysicalIds = frozenset[int]
@@ -35,6 +38,19 @@ def topology_groups(chips: Iterable[Chip], links: Links) -> dict[int, str]:
         elif traits.has_hccs and members[0].board_id not in traits.boards_without_hccs:
             domains.append(ids)
     return name_groups(domains)
+
+
+def link_between(board: Board, one: Chip, other: Chip) -> Link | None:
+    """How two chips of *board* are connected; None if the Ascend driver does not say.
+
+    The Board keeps the library's numbers as they are. 6 means SIO where a card has two dies that
+    are joined by it; older libraries for 910B use it for "unknown".
+    """
+    low, high = sorted((one.physical_id, other.physical_id))
+    link = Link.SELF if low == high else board.links.get((low, high))
+    if link is Link.SIO and Link.SIO not in TRAITS[one.family].domain_links:
+        return None
+    return None if link is Link.UNKNOWN else link
 
 
 def domains_by_links(links: Links, kinds: frozenset[Link]) -> list[PhysicalIds]:

@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 
 from trio_npu_dra.simulator.build import HCCN_TOOL, LIBRARY, NPU_SMI
-from trio_npu_dra.simulator.profile import Device, PciIds, Profile
+from trio_npu_dra.simulator.profile import Device, Profile
 
 DRIVER = Path("usr/local/Ascend/driver")
 DRIVER_TOOLS = DRIVER / "tools"
@@ -59,12 +59,13 @@ def make_pci_devices(sysfs: Path, profile: Profile) -> None:
     devices.mkdir(parents=True, exist_ok=True)
     for device in profile.devices:
         place = Path("devices") / device.pci_root_port / device.pci
-        _write_attributes(sysfs / place, device, profile.pci)
+        _write_attributes(sysfs / place, device, profile)
         _link(devices / device.pci, Path("../../..") / place)
 
 
-def _write_attributes(folder: Path, device: Device, ids: PciIds) -> None:
+def _write_attributes(folder: Path, device: Device, profile: Profile) -> None:
     folder.mkdir(parents=True, exist_ok=True)
+    ids = profile.pci
     attributes = {
         "vendor": f"{ids.vendor:#06x}",
         "device": f"{ids.device:#06x}",
@@ -73,6 +74,8 @@ def _write_attributes(folder: Path, device: Device, ids: PciIds) -> None:
         "class": _ACCELERATOR_CLASS,
         "numa_node": str(-1 if device.numa_node is None else device.numa_node),
     }
+    if device.numa_node in profile.cpus:
+        attributes["local_cpulist"] = profile.cpus[device.numa_node]
     for name, value in attributes.items():
         (folder / name).write_text(f"{value}\n")
 
