@@ -74,6 +74,10 @@ protos *arguments:
 metrics:
     python -m trio_npu_dra.observe.catalog docs/metrics.md
 
+# draw the simulated nodes of docs/topology.md anew
+pictures:
+    python -m tests.cli.pictures
+
 # everything that needs no root and no cluster
 check: lint types imports (protos "--check") test
 

@@ -1,4 +1,7 @@
-"""`npu-dra inspect`: what this node would publish, read from its NPUs; no cluster is asked."""
+"""`npu-dra inspect`: what this node would publish, and how its NPUs are connected.
+
+All is read from the NPUs and the node's files; no cluster is asked.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,18 @@ import argparse
 import json
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import trio
 import yaml
 
 from trio_npu_dra.cli import table
+from trio_npu_dra.cli.drawing import draw
+from trio_npu_dra.cli.topology import Topology, matrix, topology_of, wire
+from trio_npu_dra.errors import ConfigError
 from trio_npu_dra.holds.offered import offered
+from trio_npu_dra.holds.onlooker import read_holds
 from trio_npu_dra.kube.objects import Device, DeviceTaint, ObjectMeta, OwnerReference, ResourceSlice
 from trio_npu_dra.npu.ascend_driver import load_library
 from trio_npu_dra.npu.dcmi.worker import open_worker
@@ -28,6 +36,7 @@ from trio_npu_dra.slices.diff import Create, plan
 from trio_npu_dra.slices.features import ServerFeatures
 from trio_npu_dra.slices.pool import Pool
 from trio_npu_dra.slices.taints import TaintPolicy
+from trio_npu_dra.storage import translated
 
 _COLUMNS = ("DEVICE", "CHIP", "MEMORY", "AI CORES", "NUMA", "GROUP", "PCI", "TAINTS", "HEALTH")
 
@@ -42,28 +51,72 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="table",
         help="form of the output (default: table)",
     )
+    parser.add_argument(
+        "--topology",
+        action="store_true",
+        help="print how the NPUs are connected, with the nearest CPUs of each",
+    )
+    parser.add_argument(
+        "--svg",
+        type=Path,
+        metavar="FILE",
+        help="draw the node into FILE as well: NUMA nodes, PCIe roots, HCCS domains, health, and "
+        "who holds what if the driver's records can be read",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Read the NPUs once and print them."""
     settings = NodeSettings.load(vars(arguments), os.environ)
     logs.configure(settings.log_level, settings.log_format)
-    board = trio.run(_read_board, settings)
-    if arguments.output == "table":
-        print(_table(board, settings))
-        return 0
-    slices = [_without_name(slice_.to_wire()) for slice_ in _slices(board, settings)]
-    if arguments.output == "json":
-        print(json.dumps({"apiVersion": "v1", "kind": "List", "items": slices}, indent=2))
-    else:
-        print(yaml.safe_dump_all(slices, sort_keys=False), end="")
-    return 0
-
-
-async def _read_board(settings: NodeSettings) -> Board:
     host = Host(
         host_root=settings.host_root, dev_root=settings.dev_root, sysfs_root=settings.sysfs_root
     )
+    board = trio.run(_read_board, settings, host)
+    if arguments.topology or arguments.svg:
+        topology = topology_of(
+            board, host, node=settings.node_name, holds=read_holds(settings.plugin_directory)
+        )
+        if arguments.svg:
+            _write(arguments.svg, draw(topology))
+        if arguments.topology:
+            _print_topology(topology, arguments.output)
+            return 0
+    _print_slices(board, settings, arguments.output)
+    return 0
+
+
+def _write(file: Path, text: str) -> None:
+    """Write the drawing.
+
+    Raises:
+        ConfigError: The file cannot be written.
+    """
+    with translated("write it", lambda problem: ConfigError(f"--svg={file}: {problem}")):
+        file.write_text(text, encoding="utf-8")
+
+
+def _print_topology(topology: Topology, form: str) -> None:
+    if form == "table":
+        print(matrix(topology))
+    elif form == "json":
+        print(json.dumps(wire(topology), indent=2))
+    else:
+        print(yaml.safe_dump(wire(topology), sort_keys=False), end="")
+
+
+def _print_slices(board: Board, settings: NodeSettings, form: str) -> None:
+    if form == "table":
+        print(_table(board, settings))
+        return
+    slices = [_without_name(slice_.to_wire()) for slice_ in _slices(board, settings)]
+    if form == "json":
+        print(json.dumps({"apiVersion": "v1", "kind": "List", "items": slices}, indent=2))
+    else:
+        print(yaml.safe_dump_all(slices, sort_keys=False), end="")
+
+
+async def _read_board(settings: NodeSettings, host: Host) -> Board:
     dcmi = load_library(host)
     if dcmi is None:
         return EMPTY_BOARD

@@ -31,7 +31,7 @@ def read_holds(state_folder: Path, *, boot_id_file: Path = BOOT_ID) -> tuple[Hol
         with storage.translated("read the claim records"):
             paths = sorted((state_folder / CLAIMS).iterdir())
     except StorageError as error:
-        log.info("who holds the NPUs is not known", extra={"problem": str(error)})
+        log.debug("who holds the NPUs is not known", extra={"problem": str(error)})
         return None
     boot_id = read_boot_id(boot_id_file)
     holds: list[Hold] = []

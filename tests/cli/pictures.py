@@ -1,0 +1,122 @@
+"""The committed pictures of simulated nodes: `python -m tests.cli.pictures` makes them anew."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import trio
+
+from tests.compiled import compiled_simulator
+from trio_npu_dra.cli.main import main
+from trio_npu_dra.holds.entry import Allocated, Entry, HeldDevice, State
+from trio_npu_dra.holds.hold import Holder, HolderKind
+from trio_npu_dra.holds.ledger import Ledger
+from trio_npu_dra.npu.model import ChipFamily
+from trio_npu_dra.simulator import Severity, create_board, load_profile
+from trio_npu_dra.storage import PLUGIN_FOLDER_MODE
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
+PAGE = DOCS / "topology.md"
+NODE = "node-1"
+DRIVER = "npu.huawei.com"
+FAULT = 0x80E18005
+"""The NPU must be restarted, says the vendor's table."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """What happens on a node.
+
+    Attributes:
+        profile: Its board.
+        sick: The physical id of an NPU with a fault.
+        held: The physical ids of the NPUs that each claim holds.
+    """
+
+    profile: str
+    sick: int
+    held: Mapping[str, tuple[int, ...]]
+
+    @property
+    def file(self) -> Path:
+        """Where the drawing is committed."""
+        return DOCS / f"topology-{self.profile.partition('-')[0]}.svg"
+
+
+SCENES = (
+    Scene(profile="910b4-8", sick=3, held={"train": (4, 6), "serve": (1,)}),
+    Scene(profile="a3-16", sick=9, held={"train": (0, 1)}),
+)
+
+
+def make(scene: Scene, folder: Path) -> tuple[str, str]:
+    """The matrix and the drawing, as `npu-dra inspect` makes them of the board on disk."""
+    board = create_board(load_profile(scene.profile), folder, prebuilt=compiled_simulator())
+    plugins, drawing = folder / "plugins", folder / "drawing.svg"
+    (plugins / DRIVER).mkdir(parents=True)
+    (plugins / DRIVER).chmod(PLUGIN_FOLDER_MODE)
+    trio.run(_hold, plugins / DRIVER, scene)
+    with board.control() as control:
+        control.add_fault(scene.sick, FAULT, Severity.CRITICAL)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        code = main(
+            [
+                *("inspect", "--topology", f"--svg={drawing}", f"--node-name={NODE}"),
+                *(f"--host-root={board.root}", f"--dev-root={board.dev_root}"),
+                *(f"--sysfs-root={board.sysfs_root}", "--log-level=error"),
+                f"--kubelet-plugins-directory-path={plugins}",
+            ]
+        )
+    assert code == 0
+    return printed.getvalue(), drawing.read_text(encoding="utf-8")
+
+
+async def _hold(state_folder: Path, scene: Scene) -> None:
+    """Let claims have NPUs, as the daemon would note it."""
+    ledger = Ledger(state_folder)
+    async with ledger.exclusive():
+        for name, numbers in scene.held.items():
+            nodes = {f"npu-{number}": f"/dev/davinci{number}" for number in numbers}
+            ledger.put(
+                Entry(
+                    holder=Holder(
+                        kind=HolderKind.CLAIM, namespace="default", name=name, uid=f"uid-{name}"
+                    ),
+                    state=State.READY,
+                    allocation=tuple(
+                        Allocated(requests=("npu",), pool=NODE, device=device) for device in nodes
+                    ),
+                    devices=tuple(
+                        HeldDevice(device=device, family=ChipFamily.ASCEND_910B, nodes={node: node})
+                        for device, node in nodes.items()
+                    ),
+                )
+            )
+
+
+def with_matrix(page: str, scene: Scene, matrix: str) -> str:
+    """The page with that matrix below the command that prints it."""
+    command = re.escape(f"<!-- matrix of {scene.profile} -->\n```text\n")
+    return re.sub(
+        f"({command}).*?(```)", lambda found: f"{found[1]}{matrix}{found[2]}", page, flags=re.DOTALL
+    )
+
+
+def write_all() -> None:
+    """Write the drawings, and the matrices in the page."""
+    for scene in SCENES:
+        with tempfile.TemporaryDirectory() as folder:
+            matrix, drawing = make(scene, Path(folder))
+        scene.file.write_text(drawing, encoding="utf-8")
+        page = PAGE.read_text(encoding="utf-8")
+        PAGE.write_text(with_matrix(page, scene, matrix), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_all()
