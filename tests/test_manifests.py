@@ -262,21 +262,6 @@ def test_flags_name_mounted_folders() -> None:
         assert any(folder.is_relative_to(mount) for mount in mounts), folder
 
 
-def test_claims_ask_for_the_device_class() -> None:
-    """The examples' requests have the form of resource.k8s.io/v1 and name our class."""
-    objects = load("base", "examples")
-    specs = [
-        document["spec"]["spec"] if kind == "ResourceClaimTemplate" else document["spec"]
-        for (kind, _), document in objects.items()
-        if kind.startswith("ResourceClaim")
-    ]
-
-    assert specs
-    for spec in specs:
-        for request in spec["devices"]["requests"]:
-            assert ("DeviceClass", request["exactly"]["deviceClassName"]) in objects
-
-
 def test_example_tolerates_our_taints_of_faults() -> None:
     """It names the key and each effect, because the eviction compares effects."""
     claim = load("examples")["ResourceClaim", "tolerates-fault"]

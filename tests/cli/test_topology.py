@@ -199,6 +199,15 @@ def test_a_file_that_cannot_be_written_is_one_clear_line(
     assert said == f"npu-dra inspect: --svg={file}: cannot write it: No such file or directory\n"
 
 
+def test_the_drawing_can_be_all_that_is_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the driver's pod no file can be written."""
+    roots = [f"--{name}-root={tmp_path}" for name in ("host", "dev", "sysfs")]
+    assert main(["inspect", "--topology", *roots, "--log-level=error", "--svg=-"]) == 0
+    assert "no NPU found" in texts(capsys.readouterr().out)
+
+
 def test_the_drawing_comes_beside_what_is_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

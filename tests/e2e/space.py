@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+import yaml
+
 from tests.cluster.api import Object
 from tests.cluster.cluster import APART, Cluster, NodeAccess
 
 T = TypeVar("T")
 
+EXAMPLES = Path(__file__).parent.parent.parent / "k8s/examples"
 CLASS = "npu.huawei.com"
 BUS = re.compile(r"\b[0-9A-F]{4}:[0-9A-F]{2}:[0-9A-F]{2}\.[0-9A-F]\b")
 ENDS_AT_ONCE = ("sh", "-c", "trap 'exit 0' TERM; sleep 600 & wait")
@@ -143,6 +146,15 @@ class Space:
     def apply(self, *objects: Object) -> None:
         """Create or change objects."""
         self.cluster.api.apply(objects, namespace=self.name)
+
+    def apply_example(self, name: str, node: NodeAccess | None = None) -> None:
+        """Create what is in an example, as it is, or its pod for a node of the test's choice."""
+        text = (EXAMPLES / f"{name}.yaml").read_text()
+        if node is None:
+            self.apply_text(text)
+            return
+        for about in yaml.safe_load_all(text):
+            self.apply(placed(about, node) if about["kind"] == "Pod" else about)
 
     def apply_text(self, manifests: str) -> None:
         """Create or change what YAML text says, as people do: with kubectl."""

@@ -307,3 +307,42 @@ def test_two_dies_of_one_module(driver: Driver, space: Space) -> None:
     devices = set(start_pod(driver, space, "user", pair))
     assert devices in [names_of(dies) for dies in CARDS.values()]
     assert_sees(space, "user", [int(name.removeprefix("npu-")) for name in devices])
+
+
+# --- the examples --------------------------------------------------------------------------------
+
+
+def start_example(driver: Driver, space: Space, name: str) -> dict[str, list[str]]:
+    """The example's pod runs on the second node; returns its devices, by request."""
+    space.apply_example(name, driver.node)
+    space.wait_phase(name)
+    return space.devices(name)
+
+
+@pytest.mark.usefixtures("union")
+def test_example_of_a_module(driver: Driver, space: Space) -> None:
+    """The pod has one device and sees both dies of the card."""
+    ((module,),) = start_example(driver, space, "module").values()
+    assert_sees(space, "module", dies_of(module))
+
+
+@pytest.mark.usefixtures("independent")
+def test_example_of_both_dies(driver: Driver, space: Space) -> None:
+    """The pod has two devices, which are of one card."""
+    (devices,) = start_example(driver, space, "both-dies-of-a-card").values()
+    assert set(devices) in [names_of(dies) for dies in CARDS.values()]
+    assert_sees(space, "both-dies-of-a-card", [int(one.removeprefix("npu-")) for one in devices])
+
+
+@pytest.mark.usefixtures("union")
+def test_example_of_the_nearest_pair_under_union(driver: Driver, space: Space) -> None:
+    """It is a module."""
+    assert list(start_example(driver, space, "nearest-pair")) == ["pair/module"]
+
+
+@pytest.mark.usefixtures("independent")
+def test_example_of_the_nearest_pair_under_independent(driver: Driver, space: Space) -> None:
+    """It is two dies of a card, although any two NPUs would do."""
+    given = start_example(driver, space, "nearest-pair")
+    assert list(given) == ["pair/one-card"]
+    assert set(given["pair/one-card"]) in [names_of(dies) for dies in CARDS.values()]

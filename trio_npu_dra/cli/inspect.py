@@ -39,6 +39,7 @@ from trio_npu_dra.slices.taints import TaintPolicy
 from trio_npu_dra.storage import translated
 
 _COLUMNS = ("DEVICE", "CHIP", "MEMORY", "AI CORES", "NUMA", "GROUP", "PCI", "TAINTS", "HEALTH")
+_STDOUT = Path("-")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="draw the node into FILE as well: NUMA nodes, PCIe roots, HCCS domains, health, and "
-        "who holds what if the driver's records can be read",
+        "who holds what if the driver's records can be read; with - print the drawing alone",
     )
 
 
@@ -77,6 +78,9 @@ def run(arguments: argparse.Namespace) -> int:
         topology = topology_of(
             board, host, node=settings.node_name, holds=read_holds(settings.plugin_directory)
         )
+        if arguments.svg == _STDOUT:
+            print(draw(topology), end="")
+            return 0
         if arguments.svg:
             _write(arguments.svg, draw(topology))
         if arguments.topology:

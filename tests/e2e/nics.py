@@ -1,0 +1,119 @@
+"""A small driver of NICs, for claims that ask two drivers: it publishes, and prepares nothing.
+
+Its process runs beside the tests and has its sockets on the node, where the kubelet finds them like
+those of any DRA driver.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from tests.cluster.api import Object
+from tests.cluster.cluster import Cluster, NodeAccess
+from trio_npu_dra.kubelet.driver import ClaimRef, PrepareResult
+from trio_npu_dra.kubelet.plugin import serve_plugin, serve_registration
+from trio_npu_dra.kubelet.registration import NOT_REGISTERED
+from trio_npu_dra.observable import Observable
+from trio_npu_dra.rpc import open_bridge
+
+NAME = "nic.example.com"
+"""Of the driver, and of its DeviceClass."""
+KUBELET = Path("/var/lib/kubelet")
+SERVICE = KUBELET / "plugins" / NAME / "dra.sock"
+REGISTRATION = KUBELET / "plugins_registry" / f"{NAME}-reg.sock"
+REGISTERED = "registered"
+
+
+class Nics:
+    """Containers get a NIC by other means, so that there is nothing to do for a claim."""
+
+    async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, PrepareResult]:
+        """All is well."""
+        return {claim.uid: PrepareResult() for claim in claims}
+
+    async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, str]:
+        """All is well."""
+        return {claim.uid: "" for claim in claims}
+
+
+@contextmanager
+def running(cluster: Cluster, node: NodeAccess, roots: Mapping[str, str]) -> Iterator[None]:
+    """The driver runs, is registered and has published; afterwards nothing of it is left.
+
+    Args:
+        cluster: Where its class and its slice are.
+        node: Where its NICs are.
+        roots: The PCIe root of each NIC, by the NIC's name.
+    """
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.e2e.nics", str(node.root)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().strip() == REGISTERED
+            cluster.api.apply([_device_class(), _slice(node.name, roots)])
+            yield
+        finally:
+            cluster.remove("resourceslice", f"{node.name}-nics")
+            cluster.remove("deviceclass", NAME)
+            process.terminate()
+            process.wait(timeout=20)
+            node.execute("rm", "-rf", SERVICE.parent, REGISTRATION)
+
+
+def _device_class() -> Object:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": NAME},
+        "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{NAME}"'}}]},
+    }
+
+
+def _slice(node: str, roots: Mapping[str, str]) -> Object:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"{node}-nics"},
+        "spec": {
+            "driver": NAME,
+            "nodeName": node,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+            "devices": [
+                {
+                    "name": name,
+                    "attributes": {"resource.kubernetes.io/pcieRoot": {"string": root}},
+                }
+                for name, root in roots.items()
+            ],
+        },
+    }
+
+
+async def serve(root: Path) -> None:
+    """Be the driver on the node whose / is *root*, until the process is ended."""
+    status = Observable(NOT_REGISTERED)
+    service, registration = (root / path.relative_to("/") for path in (SERVICE, REGISTRATION))
+    async with open_bridge() as bridge, trio.open_nursery() as nursery:
+        serve_calls = partial(serve_plugin, socket=service, grace_seconds=1)
+        await nursery.start(serve_calls, bridge, Nics(), Observable(()))
+        find = partial(serve_registration, socket=registration, endpoint=SERVICE)
+        await nursery.start(find, bridge, NAME, status)
+        with trio.fail_after(60):
+            await status.wait_until(lambda now: now.registered)
+        print(REGISTERED, flush=True)
+        await trio.sleep_forever()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("root", type=Path)
+    trio.run(serve, parser.parse_args().root)

@@ -1,0 +1,324 @@
+"""The examples have the form of resource.k8s.io/v1, and name only what exists.
+
+An API server drops unknown fields of a claim, and no scheduler says that an attribute is misspelt:
+the pod waits. So both are held here; `tests/e2e` runs each example.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import pytest
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic.alias_generators import to_camel
+
+from tests.npu.boards import die
+from trio_npu_dra.holds.offered import offered
+from trio_npu_dra.kube.objects import Device
+from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
+from trio_npu_dra.npu.model import Board, Chip, ChipFamily
+from trio_npu_dra.slices.build import build_devices
+from trio_npu_dra.slices.features import ServerFeatures
+from trio_npu_dra.slices.taints import TaintPolicy
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = sorted((ROOT / "k8s/examples").glob("*.yaml"))
+DRIVER = "npu.huawei.com"
+STANDARD = "resource.kubernetes.io"
+OF_OTHERS = {"nic.example.com"}
+"""Classes that an example says others make."""
+
+FACT = re.compile(r'device\.(attributes|capacity)\["([^"]+)"\]\.(\w+)')
+
+
+# --- the form (resource.k8s.io/v1, Kubernetes 1.34) ----------------------------------------------
+
+Label = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
+
+
+class Strict(BaseModel):
+    """An object in which no other field may be."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, extra="forbid", strict=True, populate_by_name=False
+    )
+
+
+class Cel(Strict):
+    """An expression about a device."""
+
+    expression: Annotated[str, Field(max_length=10 * 1024)]
+
+
+class Selector(Strict):
+    """What a device must be."""
+
+    cel: Cel
+
+
+class Toleration(Strict):
+    """A taint that is put up with."""
+
+    key: str | None = None
+    operator: Literal["Exists", "Equal"] = "Equal"
+    value: str | None = None
+    effect: Literal["NoSchedule", "NoExecute"] | None = None
+    toleration_seconds: int | None = None
+
+
+class Wanted(Strict):
+    """Which devices, and how many."""
+
+    device_class_name: str
+    selectors: Annotated[list[Selector], Field(max_length=32)] = []
+    allocation_mode: Literal["ExactCount", "All"] = "ExactCount"
+    count: Annotated[int, Field(ge=1)] | None = None
+    tolerations: Annotated[list[Toleration], Field(max_length=16)] = []
+
+    @model_validator(mode="after")
+    def _counts_or_takes_all(self) -> Self:
+        if self.allocation_mode == "All" and self.count is not None:
+            raise ValueError("count is not for allocationMode All")
+        return self
+
+
+class Exactly(Wanted):
+    """The one choice of a request."""
+
+    admin_access: bool = False
+
+
+class Choice(Wanted):
+    """One of several choices of a request."""
+
+    name: Label
+
+
+class Request(Strict):
+    """What containers can name."""
+
+    name: Label
+    exactly: Exactly | None = None
+    first_available: Annotated[list[Choice], Field(max_length=8)] = []
+
+    @model_validator(mode="after")
+    def _has_one_form(self) -> Self:
+        if bool(self.exactly) == bool(self.first_available):
+            raise ValueError("either exactly or firstAvailable")
+        return self
+
+    @property
+    def wanted(self) -> list[Wanted]:
+        """Its choices."""
+        return [self.exactly] if self.exactly else [*self.first_available]
+
+    @property
+    def names(self) -> set[str]:
+        """How constraints can name it."""
+        return {self.name} | {f"{self.name}/{choice.name}" for choice in self.first_available}
+
+
+class Constraint(Strict):
+    """What all devices of some requests must have in common."""
+
+    requests: list[str] = []
+    match_attribute: str
+
+
+class Devices(Strict):
+    """All that a claim is about."""
+
+    requests: Annotated[list[Request], Field(min_length=1, max_length=32)]
+    constraints: Annotated[list[Constraint], Field(max_length=32)] = []
+
+    @model_validator(mode="after")
+    def _constraints_name_requests(self) -> Self:
+        names = {name for request in self.requests for name in request.names}
+        for constraint in self.constraints:
+            if unknown := set(constraint.requests) - names:
+                raise ValueError(f"constraints[].requests: no request {sorted(unknown)}")
+        return self
+
+
+class ClaimSpec(Strict):
+    """What a claim says."""
+
+    devices: Devices
+
+
+class ClassSpec(Strict):
+    """What a DeviceClass says."""
+
+    selectors: list[Selector]
+    extended_resource_name: str | None = None
+
+
+# --- the examples --------------------------------------------------------------------------------
+
+
+@cache
+def objects(file: Path) -> tuple[dict[str, Any], ...]:
+    """What is in a file."""
+    return tuple(yaml.safe_load_all(file.read_text(encoding="utf-8")))
+
+
+def everything() -> Iterator[dict[str, Any]]:
+    """The objects of all examples, and of the base."""
+    for file in (*EXAMPLES, ROOT / "k8s/base/deviceclass.yaml"):
+        yield from objects(file)
+
+
+def claims() -> dict[tuple[str, str], Devices]:
+    """What each claim and each template asks for, by kind and name."""
+    found = {}
+    for about in everything():
+        if about["kind"] in {"ResourceClaim", "ResourceClaimTemplate"}:
+            is_template = about["kind"] == "ResourceClaimTemplate"
+            spec = about["spec"]["spec"] if is_template else about["spec"]
+            name = about["kind"], about["metadata"]["name"]
+            assert name not in found, f"two examples have a {name}"
+            found[name] = ClaimSpec.model_validate(spec).devices
+    return found
+
+
+def classes() -> dict[str, ClassSpec]:
+    """What each DeviceClass says, by name."""
+    return {
+        about["metadata"]["name"]: ClassSpec.model_validate(about["spec"])
+        for about in everything()
+        if about["kind"] == "DeviceClass"
+    }
+
+
+def pod_specs() -> dict[str, Any]:
+    """The pods of all examples, of themselves or of a template, by the name of who has them."""
+    return {
+        f"{about['kind']} {about['metadata']['name']}": about["spec"]
+        if about["kind"] == "Pod"
+        else about["spec"]["template"]["spec"]
+        for about in everything()
+        if about["kind"] in {"Pod", "Deployment", "StatefulSet", "DaemonSet", "Job"}
+    }
+
+
+def published() -> Iterator[Device]:
+    """Devices of each type, with every fact that there is."""
+    values: dict[str, Any] = {"int": 1, "str": "x", "bool": True}
+    types = {field.name: str(field.type) for field in fields(Chip)}
+    facts = {
+        name: values[kind.removesuffix(" | None")]
+        for name, kind in types.items()
+        if kind.endswith(" | None")
+    }
+    dies = [replace(die(number), **facts) for number in (0, 1)]
+    for policy in MultiDiePolicy:
+        board = Board(chips=tuple(dies), multi_die_policy=policy, driver_version="24.1.0")
+        taints = TaintPolicy(domain=DRIVER)
+        yield from build_devices(offered(board, ()), board, taints, ServerFeatures())
+
+
+def facts_of_devices() -> set[tuple[str, str, str]]:
+    """What expressions can name: attributes or capacity, whose, and the name."""
+    found = set()
+    for device in published():
+        for name in device.attributes or {}:
+            domain, _, own = name.rpartition("/")
+            found.add(("attributes", domain or DRIVER, own))
+        found |= {("capacity", DRIVER, name) for name in device.capacity or {}}
+    return found
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: str(file.stem))
+def test_an_example_says_why(file: Path) -> None:
+    """In three lines at its top, which fit a screen."""
+    lines = file.read_text(encoding="utf-8").splitlines()
+    assert all(line.startswith("#") for line in lines[:3])
+    assert max(map(len, lines)) <= 102
+
+
+def test_claims_have_the_form_of_the_api() -> None:
+    """No field that an API server would drop, and no constraint on a request that is not there."""
+    assert {kind for kind, _ in claims()} == {"ResourceClaim", "ResourceClaimTemplate"}
+
+
+def test_claims_ask_for_classes_that_exist() -> None:
+    """Ours, one of the examples, or one that an example says others make."""
+    asked = {
+        wanted.device_class_name
+        for devices in claims().values()
+        for request in devices.requests
+        for wanted in request.wanted
+    }
+    assert asked <= classes().keys() | OF_OTHERS
+
+
+def test_expressions_name_published_facts() -> None:
+    """Every attribute and capacity is one that our devices can have."""
+    selectors = [selector for about in classes().values() for selector in about.selectors]
+    for devices in claims().values():
+        for request in devices.requests:
+            selectors += [each for wanted in request.wanted for each in wanted.selectors]
+    named = {fact for each in selectors for fact in FACT.findall(each.cel.expression)}
+
+    assert {("attributes", DRIVER, "type"), ("capacity", DRIVER, "memCapacity")} <= named
+    assert named <= facts_of_devices()
+
+
+def test_constraints_name_published_attributes() -> None:
+    """With the domain, without which the API server refuses them."""
+    matched = {
+        tuple(constraint.match_attribute.split("/"))
+        for devices in claims().values()
+        for constraint in devices.constraints
+    }
+    assert (STANDARD, "pcieRoot") in matched
+    assert {("attributes", *name) for name in matched} <= facts_of_devices()
+
+
+def test_classes_of_families_are_about_families_that_there_are() -> None:
+    """The model that an expression compares with is one that is published."""
+    text = " ".join(each.cel.expression for one in classes().values() for each in one.selectors)
+    models = set(re.findall(r'\.model == "(\w+)"', text))
+    assert models
+    assert models <= {family.value for family in ChipFamily}
+
+
+@pytest.mark.parametrize("name", pod_specs())
+def test_containers_name_claims_and_requests_that_exist(name: str) -> None:
+    """A pod names a claim or template of the examples, and a container one of its requests."""
+    spec, known = pod_specs()[name], claims()
+    claimed = {
+        each["name"]: known[
+            ("ResourceClaim", each["resourceClaimName"])
+            if "resourceClaimName" in each
+            else ("ResourceClaimTemplate", each["resourceClaimTemplateName"])
+        ]
+        for each in spec.get("resourceClaims", [])
+    }
+    for container in spec["containers"]:
+        for use in container["resources"].get("claims", []):
+            requests = {request.name for request in claimed[use["name"]].requests}
+            assert use.get("request", use["name"]) in requests | {use["name"]}
+        assert container["resources"], "it asks for no NPU"
+
+
+def test_readme_lists_every_example() -> None:
+    """Its table has each file, and no other."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`[\w-]+\.yaml`.*?) \|", text, re.MULTILINE)
+    listed = [name for row in rows for name in re.findall(r"`([\w-]+\.yaml)`", row)]
+    assert sorted(listed) == [file.name for file in EXAMPLES]
+
+
+def test_every_example_is_run() -> None:
+    """A test on a real cluster names its file."""
+    tests = sorted((ROOT / "tests/e2e").glob("test_*.py"))
+    text = "\n".join(test.read_text(encoding="utf-8") for test in tests)
+    missing = [file.name for file in EXAMPLES if not re.search(rf'["/]{file.stem}\b', text)]
+    assert missing == []
