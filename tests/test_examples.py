@@ -197,12 +197,13 @@ def classes() -> dict[str, ClassSpec]:
 
 
 def pod_specs() -> dict[str, Any]:
-    """The pods of all examples, of themselves or of a template, by the name of who has them."""
+    """The pods of all examples, of themselves or of a template, by file and kind."""
     return {
-        f"{about['kind']} {about['metadata']['name']}": about["spec"]
+        f"{file.stem} {about['kind']}": about["spec"]
         if about["kind"] == "Pod"
         else about["spec"]["template"]["spec"]
-        for about in everything()
+        for file in EXAMPLES
+        for about in objects(file)
         if about["kind"] in {"Pod", "Deployment", "StatefulSet", "DaemonSet", "Job"}
     }
 

@@ -120,6 +120,13 @@ def begin_pod(driver: Driver, space: Space, name: str, made: Object) -> None:
     space.apply(made, user)
 
 
+def start_example(driver: Driver, space: Space, name: str) -> dict[str, list[str]]:
+    """The example's pod runs on the second node; returns its devices, by request."""
+    space.apply_example(name, driver.node)
+    space.wait_phase(name)
+    return space.devices(name)
+
+
 def assert_sees(space: Space, name: str, dies: Sequence[int]) -> None:
     """The pod's container has the device nodes of just those dies, and npu-smi lists them."""
     assert space.davinci_nodes(name) == sorted(f"/dev/davinci{die}" for die in dies)
@@ -203,6 +210,19 @@ def test_pod_with_a_module_sees_both_dies(driver: Driver, space: Space) -> None:
     for name in ("one", "two"):
         space.delete_pod(name)
     driver.wait_without_traces()
+
+
+@pytest.mark.usefixtures("union")
+def test_example_of_a_module(driver: Driver, space: Space) -> None:
+    """The pod has one device and sees both dies of the card."""
+    ((module,),) = start_example(driver, space, "module").values()
+    assert_sees(space, "module", dies_of(module))
+
+
+@pytest.mark.usefixtures("union")
+def test_example_of_the_nearest_pair_under_union(driver: Driver, space: Space) -> None:
+    """It is a module."""
+    assert list(start_example(driver, space, "nearest-pair")) == ["pair/module"]
 
 
 @pytest.mark.usefixtures("union")
@@ -309,35 +329,12 @@ def test_two_dies_of_one_module(driver: Driver, space: Space) -> None:
     assert_sees(space, "user", [int(name.removeprefix("npu-")) for name in devices])
 
 
-# --- the examples --------------------------------------------------------------------------------
-
-
-def start_example(driver: Driver, space: Space, name: str) -> dict[str, list[str]]:
-    """The example's pod runs on the second node; returns its devices, by request."""
-    space.apply_example(name, driver.node)
-    space.wait_phase(name)
-    return space.devices(name)
-
-
-@pytest.mark.usefixtures("union")
-def test_example_of_a_module(driver: Driver, space: Space) -> None:
-    """The pod has one device and sees both dies of the card."""
-    ((module,),) = start_example(driver, space, "module").values()
-    assert_sees(space, "module", dies_of(module))
-
-
 @pytest.mark.usefixtures("independent")
 def test_example_of_both_dies(driver: Driver, space: Space) -> None:
     """The pod has two devices, which are of one card."""
     (devices,) = start_example(driver, space, "both-dies-of-a-card").values()
     assert set(devices) in [names_of(dies) for dies in CARDS.values()]
     assert_sees(space, "both-dies-of-a-card", [int(one.removeprefix("npu-")) for one in devices])
-
-
-@pytest.mark.usefixtures("union")
-def test_example_of_the_nearest_pair_under_union(driver: Driver, space: Space) -> None:
-    """It is a module."""
-    assert list(start_example(driver, space, "nearest-pair")) == ["pair/module"]
 
 
 @pytest.mark.usefixtures("independent")
