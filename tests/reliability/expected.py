@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tests.claims.node import NodeOnDisk
-from tests.reliability.holds import Hold, guarded_on, recorded_on, set_aside_on
+from tests.reliability.holds import CHIPS, Hold, guarded_on, recorded_on, set_aside_on
 from trio_npu_dra.kubelet.driver import PrepareResult
 from trio_npu_dra.npu.offers import offers
+
+UNKNOWN = "does not exist on node"
+"""What a claim is told whose device is not there."""
 
 
 class Expected:
@@ -42,7 +45,11 @@ class Expected:
         """
         before = dict(self.held)
         slow = {uid: hold for uid, hold in before.items() if hold.needs_steps}
-        unknown = {uid for uid in answers if self._is_unknown(uid, before)}
+        unknown = {
+            uid
+            for uid, answer in answers.items()
+            if self._is_unknown(uid, before) or UNKNOWN in answer.error
+        }
         for uid, answer in answers.items():
             if before.get(uid) != self.allocated[uid] and uid not in unknown:
                 self.held.pop(uid, None)  # of an allocation that is gone
@@ -54,7 +61,8 @@ class Expected:
                 assert not answer.error
                 continue
             if uid in unknown:
-                assert "does not exist on node" in answer.error
+                assert UNKNOWN in answer.error
+                assert self._may_be_unknown(uid, {**before, **until_then})
                 continue
             if answer.error:
                 reasons = (self.held, until_then, slow)
@@ -89,10 +97,22 @@ class Expected:
         )
 
     def _is_unknown(self, uid: str, before: Mapping[str, Hold]) -> bool:
-        """Whether a claim wants what is not offered now and what it does not have already."""
-        names = {offer.name for offer in offers(self.node.board.value)}
+        """Whether a claim wants what is neither offered nor held now, and does not have it."""
+        there = self._offered() | _devices(before)
         hold = self.allocated[uid]
-        return before.get(uid) != hold and not hold.devices <= names
+        return before.get(uid) != hold and not hold.devices <= there
+
+    def _may_be_unknown(self, uid: str, before: Mapping[str, Hold]) -> bool:
+        """Whether it wants what is not offered, or what shares a chip with what is held."""
+        offered, held = self._offered(), _devices(before)
+        return any(
+            device not in offered
+            or any(CHIPS[device] & CHIPS[other] for other in held if other != device)
+            for device in self.allocated[uid].devices
+        )
+
+    def _offered(self) -> set[str]:
+        return {offer.name for offer in offers(self.node.board.value)}
 
     def _settle(self) -> None:
         self.lost = {uid for uid in self.lost & self.held.keys() if uid not in self.node.cdi_uids()}
@@ -117,3 +137,8 @@ class Expected:
     def guards(self) -> dict[str, Hold]:
         """What the files of those still hand out."""
         return guarded_on(self.node, self.unreadable)
+
+
+def _devices(holds: Mapping[str, Hold]) -> set[str]:
+    """What claims have for themselves, by name."""
+    return {device for hold in holds.values() if not hold.is_admin for device in hold.devices}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Protocol
@@ -24,7 +24,7 @@ from trio_npu_dra.kubelet.driver import ClaimRef
 from trio_npu_dra.npu.container import chip_nodes
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import Board
-from trio_npu_dra.npu.offers import Offer
+from trio_npu_dra.npu.offers import Offer, offers
 from trio_npu_dra.observable import Observable
 
 _LOOK_SECONDS: Final = 1.0  # how long a look at the node counts
@@ -72,6 +72,11 @@ class Look:
     def offers(self) -> Mapping[str, Offer]:
         """What may be handed out, and what has been, by name."""
         return {offer.name: offer for offer in offered(self._board, self._holds)}
+
+    def relies_on_holds(self, allocation: Iterable[Allocated]) -> bool:
+        """Whether a device of the allocation is there only because somebody holds its chips."""
+        kept = self.offers.keys() - {offer.name for offer in offers(self._board)}
+        return any(given.device in kept for given in allocation)
 
     @property
     def is_current(self) -> bool:
@@ -129,6 +134,11 @@ class Reading:
         known = self._known(ref.uid, allocation)
         if known is not None and known.knows_its_chips:
             return Wanted(entry=known, is_fresh=False)
+        look = look if look.is_current else self.look()
+        if look.relies_on_holds(allocation):
+            async with self.ledger.exclusive():
+                pass  # another instance may have released what we take for held
+            look = self.look()
         try:
             return Wanted(entry=self._planned(ref, allocation, look))
         except NpuDraError:
@@ -157,7 +167,6 @@ class Reading:
             return False
 
     def _planned(self, ref: ClaimRef, allocation: tuple[Allocated, ...], look: Look) -> Entry:
-        look = look if look.is_current else self.look()
         chosen = offers_of(allocation, pool_name=self.pool_name, by_name=look.offers)
         devices = tuple(self._held(offer) for offer in chosen)
         return Entry(
