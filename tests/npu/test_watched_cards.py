@@ -356,3 +356,34 @@ async def test_a_single_look_subscribes_to_nothing(
     ]
     await watching.start()
     assert watching.status.value.subscribed
+
+
+async def test_facts_that_were_not_answered_are_asked_for_again(
+    watching: Watching, control: BoardControl
+) -> None:
+    """Soon, and without anything else that changes."""
+    for function in ("dcmi_get_device_hbm_info", "dcmi_get_device_die_v2"):
+        control.set_return_code(function, -8012, 2)
+    await watching.start()
+    chip = watching.board.value.by_name["npu-2"]
+    assert (chip.memory_bytes, chip.uuid) == (None, None)
+    for function in ("dcmi_get_device_hbm_info", "dcmi_get_device_die_v2"):
+        control.release(function, 2)
+    board = await watching.until(lambda board: not board.unanswered)
+    chip = board.by_name["npu-2"]
+    assert chip.memory_bytes is not None
+    assert chip.uuid is not None
+
+
+async def test_a_share_flag_that_changes_is_noticed_without_a_new_list(
+    watching: Watching, control: BoardControl
+) -> None:
+    """As the multi-die policy is; a chip that does not answer keeps its flag."""
+    await watching.start()
+    control.set_return_code("dcmi_get_card_list", -8005)
+    control.set_share(3, enabled=True)
+    await watching.until(lambda board: board.by_name["npu-3"].device_share is True)
+    control.set_return_code("dcmi_get_device_share_enable", -8006, 3)
+    control.set_share(4, enabled=True)
+    board = await watching.until(lambda board: board.by_name["npu-4"].device_share is True)
+    assert board.by_name["npu-3"].device_share is True

@@ -70,7 +70,7 @@ class Listing:
                 return True
         if now < self.retry_at:
             return False
-        unlisted = self._unlisted(board)
+        unlisted = set(board.unlisted)
         if self._next_pause() >= _LAST_RETRY_SECONDS:
             unlisted &= {chip.pci_bus_id for chip in board.chips}  # gone, but on the bus
         return bool(board.unanswered or self._failure or unlisted)
@@ -91,20 +91,14 @@ class Listing:
             self._failure = str(error)
             return None
         self._failure = ""
-        unlisted = self._unlisted(board)
-        if unlisted and unlisted != self._unlisted(known):
+        if board.unlisted and board.unlisted != known.unlisted:
             log.warning(
                 "the Ascend driver does not list all accelerators on the PCI bus",
-                extra={"addresses": sorted(unlisted)},
+                extra={"addresses": list(board.unlisted)},
             )
-        if not board.unanswered and not unlisted:
+        if not board.gaps:
             self._listings = 0
         return board
 
     def _next_pause(self) -> float:
         return self._backoff.pause(self._listings + 1)
-
-    def _unlisted(self, board: Board) -> frozenset[str]:
-        """Accelerators on the bus without a chip; none if a chip's address is not known."""
-        listed = {chip.pci_bus_id for chip in board.chips if not chip.gone}
-        return frozenset() if None in listed else frozenset(self._accelerators) - listed

@@ -65,6 +65,8 @@ class Traits:
 
     Attributes:
         die_kind: The die whose id can be read.
+        has_hbm: Whether its memory is HBM; otherwise it is DDR. A 910 has both, and its DDR is not
+            the memory that a model gets.
         has_super_pods: Whether the Ascend driver reports a place in a super pod.
         dies_of_module: How many dies of a card the multi-die policy may tie together; 1 where
             there is no such policy.
@@ -81,6 +83,7 @@ class Traits:
     """
 
     die_kind: DieKind = DieKind.VDIE
+    has_hbm: bool = True
     has_super_pods: bool = False
     dies_of_module: int = 1
     domain_links: frozenset[Link] = frozenset()
@@ -95,14 +98,17 @@ class Traits:
 
 TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
     {
-        ChipFamily.ASCEND_310: Traits(driver_paths=(*_DRIVER_PATHS, *_SYSTEM_PATHS)),
+        ChipFamily.ASCEND_310: Traits(has_hbm=False, driver_paths=(*_DRIVER_PATHS, *_SYSTEM_PATHS)),
         ChipFamily.ASCEND_310B: Traits(
+            has_hbm=False,
             shared_nodes=_310B_NODES,
             has_docker_manager=True,
             driver_paths=(*_DRIVER_PATHS, *_310B_PATHS),
         ),
         ChipFamily.ASCEND_310P: Traits(
-            shared_nodes=_310P_NODES, driver_paths=(*_DRIVER_PATHS, *_SYSTEM_PATHS)
+            has_hbm=False,
+            shared_nodes=_310P_NODES,
+            driver_paths=(*_DRIVER_PATHS, *_SYSTEM_PATHS),
         ),
         ChipFamily.ASCEND_910: Traits(has_hccs=True, ring_size=4),
         ChipFamily.ASCEND_910B: Traits(

@@ -19,7 +19,8 @@ from trio_npu_dra.simulator.profile import Device, Profile
 from trio_npu_dra.simulator.state_file import device_position
 
 # DCMI's numbers for the links between chips, the kinds of dies, and the multi-die policies.
-_LINKS = {"sys": 1, "phb": 2, "hccs": 3, "pxb": 4, "pix": 5, "sio": 6, "hccs-switch": 7, "ub": 8}
+_LINK_NAMES = ("self", "sys", "phb", "hccs", "pxb", "pix", "sio", "hccs-switch", "ub", "unknown")
+_LINKS = {name: number for number, name in enumerate(_LINK_NAMES)}
 _SELF = 0
 _DIES = {"vdie": 1, "ddie": 2}
 _POLICIES = {"union": 0, "independent": 1}

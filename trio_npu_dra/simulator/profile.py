@@ -38,7 +38,7 @@ HexId = Annotated[U32, BeforeValidator(_from_hex)]
 Word = Annotated[str, Field(pattern=r"^[0-9A-F]{8}$")]
 ShortText = Annotated[str, Field(max_length=31)]
 Text = Annotated[str, Field(max_length=63)]
-Link = Literal["sys", "phb", "hccs", "pxb", "pix", "sio", "hccs-switch", "ub"]
+Link = Literal["sys", "phb", "hccs", "pxb", "pix", "sio", "hccs-switch", "ub", "unknown"]
 
 
 class _Strict(BaseModel):
