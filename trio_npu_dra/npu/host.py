@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from trio_npu_dra import host_path
+
 _HUAWEI: Final = "0x19e5"
 _PROCESSING_ACCELERATOR: Final = "0x12"  # PCI base class; Huawei's disks and NICs have others
 
@@ -88,13 +90,8 @@ class Host:
             return False
 
     def has_path(self, path: str) -> bool:
-        """Whether the host has *path*; a link's absolute target is of the host's tree too."""
-        try:
-            target = os.readlink(f"{self.host_root}{path}")  # noqa: PTH115 - a text
-        except OSError:  # missing, or no link
-            target = ""
-        place = target if target.startswith("/") else path
-        return os.path.exists(f"{self.host_root}{place}")  # noqa: PTH110 - a text
+        """Whether the host has *path*; links on the way lead through the host's tree."""
+        return host_path.resolve(str(self.host_root), path) is not None
 
 
 def _entries(folder: Path) -> list[Path]:
