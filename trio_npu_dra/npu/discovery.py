@@ -66,7 +66,7 @@ async def discover(
             "driver version", known.driver_version, silent, partial(_version, worker, dcmi)
         ),
         multi_die_policy=known.multi_die_policy,
-        unlisted=_unlisted(found, host.accelerators()),
+        unlisted=unlisted(found, host),
     )
     policy = await _of_node(
         "multi-die policy",
@@ -77,10 +77,29 @@ async def discover(
     return replace(board, multi_die_policy=policy, unanswered=tuple(silent.lines))
 
 
-def _unlisted(found: Iterable[Chip], accelerators: Iterable[str]) -> tuple[str, ...]:
+def without_cards(host: Host, known: Board, reason: str) -> Board:
+    """The Board of a node on which the Ascend driver says that there is no chip for it.
+
+    Known chips stay if they are on the PCI bus: their Ascend driver may be starting.
+
+    Args:
+        host: Where sysfs is.
+        known: The Board of the last listing.
+        reason: What the Ascend driver says; a gap of the Board if the node has an accelerator.
+    """
+    silent = _Silent(known, (), host.accelerators())
+    if host.is_ascend_present():
+        silent.add(_NO_ANSWER, f"the Ascend driver has no chip: {reason}")
+    chips = tuple(_absent(known, (), silent))
+    return replace(
+        known, chips=chips, unanswered=tuple(silent.lines), unlisted=unlisted(chips, host)
+    )
+
+
+def unlisted(found: Iterable[Chip], host: Host) -> tuple[str, ...]:
     """Accelerators on the bus without a chip; none if a chip's address is not known."""
     listed = {chip.pci_bus_id for chip in found if not chip.gone}
-    return () if None in listed else tuple(sorted(set(accelerators) - listed))
+    return () if None in listed else tuple(sorted(set(host.accelerators()) - listed))
 
 
 class _Silent:

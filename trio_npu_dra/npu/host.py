@@ -7,6 +7,7 @@ runtime's, for the CDI spec.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from trio_npu_dra import host_path
 
 _HUAWEI: Final = "0x19e5"
 _PROCESSING_ACCELERATOR: Final = "0x12"  # PCI base class; Huawei's disks and NICs have others
+
+_NPU_NODE: Final = re.compile(r"davinci\d+")
 
 MANAGER: Final = "davinci_manager"
 """The device node of the Ascend driver's manager, without which nothing works."""
@@ -79,6 +82,18 @@ class Host:
         entries = sorted(_entries(self.dev_root / folder))
         names = (str(entry.relative_to(self.dev_root)) for entry in entries)
         return [name for name in names if self.has_node(name)]
+
+    def npu_nodes(self) -> frozenset[tuple[str, int]]:
+        """Name and inode of each NPU's device node: an Ascend driver that starts makes new ones."""
+        try:
+            with os.scandir(self.dev_root) as entries:
+                return frozenset(
+                    (entry.name, entry.inode())
+                    for entry in entries
+                    if _NPU_NODE.fullmatch(entry.name)
+                )
+        except OSError:  # missing: has_node then says so of each
+            return frozenset()
 
     # Texts rather than Paths: a CDI file asks some twenty times, and a Path costs more than a stat.
 
