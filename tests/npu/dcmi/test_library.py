@@ -9,7 +9,7 @@ from trio_npu_dra.errors import DcmiError, LibraryMissing, NotSupported
 from trio_npu_dra.npu.dcmi._library import Library, load
 from trio_npu_dra.npu.dcmi.calls import DcmiCall
 from trio_npu_dra.npu.dcmi.client import Dcmi
-from trio_npu_dra.npu.dcmi.types import ChipRef
+from trio_npu_dra.npu.dcmi.types import ChipRef, DieKind
 
 VERSION = "21.0.4\ufffd"
 
@@ -38,6 +38,11 @@ def old_library(tmp_path_factory: pytest.TempPathFactory) -> Library:
         strcpy(out->name, "910A");
         out->cores = 32;
         memset(out + 1, 7, 200); /* a version of the future, with a longer struct */
+        return 0;
+    }
+    int dcmi_get_device_die(int card, int device, unsigned *out) {
+        for (int i = 0; i < 5; i++)
+            out[i] = 16 * card + i;
         return 0;
     }
     int dcmi_get_driver_version(char *out, unsigned size) {
@@ -89,6 +94,13 @@ def test_chip_names_come_from_the_older_call_too(old_library: Library) -> None:
     """Where chip_info_v2 is missing chip_info is asked; a longer struct does no harm."""
     info = Dcmi(old_library).chip_info(ChipRef(0, 0))
     assert (info.chip_name, info.npu_name, info.ai_cores) == ("910A", "", 32)
+
+
+def test_die_ids_come_from_the_older_call_too(old_library: Library) -> None:
+    """It knows the vector die only."""
+    assert Dcmi(old_library).die_id(ChipRef(1, 0), DieKind.VDIE) == (16, 17, 18, 19, 20)
+    with pytest.raises(NotSupported):
+        Dcmi(old_library).die_id(ChipRef(1, 0), DieKind.DDIE)
 
 
 def test_texts_lose_their_padding(old_library: Library) -> None:

@@ -13,7 +13,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
-from trio_npu_dra.errors import DcmiError, NotSupported
+from trio_npu_dra.errors import DcmiError, NotReady, NotSupported
 from trio_npu_dra.npu.dcmi import _signatures as c
 from trio_npu_dra.npu.dcmi._library import Library, load
 from trio_npu_dra.npu.dcmi.calls import OnCall, ignore_call
@@ -39,6 +39,7 @@ MAX_VNPUS: Final = 32
 MAX_PROCESSES: Final = 64  # the manual says 32, the library writes up to 64
 GONE: Final = 0xFFFF_FFFF  # health of a chip that does not exist or has not started
 _NONE: Final = 0xFFFF_FFFF
+_INVALID_UNIT: Final = 0xFF
 _SPARE_BYTES: Final = 256
 _SUPER_POD_COMMAND: Final = (12, 1)  # main command CHIP_INF, sub command SPOD_INFO
 _TOTAL_RESOURCE_COMMAND: Final = (52, 1)  # main command VDEV_MNG, sub command TOTAL_RESOURCE
@@ -117,8 +118,16 @@ class Dcmi:
         return Place(card_id=chip.card_id, device_id=chip.device_id)
 
     def is_npu(self, chip: ChipRef) -> bool:
-        """Whether the unit is an NPU, rather than an MCU or a CPU."""
-        return self._out_int("dcmi_get_device_type", *_ids(chip)) == 0
+        """Whether the unit is an NPU, rather than an MCU or a CPU.
+
+        Raises:
+            NotReady: The library answers "invalid": it does not know the unit yet, or lost it.
+        """
+        function = "dcmi_get_device_type"
+        kind = self._out_int(function, *_ids(chip))
+        if kind == _INVALID_UNIT:
+            raise NotReady(0, function, "the unit is of no valid type")
+        return kind == 0
 
     def logic_id(self, chip: ChipRef) -> int:
         """The Ascend driver's running number of a chip."""
@@ -163,8 +172,13 @@ class Dcmi:
         return "{:04x}:{:02x}:{:02x}.{:x}".format(*place)
 
     def die_id(self, chip: ChipRef, kind: DieKind) -> tuple[int, ...]:
-        """The five 32-bit words of a die id."""
-        die = self._out("dcmi_get_device_die_v2", c.dcmi_die_id, *_ids(chip), kind)
+        """The five 32-bit words of a die id; older libraries know the vector die's only."""
+        try:
+            die = self._out("dcmi_get_device_die_v2", c.dcmi_die_id, *_ids(chip), kind)
+        except NotSupported:
+            if kind is not DieKind.VDIE:
+                raise
+            die = self._out("dcmi_get_device_die", c.dcmi_die_id, *_ids(chip))
         return tuple(die.soc_die)
 
     def hbm(self, chip: ChipRef) -> Memory:
