@@ -19,8 +19,9 @@ _BOARDS_WITHOUT_HCCS: Final = frozenset({0x10, 0x11, 0x12, 0x13, 0x28, 0x29, 0x3
 
 _USUAL_NODES: Final = ("devmm_svm", "hisi_hdc", "dvpp_cmdlist")
 _310B_NODES: Final = (
+    *_USUAL_NODES,
     *("svm0", "ts_aisle", "upgrade", "sys", "vdec", "vpc", "pngd", "venc", "log_drv"),
-    *("acodec", "ai", "ao", "vo", "hdmi", "dvpp_cmdlist"),
+    *("acodec", "ai", "ao", "vo", "hdmi"),
 )
 # Only the 200I SoC has those after the usual ones.
 _310P_NODES: Final = (
@@ -45,6 +46,8 @@ _DRIVER_PATHS: Final = (
 # 310B is a whole computer: parts of its Ascend driver are in the system's own folders. The same is
 # true of the 200I SoC, a 310P.
 _SYSTEM_PATHS: Final = ("/etc/hdcBasic.cfg", "/etc/sys_version.conf")
+_310_PATHS: Final = (*_SYSTEM_PATHS, "/home/data/miniD/driver/lib64")  # Atlas 500
+_TOPOLOGY: Final = "/usr/local/Ascend/driver/topo"  # read by HCCL on A3 and 950
 _310B_LIBRARIES: Final = (
     *("aicpu_processer", "aicpu_prof", "aicpu_sharder", "adump", "tsd_eventclient"),
     *("aicpu_scheduler", "dcmi", "mpi_dvpp_adapter", "stackcore", "mmpa", "drvdsmi"),
@@ -98,7 +101,7 @@ class Traits:
 
 TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
     {
-        ChipFamily.ASCEND_310: Traits(has_hbm=False, driver_paths=(*_DRIVER_PATHS, *_SYSTEM_PATHS)),
+        ChipFamily.ASCEND_310: Traits(has_hbm=False, driver_paths=(*_DRIVER_PATHS, *_310_PATHS)),
         ChipFamily.ASCEND_310B: Traits(
             has_hbm=False,
             shared_nodes=_310B_NODES,
@@ -122,9 +125,13 @@ TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
             has_hccs=True,
             domain_links=frozenset({Link.HCCS, Link.HCCS_SWITCHED, Link.SIO}),
             node_folders=_UB_FOLDERS,
+            driver_paths=(*_DRIVER_PATHS, _TOPOLOGY),
         ),
         ChipFamily.ASCEND_950: Traits(
-            die_kind=DieKind.DDIE, shared_nodes=("hisi_hdc",), node_folders=_UB_FOLDERS
+            die_kind=DieKind.DDIE,
+            shared_nodes=("hisi_hdc",),
+            node_folders=_UB_FOLDERS,
+            driver_paths=(*_DRIVER_PATHS, _TOPOLOGY),
         ),
     }
 )
