@@ -33,11 +33,14 @@ class Host:
         host_root: The host's `/`; or our own, when a manifest mounts parts of the host into it.
         dev_root: The host's `/dev`.
         sysfs_root: The host's `/sys`.
+        extra_mounts: Paths of the host that an operator gives to containers with an NPU, each with
+            its path in the container.
     """
 
     host_root: Path = Path("/")
     dev_root: Path = Path("/dev")
     sysfs_root: Path = Path("/sys")
+    extra_mounts: tuple[tuple[str, str], ...] = ()
 
     # --- sysfs -----------------------------------------------------------------------------------
 
