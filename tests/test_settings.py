@@ -61,8 +61,8 @@ def test_a_wrong_value_names_its_origin(
 def test_extra_mounts_are_pairs_of_paths() -> None:
     """Without a path in the container it is the host's."""
     settings = Settings.load({"node_name": "n", "extra_mount": "/opt/.x,/data/m:/models"}, {})
-    assert settings.extra_mount == (("/opt/.x", "/opt/.x"), ("/data/m", "/models"))
-    assert Settings.load({"node_name": "n", "extra_mount": ""}, {}).extra_mount == ()
+    assert settings.extra_mounts == (("/opt/.x", "/opt/.x"), ("/data/m", "/models"))
+    assert Settings.load({"node_name": "n", "extra_mount": ""}, {}).extra_mounts == ()
 
 
 def test_every_field_has_a_flag_and_a_help_text() -> None:

@@ -16,7 +16,6 @@ from typing import Annotated, Literal, Self
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     StringConstraints,
@@ -39,10 +38,15 @@ def _absolute(path: Path) -> Path:
     return path
 
 
-def _parse_mounts(text: object) -> object:
-    """`HOST[:CONTAINER],...` as pairs of paths."""
-    if not isinstance(text, str):
-        return text
+def _mounts(text: str) -> tuple[tuple[str, str], ...]:
+    """Paths on the host, each with its path in containers.
+
+    Args:
+        text: `HOST[:CONTAINER]` separated by commas.
+
+    Raises:
+        ValueError: A path is not absolute and plain, or two mounts are at one place.
+    """
     mounts: dict[str, str] = {}
     for one in filter(None, text.split(",")):
         host, colon, container = one.partition(":")
@@ -56,9 +60,13 @@ def _parse_mounts(text: object) -> object:
     return tuple((host, container) for container, host in mounts.items())
 
 
+def _checked_mounts(text: str) -> str:
+    _mounts(text)
+    return text
+
+
 NodeName = Annotated[str, StringConstraints(pattern=_SUBDOMAIN, max_length=253)]
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
-Mounts = Annotated[tuple[tuple[str, str], ...], BeforeValidator(_parse_mounts)]
 
 
 class PluginSettings(BaseModel):
@@ -154,8 +162,8 @@ class Settings(NodeSettings):
         description="LD_LIBRARY_PATH for containers with an NPU; it replaces the image's own "
         "value, and an empty one leaves the image's alone",
     )
-    extra_mount: Mounts = Field(
-        (),
+    extra_mount: Annotated[str, AfterValidator(_checked_mounts)] = Field(
+        "",
         description="files and folders of the host that containers with an NPU get besides the "
         "Ascend driver's, read-only, where they exist: HOST[:CONTAINER] separated by commas",
     )
@@ -174,6 +182,11 @@ class Settings(NodeSettings):
     health_poll_interval: Annotated[float, Field(ge=0.1, le=3600)] = Field(
         5.0, description="seconds between two readings of the NPUs' health"
     )
+
+    @property
+    def extra_mounts(self) -> tuple[tuple[str, str], ...]:
+        """Paths on the host that containers get, each with its path there."""
+        return _mounts(self.extra_mount)
 
 
 def flag(name: str) -> str:
