@@ -185,7 +185,7 @@ def test_an_unhealthy_npu_is_planned() -> None:
         ),
         (
             claim("a", result("npu-2")),
-            replace(board(2), unlisted=("0000:41:00.0",)),
+            replace(board(2), unlisted_accelerators=("0000:41:00.0",)),
             ClaimUnavailable,
             r"\(accelerator 0000:41:00.0 is not listed\): it must wait",
         ),

@@ -129,7 +129,7 @@ async def test_health_says_how_it_is_known_and_what_becomes_of_it(served: Served
     assert (polling.watch, polling.refusal, polling.taints) == ("polling", "not supported", False)
     assert polling.gaps == ()
 
-    with_gaps = replace(served.control.board.value, unlisted=("0000:41:00.0",))
+    with_gaps = replace(served.control.board.value, unlisted_accelerators=("0000:41:00.0",))
     served.control.board.set(with_gaps)
     assert (await served.report()).gaps == ("accelerator 0000:41:00.0 is not listed",)
 

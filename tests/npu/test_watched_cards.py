@@ -416,7 +416,7 @@ async def test_accelerators_that_have_no_chip_yet_are_waited_for(
     assert board.unanswered == (
         "the Ascend driver has no chip: dcmi_init returned -8008 (the device does not exist)",
     )
-    assert len(board.unlisted) == 8
+    assert len(board.unlisted_accelerators) == 8
     control.release("dcmi_init")
     await watching.until(lambda board: len(board.chips) == 8 and not board.gaps)
 

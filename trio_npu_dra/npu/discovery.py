@@ -66,7 +66,7 @@ async def discover(
             "driver version", known.driver_version, silent, partial(_version, worker, dcmi)
         ),
         multi_die_policy=known.multi_die_policy,
-        unlisted=unlisted(found, host),
+        unlisted_accelerators=unlisted_accelerators(found, host),
     )
     policy = await _of_node(
         "multi-die policy",
@@ -92,11 +92,14 @@ def without_cards(host: Host, known: Board, reason: str) -> Board:
         silent.add(_NO_ANSWER, f"the Ascend driver has no chip: {reason}")
     chips = tuple(_absent(known, (), silent))
     return replace(
-        known, chips=chips, unanswered=tuple(silent.lines), unlisted=unlisted(chips, host)
+        known,
+        chips=chips,
+        unanswered=tuple(silent.lines),
+        unlisted_accelerators=unlisted_accelerators(chips, host),
     )
 
 
-def unlisted(found: Iterable[Chip], host: Host) -> tuple[str, ...]:
+def unlisted_accelerators(found: Iterable[Chip], host: Host) -> tuple[str, ...]:
     """Accelerators on the bus without a chip; none if a chip's address is not known."""
     listed = {chip.pci_bus_id for chip in found if not chip.gone}
     return () if None in listed else tuple(sorted(set(host.accelerators()) - listed))

@@ -12,7 +12,7 @@ from trio_npu_dra.backoff import Backoff
 from trio_npu_dra.errors import DcmiError, DeviceLost, NotSupported
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker, HungCall
-from trio_npu_dra.npu.discovery import discover, unlisted, without_cards
+from trio_npu_dra.npu.discovery import discover, unlisted_accelerators, without_cards
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import Board
 
@@ -94,7 +94,7 @@ class Listing:
                 return True
         if now < self.retry_at:
             return False
-        unlisted = set(board.unlisted)
+        unlisted = set(board.unlisted_accelerators)
         if self._next_pause() >= _LAST_RETRY_SECONDS:
             unlisted &= {chip.pci_bus_id for chip in board.chips}  # gone, but on the bus
         return bool(board.unanswered or self._failure or unlisted)
@@ -115,10 +115,13 @@ class Listing:
         except DcmiError as error:
             return self._failed(known, str(error))
         self._failure, self._is_listed = "", True
-        if board.unlisted and board.unlisted != known.unlisted:
+        if (
+            board.unlisted_accelerators
+            and board.unlisted_accelerators != known.unlisted_accelerators
+        ):
             log.warning(
                 "the Ascend driver does not list all accelerators on the PCI bus",
-                extra={"addresses": list(board.unlisted)},
+                extra={"addresses": list(board.unlisted_accelerators)},
             )
         if not board.gaps:
             self._listings = 0
@@ -134,7 +137,7 @@ class Listing:
         board = replace(
             known,
             unanswered=(f"the cards cannot be listed: {failure}",),
-            unlisted=unlisted(known.chips, self._host),
+            unlisted_accelerators=unlisted_accelerators(known.chips, self._host),
         )
         return board if self._is_listed and board != known else None
 
