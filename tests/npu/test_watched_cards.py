@@ -262,6 +262,22 @@ async def test_a_card_that_was_listed_before_is_looked_for_soon(
     assert await pauses(listing, mock_clock, 2, known) == [10, 300]
 
 
+async def test_two_lists_that_lack_a_card_are_apart_whatever_the_host_shows(
+    listing: Listing, simulated: SimulatedBoard, mock_clock: MockClock
+) -> None:
+    """An Ascend driver that starts makes nodes one by one: a list for each would be too early."""
+    known = await listing.read(EMPTY_BOARD)
+    assert known is not None
+    (simulated.dev_root / "davinci3").unlink()
+    board = await listing.read(known)
+    assert board is not None
+    (simulated.dev_root / "davinci5").unlink()
+    mock_clock.jump(9)
+    assert not listing.is_due(board)
+    mock_clock.jump(2)
+    assert listing.is_due(board)
+
+
 async def test_after_all_was_well_pauses_are_short_again(
     listing: Listing, control: BoardControl, mock_clock: MockClock
 ) -> None:

@@ -60,9 +60,9 @@ class Listing:
     these anew when it starts), and, ever more rarely, while something is missing: a card, chip or
     fact that is listed is not answered, or an accelerator on the bus is not listed (it may be
     booting). A chip that a list lacks for the first time is looked for after the shortest pause,
-    because the next list decides whether it is gone. Once the pause between two listings has grown
-    to five minutes, an unlisted accelerator that was never known as an NPU is no longer retried: it
-    may not be one.
+    and not before, because the next list decides whether it is gone. Once the pause between two
+    listings has grown to five minutes, an unlisted accelerator that was never known as an NPU is no
+    longer retried: it may not be one.
 
     Args:
         worker: Runs the calls.
@@ -128,7 +128,7 @@ class Listing:
         if not board.gaps:
             self._listings = 0
         if any(chip.unlisted for chip in board.chips):
-            self.retry_at = trio.current_time() + self._pause_seconds
+            self._bus_at = self.retry_at = trio.current_time() + self._pause_seconds
         return board
 
     def _failed(self, known: Board, error: str) -> Board | None:
