@@ -58,11 +58,11 @@ def test_a_fault_that_lasted_is_as_old_as_before() -> None:
 def test_an_npu_is_separated_since_its_rule_spoke() -> None:
     """Further occurrences neither change that nor put its end off."""
     faults = chip()
-    for minute in range(6):
-        come_and_go(faults, LINK, START + 60 * minute)
-    (fault,) = faults.health(START + 301).faults
-    assert fault.since == START + 240
-    assert faults.next_change == START + 240 + 2 * DAY
+    for hour in range(6):
+        come_and_go(faults, LINK, START + 3600 * hour, seconds=20)
+    (fault,) = faults.health(START + 6 * 3600).faults
+    assert fault.since == START + 4 * 3600 + 20
+    assert faults.next_change == START + 4 * 3600 + 20 + 2 * DAY
 
 
 def test_words_once_known_stay() -> None:
@@ -108,10 +108,10 @@ def test_of_two_recoveries_the_first_decides_when_to_look() -> None:
 def test_the_first_change_of_all_codes_and_rules_is_the_next() -> None:
     """Here a link that is down again since it separated its NPU; then one code of two."""
     faults, two = chip(), ChipFaults(TABLE)
-    for minute in range(5):
-        come_and_go(faults, LINK, START + 60 * minute)
-    faults.take(listing(LINK), START + 300)
-    assert faults.next_change == START + 320
+    for hour in range(5):
+        come_and_go(faults, LINK, START + 3600 * hour, seconds=20)
+    faults.take(listing(LINK), START + 5 * 3600)
+    assert faults.next_change == START + 5 * 3600 + 20
     come_and_go(two, 0xA1, START)
     come_and_go(two, 0xA1, START + 10)
     two.take(listing(0xA2), START + 10)
@@ -188,9 +188,9 @@ def test_occurrences_are_remembered_while_one_of_them_counts() -> None:
     """The last of them, here."""
     faults = chip()
     for at in (START, START + DAY - 60):
-        come_and_go(faults, LINK, at)
+        come_and_go(faults, LINK, at, seconds=20)
     faults.take(listing(), START + DAY + 60)
-    assert LINK in faults.memory
+    assert len(faults.memory[LINK].occurred) == 2
 
 
 def test_a_release_takes_back_what_rules_did_and_nothing_else() -> None:

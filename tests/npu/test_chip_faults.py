@@ -227,7 +227,6 @@ def test_a_fault_is_not_older_than_the_word_of_it(raised_at: float) -> None:
     faults.take(listing(LINK), START)
     health = faults.health(START + 1)
     assert (health.level, health.faults[0].since) == (FaultLevel.NOT_HANDLE, START)
-    assert faults.memory[LINK].occurred == (START,)
 
 
 def test_a_notice_changes_nothing_by_itself() -> None:
@@ -242,11 +241,12 @@ def test_a_notice_changes_nothing_by_itself() -> None:
 # --- rules ---------------------------------------------------------------------------------------
 
 
-def come_and_go(faults: ChipFaults, code: int, at: float) -> None:
-    """Let a fault be there for a second."""
+def come_and_go(faults: ChipFaults, code: int, at: float, seconds: float = 1) -> None:
+    """Let a fault be there for a while."""
     faults.note(event(code, at=at), at)
     faults.take(listing(code), at)
-    faults.take(listing(), at + 1)
+    faults.note(event(code, Assertion.RECOVERY, at=at), at + seconds)
+    faults.take(listing(), at + seconds)
 
 
 def test_a_code_that_comes_twice_a_day_separates_the_chip_until_it_is_released() -> None:
@@ -319,13 +319,36 @@ def test_a_link_that_was_down_for_long_while_nobody_looked_is_raised_all_the_sam
     assert faults.health(START + 90).faults == ()
 
 
-def test_a_link_that_flaps_is_released_after_two_days() -> None:
+def test_short_breaks_of_a_link_separate_no_chip() -> None:
+    """A code with a duration rule counts once it has lasted, as in MindCluster."""
+    faults = chip()
+    for hour in range(12):
+        come_and_go(faults, LINK, START + 3600 * hour, seconds=19)
+    assert faults.health(START + 12 * 3600).faults == ()
+    assert faults.memory == {}
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_link_that_stays_down_counts_once(*, restart: bool) -> None:
+    """However often it is looked at, also if it comes back while the duration rule still applies."""
+    faults = chip()
+    faults.take(listing(LINK), START)
+    for second in range(20, 3600, 40):
+        faults.take(listing(LINK), START + second)
+        if restart:
+            faults = chip(dict(faults.memory))
+        faults.take(listing(), START + second + 20)
+    assert faults.memory[LINK].occurred == (START + 20,)
+
+
+def test_a_link_that_is_down_for_long_five_times_is_released_after_two_days() -> None:
     """Its rule says when."""
     faults = chip()
-    for minute in range(5):
-        come_and_go(faults, LINK, START + 60 * minute)
-    separated = START + 240
+    for hour in range(5):
+        come_and_go(faults, LINK, START + 3600 * hour, seconds=30)
+    separated = START + 4 * 3600 + 20
     assert faults.health(separated + 1).level is FaultLevel.MANUALLY_SEPARATE_NPU
+    faults.take(listing(), separated + 3600)
     assert faults.next_change == separated + 2 * DAY
     assert faults.health(separated + 2 * DAY).faults == ()
 

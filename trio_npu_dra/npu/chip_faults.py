@@ -44,7 +44,8 @@ class CodeMemory(BaseModel):
         severity: That of its last event.
         alarm: The worst in the chip's health when the code was last listed; for codes that the
             table does not know.
-        occurred: When it came lately, for codes with a frequency rule.
+        occurred: When it came lately, or had lasted if a duration rule says how long it must; for
+            codes with a frequency rule.
         separated: When a frequency rule applied; None if none did or it was released.
         lasting: Whether a duration rule applies, not released yet.
         ended: When it ended, while *lasting*.
@@ -260,15 +261,23 @@ class ChipFaults:
 
     def _begin(self, code: int, at: float) -> None:
         known = self._memory.get(code, CodeMemory())
-        rule = self._table.frequency.get(code)
-        if rule is not None:
-            recent = [time for time in known.occurred if abs(at - time) < rule.window_seconds]
-            occurred = (*recent, at)[-rule.times :]
-            separated = known.separated
-            if separated is None and len(occurred) == rule.times:
-                separated = at
-            known = known.model_copy(update={"occurred": occurred, "separated": separated})
         self._memory[code] = known.model_copy(update={"since": at, "ended": None})
+        if code not in self._table.duration:
+            self._count(code, at)
+
+    def _count(self, code: int, at: float) -> None:
+        """Count an occurrence; a code with a duration rule has one each time it has lasted."""
+        rule = self._table.frequency.get(code)
+        if rule is None:
+            return
+        known = self._memory.get(code, CodeMemory())
+        recent = [time for time in known.occurred if abs(at - time) < rule.window_seconds]
+        occurred = (*recent, at)[-rule.times :]
+        separated = known.separated
+        if separated is None and len(occurred) == rule.times:
+            separated = at
+        changes = {"occurred": occurred, "separated": separated}
+        self._memory[code] = known.model_copy(update=changes)
 
     def _end(self, code: int, now: float) -> None:
         if not self._is_active(code):
@@ -306,8 +315,11 @@ class ChipFaults:
                 self._change(code, separated=None, occurred=())
             if duration is None:
                 continue
-            if known.since is not None and now >= known.since + duration.fault_seconds:
-                self._change(code, lasting=True)
+            if known.since is not None and not known.lasting:
+                lasted_at = known.since + duration.fault_seconds
+                if now >= lasted_at:
+                    self._change(code, lasting=True)
+                    self._count(code, lasted_at)
             if known.ended is not None and now >= known.ended + duration.recover_seconds:
                 self._change(code, lasting=False, ended=None)
 
