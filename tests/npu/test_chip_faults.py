@@ -195,14 +195,52 @@ def test_a_recovery_ahead_of_the_list_asks_for_another_look() -> None:
     assert len(faults.memory[TWICE].occurred) == 1
 
 
+def rechecks(faults: ChipFaults, reading: Reading, start: float) -> list[float]:
+    """When a chip is read again that stays as it is, in seconds since *start*."""
+    looks: list[float] = []
+    at: float | None = start
+    while at is not None:
+        faults.take(reading, at)
+        looks.append(at - start)
+        at = faults.recheck_at
+    return looks
+
+
 def test_a_recovery_that_does_not_come_true_is_forgotten() -> None:
-    """A code that is still listed a second later has not recovered."""
+    """Its code may be listed for long: it is looked for ever more rarely, for a minute."""
     faults = chip()
     faults.take(listing(BUSINESS), START)
     faults.note(event(BUSINESS, Assertion.RECOVERY), START)
-    faults.take(listing(BUSINESS), START + 1)
-    assert faults.recheck_at is None
-    assert faults.health(START + 1).faults[0].since == START
+    assert rechecks(faults, listing(BUSINESS), START) == [0, 1, 2, 4, 8, 16, 32]
+    assert faults.health(START + 32).faults[0].since == START
+
+
+def test_an_event_ahead_of_the_list_is_followed_up_soon() -> None:
+    """The fault is none until the list has it, and has then been there since its event."""
+    faults = chip()
+    faults.note(event(BUSINESS), START)
+    assert rechecks(faults, listing(), START)[:4] == [0, 0.125, 0.25, 0.5]
+    assert faults.health(START + 32).faults == ()
+    faults.take(listing(BUSINESS), START + 40)
+    assert faults.health(START + 40).faults[0].since == START
+
+
+def test_an_event_whose_fault_is_over_is_not_followed_up() -> None:
+    """Its recovery was told before the list was read."""
+    faults = chip()
+    for assertion in (Assertion.OCCURRENCE, Assertion.RECOVERY):
+        faults.note(event(BUSINESS, assertion), START)
+    assert rechecks(faults, listing(), START) == [0]
+
+
+def test_a_link_that_broke_for_a_moment_while_nobody_looked_did_not_last() -> None:
+    """Its recovery says when it was over, not the look long after."""
+    faults = chip()
+    faults.take(listing(), START)
+    faults.note(event(LINK, at=START + 1), START + 1)
+    faults.note(event(LINK, Assertion.RECOVERY, at=START + 1), START + 2)
+    faults.take(listing(), START + 60)
+    assert faults.health(START + 60).faults == ()
 
 
 @pytest.mark.parametrize(
@@ -229,7 +267,17 @@ def test_a_fault_is_not_older_than_the_word_of_it(raised_at: float) -> None:
     assert (health.level, health.faults[0].since) == (FaultLevel.NOT_HANDLE, START)
 
 
-def test_a_notice_changes_nothing_by_itself() -> None:
+def test_one_off_events_count() -> None:
+    """As in MindCluster: they are no fault that is there, but two a day separate a chip."""
+    faults = chip()
+    for at in (START, START + 3600):
+        assert faults.health(at).faults == ()
+        faults.note(event(TWICE, Assertion.NOTICE, at=at), at)
+        faults.take(listing(), at)
+    assert faults.health(START + 3600).level is FaultLevel.MANUALLY_SEPARATE_NPU
+
+
+def test_a_notice_without_a_rule_changes_nothing() -> None:
     """It is told once and lists nothing."""
     faults = chip()
     faults.take(listing(), START)
@@ -330,7 +378,7 @@ def test_short_breaks_of_a_link_separate_no_chip() -> None:
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_link_that_stays_down_counts_once(*, restart: bool) -> None:
-    """However often it is looked at, also if it comes back while the duration rule still applies."""
+    """However often it is looked at, also if it comes back while the rule still applies."""
     faults = chip()
     faults.take(listing(LINK), START)
     for second in range(20, 3600, 40):

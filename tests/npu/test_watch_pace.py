@@ -156,6 +156,38 @@ async def test_a_recovery_ahead_of_the_list_is_followed_up_after_a_second(
     assert paced.board.heard_at is None
 
 
+async def test_a_recovery_that_the_list_shows_late_is_seen_soon(
+    paced: Paced, mock_clock: MockClock, control: BoardControl
+) -> None:
+    """Not by the next look that is due anyway, two minutes later."""
+    control.list_fault(3, BUSINESS, Severity.MAJOR)
+    await paced.start(mock_clock)
+    for pause in (1, 1):
+        await paced.jump(pause)
+    await paced.tell(3, BUSINESS, Assertion.RECOVERY)
+    await paced.jump(1.1)
+    await paced.jump(1)
+    assert paced.codes(3) == [BUSINESS]
+    control.unlist_fault(3, BUSINESS)
+    await paced.jump(2)
+    assert paced.codes(3) == []
+
+
+async def test_a_fault_that_the_list_shows_late_is_seen_soon(
+    paced: Paced, mock_clock: MockClock, control: BoardControl
+) -> None:
+    """Its event came before; the chip was read in vain."""
+    await paced.start(mock_clock)
+    await paced.jump(1)
+    await paced.tell(3, MINOR, Assertion.OCCURRENCE)
+    for pause in (0.2, 0.5):
+        await paced.jump(pause)
+    assert paced.codes(3) == []
+    control.list_fault(3, MINOR, Severity.MINOR)
+    await paced.jump(0.5)
+    assert paced.codes(3) == [MINOR]
+
+
 async def test_a_listing_answers_an_event_too(
     paced: Paced, mock_clock: MockClock, control: BoardControl, simulated: SimulatedBoard
 ) -> None:

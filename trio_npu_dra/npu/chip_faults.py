@@ -22,9 +22,13 @@ from trio_npu_dra.npu.faults import (
     FrequencyRule,
 )
 from trio_npu_dra.npu.model import ChipHealth, Fault, FaultLevel
+from trio_npu_dra.npu.occurrences import PATIENCE, Occurrences
 
 RECOVERY_LAG: Final = 1.0
-"""Seconds by which an event or the health value may precede the change of the code list."""
+"""Seconds by which a recovery or the health value mostly precedes the change of the code list."""
+
+_OCCURRENCE_LAG: Final = 0.125
+"""The same of an occurrence: a fault is to be known soon."""
 
 _RAISED_LATELY: Final = 300.0
 """Seconds by which an event may be late; one that seems older was dated by another clock."""
@@ -98,7 +102,10 @@ class ChipFaults:
         self._table = table
         self._memory = dict(memory or {})
         self._pending: list[tuple[FaultEvent, float]] = []
-        self._recovering: dict[int, float] = {}
+        self._recovering: dict[int, float] = {}  # listed codes, by when their end was told
+        self._ahead: dict[int, tuple[float, float]] = {}  # told, not listed: begun when, told when
+        self._occurrences: dict[int, Occurrences] = {}
+        self._read_at = 0.0
         self._unexplained: float | None = None
         self._reading = Reading(unmonitored="not read yet")
 
@@ -116,16 +123,21 @@ class ChipFaults:
     def _replay(self, event: FaultEvent, now: float) -> None:
         """Note what a reading does not show: how often a code came, how severe it is."""
         code = event.code
+        is_likely = 0 <= now - event.raised_at < _RAISED_LATELY
+        raised_at = event.raised_at if is_likely else now
+        occurrences = self._occurrences_of(code)
+        if occurrences is not None and occurrences.hear(event, now):
+            self._count(code, raised_at)
         if event.assertion is Assertion.RECOVERY:
+            self._ahead.pop(code, None)
             if self._is_active(code):
                 self._recovering[code] = now
-            return
-        if event.assertion is Assertion.OCCURRENCE:
+        elif event.assertion is Assertion.OCCURRENCE:
             if code in self._recovering:  # gone and back between two readings
-                self._end(code, now)
+                self._end(code, self._recovering[code])
             if not self._is_active(code):
-                is_likely = 0 <= now - event.raised_at < _RAISED_LATELY
-                self._begin(code, event.raised_at if is_likely else now)
+                self._begin(code, raised_at)
+                self._ahead[code] = (raised_at, now)
             if event.severity is not None:
                 self._change(code, severity=event.severity)
 
@@ -136,6 +148,7 @@ class ChipFaults:
         for event, at in self._pending:
             self._replay(event, at)
         self._pending.clear()
+        since, self._read_at = self._read_at, now
         if reading.gone or reading.unmonitored:
             self._unexplained = None
             if reading.gone:
@@ -143,20 +156,26 @@ class ChipFaults:
             return
         self._end(CARD_DROPPED, now)
         if reading.codes is not None:
-            self._take_list(reading.codes, reading.severity, now)
+            self._take_list(reading.codes, reading.severity, since, now)
         self._judge_alarm(reading.severity, now)
         self._forget(now)
 
-    def _take_list(self, listed: Mapping[int, str], alarm: Severity, now: float) -> None:
+    def _take_list(
+        self, listed: Mapping[int, str], alarm: Severity, since: float, now: float
+    ) -> None:
+        """Take in a list of codes; the reading before was made at *since*."""
+        for code in listed.keys() | self._occurrences.keys():
+            occurrences = self._occurrences_of(code)
+            if occurrences is not None and occurrences.see(now, is_listed=code in listed):
+                self._count(code, now)
         for code, text in listed.items():
-            self._begin_if_new(code, text, now)
+            begun, _ = self._ahead.pop(code, (now, now))
+            self._begin_if_new(code, text, begun)
             if code not in self._table.levels:
                 self._change(code, alarm=alarm)
         for code in self._memory.keys() - listed.keys() - {ALARM_WITHOUT_CODE}:
-            self._end(code, now)
-        self._recovering = {
-            code: at for code, at in self._recovering.items() if 0 <= now - at < RECOVERY_LAG
-        }
+            told = self._recovering.get(code, now)
+            self._end(code, told if since <= told < now else now)
 
     def _judge_alarm(self, alarm: Severity, now: float) -> None:
         """Make an alarm a fault of its own if the list of codes has not explained it in time."""
@@ -212,10 +231,19 @@ class ChipFaults:
     @property
     def recheck_at(self) -> float | None:
         """When to read again a chip whose events, alarm and list of codes do not agree yet."""
-        since = [self._unexplained] if self._is_in_doubt and self._unexplained is not None else []
+        times: list[float | None] = []
+        if self._is_in_doubt and self._unexplained is not None:
+            times.append(self._unexplained + RECOVERY_LAG)
         if self._reading.is_whole:  # without the list of codes a reading brings nothing new
-            since += self._recovering.values()
-        return min(since) + RECOVERY_LAG if since else None
+            times += (self._next_look(at, RECOVERY_LAG) for at in self._recovering.values())
+            times += (self._next_look(at, _OCCURRENCE_LAG) for _, at in self._ahead.values())
+        return min((at for at in times if at is not None), default=None)
+
+    def _next_look(self, told_at: float, lag: float) -> float | None:
+        """When to look whether the list agrees with an event: ever more rarely, then no more."""
+        while lag <= self._read_at - told_at:
+            lag *= 2
+        return told_at + lag if lag < PATIENCE else None
 
     @property
     def _is_in_doubt(self) -> bool:
@@ -262,8 +290,14 @@ class ChipFaults:
     def _begin(self, code: int, at: float) -> None:
         known = self._memory.get(code, CodeMemory())
         self._memory[code] = known.model_copy(update={"since": at, "ended": None})
-        if code not in self._table.duration:
-            self._count(code, at)
+
+    def _occurrences_of(self, code: int) -> Occurrences | None:
+        """What is to be counted of a code; None if no rule counts it, or its duration decides."""
+        if code not in self._table.frequency or code in self._table.duration:
+            return None
+        is_active = self._is_active(code)
+        fresh = Occurrences(is_listed=is_active, is_open=is_active)
+        return self._occurrences.setdefault(code, fresh)
 
     def _count(self, code: int, at: float) -> None:
         """Count an occurrence; a code with a duration rule has one each time it has lasted."""
@@ -283,7 +317,7 @@ class ChipFaults:
         if not self._is_active(code):
             return
         self._recovering.pop(code, None)
-        self._advance(now)
+        self._advance_code(code, now)
         self._change(code, since=None, ended=now if self._memory[code].lasting else None)
 
     def _change(self, code: int, **values: object) -> None:
@@ -303,25 +337,28 @@ class ChipFaults:
     def _advance(self, now: float) -> None:
         """Apply the rules up to *now*."""
         for code in list(self._memory):
-            self._set_back(code, now)
-            known = self._memory[code]
-            frequency, duration = self._rules(code)
-            if (
-                frequency is not None
-                and frequency.release_seconds is not None
-                and known.separated is not None
-                and now >= known.separated + frequency.release_seconds
-            ):
-                self._change(code, separated=None, occurred=())
-            if duration is None:
-                continue
-            if known.since is not None and not known.lasting:
-                lasted_at = known.since + duration.fault_seconds
-                if now >= lasted_at:
-                    self._change(code, lasting=True)
-                    self._count(code, lasted_at)
-            if known.ended is not None and now >= known.ended + duration.recover_seconds:
-                self._change(code, lasting=False, ended=None)
+            self._advance_code(code, now)
+
+    def _advance_code(self, code: int, now: float) -> None:
+        self._set_back(code, now)
+        known = self._memory[code]
+        frequency, duration = self._rules(code)
+        if (
+            frequency is not None
+            and frequency.release_seconds is not None
+            and known.separated is not None
+            and now >= known.separated + frequency.release_seconds
+        ):
+            self._change(code, separated=None, occurred=())
+        if duration is None:
+            return
+        if known.since is not None and not known.lasting:
+            lasted_at = known.since + duration.fault_seconds
+            if now >= lasted_at:
+                self._change(code, lasting=True)
+                self._count(code, lasted_at)
+        if known.ended is not None and now >= known.ended + duration.recover_seconds:
+            self._change(code, lasting=False, ended=None)
 
     def _set_back(self, code: int, now: float) -> None:
         """After the clock was set back, take future times for *now*."""
@@ -332,7 +369,16 @@ class ChipFaults:
                 self._change(code, **{name: now})
 
     def _forget(self, now: float) -> None:
-        """Drop the codes that need not be remembered any more."""
+        """Drop what need not be remembered any more."""
+        for code, at in list(self._recovering.items()):
+            if not 0 <= now - at < PATIENCE:
+                del self._recovering[code]
+        for code, (_, at) in list(self._ahead.items()):
+            if not 0 <= now - at < PATIENCE:
+                del self._ahead[code]
+        for code, occurrences in list(self._occurrences.items()):
+            if occurrences.is_over(now):
+                del self._occurrences[code]
         for code, known in list(self._memory.items()):
             rule = self._table.frequency.get(code)
             counts = rule is not None and any(
