@@ -16,7 +16,8 @@ from tests.npu.test_chip_faults import (
     event,
     listing,
 )
-from trio_npu_dra.npu.chip_faults import ChipFaults, CodeMemory, Reading
+from trio_npu_dra.npu.chip_faults import ChipFaults, Reading
+from trio_npu_dra.npu.code_memory import CodeMemory
 from trio_npu_dra.npu.dcmi.types import Assertion, Severity
 from trio_npu_dra.npu.faults import FaultTable
 from trio_npu_dra.npu.model import HealthState

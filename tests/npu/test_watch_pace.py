@@ -15,8 +15,9 @@ from tests.npu.test_chip_faults import LINK
 from tests.npu.watching import BUSINESS, MINOR, NEVER
 from trio_npu_dra import pulse
 from trio_npu_dra.npu.dcmi.types import Assertion
+from trio_npu_dra.npu.faults import ALARM_WITHOUT_CODE
 from trio_npu_dra.npu.host import Host
-from trio_npu_dra.npu.model import FaultLevel
+from trio_npu_dra.npu.model import FaultLevel, HealthState
 from trio_npu_dra.simulator import BoardControl, Severity, SimulatedBoard
 
 REFUSED = "dcmi_subscribe_fault_event"
@@ -202,6 +203,19 @@ async def test_a_listing_answers_an_event_too(
     await paced.jump(120)
     assert paced.codes(3) == [BUSINESS]
     assert paced.board.heard_at is None
+
+
+async def test_a_critical_alarm_beside_a_harmless_code_is_a_fault(
+    paced: Paced, mock_clock: MockClock, control: BoardControl
+) -> None:
+    """The harmless code explains nothing of it."""
+    control.add_fault(3, MINOR, Severity.MINOR)
+    control.set_health(3, Severity.CRITICAL)
+    await paced.start(mock_clock)
+    assert paced.board.chips[3].health.unmonitored
+    await paced.jump(1.1)
+    assert paced.codes(3) == [ALARM_WITHOUT_CODE, MINOR]
+    assert paced.board.chips[3].health.state is HealthState.UNHEALTHY
 
 
 async def test_a_rule_speaks_when_its_time_has_come(

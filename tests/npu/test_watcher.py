@@ -68,8 +68,10 @@ async def test_an_event_tells_how_severe_its_fault_is(
     control.force_health(3, Severity.CRITICAL)
     await watching.start()
     control.add_fault(3, 0x12345678, Severity.MINOR)
-    health = await watching.until_health(3, lambda health: bool(health.faults))
-    assert health.level is FaultLevel.NOT_HANDLE
+    health = await watching.until_health(
+        3, lambda health: any(fault.code == 0x12345678 for fault in health.faults)
+    )
+    assert health.faults[-1].level is FaultLevel.NOT_HANDLE
 
 
 async def test_faults_from_before_the_start_are_known_at_the_start(

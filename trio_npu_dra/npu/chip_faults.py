@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Final
+from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field
-
+from trio_npu_dra.npu.code_memory import CodeMemory
 from trio_npu_dra.npu.dcmi.types import Assertion, FaultEvent, Severity
 from trio_npu_dra.npu.faults import (
     ALARM_WITHOUT_CODE,
@@ -32,39 +31,6 @@ _OCCURRENCE_LAG: Final = 0.125
 
 _RAISED_LATELY: Final = 300.0
 """Seconds by which an event may be late; one that seems older was dated by another clock."""
-
-_YEARS_END: Final = 253_402_300_799.0  # 9999-12-31T23:59:59Z
-
-Seconds = Annotated[float, Field(ge=0, le=_YEARS_END, allow_inf_nan=False)]
-"""A time in seconds since 1970 that can be written as a date."""
-
-
-class CodeMemory(BaseModel):
-    """What is remembered of one code, also over a restart; times in seconds since 1970.
-
-    Attributes:
-        since: When it began; None if it is not active.
-        text: The library's words for it.
-        severity: That of its last event.
-        alarm: The worst in the chip's health when the code was last listed; for codes that the
-            table does not know.
-        occurred: When it came lately, or had lasted if a duration rule says how long it must; for
-            codes with a frequency rule.
-        separated: When a frequency rule applied; None if none did or it was released.
-        lasting: Whether a duration rule applies, not released yet.
-        ended: When it ended, while *lasting*.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    since: Seconds | None = None
-    text: str = ""
-    severity: Severity | None = None
-    alarm: Severity | None = None
-    occurred: tuple[Seconds, ...] = ()
-    separated: Seconds | None = None
-    lasting: bool = False
-    ended: Seconds | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +146,7 @@ class ChipFaults:
     def _judge_alarm(self, alarm: Severity, now: float) -> None:
         """Make an alarm a fault of its own if the list of codes has not explained it in time."""
         is_explained = any(
-            self._is_active(code) for code in self._memory.keys() - {ALARM_WITHOUT_CODE}
+            self._explains(code, alarm) for code in self._memory.keys() - {ALARM_WITHOUT_CODE}
         )
         if alarm < Severity.MAJOR or is_explained:
             self._unexplained = None
@@ -192,6 +158,19 @@ class ChipFaults:
             self._begin_if_new(ALARM_WITHOUT_CODE, "alarm without a code", now)
         if self._is_active(ALARM_WITHOUT_CODE):
             self._change(ALARM_WITHOUT_CODE, alarm=alarm)
+
+    def _explains(self, code: int, alarm: Severity) -> bool:
+        """Whether a code can be the reason for an alarm.
+
+        One that makes the chip unhealthy explains any alarm. A milder one explains what its event
+        said, or up to a major alarm if no event told its severity.
+        """
+        known = self._memory[code]
+        if known.since is None:
+            return False
+        level, _ = self._level(code, known)
+        severity = Severity.MAJOR if known.severity is None else known.severity
+        return level.is_unhealthy or alarm <= severity
 
     def release(self, now: float) -> bool:
         """Undo what frequency rules did, and count anew.
@@ -264,9 +243,12 @@ class ChipFaults:
             return self._as_fault(code, duration.level, str(duration), since or 0.0)
         if known.since is None:
             return None
-        severity = known.severity if known.severity is not None else known.alarm
-        level, why = self._table.level(code, severity)
+        level, why = self._level(code, known)
         return self._as_fault(code, level, why, known.since)
+
+    def _level(self, code: int, known: CodeMemory) -> tuple[FaultLevel, str]:
+        severity = known.severity if known.severity is not None else known.alarm
+        return self._table.level(code, severity)
 
     def _as_fault(self, code: int, level: FaultLevel, rule: str, since: float) -> Fault:
         text = self._memory[code].text
