@@ -19,7 +19,7 @@ from tests.npu.test_chip_faults import (
 from trio_npu_dra.npu.chip_faults import ChipFaults, Reading
 from trio_npu_dra.npu.code_memory import CodeMemory
 from trio_npu_dra.npu.dcmi.types import Assertion, Severity
-from trio_npu_dra.npu.faults import FaultTable
+from trio_npu_dra.npu.faults import CARD_DROPPED, FaultTable
 from trio_npu_dra.npu.model import HealthState
 
 TABLE = FaultTable.parse(
@@ -169,6 +169,38 @@ def test_a_chip_is_back_although_its_codes_cannot_be_read() -> None:
     faults.take(Reading(gone=True), START)
     faults.take(Reading(codes=None), START + 1)
     assert faults.health(START + 1).faults == ()
+
+
+def test_a_chip_that_does_not_finish_its_start_has_dropped() -> None:
+    """It is there all the same, and what is between two looks does not put that off."""
+    faults, starting = chip(), Reading(unmonitored="the chip is in its BIOS", starting=True)
+    faults.take(listing(), START)
+    for at in (10, 50, 159):
+        faults.take(starting, START + at)
+        assert faults.health(START + at).state is HealthState.UNKNOWN
+        faults.take(Reading(unmonitored="busy"), START + at)
+    faults.take(starting, START + 160)
+    (fault,) = faults.health(START + 160).faults
+    assert (fault.code, fault.since) == (CARD_DROPPED, START + 160)
+    assert fault.text == "for 150 s the chip is in its BIOS"
+    assert not faults.is_gone
+    faults.take(listing(), START + 170)
+    assert faults.health(START + 170).state is HealthState.HEALTHY
+    faults.take(starting, START + 180)
+    assert faults.health(START + 180).state is HealthState.UNKNOWN
+
+
+def test_a_chip_that_was_gone_starts_before_it_is_back() -> None:
+    """Its fault stands, but it is there; after a restart of the driver too."""
+    faults, starting = chip(), Reading(unmonitored="the chip is in its BIOS", starting=True)
+    faults.take(Reading(gone=True), START)
+    assert faults.is_gone
+    again = chip(dict(faults.memory))
+    assert again.is_gone
+    for one in (faults, again):
+        one.take(starting, START + 1)
+        assert not one.is_gone
+        assert [fault.code for fault in one.health(START + 1).faults] == [CARD_DROPPED]
 
 
 # --- what is remembered --------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from tests.npu.test_chip_faults import LINK
 from tests.npu.watching import BUSINESS, MINOR, NEVER
 from trio_npu_dra import pulse
 from trio_npu_dra.npu.dcmi.types import Assertion
-from trio_npu_dra.npu.faults import ALARM_WITHOUT_CODE
+from trio_npu_dra.npu.faults import ALARM_WITHOUT_CODE, CARD_DROPPED
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import FaultLevel, HealthState
 from trio_npu_dra.simulator import BoardControl, Severity, SimulatedBoard
@@ -216,6 +216,25 @@ async def test_a_critical_alarm_beside_a_harmless_code_is_a_fault(
     await paced.jump(1.1)
     assert paced.codes(3) == [ALARM_WITHOUT_CODE, MINOR]
     assert paced.board.chips[3].health.state is HealthState.UNHEALTHY
+
+
+async def test_a_chip_that_does_not_come_up_again_has_dropped(
+    paced: Paced, mock_clock: MockClock, control: BoardControl
+) -> None:
+    """It says that it is not ready, without end."""
+    await paced.start(mock_clock)
+    control.set_booting(3)
+    for _ in range(13):  # one look after two minutes, then one each ten seconds
+        await paced.jump(10)
+    assert paced.codes(3) == []
+    assert paced.board.chips[3].health.unmonitored == "the chip is in its BIOS"
+    for _ in range(15):
+        await paced.jump(10)
+    assert paced.codes(3) == [CARD_DROPPED]
+    assert not paced.board.chips[3].gone
+    control.restore(3)
+    await paced.jump(10)
+    assert paced.codes(3) == []
 
 
 async def test_a_rule_speaks_when_its_time_has_come(

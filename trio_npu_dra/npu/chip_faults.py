@@ -29,6 +29,9 @@ RECOVERY_LAG: Final = 1.0
 _OCCURRENCE_LAG: Final = 0.125
 """The same of an occurrence: a fault is to be known soon."""
 
+START_SECONDS: Final = 150.0
+"""How long a chip may take to start; MindCluster gives one that was reset as long."""
+
 _RAISED_LATELY: Final = 300.0
 """Seconds by which an event may be late; one that seems older was dated by another clock."""
 
@@ -40,14 +43,16 @@ class Reading:
     Attributes:
         codes: The active codes with the library's words; None if they cannot be read.
         severity: The worst alarm in its health.
-        gone: The chip does not exist any more, or has not started.
+        gone: The chip does not exist any more.
         unmonitored: Why it could not be read; empty if it could.
+        starting: Whether that is because the chip is not ready, as while it starts.
     """
 
     codes: Mapping[int, str] | None = field(default_factory=dict)
     severity: Severity = Severity.WARNING
     gone: bool = False
     unmonitored: str = ""
+    starting: bool = False
 
     @property
     def is_whole(self) -> bool:
@@ -73,6 +78,7 @@ class ChipFaults:
         self._occurrences: dict[int, Occurrences] = {}
         self._read_at = 0.0
         self._unexplained: float | None = None
+        self._starting: float | None = None
         self._reading = Reading(unmonitored="not read yet")
 
     @property
@@ -117,9 +123,9 @@ class ChipFaults:
         since, self._read_at = self._read_at, now
         if reading.gone or reading.unmonitored:
             self._unexplained = None
-            if reading.gone:
-                self._begin_if_new(CARD_DROPPED, "the chip does not exist any more", now)
+            self._judge_absence(reading, now)
             return
+        self._starting = None
         self._end(CARD_DROPPED, now)
         if reading.codes is not None:
             self._take_list(reading.codes, reading.severity, since, now)
@@ -142,6 +148,18 @@ class ChipFaults:
         for code in self._memory.keys() - listed.keys() - {ALARM_WITHOUT_CODE}:
             told = self._recovering.get(code, now)
             self._end(code, told if since <= told < now else now)
+
+    def _judge_absence(self, reading: Reading, now: float) -> None:
+        """Take a chip that is gone, or does not finish its start, for one that dropped."""
+        if reading.gone:
+            self._starting = None
+            self._begin_if_new(CARD_DROPPED, "the chip does not exist any more", now)
+        elif reading.starting:
+            if self._starting is None or self._starting > now:
+                self._starting = now
+            if now - self._starting >= START_SECONDS:
+                text = f"for {START_SECONDS:g} s {reading.unmonitored}"
+                self._begin_if_new(CARD_DROPPED, text, now)
 
     def _judge_alarm(self, alarm: Severity, now: float) -> None:
         """Make an alarm a fault of its own if the list of codes has not explained it in time."""
@@ -205,7 +223,7 @@ class ChipFaults:
     @property
     def is_gone(self) -> bool:
         """Whether a reading found the chip gone, and none has found it since."""
-        return self._is_active(CARD_DROPPED)
+        return self._is_active(CARD_DROPPED) and self._starting is None
 
     @property
     def recheck_at(self) -> float | None:

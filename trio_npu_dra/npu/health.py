@@ -80,7 +80,7 @@ def read_health(dcmi: Dcmi, ref: ChipRef) -> Reading:
     except DeviceLost:
         return Reading(gone=True)
     except NotReady:
-        return Reading(unmonitored=f"the chip is {_boot_phase(dcmi, ref)}")
+        return Reading(unmonitored=f"the chip is {_boot_phase(dcmi, ref)}", starting=True)
     if worst_alarm == GONE:
         return Reading(gone=True)
     severity = Severity(min(worst_alarm, Severity.CRITICAL))
