@@ -26,7 +26,12 @@ from trio_npu_dra.npu.dcmi._codes import NOT_READY, TIME_OUT
 log = logging.getLogger(__name__)
 
 DEADLINE_SECONDS: Final = 5.0
-MAX_WRITTEN_OFF: Final = 8
+MAX_WRITTEN_OFF: Final = 256
+"""A bound for threads that no node reaches.
+
+One call can be out for each chip, RoCE port and card, and one for the Ascend driver as a whole; 64
+chips on 64 cards make 193.
+"""
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
