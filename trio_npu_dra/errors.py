@@ -111,6 +111,10 @@ class Busy(DcmiError):
     retryable = True
 
 
+class Slow(Busy):
+    """The call has not returned, but it has not taken so long that it counts as hung."""
+
+
 class NotSupported(DcmiError):
     """This chip, driver or place (container, VM) does not offer the function."""
 

@@ -46,6 +46,7 @@ class Reading:
         gone: The chip does not exist any more.
         unmonitored: Why it could not be read; empty if it could.
         starting: Whether that is because the chip is not ready, as while it starts.
+        pending: Whether that is because the answer takes long: it may come.
     """
 
     codes: Mapping[int, str] | None = field(default_factory=dict)
@@ -53,6 +54,7 @@ class Reading:
     gone: bool = False
     unmonitored: str = ""
     starting: bool = False
+    pending: bool = False
 
     @property
     def is_whole(self) -> bool:
@@ -80,6 +82,7 @@ class ChipFaults:
         self._unexplained: float | None = None
         self._starting: float | None = None
         self._reading = Reading(unmonitored="not read yet")
+        self._was_read = False
 
     @property
     def memory(self) -> Mapping[int, CodeMemory]:
@@ -114,12 +117,19 @@ class ChipFaults:
                 self._change(code, severity=event.severity)
 
     def take(self, reading: Reading, now: float) -> None:
-        """Take in a fresh reading: the codes that it lists are active, others are not."""
-        self._reading = reading
+        """Take in a fresh reading: the codes that it lists are active, others are not.
+
+        What was known stands while a reading is pending.
+        """
+        if not reading.pending or not self._was_read:
+            self._reading = reading
+        self._was_read |= not reading.pending
         self._advance(now)
         for event, at in self._pending:
             self._replay(event, at)
         self._pending.clear()
+        if reading.pending:
+            return
         since, self._read_at = self._read_at, now
         if reading.gone or reading.unmonitored:
             self._unexplained = None
