@@ -311,7 +311,11 @@ class _Watch:
                 self._heard_at.setdefault(chip.name, event.heard_at)
                 self._want(chip)
         if lost:
-            log.warning("fault events lost, reading every chip", extra={"lost": lost})
+            log.warning(
+                "fault events lost: every chip is read, but faults may have come more often than "
+                "was counted",
+                extra={"lost": lost},
+            )
             for chip in self._found.chips:
                 self._want(chip)
             status = self._status.value
