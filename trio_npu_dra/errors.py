@@ -111,6 +111,10 @@ class Busy(DcmiError):
     retryable = True
 
 
+class Slow(Busy):
+    """The call has not returned, but it has not taken so long that it counts as hung."""
+
+
 class NotSupported(DcmiError):
     """This chip or Ascend driver does not offer the function (-8255, or the library lacks it)."""
 

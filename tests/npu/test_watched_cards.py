@@ -526,7 +526,7 @@ async def test_a_new_card_beside_a_hung_call_is_told(
     told = await listing.read(board)
     assert told is not None
     assert told.chips == board.chips
-    assert told.gaps[0].endswith("not returned: health of card 2 device 0")
+    assert told.gaps[0].endswith("not returned: dcmi_get_device_health of card 2 device 0")
     assert told.gaps[1:] == ("accelerator 0000:41:00.0 is not listed",)
     assert await listing.read(told) is None
 

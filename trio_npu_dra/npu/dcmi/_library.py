@@ -13,7 +13,7 @@ from trio_npu_dra import host_path
 from trio_npu_dra.errors import LibraryMissing, NotSupported
 from trio_npu_dra.npu.dcmi._codes import NOT_SUPPORT, check
 from trio_npu_dra.npu.dcmi._signatures import ARGTYPES
-from trio_npu_dra.npu.dcmi.calls import DcmiCall, OnCall, ignore_call
+from trio_npu_dra.npu.dcmi.calls import DcmiCall, OnCall, begin, ignore_call
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +53,7 @@ class Library:
             DcmiError: The function returned a code other than 0.
         """
         resolved = self._resolve(function)
+        begin(function)
         since = time.perf_counter()
         code = resolved(*arguments)
         seconds = time.perf_counter() - since
