@@ -111,8 +111,16 @@ class Busy(DcmiError):
     retryable = True
 
 
+class Slow(Busy):
+    """The call has not returned, but it has not taken so long that it counts as hung."""
+
+
 class NotSupported(DcmiError):
-    """This chip, driver or place (container, VM) does not offer the function."""
+    """This chip or Ascend driver does not offer the function (-8255, or the library lacks it)."""
+
+
+class NotPermitted(DcmiError):
+    """The process lacks the rights for the function (-8002)."""
 
 
 class DeviceLost(DcmiError):

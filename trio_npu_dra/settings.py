@@ -29,11 +29,40 @@ ENVIRONMENT_PREFIX = "NPU_DRA_"
 _UID = r"^[0-9A-Za-z]([-0-9A-Za-z]*[0-9A-Za-z])?$"
 _SUBDOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 
+_PLAIN_PATH = r"(/(?!\.{1,2}(/|$))[^/:]+)+"
+
 
 def _absolute(path: Path) -> Path:
     if not path.is_absolute():
         raise ValueError("must be an absolute path")
     return path
+
+
+def _mounts(text: str) -> tuple[tuple[str, str], ...]:
+    """Paths on the host, each with its path in containers.
+
+    Args:
+        text: `HOST[:CONTAINER]` separated by commas.
+
+    Raises:
+        ValueError: A path is not absolute and plain, or two mounts are at one place.
+    """
+    mounts: dict[str, str] = {}
+    for one in filter(None, text.split(",")):
+        host, colon, container = one.partition(":")
+        container = container if colon else host
+        for path in (host, container):
+            if not re.fullmatch(_PLAIN_PATH, path):
+                raise ValueError(f"{path!r} in {one!r} must be an absolute path without . or ..")
+        if container in mounts:
+            raise ValueError(f"two mounts have the container path {container}")
+        mounts[container] = host
+    return tuple((host, container) for container, host in mounts.items())
+
+
+def _checked_mounts(text: str) -> str:
+    _mounts(text)
+    return text
 
 
 NodeName = Annotated[str, StringConstraints(pattern=_SUBDOMAIN, max_length=253)]
@@ -133,6 +162,11 @@ class Settings(NodeSettings):
         description="LD_LIBRARY_PATH for containers with an NPU; it replaces the image's own "
         "value, and an empty one leaves the image's alone",
     )
+    extra_mount: Annotated[str, AfterValidator(_checked_mounts)] = Field(
+        "",
+        description="files and folders of the host that containers with an NPU get besides the "
+        "Ascend driver's, read-only, where they exist: HOST[:CONTAINER] separated by commas",
+    )
     kubeconfig: AbsolutePath | None = Field(
         None, description="kubeconfig file; without it the pod's service account is used"
     )
@@ -148,6 +182,11 @@ class Settings(NodeSettings):
     health_poll_interval: Annotated[float, Field(ge=0.1, le=3600)] = Field(
         5.0, description="seconds between two readings of the NPUs' health"
     )
+
+    @property
+    def extra_mounts(self) -> tuple[tuple[str, str], ...]:
+        """Paths on the host that containers get, each with its path there."""
+        return _mounts(self.extra_mount)
 
 
 def flag(name: str) -> str:

@@ -164,6 +164,7 @@ def test_call_that_never_returns_costs_one_npu_its_monitoring(
         faults.look(hung)
         start_pod(space, "meanwhile")
         driver.cluster.wait(lambda: faults.report().hung_calls, "a call written off")
+        driver.cluster.wait(lambda: faults.npu(hung).state == "Unknown", "it to count as hung")
         start_pod(space, "after")
         notes += ["", *faults.health().splitlines(), ""]
         notes += [f"hung call: claim prepared in {ms} ms" for ms in prepared_ms(driver, space)]

@@ -61,8 +61,8 @@ def host(simulated: SimulatedBoard) -> Host:
 
 @pytest.fixture
 async def worker() -> AsyncIterator[DcmiWorker]:
-    """The thread for DCMI calls."""
-    async with open_worker() as worker:
+    """The thread for DCMI calls; one that is out at its deadline hangs."""
+    async with open_worker(hung_seconds=0.0) as worker:
         yield worker
 
 

@@ -6,7 +6,12 @@ from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, Final, Protocol, TypeVar, TypeVarTuple
 
 from trio_npu_dra.errors import Busy
-from trio_npu_dra.npu.dcmi.worker import DEADLINE_SECONDS, MAX_WRITTEN_OFF, DcmiWorker
+from trio_npu_dra.npu.dcmi.worker import (
+    DEADLINE_SECONDS,
+    HUNG_SECONDS,
+    MAX_WRITTEN_OFF,
+    DcmiWorker,
+)
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board
 from trio_npu_dra.simulator import Profile, load_profile
 
@@ -41,13 +46,22 @@ class Relay(DcmiWorker):
     """
 
     def __init__(self, worker: DcmiWorker) -> None:
-        super().__init__(deadline_seconds=DEADLINE_SECONDS, max_written_off=MAX_WRITTEN_OFF)
+        super().__init__(
+            deadline_seconds=DEADLINE_SECONDS,
+            hung_seconds=HUNG_SECONDS,
+            max_written_off=MAX_WRITTEN_OFF,
+        )
         self.devices: list[tuple[str, Hashable]] = []
         self.deadlines: dict[str, float | None] = {}
         self.alone: list[str] = []
         self.out = 0
         self.refused: set[tuple[str, Hashable]] = set()
         self._worker = worker
+
+    @property
+    def written_off(self) -> int:
+        """As the other worker says."""
+        return self._worker.written_off
 
     async def call(
         self,
@@ -56,6 +70,7 @@ class Relay(DcmiWorker):
         deadline_seconds: float | None = None,
         device: Hashable = None,
         alone: bool = False,
+        on_late: Callable[[T], object] | None = None,
     ) -> T:
         """Note it, and hand it on."""
         name = getattr(function, "__name__", "")
@@ -68,7 +83,12 @@ class Relay(DcmiWorker):
         self.out += 1
         try:
             return await self._worker.call(
-                function, *arguments, deadline_seconds=deadline_seconds, device=device, alone=alone
+                function,
+                *arguments,
+                deadline_seconds=deadline_seconds,
+                device=device,
+                alone=alone,
+                on_late=on_late,
             )
         finally:
             self.out -= 1

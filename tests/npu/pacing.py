@@ -28,18 +28,22 @@ class Counted(Overheard):
 
     Attributes:
         asked: How often, by a word for the call and the card.
-        held: Calls wait for these, by the same word.
+        held: Calls wait for these, by the same word, or by it and the card.
+        waiting: How many calls have come to one of these.
     """
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.asked: Counter[tuple[str, int]] = Counter()
-        self.held: dict[str, threading.Event] = {}
+        self.held: dict[str | tuple[str, int], threading.Event] = {}
+        self.waiting = 0
 
     def _count(self, what: str, card: int) -> None:
         self.asked[what, card] += 1
-        if what in self.held:
-            self.held[what].wait()
+        gate = self.held.get(what) or self.held.get((what, card))
+        if gate is not None:
+            self.waiting += 1
+            gate.wait()
 
     def init(self) -> None:
         """Count it."""
@@ -149,17 +153,28 @@ class Paced:
         self._clock.jump(seconds)
         await self.settle()
 
-    async def jump_into(self, seconds: float, *calls: str) -> None:
+    async def jump_into(self, seconds: float, *calls: str | tuple[str, int]) -> None:
         """Let so much time pass, after which somebody makes one of these, which do not return."""
         assert self._clock is not None
         self.dcmi.held = {call: threading.Event() for call in calls}
-        before = self.dcmi.asked.total()
+        before = self.dcmi.waiting
         self._clock.jump(seconds)
         for _ in range(1000):
-            if self.dcmi.asked.total() > before:
+            if self.dcmi.waiting > before:
                 return
             await _moment()
         raise AssertionError("nobody calls")
+
+    async def let_go(self) -> None:
+        """Let the calls return that do not, and wait for them and what follows."""
+        held, self.dcmi.held = self.dcmi.held, {}
+        for gate in held.values():
+            gate.set()
+        for _ in range(1000):
+            if not self._relay.written_off:
+                return await self.settle()
+            await _moment()
+        raise AssertionError("a call does not return")
 
     async def tell(
         self,

@@ -16,9 +16,10 @@ from tests.npu.test_chip_faults import (
     event,
     listing,
 )
-from trio_npu_dra.npu.chip_faults import ChipFaults, CodeMemory, Reading
+from trio_npu_dra.npu.chip_faults import ChipFaults, Reading
+from trio_npu_dra.npu.code_memory import CodeMemory
 from trio_npu_dra.npu.dcmi.types import Assertion, Severity
-from trio_npu_dra.npu.faults import FaultTable
+from trio_npu_dra.npu.faults import CARD_DROPPED, FaultTable
 from trio_npu_dra.npu.model import HealthState
 
 TABLE = FaultTable.parse(
@@ -58,11 +59,11 @@ def test_a_fault_that_lasted_is_as_old_as_before() -> None:
 def test_an_npu_is_separated_since_its_rule_spoke() -> None:
     """Further occurrences neither change that nor put its end off."""
     faults = chip()
-    for minute in range(6):
-        come_and_go(faults, LINK, START + 60 * minute)
-    (fault,) = faults.health(START + 301).faults
-    assert fault.since == START + 240
-    assert faults.next_change == START + 240 + 2 * DAY
+    for hour in range(6):
+        come_and_go(faults, LINK, START + 3600 * hour, seconds=20)
+    (fault,) = faults.health(START + 6 * 3600).faults
+    assert fault.since == START + 4 * 3600 + 20
+    assert faults.next_change == START + 4 * 3600 + 20 + 2 * DAY
 
 
 def test_words_once_known_stay() -> None:
@@ -108,10 +109,10 @@ def test_of_two_recoveries_the_first_decides_when_to_look() -> None:
 def test_the_first_change_of_all_codes_and_rules_is_the_next() -> None:
     """Here a link that is down again since it separated its NPU; then one code of two."""
     faults, two = chip(), ChipFaults(TABLE)
-    for minute in range(5):
-        come_and_go(faults, LINK, START + 60 * minute)
-    faults.take(listing(LINK), START + 300)
-    assert faults.next_change == START + 320
+    for hour in range(5):
+        come_and_go(faults, LINK, START + 3600 * hour, seconds=20)
+    faults.take(listing(LINK), START + 5 * 3600)
+    assert faults.next_change == START + 5 * 3600 + 20
     come_and_go(two, 0xA1, START)
     come_and_go(two, 0xA1, START + 10)
     two.take(listing(0xA2), START + 10)
@@ -170,6 +171,38 @@ def test_a_chip_is_back_although_its_codes_cannot_be_read() -> None:
     assert faults.health(START + 1).faults == ()
 
 
+def test_a_chip_that_does_not_finish_its_start_has_dropped() -> None:
+    """It is there all the same, and what is between two looks does not put that off."""
+    faults, starting = chip(), Reading(unmonitored="the chip is in its BIOS", starting=True)
+    faults.take(listing(), START)
+    for at in (10, 50, 159):
+        faults.take(starting, START + at)
+        assert faults.health(START + at).state is HealthState.UNKNOWN
+        faults.take(Reading(unmonitored="busy"), START + at)
+    faults.take(starting, START + 160)
+    (fault,) = faults.health(START + 160).faults
+    assert (fault.code, fault.since) == (CARD_DROPPED, START + 160)
+    assert fault.text == "for 150 s the chip is in its BIOS"
+    assert not faults.is_gone
+    faults.take(listing(), START + 170)
+    assert faults.health(START + 170).state is HealthState.HEALTHY
+    faults.take(starting, START + 180)
+    assert faults.health(START + 180).state is HealthState.UNKNOWN
+
+
+def test_a_chip_that_was_gone_starts_before_it_is_back() -> None:
+    """Its fault stands, but it is there; after a restart of the driver too."""
+    faults, starting = chip(), Reading(unmonitored="the chip is in its BIOS", starting=True)
+    faults.take(Reading(gone=True), START)
+    assert faults.is_gone
+    again = chip(dict(faults.memory))
+    assert again.is_gone
+    for one in (faults, again):
+        one.take(starting, START + 1)
+        assert not one.is_gone
+        assert [fault.code for fault in one.health(START + 1).faults] == [CARD_DROPPED]
+
+
 # --- what is remembered --------------------------------------------------------------------------
 
 
@@ -188,9 +221,9 @@ def test_occurrences_are_remembered_while_one_of_them_counts() -> None:
     """The last of them, here."""
     faults = chip()
     for at in (START, START + DAY - 60):
-        come_and_go(faults, LINK, at)
+        come_and_go(faults, LINK, at, seconds=20)
     faults.take(listing(), START + DAY + 60)
-    assert LINK in faults.memory
+    assert len(faults.memory[LINK].occurred) == 2
 
 
 def test_a_release_takes_back_what_rules_did_and_nothing_else() -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from trio_npu_dra.npu.chip_faults import ChipFaults, CodeMemory, Reading
+from trio_npu_dra.npu.chip_faults import ChipFaults, Reading
+from trio_npu_dra.npu.code_memory import CodeMemory
 from trio_npu_dra.npu.dcmi.types import Assertion, FaultEvent, Severity
-from trio_npu_dra.npu.faults import ALARM_WITHOUT_CODE, CARD_DROPPED, packaged_table
+from trio_npu_dra.npu.faults import CARD_DROPPED, packaged_table
 from trio_npu_dra.npu.model import FaultLevel, HealthState
 
 DAY = 24 * 3600.0
@@ -146,107 +147,15 @@ def test_codes_that_cannot_be_read_for_once_come_no_second_time() -> None:
     assert faults.health(START + 10).level is FaultLevel.RESTART_BUSINESS
 
 
-@pytest.mark.parametrize("codes", [None, {}])
-def test_an_alarm_without_a_code_is_a_fault_once_the_list_had_time_to_explain_it(
-    codes: dict[int, str] | None,
-) -> None:
-    """Health and list are read apart: until they agree the chip is Unknown, and nobody evicted."""
-    faults = chip()
-    faults.take(Reading(codes=codes, severity=Severity.CRITICAL), START)
-    health = faults.health(START)
-    assert (health.state, health.faults) == (HealthState.UNKNOWN, ())
-    assert faults.recheck_at == START + 1
-    faults.take(Reading(codes=codes, severity=Severity.CRITICAL), START + 1)
-    health = faults.health(START + 1)
-    assert [fault.code for fault in health.faults] == [ALARM_WITHOUT_CODE]
-    assert (health.level, health.unmonitored) == (FaultLevel.SEPARATE_NPU, "")
-    assert not faults.recheck_at
-    faults.take(Reading(codes=codes), START + 2)
-    assert faults.health(START + 2).faults == ()
-
-
-def test_an_alarm_that_is_explained_late_was_never_a_fault() -> None:
-    """The list can lag behind the alarm when a fault comes, and the alarm behind it at its end."""
-    faults = chip()
-    faults.take(listing(severity=Severity.MAJOR), START)
-    faults.take(listing(BUSINESS), START + 0.1)
-    assert [fault.code for fault in faults.health(START + 0.1).faults] == [BUSINESS]
-    faults.take(listing(severity=Severity.MAJOR), START + 5)
-    assert faults.health(START + 5).state is HealthState.UNKNOWN
-    faults.take(listing(severity=Severity.WARNING), START + 5.1)
-    assert faults.health(START + 5.1).state is HealthState.HEALTHY
-    assert faults.recheck_at is None
-
-
-# --- events ahead of, and behind, the list -------------------------------------------------------
-
-
-def test_a_recovery_ahead_of_the_list_asks_for_another_look() -> None:
-    """The code stays until the list has lost it; no flapping, no second occurrence."""
-    faults = chip()
-    faults.take(listing(TWICE), START)
-    faults.note(event(TWICE, Assertion.RECOVERY), START + 10)
-    faults.take(listing(TWICE), START + 10)
-    assert faults.recheck_at == START + 11
-    assert faults.health(START + 10).level is FaultLevel.RESTART_BUSINESS
-    faults.take(listing(), START + 11)
-    assert not faults.recheck_at
-    assert faults.health(START + 11).faults == ()
-    assert len(faults.memory[TWICE].occurred) == 1
-
-
-def test_a_recovery_that_does_not_come_true_is_forgotten() -> None:
-    """A code that is still listed a second later has not recovered."""
-    faults = chip()
-    faults.take(listing(BUSINESS), START)
-    faults.note(event(BUSINESS, Assertion.RECOVERY), START)
-    faults.take(listing(BUSINESS), START + 1)
-    assert faults.recheck_at is None
-    assert faults.health(START + 1).faults[0].since == START
-
-
-@pytest.mark.parametrize(
-    "silence", [Reading(unmonitored="busy"), Reading(gone=True), Reading(codes=None)]
-)
-def test_a_recovery_of_a_silent_chip_asks_for_no_hurry(silence: Reading) -> None:
-    """Until the chip answers there is nothing to follow up: a time in the past is no plan."""
-    faults = chip()
-    faults.take(listing(BUSINESS), START)
-    faults.note(event(BUSINESS, Assertion.RECOVERY), START)
-    faults.take(silence, START)
-    assert faults.recheck_at is None
-    faults.take(listing(BUSINESS), START + 0.5)
-    assert faults.recheck_at == START + 1
-
-
-@pytest.mark.parametrize("raised_at", [0.0, START - DAY, START - 301, START + DAY])
-def test_a_fault_is_not_older_than_the_word_of_it(raised_at: float) -> None:
-    """A driver whose clock is another's gets ours: rules and taints count by it."""
-    faults = chip()
-    faults.note(event(LINK, at=raised_at), START)
-    faults.take(listing(LINK), START)
-    health = faults.health(START + 1)
-    assert (health.level, health.faults[0].since) == (FaultLevel.NOT_HANDLE, START)
-    assert faults.memory[LINK].occurred == (START,)
-
-
-def test_a_notice_changes_nothing_by_itself() -> None:
-    """It is told once and lists nothing."""
-    faults = chip()
-    faults.take(listing(), START)
-    faults.note(event(BUSINESS, Assertion.NOTICE), START)
-    faults.take(Reading(codes=None), START)
-    assert faults.health(START).faults == ()
-
-
 # --- rules ---------------------------------------------------------------------------------------
 
 
-def come_and_go(faults: ChipFaults, code: int, at: float) -> None:
-    """Let a fault be there for a second."""
+def come_and_go(faults: ChipFaults, code: int, at: float, seconds: float = 1) -> None:
+    """Let a fault be there for a while."""
     faults.note(event(code, at=at), at)
     faults.take(listing(code), at)
-    faults.take(listing(), at + 1)
+    faults.note(event(code, Assertion.RECOVERY, at=at), at + seconds)
+    faults.take(listing(), at + seconds)
 
 
 def test_a_code_that_comes_twice_a_day_separates_the_chip_until_it_is_released() -> None:
@@ -319,13 +228,36 @@ def test_a_link_that_was_down_for_long_while_nobody_looked_is_raised_all_the_sam
     assert faults.health(START + 90).faults == ()
 
 
-def test_a_link_that_flaps_is_released_after_two_days() -> None:
+def test_short_breaks_of_a_link_separate_no_chip() -> None:
+    """A code with a duration rule counts once it has lasted, as in MindCluster."""
+    faults = chip()
+    for hour in range(12):
+        come_and_go(faults, LINK, START + 3600 * hour, seconds=19)
+    assert faults.health(START + 12 * 3600).faults == ()
+    assert faults.memory == {}
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_link_that_stays_down_counts_once(*, restart: bool) -> None:
+    """However often it is looked at, also if it comes back while the rule still applies."""
+    faults = chip()
+    faults.take(listing(LINK), START)
+    for second in range(20, 3600, 40):
+        faults.take(listing(LINK), START + second)
+        if restart:
+            faults = chip(dict(faults.memory))
+        faults.take(listing(), START + second + 20)
+    assert faults.memory[LINK].occurred == (START + 20,)
+
+
+def test_a_link_that_is_down_for_long_five_times_is_released_after_two_days() -> None:
     """Its rule says when."""
     faults = chip()
-    for minute in range(5):
-        come_and_go(faults, LINK, START + 60 * minute)
-    separated = START + 240
+    for hour in range(5):
+        come_and_go(faults, LINK, START + 3600 * hour, seconds=30)
+    separated = START + 4 * 3600 + 20
     assert faults.health(separated + 1).level is FaultLevel.MANUALLY_SEPARATE_NPU
+    faults.take(listing(), separated + 3600)
     assert faults.next_change == separated + 2 * DAY
     assert faults.health(separated + 2 * DAY).faults == ()
 

@@ -18,7 +18,7 @@ from trio_npu_dra.npu.dcmi import client
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.types import Assertion, FaultEvent
 from trio_npu_dra.npu.dcmi.types import Severity as Alarm
-from trio_npu_dra.npu.fault_events import CAPACITY, EventInbox
+from trio_npu_dra.npu.fault_events import CAPACITY, CODES, EVENTS_OF_CODE, EventInbox
 from trio_npu_dra.simulator import Assertion as Simulated
 from trio_npu_dra.simulator import BoardControl, Severity
 
@@ -97,13 +97,32 @@ def test_events_after_the_end_of_trio_do_no_harm(dcmi: Dcmi, control: BoardContr
     assert arrived.wait(5)
 
 
+async def test_a_busy_watcher_loses_no_codes() -> None:
+    """Beyond the capacity the last events of each code are kept, in order, and the rest counted."""
+    inbox = EventInbox(lambda: None)
+    for _ in range(CAPACITY):
+        inbox.put(EVENT)
+    other = replace(EVENT, logic_id=7)
+    for number in range(EVENTS_OF_CODE + 3):
+        inbox.put(replace(other, raised_at=float(number)))
+    inbox.put(EVENT)
+    events, lost = inbox.take()
+    assert lost == 3
+    assert events[:CAPACITY] == [EVENT] * CAPACITY
+    assert [event.raised_at for event in events[CAPACITY:] if event.logic_id == 7] == [
+        float(number) for number in range(3, EVENTS_OF_CODE + 3)
+    ]
+    assert len(events) == CAPACITY + EVENTS_OF_CODE + 1
+    assert inbox.take() == ([], 0)
+
+
 async def test_what_is_too_much_is_counted() -> None:
     """A watcher that is busy loses events, not memory."""
     inbox = EventInbox(lambda: None)
-    for _ in range(CAPACITY + 3):
-        inbox.put(EVENT)
+    for code in range(CAPACITY + CODES + 3):
+        inbox.put(replace(EVENT, code=code))
     events, lost = inbox.take()
-    assert (len(events), lost) == (CAPACITY, 3)
+    assert (len(events), lost) == (CAPACITY + CODES, 3)
     assert inbox.take() == ([], 0)
 
 

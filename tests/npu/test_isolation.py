@@ -6,12 +6,16 @@ against the driver as a whole, and the next call into the hung chip would cost a
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from tests.npu.looking import SERVER, Relay, changed
+from trio_npu_dra.errors import Busy
+from trio_npu_dra.npu.chip_faults import Reading
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.types import ChipRef
-from trio_npu_dra.npu.dcmi.worker import DEADLINE_SECONDS
+from trio_npu_dra.npu.dcmi.worker import DEADLINE_SECONDS, DcmiWorker
 from trio_npu_dra.npu.discovery import discover
 from trio_npu_dra.npu.health import DEADLINE_SECONDS as HEALTH_SECONDS
 from trio_npu_dra.npu.health import NETWORK_DEADLINE_SECONDS, read_chip, read_network
@@ -22,8 +26,10 @@ from trio_npu_dra.npu.occupancy import is_any_occupied
 from trio_npu_dra.npu.telemetry import DEADLINE_SECONDS as TELEMETRY_SECONDS
 from trio_npu_dra.npu.telemetry import read_telemetry
 from trio_npu_dra.observable import Observable
+from trio_npu_dra.simulator import BoardControl, load_profile
 
 PAIR = changed(SERVER, 2)
+A3 = load_profile("a3-16")
 FIRST, SECOND = ChipRef(0, 0), ChipRef(1, 0)
 
 
@@ -68,3 +74,29 @@ async def test_each_look_at_a_chip_names_it_and_has_a_deadline_of_its_own(
         TELEMETRY_SECONDS,
         None,
     ]
+
+
+@pytest.mark.parametrize("profile", [A3])
+async def test_calls_that_hang_cost_nobody_else(
+    worker: DcmiWorker, dcmi: Dcmi, board: Board, control: BoardControl
+) -> None:
+    """Two dead cards of eight, and each RoCE port of the node."""
+    dead, ports = board.chips[2:6], "dcmi_get_device_network_health"
+    control.hang(ports)
+    for chip in dead:
+        control.hang(device=chip.physical_id)
+    hung = partial(worker.call, deadline_seconds=0.01)
+    try:
+        for chip in board.chips:
+            with pytest.raises(Busy):
+                await hung(dcmi.network_health, chip.ref, device=("network", chip.ref))
+        for chip in dead:
+            with pytest.raises(Busy):
+                await hung(dcmi.health, chip.ref, device=chip.ref)
+        assert worker.written_off == 20
+        for chip in set(board.chips) - set(dead):
+            assert await read_chip(worker, dcmi, chip.ref) == Reading()
+    finally:
+        control.release(ports)
+        for chip in dead:
+            control.release(device=chip.physical_id)

@@ -15,8 +15,9 @@ from tests.npu.test_chip_faults import LINK
 from tests.npu.watching import BUSINESS, MINOR, NEVER
 from trio_npu_dra import pulse
 from trio_npu_dra.npu.dcmi.types import Assertion
+from trio_npu_dra.npu.faults import ALARM_WITHOUT_CODE, CARD_DROPPED
 from trio_npu_dra.npu.host import Host
-from trio_npu_dra.npu.model import FaultLevel
+from trio_npu_dra.npu.model import FaultLevel, HealthState
 from trio_npu_dra.simulator import BoardControl, Severity, SimulatedBoard
 
 REFUSED = "dcmi_subscribe_fault_event"
@@ -156,6 +157,38 @@ async def test_a_recovery_ahead_of_the_list_is_followed_up_after_a_second(
     assert paced.board.heard_at is None
 
 
+async def test_a_recovery_that_the_list_shows_late_is_seen_soon(
+    paced: Paced, mock_clock: MockClock, control: BoardControl
+) -> None:
+    """Not by the next look that is due anyway, two minutes later."""
+    control.list_fault(3, BUSINESS, Severity.MAJOR)
+    await paced.start(mock_clock)
+    for pause in (1, 1):
+        await paced.jump(pause)
+    await paced.tell(3, BUSINESS, Assertion.RECOVERY)
+    await paced.jump(1.1)
+    await paced.jump(1)
+    assert paced.codes(3) == [BUSINESS]
+    control.unlist_fault(3, BUSINESS)
+    await paced.jump(2)
+    assert paced.codes(3) == []
+
+
+async def test_a_fault_that_the_list_shows_late_is_seen_soon(
+    paced: Paced, mock_clock: MockClock, control: BoardControl
+) -> None:
+    """Its event came before; the chip was read in vain."""
+    await paced.start(mock_clock)
+    await paced.jump(1)
+    await paced.tell(3, MINOR, Assertion.OCCURRENCE)
+    for pause in (0.2, 0.5):
+        await paced.jump(pause)
+    assert paced.codes(3) == []
+    control.list_fault(3, MINOR, Severity.MINOR)
+    await paced.jump(0.5)
+    assert paced.codes(3) == [MINOR]
+
+
 async def test_a_listing_answers_an_event_too(
     paced: Paced, mock_clock: MockClock, control: BoardControl, simulated: SimulatedBoard
 ) -> None:
@@ -170,6 +203,38 @@ async def test_a_listing_answers_an_event_too(
     await paced.jump(120)
     assert paced.codes(3) == [BUSINESS]
     assert paced.board.heard_at is None
+
+
+async def test_a_critical_alarm_beside_a_harmless_code_is_a_fault(
+    paced: Paced, mock_clock: MockClock, control: BoardControl
+) -> None:
+    """The harmless code explains nothing of it."""
+    control.add_fault(3, MINOR, Severity.MINOR)
+    control.set_health(3, Severity.CRITICAL)
+    await paced.start(mock_clock)
+    assert paced.board.chips[3].health.unmonitored
+    await paced.jump(1.1)
+    assert paced.codes(3) == [ALARM_WITHOUT_CODE, MINOR]
+    assert paced.board.chips[3].health.state is HealthState.UNHEALTHY
+
+
+async def test_a_chip_that_does_not_come_up_again_has_dropped(
+    paced: Paced, mock_clock: MockClock, control: BoardControl
+) -> None:
+    """It says that it is not ready, without end."""
+    await paced.start(mock_clock)
+    control.set_booting(3)
+    for _ in range(13):  # one look after two minutes, then one each ten seconds
+        await paced.jump(10)
+    assert paced.codes(3) == []
+    assert paced.board.chips[3].health.unmonitored == "the chip is in its BIOS"
+    for _ in range(15):
+        await paced.jump(10)
+    assert paced.codes(3) == [CARD_DROPPED]
+    assert not paced.board.chips[3].gone
+    control.restore(3)
+    await paced.jump(10)
+    assert paced.codes(3) == []
 
 
 async def test_a_rule_speaks_when_its_time_has_come(

@@ -72,7 +72,7 @@ class Watching:
             known=self.known,
             on_event=lambda _: self.heard.set(self.heard.value + 1),
         )
-        with trio.fail_after(5):
+        with trio.fail_after(20):
             await self._nursery.start(run)
             await self.status.wait_until(lambda status: status != WatchStatus())
 

@@ -228,6 +228,18 @@ async def test_readiness_lists_what_is_missing(rig: Rig) -> None:
             assert await get(rig.http_port, "/readyz") == (200, "ok\n")
 
 
+async def test_a_node_whose_library_has_no_chip_is_ready(rig: Rig) -> None:
+    """Its pool is empty; what is on the bus is asked for again."""
+    with rig.board.control() as control:
+        control.set_return_code("dcmi_init", -8008)
+        async with rig.registered():
+            assert not (await rig.published()).spec.devices
+            with trio.fail_after(10):
+                while (await get(rig.http_port, "/readyz"))[0] != 200:  # noqa: ASYNC110 - a page
+                    await trio.sleep(0.01)
+            control.release("dcmi_init")
+
+
 async def test_an_instance_that_waits_for_its_turn_is_ready(rig: Rig) -> None:
     """Only then does a rolling update end the older one."""
     plugin = rig.settings.plugin_directory

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Final
+from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field
-
+from trio_npu_dra.npu.code_memory import CodeMemory
 from trio_npu_dra.npu.dcmi.types import Assertion, FaultEvent, Severity
 from trio_npu_dra.npu.faults import (
     ALARM_WITHOUT_CODE,
@@ -22,44 +21,19 @@ from trio_npu_dra.npu.faults import (
     FrequencyRule,
 )
 from trio_npu_dra.npu.model import ChipHealth, Fault, FaultLevel
+from trio_npu_dra.npu.occurrences import PATIENCE, Occurrences
 
 RECOVERY_LAG: Final = 1.0
-"""Seconds by which an event or the health value may precede the change of the code list."""
+"""Seconds by which a recovery or the health value mostly precedes the change of the code list."""
+
+_OCCURRENCE_LAG: Final = 0.125
+"""The same of an occurrence: a fault is to be known soon."""
+
+START_SECONDS: Final = 150.0
+"""How long a chip may take to start; MindCluster gives one that was reset as long."""
 
 _RAISED_LATELY: Final = 300.0
 """Seconds by which an event may be late; one that seems older was dated by another clock."""
-
-_YEARS_END: Final = 253_402_300_799.0  # 9999-12-31T23:59:59Z
-
-Seconds = Annotated[float, Field(ge=0, le=_YEARS_END, allow_inf_nan=False)]
-"""A time in seconds since 1970 that can be written as a date."""
-
-
-class CodeMemory(BaseModel):
-    """What is remembered of one code, also over a restart; times in seconds since 1970.
-
-    Attributes:
-        since: When it began; None if it is not active.
-        text: The library's words for it.
-        severity: That of its last event.
-        alarm: The worst in the chip's health when the code was last listed; for codes that the
-            table does not know.
-        occurred: When it came lately, for codes with a frequency rule.
-        separated: When a frequency rule applied; None if none did or it was released.
-        lasting: Whether a duration rule applies, not released yet.
-        ended: When it ended, while *lasting*.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    since: Seconds | None = None
-    text: str = ""
-    severity: Severity | None = None
-    alarm: Severity | None = None
-    occurred: tuple[Seconds, ...] = ()
-    separated: Seconds | None = None
-    lasting: bool = False
-    ended: Seconds | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,14 +43,18 @@ class Reading:
     Attributes:
         codes: The active codes with the library's words; None if they cannot be read.
         severity: The worst alarm in its health.
-        gone: The chip does not exist any more, or has not started.
+        gone: The chip does not exist any more.
         unmonitored: Why it could not be read; empty if it could.
+        starting: Whether that is because the chip is not ready, as while it starts.
+        pending: Whether that is because the answer takes long: it may come.
     """
 
     codes: Mapping[int, str] | None = field(default_factory=dict)
     severity: Severity = Severity.WARNING
     gone: bool = False
     unmonitored: str = ""
+    starting: bool = False
+    pending: bool = False
 
     @property
     def is_whole(self) -> bool:
@@ -97,9 +75,14 @@ class ChipFaults:
         self._table = table
         self._memory = dict(memory or {})
         self._pending: list[tuple[FaultEvent, float]] = []
-        self._recovering: dict[int, float] = {}
+        self._recovering: dict[int, float] = {}  # listed codes, by when their end was told
+        self._ahead: dict[int, tuple[float, float]] = {}  # told, not listed: begun when, told when
+        self._occurrences: dict[int, Occurrences] = {}
+        self._read_at = 0.0
         self._unexplained: float | None = None
+        self._starting: float | None = None
         self._reading = Reading(unmonitored="not read yet")
+        self._was_read = False
 
     @property
     def memory(self) -> Mapping[int, CodeMemory]:
@@ -115,52 +98,83 @@ class ChipFaults:
     def _replay(self, event: FaultEvent, now: float) -> None:
         """Note what a reading does not show: how often a code came, how severe it is."""
         code = event.code
+        is_likely = 0 <= now - event.raised_at < _RAISED_LATELY
+        raised_at = event.raised_at if is_likely else now
+        occurrences = self._occurrences_of(code)
+        if occurrences is not None and occurrences.hear(event, now):
+            self._count(code, raised_at)
         if event.assertion is Assertion.RECOVERY:
+            self._ahead.pop(code, None)
             if self._is_active(code):
                 self._recovering[code] = now
-            return
-        if event.assertion is Assertion.OCCURRENCE:
+        elif event.assertion is Assertion.OCCURRENCE:
             if code in self._recovering:  # gone and back between two readings
-                self._end(code, now)
+                self._end(code, self._recovering[code])
             if not self._is_active(code):
-                is_likely = 0 <= now - event.raised_at < _RAISED_LATELY
-                self._begin(code, event.raised_at if is_likely else now)
+                self._begin(code, raised_at)
+                self._ahead[code] = (raised_at, now)
             if event.severity is not None:
                 self._change(code, severity=event.severity)
 
     def take(self, reading: Reading, now: float) -> None:
-        """Take in a fresh reading: the codes that it lists are active, others are not."""
-        self._reading = reading
+        """Take in a fresh reading: the codes that it lists are active, others are not.
+
+        What was known stands while a reading is pending.
+        """
+        if not reading.pending or not self._was_read:
+            self._reading = reading
+        self._was_read |= not reading.pending
         self._advance(now)
         for event, at in self._pending:
             self._replay(event, at)
         self._pending.clear()
+        if reading.pending:
+            return
+        since, self._read_at = self._read_at, now
         if reading.gone or reading.unmonitored:
             self._unexplained = None
-            if reading.gone:
-                self._begin_if_new(CARD_DROPPED, "the chip does not exist any more", now)
+            self._judge_absence(reading, now)
             return
+        self._starting = None
         self._end(CARD_DROPPED, now)
         if reading.codes is not None:
-            self._take_list(reading.codes, reading.severity, now)
+            self._take_list(reading.codes, reading.severity, since, now)
         self._judge_alarm(reading.severity, now)
         self._forget(now)
 
-    def _take_list(self, listed: Mapping[int, str], alarm: Severity, now: float) -> None:
+    def _take_list(
+        self, listed: Mapping[int, str], alarm: Severity, since: float, now: float
+    ) -> None:
+        """Take in a list of codes; the reading before was made at *since*."""
+        for code in listed.keys() | self._occurrences.keys():
+            occurrences = self._occurrences_of(code)
+            if occurrences is not None and occurrences.see(now, is_listed=code in listed):
+                self._count(code, now)
         for code, text in listed.items():
-            self._begin_if_new(code, text, now)
+            begun, _ = self._ahead.pop(code, (now, now))
+            self._begin_if_new(code, text, begun)
             if code not in self._table.levels:
                 self._change(code, alarm=alarm)
         for code in self._memory.keys() - listed.keys() - {ALARM_WITHOUT_CODE}:
-            self._end(code, now)
-        self._recovering = {
-            code: at for code, at in self._recovering.items() if 0 <= now - at < RECOVERY_LAG
-        }
+            told = self._recovering.get(code, now)
+            self._end(code, told if since <= told < now else now)
+
+    def _judge_absence(self, reading: Reading, now: float) -> None:
+        """Take a chip that is gone, or does not finish its start, for one that dropped."""
+        if reading.gone:
+            self._starting = None
+            self._begin_if_new(CARD_DROPPED, "the chip does not exist any more", now)
+        elif reading.starting:
+            if self._starting is None or self._starting > now:
+                self._starting = now
+            if now - self._starting >= START_SECONDS:
+                text = f"for {START_SECONDS:g} s {reading.unmonitored}"
+                self._begin_if_new(CARD_DROPPED, text, now)
 
     def _judge_alarm(self, alarm: Severity, now: float) -> None:
         """Make an alarm a fault of its own if the list of codes has not explained it in time."""
         is_explained = any(
-            self._is_active(code) for code in self._memory.keys() - {ALARM_WITHOUT_CODE}
+            self._explains(code, alarm) for code in self._memory.keys() - {ALARM_WITHOUT_CODE}
         )
         if alarm < Severity.MAJOR or is_explained:
             self._unexplained = None
@@ -172,6 +186,19 @@ class ChipFaults:
             self._begin_if_new(ALARM_WITHOUT_CODE, "alarm without a code", now)
         if self._is_active(ALARM_WITHOUT_CODE):
             self._change(ALARM_WITHOUT_CODE, alarm=alarm)
+
+    def _explains(self, code: int, alarm: Severity) -> bool:
+        """Whether a code can be the reason for an alarm.
+
+        One that makes the chip unhealthy explains any alarm. A milder one explains what its event
+        said, or up to a major alarm if no event told its severity.
+        """
+        known = self._memory[code]
+        if known.since is None:
+            return False
+        level, _ = self._level(code, known)
+        severity = Severity.MAJOR if known.severity is None else known.severity
+        return level.is_unhealthy or alarm <= severity
 
     def release(self, now: float) -> bool:
         """Undo what frequency rules did, and count anew.
@@ -206,15 +233,24 @@ class ChipFaults:
     @property
     def is_gone(self) -> bool:
         """Whether a reading found the chip gone, and none has found it since."""
-        return self._is_active(CARD_DROPPED)
+        return self._is_active(CARD_DROPPED) and self._starting is None
 
     @property
     def recheck_at(self) -> float | None:
         """When to read again a chip whose events, alarm and list of codes do not agree yet."""
-        since = [self._unexplained] if self._is_in_doubt and self._unexplained is not None else []
+        times: list[float | None] = []
+        if self._is_in_doubt and self._unexplained is not None:
+            times.append(self._unexplained + RECOVERY_LAG)
         if self._reading.is_whole:  # without the list of codes a reading brings nothing new
-            since += self._recovering.values()
-        return min(since) + RECOVERY_LAG if since else None
+            times += (self._next_look(at, RECOVERY_LAG) for at in self._recovering.values())
+            times += (self._next_look(at, _OCCURRENCE_LAG) for _, at in self._ahead.values())
+        return min((at for at in times if at is not None), default=None)
+
+    def _next_look(self, told_at: float, lag: float) -> float | None:
+        """When to look whether the list agrees with an event: ever more rarely, then no more."""
+        while lag <= self._read_at - told_at:
+            lag *= 2
+        return told_at + lag if lag < PATIENCE else None
 
     @property
     def _is_in_doubt(self) -> bool:
@@ -235,9 +271,12 @@ class ChipFaults:
             return self._as_fault(code, duration.level, str(duration), since or 0.0)
         if known.since is None:
             return None
-        severity = known.severity if known.severity is not None else known.alarm
-        level, why = self._table.level(code, severity)
+        level, why = self._level(code, known)
         return self._as_fault(code, level, why, known.since)
+
+    def _level(self, code: int, known: CodeMemory) -> tuple[FaultLevel, str]:
+        severity = known.severity if known.severity is not None else known.alarm
+        return self._table.level(code, severity)
 
     def _as_fault(self, code: int, level: FaultLevel, rule: str, since: float) -> Fault:
         text = self._memory[code].text
@@ -260,21 +299,35 @@ class ChipFaults:
 
     def _begin(self, code: int, at: float) -> None:
         known = self._memory.get(code, CodeMemory())
-        rule = self._table.frequency.get(code)
-        if rule is not None:
-            recent = [time for time in known.occurred if abs(at - time) < rule.window_seconds]
-            occurred = (*recent, at)[-rule.times :]
-            separated = known.separated
-            if separated is None and len(occurred) == rule.times:
-                separated = at
-            known = known.model_copy(update={"occurred": occurred, "separated": separated})
         self._memory[code] = known.model_copy(update={"since": at, "ended": None})
+
+    def _occurrences_of(self, code: int) -> Occurrences | None:
+        """What is to be counted of a code; None if no rule counts it, or its duration decides."""
+        if code not in self._table.frequency or code in self._table.duration:
+            return None
+        is_active = self._is_active(code)
+        fresh = Occurrences(is_listed=is_active, is_open=is_active)
+        return self._occurrences.setdefault(code, fresh)
+
+    def _count(self, code: int, at: float) -> None:
+        """Count an occurrence; a code with a duration rule has one each time it has lasted."""
+        rule = self._table.frequency.get(code)
+        if rule is None:
+            return
+        known = self._memory.get(code, CodeMemory())
+        recent = [time for time in known.occurred if abs(at - time) < rule.window_seconds]
+        occurred = (*recent, at)[-rule.times :]
+        separated = known.separated
+        if separated is None and len(occurred) == rule.times:
+            separated = at
+        changes = {"occurred": occurred, "separated": separated}
+        self._memory[code] = known.model_copy(update=changes)
 
     def _end(self, code: int, now: float) -> None:
         if not self._is_active(code):
             return
         self._recovering.pop(code, None)
-        self._advance(now)
+        self._advance_code(code, now)
         self._change(code, since=None, ended=now if self._memory[code].lasting else None)
 
     def _change(self, code: int, **values: object) -> None:
@@ -294,22 +347,28 @@ class ChipFaults:
     def _advance(self, now: float) -> None:
         """Apply the rules up to *now*."""
         for code in list(self._memory):
-            self._set_back(code, now)
-            known = self._memory[code]
-            frequency, duration = self._rules(code)
-            if (
-                frequency is not None
-                and frequency.release_seconds is not None
-                and known.separated is not None
-                and now >= known.separated + frequency.release_seconds
-            ):
-                self._change(code, separated=None, occurred=())
-            if duration is None:
-                continue
-            if known.since is not None and now >= known.since + duration.fault_seconds:
+            self._advance_code(code, now)
+
+    def _advance_code(self, code: int, now: float) -> None:
+        self._set_back(code, now)
+        known = self._memory[code]
+        frequency, duration = self._rules(code)
+        if (
+            frequency is not None
+            and frequency.release_seconds is not None
+            and known.separated is not None
+            and now >= known.separated + frequency.release_seconds
+        ):
+            self._change(code, separated=None, occurred=())
+        if duration is None:
+            return
+        if known.since is not None and not known.lasting:
+            lasted_at = known.since + duration.fault_seconds
+            if now >= lasted_at:
                 self._change(code, lasting=True)
-            if known.ended is not None and now >= known.ended + duration.recover_seconds:
-                self._change(code, lasting=False, ended=None)
+                self._count(code, lasted_at)
+        if known.ended is not None and now >= known.ended + duration.recover_seconds:
+            self._change(code, lasting=False, ended=None)
 
     def _set_back(self, code: int, now: float) -> None:
         """After the clock was set back, take future times for *now*."""
@@ -320,7 +379,16 @@ class ChipFaults:
                 self._change(code, **{name: now})
 
     def _forget(self, now: float) -> None:
-        """Drop the codes that need not be remembered any more."""
+        """Drop what need not be remembered any more."""
+        for code, at in list(self._recovering.items()):
+            if not 0 <= now - at < PATIENCE:
+                del self._recovering[code]
+        for code, (_, at) in list(self._ahead.items()):
+            if not 0 <= now - at < PATIENCE:
+                del self._ahead[code]
+        for code, occurrences in list(self._occurrences.items()):
+            if occurrences.is_over(now):
+                del self._occurrences[code]
         for code, known in list(self._memory.items()):
             rule = self._table.frequency.get(code)
             counts = rule is not None and any(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,10 +13,12 @@ import trio
 from trio_npu_dra.npu.dcmi.types import FaultEvent
 
 CAPACITY: Final = 4096
-"""Events kept while the watcher is busy.
+"""Events kept while the watcher is busy, whatever they tell."""
 
-After a loss every chip is read again, but lost occurrences are not counted.
-"""
+CODES: Final = 1024
+EVENTS_OF_CODE: Final = 16
+"""Beyond that the last events are kept of so many codes of chips: no rule counts more than a few
+occurrences of one. Others are lost: their chips are read, but how often they came is not known."""
 
 
 class EventInbox:
@@ -28,22 +31,37 @@ class EventInbox:
     def __init__(self, wake: Callable[[], object]) -> None:
         self._wake = wake
         self._token = trio.lowlevel.current_trio_token()
-        self._events: deque[FaultEvent] = deque()
-        self._lost = 0  # grows on the library's thread only
-        self._reported_lost = 0
+        self._lock = threading.Lock()
+        self._events: list[FaultEvent] = []
+        self._last_of: dict[tuple[int, int], deque[FaultEvent]] = {}  # by chip and code
+        self._lost = 0
 
     def put(self, event: FaultEvent) -> None:
         """Take an event, from any thread; never raises, even if trio has ended."""
-        if len(self._events) < CAPACITY:
-            self._events.append(event)
-        else:
-            self._lost += 1
+        with self._lock:
+            if len(self._events) < CAPACITY:
+                self._events.append(event)
+            elif not self._keep_last(event):
+                self._lost += 1
         with suppress(trio.RunFinishedError):
             self._token.run_sync_soon(self._wake, idempotent=True)
 
     def take(self) -> tuple[list[FaultEvent], int]:
-        """The events since the last call, and how many others were lost."""
-        events = [self._events.popleft() for _ in range(len(self._events))]
-        lost = self._lost - self._reported_lost
-        self._reported_lost += lost
+        """The events since the last call, each code's in order, and how many others were lost."""
+        with self._lock:
+            events = self._events
+            for last in self._last_of.values():
+                events += last
+            lost, self._lost = self._lost, 0
+            self._events, self._last_of = [], {}
         return events, lost
+
+    def _keep_last(self, event: FaultEvent) -> bool:
+        """Keep an event for which there is no room among all; say whether none is lost by it."""
+        key = event.logic_id, event.code
+        if key not in self._last_of and len(self._last_of) == CODES:
+            return False
+        last = self._last_of.setdefault(key, deque(maxlen=EVENTS_OF_CODE))
+        is_full = len(last) == EVENTS_OF_CODE
+        last.append(event)
+        return not is_full

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, TypeAdapter, Vali
 
 from trio_npu_dra import file_lock, storage
 from trio_npu_dra.errors import StorageError
-from trio_npu_dra.npu.chip_faults import CodeMemory, Seconds
+from trio_npu_dra.npu.code_memory import CodeMemory, Seconds
 
 log = logging.getLogger(__name__)
 

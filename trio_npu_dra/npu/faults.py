@@ -33,6 +33,9 @@ class _Rule(BaseModel):
 class FrequencyRule(_Rule):
     """A code that comes *times* within *window_seconds* gets *level*.
 
+    A code that also has a duration rule counts each time that rule begins to apply, as in
+    MindCluster: the short breaks of a link are no reason to separate a chip.
+
     Attributes:
         times: How often.
         window_seconds: Within how long.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
-from trio_npu_dra.errors import DcmiError, DeviceLost, NotReady, NotSupported
+from trio_npu_dra.errors import DcmiError, DeviceLost, NotReady, NotSupported, Slow
 from trio_npu_dra.npu.chip_faults import Reading
 from trio_npu_dra.npu.dcmi.client import GONE, Dcmi
 from trio_npu_dra.npu.dcmi.types import ChipRef, Severity
@@ -28,18 +29,41 @@ _NETWORK_STATES: Final = {
 }
 
 
-async def read_chip(worker: DcmiWorker, dcmi: Dcmi, ref: ChipRef) -> Reading:
-    """Read a chip's health; a chip that cannot be read is unmonitored, never unhealthy."""
+async def read_chip(
+    worker: DcmiWorker,
+    dcmi: Dcmi,
+    ref: ChipRef,
+    *,
+    on_late: Callable[[Reading], object] = lambda _: None,
+) -> Reading:
+    """Read a chip's health; a chip that cannot be read is unmonitored, never unhealthy.
+
+    Args:
+        worker: Runs the calls.
+        dcmi: The library.
+        ref: The chip.
+        on_late: Called with the reading if it comes after a pending one was returned.
+    """
     try:
         return await worker.call(
-            read_health, dcmi, ref, device=ref, deadline_seconds=DEADLINE_SECONDS
+            read_health,
+            dcmi,
+            ref,
+            device=ref,
+            deadline_seconds=DEADLINE_SECONDS,
+            on_late=on_late,
         )
     except DcmiError as error:
-        return Reading(unmonitored=str(error))
+        return Reading(unmonitored=str(error), pending=isinstance(error, Slow))
 
 
 async def read_network(
-    worker: DcmiWorker, dcmi: Dcmi, ref: ChipRef, *, known: str = ""
+    worker: DcmiWorker,
+    dcmi: Dcmi,
+    ref: ChipRef,
+    *,
+    known: str = "",
+    on_late: Callable[[str], object] = lambda _: None,
 ) -> str | None:
     """What is wrong with a chip's RoCE port; empty if nothing is known to be.
 
@@ -48,6 +72,7 @@ async def read_network(
         dcmi: The library.
         ref: The chip.
         known: What was wrong so far; it stands if the port's state cannot be read.
+        on_late: Called with the answer if it comes after this has returned.
 
     Returns:
         None if the chip has no such port.
@@ -58,29 +83,32 @@ async def read_network(
             ref,
             device=("network", ref),
             deadline_seconds=NETWORK_DEADLINE_SECONDS,
+            on_late=lambda state: on_late(_network_problem(state)),
         )
     except NotSupported:
         return None
     except DcmiError as error:
         log.debug("network health not read", extra={"chip": str(ref), "error": str(error)})
         return known
+    return _network_problem(state)
+
+
+def _network_problem(state: int) -> str:
     if state in _NETWORK_FINE:
         return ""
     return f"RoCE port: {_NETWORK_STATES.get(state, 'unknown state')} ({state})"
 
 
 def read_health(dcmi: Dcmi, ref: ChipRef) -> Reading:
-    """Read one chip's health and fault codes; blocks, and hangs if the chip hangs.
-
-    Raises:
-        DcmiError: The health cannot be read.
-    """
+    """Read one chip's health and fault codes; blocks, and hangs if the chip hangs."""
     try:
         worst_alarm = dcmi.health(ref)
     except DeviceLost:
         return Reading(gone=True)
     except NotReady:
-        return Reading(unmonitored=f"the chip is {_boot_phase(dcmi, ref)}")
+        return Reading(unmonitored=f"the chip is {_boot_phase(dcmi, ref)}", starting=True)
+    except DcmiError as error:
+        return Reading(unmonitored=str(error))
     if worst_alarm == GONE:
         return Reading(gone=True)
     severity = Severity(min(worst_alarm, Severity.CRITICAL))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from trio_npu_dra.errors import DcmiError
+from trio_npu_dra.errors import DcmiError, NotSupported
 from trio_npu_dra.npu.chip import read_split
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
@@ -20,20 +20,31 @@ log = logging.getLogger(__name__)
 
 
 async def read_partition(worker: DcmiWorker, dcmi: Dcmi, board: Board) -> Board:
-    """The Board with the present policy, vNPUs and shares; what cannot be read stays as it was."""
+    """The Board with the present policy, vNPUs and shares; what is not answered stays as it was."""
     return replace(
         board,
-        multi_die_policy=await read_policy(worker, dcmi, board),
+        multi_die_policy=await _policy_or_known(worker, dcmi, board),
         chips=tuple([await _as_split_now(worker, dcmi, chip) for chip in board.chips]),
     )
 
 
 async def read_policy(worker: DcmiWorker, dcmi: Dcmi, board: Board) -> MultiDiePolicy | None:
-    """How A3 dies may be handed out; None without A3 dies, or if it was never read."""
+    """How A3 dies may be handed out; None without A3 dies, or if the Ascend driver has no policy.
+
+    Raises:
+        DcmiError: It cannot be read.
+    """
     if all(TRAITS[chip.family].dies_of_module == 1 for chip in board.chips):
         return None
     try:
         return await worker.call(dcmi.multi_die_policy)
+    except NotSupported:
+        return None
+
+
+async def _policy_or_known(worker: DcmiWorker, dcmi: Dcmi, board: Board) -> MultiDiePolicy | None:
+    try:
+        return await read_policy(worker, dcmi, board)
     except DcmiError as error:
         log.debug("multi-die policy not read", extra={"error": str(error)})
         return board.multi_die_policy
@@ -43,7 +54,9 @@ async def _as_split_now(worker: DcmiWorker, dcmi: Dcmi, chip: Chip) -> Chip:
     if not chip.is_listed:
         return chip
     try:
-        return await worker.call(read_split, dcmi, chip, device=chip.ref)
+        fresh, problem = await worker.call(read_split, dcmi, chip, device=chip.ref)
     except DcmiError as error:
-        log.debug("chip not asked", extra={"chip": str(chip.ref), "error": str(error)})
-        return chip
+        fresh, problem = chip, str(error)
+    if problem:
+        log.debug("partition not read", extra={"chip": str(chip.ref), "problem": problem})
+    return fresh

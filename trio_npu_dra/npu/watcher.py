@@ -2,8 +2,8 @@
 
 The watcher reads a chip when a fault event names it, and in any case from time to time, because
 events can be lost. An event says which chip to read; the reading decides. A chip that many events
-name is read at most 20 times a second. Rules of the fault table that apply with time need no
-reading: the watcher wakes for them.
+name is read at most 20 times a second. An answer that comes after its deadline is used all the
+same. Rules of the fault table that apply with time need no reading: the watcher wakes for them.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import trio
@@ -22,12 +23,11 @@ from trio_npu_dra.npu.chip_faults import Reading
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.types import FaultEvent
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
-from trio_npu_dra.npu.discovery import discover
 from trio_npu_dra.npu.fault_events import EventInbox
 from trio_npu_dra.npu.fault_memory import SAVE_SECONDS, NodeFaults
 from trio_npu_dra.npu.health import read_chip, read_network
 from trio_npu_dra.npu.host import Host
-from trio_npu_dra.npu.listing import Listing, init
+from trio_npu_dra.npu.listing import Listing, list_chips
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board, Chip
 from trio_npu_dra.npu.partition import read_partition
 from trio_npu_dra.observable import Observable
@@ -124,8 +124,7 @@ async def read_board(worker: DcmiWorker, dcmi: Dcmi, host: Host, faults: NodeFau
     Raises:
         DcmiError: The library cannot list the cards.
     """
-    await init(worker, dcmi)
-    found = await discover(worker, dcmi, host)
+    found = await list_chips(worker, dcmi, host, EMPTY_BOARD)
     for chip in found.chips:
         reading = await read_chip(worker, dcmi, chip.ref)
         faults.of(chip).take(reading, faults.now())
@@ -176,14 +175,21 @@ class _Watch:
     async def subscribe(self) -> None:
         """Subscribe to events; without them chips are read in turn."""
         try:
-            await self._worker.call(self._dcmi.subscribe, self._inbox.put)
+            await self._worker.call(
+                self._dcmi.subscribe, self._inbox.put, on_late=lambda _: self._be_subscribed()
+            )
         except DcmiError as error:
+            if self._status.value.subscribed:  # the answer to an earlier call came meanwhile
+                return
             if self._status.set(replace(self._status.value, refusal=str(error))):
                 log.warning(
                     "the Ascend driver does not tell of faults, chips are read in turn instead",
                     extra={"interval_s": self._interval, "error": str(error)},
                 )
             return
+        self._be_subscribed()
+
+    def _be_subscribed(self) -> None:
         self._status.set(replace(self._status.value, subscribed=True, refusal=""))
         for chip in self._found.chips:
             self._want(chip)  # what happened since the first reading sent no event
@@ -191,8 +197,10 @@ class _Watch:
 
     async def keep_asking_for_events(self) -> None:
         """Subscribe again now and then until it works: the Ascend driver may have been busy."""
-        while not self._status.value.subscribed:
+        while True:
             await trio.sleep(_REFUSED_INTERVALS * self._interval)
+            if self._status.value.subscribed:  # also by an answer that came late
+                return
             await self.subscribe()
 
     # --- what wakes the loop ---------------------------------------------------------------------
@@ -217,14 +225,23 @@ class _Watch:
                     continue
                 with pulse.step(f"asking for the network of {chip.name}", limit=_STUCK_SECONDS):
                     problem = await read_network(
-                        self._worker, self._dcmi, chip.ref, known=faults.network
+                        self._worker,
+                        self._dcmi,
+                        chip.ref,
+                        known=faults.network,
+                        on_late=partial(self._take_network, chip),
                     )
                 if problem is None:
                     without.add(chip.name)
-                elif problem != faults.network:
-                    faults.network = problem
-                    self.wake()
+                else:
+                    self._take_network(chip, problem)
             await trio.sleep(self._interval)
+
+    def _take_network(self, chip: Chip, problem: str) -> None:
+        faults = self._faults.of(chip)
+        if problem != faults.network:
+            faults.network = problem
+            self.wake()
 
     async def follow_partition(self) -> None:
         """Read policy, vNPUs and shares now and then: no event reports them."""
@@ -268,8 +285,8 @@ class _Watch:
             await self._list_if_due()
             for chip in self._found.chips:
                 if self._due[chip.name] <= trio.current_time():
-                    await self._look(chip)
-                    self._tell(self._heard_of(chip))
+                    reading = await self._look(chip)
+                    self._tell(None if reading.pending else self._heard_of(chip))
             self._tell()
             self._note_unsaved()
 
@@ -292,7 +309,11 @@ class _Watch:
                 self._heard_at.setdefault(chip.name, event.heard_at)
                 self._want(chip)
         if lost:
-            log.warning("fault events lost, reading every chip", extra={"lost": lost})
+            log.warning(
+                "fault events lost: every chip is read, but faults may have come more often than "
+                "was counted",
+                extra={"lost": lost},
+            )
             for chip in self._found.chips:
                 self._want(chip)
             status = self._status.value
@@ -305,24 +326,38 @@ class _Watch:
         self._found = found
         self._tell()
 
-    async def _look(self, chip: Chip) -> None:
+    async def _look(self, chip: Chip) -> Reading:
         self._due.pop(chip.name, None)
         self._looked_at[chip.name] = trio.current_time()
         with pulse.step(f"looking at {chip.name}", limit=_STUCK_SECONDS):
             reading = await self._read(chip)
-        faults = self._faults.of(chip)
-        faults.take(reading, self._faults.now())
-        is_quick = not reading.is_whole or not self._status.value.subscribed
-        self._want(chip, after=self._interval * (1 if is_quick else _REPAIR_INTERVALS))
-        if faults.recheck_at is not None:
-            self._want(chip, after=faults.recheck_at - self._faults.now())
+        self._take(chip, reading)
+        return reading
 
     async def _read(self, chip: Chip) -> Reading:
         if chip.gone:
             return Reading(gone=True)
         if chip.unlisted:  # the library would say that it does not exist: its list again
             return Reading(unmonitored="the Ascend driver does not list it now")
-        return await read_chip(self._worker, self._dcmi, chip.ref)
+        on_late = partial(self._take_late, chip)
+        return await read_chip(self._worker, self._dcmi, chip.ref, on_late=on_late)
+
+    def _take(self, chip: Chip, reading: Reading) -> None:
+        """Take in what was read of a chip, and plan the next look at it."""
+        faults = self._faults.of(chip)
+        faults.take(reading, self._faults.now())
+        is_quick = not reading.is_whole or not self._status.value.subscribed
+        self._want(chip, after=self._interval * (1 if is_quick else _REPAIR_INTERVALS))
+        if faults.recheck_at is not None and not reading.pending:
+            self._want(chip, after=faults.recheck_at - self._faults.now())
+
+    def _take_late(self, chip: Chip, reading: Reading) -> None:
+        """Take in a reading that came after its deadline, unless its chip left or changed."""
+        known = self._found.by_name.get(chip.name)
+        if known is not None and known.ref == chip.ref and known.is_listed:
+            self._due.pop(chip.name, None)
+            self._take(known, reading)
+            self.wake()
 
     def _want(self, chip: Chip, *, after: float = 0.0) -> None:
         """Have a chip read in *after* seconds, but never twice within `_QUIET_SECONDS`."""
@@ -357,10 +392,7 @@ def _with_health(board: Board, faults: NodeFaults) -> Board:
     """The Board with the health of its chips; one that reports that it does not exist is gone."""
     now = faults.now()
     known = ((chip, faults.of(chip)) for chip in board.chips)
-    return replace(
-        board,
-        chips=tuple(
-            replace(chip, gone=chip.gone or its.is_gone, health=its.health(now))
-            for chip, its in known
-        ),
+    chips = (
+        replace(chip, gone=chip.gone or its.is_gone, health=its.health(now)) for chip, its in known
     )
+    return replace(board, chips=tuple(chips))

@@ -129,7 +129,8 @@ FAULT_EVENTS = _counter(
 )
 FAULT_EVENTS_LOST = _counter(
     "fault_events_lost_total",
-    "Fault events that were lost because the watcher was busy; every chip is read instead.",
+    "Fault events that were lost because the watcher was busy; every chip is read, how often "
+    "faults came may be undercounted.",
 )
 SUBSCRIBED = _gauge(
     "fault_events_subscribed",

@@ -58,6 +58,8 @@ def make_pci_devices(sysfs: Path, profile: Profile) -> None:
     devices = sysfs / "bus/pci/devices"
     devices.mkdir(parents=True, exist_ok=True)
     for device in profile.devices:
+        if not device.pci:
+            continue
         place = Path("devices") / device.pci_root_port / device.pci
         _write_attributes(sysfs / place, device, profile)
         _link(devices / device.pci, Path("../../..") / place)

@@ -38,7 +38,11 @@ HexId = Annotated[U32, BeforeValidator(_from_hex)]
 Word = Annotated[str, Field(pattern=r"^[0-9A-F]{8}$")]
 ShortText = Annotated[str, Field(max_length=31)]
 Text = Annotated[str, Field(max_length=63)]
-Link = Literal["sys", "phb", "hccs", "pxb", "pix", "sio", "hccs-switch", "ub"]
+PciAddress = Annotated[str, Field(pattern=r"^[0-9a-f]{4}:[0-9a-f]{2}:[0-1][0-9a-f]\.[0-7]$")]
+PciRootPort = Annotated[
+    str, Field(pattern=r"^pci[0-9a-f]{4}:[0-9a-f]{2}(/[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f.]{4})+$")
+]
+Link = Literal["sys", "phb", "hccs", "pxb", "pix", "sio", "hccs-switch", "ub", "unknown"]
 
 
 class _Strict(BaseModel):
@@ -129,10 +133,19 @@ class Elabel(_Strict):
 
 
 class Links(_Strict):
-    """How two chips are linked, between cards and within one."""
+    """How two chips are linked: between cards, within one, and between groups of cards.
+
+    Attributes:
+        between_cards: Link of two cards.
+        within_card: Link of two chips on a card; `None` where a card has one.
+        group_size: How many chips of consecutive physical ids are linked so; `None`: all.
+        between_groups: Link of two chips of different groups.
+    """
 
     between_cards: Link
     within_card: Link | None = None
+    group_size: Annotated[int, Field(ge=1)] | None = None
+    between_groups: Link = "sys"
 
 
 class SuperPod(_Strict):
@@ -149,7 +162,8 @@ class Device(_Strict):
     """One chip.
 
     Attributes:
-        pci: Address such as `0000:c1:00.0`; both chips of a 300I Duo have the same.
+        pci: Address such as `0000:c1:00.0`; both chips of a 300I Duo have the same. Empty for a
+            chip that is on no PCI bus (310B).
         pci_root_port: The path above it in sysfs, such as `pci0000:c0/0000:c0:00.0`.
         numa_node: `None` where firmware does not say (sysfs shows -1, DCMI assumes node 0).
         die_id: Five words of eight upper-case hex digits.
@@ -162,10 +176,8 @@ class Device(_Strict):
     physical_id: Annotated[int, Field(ge=0, le=99)]
     card_id: Annotated[int, Field(ge=0, le=63)]
     device_id: Annotated[int, Field(ge=0, le=3)]
-    pci: Annotated[str, Field(pattern=r"^[0-9a-f]{4}:[0-9a-f]{2}:[0-1][0-9a-f]\.[0-7]$")]
-    pci_root_port: Annotated[
-        str, Field(pattern=r"^pci[0-9a-f]{4}:[0-9a-f]{2}(/[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f.]{4})+$")
-    ]
+    pci: PciAddress = ""
+    pci_root_port: PciRootPort = ""
     numa_node: Annotated[int, Field(ge=0)] | None = None
     die_id: Annotated[list[Word], Field(min_length=5, max_length=5)]
     serial_number: Text | None = None
@@ -181,6 +193,8 @@ class Profile(_Strict):
         sources: Where the figures come from, by topic.
         links: `None` where topology calls are not supported (310P).
         hccs: Whether chips report their HCCS lanes.
+        unsupported: Functions that the board does not offer, besides those that follow from facts
+            above; they return -8255 until a rule says otherwise.
         cpus: CPU list of each NUMA node; if it is empty, the CPU affinity call is not supported
             (all but 910B, and A3 with main board 0x15).
     """
@@ -197,6 +211,7 @@ class Profile(_Strict):
     links: Links | None = None
     hccs: bool
     super_pod: SuperPod | None = None
+    unsupported: list[Annotated[str, Field(max_length=63)]] = Field(default_factory=list)
     cpus: dict[Annotated[int, Field(strict=False)], Text] = Field(default_factory=dict)
     devices: Annotated[list[Device], Field(min_length=1, max_length=MAX_DEVICES)]
 
@@ -211,6 +226,8 @@ class Profile(_Strict):
         dies = {tuple(device.die_id) for device in self.devices}
         if len(dies) != len(physical):
             raise ValueError("devices.dieId: two devices have the same")
+        if any(bool(device.pci) != bool(device.pci_root_port) for device in self.devices):
+            raise ValueError("devices: pci and pciRootPort go together")
         return self
 
 

@@ -6,10 +6,15 @@ from contextlib import contextmanager
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from tests.waiting import until
-from trio_npu_dra.errors import Busy, NotReady
+from trio_npu_dra.errors import Busy, NotReady, Slow
+from trio_npu_dra.npu.dcmi.client import Dcmi
+from trio_npu_dra.npu.dcmi.types import ChipRef
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
+from trio_npu_dra.npu.health import read_health
+from trio_npu_dra.simulator import BoardControl
 
 
 class Gate:
@@ -24,6 +29,10 @@ class Gate:
         self.entered.set()
         self._open.wait()
         return "late"
+
+    def fail(self) -> str:
+        """Raise only after `let_go`."""
+        raise ValueError(self.hang())
 
     def let_go(self) -> None:
         """Let all calls return."""
@@ -230,3 +239,65 @@ async def test_closing_does_not_wait_for_a_hung_call() -> None:
     assert sorted(refused) == ["npu-0", "npu-1"]
     with pytest.raises(NotReady, match="the worker is closed"):
         await worker.call(abs, -1)
+
+
+async def test_a_result_that_comes_late_is_handed_on() -> None:
+    """Once; not if its caller was cancelled, nor an error, nor one that was in time."""
+    late: list[str] = []
+    with gate() as it:
+        async with open_worker() as worker:
+            with pytest.raises(Slow):
+                await worker.call(it.hang, device=1, deadline_seconds=0.01, on_late=late.append)
+            with pytest.raises(Slow):
+                await worker.call(it.fail, device=2, deadline_seconds=0.01, on_late=late.append)
+            with trio.move_on_after(0.02):
+                await worker.call(it.hang, device=3, deadline_seconds=0.05, on_late=late.append)
+            await until_written_off(worker, 3)
+            it.let_go()
+            await until_written_off(worker, 0)
+            assert await worker.call(str, device=1, on_late=late.append) == ""
+    assert late == ["late"]
+
+
+async def test_a_call_is_slow_before_it_counts_as_hung(mock_clock: MockClock) -> None:
+    """After ten seconds here, of which it is asked now and then."""
+    with gate() as it:
+        async with open_worker(deadline_seconds=2, hung_seconds=10) as worker:
+            verdicts = []
+
+            async def ask() -> None:
+                try:
+                    await worker.call(it.hang, device="npu-0")
+                except Busy as error:
+                    verdicts.append(type(error))
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(ask)
+                await trio.testing.wait_all_tasks_blocked()
+                mock_clock.jump(2)
+            for seconds in (7, 1):
+                mock_clock.jump(seconds)
+                await ask()
+            assert verdicts == [Slow, Slow, Busy]
+
+
+async def test_a_call_is_named_by_the_function_of_the_library(
+    dcmi: Dcmi, control: BoardControl, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the error, in the log, and for who asks what hangs."""
+    dcmi.init()
+    function, chip = "dcmi_get_device_errorcode_v2", ChipRef(1, 0)
+    control.hang(function, 1)
+    try:
+        async with open_worker() as worker:
+            with pytest.raises(Slow, match=function):
+                await worker.call(read_health, dcmi, chip, device=chip, deadline_seconds=0.05)
+            with pytest.raises(Slow, match=f"an earlier {function} has not returned"):
+                await worker.call(abs, -1, device=chip)
+            assert [call.function for call in worker.hung] == [function]
+            control.release(function, 1)
+            await until_written_off(worker, 0)
+    finally:
+        control.release(function, 1)
+    (line,) = [line for line in caplog.records if "written off" in line.getMessage()]
+    assert vars(line)["function"] == function

@@ -191,6 +191,7 @@ ARGTYPES: dict[str, tuple[Any, ...]] = {
     "dcmi_get_device_board_info": (*_CHIP, POINTER(dcmi_board_info)),
     "dcmi_get_mainboard_id": (*_CHIP, _OUT_UINT),
     "dcmi_get_device_pcie_info_v2": (*_CHIP, POINTER(dcmi_pcie_info_all)),
+    "dcmi_get_device_die": (*_CHIP, POINTER(dcmi_die_id)),
     "dcmi_get_device_die_v2": (*_CHIP, c_int, POINTER(dcmi_die_id)),
     "dcmi_get_driver_version": (c_char_p, c_uint),
     "dcmi_get_topo_info_by_device_id": (*_CHIP, *_CHIP, _OUT_INT),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -28,3 +29,18 @@ OnCall: TypeAlias = Callable[[DcmiCall], object]
 
 def ignore_call(_: DcmiCall) -> None:
     """Do nothing: for those who do not measure calls."""
+
+
+_followers = threading.local()
+
+
+def follow(follower: Callable[[str], object]) -> None:
+    """Have *follower* called with the C function of each call that this thread begins."""
+    _followers.follower = follower
+
+
+def begin(function: str) -> None:
+    """Say that this thread is about to call a C function."""
+    follower = getattr(_followers, "follower", None)
+    if follower is not None:
+        follower(function)

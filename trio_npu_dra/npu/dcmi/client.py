@@ -13,7 +13,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
-from trio_npu_dra.errors import DcmiError, NotSupported
+from trio_npu_dra.errors import DcmiError, NotReady, NotSupported
 from trio_npu_dra.npu.dcmi import _signatures as c
 from trio_npu_dra.npu.dcmi._library import Library, load
 from trio_npu_dra.npu.dcmi.calls import OnCall, ignore_call
@@ -121,12 +121,12 @@ class Dcmi:
         """Whether the unit is an NPU, rather than an MCU or a CPU.
 
         Raises:
-            DcmiError: The library cannot say, or says that it does not know.
+            NotReady: The library answers "invalid": it does not know the unit yet, or lost it.
         """
         function = "dcmi_get_device_type"
         kind = self._out_int(function, *_ids(chip))
         if kind == _UNKNOWN_UNIT:
-            raise DcmiError(0, function, "it does not say what the unit is")
+            raise NotReady(0, function, "the unit is of no valid type")
         return kind == 0
 
     def logic_id(self, chip: ChipRef) -> int:
@@ -172,8 +172,13 @@ class Dcmi:
         return "{:04x}:{:02x}:{:02x}.{:x}".format(*place)
 
     def die_id(self, chip: ChipRef, kind: DieKind) -> tuple[int, ...]:
-        """The five 32-bit words of a die id."""
-        die = self._out("dcmi_get_device_die_v2", c.dcmi_die_id, *_ids(chip), kind)
+        """The five 32-bit words of a die id; older libraries know the vector die's only."""
+        try:
+            die = self._out("dcmi_get_device_die_v2", c.dcmi_die_id, *_ids(chip), kind)
+        except NotSupported:
+            if kind is not DieKind.VDIE:
+                raise
+            die = self._out("dcmi_get_device_die", c.dcmi_die_id, *_ids(chip))
         return tuple(die.soc_die)
 
     def hbm(self, chip: ChipRef) -> Memory:

@@ -1,8 +1,10 @@
 """One thread for all DCMI calls, which survives calls that never return.
 
 A call into a hung chip cannot be interrupted. It is written off at its deadline: the caller gets
-`Busy`, its thread is left behind, and a new thread serves the others. While a call on a device has
-not returned, the worker makes no other on it, so that a hung chip costs one thread, not one a poll.
+`Slow`, its thread is left behind, and a new thread serves the others. While a call on a device has
+not returned, the worker makes no other on it, so that a hung chip costs one thread, not one a poll,
+and an answer that comes late is the newest there is. A call counts as hung, and its caller gets
+`Busy`, when one C function has not returned for `HUNG_SECONDS`: slowness alone is no fault.
 `trio.to_thread` does not fit: an abandoned thread keeps its limiter token, and two calls could run
 at once.
 """
@@ -20,13 +22,21 @@ from typing import Any, Final, TypeVar, TypeVarTuple, cast
 
 import trio
 
-from trio_npu_dra.errors import Busy, NotReady
+from trio_npu_dra.errors import Busy, NotReady, Slow
+from trio_npu_dra.npu.dcmi import calls
 from trio_npu_dra.npu.dcmi._codes import NOT_READY, TIME_OUT
 
 log = logging.getLogger(__name__)
 
 DEADLINE_SECONDS: Final = 5.0
-MAX_WRITTEN_OFF: Final = 8
+HUNG_SECONDS: Final = 10.0
+_QUIET_SECONDS: Final = 3600.0  # between two log lines about slow calls on one device
+MAX_WRITTEN_OFF: Final = 256
+"""A bound for threads that no node reaches.
+
+One call can be out for each chip, RoCE port and card, and one for the Ascend driver as a whole; 64
+chips on 64 cards make 193.
+"""
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -37,7 +47,7 @@ class HungCall:
     """A call that passed its deadline and has not returned.
 
     Attributes:
-        function: What was called.
+        function: The C function, or what was called if it is in none.
         device: What hangs with it; None is the Ascend driver as a whole.
         since: When it was made, in seconds since 1970.
     """
@@ -49,14 +59,24 @@ class HungCall:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Job:
-    """One call: what to run, and its result."""
+    """One call: what to run, and its result.
+
+    Attributes:
+        calls: How many C functions it has called, and the last one's name.
+        seen: How many at the last look, and since when it was in the last one, on trio's clock.
+        is_logged: Whether the log says that it is slow.
+    """
 
     function: Callable[[], Any]
     name: str
     device: Hashable
     deadline_seconds: float
     alone: bool
+    on_late: Callable[[Any], object] | None
+    calls: tuple[int, str] = (0, "")
+    seen: tuple[int, float] = (0, 0.0)
     began: float = 0.0
+    is_logged: bool = False
     abandoned: bool = False
     result: Any = None
     error: BaseException | None = None
@@ -67,13 +87,35 @@ class _Job:
         self.error = error
         self.done.set()
 
+    def begin(self, function: str) -> None:
+        """Note the C function that is called next; on the job's thread."""
+        self.calls = self.calls[0] + 1, function
+
+    @property
+    def where(self) -> str:
+        """The C function that it is in, or was in last."""
+        return self.calls[1] or self.name
+
+    def seconds_in_function(self) -> float:
+        """How long it has been in that function, as far as was seen."""
+        now, number = trio.current_time(), self.calls[0]
+        known, since = self.seen
+        if number > max(known, 1):
+            since = now
+        self.seen = number, since
+        return now - since
+
 
 class DcmiWorker:
     """Runs functions one after another on a thread of its own; see `open_worker`."""
 
-    def __init__(self, *, deadline_seconds: float, max_written_off: int) -> None:
+    def __init__(
+        self, *, deadline_seconds: float, hung_seconds: float, max_written_off: int
+    ) -> None:
         self._deadline_seconds = deadline_seconds
+        self._hung_seconds = hung_seconds
         self._max_written_off = max_written_off
+        self._logged: dict[Hashable, float] = {}
         self._send, self._receive = trio.open_memory_channel[_Job](float("inf"))
         self._written_off: set[_Job] = set()
         self._thread: _Thread | None = None
@@ -87,7 +129,7 @@ class DcmiWorker:
     def hung(self) -> tuple[HungCall, ...]:
         """Those calls, oldest first."""
         calls = (
-            HungCall(function=job.name, device=job.device, since=job.began)
+            HungCall(function=job.where, device=job.device, since=job.began)
             for job in self._written_off
         )
         return tuple(sorted(calls, key=lambda call: call.since))
@@ -99,6 +141,7 @@ class DcmiWorker:
         deadline_seconds: float | None = None,
         device: Hashable = None,
         alone: bool = False,
+        on_late: Callable[[T], object] | None = None,
     ) -> T:
         """Run `function(*arguments)` on the worker's thread and return what it returns.
 
@@ -111,9 +154,12 @@ class DcmiWorker:
                 waiting in line is not counted.
             device: What hangs when the call hangs; None is the Ascend driver as a whole.
             alone: Whether no other call may be out, not even a written-off one (`Dcmi.init`).
+            on_late: Called in trio's thread with what the function returns after the deadline;
+                no other call on the device has been made then. Must not raise.
 
         Raises:
-            Busy: It passed its deadline, or an earlier call on the device is still out.
+            Slow: It passed its deadline, or an earlier call on the device is still out.
+            Busy: The same, and the call that is out counts as hung.
             NotReady: Too many calls are out, an `alone` one is, or the worker is closed.
         """
         job = _Job(
@@ -122,6 +168,7 @@ class DcmiWorker:
             device=device,
             deadline_seconds=deadline_seconds or self._deadline_seconds,
             alone=alone,
+            on_late=on_late,
         )
         try:
             self._send.send_nowait(job)
@@ -162,7 +209,7 @@ class DcmiWorker:
             return
         if self._thread is None:
             self._thread = _Thread()
-        job.began = time.time()
+        job.began, job.seen = time.time(), (0, trio.current_time())
         self._thread.start_job(job, self._returned)
         with trio.move_on_after(job.deadline_seconds):
             await job.done.wait()
@@ -179,8 +226,13 @@ class DcmiWorker:
             return Busy(TIME_OUT, job.name, f"{self.written_off} other calls have not returned")
         for out in self._written_off:
             if out.device == job.device:
-                return Busy(TIME_OUT, job.name, f"an earlier {out.name} has not returned")
+                return self._lateness(out, job.name, f"an earlier {out.where} has not returned")
         return None
+
+    def _lateness(self, out: _Job, function: str, meaning: str) -> Busy:
+        """The error of a caller for which *out* takes too long."""
+        is_hung = out.seconds_in_function() >= self._hung_seconds
+        return (Busy if is_hung else Slow)(TIME_OUT, function, meaning)
 
     def _write_off(self, job: _Job) -> None:
         """Stop waiting for *job*; its thread goes with it."""
@@ -188,14 +240,21 @@ class DcmiWorker:
         self._thread.leave()
         self._thread = None
         self._written_off.add(job)
-        log.warning("DCMI call written off", extra=_log_fields(job))
-        job.fail(Busy(TIME_OUT, job.name, f"no answer in {job.deadline_seconds:g} s"))
+        now = trio.current_time()
+        if now - self._logged.get(job.device, -_QUIET_SECONDS) >= _QUIET_SECONDS:
+            self._logged[job.device] = now
+            job.is_logged = True
+            log.warning("DCMI call written off", extra=_log_fields(job))
+        job.fail(self._lateness(job, job.where, f"no answer in {job.deadline_seconds:g} s"))
 
     def _returned(self, job: _Job, result: Any, error: BaseException | None) -> None:
         """Take a job's result; after the deadline it only frees the device."""
         if job in self._written_off:
             self._written_off.discard(job)
-            log.info("DCMI call came back after its deadline", extra=_log_fields(job))
+            if job.is_logged:
+                log.info("DCMI call came back after its deadline", extra=_log_fields(job))
+            if error is None and job.on_late is not None and not job.abandoned:
+                job.on_late(result)
         elif not job.done.is_set():
             job.result, job.error = result, error
             job.done.set()
@@ -216,6 +275,7 @@ class _Thread:
 
         def run() -> None:
             result, error = None, None
+            calls.follow(job.begin)
             try:
                 result = job.function()
             except BaseException as caught:  # noqa: BLE001 - handed to the caller as it is
@@ -237,7 +297,7 @@ class _Thread:
 def _log_fields(job: _Job) -> dict[str, Any]:
     parts = job.device if isinstance(job.device, tuple) else (job.device,)
     return {
-        "function": job.name,
+        "function": job.where,
         "device": " ".join(map(str, parts)),
         "deadline_s": job.deadline_seconds,
     }
@@ -245,15 +305,23 @@ def _log_fields(job: _Job) -> dict[str, Any]:
 
 @asynccontextmanager
 async def open_worker(
-    *, deadline_seconds: float = DEADLINE_SECONDS, max_written_off: int = MAX_WRITTEN_OFF
+    *,
+    deadline_seconds: float = DEADLINE_SECONDS,
+    hung_seconds: float = HUNG_SECONDS,
+    max_written_off: int = MAX_WRITTEN_OFF,
 ) -> AsyncIterator[DcmiWorker]:
     """Start the thread on first use; closing waits for no call.
 
     Args:
         deadline_seconds: How long a call may take that does not bring its own deadline.
+        hung_seconds: How long a C function may take until the call counts as hung.
         max_written_off: How many calls may be out before all are refused with `NotReady`.
     """
-    worker = DcmiWorker(deadline_seconds=deadline_seconds, max_written_off=max_written_off)
+    worker = DcmiWorker(
+        deadline_seconds=deadline_seconds,
+        hung_seconds=hung_seconds,
+        max_written_off=max_written_off,
+    )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(worker._serve)  # noqa: SLF001 - one unit in two halves
         try:
