@@ -81,6 +81,9 @@ static void put(const char *root, char *const folders[], const char *cache, size
     size_t size = 0;
     int image = tree_alone(root);
 
+    /* A read-only root may be so already; our own mount of it need not be. */
+    if (image >= 0 && fchdir(image) == 0)
+        (void)tree_limit(".", 0);
     if (image < 0 || tree_become(image) != 0)
         give_up("cannot enter its root");
     if (mkdir("/etc", 0755) != 0 && errno != EEXIST)

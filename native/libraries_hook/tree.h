@@ -21,7 +21,7 @@ int tree_become(int tree);
  * root, so that no link in it leads out of that tree. The root for names is *into* afterwards. */
 int tree_carry(int from, const char *source, int into, const char *target, unsigned long flags);
 
-/* Takes rights away from the mount in which the path is. */
+/* Gives a mount exactly the limits in *flags*, as far as it may lose those that it has. */
 int tree_limit(const char *path, unsigned long flags);
 
 #endif
