@@ -81,7 +81,10 @@ class Container:
         (self.place / "bundle/config.json").write_text(written)
         state = {"ociVersion": "1.0.2", "id": "c1", "bundle": str(self.place / "bundle")}
         mounts = (
-            f"mount --bind {shlex.quote(str(self.root))} {shlex.quote(str(self.root))}",
+            # A hook with faults must not reach the machine's own files.
+            f"mount --bind {self.place} {self.place}",
+            *(f"mount -o remount,bind,ro {path}" for path in ("/", "/dev")),
+            f"mount --bind {self.root} {self.root}",
             f"mkdir -p {self.root}{FOLDER}",
             f"mount --bind -o ro {self.place}/driver {self.root}{FOLDER}",
         )
