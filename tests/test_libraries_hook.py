@@ -20,6 +20,7 @@ import pytest
 from tests.hook_program import compiled_hook
 
 FOLDER = "/opt/driver/lib64"
+CAP_DAC_OVERRIDE = 1  # to read and write any file; what it sees is mounted read-only
 
 
 def compile_library(path: Path) -> None:
@@ -353,6 +354,31 @@ def test_a_file_system_that_nobody_writes_is_said_once(container: Container) -> 
     assert said.count("\n") == 1
     assert "container c1: cannot write its /etc/ld.so.cache: Read-only file system" in said
     assert "set LD_LIBRARY_PATH" in said
+
+
+def test_ldconfig_can_do_nothing_but_its_work(container: Container) -> None:
+    """An image may hold what makes it run other code: that code reads the image, and no more."""
+    spy = container.place / "spy"
+    source = Path(__file__).with_name("ldconfig_spy.c")
+    subprocess.run(["cc", "-static", "-o", str(spy), str(source)], check=True)
+    (container.place / "another-pods").mkdir()
+    (container.place / "another-pods/file").touch()
+    (container.root / "volume").mkdir()
+    before = (
+        "for real in /sbin/ldconfig.real /sbin/ldconfig; do test ! -e $real ||",
+        f"mount --bind {spy} $real; done",
+        f"mount --bind {container.place}/another-pods {container.root}/volume",
+    )
+    assert container.run(before="\n".join(before)) == ""
+
+    assert container.cache.read_text().splitlines() == [
+        "arguments: -i -X -f /dev/ld.so.conf -C /dev/ld.so.cache",
+        f"rights: {1 << CAP_DAC_OVERRIDE:x} 0",
+        "new rights: 0",
+        "process: 1",
+        "environment: 0",
+        "writes: 0 0 0",
+    ]
 
 
 def test_the_environment_is_not_used(container: Container) -> None:
