@@ -157,6 +157,31 @@ def test_a_full_disk_is_said(hooks: tuple[LibraryHook, LibraryHook]) -> None:
     assert [*hook.path.parent.iterdir()] == []
 
 
+def test_a_folder_that_is_none_is_said(hooks: tuple[LibraryHook, LibraryHook]) -> None:
+    """At the first look and at later ones."""
+    hook, _ = hooks
+    root = hook.path.parent
+    root.write_text("")
+    with pytest.raises(StorageError, match=r"cannot make .*/cdi"):
+        hook.install()
+    root.unlink()
+    hook.install()
+    hook.path.unlink()
+    root.rmdir()
+    root.write_text("")
+    with pytest.raises(StorageError, match=r"cannot look at .*/cdi"):
+        hook.install()
+
+
+def test_a_program_that_does_not_stay_is_said(
+    hooks: tuple[LibraryHook, LibraryHook], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody removes it as soon as it is there; the daemon does not try without end."""
+    monkeypatch.setattr(os.path, "samestat", lambda *_: False)
+    with pytest.raises(StorageError, match="does not stay as it is written"):
+        hooks[0].install()
+
+
 def test_a_noexec_folder_is_said(
     hooks: tuple[LibraryHook, LibraryHook], monkeypatch: pytest.MonkeyPatch
 ) -> None:

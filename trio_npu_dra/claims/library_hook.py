@@ -19,6 +19,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -75,10 +76,7 @@ class LibraryHook:
                 return
             self.close()
             self._write()
-            with storage.translated(f"lock {self.path}"):
-                self._lock, _ = storage.open_file(self.path, os.O_RDONLY)
-                # Who has it alone is about to remove it: then the name is not this file's any more.
-                fcntl.flock(self._lock, fcntl.LOCK_SH)
+            self._take_lock()
         raise StorageError(f"{self.path} does not stay as it is written: somebody changes it")
 
     def close(self) -> None:
@@ -91,12 +89,19 @@ class LibraryHook:
         """Whether the name is that of the file that we have locked, and it has the right form."""
         if self._lock is None:
             return False
-        try:
-            found = self.path.lstat()
-        except FileNotFoundError:
-            return False
+        with storage.translated(f"look at {self.path}"):
+            try:
+                found = self.path.lstat()
+            except FileNotFoundError:
+                return False
         is_it = os.path.samestat(os.fstat(self._lock), found)
         return is_it and storage.has_form(found, mode=_MODE) and found.st_size == self._size
+
+    def _take_lock(self) -> None:
+        """Lock the file that has the name, which another instance may remove until then."""
+        with storage.translated(f"lock {self.path}"), suppress(FileNotFoundError):
+            self._lock, _ = storage.open_file(self.path, os.O_RDONLY)
+            fcntl.flock(self._lock, fcntl.LOCK_SH)
 
     def _write(self) -> None:
         root = self.path.parent
