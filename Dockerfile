@@ -38,10 +38,16 @@ FROM root AS board-root
 RUN python3 /src/image_root.py commands /board --beside /image cat cp ln mkdir sha256sum stat
 
 
+FROM dependencies AS hook
+COPY native/libraries_hook /src/hook
+RUN sh /src/hook/build.sh /npu-dra-libraries
+
+
 FROM scratch AS runtime
 COPY --from=root /image /
 COPY LICENSE NOTICE /usr/share/doc/trio-npu-dra/
 COPY --from=install /opt/npu-dra /opt/npu-dra
+COPY --from=hook /npu-dra-libraries /opt/npu-dra/libexec/npu-dra-libraries
 ENV PATH=/opt/npu-dra/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     PYTHONDONTWRITEBYTECODE=1
 ARG VERSION=unknown

@@ -9,6 +9,7 @@ import trio
 
 from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.claims.forgotten import forget_gone_claims
+from trio_npu_dra.claims.library_hook import LibraryHook, installed_hook
 from trio_npu_dra.claims.repair import keep_cdi_files
 from trio_npu_dra.claims.service import NodeClaims
 from trio_npu_dra.control.server import Control, serve_control
@@ -197,7 +198,8 @@ class _Node:
             root=self.settings.cdi_root,
             driver_name=self.settings.driver_name,
             host=self.host,
-            library_path=self.settings.container_library_path,
+            library_path=self._library_path(),
+            hook=self._library_hook(),
         )
         claims = NodeClaims(
             reader=kube,
@@ -213,6 +215,16 @@ class _Node:
         is_busy = partial(is_any_occupied, worker, self.dcmi, self.board)
         service.start_soon(forget_gone_claims, self.ledger, claims, kube, is_busy)
         return claims
+
+    def _library_path(self) -> str:
+        is_wanted = self.settings.container_libraries != "none"
+        return self.settings.container_library_path if is_wanted else ""
+
+    def _library_hook(self) -> LibraryHook | None:
+        """What makes containers find the driver's libraries, if it is wanted and can be had."""
+        if self.settings.container_libraries != "ldcache":
+            return None
+        return installed_hook(self.settings.cdi_root, self.settings.driver_name)
 
     # --- chips, and who hears of them ------------------------------------------------------------
 

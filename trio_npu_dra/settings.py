@@ -159,8 +159,14 @@ class Settings(NodeSettings):
     container_library_path: str = Field(
         "/usr/local/Ascend/driver/lib64:/usr/local/Ascend/driver/lib64/common"
         ":/usr/local/Ascend/driver/lib64/driver:/usr/local/dcmi",
-        description="LD_LIBRARY_PATH for containers with an NPU; it replaces the image's own "
-        "value, and an empty one leaves the image's alone",
+        description="folders with the Ascend driver's libraries in containers with an NPU, "
+        "separated by colons; with none, their loaders are told nothing",
+    )
+    container_libraries: Literal["ldcache", "env", "none"] = Field(
+        "ldcache",
+        description="how the loaders of containers with an NPU find these libraries: ldcache puts "
+        "the folders into the container's /etc/ld.so.cache, env into LD_LIBRARY_PATH, which "
+        "replaces the image's own, none leaves it to the image",
     )
     extra_mount: Annotated[str, AfterValidator(_checked_mounts)] = Field(
         "",

@@ -9,11 +9,6 @@ from tests.e2e.space import Space, bus_ids, claim, container, pod
 
 pytestmark = pytest.mark.cluster
 
-LIBRARIES = (
-    "/usr/local/Ascend/driver/lib64:/usr/local/Ascend/driver/lib64/common"
-    ":/usr/local/Ascend/driver/lib64/driver:/usr/local/dcmi"
-)
-
 
 def test_init_container_and_container_share_the_npu(space: Space) -> None:
     """Both see the one NPU of the claim, one after the other."""
@@ -106,26 +101,6 @@ def test_removed_cdi_file_returns(driver: Driver, space: Space) -> None:
     driver.cluster.node.execute("rm", f"/etc/cdi/{name}")
     driver.cluster.wait(lambda: driver.cdi_files() == [name], "the CDI file is back")
     assert driver.cdi_spec(uid) == before
-
-
-def test_our_library_path_wins_over_the_images(space: Space) -> None:
-    """An image with LD_LIBRARY_PATH of its own gets ours, and npu-smi works in it."""
-    space.apply(claim("npu"), pod("user", "npu", image="ubuntu-ldpath"))
-    space.wait_phase("user")
-    assert space.execute("user", "printenv", "LD_LIBRARY_PATH") == f"{LIBRARIES}\n"
-    assert len(space.seen_npus("user")) == 1
-
-
-def test_images_library_path_stays_when_ours_is_turned_off(driver: Driver, space: Space) -> None:
-    """With an empty --container-library-path the image's own value is left alone."""
-    driver.set_environment("NPU_DRA_CONTAINER_LIBRARY_PATH=")
-    try:
-        space.apply(claim("npu"), pod("user", "npu", image="ubuntu-ldpath"))
-        space.wait_phase("user")
-        assert space.execute("user", "printenv", "LD_LIBRARY_PATH") == "/opt/app/lib\n"
-        assert len(space.seen_npus("user")) == 1
-    finally:
-        driver.set_environment("NPU_DRA_CONTAINER_LIBRARY_PATH-")
 
 
 def test_container_is_told_of_no_other_npus(space: Space) -> None:

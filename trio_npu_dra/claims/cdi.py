@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 from pydantic_core import to_json
 
 from trio_npu_dra import storage
+from trio_npu_dra.claims import library_hook
+from trio_npu_dra.claims.library_hook import LibraryHook
 from trio_npu_dra.errors import ForeignFile
 from trio_npu_dra.holds.entry import HeldDevice
 from trio_npu_dra.npu.container import DeviceNode, Mount, driver_mounts, shared_nodes
@@ -44,6 +46,7 @@ def render_spec(
     shared_nodes: Iterable[DeviceNode],
     mounts: Iterable[Mount],
     library_path: str,
+    hook: LibraryHook | None = None,
 ) -> dict[str, Any]:
     """Make the CDI spec of a claim (pure): equal input gives an equal spec.
 
@@ -53,12 +56,15 @@ def render_spec(
         driver_name: The vendor of the CDI kind.
         shared_nodes: Device nodes that a container needs besides those of its NPUs.
         mounts: Files of the Ascend driver.
-        library_path: LD_LIBRARY_PATH for the container; empty leaves the image's own.
+        library_path: Where the container has the Ascend driver's libraries, as in LD_LIBRARY_PATH;
+            empty does nothing for them.
+        hook: Makes its loader look there; without it LD_LIBRARY_PATH does, instead of the image's.
     """
     # An Ascend container runtime below us takes the last assignment: with "void" it adds nothing
     # to what the claim gives, whatever the image says.
     environment = ["ASCEND_VISIBLE_DEVICES=void"]
-    if library_path:
+    folders = [folder for folder in library_path.split(":") if folder]
+    if folders and hook is None:
         environment.append(f"LD_LIBRARY_PATH={library_path}")
     shared = {
         "env": environment,
@@ -71,6 +77,7 @@ def render_spec(
             }
             for mount in mounts
         ],
+        "hooks": [hook.edits(folders)] if folders and hook else [],
     }
     return {
         "cdiVersion": _CDI_VERSION,
@@ -147,13 +154,16 @@ class CdiFolder:
         root: The folder; made when missing. It belongs to the node, other drivers write there too.
         driver_name: The vendor of the CDI kind, and the start of our files' names.
         host: Tells what a container needs besides its NPUs, anew for each file.
-        library_path: LD_LIBRARY_PATH for containers; empty leaves the image's own.
+        library_path: Where containers have the Ascend driver's libraries, as in LD_LIBRARY_PATH;
+            empty does nothing for them.
+        hook: Makes their loaders look there; without it LD_LIBRARY_PATH does.
     """
 
     root: Path
     driver_name: str
     host: Host
     library_path: str
+    hook: LibraryHook | None = None
 
     def device_id(self, uid: str, device: str) -> str:
         """The qualified CDI name that the kubelet hands to the runtime."""
@@ -225,6 +235,28 @@ class CdiFolder:
             StorageError: The folder cannot be read.
         """
         storage.remove_unfinished(self.root, self._prefix)
+        library_hook.remove_unfinished(self.root, self.driver_name)
+
+    def install_hook(self) -> None:
+        """Put the program there that the files name, if it is missing or wrong.
+
+        Raises:
+            StorageError: It cannot be written, or could not be executed.
+        """
+        if self.hook is not None:
+            self.hook.install()
+
+    def remove_unused_hooks(self, specs: Iterable[Mapping[str, Any] | None]) -> None:
+        """Remove other versions' programs that neither a file nor one of *specs* names.
+
+        Raises:
+            StorageError: The disk does not give the files.
+        """
+        programs = library_hook.others(self.root, self.driver_name, self.hook)
+        if programs:
+            files = (storage.read_bytes(self._path(uid), any_owner=True) for uid in self.scan())
+            named_in = [*(to_json(spec) for spec in specs), *(text or b"" for text in files)]
+            library_hook.remove_unused(programs, named_in)
 
     @property
     def _prefix(self) -> str:
@@ -259,6 +291,7 @@ class CdiFolder:
             shared_nodes=_once(node for family in families for node in facts.nodes(family)),
             mounts=_once(mount for family in families for mount in facts.mounts(family)),
             library_path=self.library_path,
+            hook=self.hook,
         )
 
 

@@ -82,12 +82,7 @@ class Repair:
         problems: dict[str, str] = {}
         try:
             async with self._ledger.exclusive():
-                if is_first:
-                    self._cdi.remove_unfinished()
-                    if problem := _problem_of(self._holding.sweep_locks):
-                        problems["locks"] = problem
-                if problem := _problem_of(self._ledger.write_missing):
-                    problems["records"] = problem
+                problems |= self._prepare_files(is_first=is_first)
                 files = self._cdi.scan()
                 # A claim whose record cannot be read may have a running pod: its file stays.
                 for uid in files.keys() - self._ledger.by_uid.keys() - self._ledger.unreadable:
@@ -99,9 +94,26 @@ class Repair:
                     is_right = not is_first and files.get(uid, False) and entry.edits is not None
                     if not is_right and (problem := self._rewrite(entry, is_first=is_first)):
                         problems[uid] = problem
+                if problem := _problem_of(self._remove_unused_hooks):
+                    problems["hooks"] = problem
         except StorageError as error:
             problems["all"] = str(error)
         return problems
+
+    def _prepare_files(self, *, is_first: bool) -> dict[str, str]:
+        """Put right what no single claim has; what went wrong."""
+        acts: dict[str, Callable[[], object]] = {
+            "records": self._ledger.write_missing,
+            "hook": self._cdi.install_hook,
+        }
+        if is_first:
+            self._cdi.remove_unfinished()
+            acts["locks"] = self._holding.sweep_locks
+        problems = {name: _problem_of(act) for name, act in acts.items()}
+        return {name: problem for name, problem in problems.items() if problem}
+
+    def _remove_unused_hooks(self) -> None:
+        self._cdi.remove_unused_hooks(entry.edits for entry in self._ledger.by_uid.values())
 
     def _remove(self, uid: str) -> str:
         problem = _problem_of(partial(self._cdi.remove, uid))

@@ -122,6 +122,7 @@ def _settings(board: SimulatedBoard, folder: Path) -> Settings:
         kubelet_registrar_directory_path=registrar,
         kubelet_plugins_directory_path=plugins,
         cdi_root=folder / "cdi",
+        container_libraries="env",  # the hook of the default is in the image only
         kubeconfig=kubeconfig,
     )
 
