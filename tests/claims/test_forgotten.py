@@ -92,14 +92,20 @@ class Noting(dict[tuple[str | None, str], ResourceClaim]):
         return super().__getitem__(key)
 
 
+def note_looks(node: NodeOnDisk) -> Noting:
+    """Note from now on when each claim is looked for."""
+    noting = Noting()
+    noting.update(node.source.stored)
+    node.source.stored = noting
+    return noting
+
+
 async def test_claims_are_looked_for_at_times_of_their_own(
     node: NodeOnDisk, busy: Busy, autojump_clock: MockClock
 ) -> None:
     """Two of one node, and so two nodes, do not ask in step; the same claim not too soon again."""
     del busy, autojump_clock
-    noting = Noting()
-    noting.update(node.source.stored)
-    node.source.stored = noting
+    noting = note_looks(node)
     await trio.sleep(20 * LOOK)
 
     assert noting.times["a"] != noting.times["b"]
@@ -126,9 +132,7 @@ async def test_a_claim_that_comes_back_is_not_gone(
 ) -> None:
     """As after a restore of etcd, or of a cache that was behind: both looks must miss it."""
     del busy, autojump_clock
-    noting = Noting()
-    noting.update(node.source.stored)
-    node.source.stored = noting
+    noting = note_looks(node)
     gone = noting.pop(("default", "a"))
     await noting.has_asked_for_a.wait()
     node.source.store(gone)
