@@ -38,6 +38,11 @@ HexId = Annotated[U32, BeforeValidator(_from_hex)]
 Word = Annotated[str, Field(pattern=r"^[0-9A-F]{8}$")]
 ShortText = Annotated[str, Field(max_length=31)]
 Text = Annotated[str, Field(max_length=63)]
+PciAddress = Annotated[str, Field(pattern=r"^[0-9a-f]{4}:[0-9a-f]{2}:[0-1][0-9a-f]\.[0-7]$")]
+PciPath = Annotated[
+    str, Field(pattern=r"^pci[0-9a-f]{4}:[0-9a-f]{2}(/[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f.]{4})+$")
+]
+NodeName = Annotated[str, Field(pattern=r"^[a-z0-9_]+(/[a-z0-9_]+)?$")]
 Link = Literal["sys", "phb", "hccs", "pxb", "pix", "sio", "hccs-switch", "ub"]
 
 
@@ -89,7 +94,7 @@ class Board(_Strict):
     """The board that carries the chips.
 
     Attributes:
-        mainboard_id: `None` where the call is not supported (all but 910B and A3).
+        mainboard_id: `None` where the call is not supported (all but 910B, A3 and 950).
         mcu: Whether each card has a management chip behind its NPUs (device id = chips per card).
         power_by: What reports the power: each chip, or (310P) the card's MCU for all its chips.
         vnpu_details: Whether vNPU queries report memory and AI CPUs (all but 910A).
@@ -111,7 +116,7 @@ class Board(_Strict):
 
 
 class PciIds(_Strict):
-    """The four ids of each chip's PCI function."""
+    """The four ids of each chip's PCI function, or its four ids on the unified bus."""
 
     vendor: HexId
     device: HexId
@@ -149,7 +154,8 @@ class Device(_Strict):
     """One chip.
 
     Attributes:
-        pci: Address such as `0000:c1:00.0`; both chips of a 300I Duo have the same.
+        pci: Address such as `0000:c1:00.0`; both chips of a 300I Duo have the same; `None` on the
+            unified bus (950).
         pci_root_port: The path above it in sysfs, such as `pci0000:c0/0000:c0:00.0`.
         numa_node: `None` where firmware does not say (sysfs shows -1, DCMI assumes node 0).
         die_id: Five words of eight upper-case hex digits.
@@ -162,10 +168,8 @@ class Device(_Strict):
     physical_id: Annotated[int, Field(ge=0, le=99)]
     card_id: Annotated[int, Field(ge=0, le=63)]
     device_id: Annotated[int, Field(ge=0, le=3)]
-    pci: Annotated[str, Field(pattern=r"^[0-9a-f]{4}:[0-9a-f]{2}:[0-1][0-9a-f]\.[0-7]$")]
-    pci_root_port: Annotated[
-        str, Field(pattern=r"^pci[0-9a-f]{4}:[0-9a-f]{2}(/[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f.]{4})+$")
-    ]
+    pci: PciAddress | None = None
+    pci_root_port: PciPath | None = None
     numa_node: Annotated[int, Field(ge=0)] | None = None
     die_id: Annotated[list[Word], Field(min_length=5, max_length=5)]
     serial_number: Text | None = None
@@ -179,10 +183,12 @@ class Profile(_Strict):
 
     Attributes:
         sources: Where the figures come from, by topic.
+        generation: Of the calls that serve the chips: 1 `dcmi_*`, 2 `dcmiv2_*` (950).
+        shared_nodes: The Ascend driver's device nodes besides those of the chips, below `/dev`.
         links: `None` where topology calls are not supported (310P).
         hccs: Whether chips report their HCCS lanes.
         cpus: CPU list of each NUMA node; if it is empty, the CPU affinity call is not supported
-            (all but 910B, and A3 with main board 0x15).
+            (all but 910B, A3 with main board 0x15, and 950).
     """
 
     name: str
@@ -190,6 +196,8 @@ class Profile(_Strict):
     sources: dict[str, str]
     driver_version: Text
     dcmi_version: Text
+    generation: Literal[1, 2] = 1
+    shared_nodes: tuple[NodeName, ...] = ("davinci_manager", "devmm_svm", "hisi_hdc")
     chip: Chip
     board: Board
     pci: PciIds
@@ -202,6 +210,8 @@ class Profile(_Strict):
 
     @model_validator(mode="after")
     def _each_chip_once(self) -> Self:
+        if any((device.pci is None) != (device.pci_root_port is None) for device in self.devices):
+            raise ValueError("devices: pci and pciRootPort go together")
         physical = [device.physical_id for device in self.devices]
         if sorted(set(physical)) != physical:
             raise ValueError("devices.physicalId: must ascend, each number once")
