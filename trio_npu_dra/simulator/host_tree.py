@@ -59,7 +59,7 @@ def make_pci_devices(sysfs: Path, profile: Profile) -> None:
     devices = sysfs / "bus/pci/devices"
     devices.mkdir(parents=True, exist_ok=True)
     for device in profile.devices:
-        if device.pci is None or device.pci_root_port is None:
+        if not device.pci:
             continue  # on the unified bus
         place = Path("devices") / device.pci_root_port / device.pci
         _write_attributes(sysfs / place, device, profile.pci)

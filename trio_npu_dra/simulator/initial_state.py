@@ -117,8 +117,8 @@ def _device(profile: Profile, device: Device) -> dict[str, Value]:
     }
 
 
-def _pci_place(address: str | None) -> dict[str, Value]:
-    if address is None:
+def _pci_place(address: str) -> dict[str, Value]:
+    if not address:
         return {"pci_domain": NONE}
     names = ("pci_domain", "pci_bus", "pci_device", "pci_function")
     return dict(zip(names, (int(part, 16) for part in re.split("[:.]", address)), strict=True))

@@ -154,7 +154,7 @@ class Device(_Strict):
     """One chip.
 
     Attributes:
-        pci: Address such as `0000:c1:00.0`; both chips of a 300I Duo have the same; `None` on the
+        pci: Address such as `0000:c1:00.0`; both chips of a 300I Duo have the same; empty on the
             unified bus (950).
         pci_root_port: The path above it in sysfs, such as `pci0000:c0/0000:c0:00.0`.
         numa_node: `None` where firmware does not say (sysfs shows -1, DCMI assumes node 0).
@@ -168,8 +168,8 @@ class Device(_Strict):
     physical_id: Annotated[int, Field(ge=0, le=99)]
     card_id: Annotated[int, Field(ge=0, le=63)]
     device_id: Annotated[int, Field(ge=0, le=3)]
-    pci: PciAddress | None = None
-    pci_root_port: PciPath | None = None
+    pci: PciAddress = ""
+    pci_root_port: PciPath = ""
     numa_node: Annotated[int, Field(ge=0)] | None = None
     die_id: Annotated[list[Word], Field(min_length=5, max_length=5)]
     serial_number: Text | None = None
@@ -210,7 +210,7 @@ class Profile(_Strict):
 
     @model_validator(mode="after")
     def _each_chip_once(self) -> Self:
-        if any((device.pci is None) != (device.pci_root_port is None) for device in self.devices):
+        if any((device.pci == "") != (device.pci_root_port == "") for device in self.devices):
             raise ValueError("devices: pci and pciRootPort go together")
         physical = [device.physical_id for device in self.devices]
         if sorted(set(physical)) != physical:
