@@ -25,6 +25,8 @@ from trio_npu_dra.npu.model import ChipFamily
         ("Ascend910", "", 0x01, ChipFamily.ASCEND_910),
         ("910B3", "910B3", 0xB0, ChipFamily.ASCEND_910B),
         ("Ascend950PR", "", None, ChipFamily.ASCEND_950),
+        ("950PR_9589", "", None, ChipFamily.ASCEND_950),
+        ("950DT_9591", "", 0x29, ChipFamily.ASCEND_950),
     ],
 )
 def test_a_chips_names_and_board_tell_its_family(

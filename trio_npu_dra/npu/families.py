@@ -1,6 +1,7 @@
 """Decides by names and board which generation a chip belongs to. Pure.
 
-Source: the naming rules of mind-cluster's device manager (api/default_name.go).
+Source: the naming rules of mind-cluster's device manager (api/default_name.go); for a 950 also the
+names that Huawei's driver looks for, `950PR_95..` and `950DT_95..`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _RULES: tuple[tuple[re.Pattern[str], ChipFamily], ...] = (
     (re.compile(r".*310B"), ChipFamily.ASCEND_310B),
     (re.compile(r".*310"), ChipFamily.ASCEND_310),
     (re.compile(r"(910B\d|A2G\d)"), ChipFamily.ASCEND_910B),
-    (re.compile(r"Ascend950"), ChipFamily.ASCEND_950),
+    (re.compile(r"(Ascend)?950"), ChipFamily.ASCEND_950),
     (re.compile(r"(Ascend)?910"), ChipFamily.ASCEND_910),
 )
 

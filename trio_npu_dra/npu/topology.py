@@ -1,4 +1,7 @@
-"""Which chips reach each other over HCCS, Huawei's chip-to-chip link, not over PCIe. Pure."""
+"""Which chips reach each other over HCCS, Huawei's chip-to-chip link, not over PCIe. Pure.
+
+On Ascend 950 the unified bus (UB) is that link.
+"""
 
 from __future__ import annotations
 

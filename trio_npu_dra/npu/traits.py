@@ -42,6 +42,9 @@ _DRIVER_PATHS: Final = (
     "/etc/hccn.conf",
     "/var/queue_schedule",
 )
+# How chips on the unified bus are connected, for the collective communication library (HCCL).
+_UB_PATHS: Final = ("/usr/local/Ascend/driver/topo", "/etc/hccl_rootinfo.json")
+
 # 310B is a whole computer: parts of its Ascend driver are in the system's own folders. The same is
 # true of the 200I SoC, a 310P.
 _SYSTEM_PATHS: Final = ("/etc/hdcBasic.cfg", "/etc/sys_version.conf")
@@ -68,7 +71,8 @@ class Traits:
         has_super_pods: Whether the Ascend driver reports a place in a super pod.
         dies_of_module: How many dies of a card the multi-die policy may tie together; 1 where
             there is no such policy.
-        domain_links: The links that make an HCCS domain; empty if links cannot be read.
+        domain_links: The links that make an HCCS domain, or on a 950 what the UB joins; empty if
+            links cannot be read.
         ring_size: How many chips of consecutive physical ids make a domain by the board's design,
             where the Ascend driver reports no links; None where there is no such rule.
         has_hccs: Whether boards of this family link chips over HCCS.
@@ -118,7 +122,12 @@ TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
             node_folders=_UB_FOLDERS,
         ),
         ChipFamily.ASCEND_950: Traits(
-            die_kind=DieKind.DDIE, shared_nodes=("hisi_hdc",), node_folders=_UB_FOLDERS
+            die_kind=DieKind.DDIE,
+            has_super_pods=True,
+            domain_links=frozenset({Link.UB}),
+            shared_nodes=("hisi_hdc",),
+            node_folders=_UB_FOLDERS,
+            driver_paths=(*_DRIVER_PATHS, *_UB_PATHS),
         ),
     }
 )

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Self
 
-from trio_npu_dra.errors import DcmiError, NotSupported
+from trio_npu_dra.errors import DcmiError, NotReady, NotSupported
 from trio_npu_dra.npu.dcmi import _signatures as c
 from trio_npu_dra.npu.dcmi._answers import (
     NONE,
@@ -51,6 +51,8 @@ MAX_PROCESSES: Final = 64  # the manual says 32, the library writes up to 64
 GONE: Final = 0xFFFF_FFFF  # health of a chip that does not exist or has not started
 _SUPER_POD_COMMAND: Final = (12, 1)  # main command CHIP_INF, sub command SPOD_INFO
 _TOTAL_RESOURCE_COMMAND: Final = (52, 1)  # main command VDEV_MNG, sub command TOTAL_RESOURCE
+_NPU: Final = 0
+_INVALID_UNIT: Final = 0xFF
 _AI_CORES: Final = 2  # which utilization
 _CHIP_FAULT: Final = 0  # type of the only events with a known layout
 
@@ -126,8 +128,16 @@ class Dcmi:
         return self._generation.place(chip)
 
     def is_npu(self, chip: ChipRef) -> bool:
-        """Whether the unit is an NPU, rather than an MCU or a CPU."""
-        return self._int(self._functions.is_npu, chip) == 0
+        """Whether the unit is an NPU, rather than an MCU or a CPU.
+
+        Raises:
+            NotReady: The library answers "invalid": it does not know the unit yet, or lost it.
+        """
+        function = self._functions.is_npu
+        kind = self._int(function, chip)
+        if kind == _INVALID_UNIT:
+            raise NotReady(0, function, "the unit is of no valid type")
+        return kind == _NPU
 
     def logic_id(self, chip: ChipRef) -> int:
         """The Ascend driver's running number of a chip."""
@@ -171,7 +181,7 @@ class Dcmi:
         return "{:04x}:{:02x}:{:02x}.{:x}".format(*place)
 
     def die_id(self, chip: ChipRef, kind: DieKind) -> tuple[int, ...]:
-        """The five 32-bit words of a die id."""
+        """The five 32-bit words of a die id; older libraries know the vector die's only."""
         before = self._functions.vdie_id_before
         try:
             die = self._struct(self._functions.die_id, c.dcmi_die_id, chip, kind)
