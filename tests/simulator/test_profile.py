@@ -66,6 +66,7 @@ def test_the_guides_board() -> None:
         (lambda data: data["chip"].update(aiCores="20"), "chip.aiCores: "),
         (lambda data: data["board"].update(boardId=65), "board.boardId: .*not a hex number"),
         (lambda data: data["devices"][2].update(pci="c2:00.0"), "devices.2.pci: "),
+        (lambda data: data["devices"][2].pop("pci"), "pci and pciRootPort go together"),
         (lambda data: data["devices"][2].update(dieId=["0"] * 5), "devices.2.dieId.0: "),
         (lambda data: data["devices"][2].update(physicalId=1), "devices.physicalId: must ascend"),
         (lambda data: data["devices"][2].update(cardId=1), "same cardId and deviceId"),

@@ -60,7 +60,7 @@ def make_pci_devices(sysfs: Path, profile: Profile) -> None:
     devices.mkdir(parents=True, exist_ok=True)
     for device in profile.devices:
         if not device.pci:
-            continue  # on the unified bus
+            continue
         place = Path("devices") / device.pci_root_port / device.pci
         _write_attributes(sysfs / place, device, profile.pci)
         _link(devices / device.pci, Path("../../..") / place)

@@ -26,6 +26,8 @@ from trio_npu_dra.storage import translated
 
 PROFILES = Path(__file__).parent / "profiles"
 
+NodeName = Annotated[str, Field(pattern=r"^[a-z0-9_]+(/[a-z0-9_]+)?$")]
+
 
 def _from_hex(text: object) -> int:
     if not isinstance(text, str) or not text.startswith("0x"):
@@ -39,10 +41,9 @@ Word = Annotated[str, Field(pattern=r"^[0-9A-F]{8}$")]
 ShortText = Annotated[str, Field(max_length=31)]
 Text = Annotated[str, Field(max_length=63)]
 PciAddress = Annotated[str, Field(pattern=r"^[0-9a-f]{4}:[0-9a-f]{2}:[0-1][0-9a-f]\.[0-7]$")]
-PciPath = Annotated[
+PciRootPort = Annotated[
     str, Field(pattern=r"^pci[0-9a-f]{4}:[0-9a-f]{2}(/[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f.]{4})+$")
 ]
-NodeName = Annotated[str, Field(pattern=r"^[a-z0-9_]+(/[a-z0-9_]+)?$")]
 Link = Literal["sys", "phb", "hccs", "pxb", "pix", "sio", "hccs-switch", "ub"]
 
 
@@ -154,8 +155,8 @@ class Device(_Strict):
     """One chip.
 
     Attributes:
-        pci: Address such as `0000:c1:00.0`; both chips of a 300I Duo have the same; empty on the
-            unified bus (950).
+        pci: Address such as `0000:c1:00.0`; both chips of a 300I Duo have the same. Empty for a
+            chip that is on no PCI bus (950 on the UB).
         pci_root_port: The path above it in sysfs, such as `pci0000:c0/0000:c0:00.0`.
         numa_node: `None` where firmware does not say (sysfs shows -1, DCMI assumes node 0).
         die_id: Five words of eight upper-case hex digits.
@@ -169,7 +170,7 @@ class Device(_Strict):
     card_id: Annotated[int, Field(ge=0, le=63)]
     device_id: Annotated[int, Field(ge=0, le=3)]
     pci: PciAddress = ""
-    pci_root_port: PciPath = ""
+    pci_root_port: PciRootPort = ""
     numa_node: Annotated[int, Field(ge=0)] | None = None
     die_id: Annotated[list[Word], Field(min_length=5, max_length=5)]
     serial_number: Text | None = None
@@ -210,8 +211,6 @@ class Profile(_Strict):
 
     @model_validator(mode="after")
     def _each_chip_once(self) -> Self:
-        if any((device.pci == "") != (device.pci_root_port == "") for device in self.devices):
-            raise ValueError("devices: pci and pciRootPort go together")
         physical = [device.physical_id for device in self.devices]
         if sorted(set(physical)) != physical:
             raise ValueError("devices.physicalId: must ascend, each number once")
@@ -221,6 +220,8 @@ class Profile(_Strict):
         dies = {tuple(device.die_id) for device in self.devices}
         if len(dies) != len(physical):
             raise ValueError("devices.dieId: two devices have the same")
+        if any(bool(device.pci) != bool(device.pci_root_port) for device in self.devices):
+            raise ValueError("devices: pci and pciRootPort go together")
         return self
 
 
