@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -225,3 +226,38 @@ def test_measurements_and_processes(dcmi: RawDcmi, control: BoardControl) -> Non
     out, count = ctypes.create_string_buffer(64 * 16), ctypes.c_int()
     assert dcmi.code("dcmiv2_get_device_proc_mem_info", 0, out, ctypes.byref(count)) == 0
     assert (count.value, struct.unpack_from("@iL", out.raw)) == (1, (4711, 3 << 30))
+
+
+def run_npu_smi(board: SimulatedBoard, *arguments: str) -> list[str]:
+    """What the board's npu-smi prints, with an empty environment."""
+    command = [str(board.npu_smi), *arguments]
+    run = subprocess.run(command, env={}, capture_output=True, text=True, check=True)
+    return run.stdout.splitlines()
+
+
+def test_npu_smi_names_a_950_by_its_dev_id(make_board: MakeBoard) -> None:
+    """Its table has no chip id (npu-smi reference); without a PCI address there is no bus id."""
+    board = make_board(ON_PCI)
+    with board.control() as control:
+        control.add_fault(1, 0x80E01801, Severity.MAJOR)
+        control.set_processes(1, [(1, 3 << 30)])
+    table = run_npu_smi(board, "info")
+    assert {len(line) for line in table} == {99}
+    lines = [" ".join(line.split()) for line in table]
+    at = lines.index("| 1 | Ascend950PR | Alarm | 204.4 56 0 / 0 |")
+    assert lines[at + 1] == "| | | 0000:12:00.0 | 0 0 / 0 4439 / 86016 |"
+    assert next(line for line in lines if line.endswith("3072 |")).startswith("| 1 | 1 |")
+    assert sum("No running processes found in NPU" in line for line in lines) == 3
+    assert "| NA " in "".join(run_npu_smi(make_board(ON_UB), "info"))
+
+
+def test_npu_smi_lists_950s(board: SimulatedBoard) -> None:
+    """With what their labels say."""
+    lines = [" ".join(line.split()) for line in run_npu_smi(board, "info", "-l")]
+    count = len(board.profile.devices)
+    assert lines[0] == f"Total Count : {count}"
+    assert [line for line in lines if line.startswith("NPU ID")] == [
+        f"NPU ID : {number}" for number in range(count)
+    ]
+    assert f"Product Name : {board.profile.elabel.product}" in lines
+    assert "Serial Number : SIM00000001" in lines

@@ -13,8 +13,9 @@ LIBRARY = "libdcmi.so"
 LIBRARY_OF_950 = "libdcmi-950.so"
 """The library of an Ascend driver that knows Ascend 950: it has `dcmiv2_*` too."""
 NPU_SMI = "npu-smi"
+NPU_SMI_OF_950 = "npu-smi-950"
 HCCN_TOOL = "hccn_tool"
-BINARIES = (LIBRARY, LIBRARY_OF_950, NPU_SMI, HCCN_TOOL)
+BINARIES = (LIBRARY, LIBRARY_OF_950, NPU_SMI, NPU_SMI_OF_950, HCCN_TOOL)
 
 _LIBRARY_SOURCES = (
     "board",
@@ -51,7 +52,8 @@ def compile_simulator(target: Path) -> Path:
     library = [compiler, *_FLAGS, *_SHARED]
     _compile([*library, *_command(target / LIBRARY, *_LIBRARY_SOURCES)])
     _compile([*library, *_command(target / LIBRARY_OF_950, *_LIBRARY_SOURCES, "dcmiv2")])
-    _compile([compiler, *_FLAGS, *_command(target / NPU_SMI, "npu-smi")])
+    _compile([compiler, *_FLAGS, *_command(target / NPU_SMI, "npu-smi", "smi")])
+    _compile([compiler, *_FLAGS, *_command(target / NPU_SMI_OF_950, "npu-smi-950", "smi")])
     _compile([compiler, *_FLAGS, *_command(target / HCCN_TOOL, "hccn_tool", "board")])
     return target
 

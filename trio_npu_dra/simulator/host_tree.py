@@ -7,7 +7,13 @@ import shutil
 import stat
 from pathlib import Path
 
-from trio_npu_dra.simulator.build import HCCN_TOOL, LIBRARY, LIBRARY_OF_950, NPU_SMI
+from trio_npu_dra.simulator.build import (
+    HCCN_TOOL,
+    LIBRARY,
+    LIBRARY_OF_950,
+    NPU_SMI,
+    NPU_SMI_OF_950,
+)
 from trio_npu_dra.simulator.profile import Device, PciIds, Profile
 
 DRIVER = Path("usr/local/Ascend/driver")
@@ -29,9 +35,10 @@ def install_driver(root: Path, binaries: Path, profile: Profile, state_file: str
     (root / TOOLS).mkdir(parents=True, exist_ok=True)
     (root / DCMI).mkdir(parents=True, exist_ok=True)
     # A copy, not a link: the loader takes two boards' libraries with one inode for one library.
-    built = LIBRARY_OF_950 if profile.generation == 2 else LIBRARY
-    _copy(binaries / built, driver / "lib64" / LIBRARY)
-    _copy(binaries / NPU_SMI, root / TOOLS / NPU_SMI)
+    is_first = profile.generation == 1
+    library, npu_smi = (LIBRARY, NPU_SMI) if is_first else (LIBRARY_OF_950, NPU_SMI_OF_950)
+    _copy(binaries / library, driver / "lib64" / LIBRARY)
+    _copy(binaries / npu_smi, root / TOOLS / NPU_SMI)
     _copy(binaries / HCCN_TOOL, root / DRIVER_TOOLS / HCCN_TOOL)
     _link(root / DRIVER_TOOLS / state_file, Path("../lib64") / state_file)
     # A relative link, so that it also leads to the library, and so to the state, in a container.

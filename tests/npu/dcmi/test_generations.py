@@ -120,7 +120,7 @@ def test_the_facts_of_a_950(dcmi: Dcmi) -> None:
     info = dcmi.chip_info(SECOND)
     assert (info.chip_name, info.npu_name, info.ai_cores) == ("Ascend950PR", "950PR", 32)
     assert dcmi.board_id(SECOND) == 0x18
-    assert dcmi.hbm(SECOND).size_mib == 112 * 1024
+    assert dcmi.hbm(SECOND).size_mib == 84 * 1024
     assert dcmi.pci_bus_id(SECOND) == "0000:12:00.0"
     assert dcmi.die_id(SECOND, DieKind.DDIE)[4] == 0x10940001
     assert dcmi.driver_version() == "26.0.0"
