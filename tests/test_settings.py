@@ -30,6 +30,21 @@ def test_a_flag_wins_over_its_environment_twin() -> None:
         ({"node_name": "n", "healthcheck_port": "65536"}, {}, "--healthcheck-port=65536: "),
         ({"node_name": "n"}, {"NPU_DRA_CDI_ROOT": "etc"}, "NPU_DRA_CDI_ROOT=etc: must be an abs"),
         ({"node_name": "n"}, {"NPU_DRA_POD_UID": "../a"}, "NPU_DRA_POD_UID=../a: "),
+        (
+            {"node_name": "n", "extra_mount": "data"},
+            {},
+            "--extra-mount=data: 'data' in 'data' must",
+        ),
+        ({"node_name": "n"}, {"NPU_DRA_EXTRA_MOUNT": "/a:/b/.."}, "'/b/..' in '/a:/b/..' must be"),
+        ({"node_name": "n", "extra_mount": "/a,/"}, {}, "'/' in '/' must be an absolute path"),
+        ({"node_name": "n", "extra_mount": "/a:/b:ro"}, {}, "'/b:ro' in '/a:/b:ro' must be an abs"),
+        ({"node_name": "n", "extra_mount": "/a:/./b"}, {}, "'/./b' in '/a:/./b' must be an abs"),
+        ({"node_name": "n", "extra_mount": "/a:"}, {}, "'' in '/a:' must be an absolute path"),
+        (
+            {"node_name": "n", "extra_mount": "/a,/b:/a"},
+            {},
+            "two mounts have the container path /a",
+        ),
         ({"node_name": "n", "device_profile": "gpu"}, {}, "--device-profile=gpu: "),
     ],
 )
@@ -41,6 +56,13 @@ def test_a_wrong_value_names_its_origin(
         Settings.load(flags, environment)
 
     assert message in str(caught.value)
+
+
+def test_extra_mounts_are_pairs_of_paths() -> None:
+    """Without a path in the container it is the host's."""
+    settings = Settings.load({"node_name": "n", "extra_mount": "/opt/.x,/data/m:/models"}, {})
+    assert settings.extra_mount == (("/opt/.x", "/opt/.x"), ("/data/m", "/models"))
+    assert Settings.load({"node_name": "n", "extra_mount": ""}, {}).extra_mount == ()
 
 
 def test_every_field_has_a_flag_and_a_help_text() -> None:

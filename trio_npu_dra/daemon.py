@@ -111,7 +111,10 @@ class _Node:
         self.started_at = time.time()
         self.metrics = Metrics()
         self.host = Host(
-            host_root=settings.host_root, dev_root=settings.dev_root, sysfs_root=settings.sysfs_root
+            host_root=settings.host_root,
+            dev_root=settings.dev_root,
+            sysfs_root=settings.sysfs_root,
+            extra_mounts=settings.extra_mount,
         )
         self.dcmi = load_library(self.host, self.metrics.dcmi_called)
         self.policy = TaintPolicy.parse(settings.taint_effect, domain=settings.driver_name)

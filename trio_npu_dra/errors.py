@@ -112,7 +112,11 @@ class Busy(DcmiError):
 
 
 class NotSupported(DcmiError):
-    """This chip, driver or place (container, VM) does not offer the function."""
+    """This chip or Ascend driver does not offer the function (-8255, or the library lacks it)."""
+
+
+class NotPermitted(DcmiError):
+    """The process lacks the rights for the function (-8002)."""
 
 
 class DeviceLost(DcmiError):

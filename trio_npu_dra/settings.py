@@ -16,6 +16,7 @@ from typing import Annotated, Literal, Self
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     StringConstraints,
@@ -29,6 +30,8 @@ ENVIRONMENT_PREFIX = "NPU_DRA_"
 _UID = r"^[0-9A-Za-z]([-0-9A-Za-z]*[0-9A-Za-z])?$"
 _SUBDOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 
+_PLAIN_PATH = r"(/(?!\.{1,2}(/|$))[^/:]+)+"
+
 
 def _absolute(path: Path) -> Path:
     if not path.is_absolute():
@@ -36,8 +39,26 @@ def _absolute(path: Path) -> Path:
     return path
 
 
+def _parse_mounts(text: object) -> object:
+    """`HOST[:CONTAINER],...` as pairs of paths."""
+    if not isinstance(text, str):
+        return text
+    mounts: dict[str, str] = {}
+    for one in filter(None, text.split(",")):
+        host, colon, container = one.partition(":")
+        container = container if colon else host
+        for path in (host, container):
+            if not re.fullmatch(_PLAIN_PATH, path):
+                raise ValueError(f"{path!r} in {one!r} must be an absolute path without . or ..")
+        if container in mounts:
+            raise ValueError(f"two mounts have the container path {container}")
+        mounts[container] = host
+    return tuple((host, container) for container, host in mounts.items())
+
+
 NodeName = Annotated[str, StringConstraints(pattern=_SUBDOMAIN, max_length=253)]
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
+Mounts = Annotated[tuple[tuple[str, str], ...], BeforeValidator(_parse_mounts)]
 
 
 class PluginSettings(BaseModel):
@@ -132,6 +153,11 @@ class Settings(NodeSettings):
         ":/usr/local/Ascend/driver/lib64/driver:/usr/local/dcmi",
         description="LD_LIBRARY_PATH for containers with an NPU; it replaces the image's own "
         "value, and an empty one leaves the image's alone",
+    )
+    extra_mount: Mounts = Field(
+        (),
+        description="files and folders of the host that containers with an NPU get besides the "
+        "Ascend driver's, read-only, where they exist: HOST[:CONTAINER] separated by commas",
     )
     kubeconfig: AbsolutePath | None = Field(
         None, description="kubeconfig file; without it the pod's service account is used"

@@ -41,9 +41,8 @@ def plan(
     """What claim `a` was allocated, and the offers."""
     allocation = allocation_of(claimed, ref("a"), driver_name=DRIVER, pool_name=POOL)
     on = board() if on is None else on
-    return allocation, offers_of(
-        allocation, pool_name=POOL, by_name={offer.name: offer for offer in offers(on)}
-    )
+    by_name = {offer.name: offer for offer in offers(on)}
+    return allocation, offers_of(allocation, pool_name=POOL, by_name=by_name, gaps=on.gaps)
 
 
 def names(claimed: ResourceClaim, on: Board | None = None) -> list[str]:
@@ -178,6 +177,18 @@ def test_an_unhealthy_npu_is_planned() -> None:
             "device npu-0 is allocated from pool node-2, and this node serves only pool node-1",
         ),
         (claim("a", result("npu-0")), EMPTY_BOARD, ClaimUnavailable, "npu-0 must wait"),
+        (
+            claim("a", result("npu-2")),
+            replace(board(2), unanswered=("card 2: booting",)),
+            ClaimUnavailable,
+            r"npu-2 .* may be one that does not answer yet \(card 2: booting\): it must wait",
+        ),
+        (
+            claim("a", result("npu-2")),
+            replace(board(2), unlisted=("0000:41:00.0",)),
+            ClaimUnavailable,
+            r"\(accelerator 0000:41:00.0 is not listed\): it must wait",
+        ),
         (
             claim("a", *(result("npu-0", f"r{n}") for n in range(33))),
             None,

@@ -4,6 +4,7 @@ import json
 import logging
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import trio
 from trio.testing import MockClock
 
 from tests.claims.node import POOL, NodeOnDisk, claim, ref, result
+from tests.waiting import until
 from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.claims.service import CallAnswered, NodeClaims
 from trio_npu_dra.errors import Invalid, Unavailable
@@ -374,3 +376,20 @@ async def test_of_two_instances_exactly_one_gives_the_device_away(
         assert quick_node.record_uids() == quick_node.cdi_uids() == {winner}
         await instances[number % 2].unprepare([ref("a"), ref("b")])
         assert quick_node.record_uids() == quick_node.cdi_uids() == set()
+
+
+async def test_a_chip_that_boots_is_waited_for(node: NodeOnDisk, nursery: trio.Nursery) -> None:
+    """The same call gets it: another one would come a minute later."""
+    whole = node.board.value
+    node.board.set(replace(whole, chips=whole.chips[:7], unanswered=("card 7: booting",)))
+    node.source.store(claim("a", result("npu-7")))
+
+    async def boot() -> None:
+        await until(lambda: node.source.asked > 1)
+        node.board.set(whole)
+
+    nursery.start_soon(boot)
+    with trio.fail_after(5):
+        answer = await node.start().prepare([ref("a")])
+    assert answer["uid-a"].error == ""
+    assert [device.device for device in answer["uid-a"].devices] == ["npu-7"]

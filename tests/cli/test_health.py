@@ -38,6 +38,7 @@ REPORT = HealthReport(
     watch="polling",
     refusal="not supported",
     taints=False,
+    gaps=("card 9: booting",),
     hung_calls=(
         HungCallReport(function="read_health", device="npu-4", since="2026-11-21T19:00:00Z"),
         HungCallReport(function="init", device="", since="2026-11-21T19:00:01Z"),
@@ -66,6 +67,7 @@ faults:    asked for in turn, because the Ascend driver does not tell: not suppo
 sick NPUs: left out of the ResourceSlice, because the API server drops taints
 hung call: read_health of npu-4 has not returned since 2026-11-21T19:00:00Z
 hung call: init of the Ascend driver has not returned since 2026-11-21T19:00:01Z
+missing:   card 9: booting
 
 DEVICE             LEVEL                STATE      FAULT                 SINCE                 RULE             HELD BY
 npu-0              NormalNPU            Healthy    -                     -                     -                -

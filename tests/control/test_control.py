@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -127,6 +127,11 @@ async def test_health_says_how_it_is_known_and_what_becomes_of_it(served: Served
     served.control.features.set(ServerFeatures(taint_effects=frozenset()))
     polling = await served.report()
     assert (polling.watch, polling.refusal, polling.taints) == ("polling", "not supported", False)
+    assert polling.gaps == ()
+
+    with_gaps = replace(served.control.board.value, unlisted=("0000:41:00.0",))
+    served.control.board.set(with_gaps)
+    assert (await served.report()).gaps == ("accelerator 0000:41:00.0 is not listed",)
 
     served.control.watch.set(WatchStatus(subscribed=True))
     served.control.features.set(ServerFeatures())

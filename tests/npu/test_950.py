@@ -2,87 +2,22 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, Final
-
 import pytest
-import yaml
 
 from tests.npu.looking import Look
 from tests.npu.watching import BUSINESS, NEVER, Watching
-from trio_npu_dra.cli.main import main
-from trio_npu_dra.npu.container import chip_nodes, driver_mounts, shared_nodes
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
-from trio_npu_dra.npu.host import Host
-from trio_npu_dra.npu.model import Board, ChipFamily, HealthState
+from trio_npu_dra.npu.model import Board, HealthState
 from trio_npu_dra.npu.occupancy import is_any_occupied
 from trio_npu_dra.npu.telemetry import read_telemetry
 from trio_npu_dra.observable import Observable
-from trio_npu_dra.simulator import BoardControl, Profile, Severity, SimulatedBoard, load_profile
+from trio_npu_dra.simulator import BoardControl, Severity, load_profile
 
-FACTS: Final[dict[str, Any]] = yaml.safe_load(
-    Path(__file__).with_name("family_facts_950.yaml").read_text(encoding="utf-8")
-)
 ON_PCI, ON_UB = load_profile("950-card-4"), load_profile("950-pod-8")
 
 both = pytest.mark.parametrize("profile", [ON_PCI, ON_UB], ids=lambda profile: profile.name)
 on_ub = pytest.mark.parametrize("profile", [ON_UB])
-
-
-@pytest.fixture
-def log_as_it_is() -> Iterator[None]:
-    """The command sets up the log of its process, which is ours."""
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-
-
-def plain(attributes: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Attributes without their types; a standard one that repeats ours is left out."""
-    values = {name: value for name, typed in attributes.items() for value in typed.values()}
-    numa_node = values.pop("resource.kubernetes.io/numaNode", None)
-    assert numa_node == values.get("numaNode")
-    return {name.removeprefix("resource.kubernetes.io/"): value for name, value in values.items()}
-
-
-@both
-@pytest.mark.usefixtures("log_as_it_is")
-def test_what_is_published_is_what_the_documents_say(
-    profile: Profile, simulated: SimulatedBoard, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Of each device all attributes and capacities, and no more devices."""
-    facts = FACTS[profile.name]
-    assert main(["inspect", "-o", "yaml", "--node-name=n", *simulated.flags()]) == 0
-    slices = yaml.safe_load_all(capsys.readouterr().out)
-    found = {device["name"]: device for one in slices for device in one["spec"]["devices"]}
-    assert {name: plain(device["attributes"]) for name, device in found.items()} == {
-        name: facts["all"] | own for name, own in facts["devices"].items()
-    }
-    for device in found.values():
-        capacity = {name: of["value"] for name, of in device["capacity"].items()}
-        assert capacity == facts["capacity"]
-
-
-@both
-async def test_a_container_gets_what_the_documents_say(
-    profile: Profile, board: Board, host: Host, simulated: SimulatedBoard
-) -> None:
-    """Nodes and files that exist."""
-    facts = FACTS[profile.name]
-    for name in ("usr/local/Ascend/driver/topo", "etc/hccl_rootinfo.json"):
-        (simulated.root / name).mkdir(parents=True)
-    family = ChipFamily.ASCEND_950
-    assert [node.path for node in shared_nodes(host, family)] == facts["nodes"]
-    assert sorted(mount.host_path for mount in driver_mounts(host, family)) == sorted(
-        facts["mounts"]
-    )
-    for chip in board.chips:
-        assert [node.path for node in chip_nodes(host, chip)] == [chip.device_node]
 
 
 @on_ub

@@ -9,12 +9,13 @@ import pytest
 from tests.npu.looking import SERVER, Look, changed
 from trio_npu_dra.errors import DcmiError
 from trio_npu_dra.npu.dcmi.client import Dcmi
-from trio_npu_dra.npu.dcmi.types import ChipInfo, ChipRef, DieKind, Memory, MultiDiePolicy
+from trio_npu_dra.npu.dcmi.types import ChipInfo, ChipRef, DieKind, Link, Memory, MultiDiePolicy
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
 from trio_npu_dra.npu.discovery import discover
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import Board, Chip, ChipFamily
 from trio_npu_dra.simulator import BoardControl, SimulatedBoard, load_profile
+from trio_npu_dra.simulator.profile import Memory as ProfileMemory
 
 MIB = 1024**2
 GIB = 1024**3
@@ -146,31 +147,131 @@ async def test_who_reaches_whom_is_told_by_links_or_by_the_board(
     assert [npu.topology_group for npu in board.chips] == groups
 
 
-@pytest.mark.parametrize(
-    ("function", "fact"),
-    [
-        ("dcmi_get_device_die_v2", "uuid"),
-        ("dcmi_get_device_hbm_info", "memory_bytes"),
-        ("dcmi_get_device_pcie_info_v2", "pci_bus_id"),
-        ("dcmi_get_device_share_enable", "device_share"),
-    ],
-)
-@pytest.mark.parametrize("code", [-8255, -8005, -8006, -8012])
-async def test_a_fact_is_none_whichever_error_keeps_it_from_being_read(
+FACTS = [
+    ("dcmi_get_device_die_v2", "uuid"),
+    ("dcmi_get_device_hbm_info", "memory_bytes"),
+    ("dcmi_get_device_pcie_info_v2", "pci_bus_id"),
+    ("dcmi_get_device_share_enable", "device_share"),
+]
+
+
+@pytest.mark.parametrize(("function", "fact"), FACTS)
+async def test_a_fact_that_is_not_supported_is_none(
+    board: Board, look: Look, control: BoardControl, function: str, fact: str
+) -> None:
+    """It costs that fact of that NPU and nothing else, and nothing is left to ask."""
+    control.set_return_code(function, -8255, 2)
+    fresh = await look(board)
+    assert getattr(fresh.by_name["npu-2"], fact) is None
+    assert fresh.chips[:2] + fresh.chips[3:] == board.chips[:2] + board.chips[3:]
+    assert fresh.unanswered == ()
+
+
+@pytest.mark.parametrize(("function", "fact"), FACTS)
+@pytest.mark.parametrize("code", [-8002, -8005, -8006, -8012])
+async def test_a_fact_that_is_not_answered_stays_as_it_is_known(
     board: Board,
     look: Look,
     control: BoardControl,
+    caplog: pytest.LogCaptureFixture,
     *,
     function: str,
     fact: str,
     code: int,
 ) -> None:
-    """Not supported, busy or not ready: it costs that fact of that NPU and nothing else."""
+    """The Board says so, and the log once; a fact that was never answered is None."""
     control.set_return_code(function, code, 2)
-    control.set_return_code("dcmi_get_device_memory_info_v3", code, 2)
-    partial = await look()
-    assert getattr(partial.by_name["npu-2"], fact) is None
-    assert partial.chips[:2] + partial.chips[3:] == board.chips[:2] + board.chips[3:]
+    fresh = await look(board)
+    assert fresh.chips == board.chips
+    (line,) = fresh.unanswered
+    assert line.startswith("card 2 device 0: no ")
+    assert str(code) in line
+    assert await look(fresh) == fresh
+    assert caplog.text.count("facts are not answered") == 1
+    assert getattr((await look()).by_name["npu-2"], fact) is None
+
+
+async def test_known_facts_are_not_lent_to_another_chip_in_the_same_place(
+    board: Board, look: Look, control: BoardControl
+) -> None:
+    """The die id tells: then a fact that is not answered is unknown."""
+    other = replace(board.chips[2], uuid="00000000-00000000-00000000-00000000-00000001")
+    known = replace(board, chips=(*board.chips[:2], other, *board.chips[3:]))
+    control.set_return_code("dcmi_get_device_hbm_info", -8006, 2)
+    fresh = (await look(known)).by_name["npu-2"]
+    assert (fresh.uuid, fresh.memory_bytes) == (board.chips[2].uuid, None)
+
+
+BOTH_MEMORIES = changed(
+    load_profile("910a-8"),
+    2,
+    chip={"ddr": ProfileMemory(sizeMb=15171, idleMb=1000, frequencyMhz=1600)},
+)
+
+
+@pytest.mark.parametrize("profile", [BOTH_MEMORIES])
+@pytest.mark.parametrize("code", [-8255, -8005, -8006, -8012])
+async def test_ddr_is_never_taken_for_hbm(
+    look: Look, dcmi: Dcmi, control: BoardControl, code: int
+) -> None:
+    """A 910 has both; while its HBM is not told its memory is unknown."""
+    dcmi.init()
+    control.set_return_code("dcmi_get_device_hbm_info", code, 0)
+    board = await look()
+    assert [npu.memory_bytes for npu in board.chips] == [None, 32 * GIB]
+    assert bool(board.unanswered) == (code != -8255)
+
+
+@pytest.mark.parametrize("profile", [changed(load_profile("a3-16"), 2, chip={"npu_name": ""})])
+@pytest.mark.parametrize("code", [-8005, -8006, -8012])
+async def test_no_family_is_guessed_while_the_board_is_not_told(
+    look: Look, dcmi: Dcmi, control: BoardControl, code: int
+) -> None:
+    """An A3 would become a first 910; once known, it stays what it is."""
+    dcmi.init()
+    known = await look()
+    control.set_return_code("dcmi_get_device_board_info", code, 1)
+    board = await look()
+    assert list(board.by_name) == ["npu-0"]
+    assert len(board.unanswered) == 1
+    assert (await look(known)).chips == known.chips
+
+
+@pytest.mark.parametrize("profile", [changed(load_profile("a3-16"), 2)])
+async def test_facts_of_the_node_and_places_in_a_super_pod_stay_too(
+    look: Look, dcmi: Dcmi, control: BoardControl
+) -> None:
+    """Version, policy, links and super pod: kept while they are not answered, and all asked for."""
+    dcmi.init()
+    known = await look()
+    for function in (
+        "dcmi_get_driver_version",
+        "dcmi_get_multi_die_policy",
+        "dcmi_get_topo_info_by_device_id",
+        "dcmi_get_device_info",
+    ):
+        control.set_return_code(function, -8006)
+    fresh = await look(known)
+    assert fresh == replace(known, unanswered=fresh.unanswered)
+    assert [line.partition(": dcmi")[0] for line in fresh.unanswered] == [
+        "card 0 device 0: no vNPUs, super pod",
+        "card 0 device 1: no vNPUs, super pod",
+        "card 0 device 0: no link",
+        "no driver version",
+        "no multi-die policy",
+    ]
+    control.set_return_code("dcmi_get_multi_die_policy", -8255)
+    assert (await look(known)).multi_die_policy is None
+
+
+@pytest.mark.parametrize("profile", [changed(SERVER, 2, links={"between_cards": "unknown"})])
+async def test_an_unknown_link_is_no_news(look: Look, dcmi: Dcmi) -> None:
+    """The library answers so if it fails to ask the chip."""
+    dcmi.init()
+    first = await look()
+    assert set(first.links.values()) == {Link.UNKNOWN}
+    known = replace(first, links={(0, 1): Link.HCCS})
+    assert (await look(known)).links == known.links
 
 
 class Terse(Dcmi):

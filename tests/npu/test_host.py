@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -205,6 +206,33 @@ def test_an_absolute_link_of_the_host_is_followed_in_its_tree(host: Host) -> Non
         "/usr/local/sbin/npu-smi",
         "/etc/hccn.conf",
     }
+
+
+def test_mounts_that_the_operator_adds_come_last(host: Host) -> None:
+    """Read-only as the others, at their path in the container, where they exist."""
+    add_file(host, "/usr/local/dcmi/libdcmi.so", "/data/models")
+    extra = (("/data/models", "/models"), ("/data/missing", "/missing"))
+    assert driver_mounts(replace(host, extra_mounts=extra), ChipFamily.ASCEND_910B) == (
+        Mount(host_path="/usr/local/dcmi", container_path="/usr/local/dcmi"),
+        Mount(host_path="/data/models", container_path="/models"),
+    )
+
+
+def test_linked_folders_of_the_host_are_followed(host: Host) -> None:
+    """In the middle of a path, and a link to a link; the runtime is given the host's own path."""
+    add_file(host, "/data/Ascend/driver/lib64/libx.so", "/opt/bin/npu-smi")
+    for link, target in {
+        "usr/local/Ascend": "/data/Ascend",
+        "usr/local/sbin/npu-smi": "/opt/bin/npu-smi",
+        "usr/local/bin/npu-smi": "/usr/local/sbin/npu-smi",
+    }.items():
+        (host.host_root / link).parent.mkdir(parents=True, exist_ok=True)
+        (host.host_root / link).symlink_to(target)
+    assert [mount.host_path for mount in driver_mounts(host, ChipFamily.ASCEND_910B)] == [
+        "/usr/local/Ascend/driver/lib64",
+        "/usr/local/bin/npu-smi",
+        "/usr/local/sbin/npu-smi",
+    ]
 
 
 def test_310b_mounts_parts_of_the_system_too(host: Host) -> None:

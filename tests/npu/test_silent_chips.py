@@ -173,10 +173,10 @@ async def test_a_known_chip_that_hangs_half_way_keeps_its_facts(
     relay.refused.add(("describe", ChipRef(2, 0)))
     fresh = await look(with_other(board, 2, logic_id=99))
     assert fresh.chips == board.chips
-    assert caplog.text.count("facts of a chip are missing") == 1
+    assert caplog.text.count("facts are not answered") == 1
     moved = await look(with_other(fresh, 2, ref=ChipRef(9, 0)))
     assert (moved.chips[2].ref, moved.chips[2].uuid) == (ChipRef(2, 0), None)
-    assert caplog.text.count("facts of a chip are missing") == 1
+    assert caplog.text.count("facts are not answered") == 1
 
 
 async def test_a_silent_chip_keeps_its_links_and_so_its_ring(
@@ -240,3 +240,19 @@ async def test_a_chip_that_answers_goes_before_a_known_one_of_its_name(
     found = await discover(worker, renumbered, host, known=board)
     assert found.by_name["npu-0"].card_id == 7
     assert len(found.chips) == len(found.by_name)
+
+
+@pytest.mark.parametrize("profile", [load_profile("300i-duo-2")])
+async def test_a_dead_first_die_of_a_card_is_told_and_leaves_its_sister(
+    board: Board, look: Look, dcmi: Dcmi, simulated: SimulatedBoard
+) -> None:
+    """The library gives it no valid type: a known chip stays, one that was never known is told."""
+    (simulated.dev_root / "davinci0").unlink()
+    dcmi.init()
+    fresh = await look(board)
+    assert [chip.gone for chip in fresh.chips] == [False] * 4
+    never_known = await look()
+    assert list(never_known.by_name) == ["npu-1", "npu-2", "npu-3"]
+    (line,) = never_known.unanswered
+    assert line.startswith("card 4 device 0: dcmi_get_device_type")
+    assert fresh.unanswered == never_known.unanswered

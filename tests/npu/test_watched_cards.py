@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from trio.testing import MockClock
 
 from tests.npu.watching import BUSINESS, NEVER, Watching
 from tests.waiting import until
+from trio_npu_dra.errors import Busy
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
@@ -356,3 +359,137 @@ async def test_a_single_look_subscribes_to_nothing(
     ]
     await watching.start()
     assert watching.status.value.subscribed
+
+
+async def test_facts_that_were_not_answered_are_asked_for_again(
+    watching: Watching, control: BoardControl
+) -> None:
+    """Soon, and without anything else that changes."""
+    for function in ("dcmi_get_device_hbm_info", "dcmi_get_device_die_v2"):
+        control.set_return_code(function, -8012, 2)
+    await watching.start()
+    chip = watching.board.value.by_name["npu-2"]
+    assert (chip.memory_bytes, chip.uuid) == (None, None)
+    for function in ("dcmi_get_device_hbm_info", "dcmi_get_device_die_v2"):
+        control.release(function, 2)
+    board = await watching.until(lambda board: not board.unanswered)
+    chip = board.by_name["npu-2"]
+    assert chip.memory_bytes is not None
+    assert chip.uuid is not None
+
+
+async def test_a_share_flag_that_changes_is_noticed_without_a_new_list(
+    watching: Watching, control: BoardControl
+) -> None:
+    """As the multi-die policy is; a chip that does not answer keeps its flag."""
+    await watching.start()
+    control.set_return_code("dcmi_get_card_list", -8005)
+    control.set_share(3, enabled=True)
+    await watching.until(lambda board: board.by_name["npu-3"].device_share is True)
+    control.set_return_code("dcmi_get_device_share_enable", -8006, 3)
+    control.set_share(4, enabled=True)
+    board = await watching.until(lambda board: board.by_name["npu-4"].device_share is True)
+    assert board.by_name["npu-3"].device_share is True
+
+
+@pytest.mark.parametrize("code", [-8008, -8255])
+async def test_a_library_without_a_chip_is_an_answer(
+    watching: Watching, control: BoardControl, simulated: SimulatedBoard, code: int
+) -> None:
+    """The node has no NPU, or none of this kind: the watcher starts, with nothing left to ask."""
+    control.set_return_code("dcmi_init", code)
+    shutil.rmtree(simulated.sysfs_root / "bus/pci/devices")
+    (simulated.dev_root / "davinci_manager").unlink()
+    await watching.start()
+    assert watching.board.value == EMPTY_BOARD
+    assert watching.status.value.answered
+
+
+async def test_accelerators_that_have_no_chip_yet_are_waited_for(
+    watching: Watching, control: BoardControl
+) -> None:
+    """They are on the bus, and the Ascend driver is starting."""
+    control.set_return_code("dcmi_init", -8008)
+    await watching.start()
+    board = watching.board.value
+    assert board.chips == ()
+    assert board.unanswered == (
+        "the Ascend driver has no chip: dcmi_init returned -8008 (the device does not exist)",
+    )
+    assert len(board.unlisted) == 8
+    control.release("dcmi_init")
+    await watching.until(lambda board: len(board.chips) == 8 and not board.gaps)
+
+
+async def test_known_chips_without_a_driver_stay_while_they_are_on_the_bus(
+    watching: Watching, control: BoardControl, simulated: SimulatedBoard, board: Board
+) -> None:
+    """Who holds them keeps them."""
+    control.set_return_code("dcmi_init", -8008)
+    (simulated.sysfs_root / "bus/pci/devices/0000:41:00.0").unlink()
+    watching.known = Board(chips=(board.chips[2], board.chips[5]))
+    await watching.start()
+    assert [chip.gone for chip in watching.board.value.chips] == [False, True]
+
+
+async def test_missing_rights_are_said_in_one_line(
+    listing: Listing, control: BoardControl, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And nothing is known of the node."""
+    control.set_return_code("dcmi_init", -8002)
+    assert await listing.read(EMPTY_BOARD) is None
+    assert await listing.read(EMPTY_BOARD) is None
+    (record,) = caplog.records
+    assert record.__dict__["error"] == (
+        "dcmi_init returned -8002 "
+        "(not permitted here: needs root on the host or a privileged container)"
+    )
+
+
+async def test_a_new_card_beside_a_hung_call_is_told(
+    listing: Listing,
+    worker: DcmiWorker,
+    dcmi: Dcmi,
+    simulated: SimulatedBoard,
+    hang: Callable[[str, int], None],
+) -> None:
+    """The library cannot list it while any call is out; whoever looks at the Board learns why."""
+    paths = (
+        simulated.sysfs_root / "bus/pci/devices/0000:41:00.0",
+        simulated.dev_root / "davinci5",
+    )
+    for path in paths:
+        path.rename(simulated.root / path.name)
+    board = await listing.read(EMPTY_BOARD)
+    assert board is not None
+    hang("dcmi_get_device_health", 2)
+    ref = board.chips[2].ref
+    with pytest.raises(Busy):
+        await worker.call(dcmi.health, ref, device=ref, deadline_seconds=0.02)
+    for path in paths:
+        (simulated.root / path.name).rename(path)
+    assert listing.is_due(board)
+    told = await listing.read(board)
+    assert told is not None
+    assert told.chips == board.chips
+    assert told.gaps[0].endswith("not returned: health of card 2 device 0")
+    assert told.gaps[1:] == ("accelerator 0000:41:00.0 is not listed",)
+    assert await listing.read(told) is None
+
+
+async def test_a_driver_that_starts_anew_is_asked_for_its_cards(
+    watching: Watching, simulated: SimulatedBoard
+) -> None:
+    """It makes its device nodes anew; nothing changes on the bus. No chip is gone meanwhile."""
+    await watching.start()
+    before = watching.board.value
+    nodes = list(simulated.dev_root.glob("davinci[0-9]"))
+    for node in nodes:
+        node.rename(simulated.root / node.name)
+    board = await watching.until(lambda board: bool(board.unanswered))
+    assert "the cards cannot be listed" in board.unanswered[0]
+    assert not any(chip.gone for chip in board.chips)
+    for node in nodes:
+        node.symlink_to("/dev/null")
+    board = await watching.until(lambda board: not board.gaps)
+    assert board.chips == before.chips

@@ -39,13 +39,19 @@ class Kind(NamedTuple):
     has_910b_calls: bool
     power_by_mcu: bool
     knows_memory_of_vnpus: bool = True
+    has_vnpus: bool = True
 
 
 KINDS = [
+    Kind("200i-a2-1", 0, "310B1", 1, 11577, 0x5, {DDR}, False, False, has_vnpus=False),
+    Kind("300i-3010-1", 3, "310", 0, 8192, 0x4, {DDR}, False, True, has_vnpus=False),
+    Kind("300i-a2-2", 2, "910B4", 20, 32768, 0x28, {HBM}, True, False),
     Kind("300i-duo-2", 4, "310P3", 8, 44280, 0x97, {DDR}, False, True),
     Kind("300i-pro-2", 1, "310P3", 8, 21527, 0x64, {DDR}, False, True),
+    Kind("300v-2", 2, "310P3", 8, 21527, 0x6E, {DDR}, False, True),
     Kind("910a-8", 0, "910A", 32, 32768, 0x2, {DDR, HBM}, False, False, False),
     Kind("910b2-8", 0, "910B2", 24, 65536, 0x43, {HBM}, True, False),
+    Kind("910b2c-16", 0, "910B2C", 24, 65536, 0x51, {HBM}, True, False),
     Kind("910b3-8", 0, "910B3", 20, 65536, 0x42, {HBM}, True, False),
     Kind("910b4-8", 0, "910B4", 20, 32768, 0x41, {HBM}, True, False),
     Kind("a3-16", 0, "Ascend910", 24, 65536, 0xB0, {HBM}, True, False),
@@ -130,8 +136,11 @@ def test_cpu_affinity_is_for_910b(dcmi: RawDcmi, kind: Kind) -> None:
 
 
 def test_vnpu_queries_know_the_memory_or_not(dcmi: RawDcmi, kind: Kind) -> None:
-    """They give cores in any case; on 910A memory and AI CPUs are unknown."""
+    """They give cores where there are vNPUs; on 910A memory and AI CPUs are unknown."""
     answer, total = dcmi.device_info(kind.card, 0, 52, 1)
+    if not kind.has_vnpus:
+        assert answer == NOT_SUPPORT
+        return
     cores, memory, cpus = (
         struct.unpack_from(code, total, 208 + at)[0]
         for code, at in (("=f", 0), ("=Q", 24), ("=H", 54))
@@ -151,6 +160,29 @@ def test_a_card_has_the_label_of_its_first_chip(dcmi: RawDcmi, kind: Kind) -> No
     assert out[0].raw == out[1].raw
     assert dcmi.code("dcmi_get_card_elabel_v2", 63, out[2]) == -8001
     assert out[2].raw[1024:1027] == b"NA\0"
+
+
+def test_a_310_tells_of_no_faults(make_board: MakeBoard, load: Load) -> None:
+    """It has no fault events."""
+    dcmi = load(make_board("300i-3010-1").library)
+    unfiltered = (ctypes.c_ubyte * 48)()
+    event = ctypes.create_string_buffer(4096)
+    assert dcmi.code("dcmi_get_fault_event", -1, -1, 0, unfiltered, event) == NOT_SUPPORT
+
+
+def test_a_box_has_two_domains(make_board: MakeBoard, load: Load) -> None:
+    """Eight chips each."""
+    dcmi = load(make_board("910b2c-16").library)
+    links = [dcmi.number("dcmi_get_topo_info_by_device_id", 6, 0, n, 0) for n in range(16)]
+    assert links == [3] * 6 + [0] + [3] + [1] * 8
+
+
+def test_a_310b_is_on_no_pci_bus(make_board: MakeBoard, load: Load) -> None:
+    """Neither the library nor sysfs has an address."""
+    board = make_board("200i-a2-1")
+    dcmi = load(board.library)
+    assert code(dcmi, "dcmi_get_device_pcie_info_v2", 0, 0) == NOT_SUPPORT
+    assert list((board.sysfs_root / "bus/pci/devices").iterdir()) == []
 
 
 # --- one call on one board -----------------------------------------------------------------------

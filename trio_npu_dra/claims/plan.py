@@ -66,7 +66,11 @@ def allocation_of(
 
 
 def offers_of(
-    allocation: Iterable[Allocated], *, pool_name: str, by_name: Mapping[str, Offer]
+    allocation: Iterable[Allocated],
+    *,
+    pool_name: str,
+    by_name: Mapping[str, Offer],
+    gaps: Sequence[str] = (),
 ) -> tuple[Offer, ...]:
     """The offers that were allocated, each once; unhealthy ones too, which is the pod's choice.
 
@@ -74,13 +78,14 @@ def offers_of(
         allocation: What a claim was given.
         pool_name: The pool of this node, for words.
         by_name: The offers of this node; empty if its chips are not known yet.
+        gaps: Why some of them may not be known yet, in words.
 
     Raises:
         UnknownDevice: This node does not have such a device.
-        ClaimUnavailable: The node's chips are not known yet.
+        ClaimUnavailable: The node's chips are not known yet, or not all of them.
     """
     return tuple(
-        _offer(device, by_name, pool_name)
+        _offer(device, by_name, pool_name, gaps)
         for device in dict.fromkeys(given.device for given in allocation)
     )
 
@@ -112,9 +117,17 @@ def _check_pool(result: AllocationResult, pool_name: str) -> None:
         )
 
 
-def _offer(device: str, by_name: Mapping[str, Offer], pool_name: str) -> Offer:
+def _offer(device: str, by_name: Mapping[str, Offer], pool_name: str, gaps: Sequence[str]) -> Offer:
     if not by_name:
-        raise ClaimUnavailable(f"no NPU of node {pool_name} is known yet: {device} must wait")
+        reason = f" ({'; '.join(gaps)})" if gaps else ""
+        raise ClaimUnavailable(
+            f"no NPU of node {pool_name} is known yet{reason}: {device} must wait"
+        )
+    if device not in by_name and gaps:
+        raise ClaimUnavailable(
+            f"device {device} of node {pool_name} is not known, and may be one that does not "
+            f"answer yet ({'; '.join(gaps)}): it must wait"
+        )
     if device not in by_name:
         raise UnknownDevice(
             f"device {device} does not exist on node {pool_name} any more "

@@ -74,6 +74,11 @@ class Look:
         return {offer.name: offer for offer in offered(self._board, self._holds)}
 
     @property
+    def gaps(self) -> tuple[str, ...]:
+        """Why chips may be missing from them, in words."""
+        return self._board.gaps
+
+    @property
     def is_current(self) -> bool:
         """Whether it was begun just now."""
         return trio.current_time() - self._since < _LOOK_SECONDS
@@ -158,7 +163,9 @@ class Reading:
 
     def _planned(self, ref: ClaimRef, allocation: tuple[Allocated, ...], look: Look) -> Entry:
         look = look if look.is_current else self.look()
-        chosen = offers_of(allocation, pool_name=self.pool_name, by_name=look.offers)
+        chosen = offers_of(
+            allocation, pool_name=self.pool_name, by_name=look.offers, gaps=look.gaps
+        )
         devices = tuple(self._held(offer) for offer in chosen)
         return Entry(
             holder=Holder(

@@ -89,6 +89,8 @@ def _header(report: HealthReport) -> Iterator[str]:
     for call in report.hung_calls:
         where = call.device or "the Ascend driver"
         yield f"hung call: {call.function} of {where} has not returned since {call.since}"
+    for gap in report.gaps:
+        yield f"missing:   {gap}"
 
 
 def _table(report: HealthReport) -> list[str]:

@@ -108,14 +108,14 @@ def _without_name(wire: dict[str, Any]) -> dict[str, Any]:
 
 def _table(board: Board, settings: NodeSettings) -> str:
     if not board.chips:
-        return "\n".join(("no NPU found", *board.unanswered))
+        return "\n".join(("no NPU found", *board.gaps))
     health = {offer.name: offer.health for offer in offered(board, ())}
     rows: list[tuple[str, ...]] = [_COLUMNS]
     for device in _devices(board, settings):
         how = health[device.name]
         rows.append((*_cells(device), " ".join(filter(None, (how.state.value, how.message)))))
     hidden = (f"{name} is not offered: {why}" for name, why in not_offered(board).items())
-    return "\n".join((*table.lines(rows), *board.unanswered, *hidden))
+    return "\n".join((*table.lines(rows), *board.gaps, *hidden))
 
 
 def _cells(device: Device) -> tuple[str, ...]:

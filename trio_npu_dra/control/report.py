@@ -90,6 +90,7 @@ class HealthReport(_Report):
         taints: Whether sick NPUs are tainted; else they are left out of the ResourceSlice. None
             until the API server has answered.
         hung_calls: Oldest first.
+        gaps: Why NPUs or facts may be missing, in words.
         npus: By number.
     """
 
@@ -97,6 +98,7 @@ class HealthReport(_Report):
     refusal: str = ""
     taints: bool | None = None
     hung_calls: tuple[HungCallReport, ...] = ()
+    gaps: tuple[str, ...] = ()
     npus: tuple[NpuReport, ...] = ()
 
 

@@ -59,6 +59,7 @@ class Control:
             watch=watch_mode(self.watch.value),
             refusal=self.watch.value.refusal,
             taints=features.taints if features is not None else None,
+            gaps=board.gaps,
             hung_calls=tuple(report_hung(call, board) for call in self.worker.hung),
             npus=report_npus(board, self.holds.value),
         )

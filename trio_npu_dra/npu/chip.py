@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import Final
 
 from trio_npu_dra.errors import DcmiError, NotSupported
 from trio_npu_dra.npu.dcmi.client import Dcmi
-from trio_npu_dra.npu.dcmi.types import ChipInfo, ChipRef, DieKind, Link, Memory
+from trio_npu_dra.npu.dcmi.types import (
+    ChipInfo,
+    ChipRef,
+    DieKind,
+    Link,
+    Memory,
+    SuperPodPlace,
+)
+from trio_npu_dra.npu.facts import FactReader
 from trio_npu_dra.npu.families import family_of
 from trio_npu_dra.npu.host import Host
-from trio_npu_dra.npu.model import Chip, ChipFamily
+from trio_npu_dra.npu.model import Chip, ChipFamily, Links
 from trio_npu_dra.npu.traits import TRAITS
 
-log = logging.getLogger(__name__)
-
 _MIB: Final = 1024 * 1024
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,13 +41,14 @@ def identify(dcmi: Dcmi, ref: ChipRef) -> Identity | None:
     """Read which chip this is; None for a unit that is no NPU, such as the MCU of a card.
 
     Raises:
-        DcmiError: Its ids or names cannot be read, or we do not know its family.
+        DcmiError: Its ids or names cannot be read, or we do not know its family. A board id that
+            is not answered is such a case: without it an A3 looks like a first 910.
     """
     if not dcmi.is_npu(ref):
         return None
     logic_id = dcmi.logic_id(ref)
     chip = dcmi.chip_info(ref)
-    board_id = optional("board id", dcmi.board_id, ref)
+    board_id = _board_id(dcmi, ref)
     family = family_of(chip.chip_name, npu_name=chip.npu_name, board_id=board_id)
     if family is None:
         meaning = f"chip name {chip.chip_name!r} is of no family that this driver knows"
@@ -57,6 +61,14 @@ def identify(dcmi: Dcmi, ref: ChipRef) -> Identity | None:
         family=family,
         board_id=board_id,
     )
+
+
+def _board_id(dcmi: Dcmi, ref: ChipRef) -> int | None:
+    """The kind of its board; None only where the library does not tell it."""
+    try:
+        return dcmi.board_id(ref)
+    except NotSupported:
+        return None
 
 
 def name_only(dcmi: Dcmi, identity: Identity) -> Chip:
@@ -76,61 +88,103 @@ def name_only(dcmi: Dcmi, identity: Identity) -> Chip:
     )
 
 
-def describe(dcmi: Dcmi, host: Host, chip: Chip) -> Chip:
-    """Add the facts that the library and sysfs have; each may stay None."""
-    ref, traits = chip.ref, TRAITS[chip.family]
-    bus_id = optional("PCI address", dcmi.pci_bus_id, ref)
-    place = optional("super pod", dcmi.super_pod, ref) if traits.has_super_pods else None
-    return replace(
+def describe(dcmi: Dcmi, host: Host, chip: Chip, known: Chip | None) -> tuple[Chip, str]:
+    """Add the facts that the library and sysfs have; each may stay None.
+
+    Args:
+        dcmi: The library.
+        host: Where sysfs is.
+        chip: The facts of its identity.
+        known: The last known facts of the chip at this place, if any. They do not apply if the die
+            id shows another chip there.
+
+    Returns:
+        The chip, and what was not answered, in words; empty if everything was.
+    """
+    facts, ref, traits = FactReader(), chip.ref, TRAITS[chip.family]
+    before = known or chip
+    uuid = facts.read("die id", before.uuid, _uuid, dcmi, ref, traits.die_kind)
+    if uuid != before.uuid and before.uuid is not None:
+        before = chip
+    memory = facts.read("memory", before.memory_bytes, _memory_bytes, dcmi, chip)
+    bus_id = facts.read("PCI address", before.pci_bus_id, dcmi.pci_bus_id, ref)
+    described = replace(
         chip,
-        product_name=optional("product name", dcmi.product_type, ref) or None,
-        uuid=_uuid(dcmi, ref, traits.die_kind),
-        memory_bytes=_memory_bytes(dcmi, ref),
+        product_name=facts.read("product name", before.product_name, dcmi.product_type, ref)
+        or None,
+        uuid=uuid,
+        memory_bytes=memory,
         pci_bus_id=bus_id,
         pcie_root=host.pcie_root(bus_id) if bus_id else None,
         numa_node=host.numa_node(bus_id) if bus_id else None,
+        vnpus=facts.read("vNPUs", before.vnpus, dcmi.vnpus, ref) or (),
+        device_share=facts.read("device share", before.device_share, dcmi.device_share, ref),
+    )
+    if traits.has_super_pods:
+        described = _in_super_pod(dcmi, described, before, facts)
+    return described, facts.problem
+
+
+def read_links(
+    dcmi: Dcmi, chip: Chip, others: Iterable[Chip], known: Links
+) -> tuple[dict[tuple[int, int], Link], str]:
+    """The links between a chip and others of higher physical ids; those that the library has.
+
+    A link that is known stays if the library answers "unknown": so it says that it failed to ask
+    the chip (DCMI source).
+
+    Returns:
+        The links by physical ids, and what was not answered, in words.
+    """
+    facts = FactReader()
+    links: dict[tuple[int, int], Link] = {}
+    for other in others:
+        pair = chip.physical_id, other.physical_id
+        link = facts.read("link", known.get(pair), dcmi.link, chip.ref, other.ref)
+        if link is Link.UNKNOWN:
+            link = known.get(pair, link)
+        if link is not None:
+            links[pair] = link
+    return links, facts.problem
+
+
+def read_memory(dcmi: Dcmi, chip: Chip) -> Memory:
+    """The chip's device memory, of the one kind that its family has.
+
+    Raises:
+        DcmiError: It cannot be read, or has no size yet.
+    """
+    is_hbm = TRAITS[chip.family].has_hbm
+    memory = (dcmi.hbm if is_hbm else dcmi.ddr)(chip.ref)
+    if not memory.size_mib:
+        raise DcmiError(0, "HBM" if is_hbm else "DDR", "a size of 0")
+    return memory
+
+
+def _in_super_pod(dcmi: Dcmi, chip: Chip, known: Chip, facts: FactReader) -> Chip:
+    place = facts.read("super pod", _place_of(known), dcmi.super_pod, chip.ref)
+    return replace(
+        chip,
         super_pod_id=place.super_pod_id if place else None,
         super_pod_server_index=place.server_index if place else None,
         super_pod_sdid=place.sdid if place else None,
-        vnpus=optional("vNPUs", dcmi.vnpus, ref) or (),
-        device_share=optional("device share", dcmi.device_share, ref),
     )
 
 
-def read_links(dcmi: Dcmi, chip: Chip, others: Iterable[Chip]) -> dict[tuple[int, int], Link]:
-    """The links between a chip and others of higher physical ids; those that can be read."""
-    links = {
-        (chip.physical_id, other.physical_id): optional("link", dcmi.link, chip.ref, other.ref)
-        for other in others
-    }
-    return {pair: link for pair, link in links.items() if link is not None}
-
-
-def optional(fact: str, read: Callable[..., T], *arguments: ChipRef) -> T | None:
-    """What `read(*arguments)` returns, or None where the library has no answer."""
-    try:
-        return read(*arguments)
-    except DcmiError as error:
-        names = [str(chip) for chip in arguments]
-        log.debug("fact not read", extra={"fact": fact, "chips": names, "error": str(error)})
+def _place_of(chip: Chip) -> SuperPodPlace | None:
+    """The place in a super pod that a chip is known to have."""
+    facts = chip.super_pod_sdid, chip.super_pod_id, chip.super_pod_server_index
+    sdid, super_pod_id, server_index = facts
+    if sdid is None or super_pod_id is None or server_index is None:
         return None
+    return SuperPodPlace(sdid=sdid, super_pod_id=super_pod_id, server_index=server_index)
 
 
 def _uuid(dcmi: Dcmi, ref: ChipRef, kind: DieKind) -> str | None:
-    """The die id in the form that mind-cluster prints."""
-    words = optional("die id", lambda chip: dcmi.die_id(chip, kind), ref)
-    return "-".join(f"{word:08X}" for word in words) if words and any(words) else None
+    """The die id in the form that mind-cluster prints; None if all of it is zero."""
+    words = dcmi.die_id(ref, kind)
+    return "-".join(f"{word:08X}" for word in words) if any(words) else None
 
 
-def _memory_bytes(dcmi: Dcmi, ref: ChipRef) -> int | None:
-    memory = read_memory(dcmi, ref)
-    return memory.size_mib * _MIB if memory else None
-
-
-def read_memory(dcmi: Dcmi, ref: ChipRef) -> Memory | None:
-    """HBM where the chip has it, else DDR; None if neither can be read."""
-    for read in (dcmi.hbm, dcmi.ddr):
-        memory = optional("memory", read, ref)
-        if memory is not None and memory.size_mib:
-            return memory
-    return None
+def _memory_bytes(dcmi: Dcmi, chip: Chip) -> int:
+    return read_memory(dcmi, chip).size_mib * _MIB

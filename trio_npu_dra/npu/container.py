@@ -68,10 +68,11 @@ def shared_nodes(host: Host, family: ChipFamily) -> tuple[DeviceNode, ...]:
 
 
 def driver_mounts(host: Host, family: ChipFamily) -> tuple[Mount, ...]:
-    """Libraries, tools and configuration of the Ascend driver, read-only; those that exist."""
+    """Files of the Ascend driver and what the operator adds, read-only; those that exist."""
+    usual = ((path, path) for path in TRAITS[family].driver_paths)
     return tuple(
-        Mount(container_path=path, host_path=path)
-        for path in TRAITS[family].driver_paths
+        Mount(container_path=container_path, host_path=path)
+        for path, container_path in (*usual, *host.extra_mounts)
         if host.has_path(path)
     )
 

@@ -1,19 +1,21 @@
 """From the library's card list to a Board.
 
 A chip is read in two calls to the worker. The first gives its identity, without which it cannot be
-offered; the second its other facts, each of which may be missing. A chip that hangs in the second
-call keeps the facts it gave, and does not affect others. The watcher reads health.
+offered; the second its other facts, each of which may be missing. Only "not supported" makes a fact
+missing: one that is not answered stays as it was known, and the Board says so. A chip that hangs in
+the second call keeps the facts it gave, and does not affect others. The watcher reads health.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Final, TypeVar
 
-from trio_npu_dra.errors import DcmiError
+from trio_npu_dra.errors import DcmiError, NotSupported
 from trio_npu_dra.npu import chip as chips
 from trio_npu_dra.npu.chip import Identity
 from trio_npu_dra.npu.dcmi.client import Dcmi
@@ -51,33 +53,67 @@ async def discover(
         DcmiError: The library cannot even list the cards.
     """
     cards = await worker.call(dcmi.card_list)
-    silent = _Silent(known, cards, frozenset(host.accelerators()))
+    silent = _Silent(known, cards, host.accelerators())
     identities = _distinct(await _identify_all(worker, dcmi, cards, silent), silent)
     answering = [await _read(worker, dcmi, host, identity, silent) for identity in identities]
     found = (*answering, *_absent(known, answering, silent))
-    links = _kept(known.links, found) | await _read_links(worker, dcmi, answering)
+    links = _kept(known.links, found)
+    links |= await _read_links(worker, dcmi, answering, links, silent)
     board = Board(
         chips=_placed(found, links),
         links=links,
-        driver_version=await _ask(worker, dcmi.driver_version) or None,
+        driver_version=await _of_node(
+            "driver version", known.driver_version, silent, partial(_version, worker, dcmi)
+        ),
         multi_die_policy=known.multi_die_policy,
-        unanswered=tuple(silent.lines),
+        unlisted=unlisted(found, host),
     )
-    return replace(board, multi_die_policy=await read_policy(worker, dcmi, board))
+    policy = await _of_node(
+        "multi-die policy",
+        known.multi_die_policy,
+        silent,
+        partial(read_policy, worker, dcmi, board),
+    )
+    return replace(board, multi_die_policy=policy, unanswered=tuple(silent.lines))
+
+
+def without_cards(host: Host, known: Board, reason: str) -> Board:
+    """The Board of a node on which the Ascend driver says that there is no chip for it.
+
+    Known chips stay if they are on the PCI bus: their Ascend driver may be starting.
+
+    Args:
+        host: Where sysfs is.
+        known: The Board of the last listing.
+        reason: What the Ascend driver says; a gap of the Board if the node has an accelerator.
+    """
+    silent = _Silent(known, (), host.accelerators())
+    if host.is_ascend_present():
+        silent.add(_NO_ANSWER, f"the Ascend driver has no chip: {reason}")
+    chips = tuple(_absent(known, (), silent))
+    return replace(
+        known, chips=chips, unanswered=tuple(silent.lines), unlisted=unlisted(chips, host)
+    )
+
+
+def unlisted(found: Iterable[Chip], host: Host) -> tuple[str, ...]:
+    """Accelerators on the bus without a chip; none if a chip's address is not known."""
+    listed = {chip.pci_bus_id for chip in found if not chip.gone}
+    return () if None in listed else tuple(sorted(set(host.accelerators()) - listed))
 
 
 class _Silent:
-    """Cards and chips that are listed but do not answer: each warned of once.
+    """What is listed and does not answer, wholly or in part: each warned of once.
 
     Attributes:
         lines: One for each, in words.
     """
 
-    def __init__(self, known: Board, cards: tuple[int, ...], on_bus: frozenset[str]) -> None:
+    def __init__(self, known: Board, cards: tuple[int, ...], on_bus: Collection[str]) -> None:
         self.lines: list[str] = []
         self._known = known
         self._listed = frozenset(cards)
-        self._on_bus = on_bus
+        self._on_bus = frozenset(on_bus)
         self._members: set[int | ChipRef] = set()
         if _NO_ANSWER in cards:
             self.add(_NO_ANSWER, f"{cards.count(_NO_ANSWER)} of {len(cards)} cards do not answer")
@@ -85,21 +121,24 @@ class _Silent:
     def add(self, which: int | ChipRef, line: str) -> None:
         """Note a card id or a chip; warn unless the known Board says the same."""
         self._members.add(which)
-        self.lines.append(line)
-        if line not in self._known.unanswered:
-            log.warning("a card or chip is left out", extra={"problem": line})
+        self._say("a card or chip is left out", line)
 
-    def with_known_facts(self, chip: Chip, line: str) -> Chip:
-        """The chip with its known facts, since they cannot be read now.
+    def add_facts(self, line: str) -> None:
+        """Note that facts were not answered; warn unless the known Board says the same."""
+        self._say("facts are not answered", line)
+
+    def known_facts(self, chip: Chip) -> Chip | None:
+        """The last known facts of the chip in this place.
 
         If it was gone, it may be another chip now, so no known fact applies.
         """
+        known = self._known.by_name.get(chip.name)
+        return known if known is not None and known.ref == chip.ref and not known.gone else None
+
+    def _say(self, message: str, line: str) -> None:
         self.lines.append(line)
         if line not in self._known.unanswered:
-            log.warning("facts of a chip are missing", extra={"npu": chip.name, "problem": line})
-        known = self._known.by_name.get(chip.name, chip)
-        is_same = known.ref == chip.ref and not known.gone
-        return replace(known, logic_id=chip.logic_id) if is_same else chip
+            log.warning(message, extra={"problem": line})
 
     def has(self, chip: Chip) -> bool:
         """Whether a known chip is listed and silent now.
@@ -174,18 +213,32 @@ async def _read(
 ) -> Chip:
     """One chip with its facts; one that hangs now keeps its name and its known facts."""
     chip = chips.name_only(dcmi, identity)
+    known = silent.known_facts(chip)
     try:
-        return await worker.call(chips.describe, dcmi, host, chip, device=chip.ref)
+        chip, problem = await worker.call(chips.describe, dcmi, host, chip, known, device=chip.ref)
     except DcmiError as error:
-        return silent.with_known_facts(chip, f"{chip.ref}: {error}")
+        chip = replace(known, logic_id=chip.logic_id) if known is not None else chip
+        problem = str(error)
+    if problem:
+        silent.add_facts(f"{chip.ref}: {problem}")
+    return chip
 
 
-async def _ask(worker: DcmiWorker, read: Callable[[], T]) -> T | None:
-    """A fact of the whole node; None if it cannot be read."""
+async def _of_node(
+    fact: str, known: T | None, silent: _Silent, read: Callable[[], Awaitable[T | None]]
+) -> T | None:
+    """A fact of the whole node; its known value if it is not answered."""
     try:
-        return await worker.call(read)
+        return await read()
     except DcmiError as error:
-        log.debug("no answer", extra={"error": str(error)})
+        silent.add_facts(f"no {fact}: {error}")
+        return known
+
+
+async def _version(worker: DcmiWorker, dcmi: Dcmi) -> str | None:
+    try:
+        return await worker.call(dcmi.driver_version) or None
+    except NotSupported:
         return None
 
 
@@ -196,7 +249,7 @@ def _kept(links: Links, found: Iterable[Chip]) -> dict[tuple[int, int], Link]:
 
 
 async def _read_links(
-    worker: DcmiWorker, dcmi: Dcmi, answering: Iterable[Chip]
+    worker: DcmiWorker, dcmi: Dcmi, answering: Iterable[Chip], known: Links, silent: _Silent
 ) -> dict[tuple[int, int], Link]:
     """The link of each pair of chips of one family, if the Ascend driver has it."""
     links: dict[tuple[int, int], Link] = {}
@@ -206,9 +259,14 @@ async def _read_links(
         if not TRAITS[chip.family].domain_links or not others:
             continue
         try:
-            links |= await worker.call(chips.read_links, dcmi, chip, others, device=chip.ref)
+            found, problem = await worker.call(
+                chips.read_links, dcmi, chip, others, known, device=chip.ref
+            )
         except DcmiError as error:
-            log.debug("no links", extra={"chip": str(chip.ref), "error": str(error)})
+            found, problem = {}, f"no links: {error}"
+        links |= found
+        if problem:
+            silent.add_facts(f"{chip.ref}: {problem}")
     return links
 
 

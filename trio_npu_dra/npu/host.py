@@ -7,14 +7,19 @@ runtime's, for the CDI spec.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from trio_npu_dra import host_path
+
 _HUAWEI: Final = "0x19e5"
 _PROCESSING_ACCELERATOR: Final = "0x12"  # PCI base class; Huawei's disks and NICs have others
+
+_NPU_NODE: Final = re.compile(r"davinci\d+")
 
 MANAGER: Final = "davinci_manager"
 """The device node of the Ascend driver's manager, without which nothing works."""
@@ -28,11 +33,14 @@ class Host:
         host_root: The host's `/`; or our own, when a manifest mounts parts of the host into it.
         dev_root: The host's `/dev`.
         sysfs_root: The host's `/sys`.
+        extra_mounts: Paths of the host that an operator gives to containers with an NPU, each with
+            its path in the container.
     """
 
     host_root: Path = Path("/")
     dev_root: Path = Path("/dev")
     sysfs_root: Path = Path("/sys")
+    extra_mounts: tuple[tuple[str, str], ...] = ()
 
     # --- sysfs -----------------------------------------------------------------------------------
 
@@ -78,6 +86,18 @@ class Host:
         names = (str(entry.relative_to(self.dev_root)) for entry in entries)
         return [name for name in names if self.has_node(name)]
 
+    def npu_nodes(self) -> frozenset[tuple[str, int]]:
+        """Name and inode of each NPU's device node: an Ascend driver that starts makes new ones."""
+        try:
+            with os.scandir(self.dev_root) as entries:
+                return frozenset(
+                    (entry.name, entry.inode())
+                    for entry in entries
+                    if _NPU_NODE.fullmatch(entry.name)
+                )
+        except OSError:  # missing: has_node then says so of each
+            return frozenset()
+
     # Texts rather than Paths: a CDI file asks some twenty times, and a Path costs more than a stat.
 
     def has_node(self, name: str) -> bool:
@@ -88,13 +108,8 @@ class Host:
             return False
 
     def has_path(self, path: str) -> bool:
-        """Whether the host has *path*; a link's absolute target is of the host's tree too."""
-        try:
-            target = os.readlink(f"{self.host_root}{path}")  # noqa: PTH115 - a text
-        except OSError:  # missing, or no link
-            target = ""
-        place = target if target.startswith("/") else path
-        return os.path.exists(f"{self.host_root}{place}")  # noqa: PTH110 - a text
+        """Whether the host has *path*; links on the way lead through the host's tree."""
+        return host_path.resolve(str(self.host_root), path) is not None
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Final
 
 import trio
 
 from trio_npu_dra.backoff import Backoff
-from trio_npu_dra.errors import DcmiError
+from trio_npu_dra.errors import DcmiError, DeviceLost, NotSupported
 from trio_npu_dra.npu.dcmi.client import Dcmi
-from trio_npu_dra.npu.dcmi.worker import DcmiWorker
-from trio_npu_dra.npu.discovery import discover
+from trio_npu_dra.npu.dcmi.worker import DcmiWorker, HungCall
+from trio_npu_dra.npu.discovery import discover, unlisted, without_cards
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import Board
 
@@ -30,13 +31,35 @@ async def init(worker: DcmiWorker, dcmi: Dcmi) -> None:
     await worker.call(dcmi.init, alone=True, deadline_seconds=_INIT_DEADLINE_SECONDS)
 
 
+async def list_chips(worker: DcmiWorker, dcmi: Dcmi, host: Host, known: Board) -> Board:
+    """Initialise the library and read all chips.
+
+    A library that has no chip here is an answer: the node has none, or none of this kind.
+
+    Args:
+        worker: Runs the calls.
+        dcmi: The library.
+        host: Where sysfs and device nodes are.
+        known: The Board of the last listing.
+
+    Raises:
+        DcmiError: The library cannot list the cards, or an earlier call has not returned.
+    """
+    try:
+        await init(worker, dcmi)
+        return await discover(worker, dcmi, host, known=known)
+    except (DeviceLost, NotSupported) as error:
+        return without_cards(host, known, str(error))
+
+
 class Listing:
     """Lists cards and chips, and decides when to list again.
 
     The library reads the list of cards in `init`, so each listing begins with that. It lists when
-    the accelerators on the PCI bus have changed, and, ever more rarely, while something is missing:
-    a card or chip that is listed does not answer, or an accelerator on the bus is not listed (it
-    may be booting). Once the pause between two listings has grown to five minutes, an unlisted
+    the accelerators on the PCI bus or the NPUs' device nodes have changed (the Ascend driver makes
+    these anew when it starts), and, ever more rarely, while something is missing: a card, chip or
+    fact that is listed is not answered, or an accelerator on the bus is not listed (it may be
+    booting). Once the pause between two listings has grown to five minutes, an unlisted
     accelerator that was never known as an NPU is no longer retried: it may not be one.
 
     Args:
@@ -54,7 +77,8 @@ class Listing:
         self._worker = worker
         self._dcmi = dcmi
         self._host = host
-        self._accelerators: tuple[str, ...] = ()
+        self._hardware: object = None
+        self._is_listed = False
         self._bus_at = 0.0
         self._pause_seconds = pause_seconds
         self._backoff = Backoff(first=pause_seconds, limit=_LAST_RETRY_SECONDS)
@@ -66,45 +90,62 @@ class Listing:
         now = trio.current_time()
         if now >= self._bus_at:
             self._bus_at = now + self._pause_seconds
-            if self._host.accelerators() != self._accelerators:
+            if self._look_at_host() != self._hardware:
                 return True
         if now < self.retry_at:
             return False
-        unlisted = self._unlisted(board)
+        unlisted = set(board.unlisted)
         if self._next_pause() >= _LAST_RETRY_SECONDS:
             unlisted &= {chip.pci_bus_id for chip in board.chips}  # gone, but on the bus
         return bool(board.unanswered or self._failure or unlisted)
 
     async def read(self, known: Board) -> Board | None:
-        """Initialise and discover; None if the library could not even list the cards."""
-        accelerators = self._host.accelerators()
-        if accelerators != self._accelerators:
-            self._accelerators, self._listings = accelerators, 0
+        """List and discover.
+
+        Returns:
+            None if the cards cannot be listed and nothing is new; a known Board then says why.
+        """
+        hardware = self._look_at_host()
+        if hardware != self._hardware:
+            self._hardware, self._listings = hardware, 0
         self.retry_at = trio.current_time() + self._next_pause()
         self._listings += 1
         try:
-            await init(self._worker, self._dcmi)
-            board = await discover(self._worker, self._dcmi, self._host, known=known)
+            board = await list_chips(self._worker, self._dcmi, self._host, known)
         except DcmiError as error:
-            if str(error) != self._failure:
-                log.warning("NPUs cannot be listed, trying again", extra={"error": str(error)})
-            self._failure = str(error)
-            return None
-        self._failure = ""
-        unlisted = self._unlisted(board)
-        if unlisted and unlisted != self._unlisted(known):
+            return self._failed(known, str(error))
+        self._failure, self._is_listed = "", True
+        if board.unlisted and board.unlisted != known.unlisted:
             log.warning(
                 "the Ascend driver does not list all accelerators on the PCI bus",
-                extra={"addresses": sorted(unlisted)},
+                extra={"addresses": list(board.unlisted)},
             )
-        if not board.unanswered and not unlisted:
+        if not board.gaps:
             self._listings = 0
         return board
+
+    def _failed(self, known: Board, error: str) -> Board | None:
+        """The known Board, with the reason why it may lack chips, if it does not have that yet."""
+        hung = ", ".join(map(_words, self._worker.hung))
+        failure = f"{error}; not returned: {hung}" if hung else error
+        if failure != self._failure:
+            log.warning("NPUs cannot be listed, trying again", extra={"error": failure})
+        self._failure = failure
+        board = replace(
+            known,
+            unanswered=(f"the cards cannot be listed: {failure}",),
+            unlisted=unlisted(known.chips, self._host),
+        )
+        return board if self._is_listed and board != known else None
+
+    def _look_at_host(self) -> object:
+        """What changes on the host when NPUs or their Ascend driver come and go."""
+        return self._host.accelerators(), self._host.npu_nodes()
 
     def _next_pause(self) -> float:
         return self._backoff.pause(self._listings + 1)
 
-    def _unlisted(self, board: Board) -> frozenset[str]:
-        """Accelerators on the bus without a chip; none if a chip's address is not known."""
-        listed = {chip.pci_bus_id for chip in board.chips if not chip.gone}
-        return frozenset() if None in listed else frozenset(self._accelerators) - listed
+
+def _words(call: HungCall) -> str:
+    parts = call.device if isinstance(call.device, tuple) else (call.device or "the Ascend driver",)
+    return f"{call.function} of {' '.join(map(str, parts))}"

@@ -242,6 +242,8 @@ class Board:
         multi_die_policy: How A3 dies may be handed out; None on other chips.
         unanswered: A line for each card or chip that is listed but could not be read, wholly or in
             part; one whose identity could not be read is in *chips* only if it was known before.
+        unlisted: PCI addresses of accelerators that the Ascend driver does not list: they may be
+            booting.
         heard_at: `time.monotonic()` of the fault event that changed this Board; None if something
             else did. Not compared.
     """
@@ -251,12 +253,21 @@ class Board:
     driver_version: str | None = None
     multi_die_policy: MultiDiePolicy | None = None
     unanswered: tuple[str, ...] = ()
+    unlisted: tuple[str, ...] = ()
     heard_at: float | None = field(default=None, compare=False)
 
     @cached_property
     def by_name(self) -> dict[str, Chip]:
         """Chips by name."""
         return {chip.name: chip for chip in self.chips}
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """Why chips or facts may be missing from it, in words; empty if all is known."""
+        return (
+            *self.unanswered,
+            *(f"accelerator {address} is not listed" for address in self.unlisted),
+        )
 
 
 EMPTY_BOARD = Board()

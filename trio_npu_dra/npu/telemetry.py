@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar, TypeVarTuple
 
-from trio_npu_dra.npu.chip import optional, read_memory
+from trio_npu_dra.errors import DcmiError
+from trio_npu_dra.npu.chip import read_memory
 from trio_npu_dra.npu.dcmi.client import Dcmi
-from trio_npu_dra.npu.dcmi.types import ChipRef
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
 from trio_npu_dra.npu.model import Chip
 
 DEADLINE_SECONDS: Final = 1.0
 _MIB: Final = 1024 * 1024
 _NO_VALUE: Final = 0x7FFD  # this and above: the sensor has none
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,24 +44,30 @@ async def read_telemetry(worker: DcmiWorker, dcmi: Dcmi, chip: Chip) -> Telemetr
         Busy: It does not answer in time, or an earlier call on it has not returned.
         NotReady: The worker is closed, or too many calls have not returned.
     """
-    return await worker.call(
-        _read, dcmi, chip.ref, device=chip.ref, deadline_seconds=DEADLINE_SECONDS
-    )
+    return await worker.call(_read, dcmi, chip, device=chip.ref, deadline_seconds=DEADLINE_SECONDS)
 
 
-def _read(dcmi: Dcmi, ref: ChipRef) -> Telemetry:
-    celsius = _known(optional("temperature", dcmi.temperature, ref))
-    deciwatts = _known(optional("power", dcmi.power, ref))
+def _read(dcmi: Dcmi, chip: Chip) -> Telemetry:
+    celsius = _known(_measured(dcmi.temperature, chip.ref))
+    deciwatts = _known(_measured(dcmi.power, chip.ref))
     if deciwatts is None:
-        deciwatts = _known(optional("power of the card", dcmi.card_power, ref))
-    percent = optional("AI core utilization", dcmi.ai_core_utilization, ref)
-    memory = read_memory(dcmi, ref)
+        deciwatts = _known(_measured(dcmi.card_power, chip.ref))
+    percent = _measured(dcmi.ai_core_utilization, chip.ref)
+    memory = _measured(read_memory, dcmi, chip)
     return Telemetry(
         temperature_celsius=celsius,
         power_watts=deciwatts / 10 if deciwatts is not None else None,
         ai_core_ratio=percent / 100 if percent is not None else None,
         memory_used_bytes=memory.used_mib * _MIB if memory else None,
     )
+
+
+def _measured(read: Callable[[*Ts], T], *arguments: *Ts) -> T | None:
+    """What was measured; None if there is no value at this moment."""
+    try:
+        return read(*arguments)
+    except DcmiError:
+        return None
 
 
 def _known(reading: int | None) -> int | None:

@@ -19,8 +19,9 @@ _BOARDS_WITHOUT_HCCS: Final = frozenset({0x10, 0x11, 0x12, 0x13, 0x28, 0x29, 0x3
 
 _USUAL_NODES: Final = ("devmm_svm", "hisi_hdc", "dvpp_cmdlist")
 _310B_NODES: Final = (
+    *_USUAL_NODES,
     *("svm0", "ts_aisle", "upgrade", "sys", "vdec", "vpc", "pngd", "venc", "log_drv"),
-    *("acodec", "ai", "ao", "vo", "hdmi", "dvpp_cmdlist"),
+    *("acodec", "ai", "ao", "vo", "hdmi"),
 )
 # Only the 200I SoC has those after the usual ones.
 _310P_NODES: Final = (
@@ -42,12 +43,12 @@ _DRIVER_PATHS: Final = (
     "/etc/hccn.conf",
     "/var/queue_schedule",
 )
-# How chips on the unified bus are connected, for the collective communication library (HCCL).
-_UB_PATHS: Final = ("/usr/local/Ascend/driver/topo", "/etc/hccl_rootinfo.json")
-
 # 310B is a whole computer: parts of its Ascend driver are in the system's own folders. The same is
 # true of the 200I SoC, a 310P.
 _SYSTEM_PATHS: Final = ("/etc/hdcBasic.cfg", "/etc/sys_version.conf")
+_310_PATHS: Final = (*_SYSTEM_PATHS, "/home/data/miniD/driver/lib64")  # Atlas 500
+# How chips of A3 and 950 are connected; HCCL reads it.
+_TOPOLOGY: Final = ("/usr/local/Ascend/driver/topo", "/etc/hccl_rootinfo.json")
 _310B_LIBRARIES: Final = (
     *("aicpu_processer", "aicpu_prof", "aicpu_sharder", "adump", "tsd_eventclient"),
     *("aicpu_scheduler", "dcmi", "mpi_dvpp_adapter", "stackcore", "mmpa", "drvdsmi"),
@@ -68,6 +69,8 @@ class Traits:
 
     Attributes:
         die_kind: The die whose id can be read.
+        has_hbm: Whether its memory is HBM; otherwise it is DDR. A 910 has both, and its DDR is not
+            the memory that a model gets.
         has_super_pods: Whether the Ascend driver reports a place in a super pod.
         dies_of_module: How many dies of a card the multi-die policy may tie together; 1 where
             there is no such policy.
@@ -85,6 +88,7 @@ class Traits:
     """
 
     die_kind: DieKind = DieKind.VDIE
+    has_hbm: bool = True
     has_super_pods: bool = False
     dies_of_module: int = 1
     domain_links: frozenset[Link] = frozenset()
@@ -99,14 +103,17 @@ class Traits:
 
 TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
     {
-        ChipFamily.ASCEND_310: Traits(driver_paths=(*_DRIVER_PATHS, *_SYSTEM_PATHS)),
+        ChipFamily.ASCEND_310: Traits(has_hbm=False, driver_paths=(*_DRIVER_PATHS, *_310_PATHS)),
         ChipFamily.ASCEND_310B: Traits(
+            has_hbm=False,
             shared_nodes=_310B_NODES,
             has_docker_manager=True,
             driver_paths=(*_DRIVER_PATHS, *_310B_PATHS),
         ),
         ChipFamily.ASCEND_310P: Traits(
-            shared_nodes=_310P_NODES, driver_paths=(*_DRIVER_PATHS, *_SYSTEM_PATHS)
+            has_hbm=False,
+            shared_nodes=_310P_NODES,
+            driver_paths=(*_DRIVER_PATHS, *_SYSTEM_PATHS),
         ),
         ChipFamily.ASCEND_910: Traits(has_hccs=True, ring_size=4),
         ChipFamily.ASCEND_910B: Traits(
@@ -120,6 +127,7 @@ TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
             has_hccs=True,
             domain_links=frozenset({Link.HCCS, Link.HCCS_SWITCHED, Link.SIO}),
             node_folders=_UB_FOLDERS,
+            driver_paths=(*_DRIVER_PATHS, *_TOPOLOGY),
         ),
         ChipFamily.ASCEND_950: Traits(
             die_kind=DieKind.DDIE,
@@ -127,7 +135,7 @@ TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
             domain_links=frozenset({Link.UB}),
             shared_nodes=("hisi_hdc",),
             node_folders=_UB_FOLDERS,
-            driver_paths=(*_DRIVER_PATHS, *_UB_PATHS),
+            driver_paths=(*_DRIVER_PATHS, *_TOPOLOGY),
         ),
     }
 )

@@ -22,12 +22,11 @@ from trio_npu_dra.npu.chip_faults import Reading
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.types import FaultEvent
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
-from trio_npu_dra.npu.discovery import discover
 from trio_npu_dra.npu.fault_events import EventInbox
 from trio_npu_dra.npu.fault_memory import SAVE_SECONDS, NodeFaults
 from trio_npu_dra.npu.health import read_chip, read_network
 from trio_npu_dra.npu.host import Host
-from trio_npu_dra.npu.listing import Listing, init
+from trio_npu_dra.npu.listing import Listing, list_chips
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board, Chip
 from trio_npu_dra.npu.partition import read_partition
 from trio_npu_dra.observable import Observable
@@ -124,8 +123,7 @@ async def read_board(worker: DcmiWorker, dcmi: Dcmi, host: Host, faults: NodeFau
     Raises:
         DcmiError: The library cannot list the cards.
     """
-    await init(worker, dcmi)
-    found = await discover(worker, dcmi, host)
+    found = await list_chips(worker, dcmi, host, EMPTY_BOARD)
     for chip in found.chips:
         reading = await read_chip(worker, dcmi, chip.ref)
         faults.of(chip).take(reading, faults.now())

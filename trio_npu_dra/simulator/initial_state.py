@@ -12,20 +12,23 @@ from trio_npu_dra.simulator.layout import (
     MAGIC,
     MAX_DEVICES,
     NONE,
+    RULE,
     UTILIZATIONS,
     VERSION,
     Value,
 )
 from trio_npu_dra.simulator.profile import Device, Profile
-from trio_npu_dra.simulator.state_file import device_position
+from trio_npu_dra.simulator.state_file import device_position, element
 
 # DCMI's numbers for the links between chips, the kinds of dies, and the multi-die policies.
-_LINKS = {"sys": 1, "phb": 2, "hccs": 3, "pxb": 4, "pix": 5, "sio": 6, "hccs-switch": 7, "ub": 8}
+_LINK_NAMES = ("self", "sys", "phb", "hccs", "pxb", "pix", "sio", "hccs-switch", "ub", "unknown")
+_LINKS = {name: number for number, name in enumerate(_LINK_NAMES)}
 _SELF = 0
 _DIES = {"vdie": 1, "ddie": 2}
 _POLICIES = {"union": 0, "independent": 1}
 _ECC_KINDS = {"ddr": 0, "hbm": 2}
 _HCCS_LANES_FINE = 3
+_NOT_SUPPORT = -8255
 
 
 def initial_state(profile: Profile, dev_root: Path) -> bytes:
@@ -40,6 +43,11 @@ def initial_state(profile: Profile, dev_root: Path) -> bytes:
     state[: len(facts)] = facts
     topology = BOARD.fields["topology"]
     state[topology.offset : topology.offset + topology.size] = topology.encode(_topology(profile))
+    for index, function in enumerate(profile.unsupported):
+        place = element(BOARD, "rules", index)
+        state[place : place + RULE.size] = RULE.pack(
+            {"function": function, "physical_id": -1, "code": _NOT_SUPPORT, "active": 1}
+        )
     for index, device in enumerate(profile.devices):
         place = device_position(index)
         state[place : place + DEVICE.size] = DEVICE.pack(_device(profile, device))
@@ -146,8 +154,11 @@ def _topology(profile: Profile) -> list[int]:
         return matrix
     between = _LINKS[profile.links.between_cards]
     within = _LINKS[profile.links.within_card or profile.links.between_cards]
+    group = profile.links.group_size or MAX_DEVICES
     for row, one in enumerate(profile.devices):
         for column, other in enumerate(profile.devices):
             link = within if one.card_id == other.card_id else between
+            if one.physical_id // group != other.physical_id // group:
+                link = _LINKS[profile.links.between_groups]
             matrix[row * MAX_DEVICES + column] = _SELF if row == column else link
     return matrix

@@ -44,7 +44,7 @@ PciAddress = Annotated[str, Field(pattern=r"^[0-9a-f]{4}:[0-9a-f]{2}:[0-1][0-9a-
 PciRootPort = Annotated[
     str, Field(pattern=r"^pci[0-9a-f]{4}:[0-9a-f]{2}(/[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f.]{4})+$")
 ]
-Link = Literal["sys", "phb", "hccs", "pxb", "pix", "sio", "hccs-switch", "ub"]
+Link = Literal["sys", "phb", "hccs", "pxb", "pix", "sio", "hccs-switch", "ub", "unknown"]
 
 
 class _Strict(BaseModel):
@@ -135,10 +135,19 @@ class Elabel(_Strict):
 
 
 class Links(_Strict):
-    """How two chips are linked, between cards and within one."""
+    """How two chips are linked: between cards, within one, and between groups of cards.
+
+    Attributes:
+        between_cards: Link of two cards.
+        within_card: Link of two chips on a card; `None` where a card has one.
+        group_size: How many chips of consecutive physical ids are linked so; `None`: all.
+        between_groups: Link of two chips of different groups.
+    """
 
     between_cards: Link
     within_card: Link | None = None
+    group_size: Annotated[int, Field(ge=1)] | None = None
+    between_groups: Link = "sys"
 
 
 class SuperPod(_Strict):
@@ -156,7 +165,7 @@ class Device(_Strict):
 
     Attributes:
         pci: Address such as `0000:c1:00.0`; both chips of a 300I Duo have the same. Empty for a
-            chip that is on no PCI bus (950 on the UB).
+            chip that is on no PCI bus (310B; 950 on the UB).
         pci_root_port: The path above it in sysfs, such as `pci0000:c0/0000:c0:00.0`.
         numa_node: `None` where firmware does not say (sysfs shows -1, DCMI assumes node 0).
         die_id: Five words of eight upper-case hex digits.
@@ -188,6 +197,8 @@ class Profile(_Strict):
         shared_nodes: The Ascend driver's device nodes besides those of the chips, below `/dev`.
         links: `None` where topology calls are not supported (310P).
         hccs: Whether chips report their HCCS lanes.
+        unsupported: Functions that the board does not offer, besides those that follow from facts
+            above; they return -8255 until a rule says otherwise.
         cpus: CPU list of each NUMA node; if it is empty, the CPU affinity call is not supported
             (all but 910B, A3 with main board 0x15, and 950).
     """
@@ -206,6 +217,7 @@ class Profile(_Strict):
     links: Links | None = None
     hccs: bool
     super_pod: SuperPod | None = None
+    unsupported: list[Annotated[str, Field(max_length=63)]] = Field(default_factory=list)
     cpus: dict[Annotated[int, Field(strict=False)], Text] = Field(default_factory=dict)
     devices: Annotated[list[Device], Field(min_length=1, max_length=MAX_DEVICES)]
 

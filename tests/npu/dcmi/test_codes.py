@@ -1,6 +1,13 @@
 import pytest
 
-from trio_npu_dra.errors import Busy, DcmiError, DeviceLost, NotReady, NotSupported
+from trio_npu_dra.errors import (
+    Busy,
+    DcmiError,
+    DeviceLost,
+    NotPermitted,
+    NotReady,
+    NotSupported,
+)
 from trio_npu_dra.npu.dcmi._codes import MEANINGS, check
 
 
@@ -8,7 +15,7 @@ from trio_npu_dra.npu.dcmi._codes import MEANINGS, check
     ("code", "error_class"),
     [
         (-8001, DcmiError),
-        (-8002, NotSupported),
+        (-8002, NotPermitted),
         (-8006, Busy),
         (-8008, DeviceLost),
         (-8012, NotReady),

@@ -213,22 +213,6 @@ def test_longer_structs_of_a_newer_driver_do_no_harm(tmp_path: Path) -> None:
     assert dcmi.hbm(SECOND).size_mib == 1025
 
 
-def test_old_drivers_tell_the_die_by_an_older_call(tmp_path: Path) -> None:
-    """Where the newer one is missing; it has one die's id alone."""
-    source = """
-    int dcmi_init(void) { return 0; }
-    int dcmi_get_device_die(int card, int device, unsigned *out) {
-        for (int i = 0; i < 5; i++) out[i] = 10 * card + device + i;
-        return 0;
-    }
-    """
-    compile_library(driver_folder(tmp_path) / "libdcmi.so", source)
-    dcmi = Dcmi.load(tmp_path)
-    assert dcmi.die_id(ChipRef(2, 1), DieKind.VDIE) == (21, 22, 23, 24, 25)
-    with pytest.raises(NotSupported, match="dcmi_get_device_die_v2"):
-        dcmi.die_id(ChipRef(2, 1), DieKind.DDIE)
-
-
 def test_a_unit_of_no_valid_type_is_not_ready(tmp_path: Path) -> None:
     """The library does not know it yet, or has lost it: it is no MCU."""
     source = """

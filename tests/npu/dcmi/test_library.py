@@ -9,7 +9,7 @@ from trio_npu_dra.errors import DcmiError, LibraryMissing, NotSupported
 from trio_npu_dra.npu.dcmi._library import Library, load
 from trio_npu_dra.npu.dcmi.calls import DcmiCall
 from trio_npu_dra.npu.dcmi.client import Dcmi
-from trio_npu_dra.npu.dcmi.types import ChipRef
+from trio_npu_dra.npu.dcmi.types import ChipRef, DieKind
 
 VERSION = "21.0.4\ufffd"
 
@@ -38,6 +38,11 @@ def old_library(tmp_path_factory: pytest.TempPathFactory) -> Library:
         strcpy(out->name, "910A");
         out->cores = 32;
         memset(out + 1, 7, 200); /* a version of the future, with a longer struct */
+        return 0;
+    }
+    int dcmi_get_device_die(int card, int device, unsigned *out) {
+        for (int i = 0; i < 5; i++)
+            out[i] = 16 * card + i;
         return 0;
     }
     int dcmi_get_driver_version(char *out, unsigned size) {
@@ -91,6 +96,13 @@ def test_chip_names_come_from_the_older_call_too(old_library: Library) -> None:
     assert (info.chip_name, info.npu_name, info.ai_cores) == ("910A", "", 32)
 
 
+def test_die_ids_come_from_the_older_call_too(old_library: Library) -> None:
+    """It knows the vector die only."""
+    assert Dcmi(old_library).die_id(ChipRef(1, 0), DieKind.VDIE) == (16, 17, 18, 19, 20)
+    with pytest.raises(NotSupported):
+        Dcmi(old_library).die_id(ChipRef(1, 0), DieKind.DDIE)
+
+
 def test_texts_lose_their_padding(old_library: Library) -> None:
     """Texts end at their first NUL, without blanks around; no byte is an error."""
     assert Dcmi(old_library).driver_version() == VERSION
@@ -105,18 +117,38 @@ def test_ld_library_path_comes_first(tmp_path: Path) -> None:
 
 
 def test_what_the_library_links_to_is_loaded_by_path(tmp_path: Path) -> None:
-    """libdcmi.so loads although the loader would not find its dependency by itself."""
+    """libdcmi.so loads although the loader would not find its dependencies by itself.
+
+    Each of these needs those before it.
+    """
     folder = driver_folder(tmp_path)
-    hal, sec = folder / "libascend_hal.so", folder.parent / "common/libc_sec.so"
-    compile_library(sec, "int secure(void) { return 0; }", "-Wl,-soname,libc_sec.so")
-    compile_library(
-        hal,
-        "int secure(void); int hal(void) { return secure(); }",
-        *("-Wl,-soname,libascend_hal.so", str(sec)),
-    )
-    source = "int hal(void); int dcmi_init(void) { return hal(); }"
-    compile_library(tmp_path / "usr/local/dcmi/libdcmi.so", source, str(hal))
+    names = ("c_sec", "mmpa", "ascend_hal", "drvdsmi_host", "dsmi_network")
+    needs: list[str] = []
+    source = "int c_sec(void) { return 0; }"
+    for name, after in zip(names, (*names[1:], "dcmi_init"), strict=True):
+        path = (folder.parent / "common" if name == "c_sec" else folder) / f"lib{name}.so"
+        compile_library(path, source, f"-Wl,-soname,{path.name},--no-as-needed", *needs)
+        source = f"int {name}(void); int {after}(void) {{ return {name}(); }}"
+        needs = [str(path)]
+    compile_library(tmp_path / "usr/local/dcmi/libdcmi.so", source, *needs)
     Dcmi.load(tmp_path).init()
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_links_of_the_host_are_followed_in_its_tree(
+    tmp_path: Path, simulator: Path, *, named: bool
+) -> None:
+    """Absolute ones too, in the middle of a path; a link to a file of ours is not followed."""
+    root = tmp_path / "host"
+    real = root / "data/Ascend/driver/lib64/driver/libdcmi.so"
+    real.parent.mkdir(parents=True)
+    shutil.copy(simulator / "libdcmi.so", real)
+    (root / "usr/local/dcmi").mkdir(parents=True)
+    (root / "usr/local/Ascend").symlink_to("/data/Ascend")
+    shutil.copy(simulator / "libdcmi.so", tmp_path / "ours.so")
+    (root / "usr/local/dcmi/libdcmi.so").symlink_to(tmp_path / "ours.so")
+    environ = {"LD_LIBRARY_PATH": str(driver_folder(root))} if named else {}
+    assert load(root, environ).path == str(real)
 
 
 def test_what_is_beside_the_library_is_loaded_with_it(tmp_path: Path, simulator: Path) -> None:
@@ -124,6 +156,7 @@ def test_what_is_beside_the_library_is_loaded_with_it(tmp_path: Path, simulator:
     parts = [
         driver_folder(tmp_path) / "libdcmi.so",
         driver_folder(tmp_path) / "libmmpa.so",
+        driver_folder(tmp_path) / "libdsmi_network.so",
         driver_folder(tmp_path).parent / "common/libc_sec.so",
         driver_folder(tmp_path).parent / "libdrvdsmi_host.so",
     ]

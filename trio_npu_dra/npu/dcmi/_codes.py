@@ -6,7 +6,14 @@ several tools print it as "not ready".
 
 from __future__ import annotations
 
-from trio_npu_dra.errors import Busy, DcmiError, DeviceLost, NotReady, NotSupported
+from trio_npu_dra.errors import (
+    Busy,
+    DcmiError,
+    DeviceLost,
+    NotPermitted,
+    NotReady,
+    NotSupported,
+)
 
 TIME_OUT = -8006
 NOT_READY = -8012
@@ -14,7 +21,7 @@ NOT_SUPPORT = -8255
 
 MEANINGS: dict[int, tuple[type[DcmiError], str]] = {
     -8001: (DcmiError, "an argument is out of range"),
-    -8002: (NotSupported, "not permitted here: needs root on the host or a privileged container"),
+    -8002: (NotPermitted, "not permitted here: needs root on the host or a privileged container"),
     -8003: (DcmiError, "the library failed to handle memory"),
     -8004: (DcmiError, "a checked string or memory function failed"),
     -8005: (DcmiError, "the library failed inside"),

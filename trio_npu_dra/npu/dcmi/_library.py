@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from trio_npu_dra import host_path
 from trio_npu_dra.errors import LibraryMissing, NotSupported
 from trio_npu_dra.npu.dcmi._codes import NOT_SUPPORT, check
 from trio_npu_dra.npu.dcmi._signatures import ARGTYPES
@@ -20,7 +21,13 @@ NAME = "libdcmi.so"
 _DRIVER = "usr/local/Ascend/driver/lib64"
 _FOLDERS = ("usr/local/dcmi", _DRIVER, f"{_DRIVER}/driver", f"{_DRIVER}/common", "usr/lib64")
 # What libdcmi.so links to, in an order in which each finds its own needs loaded already.
-_DEPENDENCIES = ("libc_sec.so", "libmmpa.so", "libascend_hal.so", "libdrvdsmi_host.so")
+_DEPENDENCIES = (
+    "libc_sec.so",
+    "libmmpa.so",
+    "libascend_hal.so",
+    "libdrvdsmi_host.so",
+    "libdsmi_network.so",
+)
 
 
 class Library:
@@ -83,9 +90,9 @@ def load(host_root: Path, environ: Mapping[str, str], on_call: OnCall = ignore_c
     """
     folders = list(_folders(host_root, environ))
     failures = []
-    for path in (folder / NAME for folder in folders):
-        if path.is_file():
-            _load_dependencies(folders)
+    for path in (_find(host_root, folder, NAME) for folder in folders):
+        if path is not None:
+            _load_dependencies(host_root, folders)
             try:
                 return Library(_open(str(path)), str(path), on_call)
             except OSError as error:
@@ -107,10 +114,22 @@ def _folders(host_root: Path, environ: Mapping[str, str]) -> Iterator[Path]:
     yield from dict.fromkeys([*named, *(host_root / folder for folder in _FOLDERS)])
 
 
-def _load_dependencies(folders: list[Path]) -> None:
+def _find(host_root: Path, folder: Path, name: str) -> Path | None:
+    """The file *name* of a folder; below the host's root links are followed within that."""
+    path = folder / name
+    if folder.is_relative_to(host_root):
+        found = host_path.resolve(str(host_root), f"/{path.relative_to(host_root)}")
+        if found is None:
+            return None
+        path = Path(found)
+    return path if path.is_file() else None
+
+
+def _load_dependencies(host_root: Path, folders: list[Path]) -> None:
     """Make the symbols of the Ascend driver's other libraries known, where these exist."""
     for name in _DEPENDENCIES:
-        path = next((folder / name for folder in folders if (folder / name).is_file()), None)
+        places = (_find(host_root, folder, name) for folder in folders)
+        path = next((place for place in places if place is not None), None)
         if path is not None:
             try:
                 _open(str(path))
