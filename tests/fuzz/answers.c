@@ -114,6 +114,24 @@ INT(dcmi_get_device_boot_status, (CHIP, int *out))
 INT(dcmi_get_multi_die_policy, (int *out))
 INT(dcmi_get_device_share_enable, (CHIP, int *out))
 
+#define DEV int id
+
+ANSWER(dcmiv2_init, (void), )
+ANSWER(dcmiv2_get_device_list, (int *ids, int *count, int size), list(count, ids, size))
+INT(dcmiv2_get_device_type, (DEV, int *out))
+INT(dcmiv2_get_chip_phy_id_by_dev_id, (DEV, int *out))
+ANSWER(dcmiv2_get_device_chip_info, (DEV, char *out), text(out + 32, 32);
+       *(int *)(out + 96) = number(); text(out + 100, 32); fill(out + 132, 32))
+ANSWER(dcmiv2_get_device_board_info, (DEV, int *out), numbers(out, 4))
+ANSWER(dcmiv2_get_device_pcie_info, (DEV, int *out), numbers(out, 8); fill(out + 8, 64))
+BYTES(dcmiv2_get_device_die_id, (DEV, int kind, void *out), 20)
+ANSWER(dcmiv2_get_driver_version, (char *out, unsigned size), text(out, size))
+INT(dcmiv2_get_topo_info_by_device_id, (DEV, int other, int *out))
+ANSWER(dcmiv2_get_device_info, (DEV, int main, unsigned sub, int *out, unsigned *size),
+       numbers(out, 12); *size = (unsigned)number())
+BYTES(dcmiv2_get_device_hbm_info, (DEV, void *out), 64)
+INT(dcmiv2_get_device_share_enable, (DEV, int *out))
+
 struct filter {
     unsigned long long flag;
     unsigned id;

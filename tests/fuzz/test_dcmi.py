@@ -49,6 +49,7 @@ OWNER: Final = OwnerReference(api_version="v1", kind="Node", name="node-1", uid=
 MAX_NPUS: Final = 1024
 
 OK: Final = b"\0"
+REFUSED: Final = bytes([217])  # "not supported": how `dcmi_init` answers on a 950
 
 
 def said(*numbers: int) -> bytes:
@@ -66,7 +67,18 @@ def node(name: int, chips: int) -> bytes:
     return b"".join(told)
 
 
-nodes = st.builds(node, st.integers(0, 6), st.integers(1, 3))
+def node_of_950(chips: int) -> bytes:
+    """Answers of a node that the second generation of calls serves, up to the chips' names."""
+    told = [REFUSED + OK, OK + said(chips, *range(chips))]
+    names = OK + bytes([2 * 4]) + said(20) + b"\0" + bytes(32)
+    for number in range(chips):
+        told.append(OK + said(0) + names + OK + said(0, 0, 0, 0) + OK + said(number))
+    return b"".join(told)
+
+
+nodes = st.builds(node, st.integers(0, 6), st.integers(1, 3)) | st.builds(
+    node_of_950, st.integers(1, 3)
+)
 tails = st.binary(max_size=400) | st.binary(min_size=100, max_size=400)
 answers = st.builds(bytes.__add__, nodes | nodes.flatmap(mangled), tails) | tails
 
@@ -76,8 +88,13 @@ class Answering:
 
     def __init__(self, path: Path) -> None:
         self.cdll = ctypes.CDLL(str(path))
-        self.dcmi = Dcmi(Library(self.cdll, str(path), ignore_call))
+        self._library = Library(self.cdll, str(path), ignore_call)
         self._fed = b""
+
+    @property
+    def dcmi(self) -> Dcmi:
+        """A client that does not know yet which generation of calls serves the chips."""
+        return Dcmi(self._library)
 
     def feed(self, answers: bytes) -> None:
         """Let the library answer with these bytes."""
@@ -96,6 +113,7 @@ def library(place: Path) -> Answering:
 
 @given(answers=answers)
 @example(answers=node(0, 2)[:-1] + b"\0")
+@example(answers=node_of_950(2))
 @example(answers=OK + OK + b"\1\1")
 @example(answers=OK + OK + said(1, 0) + OK + b"\1\1")
 @example(answers=OK + OK + said(1, 0) + OK + b"\1\0")

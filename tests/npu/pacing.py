@@ -57,12 +57,12 @@ class Counted(Overheard):
 
     def health(self, address: ChipRef) -> int:
         """Count it."""
-        self._count("health", address.card_id)
+        self._count("health", address.ids[0])
         return super().health(address)
 
     def network_health(self, address: ChipRef) -> int:
         """Count it."""
-        self._count("network", address.card_id)
+        self._count("network", address.ids[0])
         return super().network_health(address)
 
 

@@ -293,7 +293,7 @@ class Terse(Dcmi):
     def die_id(self, address: ChipRef, kind: DieKind) -> tuple[int, ...]:
         """Nothing, but for the second card."""
         del kind
-        return (0, 0, 0, 0, address.card_id)
+        return (0, 0, 0, 0, address.ids[0])
 
     def hbm(self, address: ChipRef) -> Memory:
         """None, as on chips with DDR."""

@@ -26,6 +26,8 @@ from trio_npu_dra.npu.model import ChipFamily
         ("910B3", "910B3", 0xB0, ChipFamily.ASCEND_910_A3),
         ("910_9392", "", 0x83, ChipFamily.ASCEND_910_A3),
         ("Ascend950PR", "", None, ChipFamily.ASCEND_950),
+        ("950PR_9589", "", None, ChipFamily.ASCEND_950),
+        ("950DT_9591", "", 0x29, ChipFamily.ASCEND_950),
         ("Ascend950PR", "", 0x81, ChipFamily.ASCEND_950),
     ],
 )

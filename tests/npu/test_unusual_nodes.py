@@ -65,22 +65,22 @@ class Mixed(Dcmi):
     def chip_info(self, chip: ChipRef) -> ChipInfo:
         """Names of three kinds."""
         names = {6: "Ascend910", 7: "310P3"}
-        name = names.get(chip.card_id, "910B4")
+        name = names.get(chip.ids[0], "910B4")
         return replace(super().chip_info(chip), chip_name=name, npu_name=name)
 
     def board_id(self, chip: ChipRef) -> int:
         """Kinds of boards."""
-        return {6: 0xB3, 7: 0x64}.get(chip.card_id) or super().board_id(chip)
+        return {6: 0xB3, 7: 0x64}.get(chip.ids[0]) or super().board_id(chip)
 
     def hbm(self, chip: ChipRef) -> Memory:
         """None on a 310P."""
-        if chip.card_id == 7:
+        if chip.ids[0] == 7:
             raise NotSupported(-8255, "dcmi_get_device_hbm_info")
         return super().hbm(chip)
 
     def ddr(self, chip: ChipRef) -> Memory:
         """On a 310P alone."""
-        if chip.card_id != 7:
+        if chip.ids[0] != 7:
             raise NotSupported(-8255, "dcmi_get_device_memory_info_v3")
         return Memory(size_mib=21527, used_mib=0)
 

@@ -32,6 +32,16 @@ KEPT: list[Any] = []  # callbacks live as long as the process: nothing ends a su
 
 def subscribe(dcmi: RawDcmi, event_filter: Filter, device: int = -1) -> queue.SimpleQueue[bytes]:
     """Subscribe to a board; the events come as raw structs."""
+    chip = -1 if device == -1 else 0
+    return _subscribe(dcmi, "dcmi_subscribe_fault_event", device, chip, event_filter)
+
+
+def subscribe_by_dev_id(dcmi: RawDcmi, event_filter: Filter) -> queue.SimpleQueue[bytes]:
+    """The same by the second generation's call."""
+    return _subscribe(dcmi, "dcmiv2_subscribe_fault_event", -1, event_filter)
+
+
+def _subscribe(dcmi: RawDcmi, function: str, *arguments: Any) -> queue.SimpleQueue[bytes]:
     events: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
     def receive(event: int) -> None:
@@ -39,8 +49,7 @@ def subscribe(dcmi: RawDcmi, event_filter: Filter, device: int = -1) -> queue.Si
 
     handler = CALLBACK(receive)
     KEPT.append(handler)
-    chip = -1 if device == -1 else 0
-    assert dcmi.code("dcmi_subscribe_fault_event", device, chip, event_filter, handler) == 0
+    assert dcmi.code(function, *arguments, handler) == 0
     return events
 
 

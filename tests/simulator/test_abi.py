@@ -18,9 +18,10 @@ UNKNOWN_HEALTH = 0xFFFFFFFF
 
 
 def test_every_function_of_the_source_is_exported(dcmi: RawDcmi) -> None:
-    """The functions that control accepts are exactly the symbols of the library."""
-    assert len(simulated_functions()) > 40
-    for function in simulated_functions():
+    """Those of the first generation that control accepts are exactly the library's symbols."""
+    functions = [name for name in simulated_functions() if name.startswith("dcmi_")]
+    assert len(functions) > 40
+    for function in functions:
         assert dcmi.cdll[function]
     assert not hasattr(dcmi.cdll, "board_lock")
 

@@ -82,8 +82,9 @@ def share_flags(dcmi: RawDcmi, card: int) -> list[int]:
 
 
 def test_each_profile_is_a_kind() -> None:
-    """No shipped profile is left out here."""
-    assert sorted(kind.profile for kind in KINDS) == profile_names()
+    """No shipped profile of the first generation is left out here."""
+    first = [name for name in profile_names() if load_profile(name).generation == 1]
+    assert sorted(kind.profile for kind in KINDS) == first
 
 
 def test_a_chip_has_its_name_cores_memory_and_board(dcmi: RawDcmi, kind: Kind) -> None:

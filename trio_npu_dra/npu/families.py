@@ -1,6 +1,7 @@
 """Decides by names and board which generation a chip belongs to. Pure.
 
-Source: the naming rules of mind-cluster's device manager (api/default_name.go).
+Source: the naming rules of mind-cluster's device manager (api/default_name.go); for a 950 also the
+names that Huawei's driver looks for, `950PR_95..` and `950DT_95..`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from trio_npu_dra.npu.model import ChipFamily
 # the names say (mind-cluster), or npu_name where no board id is told.
 _A3_BOARDS = frozenset({0xB0, 0xB1, 0xB2, 0xB3, 0xB4, 0x81, 0x83, 0xD1, 0xD3})
 _A3_CHIP_NAME = re.compile(r"(Ascend)?910$")
-_950_CHIP_NAME = re.compile(r"Ascend950")
+_950_CHIP_NAME = re.compile(r"(Ascend)?950")
 _A3_NPU_NAME = re.compile(r"93\d\d")
 
 # The order matters: an earlier rule takes names that a later one would match too.

@@ -163,7 +163,7 @@ class Chip:
         ref: The library's name for it.
         physical_id: N of `/dev/davinciN`; stable while the hardware stays.
         logic_id: The Ascend driver's running number; fault events name a chip by it.
-        card_id: The card that carries it; card ids can be sparse.
+        card_id: The card that carries it; card ids can be sparse. A 950 has that of its logic id.
         device_id: Its index on the card.
         board_id: The kind of its board, by which some families differ.
         family: The chip generation.
@@ -176,9 +176,9 @@ class Chip:
         pci_bus_id: `dddd:bb:dd.f`, lower case; two chips of a Duo share one.
         pcie_root: The root complex it hangs on, `pci0000:c0`.
         numa_node: The NUMA node of its PCI device.
-        topology_group: NPUs with one HCCS domain share it, `ring-0`.
+        topology_group: NPUs with one HCCS domain (950: joined by the UB) share it, `ring-0`.
         module: Dies of one card share it, `module-3`; only where a card has several.
-        super_pod_id: The A3 super pod the node is in.
+        super_pod_id: The super pod (A3, 950) the node is in.
         super_pod_server_index: The node's index in the super pod.
         super_pod_sdid: The die's address in the super pod.
         device_share: Whether several containers may open it at once.

@@ -1,6 +1,7 @@
 """How chips are connected: by which links, and in which HCCS domains. Pure.
 
 HCCS is Huawei's link from chip to chip; chips without it reach each other over PCIe.
+On Ascend 950 the unified bus (UB) is that link.
 """
 
 from __future__ import annotations

@@ -47,7 +47,8 @@ _DRIVER_PATHS: Final = (
 # true of the 200I SoC, a 310P.
 _SYSTEM_PATHS: Final = ("/etc/hdcBasic.cfg", "/etc/sys_version.conf")
 _310_PATHS: Final = (*_SYSTEM_PATHS, "/home/data/miniD/driver/lib64")  # Atlas 500
-_TOPOLOGY: Final = "/usr/local/Ascend/driver/topo"  # read by HCCL on A3 and 950
+# How chips of A3 and 950 are connected; HCCL reads it.
+_TOPOLOGY: Final = ("/usr/local/Ascend/driver/topo", "/etc/hccl_rootinfo.json")
 _310B_LIBRARIES: Final = (
     *("aicpu_processer", "aicpu_prof", "aicpu_sharder", "adump", "tsd_eventclient"),
     *("aicpu_scheduler", "dcmi", "mpi_dvpp_adapter", "stackcore", "mmpa", "drvdsmi"),
@@ -73,7 +74,8 @@ class Traits:
         has_super_pods: Whether the Ascend driver reports a place in a super pod.
         dies_of_module: How many dies of a card the multi-die policy may tie together; 1 where
             there is no such policy.
-        domain_links: The links that make an HCCS domain; empty if links cannot be read.
+        domain_links: The links that make an HCCS domain, or on a 950 what the UB joins; empty if
+            links cannot be read.
         ring_size: How many chips of consecutive physical ids make a domain by the board's design,
             where the Ascend driver reports no links; None where there is no such rule.
         has_hccs: Whether boards of this family link chips over HCCS.
@@ -125,13 +127,15 @@ TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
             has_hccs=True,
             domain_links=frozenset({Link.HCCS, Link.HCCS_SWITCHED, Link.SIO}),
             node_folders=_UB_FOLDERS,
-            driver_paths=(*_DRIVER_PATHS, _TOPOLOGY),
+            driver_paths=(*_DRIVER_PATHS, *_TOPOLOGY),
         ),
         ChipFamily.ASCEND_950: Traits(
             die_kind=DieKind.DDIE,
+            has_super_pods=True,
+            domain_links=frozenset({Link.UB}),
             shared_nodes=("hisi_hdc",),
             node_folders=_UB_FOLDERS,
-            driver_paths=(*_DRIVER_PATHS, _TOPOLOGY),
+            driver_paths=(*_DRIVER_PATHS, *_TOPOLOGY),
         ),
     }
 )

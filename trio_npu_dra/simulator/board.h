@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "dcmi_abi.h"
+#include "dcmi_functions.h"
 #include "state.h"
 
 /* --- board.c: the state file ------------------------------------------------------------------ */
@@ -59,10 +60,16 @@ bool cards_has_mcu(int card_id, int device_id);
 
 /* --- calls.c: the start of every call --------------------------------------------------------- */
 
-/* Delays, hangs or fails the call as a rule of the board says; 0 if the call goes on. */
+/* Gives the calls of this thread another name until the next call_as(NULL): that of the function
+ * that was called, where it stands for another one. */
+void call_as(const char *function);
+
+/* Delays, hangs or fails the call as a rule of the board says; 0 if the call goes on. A function of
+ * the generation that does not serve the board's chips is not supported. */
 int obey(const char *function, int physical_id);
 
-/* The same for dcmi_init, beside which no other call may run; always followed by end_init. */
+/* The same for dcmi_init, beside which no other call may run; always followed by end_init. One of
+ * the wrong generation forgets the cards. */
 int begin_init(const char *function);
 void end_init(void);
 

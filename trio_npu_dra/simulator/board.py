@@ -94,7 +94,7 @@ def create_board(
 ) -> SimulatedBoard:
     """Lay out a simulated board in place of an older one.
 
-    Blocks for about a second when it compiles.
+    Blocks for about two seconds when it compiles.
 
     Args:
         profile: The board, from `load_profile`.
@@ -123,7 +123,7 @@ def _check_prebuilt(folder: Path) -> None:
 
 def _lay_out(board: SimulatedBoard, binaries: Path) -> None:
     with translated(f"lay out a simulated board in {board.root}"):
-        install_driver(board.root, binaries, board.profile.driver_version, STATE_FILE)
+        install_driver(board.root, binaries, board.profile, STATE_FILE)
         write_atomic(board.state_file, initial_state(board.profile, board.dev_root), mode=0o644)
         make_device_nodes(board.dev_root, board.profile, board.state_file)
         make_pci_devices(board.sysfs_root, board.profile)

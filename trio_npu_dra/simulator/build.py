@@ -10,9 +10,12 @@ from trio_npu_dra.errors import ConfigError
 
 SOURCES = Path(__file__).parent
 LIBRARY = "libdcmi.so"
+LIBRARY_OF_950 = "libdcmi-950.so"
+"""The library of an Ascend driver that knows Ascend 950: it has `dcmiv2_*` too."""
 NPU_SMI = "npu-smi"
+NPU_SMI_OF_950 = "npu-smi-950"
 HCCN_TOOL = "hccn_tool"
-BINARIES = (LIBRARY, NPU_SMI, HCCN_TOOL)
+BINARIES = (LIBRARY, LIBRARY_OF_950, NPU_SMI, NPU_SMI_OF_950, HCCN_TOOL)
 
 _LIBRARY_SOURCES = (
     "board",
@@ -36,7 +39,7 @@ _SHARED = ("-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-Bsymbolic")
 def compile_simulator(target: Path) -> Path:
     """Compile library and tools into the folder *target*, which is made if it is missing.
 
-    Blocks for about a second.
+    Blocks for about two seconds.
 
     Returns:
         *target*, which `create_board` takes as `prebuilt`.
@@ -46,8 +49,11 @@ def compile_simulator(target: Path) -> Path:
     """
     compiler = _compiler()
     target.mkdir(parents=True, exist_ok=True)
-    _compile([compiler, *_FLAGS, *_SHARED, *_command(target / LIBRARY, *_LIBRARY_SOURCES)])
-    _compile([compiler, *_FLAGS, *_command(target / NPU_SMI, "npu-smi")])
+    library = [compiler, *_FLAGS, *_SHARED]
+    _compile([*library, *_command(target / LIBRARY, *_LIBRARY_SOURCES)])
+    _compile([*library, *_command(target / LIBRARY_OF_950, *_LIBRARY_SOURCES, "dcmiv2")])
+    _compile([compiler, *_FLAGS, *_command(target / NPU_SMI, "npu-smi", "smi")])
+    _compile([compiler, *_FLAGS, *_command(target / NPU_SMI_OF_950, "npu-smi-950", "smi")])
     _compile([compiler, *_FLAGS, *_command(target / HCCN_TOOL, "hccn_tool", "board")])
     return target
 

@@ -11,6 +11,31 @@
 static atomic_int calls_out;
 static atomic_int inits_out;
 
+static _Thread_local const char *called_as;
+
+void call_as(const char *function)
+{
+    called_as = function;
+}
+
+static const char *name_of(const char *function)
+{
+    return called_as != NULL ? called_as : function;
+}
+
+/* 0 if the function is of the generation that serves the board's chips. */
+static int check_generation(const char *function)
+{
+    const struct board *board = board_lock();
+    if (board == NULL) {
+        return DCMI_OK; /* the call itself says so */
+    }
+    bool is_second = strncmp(function, "dcmiv2_", strlen("dcmiv2_")) == 0;
+    bool serves = is_second == (board->facts.generation == 2);
+    board_unlock();
+    return serves ? DCMI_OK : DCMI_NOT_SUPPORT;
+}
+
 /* --- rules ----------------------------------------------------------------------------------- */
 
 static bool applies(const struct board_rule *rule, const char *function, int physical_id)
@@ -86,9 +111,10 @@ int obey(const char *function, int physical_id)
     if (atomic_load(&inits_out) > 0) {
         count_call_beside_init();
     }
+    function = name_of(function);
     int code = follow_rules(function, physical_id);
     atomic_fetch_sub(&calls_out, 1);
-    return code;
+    return code != DCMI_OK ? code : check_generation(function);
 }
 
 int begin_init(const char *function)
@@ -97,7 +123,12 @@ int begin_init(const char *function)
     if (inits > 0 || atomic_load(&calls_out) > 0) {
         count_call_beside_init();
     }
-    return follow_rules(function, -1);
+    function = name_of(function);
+    int code = follow_rules(function, -1);
+    if (code == DCMI_OK && (code = check_generation(function)) != DCMI_OK) {
+        cards()->ready = false;
+    }
+    return code;
 }
 
 void end_init(void)
@@ -144,7 +175,7 @@ int check_presence(const char *function, const struct board_device *device)
     case GONE:
         return DCMI_DEVICE_NOT_EXIST;
     default:
-        return answers(function, (int)device->physical_id) ? DCMI_OK : DCMI_NOT_READY;
+        return answers(name_of(function), (int)device->physical_id) ? DCMI_OK : DCMI_NOT_READY;
     }
 }
 

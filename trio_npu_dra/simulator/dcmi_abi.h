@@ -27,6 +27,7 @@ enum {
 #define DCMI_UNLISTED DCMI_INVALID_PARAMETER
 
 enum { UNIT_NPU = 0, UNIT_MCU = 1, UNIT_INVALID = 0xFF };
+enum { DIE_KINDS = 3 };
 enum { HEALTH_UNKNOWN = -1 };
 enum { BOOT_BIOS = 1, BOOT_SERVICE_STARTED = 16 };
 enum { MAIN_CHIP_INF = 12, MAIN_HCCS = 16, MAIN_VDEV_MNG = 52 };
@@ -62,6 +63,15 @@ struct dcmi_pcie_info_all {
     unsigned int bdf_deviceid;
     unsigned int bdf_funcid;
     unsigned char reserve[32];
+};
+
+/* The place of dcmi_pcie_info_all on the unified bus (UB). */
+struct dcmi_ub_id_info {
+    unsigned short device_id;
+    unsigned short vendor_id;
+    unsigned short module_vendor_id;
+    unsigned short module_id;
+    unsigned char reserved[32];
 };
 
 struct dcmi_board_info {
@@ -249,6 +259,7 @@ SIZE_IS(dcmi_chip_info_v2, 132);
 OFFSET_IS(dcmi_chip_info_v2, aicore_cnt, 96);
 OFFSET_IS(dcmi_chip_info_v2, npu_name, 100);
 SIZE_IS(dcmi_pcie_info_all, 64);
+SIZE_IS(dcmi_ub_id_info, 40);
 SIZE_IS(dcmi_board_info, 16);
 SIZE_IS(dcmi_die_id, 20);
 SIZE_IS(dcmi_elabel_info, 1280);

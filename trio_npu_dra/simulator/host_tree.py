@@ -7,7 +7,13 @@ import shutil
 import stat
 from pathlib import Path
 
-from trio_npu_dra.simulator.build import HCCN_TOOL, LIBRARY, NPU_SMI
+from trio_npu_dra.simulator.build import (
+    HCCN_TOOL,
+    LIBRARY,
+    LIBRARY_OF_950,
+    NPU_SMI,
+    NPU_SMI_OF_950,
+)
 from trio_npu_dra.simulator.profile import Device, Profile
 
 DRIVER = Path("usr/local/Ascend/driver")
@@ -17,12 +23,11 @@ TOOLS = Path("usr/local/bin")
 STATE_IN_DEV = "npu_board.state"
 """The state file's second name in the dev folder (`BOARD_DEV_LINK` in `state.h`)."""
 
-_SHARED_NODES = ("davinci_manager", "devmm_svm", "hisi_hdc")
 _NULL_DEVICE = os.makedev(1, 3)
 _ACCELERATOR_CLASS = "0x120000"  # PCI: processing accelerator
 
 
-def install_driver(root: Path, binaries: Path, version: str, state_file: str) -> None:
+def install_driver(root: Path, binaries: Path, profile: Profile, state_file: str) -> None:
     """Put library, tools and version file where the vendor's installer puts them."""
     driver = root / DRIVER
     for folder in ("lib64/common", "lib64/driver", "include", "tools"):
@@ -30,12 +35,15 @@ def install_driver(root: Path, binaries: Path, version: str, state_file: str) ->
     (root / TOOLS).mkdir(parents=True, exist_ok=True)
     (root / DCMI).mkdir(parents=True, exist_ok=True)
     # A copy, not a link: the loader takes two boards' libraries with one inode for one library.
-    _copy(binaries / LIBRARY, driver / "lib64" / LIBRARY)
-    _copy(binaries / NPU_SMI, root / TOOLS / NPU_SMI)
+    is_first = profile.generation == 1
+    library, npu_smi = (LIBRARY, NPU_SMI) if is_first else (LIBRARY_OF_950, NPU_SMI_OF_950)
+    _copy(binaries / library, driver / "lib64" / LIBRARY)
+    _copy(binaries / npu_smi, root / TOOLS / NPU_SMI)
     _copy(binaries / HCCN_TOOL, root / DRIVER_TOOLS / HCCN_TOOL)
     _link(root / DRIVER_TOOLS / state_file, Path("../lib64") / state_file)
     # A relative link, so that it also leads to the library, and so to the state, in a container.
     _link(root / DCMI / LIBRARY, Path("../Ascend/driver/lib64") / LIBRARY)
+    version = profile.driver_version
     (driver / "version.info").write_text(f"Version={version}\npackage_version={version}\n")
 
 
@@ -46,7 +54,7 @@ def make_device_nodes(dev: Path, profile: Profile, state_file: Path) -> None:
     """
     dev.mkdir(parents=True, exist_ok=True)
     chips = [f"davinci{device.physical_id}" for device in profile.devices]
-    for name in (*chips, *_SHARED_NODES):
+    for name in (*chips, *profile.shared_nodes):
         _make_node(dev / name)
     link = dev / STATE_IN_DEV
     link.unlink(missing_ok=True)
@@ -54,7 +62,7 @@ def make_device_nodes(dev: Path, profile: Profile, state_file: Path) -> None:
 
 
 def make_pci_devices(sysfs: Path, profile: Profile) -> None:
-    """Make the PCI functions of all chips; chips that share an address share the folder."""
+    """Make the PCI functions of the chips that have one; chips that share it share the folder."""
     devices = sysfs / "bus/pci/devices"
     devices.mkdir(parents=True, exist_ok=True)
     for device in profile.devices:
@@ -83,6 +91,7 @@ def _write_attributes(folder: Path, device: Device, profile: Profile) -> None:
 
 
 def _make_node(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     try:
         os.mknod(path, stat.S_IFCHR | 0o666, _NULL_DEVICE)

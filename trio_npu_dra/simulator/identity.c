@@ -232,6 +232,9 @@ EXPORT int dcmi_get_device_pcie_info_v2(int card_id, int device_id,
     if (info == NULL) {
         return DCMI_INVALID_PARAMETER;
     }
+    if (device.pci_domain == NONE) {
+        return DCMI_NOT_SUPPORT;
+    }
     *info = (struct dcmi_pcie_info_all){
         .venderid = facts.pci_vendor,
         .subvenderid = facts.pci_subvendor,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from trio_npu_dra.simulator.layout import (
@@ -27,7 +28,6 @@ _DIES = {"vdie": 1, "ddie": 2}
 _POLICIES = {"union": 0, "independent": 1}
 _ECC_KINDS = {"ddr": 0, "hbm": 2}
 _HCCS_LANES_FINE = 3
-_NO_PCI = "0:0:0.0"
 _NOT_SUPPORT = -8255
 
 
@@ -62,6 +62,7 @@ def _facts(profile: Profile, dev_root: Path) -> dict[str, Value]:
         "version": VERSION,
         "size": BOARD.size,
         "device_count": len(profile.devices),
+        "generation": profile.generation,
         "has_mcu": int(board.mcu),
         "has_topology": int(profile.links is not None),
         "power_by_mcu": int(board.power_by == "mcu"),
@@ -100,17 +101,11 @@ def _facts(profile: Profile, dev_root: Path) -> dict[str, Value]:
 
 def _device(profile: Profile, device: Device) -> dict[str, Value]:
     chip = profile.chip
-    domain, bus, rest = (device.pci or _NO_PCI).split(":")
-    number, function = rest.split(".")
     return {
         "physical_id": device.physical_id,
         "card_id": device.card_id,
         "device_id": device.device_id,
         "slot_id": device.card_id,
-        "pci_domain": int(domain, 16),
-        "pci_bus": int(bus, 16),
-        "pci_device": int(number, 16),
-        "pci_function": int(function, 16),
         "die": [int(word, 16) for word in device.die_id],
         "aicore_count": chip.ai_cores,
         "sdid": device.sdid or 0,
@@ -125,8 +120,16 @@ def _device(profile: Profile, device: Device) -> dict[str, Value]:
         "temperature": chip.idle_temperature,
         "power": chip.idle_power_deciwatt,
         "utilization": [0 if kind in chip.utilization else NONE for kind in range(UTILIZATIONS)],
+        **_pci_place(device.pci),
         **_memory(profile, device),
     }
+
+
+def _pci_place(address: str) -> dict[str, Value]:
+    if not address:
+        return {"pci_domain": NONE}
+    names = ("pci_domain", "pci_bus", "pci_device", "pci_function")
+    return dict(zip(names, (int(part, 16) for part in re.split("[:.]", address)), strict=True))
 
 
 def _memory(profile: Profile, device: Device) -> dict[str, Value]:

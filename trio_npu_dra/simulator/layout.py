@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from trio_npu_dra.errors import ConfigError
 
 MAGIC = b"NPUBOARD"
-VERSION = 3
+VERSION = 4
 MAX_DEVICES = 64
 MAX_FAULTS = 128
 MAX_PROCESSES = 64
@@ -166,7 +166,8 @@ EVENT = (
 FACTS = (
     Record("board_facts")
     .add("B", "magic", count=8)
-    .add("I", "version", "size", "device_count", "has_mcu", "has_topology", "power_by_mcu")
+    .add("I", "version", "size", "device_count")
+    .add("I", "generation", "has_mcu", "has_topology", "power_by_mcu")
     .add("I", "ecc_kinds", "ai_cpus", "vnpu_details", "die_type", "multi_die_policy")
     .add("I", "board_id", "pcb_id", "bom_id", "mainboard_id")
     .add("I", "pci_vendor", "pci_device", "pci_subvendor", "pci_subdevice")

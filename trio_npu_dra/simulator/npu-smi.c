@@ -1,23 +1,13 @@
-/* npu-smi info: the board as one table, read through libdcmi.so as the vendor's tool does.
- *
- * The library is looked for beside this file first (usr/local/bin next to usr/local/Ascend), then
- * at the driver's usual places, then as the dynamic loader finds it.
- */
-#include <dlfcn.h>
-#include <limits.h>
-#include <stdbool.h>
+/* npu-smi info: the board as one table, read through libdcmi.so as the vendor's tool does. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "dcmi_abi.h"
+#include "smi.h"
 
 #define WIDE "+------------------------------------------------------------------------------------------------+"
 #define CHIPS "+---------------------------+---------------+----------------------------------------------------+"
 #define CHIPS_END "+===========================+===============+====================================================+"
-#define MAX_CARDS 64
-#define MAX_PROCESSES 64
 
 static struct {
     int (*init)(void);
@@ -39,87 +29,33 @@ static struct {
     int (*dcmi_version)(char *, unsigned);
 } dcmi;
 
-static void *open_library(void)
-{
-    static const char *const places[] = {
-        "/usr/local/Ascend/driver/lib64/libdcmi.so",
-        "/usr/local/Ascend/driver/lib64/driver/libdcmi.so",
-        "/usr/local/dcmi/libdcmi.so",
-        "libdcmi.so",
-    };
-    char self[PATH_MAX], beside[PATH_MAX + 64];
-    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (length > 0) {
-        self[length] = '\0';
-        *strrchr(self, '/') = '\0';
-        snprintf(beside, sizeof beside, "%s/../Ascend/driver/lib64/libdcmi.so", self);
-        void *library = dlopen(beside, RTLD_NOW);
-        if (library != NULL) {
-            return library;
-        }
-    }
-    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-        void *library = dlopen(places[i], RTLD_NOW);
-        if (library != NULL) {
-            return library;
-        }
-    }
-    return NULL;
-}
-
-static void bind(void *library, const char *name, void *function)
-{
-    void *symbol = dlsym(library, name);
-    if (symbol == NULL) {
-        fprintf(stderr, "libdcmi.so has no %s\n", name);
-        exit(EXIT_FAILURE);
-    }
-    memcpy(function, &symbol, sizeof symbol);
-}
-
 static void load_dcmi(void)
 {
-    void *library = open_library();
-    if (library == NULL) {
-        fprintf(stderr, "dcmi module initialize failed: libdcmi.so not found (%s)\n", dlerror());
-        exit(EXIT_FAILURE);
-    }
-    bind(library, "dcmi_init", &dcmi.init);
-    bind(library, "dcmi_get_card_list", &dcmi.card_list);
-    bind(library, "dcmi_get_device_num_in_card", &dcmi.chip_count);
-    bind(library, "dcmi_get_device_id_in_card", &dcmi.chip_max);
-    bind(library, "dcmi_get_device_type", &dcmi.chip_type);
-    bind(library, "dcmi_get_device_chip_info_v2", &dcmi.chip_info);
-    bind(library, "dcmi_get_device_pcie_info_v2", &dcmi.pcie_info);
-    bind(library, "dcmi_get_device_health", &dcmi.health);
-    bind(library, "dcmi_get_device_power_info", &dcmi.power);
-    bind(library, "dcmi_mcu_get_power_info", &dcmi.card_power);
-    bind(library, "dcmi_get_device_temperature", &dcmi.temperature);
-    bind(library, "dcmi_get_device_utilization_rate", &dcmi.load);
-    bind(library, "dcmi_get_device_hbm_info", &dcmi.hbm);
-    bind(library, "dcmi_get_device_memory_info_v3", &dcmi.memory);
-    bind(library, "dcmi_get_device_resource_info", &dcmi.processes);
-    bind(library, "dcmi_get_driver_version", &dcmi.driver_version);
-    bind(library, "dcmi_get_dcmi_version", &dcmi.dcmi_version);
+    void *library = smi_library();
+    smi_bind(library, "dcmi_init", &dcmi.init);
+    smi_bind(library, "dcmi_get_card_list", &dcmi.card_list);
+    smi_bind(library, "dcmi_get_device_num_in_card", &dcmi.chip_count);
+    smi_bind(library, "dcmi_get_device_id_in_card", &dcmi.chip_max);
+    smi_bind(library, "dcmi_get_device_type", &dcmi.chip_type);
+    smi_bind(library, "dcmi_get_device_chip_info_v2", &dcmi.chip_info);
+    smi_bind(library, "dcmi_get_device_pcie_info_v2", &dcmi.pcie_info);
+    smi_bind(library, "dcmi_get_device_health", &dcmi.health);
+    smi_bind(library, "dcmi_get_device_power_info", &dcmi.power);
+    smi_bind(library, "dcmi_mcu_get_power_info", &dcmi.card_power);
+    smi_bind(library, "dcmi_get_device_temperature", &dcmi.temperature);
+    smi_bind(library, "dcmi_get_device_utilization_rate", &dcmi.load);
+    smi_bind(library, "dcmi_get_device_hbm_info", &dcmi.hbm);
+    smi_bind(library, "dcmi_get_device_memory_info_v3", &dcmi.memory);
+    smi_bind(library, "dcmi_get_device_resource_info", &dcmi.processes);
+    smi_bind(library, "dcmi_get_driver_version", &dcmi.driver_version);
+    smi_bind(library, "dcmi_get_dcmi_version", &dcmi.dcmi_version);
 }
 
 static const char *health_word(int card, int chip)
 {
-    static const char *const words[] = {"OK", "Warning", "Alarm", "Critical"};
     unsigned health;
-    if (dcmi.health(card, chip, &health) != DCMI_OK || health > 3) {
-        return "UNKNOWN";
-    }
-    return words[health];
-}
-
-static void number_or_na(char *out, size_t size, int code, double value, int decimals)
-{
-    if (code == DCMI_OK) {
-        snprintf(out, size, "%.*f", decimals, value);
-    } else {
-        snprintf(out, size, "NA");
-    }
+    int code = dcmi.health(card, chip, &health);
+    return smi_health_word(code, health);
 }
 
 static void print_chip(int card, int chip)
@@ -142,11 +78,11 @@ static void print_chip(int card, int chip)
     if (code == DCMI_NOT_SUPPORT) {
         code = dcmi.card_power(card, &tenths);
     }
-    number_or_na(watts, sizeof watts, code, tenths / 10.0, 1);
+    smi_number(watts, sizeof watts, code, tenths / 10.0, 1);
     code = dcmi.temperature(card, chip, &celsius);
-    number_or_na(heat, sizeof heat, code, celsius, 0);
+    smi_number(heat, sizeof heat, code, celsius, 0);
     code = dcmi.load(card, chip, 2, &percent);
-    number_or_na(busy, sizeof busy, code, percent, 0);
+    smi_number(busy, sizeof busy, code, percent, 0);
     (void)dcmi.hbm(card, chip, &hbm);
     (void)dcmi.memory(card, chip, &memory);
     snprintf(ddr, sizeof ddr, "%-4llu / %llu", memory.memory_size - memory.memory_available,
@@ -159,20 +95,6 @@ static void print_chip(int card, int chip)
     puts(CHIPS_END);
 }
 
-static void process_name(int pid, char *out, size_t size)
-{
-    char path[64];
-    snprintf(out, size, "%s", "-");
-    snprintf(path, sizeof path, "/proc/%d/comm", pid);
-    FILE *file = fopen(path, "r");
-    if (file != NULL) {
-        if (fgets(out, (int)size, file) != NULL) {
-            out[strcspn(out, "\n")] = '\0';
-        }
-        fclose(file);
-    }
-}
-
 static int print_processes(int card, int chip)
 {
     struct dcmi_proc_mem_info processes[MAX_PROCESSES];
@@ -182,7 +104,7 @@ static int print_processes(int card, int chip)
         return 0;
     }
     for (int i = 0; i < count; i++) {
-        process_name(processes[i].proc_id, name, sizeof name);
+        smi_process_name(processes[i].proc_id, name, sizeof name);
         printf("| %-7d %-17d | %-13d | %-24s | %-23lu |\n", card, chip, processes[i].proc_id, name,
                processes[i].proc_mem_usage >> 20);
     }
@@ -251,28 +173,16 @@ static void print_list(const int *list, int count)
     }
 }
 
-static int usage(void)
-{
-    fputs("usage: npu-smi info [-l]\n", stderr);
-    return EXIT_FAILURE;
-}
-
 int main(int argc, char **argv)
 {
     int list[MAX_CARDS], count = 0;
-    bool short_list = argc == 3 && strcmp(argv[2], "-l") == 0;
-    if (argc < 2 || strcmp(argv[1], "info") != 0 || (argc != 2 && !short_list)) {
-        return usage();
-    }
+    bool short_list = smi_is_short_list(argc, argv);
     load_dcmi();
     int code = dcmi.init();
     if (code == DCMI_OK) {
         code = dcmi.card_list(&count, list, MAX_CARDS);
     }
-    if (code != DCMI_OK) {
-        printf("dcmi module initialize failed. ret is %d\n", code);
-        return EXIT_FAILURE;
-    }
+    smi_check_init(code);
     if (short_list) {
         print_list(list, count);
     } else {

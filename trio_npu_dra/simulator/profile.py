@@ -26,6 +26,8 @@ from trio_npu_dra.storage import translated
 
 PROFILES = Path(__file__).parent / "profiles"
 
+NodeName = Annotated[str, Field(pattern=r"^[a-z0-9_]+(/[a-z0-9_]+)?$")]
+
 
 def _from_hex(text: object) -> int:
     if not isinstance(text, str) or not text.startswith("0x"):
@@ -93,7 +95,7 @@ class Board(_Strict):
     """The board that carries the chips.
 
     Attributes:
-        mainboard_id: `None` where the call is not supported (all but 910B and A3).
+        mainboard_id: `None` where the call is not supported (all but 910B, A3 and 950).
         mcu: Whether each card has a management chip behind its NPUs (device id = chips per card).
         power_by: What reports the power: each chip, or (310P) the card's MCU for all its chips.
         vnpu_details: Whether vNPU queries report memory and AI CPUs (all but 910A).
@@ -115,7 +117,7 @@ class Board(_Strict):
 
 
 class PciIds(_Strict):
-    """The four ids of each chip's PCI function."""
+    """The four ids of each chip's PCI function, or its four ids on the unified bus."""
 
     vendor: HexId
     device: HexId
@@ -163,7 +165,7 @@ class Device(_Strict):
 
     Attributes:
         pci: Address such as `0000:c1:00.0`; both chips of a 300I Duo have the same. Empty for a
-            chip that is on no PCI bus (310B).
+            chip that is on no PCI bus (310B; 950 on the UB).
         pci_root_port: The path above it in sysfs, such as `pci0000:c0/0000:c0:00.0`.
         numa_node: `None` where firmware does not say (sysfs shows -1, DCMI assumes node 0).
         die_id: Five words of eight upper-case hex digits.
@@ -191,12 +193,14 @@ class Profile(_Strict):
 
     Attributes:
         sources: Where the figures come from, by topic.
+        generation: Of the calls that serve the chips: 1 `dcmi_*`, 2 `dcmiv2_*` (950).
+        shared_nodes: The Ascend driver's device nodes besides those of the chips, below `/dev`.
         links: `None` where topology calls are not supported (310P).
         hccs: Whether chips report their HCCS lanes.
         unsupported: Functions that the board does not offer, besides those that follow from facts
             above; they return -8255 until a rule says otherwise.
         cpus: CPU list of each NUMA node; if it is empty, the CPU affinity call is not supported
-            (all but 910B, and A3 with main board 0x15).
+            (all but 910B, A3 with main board 0x15, and 950).
     """
 
     name: str
@@ -204,6 +208,8 @@ class Profile(_Strict):
     sources: dict[str, str]
     driver_version: Text
     dcmi_version: Text
+    generation: Literal[1, 2] = 1
+    shared_nodes: tuple[NodeName, ...] = ("davinci_manager", "devmm_svm", "hisi_hdc")
     chip: Chip
     board: Board
     pci: PciIds

@@ -17,10 +17,12 @@ ANY_FUNCTION = "*"
 
 @cache
 def simulated_functions() -> frozenset[str]:
-    """The `dcmi_*` functions of the simulated library, read from its source."""
+    """The functions of the simulated library, of both generations, read from its source."""
     found: set[str] = set()
     for source in Path(__file__).parent.glob("*.c"):
-        found.update(re.findall(r"^EXPORT int (dcmi_\w+)\(", source.read_text(), re.MULTILINE))
+        found.update(
+            re.findall(r"^EXPORT int (dcmi(?:v2)?_\w+)\(", source.read_text(), re.MULTILINE)
+        )
     return frozenset(found)
 
 

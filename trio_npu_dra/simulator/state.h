@@ -13,7 +13,7 @@
 #define BOARD_FILE "board.state"
 #define BOARD_DEV_LINK "npu_board.state" /* the same file, where the driver's folder is read-only */
 #define BOARD_MAGIC "NPUBOARD"
-#define BOARD_VERSION 3u
+#define BOARD_VERSION 4u
 #define BOARD_DEVICES 64
 #define BOARD_FAULTS 128
 #define BOARD_PROCESSES 64
@@ -52,7 +52,7 @@ struct board_device {
     uint32_t card_id;
     uint32_t device_id;
     uint32_t slot_id;
-    uint32_t pci_domain;
+    uint32_t pci_domain; /* NONE: on the unified bus (UB), not on PCI */
     uint32_t pci_bus;
     uint32_t pci_device;
     uint32_t pci_function;
@@ -109,6 +109,7 @@ struct board_facts {
     uint32_t version;
     uint32_t size; /* of the whole file */
     uint32_t device_count;
+    uint32_t generation; /* of the calls that serve these chips: 1 dcmi_*, 2 dcmiv2_* */
     uint32_t has_mcu;
     uint32_t has_topology; /* 910B and A3, with the other calls that only these two answer */
     uint32_t power_by_mcu; /* the card's MCU reports the power, not the chips */

@@ -177,6 +177,7 @@ fault_event_callback = ctypes.CFUNCTYPE(None, POINTER(dcmi_event))
 _OUT_INT = POINTER(c_int)
 _OUT_UINT = POINTER(c_uint)
 _CHIP = (c_int, c_int)  # card_id, device_id
+_DEV = (c_int,)  # dev_id
 
 ARGTYPES: dict[str, tuple[Any, ...]] = {
     "dcmi_init": (),
@@ -211,4 +212,27 @@ ARGTYPES: dict[str, tuple[Any, ...]] = {
     "dcmi_get_device_boot_status": (*_CHIP, _OUT_INT),
     "dcmi_get_multi_die_policy": (_OUT_INT,),
     "dcmi_get_device_share_enable": (*_CHIP, _OUT_INT),
+    "dcmiv2_init": (),
+    "dcmiv2_get_device_list": (_OUT_INT, _OUT_INT, c_int),
+    "dcmiv2_get_device_type": (*_DEV, _OUT_INT),
+    "dcmiv2_get_chip_phy_id_by_dev_id": (*_DEV, _OUT_UINT),
+    "dcmiv2_get_device_chip_info": (*_DEV, POINTER(dcmi_chip_info_v2)),
+    "dcmiv2_get_device_board_info": (*_DEV, POINTER(dcmi_board_info)),
+    "dcmiv2_get_device_pcie_info": (*_DEV, POINTER(dcmi_pcie_info_all)),
+    "dcmiv2_get_device_die_id": (*_DEV, c_int, POINTER(dcmi_die_id)),
+    "dcmiv2_get_driver_version": (c_char_p, c_uint),
+    "dcmiv2_get_topo_info_by_device_id": (*_DEV, *_DEV, _OUT_INT),
+    "dcmiv2_get_device_info": (*_DEV, c_int, c_uint, ctypes.c_void_p, _OUT_UINT),
+    "dcmiv2_get_device_hbm_info": (*_DEV, POINTER(dcmi_hbm_info)),
+    "dcmiv2_get_device_temperature": (*_DEV, _OUT_INT),
+    "dcmiv2_get_device_power_info": (*_DEV, _OUT_INT),
+    "dcmiv2_get_device_utilization_rate": (*_DEV, c_int, _OUT_UINT),
+    "dcmiv2_get_device_health": (*_DEV, _OUT_UINT),
+    "dcmiv2_get_device_error_code_list": (*_DEV, _OUT_INT, _OUT_UINT, c_uint),
+    "dcmiv2_get_device_error_info": (*_DEV, c_uint, c_char_p, c_int),
+    "dcmiv2_get_device_network_health": (*_DEV, _OUT_INT),
+    "dcmiv2_get_device_proc_mem_info": (*_DEV, POINTER(dcmi_proc_mem_info), _OUT_INT),
+    "dcmiv2_subscribe_fault_event": (*_DEV, dcmi_event_filter, fault_event_callback),
+    "dcmiv2_get_device_boot_status": (*_DEV, _OUT_INT),
+    "dcmiv2_get_device_share_enable": (*_DEV, _OUT_INT),
 }

@@ -1,7 +1,7 @@
 """Typed, synchronous calls into libdcmi.so, returning plain values.
 
 Every call can block for seconds when a chip hangs: off a test's thread these run on the worker
-(`worker.py`) only. Out-structs get 256 bytes to spare, because newer libraries write longer ones.
+(`worker.py`) only.
 """
 
 from __future__ import annotations
@@ -9,16 +9,28 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
-from enum import IntEnum
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self
 
 from trio_npu_dra.errors import DcmiError, NotReady, NotSupported
 from trio_npu_dra.npu.dcmi import _signatures as c
+from trio_npu_dra.npu.dcmi._answers import (
+    NONE,
+    counted,
+    fault_event,
+    known,
+    out_int,
+    out_struct,
+    out_text,
+    out_uint,
+    spacious,
+    text,
+)
+from trio_npu_dra.npu.dcmi._codes import NOT_SUPPORT
 from trio_npu_dra.npu.dcmi._library import Library, load
 from trio_npu_dra.npu.dcmi.calls import OnCall, ignore_call
+from trio_npu_dra.npu.dcmi.generation import Functions, Generation
 from trio_npu_dra.npu.dcmi.types import (
-    Assertion,
     ChipInfo,
     ChipRef,
     DieKind,
@@ -28,37 +40,31 @@ from trio_npu_dra.npu.dcmi.types import (
     MultiDiePolicy,
     Place,
     Process,
-    Severity,
     SuperPodPlace,
 )
+from trio_npu_dra.npu.dcmi.v1 import V1
+from trio_npu_dra.npu.dcmi.v2 import V2
 
-MAX_CARDS: Final = 64
-MAX_UNITS: Final = 64  # on one card; the largest have two dies and an MCU
 MAX_ERROR_CODES: Final = 128
 MAX_VNPUS: Final = 32
 MAX_PROCESSES: Final = 64  # the manual says 32, the library writes up to 64
 GONE: Final = 0xFFFF_FFFF  # health of a chip that does not exist or has not started
-_NONE: Final = 0xFFFF_FFFF
-_UNKNOWN_UNIT: Final = 0xFF
-_SPARE_BYTES: Final = 256
 _SUPER_POD_COMMAND: Final = (12, 1)  # main command CHIP_INF, sub command SPOD_INFO
 _TOTAL_RESOURCE_COMMAND: Final = (52, 1)  # main command VDEV_MNG, sub command TOTAL_RESOURCE
-_ALL_CHIPS: Final = (-1, -1)
+_NPU: Final = 0
+_INVALID_UNIT: Final = 0xFF
 _AI_CORES: Final = 2  # which utilization
 _CHIP_FAULT: Final = 0  # type of the only events with a known layout
-
-S = TypeVar("S", bound=ctypes.Structure)
-E = TypeVar("E", bound=IntEnum)
 
 _callbacks: Final[list[Any]] = []
 """The library calls these until the process ends: it has no way to unsubscribe."""
 
 
 class Dcmi:
-    """The DCMI calls of this driver, in the generation for chips before Ascend 950.
+    """The DCMI calls of this driver, in the generation that serves the node's chips.
 
     Every method raises `DcmiError` (or a subclass that says what to do) for a code other than 0,
-    and `NotSupported` where the library lacks the function.
+    and `NotSupported` where the library or its generation lacks the function.
 
     Args:
         library: The loaded library.
@@ -66,7 +72,8 @@ class Dcmi:
 
     def __init__(self, library: Library) -> None:
         self._library = library
-        self._call = library.call
+        self._generation: Generation = V1
+        self._is_decided = False
 
     @classmethod
     def load(
@@ -91,31 +98,34 @@ class Dcmi:
         return self._library.path
 
     def init(self) -> None:
-        """Read the card table; again after a hot plug. Never beside another call."""
-        self._call("dcmi_init")
+        """Read the table of chips; again after a hot plug. Never beside another call.
+
+        The first `init` that succeeds decides which generation serves the chips. The first
+        generation says "not supported" if they are Ascend 950, and only then (Huawei's driver);
+        another error, as while chips boot, decides nothing.
+        """
+        try:
+            self._library.call(self._functions.init)
+        except NotSupported as error:
+            if self._is_decided or error.code != NOT_SUPPORT:
+                raise
+            self._library.call(V2.functions.init)
+            self._generation = V2
+        self._is_decided = True
 
     # --- which chips there are -------------------------------------------------------------------
 
     def card_list(self) -> tuple[int, ...]:
         """Card ids as of the last `init`; -1 stands for a card that did not answer it."""
-        count = ctypes.c_int()
-        cards = (ctypes.c_int * MAX_CARDS)()
-        function = "dcmi_get_card_list"
-        self._call(function, ctypes.byref(count), cards, MAX_CARDS)
-        return tuple(cards[: _counted(count, MAX_CARDS, function)])
+        return self._generation.card_list(self._library)
 
     def units(self, card_id: int) -> tuple[ChipRef, ...]:
         """The units on a card: NPUs, and on A3 an MCU after them."""
-        device_count, mcu, cpu = (ctypes.c_int(-1) for _ in range(3))
-        out = (ctypes.byref(number) for number in (device_count, mcu, cpu))
-        function = "dcmi_get_device_id_in_card"
-        self._call(function, card_id, *out)
-        units = _counted(device_count, MAX_UNITS, function)
-        return tuple(ChipRef(card_id, device_id) for device_id in range(units))
+        return self._generation.units(self._library, card_id)
 
     def place(self, chip: ChipRef) -> Place:
         """The chip's card and its index there; no call."""
-        return Place(card_id=chip.card_id, device_id=chip.device_id)
+        return self._generation.place(chip)
 
     def is_npu(self, chip: ChipRef) -> bool:
         """Whether the unit is an NPU, rather than an MCU or a CPU.
@@ -123,93 +133,90 @@ class Dcmi:
         Raises:
             NotReady: The library answers "invalid": it does not know the unit yet, or lost it.
         """
-        function = "dcmi_get_device_type"
-        kind = self._out_int(function, *_ids(chip))
-        if kind == _UNKNOWN_UNIT:
+        function = self._functions.is_npu
+        kind = self._int(function, chip)
+        if kind == _INVALID_UNIT:
             raise NotReady(0, function, "the unit is of no valid type")
-        return kind == 0
+        return kind == _NPU
 
     def logic_id(self, chip: ChipRef) -> int:
         """The Ascend driver's running number of a chip."""
-        number = ctypes.c_int(-1)
-        self._call("dcmi_get_device_logic_id", ctypes.byref(number), *_ids(chip))
-        return number.value
+        return self._generation.logic_id(self._library, chip)
 
     def physical_id(self, logic_id: int) -> int:
         """N of the chip's /dev/davinciN."""
-        return self._out_uint("dcmi_get_device_phyid_from_logicid", logic_id)
+        return out_uint(self._library, self._functions.physical_id, logic_id)
 
     # --- facts of a chip -------------------------------------------------------------------------
 
     def chip_info(self, chip: ChipRef) -> ChipInfo:
         """Names and AI cores of a chip."""
+        names = self._functions
         try:
-            info = self._out("dcmi_get_device_chip_info_v2", c.dcmi_chip_info_v2, *_ids(chip))
+            info = self._struct(names.chip_info, c.dcmi_chip_info_v2, chip)
         except NotSupported:
-            old = self._out("dcmi_get_device_chip_info", c.dcmi_chip_info, *_ids(chip))
-            return ChipInfo(chip_name=_text(old.chip_name), npu_name="", ai_cores=old.aicore_cnt)
+            if names.chip_info_before is None:
+                raise
+            old = self._struct(names.chip_info_before, c.dcmi_chip_info, chip)
+            return ChipInfo(chip_name=text(old.chip_name), npu_name="", ai_cores=old.aicore_cnt)
         return ChipInfo(
-            chip_name=_text(info.chip_name),
-            npu_name=_text(info.npu_name),
+            chip_name=text(info.chip_name),
+            npu_name=text(info.npu_name),
             ai_cores=info.aicore_cnt,
         )
 
     def product_type(self, chip: ChipRef) -> str:
-        """The product's name; not offered by servers with 910 chips."""
-        buffer = ctypes.create_string_buffer(256)
-        self._call("dcmi_get_product_type", *_ids(chip), buffer, len(buffer))
-        return _text(buffer.value)
+        """The product's name; not offered by servers with 910 chips, nor by 950."""
+        function = self._offered(self._functions.product_type, "product type")
+        return out_text(self._library, function, *chip.ids)
 
     def board_id(self, chip: ChipRef) -> int:
         """The board's kind; it tells A3 from older 910 chips."""
-        info = self._out("dcmi_get_device_board_info", c.dcmi_board_info, *_ids(chip))
-        return int(info.board_id)
+        return int(self._struct(self._functions.board_id, c.dcmi_board_info, chip).board_id)
 
     def pci_bus_id(self, chip: ChipRef) -> str:
-        """The PCI address `dddd:bb:dd.f`; the chips of a Duo card share one."""
-        info = self._out("dcmi_get_device_pcie_info_v2", c.dcmi_pcie_info_all, *_ids(chip))
+        """The PCI address `dddd:bb:dd.f`; the chips of a Duo share one, 950 on the UB have none."""
+        info = self._struct(self._functions.pci_bus_id, c.dcmi_pcie_info_all, chip)
         place = (info.domain, info.bdf_busid, info.bdf_deviceid, info.bdf_funcid)
         return "{:04x}:{:02x}:{:02x}.{:x}".format(*place)
 
     def die_id(self, chip: ChipRef, kind: DieKind) -> tuple[int, ...]:
         """The five 32-bit words of a die id; older libraries know the vector die's only."""
+        before = self._functions.vdie_id_before
         try:
-            die = self._out("dcmi_get_device_die_v2", c.dcmi_die_id, *_ids(chip), kind)
+            die = self._struct(self._functions.die_id, c.dcmi_die_id, chip, kind)
         except NotSupported:
-            if kind is not DieKind.VDIE:
+            if before is None or kind is not DieKind.VDIE:
                 raise
-            die = self._out("dcmi_get_device_die", c.dcmi_die_id, *_ids(chip))
+            die = self._struct(before, c.dcmi_die_id, chip)
         return tuple(die.soc_die)
 
     def hbm(self, chip: ChipRef) -> Memory:
         """High-bandwidth memory; its size is 0 where the chip has none."""
-        info = self._out("dcmi_get_device_hbm_info", c.dcmi_hbm_info, *_ids(chip))
+        info = self._struct(self._functions.hbm, c.dcmi_hbm_info, chip)
         return Memory(size_mib=info.memory_size, used_mib=info.memory_usage)
 
     def ddr(self, chip: ChipRef) -> Memory:
         """DDR memory."""
-        function = "dcmi_get_device_memory_info_v3"
-        info = self._out(function, c.dcmi_get_memory_info_stru, *_ids(chip))
+        function = self._offered(self._functions.ddr, "DDR memory")
+        info = self._struct(function, c.dcmi_get_memory_info_stru, chip)
         return Memory(size_mib=info.memory_size, used_mib=info.memory_size - info.memory_available)
 
     def driver_version(self) -> str:
         """The Ascend driver's version, such as `24.1.rc2`."""
-        buffer = ctypes.create_string_buffer(64)
-        self._call("dcmi_get_driver_version", buffer, len(buffer))
-        return _text(buffer.value)
+        return out_text(self._library, self._functions.driver_version, size=64)
 
     def link(self, one: ChipRef, other: ChipRef) -> Link:
-        """How two chips are connected; 910B and A3 only."""
-        number = self._out_int("dcmi_get_topo_info_by_device_id", *_ids(one), *_ids(other))
-        return _known(Link, number) or Link.UNKNOWN
+        """How two chips are connected; 910B, A3 and 950 only."""
+        number = out_int(self._library, self._functions.link, *one.ids, *other.ids)
+        return known(Link, number) or Link.UNKNOWN
 
     def super_pod(self, chip: ChipRef) -> SuperPodPlace | None:
-        """The die's place in a super pod; A3 only."""
-        info = _spacious(c.dcmi_spod_info)
-        size = ctypes.c_uint(ctypes.sizeof(c.dcmi_spod_info))
-        out = (ctypes.byref(info), ctypes.byref(size))
-        self._call("dcmi_get_device_info", *_ids(chip), *_SUPER_POD_COMMAND, *out)
-        if _NONE in (info.sdid, info.super_pod_id, info.server_index):
+        """The die's place in a super pod; A3 and 950 only."""
+        info = spacious(c.dcmi_spod_info)
+        self._device_info(chip, _SUPER_POD_COMMAND, info, ctypes.sizeof(c.dcmi_spod_info))
+        place = (info.sdid, info.super_pod_id, info.server_index, info.super_pod_size)
+        if NONE in place:
             return None
         return SuperPodPlace(
             sdid=info.sdid, super_pod_id=info.super_pod_id, server_index=info.server_index
@@ -219,59 +226,58 @@ class Dcmi:
 
     def health(self, chip: ChipRef) -> int:
         """0 normal, 1 minor, 2 major, 3 critical alarm, or `GONE`."""
-        return self._out_uint("dcmi_get_device_health", *_ids(chip))
+        return out_uint(self._library, self._functions.health, *chip.ids)
 
     def error_codes(self, chip: ChipRef) -> tuple[int, ...]:
         """Active fault codes, in the library's order."""
         count = ctypes.c_int()
         codes = (ctypes.c_uint * MAX_ERROR_CODES)()
         out = (ctypes.byref(count), codes, MAX_ERROR_CODES)
-        function = "dcmi_get_device_errorcode_v2"
-        self._call(function, *_ids(chip), *out)
-        return tuple(codes[: _counted(count, MAX_ERROR_CODES, function)])
+        function = self._functions.error_codes
+        self._library.call(function, *chip.ids, *out)
+        return tuple(codes[: counted(count, MAX_ERROR_CODES, function)])
 
     def error_text(self, chip: ChipRef, code: int) -> str:
         """The vendor's words for a fault code."""
-        buffer = ctypes.create_string_buffer(256)
-        self._call("dcmi_get_device_errorcode_string", *_ids(chip), code, buffer, len(buffer))
-        return _text(buffer.value)
+        return out_text(self._library, self._functions.error_text, *chip.ids, code)
 
     def network_health(self, chip: ChipRef) -> int:
         """0 or 6 (being set up): the chip's RoCE port is fine. Can block long on a dropped card."""
-        return self._out_int("dcmi_get_device_network_health", *_ids(chip))
+        return self._int(self._functions.network_health, chip)
 
     def boot_status(self, chip: ChipRef) -> int:
         """0 not started, 1 BIOS, 2 system starting, 3 finished, 16 services up."""
-        return self._out_int("dcmi_get_device_boot_status", *_ids(chip))
+        return self._int(self._functions.boot_status, chip)
 
     def temperature(self, chip: ChipRef) -> int:
         """Degrees Celsius; impossibly high numbers stand for "unknown"."""
-        return self._out_int("dcmi_get_device_temperature", *_ids(chip))
+        return self._int(self._functions.temperature, chip)
 
     def power(self, chip: ChipRef) -> int:
         """Power of the chip, in tenths of a watt; 310P chips do not report it."""
-        return self._out_int("dcmi_get_device_power_info", *_ids(chip))
+        return self._int(self._functions.power, chip)
 
     def card_power(self, chip: ChipRef) -> int:
-        """Power of the chip's whole card by its MCU, in tenths of a watt; not on 910B and A3.
+        """Power of the chip's whole card by its MCU, in tenths of a watt; not on 910B, A3 and 950.
 
         Impossibly high numbers stand for "unknown".
         """
-        return self._out_int("dcmi_mcu_get_power_info", chip.card_id)
+        function = self._offered(self._functions.card_power, "power of a card")
+        return out_int(self._library, function, self.place(chip).card_id)
 
     def ai_core_utilization(self, chip: ChipRef) -> int:
         """How busy the AI cores are, in percent."""
-        return self._out_uint("dcmi_get_device_utilization_rate", *_ids(chip), _AI_CORES)
+        return out_uint(self._library, self._functions.utilization, *chip.ids, _AI_CORES)
 
     def processes(self, chip: ChipRef) -> tuple[Process, ...]:
         """The processes on a chip, of all containers."""
         count = ctypes.c_int()
         found = (c.dcmi_proc_mem_info * MAX_PROCESSES)()
-        function = "dcmi_get_device_resource_info"
-        self._call(function, *_ids(chip), found, ctypes.byref(count))
+        function = self._functions.processes
+        self._library.call(function, *chip.ids, found, ctypes.byref(count))
         return tuple(
             Process(pid=process.proc_id, memory_bytes=process.proc_mem_usage)
-            for process in found[: _counted(count, MAX_PROCESSES, function)]
+            for process in found[: counted(count, MAX_PROCESSES, function)]
         )
 
     def subscribe(self, handler: Callable[[FaultEvent], None]) -> None:
@@ -288,13 +294,13 @@ class Dcmi:
         def receive(pointer: Any) -> None:
             event = pointer.contents  # the library's, and only during this call
             if event.type == _CHIP_FAULT:
-                handler(_fault_event(event.dms_event))
+                handler(fault_event(event.dms_event))
 
         callback = c.fault_event_callback(receive)
         _callbacks.append(callback)
-        everything = c.dcmi_event_filter()
+        arguments = (*self._generation.all_chips, c.dcmi_event_filter(), callback)
         try:
-            self._call("dcmi_subscribe_fault_event", *_ALL_CHIPS, everything, callback)
+            self._library.call(self._functions.subscribe, *arguments)
         except DcmiError:
             _callbacks.remove(callback)
             raise
@@ -303,83 +309,47 @@ class Dcmi:
 
     def multi_die_policy(self) -> MultiDiePolicy:
         """Whether the dies of an A3 card may be parted; A3 only."""
-        parted = self._out_int("dcmi_get_multi_die_policy") != 0
+        function = self._offered(self._functions.multi_die_policy, "multi-die policy")
+        parted = out_int(self._library, function) != 0
         return MultiDiePolicy.INDEPENDENT if parted else MultiDiePolicy.UNION
 
     def vnpus(self, chip: ChipRef) -> tuple[int, ...]:
         """Ids of the vNPUs that the chip is split into."""
-        info = _spacious(c.dcmi_soc_total_resource)
-        size = ctypes.c_uint(ctypes.sizeof(c.dcmi_soc_total_resource))
-        function = "dcmi_get_device_info"
-        out = (ctypes.byref(info), ctypes.byref(size))
-        self._call(function, *_ids(chip), *_TOTAL_RESOURCE_COMMAND, *out)
-        return tuple(info.vdev_id[: _counted(ctypes.c_int(info.vdev_num), MAX_VNPUS, function)])
+        info = spacious(c.dcmi_soc_total_resource)
+        size = ctypes.sizeof(c.dcmi_soc_total_resource)
+        self._device_info(chip, _TOTAL_RESOURCE_COMMAND, info, size)
+        count = ctypes.c_int(info.vdev_num)
+        return tuple(info.vdev_id[: counted(count, MAX_VNPUS, self._functions.device_info)])
 
     def device_share(self, chip: ChipRef) -> bool:
         """Whether several containers may open the chip at once."""
-        return self._out_int("dcmi_get_device_share_enable", *_ids(chip)) == 1
+        return self._int(self._functions.device_share, chip) == 1
 
-    # --- out parameters --------------------------------------------------------------------------
+    # --- parts -----------------------------------------------------------------------------------
 
-    def _out(self, function: str, struct: type[S], *arguments: int) -> S:
-        """Call with a struct as the last argument and return it filled."""
-        out = _spacious(struct)
-        self._call(function, *arguments, ctypes.byref(out))
-        return out
+    @property
+    def _functions(self) -> Functions:
+        return self._generation.functions
 
-    def _out_int(self, function: str, *arguments: int) -> int:
-        """Call with an int (or enum) as the last argument and return it filled."""
-        out = ctypes.c_int(-1)
-        self._call(function, *arguments, ctypes.byref(out))
-        return out.value
+    def _struct(self, function: str, struct: type[Any], chip: ChipRef, *arguments: int) -> Any:
+        return out_struct(self._library, function, struct, *chip.ids, *arguments)
 
-    def _out_uint(self, function: str, *arguments: int) -> int:
-        """Call with an unsigned as the last argument and return it filled."""
-        out = ctypes.c_uint(_NONE)
-        self._call(function, *arguments, ctypes.byref(out))
-        return out.value
+    def _int(self, function: str, chip: ChipRef) -> int:
+        return out_int(self._library, function, *chip.ids)
 
+    def _device_info(
+        self, chip: ChipRef, command: tuple[int, int], info: ctypes.Structure, size: int
+    ) -> None:
+        """The call that fills many structs, by main and sub command."""
+        out = (ctypes.byref(info), ctypes.byref(ctypes.c_uint(size)))
+        self._library.call(self._functions.device_info, *chip.ids, *command, *out)
 
-def _ids(chip: ChipRef) -> tuple[int, int]:
-    """The first arguments of the calls about a chip."""
-    return chip.card_id, chip.device_id
+    def _offered(self, function: str | None, what: str) -> str:
+        """The function's name.
 
-
-def _counted(count: ctypes.c_int, limit: int, function: str) -> int:
-    """How many things the library says it has returned, after a check.
-
-    Raises:
-        DcmiError: The count is impossible.
-    """
-    if not 0 <= count.value <= limit:
-        raise DcmiError(0, function, f"a count of {count.value}, where 0 to {limit} can be")
-    return count.value
-
-
-def _fault_event(raw: Any) -> FaultEvent:
-    """The vendor's struct as a value of ours; it names the chip by its logic id."""
-    return FaultEvent(
-        logic_id=raw.deviceid,
-        code=raw.event_id,
-        severity=_known(Severity, raw.severity),
-        assertion=_known(Assertion, raw.assertion),
-        raised_at=raw.alarm_raised_time / 1000,
-    )
-
-
-def _known(kind: type[E], number: int) -> E | None:
-    """A number as *kind*; None when the vendor has added one."""
-    try:
-        return kind(number)
-    except ValueError:
-        return None
-
-
-def _spacious(struct: type[S]) -> S:
-    """A zeroed struct with spare bytes behind it."""
-    return struct.from_buffer(bytearray(ctypes.sizeof(struct) + _SPARE_BYTES))
-
-
-def _text(raw: bytes) -> str:
-    """A C string, which ctypes cut at its NUL, without padding; bytes not of UTF-8 are replaced."""
-    return raw.decode(errors="replace").strip()
+        Raises:
+            NotSupported: The generation has no such function.
+        """
+        if function is None:
+            raise NotSupported(NOT_SUPPORT, what, "no library of this generation offers it")
+        return function

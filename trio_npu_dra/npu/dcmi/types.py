@@ -8,7 +8,7 @@ from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class ChipRef:
     """The library's name for a chip: opaque; only `npu.dcmi` looks into it.
 
@@ -16,20 +16,23 @@ class ChipRef:
     `Dcmi.place`.
 
     Attributes:
-        card_id: Can be sparse.
-        device_id: The chip's index on the card.
+        ids: The numbers by which calls name it: card id and index on the card in the first
+            generation, where card ids can be sparse; the dev id in the second.
     """
 
-    card_id: int
-    device_id: int
+    ids: tuple[int, ...]
+
+    def __init__(self, *ids: int) -> None:
+        object.__setattr__(self, "ids", ids)
 
     def __str__(self) -> str:
-        """Such as `card 3 device 0`."""
-        return f"card {self.card_id} device {self.device_id}"
+        """Such as `card 3 device 0`, or `device 3`."""
+        words = ("card", "device")[-len(self.ids) :]
+        return " ".join(f"{word} {number}" for word, number in zip(words, self.ids, strict=True))
 
 
 class Place(NamedTuple):
-    """Where a chip sits."""
+    """Where a chip sits; the second generation knows no cards, so each of its chips is one."""
 
     card_id: int
     device_id: int
