@@ -229,13 +229,13 @@ def test_old_drivers_tell_the_die_by_an_older_call(tmp_path: Path) -> None:
         dcmi.die_id(ChipRef(2, 1), DieKind.DDIE)
 
 
-def test_a_unit_of_no_valid_type_is_not_ready(tmp_path: Path) -> None:
+def test_a_unit_of_unknown_type_is_an_error(tmp_path: Path) -> None:
     """The library does not know it yet, or has lost it: it is no MCU."""
     source = """
     int dcmi_get_device_type(int card, int device, int *out) { *out = 255; return 0; }
     """
     compile_library(driver_folder(tmp_path) / "libdcmi.so", source)
-    with pytest.raises(NotReady, match="no valid type"):
+    with pytest.raises(DcmiError, match="does not say what the unit is"):
         Dcmi.load(tmp_path).is_npu(ChipRef(0, 0))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Self
 
-from trio_npu_dra.errors import DcmiError, NotReady, NotSupported
+from trio_npu_dra.errors import DcmiError, NotSupported
 from trio_npu_dra.npu.dcmi import _signatures as c
 from trio_npu_dra.npu.dcmi._answers import (
     NONE,
@@ -52,7 +52,7 @@ GONE: Final = 0xFFFF_FFFF  # health of a chip that does not exist or has not sta
 _SUPER_POD_COMMAND: Final = (12, 1)  # main command CHIP_INF, sub command SPOD_INFO
 _TOTAL_RESOURCE_COMMAND: Final = (52, 1)  # main command VDEV_MNG, sub command TOTAL_RESOURCE
 _NPU: Final = 0
-_INVALID_UNIT: Final = 0xFF
+_UNKNOWN_UNIT: Final = 0xFF
 _AI_CORES: Final = 2  # which utilization
 _CHIP_FAULT: Final = 0  # type of the only events with a known layout
 
@@ -131,12 +131,12 @@ class Dcmi:
         """Whether the unit is an NPU, rather than an MCU or a CPU.
 
         Raises:
-            NotReady: The library answers "invalid": it does not know the unit yet, or lost it.
+            DcmiError: The library cannot say, or says that it does not know.
         """
         function = self._functions.is_npu
         kind = self._int(function, chip)
-        if kind == _INVALID_UNIT:
-            raise NotReady(0, function, "the unit is of no valid type")
+        if kind == _UNKNOWN_UNIT:
+            raise DcmiError(0, function, "it does not say what the unit is")
         return kind == _NPU
 
     def logic_id(self, chip: ChipRef) -> int:
