@@ -94,7 +94,7 @@ def create_board(
 ) -> SimulatedBoard:
     """Lay out a simulated board in place of an older one.
 
-    Blocks for about two seconds when it compiles.
+    Blocks for about a second when it compiles.
 
     Args:
         profile: The board, from `load_profile`.

@@ -52,7 +52,7 @@ GONE: Final = 0xFFFF_FFFF  # health of a chip that does not exist or has not sta
 _SUPER_POD_COMMAND: Final = (12, 1)  # main command CHIP_INF, sub command SPOD_INFO
 _TOTAL_RESOURCE_COMMAND: Final = (52, 1)  # main command VDEV_MNG, sub command TOTAL_RESOURCE
 _NPU: Final = 0
-_INVALID_UNIT: Final = 0xFF
+_UNKNOWN_UNIT: Final = 0xFF
 _AI_CORES: Final = 2  # which utilization
 _CHIP_FAULT: Final = 0  # type of the only events with a known layout
 
@@ -135,7 +135,7 @@ class Dcmi:
         """
         function = self._functions.is_npu
         kind = self._int(function, chip)
-        if kind == _INVALID_UNIT:
+        if kind == _UNKNOWN_UNIT:
             raise NotReady(0, function, "the unit is of no valid type")
         return kind == _NPU
 
