@@ -116,7 +116,7 @@ def test_pod_with_claims_of_two_drivers(driver: Driver, space: Space) -> None:
 
     space.delete_pod("user")
     driver.wait_without_traces()
-    left = driver.cluster.node.execute("find", CDI, "-name", f"{SECOND}-*")
+    left = driver.cluster.node.execute("find", CDI, "-name", f"{SECOND}-npu_*")
     assert left == ""
 
 
