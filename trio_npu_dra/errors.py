@@ -72,6 +72,10 @@ class ClaimUnavailable(ClaimError):
     retryable = True
 
 
+class AllocationRefused(NpuDraError):
+    """A container cannot have the device plugin's devices that the kubelet chose for it."""
+
+
 # --- ports ---------------------------------------------------------------------------------------
 
 
@@ -197,6 +201,12 @@ class Unavailable(KubeError):
 
 class Unreadable(Unavailable):
     """An answer that is not understood: an immediate retry would get the same one."""
+
+
+class KubeletSilent(NpuDraError):
+    """The kubelet does not answer a call of ours; the message names the socket."""
+
+    retryable = True
 
 
 class StorageError(NpuDraError):

@@ -119,6 +119,22 @@ async def remove_dead_sockets(ours: Endpoints) -> None:
         await trio.sleep(_SWEEP_SECONDS)
 
 
+def device_plugin_socket(folder: Path, driver_name: str, resource: str) -> Path:
+    """Where the kubelet calls the device plugin of a resource: `<driver>_<resource>.sock`.
+
+    Only one instance serves it at a time, so there is no UID in the name: the next one takes the
+    socket's place if it was left behind.
+
+    Args:
+        folder: The kubelet's folder of device plugins.
+        driver_name: As in DeviceClasses and ResourceSlices.
+        resource: Such as `huawei.com/Ascend910`.
+    """
+    path = folder / f"{driver_name}_{resource.replace('/', '_')}.sock"
+    both = f"{driver_name}\0{resource}"
+    return folder / f"dp-{_digest(both, 16)}.sock" if is_too_long(path) else path
+
+
 def control_sockets(plugin_directory: Path) -> list[Path]:
     """The control sockets of all instances that are, or were, the oldest first.
 
