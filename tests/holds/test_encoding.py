@@ -105,7 +105,7 @@ def test_a_record_of_a_newer_version_answers_and_guards_as_far_as_it_is_known(
 
 def test_what_a_newer_version_knows_is_not_guessed() -> None:
     """Neither its families nor its kinds of holders nor its steps."""
-    wire = wire_of(entry("uid-a", 2), **NEWER["family"], kind="Pod", steps=["split", {"of": 1}])
+    wire = wire_of(entry("uid-a", 2), **NEWER["family"], kind="Job", steps=["split", {"of": 1}])
     newer = read(wire)
 
     assert newer.devices[0].family is None

@@ -254,9 +254,15 @@ class CdiFolder:
         """
         programs = library_hook.others(self.root, self.driver_name, self.hook)
         if programs:
-            files = (storage.read_bytes(self._path(uid), any_owner=True) for uid in self.scan())
+            paths = [self.devices_path, *(self._path(uid) for uid in self.scan())]
+            files = (storage.read_bytes(path, any_owner=True) for path in paths)
             named_in = [*(to_json(spec) for spec in specs), *(text or b"" for text in files)]
             library_hook.remove_unused(programs, named_in)
+
+    @property
+    def devices_path(self) -> Path:
+        """The file of a device plugin's devices (`resources.cdi_file`)."""
+        return self.root / f"{self.driver_name}-device.json"
 
     @property
     def _prefix(self) -> str:

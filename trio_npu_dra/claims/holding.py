@@ -25,7 +25,7 @@ own disk: when that stalls, the kubelet's checkpoints stall with ours and nobody
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -40,7 +40,7 @@ from trio_npu_dra.claims.transitions import TRANSITIONS, Action, Goal, situation
 from trio_npu_dra.errors import ClaimUnavailable, DeviceHeld, HoldGone, NpuDraError, StorageError
 from trio_npu_dra.holds.encoding import with_devices
 from trio_npu_dra.holds.entry import Entry, State
-from trio_npu_dra.holds.hold import Hold, conflict
+from trio_npu_dra.holds.hold import Hold, HolderKind, conflict
 from trio_npu_dra.holds.ledger import Ledger
 
 _LOCK_FOLDER_MODE: Final = 0o700
@@ -312,7 +312,7 @@ class Holding:
             raise HoldGone(f"claim {entry} has just been unprepared by another call")
         try:
             for hold in entry.holds:
-                self._check_free(hold, others)
+                check_free(hold, others, self._ledger, self._cdi)
         except DeviceHeld:
             if entry.uid in moving:
                 self._ledger.remove(entry.uid)
@@ -322,23 +322,6 @@ class Holding:
             return self._ledger.put(replace(entry, state=State.READY, steps=()))
         return self._ledger.put(replace(entry, state=State.INTENDED, steps=(needed[0].name,)))
 
-    def _check_free(self, hold: Hold, others: Sequence[Hold]) -> None:
-        other = conflict(hold, others)
-        if other is not None:
-            part = f", which has {other.device}," if other.device != hold.device else ""
-            raise DeviceHeld(
-                f"device {hold.device} is held by claim {other.holder} (UID {other.holder.uid})"
-                f"{part} until its pods have ended"
-            )
-        if hold.observer:
-            return
-        for uid in self._ledger.unreadable - {hold.holder.uid}:
-            if self._cdi.hands_out(uid, hold.nodes):
-                raise DeviceHeld(
-                    f"device {hold.device} may be in use by the claim with UID {uid}, whose "
-                    "record on the node cannot be read, until its pods have ended"
-                )
-
     def _write_cdi(self, entry: Entry) -> None:
         if entry.edits is None:
             raise ClaimUnavailable(
@@ -346,6 +329,36 @@ class Holding:
                 "of it is known yet: it must wait"
             )
         self._cdi.write(entry.uid, entry.edits)
+
+
+def check_free(hold: Hold, others: Iterable[Hold], ledger: Ledger, cdi: CdiFolder) -> None:
+    """See that nobody keeps the holder of *hold* from having it; inside the critical section.
+
+    Args:
+        hold: What is to be held.
+        others: What others hold.
+        ledger: Tells which claims' records cannot be read; their CDI files say what they have.
+        cdi: These files.
+
+    Raises:
+        DeviceHeld: Somebody does, or may.
+        StorageError: The disk does not give a CDI file.
+    """
+    other = conflict(hold, others)
+    if other is not None:
+        part = f", which has {other.device}," if other.device != hold.device else ""
+        end = "it has" if other.holder.kind is HolderKind.POD else "its pods have"
+        raise DeviceHeld(
+            f"device {hold.device} is held by {other.holder.described}{part} until {end} ended"
+        )
+    if hold.observer:
+        return
+    for uid in ledger.unreadable - {hold.holder.uid}:
+        if cdi.hands_out(uid, hold.nodes):
+            raise DeviceHeld(
+                f"device {hold.device} may be in use by the claim with UID {uid}, whose "
+                "record on the node cannot be read, until its pods have ended"
+            )
 
 
 def _is_intended(outcome: Outcome) -> bool:

@@ -15,6 +15,7 @@ from trio_npu_dra.claims.holding import Holding, Outcome
 from trio_npu_dra.claims.steps import Step
 from trio_npu_dra.errors import LockHeld, NpuDraError, StorageError
 from trio_npu_dra.holds.entry import Entry, State
+from trio_npu_dra.holds.hold import HolderKind
 from trio_npu_dra.holds.ledger import Ledger
 
 log = logging.getLogger(__name__)
@@ -89,8 +90,8 @@ class Repair:
                     if problem := self._remove(uid):
                         problems[uid] = problem
                 for uid, entry in list(self._ledger.by_uid.items()):
-                    if entry.state is not State.READY:
-                        continue
+                    if entry.state is not State.READY or entry.holder.kind is HolderKind.POD:
+                        continue  # what pods of a device plugin get is in a file of its own
                     is_right = not is_first and files.get(uid, False) and entry.edits is not None
                     if not is_right and (problem := self._rewrite(entry, is_first=is_first)):
                         problems[uid] = problem

@@ -97,7 +97,8 @@ def parse(data: bytes, *, uid: str) -> Entry:
 
 def _kind(stored: Mapping[str, Any]) -> HolderKind:
     kind = stored.get("kind", HolderKind.CLAIM)
-    return HolderKind.CLAIM if kind == HolderKind.CLAIM else HolderKind.OTHER
+    is_known = isinstance(kind, str) and kind in set(HolderKind)
+    return HolderKind(kind) if is_known else HolderKind.OTHER
 
 
 def _state(stored: Mapping[str, Any]) -> State:

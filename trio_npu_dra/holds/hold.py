@@ -11,6 +11,8 @@ class HolderKind(StrEnum):
     """What can hold chips, in the API's words."""
 
     CLAIM = "ResourceClaim"
+    POD = "Pod"
+    """A pod with devices of a device plugin."""
     OTHER = "Other"
     """Something that only a newer version of this driver knows."""
 
@@ -22,8 +24,9 @@ class Holder:
     Attributes:
         kind: What it is.
         namespace: Its namespace.
-        name: Its name.
-        uid: Its UID; holders are told apart by it.
+        name: Its name; empty for a pod that the kubelet has not named yet.
+        uid: Its UID; holders are told apart by it. The kubelet tells no UIDs of pods: for each
+            chip that a pod has there is a holder, with a name of ours.
     """
 
     kind: HolderKind
@@ -33,7 +36,14 @@ class Holder:
 
     def __str__(self) -> str:
         """The name people know it by."""
-        return f"{self.namespace}/{self.name}"
+        return f"{self.namespace}/{self.name}" if self.name else "a pod of a device plugin"
+
+    @property
+    def described(self) -> str:
+        """What it is, and the name people know it by."""
+        if self.kind is HolderKind.POD:
+            return f"pod {self}" if self.name else str(self)
+        return f"claim {self} (UID {self.uid})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

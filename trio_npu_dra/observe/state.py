@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from trio_npu_dra import __version__
-from trio_npu_dra.holds.hold import Hold
+from trio_npu_dra.holds.hold import Hold, HolderKind
 from trio_npu_dra.kubelet.registration import RegistrationStatus
 from trio_npu_dra.npu.model import Board, Chip, FaultLevel
 from trio_npu_dra.npu.watcher import WatchStatus
@@ -71,7 +71,7 @@ class NodeState(Collector):
         yield catalog.BUILD_INFO, (__version__, platform.python_version()), 1
 
     def _claims(self) -> Samples:
-        holds = self.holds.value
+        holds = [hold for hold in self.holds.value if hold.holder.kind is not HolderKind.POD]
         yield catalog.CLAIMS_PREPARED, (), len({hold.holder.uid for hold in holds})
         own = {hold.nodes for hold in holds if not hold.observer}
         yield catalog.DEVICES_PREPARED, (), len(own)
@@ -104,7 +104,7 @@ class NodeState(Collector):
         return {
             node: (hold.holder.namespace, hold.holder.name)
             for hold in self.holds.value
-            if not hold.observer
+            if not hold.observer and hold.holder.kind is not HolderKind.POD
             for node in hold.nodes
         }
 
