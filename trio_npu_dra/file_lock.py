@@ -8,6 +8,7 @@ the lock is taken: if the file was removed or replaced meanwhile, the process tr
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import time
@@ -19,7 +20,9 @@ from typing import Self
 import trio
 
 from trio_npu_dra import storage
-from trio_npu_dra.errors import ForeignFile, LockHeld
+from trio_npu_dra.errors import ForeignFile, LockHeld, StorageError
+
+log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
@@ -57,6 +60,31 @@ async def acquire(path: Path, *, pause_seconds: float, patience_seconds: float =
                 raise _held(path, patience_seconds)
             await trio.sleep(pause_seconds)
     return descriptor
+
+
+@asynccontextmanager
+async def hold_patiently(path: Path, *, pause_seconds: float, waits: str) -> AsyncIterator[None]:
+    """Hold the lock while inside, however long that takes; also where the file cannot be used yet.
+
+    Args:
+        path: As for `hold`.
+        pause_seconds: Time between two tries.
+        waits: Says in the log what waits while the file cannot be used; once for each problem.
+    """
+    logged = ""
+    while True:
+        try:
+            descriptor = await acquire(path, pause_seconds=pause_seconds)
+            break
+        except StorageError as error:
+            if str(error) != logged:
+                logged = str(error)
+                log.error(waits, extra={"problem": logged})
+        await trio.sleep(pause_seconds)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

@@ -9,7 +9,6 @@ younger one continues as after any restart. An update that never gets ready thus
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -18,7 +17,6 @@ from pathlib import Path
 import trio
 
 from trio_npu_dra import file_lock
-from trio_npu_dra.errors import StorageError
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.slices.publisher import PublisherStatus
 
@@ -41,24 +39,11 @@ async def publisher_lock(
     """
     since = trio.current_time()
     status.set(replace(status.value, waiting=True))
-    descriptor = await _acquire(state_folder / "publisher.lock")
-    try:
+    path = state_folder / "publisher.lock"
+    waits = "publishing has to wait for its lock file"
+    async with file_lock.hold_patiently(path, pause_seconds=_PAUSE, waits=waits):
         status.set(replace(status.value, waiting=False))
         waited = trio.current_time() - since
         if waited >= _PAUSE:
             log.info("publishing in place of an instance that ended", extra={"waited": waited})
         yield
-    finally:
-        os.close(descriptor)
-
-
-async def _acquire(path: Path) -> int:
-    logged = ""
-    while True:
-        try:
-            return await file_lock.acquire(path, pause_seconds=_PAUSE)
-        except StorageError as error:
-            if str(error) != logged:
-                logged = str(error)
-                log.error("publishing has to wait for its lock file", extra={"problem": logged})
-        await trio.sleep(_PAUSE)
