@@ -27,6 +27,7 @@ from trio_npu_dra.settings import Settings, environment_variable
 from trio_npu_dra.simulator import SimulatedBoard, create_board, load_profile
 from trio_npu_dra.standins.api_server import serve_api
 from trio_npu_dra.standins.api_state import ApiState
+from trio_npu_dra.standins.device_manager import DeviceManager, open_device_manager
 from trio_npu_dra.standins.kubelet import Kubelet, open_kubelet
 
 NODE = "node-a"
@@ -43,10 +44,11 @@ class Rig:
     http_port: int = -1
     npu_metrics: bool = True
     health_poll_interval: float = 0.1
+    device_plugin: str = ""
 
     def lay_out(self) -> None:
         """Make the kubelet's folders and a kubeconfig, as on a node before the daemon starts."""
-        for name in ("registry", "plugins"):
+        for name in ("registry", "plugins", "device-plugins", "pod-resources"):
             (self.folder / name).mkdir()
         self.kubeconfig.write_text(
             json.dumps(
@@ -87,6 +89,9 @@ class Rig:
             sysfs_root=self.board.sysfs_root,
             kubelet_registrar_directory_path=self.folder / "registry",
             kubelet_plugins_directory_path=self.folder / "plugins",
+            kubelet_device_plugins_directory_path=self.folder / "device-plugins",
+            kubelet_pod_resources_directory_path=self.folder / "pod-resources",
+            device_plugin=self.device_plugin,
             cdi_root=self.folder / "cdi",
             kubeconfig=self.kubeconfig,
             http_port=self.http_port,
@@ -143,6 +148,13 @@ class Rig:
             await nursery.start(daemon.run, self.settings)
             yield nursery
             nursery.cancel_scope.cancel()
+
+    @asynccontextmanager
+    async def device_manager(self) -> AsyncIterator[DeviceManager]:
+        """Start what a kubelet has for device plugins."""
+        folders = (self.folder / "device-plugins", self.folder / "pod-resources")
+        async with open_device_manager(*folders) as manager:
+            yield manager
 
     @asynccontextmanager
     async def registered(self) -> AsyncIterator[Kubelet]:

@@ -149,7 +149,8 @@ def test_container_can_write_no_more_than_it_must() -> None:
         if not mount.get("readOnly", False)
     }
     kubelet = "/var/lib/kubelet"
-    assert writable == {f"{kubelet}/plugins_registry", f"{kubelet}/plugins", "/etc/cdi", "/dev"}
+    folders = {f"{kubelet}/{name}" for name in ("plugins_registry", "plugins", "device-plugins")}
+    assert writable == {*folders, "/etc/cdi", "/dev"}
 
 
 def test_node_agent_reads_no_secret() -> None:

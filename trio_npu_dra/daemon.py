@@ -14,11 +14,13 @@ from trio_npu_dra.claims.repair import keep_cdi_files
 from trio_npu_dra.claims.service import NodeClaims
 from trio_npu_dra.control.server import Control, serve_control
 from trio_npu_dra.holds.ledger import Ledger
-from trio_npu_dra.holds.offered import offered
 from trio_npu_dra.kube.client import KubeClient, open_client
 from trio_npu_dra.kube.credentials import load_credentials
 from trio_npu_dra.kubelet.device_health import Devices
-from trio_npu_dra.kubelet.endpoints import Endpoints
+from trio_npu_dra.kubelet.device_plugin.plugin import DevicePlugin
+from trio_npu_dra.kubelet.device_plugin.pod_resources import list_pod_resources
+from trio_npu_dra.kubelet.device_plugin.registration import serve_resource
+from trio_npu_dra.kubelet.endpoints import KUBELET_SOCKET, Endpoints, device_plugin_socket
 from trio_npu_dra.kubelet.plugin import serve_kubelet
 from trio_npu_dra.kubelet.probes import Probes, serve_probes
 from trio_npu_dra.kubelet.registration import NOT_REGISTERED, RegistrationStatus
@@ -39,6 +41,10 @@ from trio_npu_dra.observe.signals import receive_signals
 from trio_npu_dra.observe.state import NodeState
 from trio_npu_dra.report.device_health import device_health
 from trio_npu_dra.report.events import tell_events
+from trio_npu_dra.resources.division import pool_offers
+from trio_npu_dra.resources.pods import PodList
+from trio_npu_dra.resources.selection import Selection
+from trio_npu_dra.resources.service import Node, serve_resources
 from trio_npu_dra.rpc import Bridge, open_bridge
 from trio_npu_dra.settings import Settings
 from trio_npu_dra.slices.build import build_devices
@@ -50,6 +56,9 @@ from trio_npu_dra.slices.taints import TaintPolicy
 
 GRACE_SECONDS = 20.0
 """How long a stop waits for the kubelet's calls in flight; the pod is killed after 30 s."""
+
+RESOURCE_GRACE_SECONDS = 5.0
+"""The same for its calls about device plugin resources, which take milliseconds."""
 
 REGISTRATION_SECONDS = 2.0
 """How long publishing waits for the kubelet, which retries a pod that came too early in minutes."""
@@ -80,9 +89,9 @@ async def run(
         await support.start(receive_signals, stop)
         await node.answer_probes(support, bridge, worker)
         async with trio.open_nursery() as service:
-            claims = await node.keep_claims(service, kube, worker)
+            claims, cdi = await node.keep_claims(service, kube, worker)
             await support.start(serve_control, node.control(worker), node.endpoints)
-            service.start_soon(node.follow_chips, kube, worker)
+            service.start_soon(node.follow_chips, kube, worker, bridge, cdi)
             await serve_kubelet(
                 bridge,
                 claims,
@@ -119,6 +128,7 @@ class _Node:
         )
         self.dcmi = load_library(self.host, self.metrics.dcmi_called)
         self.policy = TaintPolicy.parse(settings.taint_effect, domain=settings.driver_name)
+        self.selection = Selection.parse(settings.device_plugin)
         self.endpoints = Endpoints(
             driver_name=settings.driver_name,
             plugin_directory=settings.plugin_directory,
@@ -136,7 +146,8 @@ class _Node:
         self.features: Observable[ServerFeatures | None] = Observable(None)
         self.pool = Observable(PoolContent())
         self.publisher = Observable(PublisherStatus())
-        # kubelet
+        # kubelet and resources
+        self.pods_known = Observable(False)
         self.registration: Observable[RegistrationStatus] = Observable(NOT_REGISTERED)
 
     # --- probes and people -----------------------------------------------------------------------
@@ -192,8 +203,8 @@ class _Node:
 
     async def keep_claims(
         self, service: trio.Nursery, kube: KubeClient, worker: DcmiWorker
-    ) -> NodeClaims:
-        """Start what repairs claims; what prepares them, for the kubelet to call."""
+    ) -> tuple[NodeClaims, CdiFolder]:
+        """Start what repairs claims; what prepares them, for the kubelet to call, and CDI files."""
         cdi = CdiFolder(
             root=self.settings.cdi_root,
             driver_name=self.settings.driver_name,
@@ -214,7 +225,7 @@ class _Node:
         await service.start(keep_cdi_files, self.ledger, cdi)
         is_busy = partial(is_any_occupied, worker, self.dcmi, self.board)
         service.start_soon(forget_gone_claims, self.ledger, claims, kube, is_busy)
-        return claims
+        return claims, cdi
 
     def _library_path(self) -> str:
         is_wanted = self.settings.container_libraries != "none"
@@ -228,11 +239,17 @@ class _Node:
 
     # --- chips, and who hears of them ------------------------------------------------------------
 
-    async def follow_chips(self, kube: KubeClient, worker: DcmiWorker) -> None:
-        """Publish what there is, and how it is; nothing before the first look at the chips."""
+    async def follow_chips(
+        self, kube: KubeClient, worker: DcmiWorker, bridge: Bridge, cdi: CdiFolder
+    ) -> None:
+        """Publish what there is, and how it is; nothing before the first look at the chips.
+
+        Nor, where there are device plugin resources, before it is known what pods have of them.
+        """
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_features, kube)
             await self._watch(nursery, worker)
+            nursery.start_soon(self._serve_resources, worker, bridge, cdi)
             await nursery.start(derive, self.offers, self._offered, self.board, self.ledger.holds)
             await nursery.start(derive, self.device_health, self._device_health, self.offers)
             await self.features.wait_until(lambda features: features is not None)
@@ -240,6 +257,8 @@ class _Node:
             with trio.move_on_after(REGISTRATION_SECONDS):
                 await self.registration.wait_until(lambda status: status.registered)
             async with publisher_lock(self.settings.plugin_directory, self.publisher):
+                if self.selection:
+                    await self.pods_known.wait_until(bool)
                 nursery.start_soon(self._tell_events, kube)
                 await publish(
                     kube,
@@ -285,7 +304,32 @@ class _Node:
 
     def _offered(self) -> tuple[Board, tuple[Offer, ...]]:
         board = self.board.value
-        return board, offered(board, self.ledger.holds.value)
+        return board, pool_offers(board, self.ledger.holds.value, self.selection)
+
+    async def _serve_resources(self, worker: DcmiWorker, bridge: Bridge, cdi: CdiFolder) -> None:
+        settings = self.settings
+        folder = settings.kubelet_device_plugins_directory_path
+        pods = settings.kubelet_pod_resources_directory_path / KUBELET_SOCKET
+
+        async def serve(plugin: DevicePlugin) -> None:
+            await serve_resource(
+                bridge,
+                plugin,
+                socket=device_plugin_socket(folder, settings.driver_name, plugin.resource),
+                kubelet=folder / KUBELET_SOCKET,
+                grace_seconds=RESOURCE_GRACE_SECONDS,
+            )
+
+        node = Node(
+            selection=self.selection,
+            board=self.board,
+            ledger=self.ledger,
+            cdi=cdi,
+            is_busy=partial(is_any_occupied, worker, self.dcmi, self.board),
+            pods=PodList(read=partial(list_pod_resources, bridge, pods), own_pod=settings.pod_name),
+            serve=serve,
+        )
+        await serve_resources(node, self.pods_known)
 
     def _device_health(self) -> Devices:
         _, offers = self.offers.value

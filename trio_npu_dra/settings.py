@@ -153,6 +153,25 @@ class Settings(NodeSettings):
         Path("/var/lib/kubelet/plugins_registry"),
         description="folder in which the kubelet looks for registration sockets",
     )
+    pod_name: Annotated[str, StringConstraints(pattern=_SUBDOMAIN, max_length=253)] | None = Field(
+        None,
+        description="name of our pod: a list of pods by the kubelet without it is not whole yet",
+    )
+    device_plugin: str = Field(
+        "",
+        description="chips that are devices of device plugin resources instead of DRA devices: "
+        "SELECTOR[=RESOURCE] separated by commas, where a selector is a physical id, a range such "
+        "as 0-3, a family such as Ascend310P, or all; the resource is by default the one of "
+        "Huawei's device plugin, such as huawei.com/Ascend910",
+    )
+    kubelet_device_plugins_directory_path: AbsolutePath = Field(
+        Path("/var/lib/kubelet/device-plugins"),
+        description="folder with the kubelet's socket for device plugins, and theirs",
+    )
+    kubelet_pod_resources_directory_path: AbsolutePath = Field(
+        Path("/var/lib/kubelet/pod-resources"),
+        description="folder with the socket on which the kubelet lists pods and their devices",
+    )
     cdi_root: AbsolutePath = Field(
         Path("/etc/cdi"), description="folder in which the container runtime looks for CDI specs"
     )

@@ -34,6 +34,9 @@ from trio_npu_dra.rpc import is_refused, is_socket, is_too_long
 
 log = logging.getLogger(__name__)
 
+KUBELET_SOCKET: Final = "kubelet.sock"
+"""The name of the kubelet's own sockets, in its folders of device plugins and pod resources."""
+
 _SERVICE: Final = "dra"
 _CONTROL: Final = "control"
 _SWEEP_SECONDS: Final = 60.0  # the other instance may be killed after our start

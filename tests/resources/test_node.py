@@ -1,0 +1,177 @@
+"""The whole daemon with chips in resources: real sockets, stand-ins for kubelet and API server."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.rig import Rig
+from tests.waiting import until
+from trio_npu_dra.kube.objects import ResourceSlice
+from trio_npu_dra.kubelet.device_plugin import registration
+from trio_npu_dra.resources import pods, service
+from trio_npu_dra.rpc import RpcError
+from trio_npu_dra.simulator import Severity
+from trio_npu_dra.standins.device_manager import DeviceManager
+
+RESOURCE = "huawei.com/Ascend910"
+SICK = 0x80E01801
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks follow each other faster than on a node."""
+    monkeypatch.setattr(registration, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(pods, "SOON_SECONDS", 0.05)
+    monkeypatch.setattr(service, "_UNUSED_SECONDS", 0.05)
+    monkeypatch.setattr(service, "_FILE_SECONDS", 0.05)
+
+
+def ids(*numbers: int) -> list[str]:
+    """Device ids."""
+    return [f"Ascend910-{number}" for number in numbers]
+
+
+def spec(rig: Rig) -> Any:
+    """The CDI file of the devices."""
+    return json.loads((rig.folder / "cdi/npu.huawei.com-device.json").read_bytes())
+
+
+def in_file(rig: Rig) -> list[str]:
+    """The devices that the container runtime can give."""
+    return [device["name"] for device in spec(rig)["devices"]]
+
+
+def pool(rig: Rig) -> list[str]:
+    """The devices in the DRA pool."""
+    slices = rig.api.all(ResourceSlice)
+    return [device.name for one in slices for device in one.spec.devices or ()]
+
+
+async def allocated(manager: DeviceManager, pod: str, *numbers: int) -> list[str]:
+    """Give chips to a pod, as a kubelet does."""
+    (names,) = await manager.allocate(RESOURCE, ids(*numbers))
+    manager.pods[("ml", pod)] = {RESOURCE: ids(*numbers)}
+    return names
+
+
+async def test_a_pod_gets_two_chips_by_cdi(rig: Rig) -> None:
+    """From discovery over the list to a CDI file that has what a claim's containers would get."""
+    rig.device_plugin = "all"
+    async with rig.device_manager() as manager, rig.registered():
+        await manager.wait_for(RESOURCE, *ids(*range(8)))
+        chosen = await manager.preferred(RESOURCE, 2, available=ids(*range(8)))
+        assert chosen == ids(0, 2)  # near one NUMA node
+        assert await allocated(manager, "train", 0, 1) == [
+            "npu.huawei.com/device=Ascend910-0",
+            "npu.huawei.com/device=Ascend910-1",
+        ]
+        await until(lambda: bool(rig.api.all(ResourceSlice)))
+        assert pool(rig) == []
+    written = spec(rig)
+    assert (written["kind"], in_file(rig)) == ("npu.huawei.com/device", ids(*range(8)))
+    assert "ASCEND_VISIBLE_DEVICES=void" in written["containerEdits"]["env"]
+    nodes = [node["path"] for node in written["containerEdits"]["deviceNodes"]]
+    assert "/dev/davinci_manager" in nodes
+    (node,) = written["devices"][1]["containerEdits"]["deviceNodes"]
+    assert node["hostPath"] == "/dev/davinci1"
+
+
+async def test_a_sick_chip_is_not_given_out_until_it_is_well(rig: Rig) -> None:
+    """The kubelet's allocatable falls and rises."""
+    rig.device_plugin = "all"
+    async with rig.device_manager() as manager, rig.daemon():
+        await manager.wait_for(RESOURCE, *ids(*range(8)))
+        with rig.board.control() as control:
+            control.add_fault(2, SICK, Severity.MAJOR)
+            await manager.wait_for(RESOURCE, *ids(0, 1, 3, 4, 5, 6, 7))
+            control.clear_fault(2, SICK)
+            await manager.wait_for(RESOURCE, *ids(*range(8)))
+
+
+async def test_chips_are_in_the_pool_or_in_a_resource(rig: Rig) -> None:
+    """Four each way; a second resource has its own server."""
+    rig.device_plugin = "0-1,3=example.com/odd"
+    async with rig.device_manager() as manager, rig.registered():
+        await manager.wait_for(RESOURCE, *ids(0, 1))
+        await manager.wait_for("example.com/odd", "odd-3")
+        await rig.published()
+        assert pool(rig) == [f"npu-{number}" for number in (2, 4, 5, 6, 7)]
+        with pytest.raises(RpcError, match="Ascend910-4 is no device of huawei"):
+            await manager.allocate(RESOURCE, ids(4))
+
+
+async def test_a_pod_keeps_its_chips_over_restarts_of_daemon_and_kubelet(rig: Rig) -> None:
+    """Neither gives them to a claim, and a claim's chip is not given to a pod."""
+    rig.device_plugin = "0-3"
+    async with rig.device_manager() as manager, rig.registered() as kubelet:
+        await manager.wait_for(RESOURCE, *ids(*range(4)))
+        await allocated(manager, "train", 2)
+        known = manager.pods
+        claim = rig.claim("a", "npu-0")  # scheduled before chip 0 moved
+        assert (await kubelet.prepare([claim]))[claim.uid].error == ""
+        with pytest.raises(RpcError, match="Ascend910-0 is no device of huawei"):
+            await manager.allocate(RESOURCE, ids(0))
+        await manager.wait_for(RESOURCE, *ids(1, 2, 3))
+
+    rig.device_plugin = ""
+    async with rig.registered():  # with the pool alone, and a kubelet that lists nobody
+        await rig.published()
+        await until(lambda: "npu-1" in pool(rig))
+        assert "npu-2" not in pool(rig)
+
+    rig.device_plugin = "all"
+    async with rig.device_manager() as manager, rig.daemon():
+        manager.pods = known
+        await manager.wait_for(RESOURCE, *ids(*range(1, 8)))
+        assert "Ascend910-2" in in_file(rig)
+
+
+async def test_a_chip_moves_once_its_pod_has_ended(rig: Rig) -> None:
+    """It is in neither place while the pod has it; the kubelet tells nobody that it ended."""
+    rig.device_plugin = "2"
+    async with rig.device_manager() as manager:
+        async with rig.daemon():
+            await manager.wait_for(RESOURCE, *ids(2))
+            await allocated(manager, "train", 2)
+        rig.device_plugin = "3"
+        async with rig.registered():
+            await manager.wait_for(RESOURCE, *ids(3))
+            await rig.published()
+            assert "npu-2" not in pool(rig)
+            assert in_file(rig) == ids(2, 3)
+            del manager.pods["ml", "train"]
+            await until(lambda: "npu-2" in pool(rig))
+            await until(lambda: in_file(rig) == ids(3))
+
+
+async def test_a_chip_moves_to_a_resource_once_its_claim_has_ended(rig: Rig) -> None:
+    """And once no process uses it that nobody knows."""
+    async with rig.registered() as kubelet:
+        await rig.published()
+        claim = rig.claim("a", "npu-5")
+        await kubelet.prepare([claim])
+    rig.device_plugin = "4-5"
+    async with rig.device_manager() as manager, rig.registered() as kubelet:
+        await manager.wait_for(RESOURCE, *ids(4))
+        await rig.published()
+        assert "npu-5" in pool(rig)
+        await kubelet.unprepare([claim])
+        await manager.wait_for(RESOURCE, *ids(4, 5))
+        await until(lambda: "npu-5" not in pool(rig))
+
+
+async def test_pods_of_huaweis_plugin_hold_their_chips(rig: Rig) -> None:
+    """It ran here before: its resource may have another use now, its pods are still there."""
+    rig.device_plugin = "0=example.com/one"
+    async with rig.device_manager() as manager:
+        manager.pods["old", "job"] = {RESOURCE: ids(0, 7), "example.com/nic": ["nic-6"]}
+        async with rig.registered():
+            await rig.published()
+            assert pool(rig) == [f"npu-{number}" for number in range(1, 7)]
+            await manager.wait_for("example.com/one")
+            manager.pods.clear()
+            await manager.wait_for("example.com/one", "one-0")
+            await until(lambda: "npu-7" in pool(rig))
