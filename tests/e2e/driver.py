@@ -41,6 +41,8 @@ PLUGIN = Path("/var/lib/kubelet/plugins") / DRIVER
 BOARD = Path("/var/lib/trio-npu-dra/simulator")
 PROFILE = BOARD / "profile"
 """Names the board that is laid out on a node."""
+POD = "pod-of-"
+"""How names of records begin that are not claims'."""
 IN_USE = rf'^dra_resource_claims_in_use\{{driver_name="{re.escape(DRIVER)}"\}} (\d+)'
 
 
@@ -132,8 +134,8 @@ class Driver:
 
         self.cluster.wait(registered, f"the driver registered ({times} times)")
 
-    def wait_rolled_out(self) -> None:
-        """Wait until the DaemonSet's newest form runs, is registered and has published."""
+    def wait_rolled_out(self, *, devices: int = NPUS) -> None:
+        """Wait until the DaemonSet's newest form runs, is registered and has published so many."""
         self.cluster.kubectl(
             *(
                 "rollout",
@@ -146,7 +148,7 @@ class Driver:
         )
         self.wait_ready()
         self.wait_registered()
-        self.wait_published()
+        self.wait_published(devices=devices)
 
     # --- what it publishes -----------------------------------------------------------------------
 
@@ -183,9 +185,12 @@ class Driver:
         written = audit.writes(self.cluster.audit(since), user=ACCOUNT)
         return [each for each in written if (each.verb, each.resource) != ("update", "events")]
 
-    def wait_published(self) -> None:
-        """Wait until the slices show the whole board."""
-        self.cluster.wait(lambda: len(self.devices()) == NPUS, f"{NPUS} devices published")
+    def wait_published(self, *, devices: int = NPUS) -> None:
+        """Wait until the slices show so many devices: the whole board if nothing is said."""
+        self.cluster.wait(
+            lambda: bool(self.slices()) and len(self.devices()) == devices,
+            f"{devices} devices published",
+        )
 
     # --- what it keeps on the node ---------------------------------------------------------------
 
@@ -195,7 +200,11 @@ class Driver:
 
     def records(self) -> list[str]:
         """Names of its claim records on the node."""
-        return self._files(PLUGIN / "claims", "*")
+        return [name for name in self._files(PLUGIN / "claims", "*") if POD not in name]
+
+    def pod_records(self) -> list[str]:
+        """Names of its records of what pods have of device plugins."""
+        return self._files(PLUGIN / "claims", f"{POD}*")
 
     def traces(self) -> list[str]:
         """All it keeps on the node for claims."""
@@ -265,19 +274,24 @@ class Driver:
             self.wait_registered()
             self.wait_published()
 
-    def kill(self) -> None:
-        """End the daemon with SIGKILL, and wait until the kubelet has started it anew."""
+    def kill_only(self) -> int:
+        """End the daemon with SIGKILL; returns the process id that it had."""
         before = self.pid()
         assert before is not None, "no daemon runs"
         os.kill(before, signal.SIGKILL)
+        return before
+
+    def kill(self) -> None:
+        """End the daemon with SIGKILL, and wait until the kubelet has started it anew."""
+        before = self.kill_only()
         self.cluster.wait(lambda: self.pid() not in {None, before}, "a new daemon")
         self.wait_ready()
         self.wait_registered()
 
-    def set_environment(self, *words: str) -> None:
+    def set_environment(self, *words: str, devices: int = NPUS) -> None:
         """Change variables of the DaemonSet (`NAME=VALUE`, or `NAME-`) and wait for its new pod."""
         self.cluster.kubectl("set", "env", f"daemonset/{NAME}", "--namespace", NAMESPACE, *words)
-        self.wait_rolled_out()
+        self.wait_rolled_out(devices=devices)
 
     def remove(self) -> None:
         """Delete the DaemonSet, and wait until its pod is gone."""

@@ -1,0 +1,266 @@
+"""Chips in the hands of pods: given, named, and taken back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from tests.claims.node import AT_ONCE, NodeOnDisk, claim, npu, ref, result
+from trio_npu_dra.claims.repair import Repair
+from trio_npu_dra.errors import AllocationRefused, KubeletSilent
+from trio_npu_dra.holds.hold import HolderKind
+from trio_npu_dra.kubelet.device_plugin.plugin import Choice
+from trio_npu_dra.kubelet.device_plugin.pod_resources import PodDevice, PodResources
+from trio_npu_dra.resources.allocation import ChipPlugin
+from trio_npu_dra.resources.cdi_file import DevicesFile
+from trio_npu_dra.resources.pods import LOOK_SECONDS, SOON_SECONDS, PodHolds, PodList, device_of
+from trio_npu_dra.resources.selection import Selection
+
+RESOURCE = "huawei.com/Ascend910"
+OWN = "ascend-npu-dra-kubeletplugin-x"
+
+
+def given(pod: str, *numbers: int, resource: str = RESOURCE) -> list[PodDevice]:
+    """What a pod has."""
+    last = resource.partition("/")[2]
+    return [
+        PodDevice(namespace="ml", pod=pod, resource=resource, id=f"{last}-{number}")
+        for number in numbers
+    ]
+
+
+@dataclass
+class Kubelet:
+    """Its list of pods, or why there is none; and which chips processes use."""
+
+    devices: list[PodDevice] = field(default_factory=list)
+    others: set[str] = field(default_factory=lambda: {OWN})
+    is_away: bool = False
+    busy: set[str] = field(default_factory=set)
+    asked: int = 0
+
+    async def read(self) -> PodResources:
+        """Answer."""
+        await trio.lowlevel.checkpoint()
+        self.asked += 1
+        if self.is_away:
+            raise KubeletSilent("the kubelet does not list pods on /x: refused")
+        names = self.others | {one.pod for one in self.devices}
+        return PodResources(
+            pods=frozenset(("ml", name) for name in names), devices=tuple(self.devices)
+        )
+
+    async def is_busy(self, nodes: Collection[str]) -> bool:
+        """Whether a process uses one of them."""
+        await trio.lowlevel.checkpoint()
+        return not self.busy.isdisjoint(nodes)
+
+
+class Instance:
+    """A driver instance with a device plugin on the node."""
+
+    def __init__(self, node: NodeOnDisk, kubelet: Kubelet, text: str = "all") -> None:
+        self.node = node
+        self.ledger = node.ledger()
+        self.file = DevicesFile(node.cdi())
+        self.pods = PodHolds(
+            ledger=self.ledger,
+            board=node.board,
+            selection=Selection.parse(text),
+            pods=PodList(read=kubelet.read, own_pod=OWN),
+            is_busy=kubelet.is_busy,
+        )
+        self.plugin = ChipPlugin(
+            RESOURCE,
+            ledger=self.ledger,
+            pods=self.pods,
+            cdi=node.cdi(),
+            file=self.file,
+            write_file=lambda: self.file.write(
+                {f"Ascend910-{number}": device_of(npu(number)) for number in range(8)}
+            ),
+        )
+        self.plugin.offer([npu(number) for number in range(8)])
+
+    async def held(self) -> dict[str, str]:
+        """Who has what, by chip."""
+        async with self.ledger.exclusive():
+            pass
+        return {
+            entry.device_names[0]: str(entry)
+            for entry in self.ledger.by_uid.values()
+            if entry.holder.kind is HolderKind.POD
+        }
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> NodeOnDisk:
+    """A node with eight NPUs."""
+    return NodeOnDisk(tmp_path / "n")
+
+
+async def test_an_allocation_is_held_before_it_is_answered(node: NodeOnDisk) -> None:
+    """Each container gets the names of its own, and the CDI file has them."""
+    instance = Instance(node, Kubelet())
+    names = await instance.plugin.allocate([["Ascend910-1"], ["Ascend910-3"]])
+    assert names == [["npu.huawei.com/device=Ascend910-1"], ["npu.huawei.com/device=Ascend910-3"]]
+    unknown = "a pod of a device plugin"
+    assert await instance.held() == {"npu-1": unknown, "npu-3": unknown}
+    spec = json.loads((node.cdi_root / "npu.huawei.com-device.json").read_bytes())
+    assert [device["name"] for device in spec["devices"]][3] == "Ascend910-3"
+    assert await Instance(node, Kubelet()).held() == {"npu-1": unknown, "npu-3": unknown}
+
+
+async def test_nothing_is_given_to_a_claim_and_to_a_pod(node: NodeOnDisk) -> None:
+    """Whoever was first has it; all of an allocation is refused or nothing."""
+    instance = Instance(node, Kubelet())
+    node.source.store(claim("a", result("npu-1")), claim("b", result("npu-2")))
+    claims = node.start(patience=AT_ONCE)
+    await claims.prepare([ref("a")])
+    with pytest.raises(AllocationRefused, match="npu-1 is held by claim default/a"):
+        await instance.plugin.allocate([["Ascend910-2", "Ascend910-1"]])
+    assert await instance.held() == {}
+
+    await instance.plugin.allocate([["Ascend910-2"]])
+    error = (await claims.prepare([ref("b")]))["uid-b"].error
+    assert error == "device npu-2 is held by a pod of a device plugin until it has ended"
+    await claims.unprepare([ref("a")])
+    await instance.plugin.allocate([["Ascend910-1"]])
+
+
+async def test_a_claim_whose_record_cannot_be_read_keeps_its_chip(node: NodeOnDisk) -> None:
+    """Its CDI file says what it has."""
+    node.source.store(claim("a", result("npu-1")))
+    await node.start().prepare([ref("a")])
+    (node.records_folder / "uid-a.json").write_text("broken")
+    with pytest.raises(AllocationRefused, match="may be in use by the claim with UID uid-a"):
+        await Instance(node, Kubelet()).plugin.allocate([["Ascend910-1"]])
+
+
+async def test_an_unknown_device_is_refused(node: NodeOnDisk) -> None:
+    """The kubelet may not have the newest list yet."""
+    instance = Instance(node, Kubelet())
+    instance.plugin.offer([npu(0)])
+    with pytest.raises(AllocationRefused, match=r"Ascend910-1 is no device .* has Ascend910-0\)"):
+        await instance.plugin.allocate([["Ascend910-1"]])
+    assert instance.plugin.prefer(Choice(available=("Ascend910-0",), needed=(), size=1)) == (
+        "Ascend910-0",
+    )
+
+
+async def test_a_full_disk_refuses(node: NodeOnDisk) -> None:
+    """The pod hears why."""
+    node.cdi_root.write_text("a file where the folder should be")
+    with pytest.raises(AllocationRefused, match="cdi"):
+        await Instance(node, Kubelet()).plugin.allocate([["Ascend910-1"]])
+
+
+async def test_pods_get_no_cdi_file_of_a_claim(node: NodeOnDisk) -> None:
+    """The repair leaves their records alone."""
+    instance = Instance(node, Kubelet())
+    await instance.plugin.allocate([["Ascend910-1"]])
+    for is_first in (True, False):
+        await Repair(instance.ledger, node.cdi()).look(is_first=is_first)
+    assert [path.name for path in node.cdi_root.iterdir()] == ["npu.huawei.com-device.json"]
+
+
+async def test_the_list_of_pods_says_who_has_what(node: NodeOnDisk) -> None:
+    """What we gave, and what Huawei's plugin gave; not what is no chip of this node."""
+    kubelet = Kubelet(devices=given("train", 1) + given("old", 7) + given("far", 99))
+    kubelet.devices += given("other", 5, resource="example.com/gpu")
+    instance = Instance(node, kubelet)
+    await instance.plugin.allocate([["Ascend910-1"]])
+    await instance.pods.look()
+    assert await instance.held() == {"npu-1": "ml/train", "npu-7": "ml/old"}
+    assert instance.pods.known.value
+    assert {entry.holder.name for entry in instance.pods.entries.values()} == {"train", "old"}
+
+
+async def test_a_chip_is_taken_back_when_its_pod_has_ended(
+    node: NodeOnDisk, autojump_clock: MockClock
+) -> None:
+    """Two lists lack it, and no process uses it."""
+    del autojump_clock
+    kubelet = Kubelet(devices=given("train", 1))
+    instance = Instance(node, kubelet)
+    await instance.pods.look()
+    kubelet.devices, kubelet.busy = [], {"/dev/davinci1"}
+    await instance.pods.look()
+    await instance.pods.look()
+    assert await instance.held() == {"npu-1": "ml/train"}
+    await trio.sleep(SOON_SECONDS)
+    await instance.pods.look()
+    assert await instance.held() == {"npu-1": "ml/train"}
+    kubelet.busy = set()
+    await instance.pods.look()
+    assert await instance.held() == {}
+
+
+@pytest.mark.parametrize("trouble", ["away", "not whole", "given again"])
+async def test_a_chip_stays_while_nobody_knows_that_its_pod_has_ended(
+    node: NodeOnDisk, autojump_clock: MockClock, trouble: str
+) -> None:
+    """The kubelet is away, lists only a part of its pods, or gave it to another pod meanwhile."""
+    del autojump_clock
+    kubelet = Kubelet(devices=given("train", 1))
+    instance = Instance(node, kubelet)
+    await instance.pods.look()
+    kubelet.devices = []
+    if trouble == "not whole":
+        kubelet.others = set()
+    kubelet.is_away = trouble == "away"
+    for _ in range(3):
+        await instance.pods.look()
+        if trouble == "given again":
+            await instance.plugin.allocate([["Ascend910-1"]])
+        await trio.sleep(SOON_SECONDS)
+    assert (await instance.held()).keys() == {"npu-1"}
+
+
+async def test_a_kubelet_that_is_away_is_said_once(
+    node: NodeOnDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Until it is back, nobody can tell what is free."""
+    kubelet = Kubelet(is_away=True)
+    instance = Instance(node, kubelet)
+    for _ in range(3):
+        await instance.pods.look()
+    assert not instance.pods.known.value
+    assert len(caplog.records) == 1
+    kubelet.is_away = False
+    await instance.pods.look()
+    assert instance.pods.known.value
+
+
+async def test_the_list_is_read_seldom_unless_something_depends_on_it(
+    node: NodeOnDisk, autojump_clock: MockClock
+) -> None:
+    """Soon after an allocation, and while a chip is to move."""
+    del autojump_clock
+    kubelet = Kubelet()
+    instance = Instance(node, kubelet, text="0-3")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(instance.pods.keep)
+        await trio.sleep(10 * LOOK_SECONDS + 1)
+        assert kubelet.asked == 11
+
+        await instance.plugin.allocate([["Ascend910-1"]])
+        kubelet.devices = given("train", 1)
+        await trio.sleep(SOON_SECONDS + 1)
+        assert await instance.held() == {"npu-1": "ml/train"}
+        asked = kubelet.asked
+        await trio.sleep(10 * LOOK_SECONDS)
+        assert kubelet.asked <= asked + 11
+
+        kubelet.devices += given("old", 5)  # a chip that is for the pool
+        await trio.sleep(LOOK_SECONDS)
+        asked = kubelet.asked
+        await trio.sleep(10 * SOON_SECONDS)
+        assert kubelet.asked >= asked + 9
+        nursery.cancel_scope.cancel()
