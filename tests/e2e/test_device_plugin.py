@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 
 from tests.cluster.api import Object
+from tests.cluster.processes import ClusterError
 from tests.e2e.driver import NPUS, Driver
 from tests.e2e.faults import KEEPS_PODS
 from tests.e2e.space import Space, claim, pod
@@ -54,9 +55,14 @@ class Plugin:
 
     def wait_registered(self, times: int) -> None:
         """Wait until the kubelet has registered it so often."""
-        self.driver.cluster.wait(
-            lambda: self.registrations() >= times, f"the resource registered {times} times"
-        )
+
+        def registered() -> bool:
+            try:
+                return self.registrations() >= times
+            except ClusterError:  # the kubelet is away, or the pod between two containers
+                return False
+
+        self.driver.cluster.wait(registered, f"the resource registered {times} times")
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +128,7 @@ def test_sick_npu_is_not_given_out(plugin: Plugin, driver: Driver, space: Space)
         board.add_fault(0, KEEPS_PODS, Severity.CRITICAL)
         plugin.wait_allocatable(NPUS - 1)
         assert_runs_on(space, before)
-        board.restore(0)
+        board.clear_fault(0, KEEPS_PODS)
         plugin.wait_allocatable(NPUS)
 
 
