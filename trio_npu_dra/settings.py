@@ -128,6 +128,13 @@ class NodeSettings(PluginSettings):
         description="taint effect of each level of health, as LEVEL=None|NoSchedule|NoExecute "
         "separated by commas; levels are those of Huawei's fault table, Unmonitored and Network",
     )
+    device_plugin: str = Field(
+        "",
+        description="chips that are devices of device plugin resources instead of DRA devices: "
+        "SELECTOR[=RESOURCE] separated by commas, where a selector is a physical id, a range such "
+        "as 0-3, a family such as Ascend310P, or all; the resource is by default the one of "
+        "Huawei's device plugin, such as huawei.com/Ascend910",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="least severe log line to print"
     )
@@ -156,13 +163,6 @@ class Settings(NodeSettings):
     pod_name: Annotated[str, StringConstraints(pattern=_SUBDOMAIN, max_length=253)] | None = Field(
         None,
         description="name of our pod: a list of pods by the kubelet without it is not whole yet",
-    )
-    device_plugin: str = Field(
-        "",
-        description="chips that are devices of device plugin resources instead of DRA devices: "
-        "SELECTOR[=RESOURCE] separated by commas, where a selector is a physical id, a range such "
-        "as 0-3, a family such as Ascend310P, or all; the resource is by default the one of "
-        "Huawei's device plugin, such as huawei.com/Ascend910",
     )
     kubelet_device_plugins_directory_path: AbsolutePath = Field(
         Path("/var/lib/kubelet/device-plugins"),

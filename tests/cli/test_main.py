@@ -115,6 +115,16 @@ def test_inspect_shows_modules_and_what_is_not_offered() -> None:
     assert rows[3:] == ["npu-3 is not offered: it is split into vNPUs 148"]
 
 
+def test_inspect_leaves_out_what_is_for_a_resource() -> None:
+    """A module goes with its die."""
+    settings = Settings(node_name="master", device_plugin="2")
+
+    rows = _table(a3(die(0), die(1), die(2), die(3)), settings).splitlines()
+
+    assert rows[1].split()[0] == "module-0"
+    assert rows[2:] == ["npu-2 is for huawei.com/Ascend910"]
+
+
 def test_inspect_prints_slices_that_can_be_read_back(board: Path) -> None:
     """YAML and JSON say the same."""
     as_yaml = list(yaml.safe_load_all(npu_dra("inspect", *flags(board), "-o", "yaml").stdout))

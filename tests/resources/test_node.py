@@ -6,9 +6,11 @@ import json
 from typing import Any
 
 import pytest
+import trio
 
 from tests.rig import Rig
 from tests.waiting import until
+from trio_npu_dra import daemon
 from trio_npu_dra.kube.objects import ResourceSlice
 from trio_npu_dra.kubelet.device_plugin import registration
 from trio_npu_dra.resources import pods, service
@@ -175,3 +177,26 @@ async def test_pods_of_huaweis_plugin_hold_their_chips(rig: Rig) -> None:
             manager.pods.clear()
             await manager.wait_for("example.com/one", "one-0")
             await until(lambda: "npu-7" in pool(rig))
+
+
+async def test_a_younger_instance_serves_once_the_older_one_has_ended(rig: Rig) -> None:
+    """With flags of its own; until then the kubelet hears nothing of it."""
+    rig.device_plugin = "0-1"
+    async with rig.device_manager() as manager, trio.open_nursery() as nursery:
+        older = trio.CancelScope()
+
+        async def run_older(*, task_status: trio.TaskStatus[None]) -> None:
+            with older:
+                await daemon.run(rig.settings, task_status=task_status)
+
+        await nursery.start(run_older)
+        await manager.wait_for(RESOURCE, *ids(0, 1))
+        changes = {"device_plugin": "1-2", "pod_uid": "b"}
+        await nursery.start(daemon.run, rig.settings.model_copy(update=changes))
+        await allocated(manager, "train", 0)
+        assert len(manager.registrations) == 1
+        older.cancel()
+        await manager.wait_for(RESOURCE, *ids(1, 2))
+        assert len(manager.registrations) == 2
+        assert in_file(rig) == ids(0, 1, 2)
+        nursery.cancel_scope.cancel()

@@ -30,6 +30,8 @@ from trio_npu_dra.npu.model import EMPTY_BOARD, Board
 from trio_npu_dra.npu.offers import not_offered
 from trio_npu_dra.npu.watcher import read_board
 from trio_npu_dra.observe import logs
+from trio_npu_dra.resources.division import pool_offers
+from trio_npu_dra.resources.selection import Selection
 from trio_npu_dra.settings import NodeSettings, add_flags, host_node_name
 from trio_npu_dra.slices.build import build_devices
 from trio_npu_dra.slices.diff import Create, plan
@@ -132,7 +134,8 @@ async def _read_board(settings: NodeSettings, host: Host) -> Board:
 def _devices(board: Board, settings: NodeSettings) -> tuple[Device, ...]:
     """The devices as an API server with all features would store them."""
     policy = TaintPolicy.parse(settings.taint_effect, domain=settings.driver_name)
-    return build_devices(offered(board, ()), board, policy, ServerFeatures())
+    offers = pool_offers(board, (), Selection.parse(settings.device_plugin))
+    return build_devices(offers, board, policy, ServerFeatures())
 
 
 def _slices(board: Board, settings: NodeSettings) -> Sequence[ResourceSlice]:
@@ -171,7 +174,13 @@ def _table(board: Board, settings: NodeSettings) -> str:
     for device in _devices(board, settings):
         how = health[device.name]
         rows.append((*_cells(device), " ".join(filter(None, (how.state.value, how.message)))))
-    hidden = (f"{name} is not offered: {why}" for name, why in not_offered(board).items())
+    hidden = [f"{name} is not offered: {why}" for name, why in not_offered(board).items()]
+    selection = Selection.parse(settings.device_plugin)
+    hidden += [
+        f"{chip.name} is for {resource}"
+        for chip in board.chips
+        if (resource := selection.resource_of(chip)) is not None
+    ]
     return "\n".join((*table.lines(rows), *board.gaps, *hidden))
 
 

@@ -49,8 +49,7 @@ def resource_chips(
         holds: Who has what.
         selection: What the operator wants.
         held_as: The resource by which a pod got a chip, by the chip's host device node.
-        unused: Device nodes of chips that no process used when we looked; any later use is one
-            that we know of.
+        unused: Device nodes of chips that no process used when we looked.
     """
     found: dict[str, list[Chip]] = {}
     for chip in board.chips:
