@@ -78,6 +78,7 @@ def user(name: str, count: int) -> Object:
     about = pod(name)
     amount = {RESOURCE: str(count)}
     about["spec"]["containers"][0]["resources"] = {"limits": amount, "requests": amount}
+    about["spec"]["restartPolicy"] = "Always"
     return about
 
 
@@ -158,13 +159,14 @@ def test_eight_pods_have_eight_whatever_restarts(
     before |= start(space, g=1, h=1)
 
     assert_runs_on(space, before)
-    see = [
-        driver.cluster.wait_ok(partial(space.davinci_nodes, name), f"exec in {name}")
+    see = {
+        name: driver.cluster.wait_ok(partial(space.davinci_nodes, name), f"exec in {name}")
         for name in before
-    ]
-    assert sorted(node for nodes in see for node in nodes) == [
-        f"/dev/davinci{number}" for number in range(NPUS)
-    ]
+    }
+    every = [node for nodes in see.values() for node in nodes]
+    assert sorted(every) == [f"/dev/davinci{number}" for number in range(NPUS)]
+    space.kill("a")  # its new container gets what the kubelet remembers
+    assert space.davinci_nodes("a") == see["a"]
     space.apply(user("ninth", 1))
     space.wait_event("ninth", "FailedScheduling", RESOURCE)
 
