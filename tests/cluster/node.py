@@ -252,6 +252,8 @@ class Node:
             "serializeImagePulls": False,
             # A pod that could not start is tried again after this, or up to half as much more.
             "syncFrequency": "10s",
+            # What a device plugin has is seen by the scheduler after this.
+            "nodeStatusUpdateFrequency": "2s",
             # The node must not manage this machine's memory and disks.
             "oomScoreAdj": 0,
             "maxOpenFiles": files,
