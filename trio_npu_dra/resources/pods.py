@@ -79,19 +79,6 @@ class PodList:
     own_pod: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Missing:
-    """What the list lacks of what the ledger has, and since when (trio's clock)."""
-
-    entry: Entry
-    since: float
-
-    def still(self, entry: Entry) -> bool:
-        """Whether it is the same allocation."""
-        mine = self.entry
-        return (mine.holder, mine.allocation) == (entry.holder, entry.allocation)
-
-
 class PodHolds:
     """Keeps the ledger to what the kubelet says of pods.
 
@@ -121,7 +108,7 @@ class PodHolds:
         self._selection = selection
         self._pods = pods
         self._is_busy = is_busy
-        self._missing: dict[str, _Missing] = {}
+        self._missing_since: dict[str, float] = {}
         self._looking = trio.Lock()
         self._wanted = trio.Event()
         self._problem = ""
@@ -142,7 +129,7 @@ class PodHolds:
     def allocated(self, uids: Collection[str]) -> None:
         """Note that these chips were given to a pod just now; it is looked for soon."""
         for uid in uids:
-            self._missing.pop(uid, None)
+            self._missing_since.pop(uid, None)
         self._wanted.set()
 
     async def keep(self) -> None:
@@ -179,7 +166,7 @@ class PodHolds:
         entries = self.entries.values()
         return (
             self.known.value
-            and not self._missing
+            and not self._missing_since
             and all(entry.holder.name for entry in entries)
             and all(self._is_where_it_belongs(entry) for entry in entries)
         )
@@ -233,23 +220,16 @@ class PodHolds:
 
     async def _take_back(self, lacking: Mapping[str, Entry]) -> None:
         """Take back what lists have lacked for some seconds and no process uses."""
-        now = trio.current_time()
-        before, self._missing = self._missing, {}
+        now, before = trio.current_time(), self._missing_since
+        self._missing_since = {uid: before.get(uid, now) for uid in lacking}
         for uid, entry in lacking.items():
-            missing = before.get(uid)
-            if missing is None or not missing.still(entry):
-                missing = _Missing(entry, now)
-            self._missing[uid] = missing
-        for uid, missing in list(self._missing.items()):
-            nodes = {node for hold in missing.entry.holds for node in hold.nodes}
-            if now - missing.since >= SOON_SECONDS and not await self._is_busy(nodes):
+            nodes = {node for hold in entry.holds for node in hold.nodes}
+            is_sure = now - self._missing_since.get(uid, now) >= SOON_SECONDS
+            if is_sure and not await self._is_busy(nodes):
                 async with self._ledger.exclusive():
-                    if self._missing.pop(uid, None) is not None:  # else it is given out again
+                    if self._missing_since.pop(uid, None) is not None:  # else it is given out again
                         self._ledger.remove(uid)
                         log.info(
                             "a pod has ended and its device is free",
-                            extra={
-                                "pod": str(missing.entry),
-                                "devices": missing.entry.device_names,
-                            },
+                            extra={"pod": str(entry), "devices": entry.device_names},
                         )
