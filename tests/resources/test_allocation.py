@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,7 @@ class Kubelet:
     is_away: bool = False
     busy: set[str] = field(default_factory=set)
     asked: int = 0
+    while_asked: Callable[[], Awaitable[object]] = trio.lowlevel.checkpoint
 
     async def read(self) -> PodResources:
         """Answer."""
@@ -58,7 +60,7 @@ class Kubelet:
 
     async def is_busy(self, nodes: Collection[str]) -> bool:
         """Whether a process uses one of them."""
-        await trio.lowlevel.checkpoint()
+        await self.while_asked()
         return not self.busy.isdisjoint(nodes)
 
 
@@ -201,6 +203,22 @@ async def test_a_chip_is_taken_back_when_its_pod_has_ended(
     kubelet.busy = set()
     await instance.pods.look()
     assert await instance.held() == {}
+
+
+async def test_a_chip_that_is_given_again_while_it_is_looked_at_stays(
+    node: NodeOnDisk, autojump_clock: MockClock
+) -> None:
+    """The list was read before."""
+    del autojump_clock
+    kubelet = Kubelet(devices=given("train", 1))
+    instance = Instance(node, kubelet)
+    await instance.pods.look()
+    kubelet.devices = []
+    await instance.pods.look()
+    await trio.sleep(SOON_SECONDS)
+    kubelet.while_asked = partial(instance.plugin.allocate, [["Ascend910-1"]])
+    await instance.pods.look()
+    assert await instance.held() == {"npu-1": "a pod of a device plugin"}
 
 
 @pytest.mark.parametrize("trouble", ["away", "not whole", "given again"])

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.claims.holding import check_free
 from trio_npu_dra.errors import AllocationRefused, NpuDraError
-from trio_npu_dra.holds.hold import HolderKind
 from trio_npu_dra.holds.ledger import Ledger
 from trio_npu_dra.kubelet.device_plugin.plugin import Choice, Devices, PluginDevice
 from trio_npu_dra.npu.model import Chip, HealthState
@@ -85,12 +84,8 @@ class ChipPlugin:
         self._pods.allocated([holder_uid(chip) for chip in chips])
         try:
             async with self._ledger.exclusive():
-                others = [
-                    hold
-                    for other in self._ledger.by_uid.values()
-                    if other.holder.kind is not HolderKind.POD  # the kubelet divides among pods
-                    for hold in other.holds
-                ]
+                # Another pod that had a chip has ended: the kubelet knows, and we may not yet.
+                others = [hold for other in self._ledger.by_uid.values() for hold in other.holds]
                 for entry in entries:
                     for hold in entry.holds:
                         check_free(hold, others, self._ledger, self._cdi)

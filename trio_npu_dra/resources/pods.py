@@ -163,12 +163,10 @@ class PodHolds:
             self.known.set(True)
 
     def _is_settled(self) -> bool:
-        entries = self.entries.values()
         return (
             self.known.value
             and not self._missing_since
-            and all(entry.holder.name for entry in entries)
-            and all(self._is_where_it_belongs(entry) for entry in entries)
+            and all(self._is_where_it_belongs(entry) for entry in self.entries.values())
         )
 
     def _is_where_it_belongs(self, entry: Entry) -> bool:
