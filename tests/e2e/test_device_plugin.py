@@ -174,7 +174,10 @@ def test_eight_pods_have_eight_whatever_restarts(
 def test_npu_comes_to_the_pool_when_its_pod_has_ended(
     plugin: Plugin, driver: Driver, space: Space
 ) -> None:
-    """Of which the kubelet tells nobody; until then it is in neither place, and the pod runs on."""
+    """Until then it is in neither place, and the pod runs on.
+
+    The kubelet tells nobody that a pod has ended; here it was away when the pod was deleted.
+    """
     plugin.turn_on()
     plugin.wait_allocatable(NPUS)
     before = start(space, train=1)
@@ -184,6 +187,10 @@ def test_npu_comes_to_the_pool_when_its_pod_has_ended(
     assert_runs_on(space, before)
     assert len(space.seen_npus("train")) == 1
 
-    space.delete_pod("train")
+    driver.cluster.node.kill_kubelet()
+    try:
+        space.delete("pods", "train", grace=0)
+    finally:
+        driver.cluster.node.start_kubelet()
     driver.wait_published()
     assert driver.pod_records() == []
