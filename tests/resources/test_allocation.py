@@ -13,6 +13,7 @@ import trio
 from trio.testing import MockClock
 
 from tests.claims.node import AT_ONCE, NodeOnDisk, claim, npu, ref, result
+from tests.reliability.disk import Disk
 from trio_npu_dra.claims.repair import Repair
 from trio_npu_dra.errors import AllocationRefused, KubeletSilent
 from trio_npu_dra.holds.hold import HolderKind
@@ -161,6 +162,30 @@ async def test_a_full_disk_refuses(node: NodeOnDisk) -> None:
     node.cdi_root.write_text("a file where the folder should be")
     with pytest.raises(AllocationRefused, match="cdi"):
         await Instance(node, Kubelet()).plugin.allocate([["Ascend910-1"]])
+
+
+async def test_a_death_at_any_moment_of_an_allocation_leaves_nothing_for_long(
+    node: NodeOnDisk, autojump_clock: MockClock
+) -> None:
+    """The pod fails, because the kubelet got no answer; what was noted of it is taken back."""
+    del autojump_clock
+    node.cdi_root.mkdir()
+    disk = Disk(node.state_folder, node.cdi_root)
+    instance = Instance(node, Kubelet())
+    with disk.states() as states:
+        await instance.plugin.allocate([["Ascend910-1", "Ascend910-2"]])
+    assert len(states) > 4
+    node.source.store(claim("a", result("npu-1"), result("npu-2", "other")))
+    for state in states:
+        disk.restore(state)
+        next_one = Instance(node, Kubelet())
+        for _ in range(2):
+            await next_one.pods.look()
+            await trio.sleep(SOON_SECONDS)
+        assert await next_one.held() == {}
+        claims = node.start(ledger=next_one.ledger, patience=AT_ONCE)
+        assert (await claims.prepare([ref("a")]))["uid-a"].error == ""
+        assert next_one.ledger.unreadable == frozenset()
 
 
 async def test_pods_get_no_cdi_file_of_a_claim(node: NodeOnDisk) -> None:

@@ -200,3 +200,29 @@ async def test_a_younger_instance_serves_once_the_older_one_has_ended(rig: Rig) 
         assert len(manager.registrations) == 2
         assert in_file(rig) == ids(0, 1, 2)
         nursery.cancel_scope.cancel()
+
+
+async def test_nothing_is_left_of_a_flag_that_is_gone(rig: Rig) -> None:
+    """Neither the CDI file nor a chip that is in neither place."""
+    rig.device_plugin = "all"
+    async with rig.device_manager() as manager, rig.daemon():
+        await manager.wait_for(RESOURCE, *ids(*range(8)))
+        await until(lambda: bool(rig.cdi_files))
+    rig.device_plugin = ""
+    async with rig.device_manager() as manager, rig.registered():
+        await rig.published()
+        assert len(pool(rig)) == 8
+        await until(lambda: not rig.cdi_files)
+        assert manager.registrations == []
+
+
+async def test_no_npus_and_a_flag_is_no_error(rig: Rig) -> None:
+    """The node publishes an empty pool and has no resource."""
+    bare = rig.folder / "bare"
+    bare.mkdir()
+    changes = {"host_root": bare, "dev_root": bare, "sysfs_root": bare, "device_plugin": "all"}
+    async with rig.device_manager() as manager, trio.open_nursery() as nursery:
+        await nursery.start(daemon.run, rig.settings.model_copy(update=changes))
+        assert not (await rig.published()).spec.devices
+        assert manager.registrations == []
+        nursery.cancel_scope.cancel()
