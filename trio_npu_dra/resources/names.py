@@ -2,7 +2,8 @@
 
 An id is the resource's last part and the chip's physical id: `Ascend910-3`. That plugin adds a part
 for shares (`Ascend310P-0-99`), and has ids of vNPUs (`Ascend910-2c-100-0`: type, vNPU id, physical
-id); we hand out neither, but pods that were started by it may have them.
+id); we hand out neither, but pods that were started by it may have them. Its ids of `npu-core`,
+vNPUs that it makes when a pod starts, name no chip.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ USUAL: Final[Mapping[ChipFamily, str]] = MappingProxyType(
 )
 """The resource of each family, as manifests have it today."""
 
+_MADE_LATER: Final = f"{DOMAIN}/npu-core"
 _PIECE: Final = re.compile(r"Ascend[0-9A-Z]+-[0-9]+c.*")
 
 
@@ -41,7 +43,7 @@ def physical_id(resource: str, id_: str) -> int | None:
     """The chip that a device is, or is a part of; None if the id is of another form."""
     last = _last(resource)
     tail = id_.removeprefix(f"{last}-")
-    if tail == id_:
+    if tail == id_ or resource == _MADE_LATER:
         return None
     if resource.startswith(f"{DOMAIN}/") and _PIECE.fullmatch(last):
         match = re.fullmatch(r"\d{1,9}-(\d{1,9})", tail)
