@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from functools import partial
 
 import trio
@@ -41,6 +42,7 @@ from trio_npu_dra.observe.signals import receive_signals
 from trio_npu_dra.observe.state import NodeState
 from trio_npu_dra.report.device_health import device_health
 from trio_npu_dra.report.events import tell_events
+from trio_npu_dra.resources.cdi_file import devices_before
 from trio_npu_dra.resources.division import pool_offers
 from trio_npu_dra.resources.pods import PodList
 from trio_npu_dra.resources.selection import Selection
@@ -148,6 +150,7 @@ class _Node:
         self.publisher = Observable(PublisherStatus())
         # kubelet and resources
         self.pods_known = Observable(False)
+        self.leaving: Observable[Mapping[str, str]] = Observable({})
         self.registration: Observable[RegistrationStatus] = Observable(NOT_REGISTERED)
 
     # --- probes and people -----------------------------------------------------------------------
@@ -249,8 +252,10 @@ class _Node:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_features, kube)
             await self._watch(nursery, worker)
+            self.leaving.set(devices_before(cdi))
             nursery.start_soon(self._serve_resources, worker, bridge, cdi)
-            await nursery.start(derive, self.offers, self._offered, self.board, self.ledger.holds)
+            held = (self.ledger.holds, self.leaving)
+            await nursery.start(derive, self.offers, self._offered, self.board, *held)
             await nursery.start(derive, self.device_health, self._device_health, self.offers)
             await self.features.wait_until(lambda features: features is not None)
             await nursery.start(derive, self.pool, self._pool, self.offers, self.features)
@@ -304,7 +309,8 @@ class _Node:
 
     def _offered(self) -> tuple[Board, tuple[Offer, ...]]:
         board = self.board.value
-        return board, pool_offers(board, self.ledger.holds.value, self.selection)
+        holds, leaving = self.ledger.holds.value, self.leaving.value
+        return board, pool_offers(board, holds, self.selection, leaving=leaving)
 
     async def _serve_resources(self, worker: DcmiWorker, bridge: Bridge, cdi: CdiFolder) -> None:
         settings = self.settings
@@ -328,8 +334,10 @@ class _Node:
             is_busy=partial(is_any_occupied, worker, self.dcmi, self.board),
             pods=PodList(read=partial(list_pod_resources, bridge, pods), own_pod=settings.pod_name),
             serve=serve,
+            leaving=self.leaving,
+            pods_known=self.pods_known,
         )
-        await serve_resources(node, self.pods_known)
+        await serve_resources(node)
 
     def _device_health(self) -> Devices:
         _, offers = self.offers.value

@@ -20,7 +20,7 @@ from trio_npu_dra.holds.hold import HolderKind
 from trio_npu_dra.kubelet.device_plugin.plugin import Choice
 from trio_npu_dra.kubelet.device_plugin.pod_resources import PodDevice, PodResources
 from trio_npu_dra.resources.allocation import ChipPlugin
-from trio_npu_dra.resources.cdi_file import DevicesFile
+from trio_npu_dra.resources.cdi_file import DevicesFile, devices_before
 from trio_npu_dra.resources.pods import LOOK_SECONDS, SOON_SECONDS, PodHolds, PodList, device_of
 from trio_npu_dra.resources.selection import Selection
 
@@ -186,6 +186,21 @@ async def test_a_death_at_any_moment_of_an_allocation_leaves_nothing_for_long(
         claims = node.start(ledger=next_one.ledger, patience=AT_ONCE)
         assert (await claims.prepare([ref("a")]))["uid-a"].error == ""
         assert next_one.ledger.unreadable == frozenset()
+
+
+async def test_a_file_says_what_was_in_resources(node: NodeOnDisk) -> None:
+    """One that cannot be read says nothing."""
+    assert devices_before(node.cdi()) == {}
+    await Instance(node, Kubelet()).plugin.allocate([["Ascend910-1"]])
+    assert devices_before(node.cdi()) == {
+        f"/dev/davinci{number}": f"Ascend910-{number}" for number in range(8)
+    }
+    for broken in ("{", "[]", '{"devices": 5}', '{"devices": [{"name": 1}]}'):
+        node.cdi().devices_path.write_text(broken)
+        assert devices_before(node.cdi()) == {}
+    node.cdi().devices_path.unlink()
+    node.cdi().devices_path.mkdir()
+    assert devices_before(node.cdi()) == {}
 
 
 async def test_pods_get_no_cdi_file_of_a_claim(node: NodeOnDisk) -> None:

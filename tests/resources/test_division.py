@@ -85,8 +85,19 @@ def test_a_chip_in_unknown_use_waits() -> None:
     """It is in neither place, and looked at again."""
     assert resource([], "all", unused=[0, 3]) == [0, 3]
     assert pool([], "all") == []
-    found = unclear(BOARD, [of_claim(1)], Selection.parse("0-2"), frozenset({node(0)}))
+    found = unclear(BOARD, [of_claim(1)], Selection.parse("0-2"), unused=frozenset({node(0)}))
     assert [chip.physical_id for chip in found] == [2]
+
+
+def test_a_chip_that_leaves_a_resource_waits_too() -> None:
+    """Unless a claim has it already."""
+    leaving = [node(0), node(1)]
+    holds = [of_claim(1)]
+    selection = Selection.parse("")
+    found = [offer.name for offer in pool_offers(BOARD, holds, selection, leaving=leaving)]
+    assert found == ["npu-1", "npu-2", "npu-3"]
+    (waits,) = unclear(BOARD, holds, selection, unused=frozenset(), leaving=leaving)
+    assert waits.physical_id == 0
 
 
 def test_what_cannot_be_handed_out_is_not_there() -> None:

@@ -119,10 +119,10 @@ async def test_a_pod_keeps_its_chips_over_restarts_of_daemon_and_kubelet(rig: Ri
         await manager.wait_for(RESOURCE, *ids(1, 2, 3))
 
     rig.device_plugin = ""
-    async with rig.registered():  # with the pool alone, and a kubelet that lists nobody
+    async with rig.registered():  # with the pool alone, and a kubelet that lists no pods yet
         await rig.published()
-        await until(lambda: "npu-1" in pool(rig))
-        assert "npu-2" not in pool(rig)
+        await until(lambda: "npu-4" in pool(rig))
+        assert pool(rig) == [f"npu-{number}" for number in (0, 4, 5, 6, 7)]
 
     rig.device_plugin = "all"
     async with rig.device_manager() as manager, rig.daemon():
@@ -163,6 +163,29 @@ async def test_a_chip_moves_to_a_resource_once_its_claim_has_ended(rig: Rig) -> 
         await kubelet.unprepare([claim])
         await manager.wait_for(RESOURCE, *ids(4, 5))
         await until(lambda: "npu-5" not in pool(rig))
+
+
+async def test_a_chip_that_an_unknown_process_uses_does_not_move(rig: Rig) -> None:
+    """Neither to a resource nor back, until the process has ended; a restart forgets nothing."""
+    with rig.board.control() as control:
+        control.set_processes(2, [(4711, 1 << 20)])
+        rig.device_plugin = "2-3"
+        async with rig.device_manager() as manager, rig.registered():
+            await manager.wait_for(RESOURCE, *ids(3))
+            await rig.published()
+            assert "npu-2" not in pool(rig)
+            control.set_processes(2, [])
+            await manager.wait_for(RESOURCE, *ids(2, 3))
+        control.set_processes(3, [(4711, 1 << 20)])
+        rig.device_plugin = ""
+        for _ in range(2):
+            async with rig.device_manager() as manager, rig.registered():
+                await until(lambda: len(pool(rig)) == 7)
+                assert "npu-3" not in pool(rig)
+                await until(lambda: in_file(rig) == ids(3))
+        async with rig.device_manager() as manager, rig.registered():
+            control.set_processes(3, [])
+            await until(lambda: len(pool(rig)) == 8)
 
 
 async def test_pods_of_huaweis_plugin_hold_their_chips(rig: Rig) -> None:
@@ -210,14 +233,14 @@ async def test_nothing_is_left_of_a_flag_that_is_gone(rig: Rig) -> None:
         await until(lambda: bool(rig.cdi_files))
     rig.device_plugin = ""
     async with rig.device_manager() as manager, rig.registered():
-        await rig.published()
-        assert len(pool(rig)) == 8
+        await until(lambda: len(pool(rig)) == 8)
         await until(lambda: not rig.cdi_files)
         assert manager.registrations == []
 
 
-async def test_no_npus_and_a_flag_is_no_error(rig: Rig) -> None:
+async def test_no_npus_and_a_flag_is_no_error(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """The node publishes an empty pool and has no resource."""
+    monkeypatch.setattr(daemon, "REGISTRATION_SECONDS", 0.01)  # nobody registers it
     bare = rig.folder / "bare"
     bare.mkdir()
     changes = {"host_root": bare, "dev_root": bare, "sysfs_root": bare, "device_plugin": "all"}

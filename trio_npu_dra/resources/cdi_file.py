@@ -15,17 +15,43 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pydantic_core import to_json
+from pydantic import BaseModel, Field
+from pydantic_core import from_json, to_json
 
 from trio_npu_dra import storage
-from trio_npu_dra.claims.cdi import CdiFolder
-from trio_npu_dra.errors import NpuDraError
+from trio_npu_dra.claims.cdi import CdiFolder, host_nodes
+from trio_npu_dra.errors import NpuDraError, StorageError
 from trio_npu_dra.holds.entry import HeldDevice
 
 log = logging.getLogger(__name__)
 
 _CLASS: Final = "device"
 _MODE: Final = 0o644
+
+
+def devices_before(folder: CdiFolder) -> dict[str, str]:
+    """What an earlier instance had: the ids by the host's device nodes; nothing without a file."""
+    try:
+        spec = from_json(storage.read_bytes(folder.devices_path) or b"{}")
+        found = _Devices.model_validate(spec)
+    except (ValueError, StorageError) as error:
+        log.warning(
+            "CDI file of the devices cannot be read, and is written anew",
+            extra={"path": str(folder.devices_path), "problem": str(error)},
+        )
+        return {}
+    return {
+        node: device.name for device in found.devices for node in host_nodes(device.container_edits)
+    }
+
+
+class _Device(BaseModel):
+    name: str
+    container_edits: dict[str, Any] = Field(alias="containerEdits")
+
+
+class _Devices(BaseModel):
+    devices: tuple[_Device, ...] = ()
 
 
 class DevicesFile:
@@ -38,11 +64,6 @@ class DevicesFile:
     def __init__(self, folder: CdiFolder) -> None:
         self._folder = folder
         self._problem = ""
-
-    @property
-    def exists(self) -> bool:
-        """Whether there is such a file."""
-        return self._folder.devices_path.exists()
 
     def name(self, id_: str) -> str:
         """The qualified CDI name of a device."""

@@ -17,18 +17,30 @@ from trio_npu_dra.npu.offers import Offer
 from trio_npu_dra.resources.selection import Selection
 
 
-def pool_offers(board: Board, holds: Collection[Hold], selection: Selection) -> tuple[Offer, ...]:
+def pool_offers(
+    board: Board,
+    holds: Collection[Hold],
+    selection: Selection,
+    *,
+    leaving: Collection[str] = (),
+) -> tuple[Offer, ...]:
     """What is in the DRA pool: what claims hold, and of the rest what no resource is to have.
 
     A module is there if all its dies are.
+
+    Args:
+        board: The chips.
+        holds: Who has what.
+        selection: What the operator wants.
+        leaving: Device nodes of chips that were in a resource, and may still be in use.
     """
-    pods = _nodes_of_pods(holds)
+    elsewhere = _nodes_of_pods(holds).union(leaving)
     return tuple(
         offer
         for offer in offered(board, holds)
         if _claimed(offer.device_nodes, holds)
         or (
-            pods.isdisjoint(offer.device_nodes)
+            elsewhere.isdisjoint(offer.device_nodes)
             and all(selection.resource_of(chip) is None for chip in offer.chips)
         )
     )
@@ -68,13 +80,18 @@ def resource_chips(
 
 
 def unclear(
-    board: Board, holds: Collection[Hold], selection: Selection, unused: AbstractSet[str]
+    board: Board,
+    holds: Collection[Hold],
+    selection: Selection,
+    *,
+    unused: AbstractSet[str],
+    leaving: Collection[str] = (),
 ) -> tuple[Chip, ...]:
-    """Chips that are for a resource and that nobody is known to hold, but a process may use."""
+    """Chips that are to move and that nobody is known to hold, but a process may use."""
     return tuple(
         chip
         for chip in board.chips
-        if selection.resource_of(chip) is not None
+        if (selection.resource_of(chip) is not None or chip.device_node in leaving)
         and not chip.gone
         and chip.device_node not in unused
         and not holds_of({chip.device_node}, holds)

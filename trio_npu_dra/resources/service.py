@@ -51,6 +51,10 @@ class Node:
         is_busy: Whether a process uses a chip with one of these device nodes of the host.
         pods: The kubelet's list of pods.
         serve: Serves one resource to the kubelet.
+        leaving: Chips that were in a resource when we started, and were not seen unused since:
+            their ids by their device nodes (`cdi_file.devices_before`).
+        pods_known: Set once it is known which pods have which chips; then the DRA pool can be
+            published without one of these.
     """
 
     selection: Selection
@@ -60,40 +64,30 @@ class Node:
     is_busy: Callable[[Collection[str]], Awaitable[bool]]
     pods: PodList
     serve: Serve
+    leaving: Observable[Mapping[str, str]]
+    pods_known: Observable[bool]
 
 
-async def serve_resources(node: Node, pods_known: Observable[bool]) -> None:
+async def serve_resources(node: Node) -> None:
     """Serve what the operator selects to the kubelet, without end.
 
-    Without a selection it only takes back what pods still have from before.
-
-    Args:
-        node: What to work with.
-        pods_known: Set once it is known which pods have which chips; then the DRA pool can be
-            published without one of these.
+    Without a selection it only takes back what was given out before.
     """
-    resources = Resources(node, pods_known)
-    if not node.selection and not resources.has_file:
+    if not node.selection and not node.leaving.value:
         await node.ledger.holds.wait_until(
             lambda holds: any(hold.holder.kind is HolderKind.POD for hold in holds)
         )
     path = node.ledger.state_folder / "device-plugin.lock"
     waits = "device plugins have to wait for their lock file"
     async with file_lock.hold_patiently(path, pause_seconds=_LOCK_PAUSE, waits=waits):
-        await resources.serve()
+        await Resources(node).serve()
 
 
 class Resources:
-    """The resources of one instance.
+    """The resources of one instance."""
 
-    Args:
-        node: What to work with.
-        pods_known: Set once it is known which pods have which chips.
-    """
-
-    def __init__(self, node: Node, pods_known: Observable[bool]) -> None:
+    def __init__(self, node: Node) -> None:
         self._node = node
-        self._pods_known = pods_known
         self._file = DevicesFile(node.cdi)
         self._pods = PodHolds(
             ledger=node.ledger,
@@ -108,15 +102,10 @@ class Resources:
         self._chips: Observable[Mapping[str, tuple[Chip, ...]]] = Observable({})
         self._plugins: dict[str, ChipPlugin] = {}
 
-    @property
-    def has_file(self) -> bool:
-        """Whether an earlier instance left a CDI file."""
-        return self._file.exists
-
     async def serve(self) -> None:
         """Serve all resources, without end; nothing before it is known what pods have."""
         node = self._node
-        sources = (node.board, node.ledger.holds, self._unused)
+        sources = (node.board, node.ledger.holds, self._unused, node.leaving)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._pods.keep)
             await self._pods.known.wait_until(bool)
@@ -125,7 +114,7 @@ class Resources:
             await nursery.start(derive, self._chips, self._divided, *sources)
             nursery.start_soon(self._keep_finding_unused)
             nursery.start_soon(self._keep_file)
-            self._pods_known.set(True)
+            node.pods_known.set(True)
             async for chips in self._chips.changes():
                 for resource in chips.keys() - self._plugins.keys():
                     self._plugins[resource] = self._plugin(resource)
@@ -156,7 +145,11 @@ class Resources:
     def _found_unclear(self) -> tuple[Chip, ...]:
         node = self._node
         return division.unclear(
-            node.board.value, node.ledger.holds.value, node.selection, self._unused.value
+            node.board.value,
+            node.ledger.holds.value,
+            node.selection,
+            unused=self._unused.value,
+            leaving=node.leaving.value,
         )
 
     async def _keep_finding_unused(self) -> None:
@@ -170,7 +163,10 @@ class Resources:
     async def _find_unused(self) -> None:
         for chip in self._unclear.value:
             if not await self._node.is_busy({chip.device_node}):
+                left = {**self._node.leaving.value}
+                left.pop(chip.device_node, None)
                 self._unused.set(self._unused.value | {chip.device_node})
+                self._node.leaving.set(left)
             else:
                 self._complain(chip)
 
@@ -179,8 +175,11 @@ class Resources:
         if chip.name not in self._complaints:
             self._complaints.add(chip.name)
             log.warning(
-                "an NPU is in use by nobody that is known, and waits for its resource",
-                extra={"npu": chip.name, "resource": self._node.selection.resource_of(chip)},
+                "an NPU that is to move is in use by nobody that is known, and waits",
+                extra={
+                    "npu": chip.name,
+                    "resource": self._node.selection.resource_of(chip) or "none",
+                },
             )
 
     async def _keep_file(self) -> None:
@@ -190,7 +189,13 @@ class Resources:
             await trio.sleep(_FILE_SECONDS)
 
     def _in_file(self) -> dict[str, HeldDevice]:
-        """What the CDI file has: what may be given out and what is in use, by id."""
+        """What the CDI file has, by id: what may be given out, and what is or may be in use."""
+        leaving = self._node.leaving.value
+        before = {
+            leaving[chip.device_node]: device_of(chip)
+            for chip in self._node.board.value.chips
+            if chip.device_node in leaving
+        }
         free = {
             device_id(resource, chip.physical_id): device_of(chip)
             for resource, chips in self._chips.value.items()
@@ -202,4 +207,4 @@ class Resources:
             for device in entry.devices
             if device.chips
         }
-        return dict(sorted((free | used).items()))
+        return dict(sorted((before | free | used).items()))
