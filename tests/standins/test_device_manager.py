@@ -1,0 +1,120 @@
+"""The kubelet's device manager in this process does what the real one does.
+
+`tests/e2e/test_device_plugin.py` shows the real one; its rules are those of
+pkg/kubelet/cm/devicemanager.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+
+from trio_npu_dra._generated import v1beta1
+from trio_npu_dra.rpc import Bridge, Route, RpcError, Send, methods, open_bridge
+from trio_npu_dra.standins.device_manager import open_device_manager
+
+RESOURCE = "example.com/thing"
+
+
+@pytest.fixture
+def folders(folder: Path) -> tuple[Path, Path]:
+    """Those of device plugins and of pod resources."""
+    paths = folder / "p", folder / "r"
+    for path in paths:
+        path.mkdir()
+    return paths
+
+
+class BarePlugin:
+    """A plugin with one device, whose stream ends when told."""
+
+    def __init__(self, id_: str) -> None:
+        self.id = id_
+        self.end = trio.Event()
+
+    async def serve(
+        self, bridge: Bridge, path: Path, *, task_status: trio.TaskStatus[None]
+    ) -> None:
+        """Answer the kubelet."""
+
+        async def options(_: v1beta1.Empty) -> v1beta1.DevicePluginOptions:
+            return v1beta1.DevicePluginOptions()
+
+        async def watch(_: v1beta1.Empty, send: Send[v1beta1.ListAndWatchResponse]) -> None:
+            device = v1beta1.Device(id=self.id, health="Healthy")
+            await send(v1beta1.ListAndWatchResponse(devices=[device]))
+            await self.end.wait()
+
+        routes: list[Route] = [
+            methods.PLUGIN_OPTIONS.handled_by(options),
+            methods.LIST_AND_WATCH.handled_by(watch),
+        ]
+        await bridge.serve_unix(path, routes, task_status=task_status)
+
+
+async def register(
+    bridge: Bridge, folder: Path, endpoint: str, *, version: str = "v1beta1", name: str = RESOURCE
+) -> None:
+    """Ask to be registered."""
+    request = v1beta1.RegisterRequest(version=version, endpoint=endpoint, resource_name=name)
+    async with bridge.dial(folder / "kubelet.sock") as channel:
+        await channel.unary(methods.REGISTER_PLUGIN, request, timeout_seconds=5)
+
+
+@pytest.mark.parametrize(
+    ("version", "name", "why"),
+    [
+        ("v1alpha", RESOURCE, "version"),
+        ("v1beta1", "thing", "no extended resource"),
+        ("v1beta1", "node.kubernetes.io/thing", "no extended resource"),
+    ],
+)
+async def test_what_the_kubelet_does_not_know_is_refused(
+    folders: tuple[Path, Path], version: str, name: str, why: str
+) -> None:
+    """Another version of the API, or a name that is no extended resource."""
+    with trio.fail_after(20):
+        async with open_device_manager(*folders) as manager, open_bridge() as bridge:
+            with pytest.raises(RpcError, match=why):
+                await register(bridge, folders[0], "x.sock", version=version, name=name)
+            assert manager.registrations == []
+
+
+async def test_a_start_removes_all_sockets(folders: tuple[Path, Path]) -> None:
+    """And nothing else."""
+    folder, _ = folders
+    (folder / "checkpoint").touch()
+    with trio.fail_after(20):
+        async with open_bridge() as bridge, trio.open_nursery() as nursery:
+            await nursery.start(BarePlugin("a").serve, bridge, folder / "a.sock")
+            async with open_device_manager(*folders):
+                assert {path.name for path in folder.iterdir()} == {"checkpoint", "kubelet.sock"}
+            nursery.cancel_scope.cancel()
+
+
+async def test_the_end_of_an_older_plugin_ends_the_newer_one_too(
+    folders: tuple[Path, Path],
+) -> None:
+    """Clients are kept by resource; the devices are unhealthy until a plugin registers again."""
+    folder, _ = folders
+    older, newer = BarePlugin("a"), BarePlugin("b")
+    with trio.fail_after(20):
+        async with (
+            open_device_manager(*folders) as manager,
+            open_bridge() as bridge,
+            trio.open_nursery() as nursery,
+        ):
+            for plugin in (older, newer):
+                serve = partial(plugin.serve, bridge, folder / f"{plugin.id}.sock")
+                await nursery.start(serve)
+                await register(bridge, folder, f"{plugin.id}.sock")
+                await manager.wait_for(RESOURCE, plugin.id)
+            older.end.set()
+            await manager.wait_for(RESOURCE)
+            assert not manager.resources.value[RESOURCE].connected
+            await register(bridge, folder, "b.sock")
+            await manager.wait_for(RESOURCE, "b")
+            nursery.cancel_scope.cancel()
