@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 from trio_npu_dra._generated import v1beta1
@@ -71,20 +71,24 @@ def routes(
             log.warning("devices not allocated", extra={**fields, "error": text})
             raise RpcError(Status.FAILED_PRECONDITION, text) from error
         log.info("devices allocated", extra=fields)
-        return v1beta1.AllocateResponse(
-            container_responses=[
-                v1beta1.ContainerAllocateResponse(
-                    cdi_devices=[v1beta1.CdiDevice(name=name) for name in names]
-                )
-                for names in given
-            ]
-        )
+        return _allocated(given)
 
     return (
         methods.PLUGIN_OPTIONS.handled_by(options),
         methods.LIST_AND_WATCH.handled_by(watch),
         methods.PREFERRED_ALLOCATION.handled_by(prefer),
         methods.ALLOCATE.handled_by(allocate),
+    )
+
+
+def _allocated(containers: Sequence[Sequence[str]]) -> v1beta1.AllocateResponse:
+    return v1beta1.AllocateResponse(
+        container_responses=[
+            v1beta1.ContainerAllocateResponse(
+                cdi_devices=[v1beta1.CdiDevice(name=name) for name in names]
+            )
+            for names in containers
+        ]
     )
 
 
