@@ -109,6 +109,18 @@ def test_the_nearest_cpus_come_from_sysfs(host: Host) -> None:
     assert host.local_cpus("0000:c1:00.0") == "144-167,336-359"
 
 
+def test_numa_nodes_are_known_by_their_cpus(host: Host) -> None:
+    """Both ways; a node without CPUs has memory alone."""
+    assert (host.numa_node_of("0-23"), host.cpus_of(0)) == (None, None)
+    for name, cpus in (("node0", "0-23"), ("node1", "24-47"), ("node2", ""), ("has_cpu", "0-1")):
+        place = host.sysfs_root / "devices/system/node" / name
+        place.mkdir(parents=True)
+        (place / "cpulist").write_text(f"{cpus}\n")
+    assert (host.numa_node_of("24-47"), host.cpus_of(1)) == (1, "24-47")
+    assert (host.numa_node_of(""), host.cpus_of(2)) == (None, None)
+    assert host.numa_node_of("0-47") is None
+
+
 @pytest.mark.parametrize("text", ["-1", "", "many"])
 def test_an_unknown_numa_node_is_none(host: Host, text: str) -> None:
     """What the kernel writes for "unknown" is not taken for node 0."""

@@ -108,6 +108,10 @@ def describe(dcmi: Dcmi, host: Host, chip: Chip, known: Chip | None) -> tuple[Ch
         before = chip
     memory = facts.read("memory", before.memory_bytes, _memory_bytes, dcmi, chip)
     bus_id = facts.read("PCI address", before.pci_bus_id, dcmi.pci_bus_id, ref)
+    if bus_id:
+        numa_node = host.numa_node(bus_id)
+    else:
+        numa_node = facts.read("NUMA node", before.numa_node, _numa_node, dcmi, host, ref)
     described = replace(
         chip,
         product_name=facts.read("product name", before.product_name, dcmi.product_type, ref)
@@ -116,7 +120,7 @@ def describe(dcmi: Dcmi, host: Host, chip: Chip, known: Chip | None) -> tuple[Ch
         memory_bytes=memory,
         pci_bus_id=bus_id,
         pcie_root=host.pcie_root(bus_id) if bus_id else None,
-        numa_node=host.numa_node(bus_id) if bus_id else None,
+        numa_node=numa_node,
     )
     described = _split(dcmi, described, before, facts)
     if traits.has_super_pods:
@@ -197,6 +201,11 @@ def _uuid(dcmi: Dcmi, ref: ChipRef, kind: DieKind) -> str | None:
     """The die id in the form that mind-cluster prints; None if all of it is zero."""
     words = dcmi.die_id(ref, kind)
     return "-".join(f"{word:08X}" for word in words) if any(words) else None
+
+
+def _numa_node(dcmi: Dcmi, host: Host, ref: ChipRef) -> int | None:
+    """The NUMA node of a chip without a PCI address: that of its nearest CPUs."""
+    return host.numa_node_of(dcmi.nearest_cpus(ref))
 
 
 def _memory_bytes(dcmi: Dcmi, chip: Chip) -> int:

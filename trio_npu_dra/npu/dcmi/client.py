@@ -51,6 +51,8 @@ MAX_PROCESSES: Final = 64  # the manual says 32, the library writes up to 64
 GONE: Final = 0xFFFF_FFFF  # health of a chip that does not exist or has not started
 _SUPER_POD_COMMAND: Final = (12, 1)  # main command CHIP_INF, sub command SPOD_INFO
 _TOTAL_RESOURCE_COMMAND: Final = (52, 1)  # main command VDEV_MNG, sub command TOTAL_RESOURCE
+_NO_CPU_LIST: Final = frozenset({-8001, -8004})
+_CPU_LIST_BYTES: Final = 256  # the library assumes 32
 _NPU: Final = 0
 _UNKNOWN_UNIT: Final = 0xFF
 _AI_CORES: Final = 2  # which utilization
@@ -209,7 +211,28 @@ class Dcmi:
     def link(self, one: ChipRef, other: ChipRef) -> Link:
         """How two chips are connected; 910B, A3 and 950 only."""
         number = out_int(self._library, self._functions.link, *one.ids, *other.ids)
-        return known(Link, number) or Link.UNKNOWN
+        link = known(Link, number)
+        return Link.UNKNOWN if link is None else link
+
+    def nearest_cpus(self, chip: ChipRef) -> str:
+        """The CPUs nearest to a chip, as the kernel lists them, such as `0-23,48-71`; 950 only.
+
+        Others have a PCI address, by which the kernel tells the same.
+
+        Raises:
+            NotSupported: The board does not tell them; or the library has no file of the kernel to
+                read, or no room for a list of more than 31 characters (DCMI source).
+        """
+        function = self._offered(self._functions.nearest_cpus, "nearest CPUs")
+        cpus, length = ctypes.create_string_buffer(_CPU_LIST_BYTES), ctypes.c_int(_CPU_LIST_BYTES)
+        try:
+            self._library.call(function, *chip.ids, cpus, ctypes.byref(length))
+        except DcmiError as error:
+            if error.code in _NO_CPU_LIST:
+                meaning = "the library has no list of the nearest CPUs, or one that is too long"
+                raise NotSupported(error.code, function, meaning) from None
+            raise
+        return text(cpus.value)
 
     def super_pod(self, chip: ChipRef) -> SuperPodPlace | None:
         """The die's place in a super pod; A3 and 950 only."""

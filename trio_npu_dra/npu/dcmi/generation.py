@@ -13,9 +13,6 @@ from typing import Final, Protocol
 from trio_npu_dra.npu.dcmi._library import Library
 from trio_npu_dra.npu.dcmi.types import ChipRef, Place
 
-NO_ANSWER: Final = -1
-"""In the list of cards: one that did not answer `init`."""
-
 MAX_CARDS: Final = 64
 
 
@@ -37,6 +34,7 @@ class Functions:
     ddr: str | None = None
     driver_version: str
     link: str
+    nearest_cpus: str | None = None
     device_info: str
     health: str
     error_codes: str

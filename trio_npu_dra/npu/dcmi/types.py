@@ -5,7 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+NO_ANSWER: Final = -1
+"""In the list of cards: one that did not answer `init`."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
