@@ -68,11 +68,18 @@ async def test_the_numa_node_of_a_950_without_a_pci_address(
 
 @on_ub
 async def test_cpus_of_no_numa_node_tell_none(look: Look, host: Host, dcmi: Dcmi) -> None:
-    """What the library calls the nearest CPUs may be no node that the kernel knows."""
-    (host.sysfs_root / "devices/system/node/node1/cpulist").write_text("48-95,144-191\n")
+    """The nearest CPUs may be no node that the kernel knows; a known node stays."""
+    cpus = host.sysfs_root / "devices/system/node/node1/cpulist"
+    before = cpus.read_text()
+    cpus.write_text("48-94\n")
     dcmi.init()
     found = await look()
     assert [chip.numa_node for chip in found.chips] == [0, 0, 0, 0, None, None, None, None]
+    cpus.write_text(before)
+    found = await look(found)
+    assert [chip.numa_node for chip in found.chips] == [0, 0, 0, 0, 1, 1, 1, 1]
+    cpus.write_text("48-94\n")
+    assert (await look(found)).chips == found.chips
 
 
 @pytest.fixture(params=["events", "polling"])

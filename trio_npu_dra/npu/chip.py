@@ -111,7 +111,8 @@ def describe(dcmi: Dcmi, host: Host, chip: Chip, known: Chip | None) -> tuple[Ch
     if bus_id:
         numa_node = host.numa_node(bus_id)
     else:
-        numa_node = facts.read("NUMA node", before.numa_node, _numa_node, dcmi, host, ref)
+        node = before.numa_node
+        numa_node = facts.read("NUMA node", node, _numa_node, dcmi, host, ref, node)
     described = replace(
         chip,
         product_name=facts.read("product name", before.product_name, dcmi.product_type, ref)
@@ -203,9 +204,13 @@ def _uuid(dcmi: Dcmi, ref: ChipRef, kind: DieKind) -> str | None:
     return "-".join(f"{word:08X}" for word in words) if any(words) else None
 
 
-def _numa_node(dcmi: Dcmi, host: Host, ref: ChipRef) -> int | None:
-    """The NUMA node of a chip without a PCI address: that of its nearest CPUs."""
-    return host.numa_node_of(dcmi.nearest_cpus(ref))
+def _numa_node(dcmi: Dcmi, host: Host, ref: ChipRef, known: int | None) -> int | None:
+    """The NUMA node of a chip without a PCI address: that of its nearest CPUs.
+
+    The known one stays if these are no node's, as while a CPU comes or goes.
+    """
+    node = host.numa_node_of(dcmi.nearest_cpus(ref))
+    return known if node is None else node
 
 
 def _memory_bytes(dcmi: Dcmi, chip: Chip) -> int:

@@ -217,11 +217,9 @@ class Dcmi:
     def nearest_cpus(self, chip: ChipRef) -> str:
         """The CPUs nearest to a chip, as the kernel lists them, such as `0-23,48-71`; 950 only.
 
-        Others have a PCI address, by which the kernel tells the same.
-
-        Raises:
-            NotSupported: The board does not tell them; or the library has no file of the kernel to
-                read, or no room for a list of more than 31 characters (DCMI source).
+        Others have a PCI address, by which the kernel tells the same. The list is empty if the
+        library has no file of the kernel to read, or no room for more than 31 characters (DCMI
+        source).
         """
         function = self._offered(self._functions.nearest_cpus, "nearest CPUs")
         cpus, length = ctypes.create_string_buffer(_CPU_LIST_BYTES), ctypes.c_int(_CPU_LIST_BYTES)
@@ -229,8 +227,7 @@ class Dcmi:
             self._library.call(function, *chip.ids, cpus, ctypes.byref(length))
         except DcmiError as error:
             if error.code in _NO_CPU_LIST:
-                meaning = "the library has no list of the nearest CPUs, or one that is too long"
-                raise NotSupported(error.code, function, meaning) from None
+                return ""
             raise
         return text(cpus.value)
 
