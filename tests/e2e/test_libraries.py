@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.api import Object
-from tests.cluster.cluster import Cluster
+from tests.cluster.cluster import Cluster, NodeAccess
 from tests.e2e.driver import Driver
 from tests.e2e.space import Space, claim, pod
 
@@ -16,6 +16,8 @@ pytestmark = pytest.mark.cluster
 IMAGES = Path(__file__).parent / "library_images"
 DRIVER = "/usr/local/Ascend/driver/lib64"
 VOLUME = "/var/tmp/of-another-pod"
+DECOY = "/var/tmp/decoy"
+"""Where the hostile image has its /etc; its links mean that folder, and the node has one too."""
 
 
 def provided(cluster: Cluster, name: str) -> str:
@@ -72,11 +74,35 @@ def test_a_root_that_is_read_only_is_no_obstacle(space: Space) -> None:
     assert loads(space, "libdcmi.so") == f"{DRIVER}/libdcmi.so"
 
 
+@pytest.mark.parametrize("name", ["distroless", "lib64"])
+def test_an_image_without_shell_and_ldconfig_finds_all(
+    cluster: Cluster, space: Space, name: str
+) -> None:
+    """As a user who is not root; one has its libraries where openEuler has them."""
+    user = run_as(pod("user", "npu", image=provided(cluster, name)), 1000)
+    main = user["spec"]["containers"][0]
+    main["command"] = ["/usr/bin/look", "libdcmi.so", "libown.so"]
+    space.apply(claim("npu"), user)
+    space.wait_phase("user", "Succeeded")
+    found = dict(line.split() for line in space.log("user", "main").splitlines())
+    assert found["libdcmi.so"] == f"{DRIVER}/libdcmi.so"
+    assert found["libown.so"].endswith("/libown.so")
+
+
+def reachable(node: NodeAccess) -> str:
+    """What the links of the hostile image mean where the image is not the root."""
+    look = f"find {VOLUME} {DECOY} /etc/ld.so* -ls -type f -exec sha256sum {{}} ';'"
+    evil = "find /run /etc -maxdepth 1 -name evil-ran"
+    return node.execute("sh", "-c", f"{look}; {evil}")
+
+
 def test_a_hostile_image_changes_nothing_outside_itself(cluster: Cluster, space: Space) -> None:
-    """Neither a volume to which its links lead, nor the node; no program of it runs there."""
+    """Neither a volume nor a folder of the node to which its links lead; no program of it runs."""
     image = provided(cluster, "hostile")
-    node = cluster.node
-    node.execute("mkdir", "-p", VOLUME)
+    for folder in (VOLUME, DECOY):
+        decoys = f"mkdir -p {folder}/ld.so.conf.d; echo decoy >{folder}/ld.so.cache"
+        cluster.node.execute("sh", "-c", decoys)
+    before = reachable(cluster.node)
     user = pod("user", "npu", image=image)
     user["spec"]["volumes"] = [{"name": "data", "hostPath": {"path": VOLUME, "type": "Directory"}}]
     mount = {"name": "data", "mountPath": "/data"}
@@ -84,8 +110,8 @@ def test_a_hostile_image_changes_nothing_outside_itself(cluster: Cluster, space:
     space.apply(claim("npu"), user)
     space.wait_phase("user")
 
-    assert node.execute("ls", "-A", VOLUME) == ""
-    assert node.execute("find", "/run", "/etc", "-maxdepth", "1", "-name", "evil-ran") == ""
+    assert reachable(cluster.node) == before
+    assert "evil-ran" not in before
     assert space.execute("user", "ls", "/run/evil-ran") == "/run/evil-ran\n"  # it would tell
     assert loads(space, "libdcmi.so") == f"{DRIVER}/libdcmi.so"
 
