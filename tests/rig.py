@@ -15,6 +15,7 @@ from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
 from trio_npu_dra.kube.objects import (
     Allocation,
     AllocationResult,
+    Consumer,
     DeviceAllocation,
     Node,
     ObjectMeta,
@@ -123,14 +124,16 @@ class Rig:
         """The records that the daemon would find after a crash."""
         return sorted((self.folder / "plugins" / DRIVER / "claims").glob("*.json"))
 
-    def claim(self, name: str, device: str) -> Claim:
-        """An allocated claim in the API server, in the form in which the kubelet names it."""
+    def claim(self, name: str, device: str, *pods: str) -> Claim:
+        """An allocated claim in the API server for *pods*, in the form that the kubelet names."""
         result = AllocationResult(request="npu", driver=DRIVER, pool=NODE, device=device)
+        users = tuple(Consumer(resource="pods", name=pod, uid=pod) for pod in pods)
         stored = self.api.add(
             ResourceClaim(
                 metadata=ObjectMeta(name=name, namespace="default"),
                 status=ResourceClaimStatus(
-                    allocation=Allocation(devices=DeviceAllocation(results=(result,)))
+                    allocation=Allocation(devices=DeviceAllocation(results=(result,))),
+                    reserved_for=users,
                 ),
             )
         )

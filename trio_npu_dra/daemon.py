@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from functools import partial
 
 import trio
@@ -11,10 +12,12 @@ from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.claims.forgotten import forget_gone_claims
 from trio_npu_dra.claims.library_hook import LibraryHook, installed_hook
 from trio_npu_dra.claims.repair import keep_cdi_files
+from trio_npu_dra.claims.reserved import NoticingReader
 from trio_npu_dra.claims.service import NodeClaims
 from trio_npu_dra.control.server import Control, serve_control
 from trio_npu_dra.holds.ledger import Ledger
 from trio_npu_dra.holds.offered import offered
+from trio_npu_dra.holds.shared_claim import SharedClaim
 from trio_npu_dra.kube.client import KubeClient, open_client
 from trio_npu_dra.kube.credentials import load_credentials
 from trio_npu_dra.kubelet.device_health import Devices
@@ -130,6 +133,8 @@ class _Node:
         # npu
         self.board: Observable[Board] = Observable(EMPTY_BOARD)
         self.watch = Observable(WatchStatus())
+        # claims
+        self.shared: Observable[Mapping[str, SharedClaim]] = Observable({})
         # holds, report and slices
         self.offers: Observable[tuple[Board, tuple[Offer, ...]]] = Observable((EMPTY_BOARD, ()))
         self.device_health: Observable[Devices] = Observable(())
@@ -201,8 +206,10 @@ class _Node:
             library_path=self._library_path(),
             hook=self._library_hook(),
         )
+        name = self.settings.driver_name
+        reader = NoticingReader(kube, self.ledger, self.shared, driver_name=name)
         claims = NodeClaims(
-            reader=kube,
+            reader=reader,
             board=self.board,
             host=self.host,
             ledger=self.ledger,
@@ -213,7 +220,7 @@ class _Node:
         )
         await service.start(keep_cdi_files, self.ledger, cdi)
         is_busy = partial(is_any_occupied, worker, self.dcmi, self.board)
-        service.start_soon(forget_gone_claims, self.ledger, claims, kube, is_busy)
+        service.start_soon(forget_gone_claims, self.ledger, claims, reader, is_busy)
         return claims
 
     def _library_path(self) -> str:
@@ -278,6 +285,7 @@ class _Node:
             kube,
             self.board,
             self.ledger.holds,
+            self.shared,
             node_name=self.settings.node_name,
             component=self.settings.driver_name,
             since=self.started_at,

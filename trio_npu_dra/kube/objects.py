@@ -272,10 +272,19 @@ class Allocation(ApiModel):
     devices: DeviceAllocation = DeviceAllocation()
 
 
+class Consumer(ApiModel):
+    """status.reservedFor[]: who may use the claim, as a rule a pod (*resource* `pods`)."""
+
+    resource: str
+    name: str
+    uid: str
+
+
 class ResourceClaimStatus(ApiModel):
     """status of a ResourceClaim."""
 
     allocation: Allocation | None = None
+    reserved_for: Items[Consumer] = ()
 
 
 class ResourceClaim(KubeObject):
