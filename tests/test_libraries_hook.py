@@ -82,6 +82,16 @@ def test_a_volume_is_neither_read_nor_written(container: Container) -> None:
     assert container.found().keys() == {"libdcmi.so", "libany.so"}
 
 
+def test_a_file_that_is_mounted_over_the_cache_is_not_written(container: Container) -> None:
+    """It comes off instead: the new cache lies below."""
+    own = container.place / "own"
+    own.write_text("another pod's")
+    container.cache.touch()
+    container.run(before=f"mount --bind {own} {container.cache}")
+    assert own.read_text() == "another pod's"
+    assert container.found()["libdcmi.so"] == f"{FOLDER}/libdcmi.so"
+
+
 @pytest.mark.parametrize("folder", ["/data/Ascend/driver/lib64", "/data/lib64/"])
 def test_the_drivers_folder_may_lie_in_a_volume(container: Container, folder: str) -> None:
     """As where the pod mounts a toolkit on /usr/local/Ascend: the image has no such folder."""
