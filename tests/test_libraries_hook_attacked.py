@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
-from tests.hook_container import FOLDER, Container, compile_library, prepared
+from tests.hook_container import FOLDER, Container, compile_library, prepared, put_library
 from tests.hook_program import compiled_hook
 
 CAP_DAC_OVERRIDE = 1  # to read and write any file; what it sees is mounted read-only
@@ -174,6 +176,42 @@ def test_an_old_kernel_follows_no_link_to_the_driver(container: Container) -> No
     more = (f"/opt/{number}" for number in range(3, 16))
     said = old.run(f"/{FOLDER}/", *more, before=f"mount --rbind /proc {container.root}/proc")
     assert said == ""
+    assert container.found().keys() == {"libdcmi.so", "libany.so"}
+
+
+def test_a_volume_that_changes_meanwhile_leads_nowhere(container: Container) -> None:
+    """It has some of the driver's folders, and is by turns a link to what the hook has open."""
+    host, volume = container.place / "host", container.place / "volume"
+    for number in range(40):
+        put_library(host / f"{number}/libsecret.so")
+        (container.root / f"data/lib64/{number}").mkdir(parents=True)
+        (volume / f"lib64/{number}").mkdir(parents=True)
+    before = (
+        f"mount --rbind /proc {container.root}/proc",
+        f"mount --bind {volume} {container.root}/data",
+    )
+    folder, link, away = volume / "lib64", volume / "link", volume / "away"
+    is_over = Event()
+
+    def change() -> None:
+        for number in itertools.cycle(range(5, 9)):
+            if is_over.is_set():
+                return
+            link.symlink_to(f"/proc/self/fd/{number}{host}")
+            folder.rename(away)
+            link.rename(folder)
+            folder.unlink()
+            away.rename(folder)
+
+    attacker = Thread(target=change)
+    attacker.start()
+    try:
+        folders = (f"/data/lib64/{number}" for number in range(40))
+        container.run(FOLDER, *folders, before="\n".join(before))
+    finally:
+        is_over.set()
+        attacker.join()
+    assert b"/data/lib64" not in container.cache.read_bytes()
     assert container.found().keys() == {"libdcmi.so", "libany.so"}
 
 
