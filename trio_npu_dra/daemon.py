@@ -32,7 +32,8 @@ from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board
 from trio_npu_dra.npu.occupancy import is_any_occupied
 from trio_npu_dra.npu.offers import Offer
-from trio_npu_dra.npu.watcher import WatchStatus, watch_board
+from trio_npu_dra.npu.subscription import WatchStatus
+from trio_npu_dra.npu.watcher import watch_board
 from trio_npu_dra.observable import Observable, derive
 from trio_npu_dra.observe.metrics import Metrics
 from trio_npu_dra.observe.npu_readings import NpuReadings

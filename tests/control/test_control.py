@@ -19,12 +19,12 @@ from trio_npu_dra.control.report import HealthReport
 from trio_npu_dra.control.server import Control, serve_control
 from trio_npu_dra.errors import Busy, ConfigError
 from trio_npu_dra.kubelet.endpoints import Endpoints
-from trio_npu_dra.npu.chip_faults import Reading
 from trio_npu_dra.npu.dcmi.types import ChipRef
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.model import FaultLevel
-from trio_npu_dra.npu.watcher import WatchStatus
+from trio_npu_dra.npu.reading import Reading
+from trio_npu_dra.npu.subscription import WatchStatus
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.slices.features import ServerFeatures
 

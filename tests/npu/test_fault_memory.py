@@ -13,10 +13,10 @@ import trio
 import trio.testing
 
 from tests import foreign
-from trio_npu_dra.npu.chip_faults import Reading
 from trio_npu_dra.npu.dcmi.types import ChipRef
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.model import Chip, ChipFamily, FaultLevel
+from trio_npu_dra.npu.reading import Reading
 
 SICK = Reading(codes={0x80E01801: "words"})
 

@@ -29,7 +29,8 @@ from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board, FaultLevel
-from trio_npu_dra.npu.watcher import WatchStatus, read_board, watch_board
+from trio_npu_dra.npu.subscription import WatchStatus
+from trio_npu_dra.npu.watcher import read_board, watch_board
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.simulator import Assertion, BoardControl, Severity, SimulatedBoard
 

@@ -15,7 +15,8 @@ from trio_npu_dra.npu.dcmi.worker import DcmiWorker
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board, ChipHealth, HealthState
-from trio_npu_dra.npu.watcher import WatchStatus, watch_board
+from trio_npu_dra.npu.subscription import WatchStatus
+from trio_npu_dra.npu.watcher import watch_board
 from trio_npu_dra.observable import Observable
 
 BUSINESS = 0x81B38002  # RestartBusiness

@@ -14,7 +14,7 @@ from trio_npu_dra.kube.objects import rfc3339
 from trio_npu_dra.npu.dcmi.types import ChipRef
 from trio_npu_dra.npu.dcmi.worker import HungCall
 from trio_npu_dra.npu.model import Board, Chip, Fault
-from trio_npu_dra.npu.watcher import WatchStatus
+from trio_npu_dra.npu.subscription import WatchStatus
 
 
 class _Report(BaseModel):

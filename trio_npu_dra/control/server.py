@@ -24,7 +24,7 @@ from trio_npu_dra.kubelet.endpoints import Endpoints
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.model import Board
-from trio_npu_dra.npu.watcher import WatchStatus
+from trio_npu_dra.npu.subscription import WatchStatus
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.observe.http import Answer, Request, routed, serve_http
 from trio_npu_dra.slices.features import ServerFeatures

@@ -13,7 +13,7 @@ from trio_npu_dra import __version__
 from trio_npu_dra.holds.hold import Hold
 from trio_npu_dra.kubelet.registration import RegistrationStatus
 from trio_npu_dra.npu.model import Board, Chip, FaultLevel
-from trio_npu_dra.npu.watcher import WatchStatus
+from trio_npu_dra.npu.subscription import WatchStatus
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.observe import catalog
 from trio_npu_dra.observe.catalog import Definition, Kind
