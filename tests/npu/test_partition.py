@@ -1,0 +1,65 @@
+"""How others tie chips together, split or share them: no event tells it, and it is noticed."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from tests.npu.watching import BUSINESS, Watching
+from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
+from trio_npu_dra.npu.model import HealthState
+from trio_npu_dra.simulator import BoardControl, Severity, load_profile
+
+
+@pytest.mark.parametrize("profile", [load_profile("a3-16")])
+async def test_a_policy_that_changes_is_noticed_without_a_new_list(
+    watching: Watching, control: BoardControl
+) -> None:
+    """Neither the bus nor an event tells; a driver that does not answer changes nothing."""
+    await watching.start()
+    control.set_multi_die_policy(independent=True)
+    control.set_return_code("dcmi_get_card_list", -8005)
+    await watching.until(lambda board: board.multi_die_policy is MultiDiePolicy.INDEPENDENT)
+    control.set_return_code("dcmi_get_multi_die_policy", -8006)
+    control.add_fault(3, BUSINESS, Severity.MAJOR)
+    await watching.until_state(3, HealthState.UNHEALTHY)
+    assert watching.board.value.multi_die_policy is MultiDiePolicy.INDEPENDENT
+
+
+async def test_a_chip_that_others_split_is_said_once(
+    watching: Watching, control: BoardControl, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever offers chips learns of the vNPUs, and that they are gone."""
+    caplog.set_level(logging.INFO)
+    control.set_vnpus(3, 2)
+    await watching.start()
+    assert watching.board.value.by_name["npu-3"].vnpus == (148, 149)
+    control.set_vnpus(4, 1)
+    await watching.until(lambda board: board.by_name["npu-4"].vnpus == (164,))
+    control.set_vnpus(3, 0)
+    await watching.until(lambda board: not board.by_name["npu-3"].vnpus)
+    said = [
+        (record.__dict__["npu"], record.__dict__.get("why", "is again"))
+        for record in caplog.records
+        if "offered" in record.getMessage()
+    ]
+    assert said == [
+        ("npu-3", "it is split into vNPUs 148, 149"),
+        ("npu-4", "it is split into vNPUs 164"),
+        ("npu-3", "is again"),
+    ]
+
+
+async def test_a_share_flag_that_changes_is_noticed_without_a_new_list(
+    watching: Watching, control: BoardControl
+) -> None:
+    """As the multi-die policy is; a chip that does not answer keeps its flag."""
+    await watching.start()
+    control.set_return_code("dcmi_get_card_list", -8005)
+    control.set_share(3, enabled=True)
+    await watching.until(lambda board: board.by_name["npu-3"].device_share is True)
+    control.set_return_code("dcmi_get_device_share_enable", -8006, 3)
+    control.set_share(4, enabled=True)
+    board = await watching.until(lambda board: board.by_name["npu-4"].device_share is True)
+    assert board.by_name["npu-3"].device_share is True
