@@ -129,6 +129,7 @@ async def test_after_all_was_well_pauses_are_short_again(
     board = await listing.read(EMPTY_BOARD)
     for _ in range(2):
         assert board is not None
+        assert not listing.is_due(board)
         control.set_silent(5)
         assert await pauses(listing, mock_clock, 3, board) == [10, 20, 40]
         control.restore(5)

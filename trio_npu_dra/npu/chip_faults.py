@@ -49,6 +49,7 @@ class ChipFaults:
         self._read_at = 0.0
         self._unexplained: float | None = None
         self._starting: float | None = None
+        self._lost_at: float | None = None
         self._reading = Reading(unmonitored="not read yet")
         self._was_read = False
 
@@ -100,10 +101,11 @@ class ChipFaults:
             return
         since, self._read_at = self._read_at, now
         if reading.gone or reading.unmonitored:
+            self._lost_at = now if self._lost_at is None else min(self._lost_at, now)
             self._unexplained = None
             self._judge_absence(reading, now)
             return
-        self._starting = None
+        self._starting = self._lost_at = None
         self._end(CARD_DROPPED, now)
         if reading.codes is not None:
             self._take_list(reading.codes, reading.severity, since, now)
@@ -202,6 +204,10 @@ class ChipFaults:
     def is_gone(self) -> bool:
         """Whether a reading found the chip gone, and none has found it since."""
         return self._is_active(CARD_DROPPED) and self._starting is None
+
+    def is_lost(self, now: float) -> bool:
+        """Whether the chip has answered nothing but errors for longer than a start may take."""
+        return self._lost_at is not None and now - self._lost_at >= START_SECONDS
 
     @property
     def recheck_at(self) -> float | None:

@@ -247,11 +247,18 @@ class _Watch:
             self._note_unsaved()
 
     async def _list_if_due(self) -> None:
-        if self._listing.is_due(self._found):
+        if self._listing.is_due(self._found, is_chip_lost=self._is_chip_lost()):
             with pulse.step("listing NPUs", limit=_LISTING_STUCK_SECONDS):
                 found = await self._listing.read(self._found)
             if found is not None:
                 await self._look_at_all(found)
+
+    def _is_chip_lost(self) -> bool:
+        """Whether a new list may bring a chip back; none can be made while a call is out."""
+        now = self._faults.now()
+        return not self._worker.written_off and any(
+            chip.is_listed and self._faults.of(chip).is_lost(now) for chip in self._found.chips
+        )
 
     def _take_events(self) -> None:
         """Note events, and have the chips read that they name."""
