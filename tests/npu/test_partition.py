@@ -7,9 +7,13 @@ import logging
 import pytest
 
 from tests.npu.watching import BUSINESS, Watching
+from trio_npu_dra.holds.offered import offered
 from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
-from trio_npu_dra.npu.model import HealthState
+from trio_npu_dra.npu.model import Board, HealthState
 from trio_npu_dra.simulator import BoardControl, Severity, load_profile
+from trio_npu_dra.slices.build import build_devices
+from trio_npu_dra.slices.features import ServerFeatures
+from trio_npu_dra.slices.taints import TaintPolicy
 
 
 @pytest.mark.parametrize("profile", [load_profile("a3-16")])
@@ -63,3 +67,30 @@ async def test_a_share_flag_that_changes_is_noticed_without_a_new_list(
     control.set_share(4, enabled=True)
     board = await watching.until(lambda board: board.by_name["npu-4"].device_share is True)
     assert board.by_name["npu-3"].device_share is True
+
+
+@pytest.mark.parametrize("profile", [load_profile("a3-16")])
+async def test_devices_are_as_policy_and_share_are_now(
+    watching: Watching, control: BoardControl
+) -> None:
+    """What is published follows both, to and fro, with nothing else that changes."""
+
+    def published(board: Board) -> dict[str, tuple[str | None, bool | None]]:
+        policy = TaintPolicy(domain="npu.huawei.com")
+        devices = build_devices(offered(board, ()), board, policy, ServerFeatures())
+        found = {device.name: device.attributes or {} for device in devices}
+        return {
+            name: (attributes["multiDiePolicy"].string, attributes["deviceShare"].bool_)
+            for name, attributes in found.items()
+        }
+
+    modules = {f"module-{card}": ("union", False) for card in range(8)}
+    await watching.start()
+    assert published(watching.board.value) == modules
+    control.set_multi_die_policy(independent=True)
+    control.set_share(4, enabled=True)  # of an A3 card: of both its dies
+    dies = {f"npu-{die}": ("independent", die in {4, 5}) for die in range(16)}
+    await watching.until(lambda board: published(board) == dies)
+    control.set_multi_die_policy(independent=False)
+    control.set_share(4, enabled=False)
+    await watching.until(lambda board: published(board) == modules)
