@@ -107,7 +107,7 @@ def describe(dcmi: Dcmi, host: Host, chip: Chip, known: Chip | None) -> tuple[Ch
     if uuid != before.uuid and before.uuid is not None:
         before = chip
     memory = facts.read("memory", before.memory_bytes, _memory_bytes, dcmi, chip)
-    bus_id = facts.read("PCI address", before.pci_bus_id, dcmi.pci_bus_id, ref)
+    bus_id = facts.read("PCI address", before.pci_bus_id, _pci_bus_id, dcmi, host, ref)
     if bus_id:
         numa_node = host.numa_node(bus_id)
     else:
@@ -202,6 +202,18 @@ def _uuid(dcmi: Dcmi, ref: ChipRef, kind: DieKind) -> str | None:
     """The die id in the form that mind-cluster prints; None if all of it is zero."""
     words = dcmi.die_id(ref, kind)
     return "-".join(f"{word:08X}" for word in words) if any(words) else None
+
+
+def _pci_bus_id(dcmi: Dcmi, host: Host, ref: ChipRef) -> str | None:
+    """The PCI address; its domain is that of the bus where the library does not tell it.
+
+    None if no accelerator has this place, or accelerators of several domains.
+    """
+    place = dcmi.pci_bus_id(ref)
+    if place.count(":") > 1:
+        return place
+    found = [address for address in host.accelerators() if address.endswith(f":{place}")]
+    return found[0] if len(found) == 1 else None
 
 
 def _numa_node(dcmi: Dcmi, host: Host, ref: ChipRef, known: int | None) -> int | None:

@@ -10,11 +10,13 @@ from trio_npu_dra.npu.dcmi import _signatures as c
     [
         (c.dcmi_chip_info, 100),
         (c.dcmi_chip_info_v2, 132),
+        (c.dcmi_pcie_info, 28),
         (c.dcmi_pcie_info_all, 64),
         (c.dcmi_board_info, 16),
         (c.dcmi_die_id, 20),
         (c.dcmi_hbm_info, 32),
         (c.dcmi_get_memory_info_stru, 112),
+        (c.dcmi_memory_info, 16),
         (c.dcmi_proc_mem_info, 16),
         (c.dcmi_spod_info, 48),
         (c.dcmi_event_filter, 48),

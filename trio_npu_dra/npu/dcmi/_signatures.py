@@ -52,6 +52,20 @@ class dcmi_pcie_info_all(ctypes.Structure):
     ]
 
 
+class dcmi_pcie_info(ctypes.Structure):
+    """Where a chip sits on the PCI bus, before `dcmi_pcie_info_all` existed; without a domain."""
+
+    _fields_: ClassVar[list[Field]] = [
+        ("deviceid", c_uint),
+        ("venderid", c_uint),
+        ("subvenderid", c_uint),
+        ("subdeviceid", c_uint),
+        ("bdf_deviceid", c_uint),
+        ("bdf_busid", c_uint),
+        ("bdf_funcid", c_uint),
+    ]
+
+
 class dcmi_board_info(ctypes.Structure):
     """The board that carries a chip."""
 
@@ -93,6 +107,16 @@ class dcmi_get_memory_info_stru(ctypes.Structure):
         ("hugepages_free", c_ulong),
         ("utiliza", c_uint),
         ("reserve", c_ubyte * 60),
+    ]
+
+
+class dcmi_memory_info(ctypes.Structure):
+    """DDR memory, before `dcmi_get_memory_info_stru` existed; size in MiB, use in percent."""
+
+    _fields_: ClassVar[list[Field]] = [
+        ("memory_size", c_ulonglong),
+        ("freq", c_uint),
+        ("utiliza", c_uint),
     ]
 
 
@@ -191,6 +215,7 @@ ARGTYPES: dict[str, tuple[Any, ...]] = {
     "dcmi_get_product_type": (*_CHIP, c_char_p, c_int),
     "dcmi_get_device_board_info": (*_CHIP, POINTER(dcmi_board_info)),
     "dcmi_get_mainboard_id": (*_CHIP, _OUT_UINT),
+    "dcmi_get_device_pcie_info": (*_CHIP, POINTER(dcmi_pcie_info)),
     "dcmi_get_device_pcie_info_v2": (*_CHIP, POINTER(dcmi_pcie_info_all)),
     "dcmi_get_device_die": (*_CHIP, POINTER(dcmi_die_id)),
     "dcmi_get_device_die_v2": (*_CHIP, c_int, POINTER(dcmi_die_id)),
@@ -198,6 +223,7 @@ ARGTYPES: dict[str, tuple[Any, ...]] = {
     "dcmi_get_topo_info_by_device_id": (*_CHIP, *_CHIP, _OUT_INT),
     "dcmi_get_device_info": (*_CHIP, c_int, c_uint, ctypes.c_void_p, _OUT_UINT),
     "dcmi_get_device_hbm_info": (*_CHIP, POINTER(dcmi_hbm_info)),
+    "dcmi_get_device_memory_info_v2": (*_CHIP, POINTER(dcmi_memory_info)),
     "dcmi_get_device_memory_info_v3": (*_CHIP, POINTER(dcmi_get_memory_info_stru)),
     "dcmi_get_device_temperature": (*_CHIP, _OUT_INT),
     "dcmi_get_device_power_info": (*_CHIP, _OUT_INT),

@@ -154,16 +154,12 @@ class Dcmi:
     def chip_info(self, chip: ChipRef) -> ChipInfo:
         """Names and AI cores of a chip."""
         names = self._functions
-        try:
-            info = self._struct(names.chip_info, c.dcmi_chip_info_v2, chip)
-        except NotSupported:
-            if names.chip_info_before is None:
-                raise
-            old = self._struct(names.chip_info_before, c.dcmi_chip_info, chip)
-            return ChipInfo(chip_name=text(old.chip_name), npu_name="", ai_cores=old.aicore_cnt)
+        now = names.chip_info, c.dcmi_chip_info_v2
+        info = self._either(now, (names.chip_info_before, c.dcmi_chip_info), chip)
+        is_new = isinstance(info, c.dcmi_chip_info_v2)
         return ChipInfo(
             chip_name=text(info.chip_name),
-            npu_name=text(info.npu_name),
+            npu_name=text(info.npu_name) if is_new else "",
             ai_cores=info.aicore_cnt,
         )
 
@@ -177,10 +173,16 @@ class Dcmi:
         return int(self._struct(self._functions.board_id, c.dcmi_board_info, chip).board_id)
 
     def pci_bus_id(self, chip: ChipRef) -> str:
-        """The PCI address `dddd:bb:dd.f`; the chips of a Duo share one, 950 on the UB have none."""
-        info = self._struct(self._functions.pci_bus_id, c.dcmi_pcie_info_all, chip)
-        place = (info.domain, info.bdf_busid, info.bdf_deviceid, info.bdf_funcid)
-        return "{:04x}:{:02x}:{:02x}.{:x}".format(*place)
+        """The PCI address `dddd:bb:dd.f`; the chips of a Duo share one, 950 on the UB have none.
+
+        Older libraries do not tell the domain: `bb:dd.f`.
+        """
+        names = self._functions
+        now = names.pci_bus_id, c.dcmi_pcie_info_all
+        info = self._either(now, (names.pci_bus_id_before, c.dcmi_pcie_info), chip)
+        place = f"{info.bdf_busid:02x}:{info.bdf_deviceid:02x}.{info.bdf_funcid:x}"
+        has_domain = isinstance(info, c.dcmi_pcie_info_all)
+        return f"{info.domain:04x}:{place}" if has_domain else place
 
     def die_id(self, chip: ChipRef, kind: DieKind) -> tuple[int, ...]:
         """The five 32-bit words of a die id; older libraries know the vector die's only."""
@@ -199,10 +201,14 @@ class Dcmi:
         return Memory(size_mib=info.memory_size, used_mib=info.memory_usage)
 
     def ddr(self, chip: ChipRef) -> Memory:
-        """DDR memory."""
-        function = self._offered(self._functions.ddr, "DDR memory")
-        info = self._struct(function, c.dcmi_get_memory_info_stru, chip)
-        return Memory(size_mib=info.memory_size, used_mib=info.memory_size - info.memory_available)
+        """DDR memory; older libraries tell what is used in percent."""
+        names = self._functions
+        now = self._offered(names.ddr, "DDR memory"), c.dcmi_get_memory_info_stru
+        info = self._either(now, (names.ddr_before, c.dcmi_memory_info), chip)
+        size = info.memory_size
+        is_new = isinstance(info, c.dcmi_get_memory_info_stru)
+        used = size - info.memory_available if is_new else size * info.utiliza // 100
+        return Memory(size_mib=size, used_mib=used)
 
     def driver_version(self) -> str:
         """The Ascend driver's version, such as `24.1.rc2`."""
@@ -353,6 +359,18 @@ class Dcmi:
 
     def _struct(self, function: str, struct: type[Any], chip: ChipRef, *arguments: int) -> Any:
         return out_struct(self._library, function, struct, *chip.ids, *arguments)
+
+    def _either(
+        self, now: tuple[str, type[Any]], before: tuple[str | None, type[Any]], chip: ChipRef
+    ) -> Any:
+        """The struct of a call, or of the one that older libraries have in its place."""
+        try:
+            return self._struct(*now, chip)
+        except NotSupported:
+            function, struct = before
+            if function is None:
+                raise
+            return self._struct(function, struct, chip)
 
     def _int(self, function: str, chip: ChipRef) -> int:
         return out_int(self._library, function, *chip.ids)

@@ -28,10 +28,12 @@ class Functions:
     product_type: str | None = None
     board_id: str
     pci_bus_id: str
+    pci_bus_id_before: str | None = None
     die_id: str
     vdie_id_before: str | None = None
     hbm: str
     ddr: str | None = None
+    ddr_before: str | None = None
     driver_version: str
     link: str
     nearest_cpus: str | None = None
