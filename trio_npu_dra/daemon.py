@@ -8,6 +8,7 @@ from functools import partial
 
 import trio
 
+from trio_npu_dra.boot import SteadyClock
 from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.claims.forgotten import forget_gone_claims
 from trio_npu_dra.claims.library_hook import LibraryHook, installed_hook
@@ -129,7 +130,8 @@ class _Node:
             registrar_directory=settings.kubelet_registrar_directory_path,
             pod_uid=settings.pod_uid,
         )
-        self.faults = NodeFaults(settings.plugin_directory)
+        clock = SteadyClock()
+        self.faults = NodeFaults(settings.plugin_directory, clock=clock, boot=clock.boot)
         self.ledger = Ledger(settings.plugin_directory)
         # npu
         self.board: Observable[Board] = Observable(EMPTY_BOARD)

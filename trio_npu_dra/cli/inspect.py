@@ -15,6 +15,7 @@ from typing import Any
 import trio
 import yaml
 
+from trio_npu_dra.boot import SteadyClock
 from trio_npu_dra.cli import table
 from trio_npu_dra.cli.drawing import draw
 from trio_npu_dra.cli.topology import Topology, matrix, topology_of, wire
@@ -124,7 +125,8 @@ async def _read_board(settings: NodeSettings, host: Host) -> Board:
     dcmi = load_library(host)
     if dcmi is None:
         return EMPTY_BOARD
-    faults = NodeFaults(settings.plugin_directory)
+    clock = SteadyClock()
+    faults = NodeFaults(settings.plugin_directory, clock=clock, boot=clock.boot)
     async with open_worker() as worker:
         return await read_board(worker, dcmi, host, faults)
 

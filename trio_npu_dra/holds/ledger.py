@@ -29,6 +29,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from trio_npu_dra import storage
+from trio_npu_dra.boot import BOOT_ID, read_boot_id
 from trio_npu_dra.errors import StorageError
 from trio_npu_dra.holds.entry import Entry
 from trio_npu_dra.holds.files import EntryFiles, Found
@@ -39,7 +40,6 @@ from trio_npu_dra.observable import Observable
 
 log = logging.getLogger(__name__)
 
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 """Where Linux says which boot this is, in containers too."""
 CLAIMS = "claims"
 """The folder of the records, in the state folder."""
@@ -204,11 +204,3 @@ class Ledger:
         self._known = self._files.read()
         self._by_uid = MappingProxyType(self._known.entries)
         self._has_changed = True
-
-
-def read_boot_id(path: Path) -> str:
-    """Which boot of the node this is; empty if it cannot be told."""
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except OSError:
-        return ""

@@ -68,6 +68,13 @@ class CodeMemory(BaseModel):
         """What the frequency rule did is undone, and its count starts anew."""
         return self.model_copy(update={"separated": None, "occurred": ()})
 
+    def moved(self, seconds: float) -> Self:
+        """All times later by *seconds*, because the clock was set; none before 1970."""
+        at = {"since": self.since, "separated": self.separated, "ended": self.ended}
+        times = {name: max(0.0, time + seconds) for name, time in at.items() if time is not None}
+        occurred = tuple(max(0.0, time + seconds) for time in self.occurred)
+        return self.model_copy(update={**times, "occurred": occurred})
+
     # --- what time brings ------------------------------------------------------------------------
 
     def advanced(self, rules: CodeRules, now: float) -> Self:
