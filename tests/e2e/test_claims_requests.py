@@ -185,12 +185,17 @@ def test_each_container_gets_what_its_request_configures(space: Space) -> None:
 
 
 def test_a_claims_config_wins_over_its_class(space: Space, of_class: str) -> None:
-    """Variable by variable and field by field; requests of another class have only the claim's."""
+    """Variable by variable and field by field; requests of another class have only the claim's.
+
+    And over the pod's own variables.
+    """
     both = claim("npu", request("configured"), request("plain"))
     first, _ = both["spec"]["devices"]["requests"]
     first["exactly"]["deviceClassName"] = of_class
     both["spec"]["devices"]["config"] = [config(env=[named("A", "claim")])]
     containers = [container(name, f"npu/{name}") for name in ("configured", "plain")]
+    for each in containers:
+        each["env"] = [named("A", "pod")]
     space.apply(both, pod("user", "npu", containers=containers))
     space.wait_phase("user")
 
