@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import fields, replace
 
-from trio_npu_dra.npu.dcmi.types import ChipRef, MultiDiePolicy
+from trio_npu_dra.npu.dcmi.types import ChipRef, MultiDiePolicy, Resources, VDevice
 from trio_npu_dra.npu.model import Board, Chip, ChipFamily
 
 
@@ -22,6 +23,19 @@ def die(number: int, *, gone: bool = False, vnpus: Collection[int] = ()) -> Chip
         gone=gone,
         vnpus=tuple(vnpus),
     )
+
+
+def piece(number: int, template: str = "vir06_1c_16g", *, told: bool = True) -> VDevice:
+    """A vNPU; one of which the Ascend driver tells no sizes, or some that are not the table's."""
+    size = {"ai_cores": 6, "ai_cpus": 1, "memory_mib": 16384} if told else {}
+    nothing = {field.name: None for field in fields(Resources)}
+    resources = Resources(**nothing | size)
+    return VDevice(id=number, template=template, in_use=False, resources=resources)
+
+
+def split(chip: Chip, *pieces: VDevice) -> Chip:
+    """The chip with vNPUs that somebody made by hand."""
+    return replace(chip, vnpus=tuple(each.id for each in pieces), vdevices=pieces)
 
 
 def a3(*dies: Chip, policy: MultiDiePolicy | None = MultiDiePolicy.UNION) -> Board:

@@ -13,7 +13,7 @@ from trio_npu_dra.npu.model import Chip, ChipFamily
 from trio_npu_dra.npu.templates import (
     device_part,
     split_of,
-    usable_memory_mib,
+    usable,
     why_not_split,
 )
 from trio_npu_dra.simulator import create_board, load_profile
@@ -82,14 +82,19 @@ def test_pieces_are_no_larger_than_their_part_of_the_chip() -> None:
     assert split.vdev_ids == range(100, 108)
 
 
-def test_a_container_sees_less_than_a_piece_takes() -> None:
-    """On 910B; what the chip tells counts if it is even less, and alone if the table has none."""
+def test_a_container_can_use_less_than_a_piece_takes() -> None:
+    """On 910B. What is told of a piece counts, what is not told is as the table says."""
     chip = chip_of("910b4-8")
-    assert usable_memory_mib(chip, "vir10_3c_16g", 16384) == 14336
-    assert usable_memory_mib(chip, "vir10_3c_16g", None) == 14336
-    assert usable_memory_mib(chip, "vir10_3c_16g", 14000) == 14000
-    assert usable_memory_mib(chip, "vir99", 14000) == 14000
-    assert usable_memory_mib(chip, "vir99", None) is None
+    split = split_of(chip)
+    assert split is not None
+    takes = split.templates[0].takes
+    listed = usable(chip, "vir10_3c_16g", None)
+    assert listed == replace(takes, memory_mib=14336)
+    assert usable(chip, "vir10_3c_16g", takes) == listed
+    told = replace(takes, memory_mib=14000, ai_cpus=None, vpc=3)
+    assert usable(chip, "vir10_3c_16g", told) == replace(listed, memory_mib=14000, vpc=3)
+    assert usable(chip, "vir99", told) == told
+    assert usable(chip, "vir99", None).memory_mib is None
 
 
 def test_ids_follow_the_physical_id() -> None:

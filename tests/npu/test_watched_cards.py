@@ -160,15 +160,27 @@ async def test_a_chip_that_others_split_is_said_once(
     control.destroy_vnpu(3, 149)
     await watching.until(lambda board: not board.by_name["npu-3"].vnpus)
     said = [
-        (record.__dict__["npu"], record.__dict__.get("why", "is again"))
+        (record.__dict__["npu"], record.__dict__["vnpus"])
         for record in caplog.records
-        if "offered" in record.getMessage()
+        if record.getMessage() == "NPU is split"
     ]
-    assert said == [
-        ("npu-3", "it is split into vNPUs 148, 149"),
-        ("npu-4", "it is split into vNPUs 164"),
-        ("npu-3", "is again"),
-    ]
+    assert said[:2] == [("npu-3", [148, 149]), ("npu-4", [164])]
+    assert said[-1] == ("npu-3", [])
+
+
+async def test_a_piece_is_seen_by_its_node(
+    watching: Watching, control: BoardControl, simulated: SimulatedBoard
+) -> None:
+    """At the next look at these: all else about splits is asked for far more rarely."""
+    watching.interval = 0.02
+    await watching.start()
+    control.hang("dcmi_get_multi_die_policy")
+    control.create_vnpu(3, "vir05_1c_8g")
+    await watching.until(lambda board: board.by_name["npu-3"].vnpus == (148,))
+    (piece,) = watching.board.value.by_name["npu-3"].vdevices
+    assert (piece.id, piece.template, piece.resources.ai_cores) == (148, "vir05_1c_8g", 5)
+    assert (simulated.dev_root / "vdavinci148").exists()
+    control.release("dcmi_get_multi_die_policy")
 
 
 async def test_a_card_that_the_driver_lists_late_is_found(

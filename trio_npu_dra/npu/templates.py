@@ -8,7 +8,7 @@ templates that are meant to be used together. A chip that tells its own totals i
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 from trio_npu_dra.npu.dcmi.types import MultiDiePolicy, Resources, VnpuMode
@@ -17,6 +17,17 @@ from trio_npu_dra.npu.model import Chip, ChipFamily
 _MIB: Final = 1024 * 1024
 _FIRST_ID: Final = 100
 _IDS_OF_A_CHIP: Final = 16
+_UNKNOWN: Final = Resources(
+    ai_cores=None,
+    ai_cpus=None,
+    memory_mib=None,
+    vpc=None,
+    venc=None,
+    vdec=None,
+    jpegd=None,
+    jpege=None,
+    pngd=None,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,12 +113,26 @@ def device_part(template: str) -> str:
     return template.replace("_", "-")
 
 
-def usable_memory_mib(chip: Chip, template: str, told_mib: int | None) -> int | None:
-    """What a container can use of a piece: what the chip tells, but no more than the table says."""
+def usable(chip: Chip, template: str, told: Resources | None) -> Resources:
+    """What a container can use of a piece.
+
+    Args:
+        chip: What it is a piece of.
+        template: What it was made by; of one that is not in the table only what is told is known.
+        told: What the Ascend driver tells of it. The rest is as the table says; of the memory it
+            may tell what the piece takes rather than what can be used, so the lesser counts.
+    """
     split = split_of(chip)
     known = split.named(template) if split is not None else None
-    limits = (told_mib, known.usable_memory_mib if known is not None else None)
-    return min((limit for limit in limits if limit is not None), default=None)
+    listed = replace(known.takes, memory_mib=known.usable_memory_mib) if known else None
+    if listed is None or told is None:
+        return told or listed or _UNKNOWN
+    memory = min(size for size in (told.memory_mib, listed.memory_mib) if size is not None)
+    facts = {field.name: getattr(told, field.name) for field in fields(told)}
+    return replace(
+        listed,
+        **{name: fact for name, fact in facts.items() if fact is not None} | {"memory_mib": memory},
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
