@@ -13,9 +13,7 @@ from tests.claims.restarted import prepare, unprepare
 from trio_npu_dra.npu.dcmi.types import Resources, VDevice
 from trio_npu_dra.npu.model import Board
 
-RESOURCES = Resources(
-    ai_cores=5, ai_cpus=1, memory_mib=8192, vpc=2, venc=0, vdec=0, jpegd=6, jpege=1, pngd=0
-)
+RESOURCES = Resources(ai_cores=5)  # all that a 910 tells
 
 
 def split_board(*vnpus: int) -> Board:
@@ -60,7 +58,11 @@ async def test_a_piece_is_an_npu_of_its_own_for_its_container(pieces: NodeOnDisk
     assert (node["path"], node["hostPath"]) == ("/dev/davinci132", "/dev/vdavinci132")
     shared = {node["path"] for node in spec["containerEdits"]["deviceNodes"]}
     assert shared == {"/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc"}
+    pieces.board.set(board())  # it is answered from its record, which has all that is known of it
     assert await prepare(pieces, "a") == {"a": ""}
+    async with (ledger := pieces.ledger()).exclusive():
+        (chip,) = ledger.remembered_chips()
+    assert (chip.vnpus, chip.vdevices[1].resources) == ((132, 133), RESOURCES)
 
 
 async def test_pieces_exclude_themselves_and_their_chip_only(pieces: NodeOnDisk) -> None:

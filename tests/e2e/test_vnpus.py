@@ -17,6 +17,7 @@ from trio_npu_dra.simulator import load_profile
 pytestmark = pytest.mark.cluster
 
 BOARD = load_profile("300i-pro-2")
+NPU_SMI = "/usr/local/bin/npu-smi"
 CARD = str(BOARD.devices[0].card_id)
 QUARTER, HALF = "npu-0-vnpu-100", "npu-0-vnpu-101"
 NAMES = re.compile(r"^\| \d+ +(310P3\S*) ", re.MULTILINE)
@@ -61,7 +62,7 @@ def classes(cluster: Cluster) -> Iterator[None]:
 
 def npu_smi(driver: Driver, what: str, *arguments: str) -> None:
     """Do something to the first chip's vNPUs on the node, as an administrator does."""
-    driver.node.execute("npu-smi", "set", "-t", what, "-i", CARD, "-c", "0", *arguments)
+    driver.node.execute(NPU_SMI, "set", "-t", what, "-i", CARD, "-c", "0", *arguments)
 
 
 def wait_published(driver: Driver, names: set[str]) -> None:

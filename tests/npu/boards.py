@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import fields, replace
+from dataclasses import replace
 
 from trio_npu_dra.npu.dcmi.types import ChipRef, MultiDiePolicy, Resources, VDevice
 from trio_npu_dra.npu.model import Board, Chip, ChipFamily
@@ -26,10 +26,9 @@ def die(number: int, *, gone: bool = False, vnpus: Collection[int] = ()) -> Chip
 
 
 def piece(number: int, template: str = "vir06_1c_16g", *, told: bool = True) -> VDevice:
-    """A vNPU; one of which the Ascend driver tells no sizes, or some that are not the table's."""
-    size = {"ai_cores": 6, "ai_cpus": 1, "memory_mib": 16384} if told else {}
-    nothing = {field.name: None for field in fields(Resources)}
-    resources = Resources(**nothing | size)
+    """A vNPU, of which the Ascend driver tells some sizes, or none."""
+    size = Resources(ai_cores=6, ai_cpus=1, memory_mib=16384)
+    resources = size if told else Resources()
     return VDevice(id=number, template=template, in_use=False, resources=resources)
 
 

@@ -1,7 +1,7 @@
 """Promises of the devices built from a Board."""
 
 import re
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -54,9 +54,6 @@ BARE = Chip(
     family=ChipFamily.ASCEND_310P,
     chip_name="310P3",
 )
-
-
-UNTOLD = Resources(**{field.name: None for field in fields(Resources)})
 
 
 def build(board: Board, features: ServerFeatures = EVERYTHING) -> tuple[Device, ...]:
@@ -112,7 +109,7 @@ def test_every_known_fact_is_an_attribute() -> None:
 
 def test_a_piece_has_the_facts_of_its_chip_that_are_true_of_it() -> None:
     """Its template, its parent and what it has; what names the whole chip is left out."""
-    resources = replace(UNTOLD, ai_cores=5, ai_cpus=1, memory_mib=8192)
+    resources = Resources(ai_cores=5, ai_cpus=1, memory_mib=8192)
     piece = VDevice(id=148, template="vir05_1c_8g", in_use=False, resources=resources)
     whole = replace(
         FULL, board_id=0x41, vnpus=(148,), vdevices=(piece,), device_share=True, super_pod_sdid=7
@@ -141,7 +138,7 @@ def test_a_piece_has_the_facts_of_its_chip_that_are_true_of_it() -> None:
         "aiCpus": DeviceCapacity(value="1"),
         "memCapacity": DeviceCapacity(value="7Gi"),
     }
-    unknown = replace(whole, board_id=None, vdevices=(replace(piece, resources=UNTOLD),))
+    unknown = replace(whole, board_id=None, vdevices=(replace(piece, resources=Resources()),))
     assert not only(Board(chips=(unknown,))).capacity
 
 

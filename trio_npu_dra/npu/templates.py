@@ -17,17 +17,6 @@ from trio_npu_dra.npu.model import Chip, ChipFamily
 _MIB: Final = 1024 * 1024
 _FIRST_ID: Final = 100
 _IDS_OF_A_CHIP: Final = 16
-_UNKNOWN: Final = Resources(
-    ai_cores=None,
-    ai_cpus=None,
-    memory_mib=None,
-    vpc=None,
-    venc=None,
-    vdec=None,
-    jpegd=None,
-    jpege=None,
-    pngd=None,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +115,7 @@ def usable(chip: Chip, template: str, told: Resources | None) -> Resources:
     known = split.named(template) if split is not None else None
     listed = replace(known.takes, memory_mib=known.usable_memory_mib) if known else None
     if listed is None or told is None:
-        return told or listed or _UNKNOWN
+        return told or listed or Resources()
     memory = min(size for size in (told.memory_mib, listed.memory_mib) if size is not None)
     facts = {field.name: getattr(told, field.name) for field in fields(told)}
     return replace(

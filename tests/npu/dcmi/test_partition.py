@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from trio_npu_dra.errors import Busy, DcmiError, DeviceLost, NotPermitted, NotSupported
+from trio_npu_dra.npu.dcmi import _signatures as c
+from trio_npu_dra.npu.dcmi._answers import resources
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.types import ChipRef, Resources, VDevice, VnpuMode
 from trio_npu_dra.simulator import BoardControl, create_board, load_profile
@@ -143,3 +147,21 @@ def test_the_second_generation_lacks_the_settings(load_board: LoadBoard) -> None
                 lacking()
         dcmi.set_device_share(chip, enabled=True)
         assert dcmi.device_share(chip)
+
+
+@pytest.mark.parametrize("number", [-1.0, math.nan, math.inf, 2.0**32])
+def test_what_cannot_be_counted_is_not_known(number: float) -> None:
+    """The library fills what it does not know with ones, or says -1."""
+    computing, media = c.dcmi_computing_resource(), c.dcmi_media_resource()
+    computing.aic = media.pngd = number
+    computing.memory_size, computing.device_aicpu = 0xFFFF_FFFF_FFFF_FFFF, 0xFFFF
+    known = resources(computing, media)
+    assert known == replace(Resources(), vpc=0, venc=0, vdec=0, jpegd=0, jpege=0)
+
+
+def test_half_engines_are_counted() -> None:
+    """One and a half PNG decoders are three halves; of other parts nothing is left."""
+    computing, media = c.dcmi_computing_resource(), c.dcmi_media_resource()
+    computing.aic, media.pngd, media.vpc = 7.9, 1.5, 0.5
+    known = resources(computing, media)
+    assert (known.ai_cores, known.pngd, known.vpc) == (7, 3, 0)

@@ -6,7 +6,6 @@ Out-structs get 256 bytes to spare, because newer libraries write longer ones.
 from __future__ import annotations
 
 import ctypes
-import math
 from enum import IntEnum
 from typing import Any, Final, TypeVar
 
@@ -95,8 +94,8 @@ def resources(computing: Any, media: Any) -> Resources:
     """The vendor's structs as a value of ours; what they do not know is filled with ones."""
     return Resources(
         ai_cores=_units(computing.aic),
-        ai_cpus=_unless(computing.device_aicpu, 0xFFFF),
-        memory_mib=_unless(computing.memory_size, 0xFFFF_FFFF_FFFF_FFFF),
+        ai_cpus=_units(computing.device_aicpu, unknown=0xFFFF),
+        memory_mib=_units(computing.memory_size),
         vpc=_units(media.vpc),
         venc=_units(media.venc),
         vdec=_units(media.vdec),
@@ -106,10 +105,6 @@ def resources(computing: Any, media: Any) -> Resources:
     )
 
 
-def _units(number: float) -> int | None:
-    """Whole units, those of a part cut off; None for what stands for "unknown"."""
-    return int(number) if math.isfinite(number) and number >= 0 else None
-
-
-def _unless(number: int, unknown: int) -> int | None:
-    return None if number == unknown else number
+def _units(number: float, *, unknown: int = NONE) -> int | None:
+    """Whole units, those of a part cut off; None for what stands for "unknown", or cannot be."""
+    return int(number) if 0 <= number < unknown else None  # NaN is no such number

@@ -41,10 +41,11 @@ class PartitionCalls(Calls):
     # --- pieces ----------------------------------------------------------------------------------
 
     def vnpus(self, chip: ChipRef) -> tuple[int, ...]:
-        """Ids of the vNPUs that the chip is split into."""
+        """Ids of the vNPUs that the chip is split into, none twice."""
         info = self._total(chip)
         count = ctypes.c_int(info.vdev_num)
-        return tuple(info.vdev_id[: counted(count, MAX_VNPUS, self._functions.device_info)])
+        ids = info.vdev_id[: counted(count, MAX_VNPUS, self._functions.device_info)]
+        return tuple(dict.fromkeys(ids))
 
     def total_resources(self, chip: ChipRef) -> Resources:
         """All that can be shared out of the chip, whether it is or not.

@@ -108,15 +108,15 @@ class Resources:
         pngd: PNG decoders, in halves: the smallest piece of a 910 has one and a half.
     """
 
-    ai_cores: int | None
-    ai_cpus: int | None
-    memory_mib: int | None
-    vpc: int | None
-    venc: int | None
-    vdec: int | None
-    jpegd: int | None
-    jpege: int | None
-    pngd: int | None
+    ai_cores: int | None = None
+    ai_cpus: int | None = None
+    memory_mib: int | None = None
+    vpc: int | None = None
+    venc: int | None = None
+    vdec: int | None = None
+    jpegd: int | None = None
+    jpege: int | None = None
+    pngd: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
