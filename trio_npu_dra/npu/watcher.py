@@ -1,9 +1,8 @@
 """Keep the Board true: every fault at once, every chip now and then, all chips when they change.
 
-The watcher reads a chip when a fault event names it, and in any case from time to time, because
-events can be lost. An event says which chip to read; the reading decides. A chip that many events
-name is read at most 20 times a second. An answer that comes after its deadline is used all the
-same. Rules of the fault table that apply with time need no reading: the watcher wakes for them.
+The watcher reads a chip when a fault event names it, at most 20 times a second, and now and then in
+any case, because events can be lost. An event says which chip to read; the reading decides, also if
+it is late. Rules of the fault table that apply with time need no reading: it wakes for them.
 """
 
 from __future__ import annotations
