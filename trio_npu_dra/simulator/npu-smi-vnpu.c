@@ -35,6 +35,16 @@ struct request {
     unsigned vnpu;
 };
 
+/* Not strtoul: compiled with a new C library it would need one as new in every container. */
+static unsigned number_of(const char *text)
+{
+    unsigned number = 0;
+    for (; *text >= '0' && *text <= '9'; text++) {
+        number = 10 * number + (unsigned)(*text - '0');
+    }
+    return number;
+}
+
 static bool read_request(int argc, char **argv, struct request *request)
 {
     int option;
@@ -42,10 +52,10 @@ static bool read_request(int argc, char **argv, struct request *request)
     while ((option = getopt(argc, argv, "t:i:c:f:v:")) != -1) {
         switch (option) {
         case 't': request->type = optarg; break;
-        case 'i': request->card = atoi(optarg); break;
-        case 'c': request->chip = atoi(optarg); break;
+        case 'i': request->card = (int)number_of(optarg); break;
+        case 'c': request->chip = (int)number_of(optarg); break;
         case 'f': request->template_name = optarg; break;
-        case 'v': request->vnpu = (unsigned)strtoul(optarg, NULL, 10); break;
+        case 'v': request->vnpu = number_of(optarg); break;
         default: return false;
         }
     }
