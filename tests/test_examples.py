@@ -18,7 +18,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from tests.npu.boards import die
+from tests.npu.boards import die, piece, split
 from trio_npu_dra.holds.offered import offered
 from trio_npu_dra.kube.objects import Device
 from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
@@ -234,8 +234,10 @@ def published() -> Iterator[Device]:
         if kind.endswith(" | None")
     }
     dies = [replace(die(number), **facts) for number in (0, 1)]
-    for policy in MultiDiePolicy:
-        board = Board(chips=tuple(dies), multi_die_policy=policy, driver_version="24.1.0")
+    boards = [(dies, policy) for policy in MultiDiePolicy]
+    boards.append(([split(dies[0], piece(100))], MultiDiePolicy.INDEPENDENT))
+    for chips, policy in boards:
+        board = Board(chips=tuple(chips), multi_die_policy=policy, driver_version="24.1.0")
         taints = TaintPolicy(domain=DRIVER)
         yield from build_devices(offered(board, ()), board, taints, ServerFeatures())
 

@@ -10,7 +10,7 @@ from tests.npu.watching import BUSINESS, Watching
 from trio_npu_dra.holds.offered import offered
 from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
 from trio_npu_dra.npu.model import Board, HealthState
-from trio_npu_dra.simulator import BoardControl, Severity, load_profile
+from trio_npu_dra.simulator import BoardControl, Severity, SimulatedBoard, load_profile
 from trio_npu_dra.slices.build import build_devices
 from trio_npu_dra.slices.features import ServerFeatures
 from trio_npu_dra.slices.taints import TaintPolicy
@@ -36,23 +36,37 @@ async def test_a_chip_that_others_split_is_said_once(
 ) -> None:
     """Whoever offers chips learns of the vNPUs, and that they are gone."""
     caplog.set_level(logging.INFO)
-    control.set_vnpus(3, 2)
+    control.create_vnpu(3, "vir05_1c_8g")
+    control.create_vnpu(3, "vir10_3c_16g")
     await watching.start()
     assert watching.board.value.by_name["npu-3"].vnpus == (148, 149)
-    control.set_vnpus(4, 1)
+    control.create_vnpu(4, "vir05_1c_8g")
     await watching.until(lambda board: board.by_name["npu-4"].vnpus == (164,))
-    control.set_vnpus(3, 0)
+    control.destroy_vnpu(3, 148)
+    control.destroy_vnpu(3, 149)
     await watching.until(lambda board: not board.by_name["npu-3"].vnpus)
     said = [
-        (record.__dict__["npu"], record.__dict__.get("why", "is again"))
+        (record.__dict__["npu"], record.__dict__["vnpus"])
         for record in caplog.records
-        if "offered" in record.getMessage()
+        if record.getMessage() == "NPU is split"
     ]
-    assert said == [
-        ("npu-3", "it is split into vNPUs 148, 149"),
-        ("npu-4", "it is split into vNPUs 164"),
-        ("npu-3", "is again"),
-    ]
+    assert said[:2] == [("npu-3", [148, 149]), ("npu-4", [164])]
+    assert said[-1] == ("npu-3", [])
+
+
+async def test_a_piece_is_seen_by_its_node(
+    watching: Watching, control: BoardControl, simulated: SimulatedBoard
+) -> None:
+    """At the next look at these: all else about splits is asked for far more rarely."""
+    watching.interval = 0.02
+    await watching.start()
+    control.hang("dcmi_get_multi_die_policy")
+    control.create_vnpu(3, "vir05_1c_8g")
+    await watching.until(lambda board: board.by_name["npu-3"].vnpus == (148,))
+    (piece,) = watching.board.value.by_name["npu-3"].vdevices
+    assert (piece.id, piece.template, piece.resources.ai_cores) == (148, "vir05_1c_8g", 5)
+    assert (simulated.dev_root / "vdavinci148").exists()
+    control.release("dcmi_get_multi_die_policy")
 
 
 async def test_a_share_flag_that_changes_is_noticed_without_a_new_list(

@@ -333,7 +333,8 @@ class Holding:
         if hold.observer:
             return
         for uid in self._ledger.unreadable - {hold.holder.uid}:
-            if self._cdi.hands_out(uid, hold.nodes):
+            own = {hold.piece.device_node} if hold.piece else set()
+            if self._cdi.hands_out(uid, hold.nodes | own):
                 raise DeviceHeld(
                     f"device {hold.device} may be in use by the claim with UID {uid}, whose "
                     "record on the node cannot be read, until its pods have ended"
@@ -352,9 +353,9 @@ def _is_intended(outcome: Outcome) -> bool:
     return isinstance(outcome, Entry) and outcome.state is State.INTENDED
 
 
-def _nodes(entry: Entry) -> list[frozenset[str]]:
-    """The host device nodes of each of its holds."""
-    return [hold.nodes for hold in entry.holds]
+def _nodes(entry: Entry) -> list[tuple[frozenset[str], object]]:
+    """The host device nodes of the chips of each of its holds, and which pieces of them."""
+    return [(hold.nodes, hold.piece and hold.piece.key) for hold in entry.holds]
 
 
 def _ready(entry: Entry) -> Entry:

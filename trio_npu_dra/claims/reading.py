@@ -23,7 +23,7 @@ from trio_npu_dra.holds.ledger import Ledger
 from trio_npu_dra.holds.offered import offered
 from trio_npu_dra.kube.objects import ResourceClaim
 from trio_npu_dra.kubelet.driver import ClaimRef
-from trio_npu_dra.npu.container import chip_nodes
+from trio_npu_dra.npu.container import chip_nodes, piece_nodes
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import Board
 from trio_npu_dra.npu.offers import Offer, offers
@@ -194,11 +194,17 @@ class Reading:
         )
 
     def _held(self, offer: Offer, config: EffectiveConfig | None) -> HeldDevice:
-        nodes = [node for chip in offer.chips for node in chip_nodes(self.host, chip)]
+        first, piece = offer.chips[0], offer.piece
+        if piece is not None and piece.vnpu is not None:
+            nodes = [*piece_nodes(self.host, piece.vnpu)]
+        else:
+            nodes = [node for chip in offer.chips for node in chip_nodes(self.host, chip)]
         return HeldDevice(
             device=offer.name,
-            family=offer.chips[0].family,
+            family=first.family,
             nodes={node.path: node.host_path for node in nodes},
             chips=offer.chips,
             config=config,
+            piece=piece,
+            chip_node=first.device_node if piece else "",
         )

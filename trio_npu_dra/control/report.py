@@ -47,8 +47,8 @@ class NpuReport(_Report):
 
     Attributes:
         device: Its name.
-        offered_as: Its device's name in slices and claims, such as that of a module; empty while it
-            is not handed out.
+        offered_as: Its device's name in slices and claims, such as that of a module, or those of
+            its pieces; empty while it is not handed out.
         level: Of the worst fault.
         state: `Healthy`, `Unhealthy` or `Unknown`.
         faults: Worst first.
@@ -104,9 +104,13 @@ class HealthReport(_Report):
 
 def report_npus(board: Board, holds: tuple[Hold, ...]) -> tuple[NpuReport, ...]:
     """All chips, as the last Board has them."""
-    devices = {node: offer.name for offer in offered(board, holds) for node in offer.device_nodes}
+    devices: dict[str, list[str]] = {}
+    for offer in offered(board, holds):
+        for node in offer.device_nodes:
+            devices.setdefault(node, []).append(offer.name)
     return tuple(
-        _report_npu(chip, devices.get(chip.device_node, ""), holds) for chip in board.chips
+        _report_npu(chip, ", ".join(devices.get(chip.device_node, ())), holds)
+        for chip in board.chips
     )
 
 

@@ -10,6 +10,7 @@
 | `state` | 2 | how far it got |
 | `allocation` | 2 | what it answers for |
 | `chips` | 2 | for each device its chips, whose facts have the names of `npu.model.Chip` |
+| `pieces` | 2 | for each device that is a piece of a chip which piece, and of which chip |
 | `steps` | 2 | the steps that were begun |
 | `edits` | 2 | the CDI spec |
 
@@ -39,6 +40,7 @@ from trio_npu_dra.holds.entry import Allocated, Entry, HeldDevice, State
 from trio_npu_dra.holds.hold import Holder, HolderKind
 from trio_npu_dra.holds.released import ReleasedRecord, from_released, to_released
 from trio_npu_dra.npu.model import Chip
+from trio_npu_dra.npu.piece import Piece
 
 FORMAT: Final = 2
 
@@ -69,6 +71,14 @@ class _Allocated(_Part):
     config: Any = None
 
 
+class _Piece(_Part):
+    template: str
+    number: int | None = None
+    vnpu: int | None = None
+    chip_node: str
+
+
+_PIECES: Final = TypeAdapter(dict[str, _Piece])
 _ALLOCATION: Final = TypeAdapter(tuple[_Allocated, ...])
 
 
@@ -147,12 +157,18 @@ def _devices(
     chips = stored.get("chips")
     known = chips if isinstance(chips, dict) else {}
     configs = {given.device: _config(given.config) for given in told}
+    pieces = _known_pieces(stored)
     return (
         tuple(
             Allocated(**given.model_dump() | {"config": configs[given.device]}) for given in told
         ),
         tuple(
-            replace(by_name[name], chips=_known_chips(known.get(name)), config=configs[name])
+            replace(
+                by_name[name],
+                chips=_known_chips(known.get(name)),
+                config=configs[name],
+                **pieces.get(name, {}),
+            )
             for name in names
         ),
     )
@@ -167,6 +183,21 @@ def _config(told: Any) -> EffectiveConfig | None:
     except ValidationError:
         return None
     return EffectiveConfig(**known.model_dump() | {"env": tuple(known.env.items())})
+
+
+def _known_pieces(stored: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What makes devices pieces, by their names."""
+    try:
+        told = _PIECES.validate_python(stored.get("pieces", {}))
+    except ValidationError:
+        return {}
+    return {
+        name: {
+            "piece": Piece(template=one.template, number=one.number, vnpu=one.vnpu),
+            "chip_node": one.chip_node,
+        }
+        for name, one in told.items()
+    }
 
 
 def _known_chips(told: Any) -> tuple[Chip, ...]:
@@ -208,7 +239,8 @@ def encode(entry: Entry) -> bytes:
 
 def with_devices(entry: Entry, devices: tuple[HeldDevice, ...], edits: Mapping[str, Any]) -> Entry:
     """The entry with facts of its devices that were found out anew."""
-    stored = {key: value for key, value in entry.stored.items() if key not in {"devices", "chips"}}
+    found = {"devices", "chips", "pieces"}
+    stored = {key: value for key, value in entry.stored.items() if key not in found}
     return replace(entry, devices=devices, edits=edits, stored=stored)
 
 
@@ -237,6 +269,16 @@ def _whole(entry: Entry) -> dict[str, Any]:
             for given in entry.allocation
         ],
         "chips": {device.device: _told(device.chips) for device in entry.devices},
+        "pieces": {
+            device.device: {
+                "template": device.piece.template,
+                "number": device.piece.number,
+                "vnpu": device.piece.vnpu,
+                "chipNode": device.chip_node,
+            }
+            for device in entry.devices
+            if device.piece
+        },
         "devices": to_released(entry),
         "edits": entry.edits,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from trio_npu_dra.config.effective import DEFAULT_CONFIG, EffectiveConfig
 from trio_npu_dra.holds.hold import Hold, Holder
 from trio_npu_dra.npu.model import Chip, ChipFamily
+from trio_npu_dra.npu.piece import Piece
 
 
 class State(StrEnum):
@@ -54,6 +55,9 @@ class HeldDevice:
         chips: Its chips as they were when it was given out, their health left out. Empty if they
             are not known: in records of the first format, and of chips of a newer version.
         config: That of its allocation.
+        piece: Which piece of its chip it is; None for all of its chips. A piece that is not cut yet
+            has no nodes.
+        chip_node: The host's device node of the chip that a piece is of; empty without a piece.
     """
 
     device: str
@@ -61,6 +65,8 @@ class HeldDevice:
     nodes: Mapping[str, str]
     chips: tuple[Chip, ...] = ()
     config: EffectiveConfig | None = DEFAULT_CONFIG
+    piece: Piece | None = None
+    chip_node: str = ""
 
     @property
     def shared(self) -> bool:
@@ -71,6 +77,11 @@ class HeldDevice:
     def can_be_rendered(self) -> bool:
         """Whether this version knows what containers get with it."""
         return self.family is not None and self.config is not None
+
+    @property
+    def held_nodes(self) -> frozenset[str]:
+        """The host device nodes of its chips, by which holds are compared."""
+        return frozenset({self.chip_node} if self.piece else self.nodes.values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,10 +139,11 @@ class Entry:
             for given in self.allocation
             if given.device == device.device and not given.admin_access
         ]
-        nodes = frozenset(device.nodes.values())
-        if not own:
-            return [Hold(holder=self.holder, device=device.device, nodes=nodes, observer=True)]
-        return [
-            Hold(holder=self.holder, device=device.device, nodes=nodes, share=given.share_id)
-            for given in own
-        ]
+        hold = Hold(
+            holder=self.holder,
+            device=device.device,
+            nodes=device.held_nodes,
+            observer=not own,
+            piece=device.piece,
+        )
+        return [replace(hold, share=given.share_id) for given in own] or [hold]

@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from trio_npu_dra.npu.piece import Piece
+
 
 class HolderKind(StrEnum):
     """What can hold chips, in the API's words."""
@@ -47,6 +49,7 @@ class Hold:
         nodes: The host device nodes of its chips, such as `/dev/davinci3`.
         observer: Whether the holder only looks on (admin access), which keeps nobody away.
         share: Which share of the device it is, where several holders have one each.
+        piece: Which piece of its chip it is; None for all of its chips.
     """
 
     holder: Holder
@@ -54,13 +57,15 @@ class Hold:
     nodes: frozenset[str]
     observer: bool = False
     share: str | None = None
+    piece: Piece | None = None
 
 
 def conflict(hold: Hold, others: Iterable[Hold]) -> Hold | None:
     """The first of *others* that keeps the holder of *hold* from having it.
 
     Holds conflict when they are of two holders, neither of which only looks on, and have a chip in
-    common; a module conflicts with its dies so. Two shares of the same chips do not.
+    common; a module conflicts with its dies so. Two shares of the same chips do not, nor do two
+    pieces of one chip: whether there is room for both is for the scheduler to count.
     """
     return next((other for other in others if _excludes(other, hold)), None)
 
@@ -75,4 +80,6 @@ def _excludes(one: Hold, other: Hold) -> bool:
         return False
     if one.nodes == other.nodes and None not in {one.share, other.share}:
         return one.share == other.share
+    if one.piece is not None and other.piece is not None and one.piece.key != other.piece.key:
+        return False
     return not one.nodes.isdisjoint(other.nodes)

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from trio_npu_dra.holds.hold import Hold
 from trio_npu_dra.npu.model import Board
 from trio_npu_dra.npu.offers import Offer, OfferKind, offers
+
+_Key: TypeAlias = tuple[frozenset[str], tuple[str, int | None] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,9 @@ class _Held:
 
 
 def offered(board: Board, holds: Iterable[Hold]) -> tuple[Offer, ...]:
-    """What may be handed out, and what is held, by physical id; no chip is in two of them.
+    """What may be handed out, and what is held, by physical id.
+
+    No chip is in two of them, but in one for each of its pieces.
 
     An offer with a chip that is gone is there only while that chip's offer is held. A held device
     that is no offer any more stays, made of those of its chips that are on the Board; offers that
@@ -40,28 +45,45 @@ def offered(board: Board, holds: Iterable[Hold]) -> tuple[Offer, ...]:
         board: The chips.
         holds: Who has what.
     """
-    usual = {offer.device_nodes: offer for offer in offers(board)}
+    holds = tuple(holds)
+    usual = {offer.key: offer for offer in offers(board)}
     found = _held_offers(_held(holds), usual, board)
-    nodes = {node for offer in found for node in offer.device_nodes}
+    found += _held_pieces(holds, usual, board)
+    keys = {offer.key for offer in found}
     names = {offer.name for offer in found}
+    whole = {node for offer in found if not offer.piece for node in offer.device_nodes}
+    some = {node for offer in found for node in offer.device_nodes}
     found += [
         offer
-        for offer in usual.values()
-        if not offer.gone and offer.name not in names and nodes.isdisjoint(offer.device_nodes)
+        for key, offer in usual.items()
+        if key not in keys and offer.name not in names and not offer.gone
+        if (whole if offer.piece else some).isdisjoint(offer.device_nodes)
     ]
-    return tuple(sorted(found, key=lambda offer: offer.chips[0].physical_id))
+    return tuple(sorted(found, key=_place))
 
 
 def kept(board: Board, holds: Iterable[Hold]) -> tuple[Offer, ...]:
     """Those of `offered` that nobody can have any more once they are released."""
-    usual = {offer.device_nodes for offer in offers(board)}
-    return tuple(offer for offer in offered(board, holds) if offer.device_nodes not in usual)
+    usual = {offer.key for offer in offers(board)}
+    return tuple(offer for offer in offered(board, holds) if offer.key not in usual)
+
+
+def names_of_chips(offered: Iterable[Offer]) -> dict[str, str]:
+    """The offer that has all of a chip, by the chip's device node; pieces are none of that."""
+    return {node: offer.name for offer in offered if not offer.piece for node in offer.device_nodes}
+
+
+def _place(offer: Offer) -> tuple[int, bool, int, str]:
+    """By chip, first those without a piece, then by the ids of vNPUs."""
+    piece = offer.piece
+    vnpu = piece.vnpu if piece and piece.vnpu is not None else 0
+    return offer.chips[0].physical_id, piece is not None, vnpu, offer.name
 
 
 def _held(holds: Iterable[Hold]) -> Iterator[_Held]:
     """Chips that are held, apart where no hold has both."""
     own = sorted(
-        (hold for hold in holds if not hold.observer),
+        (hold for hold in holds if not hold.observer and not hold.piece),
         key=lambda hold: (-len(hold.nodes), sorted(hold.nodes), hold.device),
     )
     groups: list[tuple[frozenset[str], list[Hold]]] = []
@@ -75,16 +97,29 @@ def _held(holds: Iterable[Hold]) -> Iterator[_Held]:
         yield _Held(nodes, tuple(dict.fromkeys(hold.device for hold in members)))
 
 
-def _held_offers(
-    held: Iterable[_Held], usual: Mapping[frozenset[str], Offer], board: Board
-) -> list[Offer]:
+def _held_offers(held: Iterable[_Held], usual: Mapping[_Key, Offer], board: Board) -> list[Offer]:
     """What is held, each under a name that no other has; what may be handed out chooses first."""
     found: dict[str, Offer] = {}
-    for one in sorted(held, key=lambda one: one.nodes not in usual):
-        offer = usual.get(one.nodes) or _kept(one, board)
+    for one in sorted(held, key=lambda one: (one.nodes, None) not in usual):
+        offer = usual.get((one.nodes, None)) or _kept(one, board)
         if offer is not None:
             name = _free_name(one, offer, found)
             found[name] = replace(offer, name=name)
+    return list(found.values())
+
+
+def _held_pieces(holds: Iterable[Hold], usual: Mapping[_Key, Offer], board: Board) -> list[Offer]:
+    """Pieces that are held, each once; those of chips that are not on the Board are not there."""
+    found: dict[_Key, Offer] = {}
+    chips = {chip.device_node: chip for chip in board.chips}
+    for hold in holds:
+        if hold.piece is None or hold.observer:
+            continue
+        key = hold.nodes, hold.piece.key
+        of = tuple(chips[node] for node in hold.nodes if node in chips)
+        if of:
+            kept = Offer(name=hold.device, kind=OfferKind.VNPU, chips=of, piece=hold.piece)
+            found[key] = replace(usual.get(key, kept), name=hold.device)
     return list(found.values())
 
 

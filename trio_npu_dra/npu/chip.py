@@ -15,6 +15,7 @@ from trio_npu_dra.npu.dcmi.types import (
     Link,
     Memory,
     SuperPodPlace,
+    VDevice,
 )
 from trio_npu_dra.npu.facts import FactReader
 from trio_npu_dra.npu.families import family_of
@@ -172,11 +173,22 @@ def read_memory(dcmi: Dcmi, chip: Chip) -> Memory:
 
 
 def _split(dcmi: Dcmi, chip: Chip, known: Chip, facts: FactReader) -> Chip:
+    vnpus = facts.read("vNPUs", known.vnpus, dcmi.vnpus, chip.ref) or ()
     return replace(
         chip,
-        vnpus=facts.read("vNPUs", known.vnpus, dcmi.vnpus, chip.ref) or (),
+        vnpus=vnpus,
+        vdevices=_vdevices(dcmi, chip.ref, vnpus, known, facts),
         device_share=facts.read("device share", known.device_share, dcmi.device_share, chip.ref),
     )
+
+
+def _vdevices(
+    dcmi: Dcmi, ref: ChipRef, vnpus: Iterable[int], known: Chip, facts: FactReader
+) -> tuple[VDevice, ...]:
+    """What the library says of vNPUs; one that is gone meanwhile is left out."""
+    before = {vdevice.id: vdevice for vdevice in known.vdevices}
+    read = (facts.read(f"vNPU {vnpu}", before.get(vnpu), dcmi.vdevice, ref, vnpu) for vnpu in vnpus)
+    return tuple(replace(vdevice, in_use=False) for vdevice in read if vdevice is not None)
 
 
 def _in_super_pod(dcmi: Dcmi, chip: Chip, known: Chip, facts: FactReader) -> Chip:

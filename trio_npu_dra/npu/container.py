@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from trio_npu_dra.errors import DeviceNodeMissing
@@ -49,6 +49,15 @@ def chip_nodes(host: Host, chip: Chip) -> tuple[DeviceNode, ...]:
         DeviceNodeMissing: The host does not have it.
     """
     return (_required(host, f"davinci{chip.physical_id}"),)
+
+
+def piece_nodes(host: Host, vnpu: int) -> tuple[DeviceNode, ...]:
+    """The nodes of one vNPU, which is an NPU of its own for a container.
+
+    Raises:
+        DeviceNodeMissing: The host does not have it.
+    """
+    return (replace(_required(host, f"vdavinci{vnpu}"), path=f"/dev/davinci{vnpu}"),)
 
 
 def shared_nodes(host: Host, family: ChipFamily) -> tuple[DeviceNode, ...]:

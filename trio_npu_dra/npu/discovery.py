@@ -23,7 +23,7 @@ from trio_npu_dra.npu.dcmi.types import NO_ANSWER, ChipRef, Link
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board, Chip, Links
-from trio_npu_dra.npu.partition import read_policy
+from trio_npu_dra.npu.partition import read_policy, read_vnpu_mode
 from trio_npu_dra.npu.topology import topology_groups
 from trio_npu_dra.npu.traits import TRAITS
 
@@ -73,7 +73,8 @@ async def discover(
         silent,
         partial(read_policy, worker, dcmi, board),
     )
-    return replace(board, multi_die_policy=policy, unanswered=tuple(silent.lines))
+    mode = await read_vnpu_mode(worker, dcmi, replace(board, vnpu_mode=known.vnpu_mode))
+    return replace(board, multi_die_policy=policy, vnpu_mode=mode, unanswered=tuple(silent.lines))
 
 
 def without_cards(host: Host, known: Board, reason: str) -> Board:

@@ -21,6 +21,7 @@ _PROCESSING_ACCELERATOR: Final = "0x12"  # PCI base class; Huawei's disks and NI
 
 _NPU_NODE: Final = re.compile(r"davinci\d+")
 _NUMA_NODE: Final = re.compile(r"node(\d+)")
+_VNPU_NODE: Final = re.compile(r"vdavinci\d+")
 
 MANAGER: Final = "davinci_manager"
 """The device node of the Ascend driver's manager, without which nothing works."""
@@ -109,12 +110,17 @@ class Host:
 
     def npu_nodes(self) -> frozenset[tuple[str, int]]:
         """Name and inode of each NPU's device node: an Ascend driver that starts makes new ones."""
+        return self._nodes(_NPU_NODE)
+
+    def vnpu_nodes(self) -> frozenset[tuple[str, int]]:
+        """The same of vNPUs: they come and go when somebody splits an NPU."""
+        return self._nodes(_VNPU_NODE)
+
+    def _nodes(self, kind: re.Pattern[str]) -> frozenset[tuple[str, int]]:
         try:
             with os.scandir(self.dev_root) as entries:
                 return frozenset(
-                    (entry.name, entry.inode())
-                    for entry in entries
-                    if _NPU_NODE.fullmatch(entry.name)
+                    (entry.name, entry.inode()) for entry in entries if kind.fullmatch(entry.name)
                 )
         except OSError:  # missing: has_node then says so of each
             return frozenset()

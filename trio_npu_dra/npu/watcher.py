@@ -1,9 +1,8 @@
 """Keep the Board true: every fault at once, every chip now and then, all chips when they change.
 
-The watcher reads a chip when a fault event names it, and in any case from time to time, because
-events can be lost. An event says which chip to read; the reading decides. A chip that many events
-name is read at most 20 times a second. An answer that comes after its deadline is used all the
-same. Rules of the fault table that apply with time need no reading: the watcher wakes for them.
+The watcher reads a chip when a fault event names it, at most 20 times a second, and now and then in
+any case, because events can be lost. An event says which chip to read; the reading decides, also if
+it is late. Rules of the fault table that apply with time need no reading: it wakes for them.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.listing import Listing, list_chips
 from trio_npu_dra.npu.look_times import LookTimes
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board, Chip
-from trio_npu_dra.npu.partition import read_partition
+from trio_npu_dra.npu.partition import read_partition, split_due
 from trio_npu_dra.npu.reading import Reading
 from trio_npu_dra.npu.subscription import Subscription, WatchStatus
 from trio_npu_dra.observable import Observable
@@ -63,7 +62,7 @@ async def watch_board(
         status: Kept up to date.
         interval_seconds: Pause between two readings of a chip without events, of a chip that does
             not answer, of RoCE ports and of the PCI bus. A chip that is well and has events is read
-            every twelfth time; so are the multi-die policy, vNPUs and device shares.
+            every twelfth time; so are policy, shares, and vNPUs that neither come nor go.
         known: The chips that an earlier process remembered: one that is not there any more is gone,
             not forgotten.
         on_event: Called with each event that was not lost.
@@ -125,6 +124,7 @@ class _Watch:
     ) -> None:
         self._worker = worker
         self._dcmi = dcmi
+        self._host = host
         self._board = board
         self._found = EMPTY_BOARD  # as listed, without health
         self._faults = faults
@@ -201,8 +201,9 @@ class _Watch:
 
     async def follow_partition(self) -> None:
         """Read policy, vNPUs and shares now and then: no event reports them."""
+        nodes = self._host.vnpu_nodes()
         while True:
-            await trio.sleep(_REPAIR_INTERVALS * self._interval)
+            nodes = await split_due(self._host, nodes, self._interval, looks=_REPAIR_INTERVALS)
             found = self._found
             with pulse.step("asking how chips are split", limit=_LISTING_STUCK_SECONDS):
                 fresh = await read_partition(self._worker, self._dcmi, found)

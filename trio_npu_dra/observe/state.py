@@ -73,7 +73,7 @@ class NodeState(Collector):
     def _claims(self) -> Samples:
         holds = self.holds.value
         yield catalog.CLAIMS_PREPARED, (), len({hold.holder.uid for hold in holds})
-        own = {hold.nodes for hold in holds if not hold.observer}
+        own = {(hold.nodes, hold.piece) for hold in holds if not hold.observer}
         yield catalog.DEVICES_PREPARED, (), len(own)
         yield catalog.REGISTERED, (), self.registration.value.registered
 
@@ -100,11 +100,14 @@ class NodeState(Collector):
             yield catalog.DRIVER_INFO, (version,), 1
 
     def _holders(self) -> dict[str, tuple[str, str]]:
-        """Namespace and name of the claim that holds a chip, by the chip's device node."""
+        """Namespace and name of the claim that holds a chip, by the chip's device node.
+
+        What the chip measures is of all its pieces: none of their claims is its holder.
+        """
         return {
             node: (hold.holder.namespace, hold.holder.name)
             for hold in self.holds.value
-            if not hold.observer
+            if not hold.observer and not hold.piece
             for node in hold.nodes
         }
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from trio_npu_dra.holds.hold import Hold
-from trio_npu_dra.holds.offered import kept, offered
+from trio_npu_dra.holds.offered import kept, names_of_chips, offered
 from trio_npu_dra.holds.shared_claim import SharedClaim
 from trio_npu_dra.kube.objects import rfc3339
 from trio_npu_dra.npu.model import Board, Chip, ChipHealth, Fault, FaultLevel
@@ -63,7 +63,7 @@ def news(
             no news.
     """
     given = tuple(holds)
-    devices = {node: offer.name for offer in offered(after, given) for node in offer.device_nodes}
+    devices = names_of_chips(offered(after, given))
     of_chips = (
         item
         for chip in after.chips

@@ -67,37 +67,44 @@ def build_device(offer: Offer, board: Board, taints: tuple[DeviceTaint, ...]) ->
 
 
 def _attributes(offer: Offer, board: Board) -> dict[str, DeviceAttribute]:
-    """Facts of the chip; of several chips those that are equal."""
+    """Facts of the chip; of several chips those that are equal, of a piece those true of it too.
+
+    What names the chip, and what is for all of it, is not true of a piece: die id, logic id, PCI
+    address, address in the super pod, share flag.
+    """
     common = _Common(offer.chips)
+    piece, whole = offer.piece, offer.piece is None
     strings = {
         "type": offer.kind,
         "model": common(lambda chip: chip.family),
         "chipName": common(lambda chip: chip.chip_name),
         "productName": common(lambda chip: chip.product_name),
         "npuName": common(lambda chip: chip.npu_name),
-        "uuid": common(lambda chip: chip.uuid),
+        "uuid": common(lambda chip: chip.uuid) if whole else None,
+        "parentUUID": None if whole else common(lambda chip: chip.uuid),
+        "template": piece.template if piece else None,
         "topologyGroup": common(lambda chip: chip.topology_group),
         "module": common(lambda chip: chip.module),
         "multiDiePolicy": board.multi_die_policy,
-        f"{_STANDARD}/pciBusID": common(lambda chip: chip.pci_bus_id),
+        f"{_STANDARD}/pciBusID": common(lambda chip: chip.pci_bus_id) if whole else None,
         f"{_STANDARD}/pcieRoot": common(lambda chip: chip.pcie_root),
     }
     numa_node = common(lambda chip: chip.numa_node)
     numbers = {
         "physicalId": common(lambda chip: chip.physical_id),
-        "logicId": common(lambda chip: chip.logic_id),
+        "logicId": common(lambda chip: chip.logic_id) if whole else None,
         "cardId": common(lambda chip: chip.card_id),
         "deviceId": common(lambda chip: chip.device_id),
         "numaNode": numa_node,
         f"{_STANDARD}/numaNode": numa_node,
         "superPodId": common(lambda chip: chip.super_pod_id),
         "superPodServerIndex": common(lambda chip: chip.super_pod_server_index),
-        "superPodSdid": common(lambda chip: chip.super_pod_sdid),
+        "superPodSdid": common(lambda chip: chip.super_pod_sdid) if whole else None,
     }
     attributes = {
         name: DeviceAttribute(string=value) for name, value in _fitting(strings).items()
     } | {name: DeviceAttribute(int_=value) for name, value in numbers.items() if value is not None}
-    share = common(lambda chip: chip.device_share)
+    share = common(lambda chip: chip.device_share) if whole else None
     if share is not None:
         attributes["deviceShare"] = DeviceAttribute(bool_=share)
     printed = board.driver_version
@@ -139,6 +146,13 @@ def _capacity(offer: Offer) -> dict[str, DeviceCapacity]:
         "aiCores": _sum(chip.ai_cores for chip in offer.chips),
         "memCapacity": _sum(chip.memory_bytes for chip in offer.chips),
     }
+    if (piece := offer.usable) is not None:
+        memory = piece.memory_mib
+        amounts = {
+            "aiCores": piece.ai_cores,
+            "aiCpus": piece.ai_cpus,
+            "memCapacity": memory if memory is None else memory << 20,
+        }
     return {
         name: DeviceCapacity(value=canonical_quantity(amount))
         for name, amount in amounts.items()
