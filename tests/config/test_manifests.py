@@ -169,6 +169,13 @@ def test_what_is_no_yaml_is_unreadable(content: bytes, words: str) -> None:
         inspect(content)
 
 
+def test_characters_of_two_escapes_are_read() -> None:
+    """As JSON that was written in ASCII has them; half of one is what Go makes of it."""
+    assert of_class(r'env: [{name: A, value: "\ud83d\ude00"}, {name: B, value: "\ud83d"}]') == []
+    ((_, text),) = of_class(r'env: [{name: "\ud83d\ude00", value: ""}]')
+    assert text.startswith('env[0].name is "\N{GRINNING FACE}"')
+
+
 def test_json_is_read_too() -> None:
     """It is YAML."""
     text = '{"apiVersion":"resource.k8s.io/v1","kind":"DeviceClass","spec":{"config":[]}}'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from trio_npu_dra.config.effective import EffectiveConfig, effective
+from trio_npu_dra.config.effective import DEFAULT_CONFIG, EffectiveConfig, effective
 from trio_npu_dra.config.model import MAX_OF_CLAIM
 from trio_npu_dra.config.words import parse_config, show
 from trio_npu_dra.errors import (
@@ -152,9 +152,9 @@ def _configs(
 ) -> Mapping[str, EffectiveConfig]:
     """What the configs come to for each device.
 
-    As in Kubernetes' own drivers, those of classes apply before those of the claim, each in order
-    (structured allocators put them into the allocation so). A device that several requests were
-    given, as admin access can have it, gets the configs of them all.
+    Those of classes apply before those of the claim, each in the allocation's order, which is that
+    of class and claim (`AllocationResult.config` in Kubernetes' scheduler). A device that several
+    requests were given, as admin access can have it, gets the configs of them all.
     """
     ours = [
         (config.requests, parse_config(config.opaque.parameters, origin=origin))
@@ -163,6 +163,8 @@ def _configs(
         if any(_is_for(config.requests, result.request) for result in results)
         for origin in [_ORIGINS.get(config.source, config.source)]
     ]
+    if not ours:
+        return {result.device: DEFAULT_CONFIG for result in results}
     requests: dict[str, list[str]] = {}
     for result in results:
         requests.setdefault(result.device, []).append(result.request)

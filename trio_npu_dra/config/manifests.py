@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -22,7 +23,9 @@ PLACES: Final = {
 """Where objects of resource.k8s.io have their configs."""
 
 _GROUP: Final = "resource.k8s.io/"
+_TOO_DEEP: Final = "it is nested too deeply"
 _TRUE: Final = {"y", "yes", "true", "on"}
+_HALF: Final = re.compile("[\ud800-\udfff]")
 _TAG: Final = "tag:yaml.org,2002:"
 
 
@@ -60,27 +63,54 @@ def inspect(content: bytes) -> Report:
     Raises:
         UnreadableManifest: It is no YAML; the message begins with the line.
     """
-    loader = None
-    try:
+    report = Report()
+    with _translated():
         loader = _Loader(content)
-        report = Report()
-        while loader.check_node():
-            if (node := loader.get_node()) is not None:
-                _look_at(node, loader, report)
+    while True:
+        with _translated():
+            node = loader.get_node() if loader.check_node() else None
+        if node is None:
+            return report
+        with _nested():
+            _look_at(node, loader, report)
+
+
+@contextmanager
+def _translated(line: int = 1) -> Iterator[None]:
+    """Around calls of PyYAML: what it raises, in one line.
+
+    Args:
+        line: Where that is, if the error does not say.
+
+    Raises:
+        UnreadableManifest: It raised something.
+    """
+    try:
+        yield
+    except UnreadableManifest:
+        raise
+    except RecursionError:
+        raise UnreadableManifest(f"{line}: {_TOO_DEEP}") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark else 1
-        raise UnreadableManifest(f"{line}: {error.problem or error.context}") from None
-    except (yaml.YAMLError, ValueError) as error:  # no text in UTF-8, a number of 5000 digits
-        line = loader.line + 1 if loader else 1
-        raise UnreadableManifest(f"{line}: {' '.join(str(error).split())}") from None
-    except RecursionError:  # the parser's own, of lists in lists a thousand deep
-        raise UnreadableManifest("1: it is nested too deeply") from None
-    else:
-        return report
-    finally:
-        if loader is not None:
-            loader.dispose()
+        where = mark.line + 1 if mark else line
+        raise UnreadableManifest(f"{where}: {error.problem or error.context}") from None
+    except Exception as error:  # PyYAML raises half a dozen other types for such as `!!bool ""`
+        words = " ".join(str(error).split()) or type(error).__name__
+        raise UnreadableManifest(f"{line}: {words}") from error
+
+
+@contextmanager
+def _nested() -> Iterator[None]:
+    """Around our own steps into what is nested.
+
+    Raises:
+        UnreadableManifest: An object contains itself.
+    """
+    try:
+        yield
+    except RecursionError:
+        raise UnreadableManifest(f"1: {_TOO_DEEP}") from None
 
 
 class _Loader(yaml.SafeLoader):
@@ -98,6 +128,13 @@ class _Loader(yaml.SafeLoader):
             name.value: self.construct_object(value, deep=deep)
             for name, value in _members(self, node)
         }
+
+    def construct_scalar(self, node: Any) -> Any:
+        """A text, in which the two escapes that JSON has for some characters are one character."""
+        text = super().construct_scalar(node)
+        if not isinstance(text, str) or not _HALF.search(text):
+            return text
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 for _kind, _pattern, _first in (
@@ -128,7 +165,8 @@ def _look_at(node: yaml.Node, loader: _Loader, report: Report) -> None:
         if node.tag != f"{_TAG}null":  # an empty document
             report.passed_over.append(Remark(line=here, text="no object of Kubernetes"))
     elif (api_version, kind) != ("v1", "Pod"):  # a pod names claims and has no config
-        report.passed_over.append(Remark(line=here, text=f"{kind} of {api_version}"))
+        text = f"{words.show_name(kind)} of {words.show_name(api_version)}"
+        report.passed_over.append(Remark(line=here, text=text))
 
 
 def _judge(config: yaml.Node, kind: str, loader: _Loader) -> Iterator[Remark]:
@@ -141,7 +179,10 @@ def _judge(config: yaml.Node, kind: str, loader: _Loader) -> Iterator[Remark]:
 
 
 def _value(node: yaml.Node | None, loader: _Loader) -> Any:
-    return None if node is None else loader.construct_document(node)
+    if node is None:
+        return None
+    with _translated(node.start_mark.line + 1):
+        return loader.construct_document(node)
 
 
 def _repeated(node: yaml.Node, path: Path = ()) -> Iterator[Problem]:
@@ -151,12 +192,13 @@ def _repeated(node: yaml.Node, path: Path = ()) -> Iterator[Problem]:
             yield from _repeated(item, (*path, index))
     if isinstance(node, yaml.MappingNode):
         seen = set()
-        for name, value in node.value:
-            here = (*path, _text(name))
-            if name.value in seen:
+        for key, value in node.value:
+            name = _text(key)
+            here = (*path, name)
+            if name in seen:
                 text = f"{words.show_path(here)} is there twice: remove one"
                 yield Problem(path=here, text=text)
-            seen.add(name.value)
+            seen.add(name)
             yield from _repeated(value, here)
 
 
@@ -187,8 +229,12 @@ def _find(node: yaml.Node | None, loader: _Loader, *names: str) -> yaml.Node | N
 def _members(loader: _Loader, node: yaml.Node | None) -> list[tuple[yaml.Node, yaml.Node]]:
     if not isinstance(node, yaml.MappingNode):
         return []
-    loader.flatten_mapping(node)
-    return [(name, value) for name, value in node.value if isinstance(name, yaml.ScalarNode)]
+    line = node.start_mark.line + 1
+    with _translated(line):
+        loader.flatten_mapping(node)
+    if not all(isinstance(name, yaml.ScalarNode) for name, _ in node.value):
+        raise UnreadableManifest(f"{line}: the name of a field is no text")
+    return [*node.value]
 
 
 def _items(node: yaml.Node | None) -> list[yaml.Node]:
