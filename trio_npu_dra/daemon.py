@@ -294,7 +294,9 @@ class _Node:
     def _pool(self) -> PoolContent:
         (board, offers), features = self.offers.value, self.features.value
         assert features is not None  # nothing is published before the API server was asked
-        devices = build_devices(offers, board, self.policy, features)
+        devices = build_devices(
+            offers, board, self.policy, features, shares=self.settings.shares
+        )
         pool = fitting(PoolContent(devices=devices), features)
         # Before our first pool an older instance publishes, or there was nothing to be late with.
         is_late = self.publisher.value.published and pool != self.pool.value

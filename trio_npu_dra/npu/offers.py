@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 
 from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
 from trio_npu_dra.npu.model import Board, Chip, ChipHealth, worst_of
@@ -22,6 +22,14 @@ class OfferKind(StrEnum):
     MODULE = "module"
 
 
+class Held(Enum):
+    """How an offer is held; in the other way nobody can have it until it is released."""
+
+    NOT = auto()
+    WHOLE = auto()
+    BY_SHARES = auto()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
     """What may be handed out as one.
@@ -30,11 +38,13 @@ class Offer:
         name: The DRA device name, a DNS label.
         kind: What it is.
         chips: The chips it gives, one or more, by physical id.
+        held: How somebody has it now.
     """
 
     name: str
     kind: OfferKind
     chips: tuple[Chip, ...]
+    held: Held = Held.NOT
 
     @property
     def device_nodes(self) -> frozenset[str]:

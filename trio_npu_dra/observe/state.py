@@ -89,6 +89,7 @@ class NodeState(Collector):
         if features is not None:
             yield catalog.SERVER_KEEPS_TAINTS, (), features.taints
             yield catalog.SERVER_KEEPS_COUNTERS, (), features.counters
+            yield catalog.SERVER_KEEPS_SHARES, (), features.shares
 
     def _driver(self) -> Samples:
         watch, version = self.watch.value, self.board.value.driver_version
