@@ -12,6 +12,7 @@ from trio_npu_dra.claims.forgotten import forget_gone_claims
 from trio_npu_dra.claims.library_hook import LibraryHook, installed_hook
 from trio_npu_dra.claims.repair import keep_cdi_files
 from trio_npu_dra.claims.service import NodeClaims
+from trio_npu_dra.claims.share_flag import ShareFlagStep
 from trio_npu_dra.control.server import Control, serve_control
 from trio_npu_dra.holds.ledger import Ledger
 from trio_npu_dra.holds.offered import offered
@@ -29,6 +30,7 @@ from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board
 from trio_npu_dra.npu.occupancy import is_any_occupied
 from trio_npu_dra.npu.offers import Offer
+from trio_npu_dra.npu.share_flag import NodeShareFlags
 from trio_npu_dra.npu.watcher import WatchStatus, watch_board
 from trio_npu_dra.observable import Observable, derive
 from trio_npu_dra.observe.metrics import Metrics
@@ -201,17 +203,20 @@ class _Node:
             library_path=self._library_path(),
             hook=self._library_hook(),
         )
+        flags = NodeShareFlags(worker, self.dcmi) if self.dcmi is not None else None
+        steps = (ShareFlagStep(self.ledger, cdi, self.board, flags),)
         claims = NodeClaims(
             reader=kube,
             board=self.board,
             host=self.host,
             ledger=self.ledger,
             cdi=cdi,
+            steps=steps,
             driver_name=self.settings.driver_name,
             pool_name=self.settings.node_name,
             on_call=self.metrics.call_answered,
         )
-        await service.start(keep_cdi_files, self.ledger, cdi)
+        await service.start(keep_cdi_files, self.ledger, cdi, steps)
         is_busy = partial(is_any_occupied, worker, self.dcmi, self.board)
         service.start_soon(forget_gone_claims, self.ledger, claims, kube, is_busy)
         return claims
@@ -294,9 +299,7 @@ class _Node:
     def _pool(self) -> PoolContent:
         (board, offers), features = self.offers.value, self.features.value
         assert features is not None  # nothing is published before the API server was asked
-        devices = build_devices(
-            offers, board, self.policy, features, shares=self.settings.shares
-        )
+        devices = build_devices(offers, board, self.policy, features, shares=self.settings.shares)
         pool = fitting(PoolContent(devices=devices), features)
         # Before our first pool an older instance publishes, or there was nothing to be late with.
         is_late = self.publisher.value.published and pool != self.pool.value

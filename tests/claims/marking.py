@@ -58,6 +58,9 @@ class Marker:
         """Remove it."""
         await self._change(entry, is_there=False)
 
+    async def tidy(self) -> None:
+        """Nothing is ever left."""
+
     async def _change(self, entry: Entry, *, is_there: bool) -> None:
         assert entry.uid not in self.busy, "somebody else is at it"
         self.busy.add(entry.uid)

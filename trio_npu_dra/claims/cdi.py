@@ -21,7 +21,7 @@ from trio_npu_dra import storage
 from trio_npu_dra.claims import library_hook
 from trio_npu_dra.claims.library_hook import LibraryHook
 from trio_npu_dra.errors import ForeignFile
-from trio_npu_dra.holds.entry import HeldDevice
+from trio_npu_dra.holds.entry import Allocated, HeldDevice
 from trio_npu_dra.npu.container import DeviceNode, Mount, driver_mounts, shared_nodes
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import ChipFamily
@@ -33,9 +33,12 @@ _MODE = 0o644
 T = TypeVar("T")
 
 
-def device_name(uid: str, device: str) -> str:
-    """The CDI name of a device of the claim *uid*."""
-    return f"{uid}-{device}"
+def device_name(uid: str, device: str, share_id: str | None = None) -> str:
+    """The CDI name of a device of the claim *uid*, or of one of its shares of the device.
+
+    The kubelet tells the health of what has one name once.
+    """
+    return f"{uid}-{device}" if share_id is None else f"{uid}-{device}-{share_id}"
 
 
 def render_spec(
@@ -47,6 +50,7 @@ def render_spec(
     mounts: Iterable[Mount],
     library_path: str,
     hook: LibraryHook | None = None,
+    allocation: Iterable[Allocated] = (),
 ) -> dict[str, Any]:
     """Make the CDI spec of a claim (pure): equal input gives an equal spec.
 
@@ -59,7 +63,11 @@ def render_spec(
         library_path: Where the container has the Ascend driver's libraries, as in LD_LIBRARY_PATH;
             empty does nothing for them.
         hook: Makes its loader look there; without it LD_LIBRARY_PATH does, instead of the image's.
+        allocation: Tells the shares that the claim has of devices, which have a name each.
     """
+    shares: dict[str, dict[str | None, None]] = {}
+    for given in allocation:
+        shares.setdefault(given.device, {})[given.share_id] = None
     # An Ascend container runtime below us takes the last assignment: with "void" it adds nothing
     # to what the claim gives, whatever the image says.
     environment = ["ASCEND_VISIBLE_DEVICES=void"]
@@ -85,12 +93,13 @@ def render_spec(
         "containerEdits": {key: value for key, value in shared.items() if value},
         "devices": [
             {
-                "name": device_name(uid, device.device),
+                "name": device_name(uid, device.device, share_id),
                 "containerEdits": {
                     "deviceNodes": [_node(*paths) for paths in device.nodes.items()]
                 },
             }
             for device in devices
+            for share_id in shares.get(device.device, (None,))
         ],
     }
 
@@ -165,9 +174,9 @@ class CdiFolder:
     library_path: str
     hook: LibraryHook | None = None
 
-    def device_id(self, uid: str, device: str) -> str:
+    def device_id(self, uid: str, device: str, share_id: str | None = None) -> str:
         """The qualified CDI name that the kubelet hands to the runtime."""
-        return f"{self.driver_name}/{_CLASS}={device_name(uid, device)}"
+        return f"{self.driver_name}/{_CLASS}={device_name(uid, device, share_id)}"
 
     def write(self, uid: str, spec: Mapping[str, Any]) -> bool:
         """Make the file say what it should, ours and for all to read; a right one is left alone.
@@ -270,7 +279,12 @@ class CdiFolder:
             self.root.mkdir(parents=True, exist_ok=True)
 
     def render(
-        self, uid: str, devices: Sequence[HeldDevice], facts: HostFacts | None = None
+        self,
+        uid: str,
+        devices: Sequence[HeldDevice],
+        facts: HostFacts | None = None,
+        *,
+        allocation: Iterable[Allocated] = (),
     ) -> dict[str, Any]:
         """What the file of a claim is to say.
 
@@ -278,6 +292,7 @@ class CdiFolder:
             uid: The claim.
             devices: What it has; of families that are known.
             facts: What was found out of the host; without it the host is looked at now.
+            allocation: How the claim has the devices; without it, each as a whole.
 
         Raises:
             DeviceNodeMissing: A device node of the Ascend driver is missing on the host.
@@ -292,6 +307,7 @@ class CdiFolder:
             mounts=_once(mount for family in families for mount in facts.mounts(family)),
             library_path=self.library_path,
             hook=self.hook,
+            allocation=allocation,
         )
 
 

@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 _INTERVAL = 5.0  # seconds between two looks
 _FINISH_SECONDS = 20.0  # for what calls left half done; the next look goes on with it
+_TIDY_SECONDS = 20.0  # the same for what concerns no single claim
 _STUCK_SECONDS = 60.0  # whoever holds the lock gives up earlier
 
 
@@ -64,6 +65,7 @@ class Repair:
     def __init__(self, ledger: Ledger, cdi: CdiFolder, steps: Sequence[Step] = ()) -> None:
         self._ledger = ledger
         self._cdi = cdi
+        self._steps = tuple(steps)
         self._holding = Holding(ledger, cdi, steps)
         self._complaints: Mapping[str, str] = {}
 
@@ -75,6 +77,7 @@ class Repair:
         with pulse.step("repairing CDI files", limit=_STUCK_SECONDS):
             problems = await self._compare(is_first=is_first)
             problems |= await self._finish()
+            problems |= await self._tidy()
         self._complain(problems)
 
     async def _compare(self, *, is_first: bool) -> dict[str, str]:
@@ -143,7 +146,7 @@ class Repair:
     def _rendered_anew(self, entry: Entry) -> Entry:
         if any(device.family is None for device in entry.devices):
             return entry
-        edits = self._cdi.render(entry.uid, entry.devices)
+        edits = self._cdi.render(entry.uid, entry.devices, allocation=entry.allocation)
         return entry if edits == entry.edits else self._ledger.put(replace(entry, edits=edits))
 
     async def _finish(self) -> dict[str, str]:
@@ -160,6 +163,19 @@ class Repair:
             for uid, outcome in outcomes.items()
             if isinstance(outcome, NpuDraError) and not isinstance(outcome, LockHeld)
         }
+
+    async def _tidy(self) -> dict[str, str]:
+        """Have each step put right what concerns no single claim; what went wrong, by step."""
+        problems: dict[str, str] = {}
+        with trio.move_on_after(_TIDY_SECONDS):
+            for step in self._steps:
+                try:
+                    await step.tidy()
+                except LockHeld:
+                    pass  # somebody is at it
+                except NpuDraError as error:
+                    problems[step.name] = str(error)
+        return problems
 
     def _complain(self, problems: Mapping[str, str]) -> None:
         """Say what is wrong once, not every five seconds."""

@@ -48,6 +48,16 @@ class Step(Protocol):
         """
         ...
 
+    async def tidy(self) -> None:
+        """Put right what concerns no single call, such as what a claim left that is gone.
+
+        Asked every few seconds, at first before anything is known of the chips.
+
+        Raises:
+            NpuDraError: It failed, and is tried again at the next look.
+        """
+        ...
+
 
 class Steps:
     """All steps that this version knows, in the order in which they are done."""

@@ -145,7 +145,7 @@ class DeviceAttribute(SlicePart):
 
 
 class CapacityRange(SlicePart):
-    """requestPolicy.validRange: a request is rounded up to the next of *min*, *min* + *step*, ..."""
+    """requestPolicy.validRange: a request is rounded up to *min*, or to a step above it."""
 
     min: str
     step: str | None = None

@@ -1,9 +1,9 @@
 """Learns what the API server keeps of a slice, without publishing anything.
 
 A server silently drops the fields of a feature that is off, and refuses a slice with a value that
-it does not know. Taints, counters and shares are on by default from Kubernetes 1.36. Kubernetes 1.34,
-with its alpha features switched on, does not know the taint effect `None`, and takes counters only
-in another shape than later versions (pkg/apis/resource/validation of 1.34.3 and 1.36.3).
+it does not know. Taints, counters and shares are on by default from Kubernetes 1.36. Kubernetes
+1.34, with its alpha features switched on, does not know the taint effect `None`, and takes counters
+only in another shape than later versions (pkg/apis/resource/validation of 1.34.3 and 1.36.3).
 """
 
 from __future__ import annotations
