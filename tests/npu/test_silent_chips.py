@@ -91,7 +91,8 @@ async def test_a_split_chip_that_does_not_tell_its_vnpus_now_stays_split(
 ) -> None:
     """It is not handed out whole because one call failed while cards were listed."""
     dcmi.init()
-    control.set_vnpus(3, 2)
+    control.create_vnpu(3, "vir05_1c_8g")
+    control.create_vnpu(3, "vir05_1c_8g")
     control.set_share(3, enabled=True)
     board = await look()
     for function in ("dcmi_get_device_info", "dcmi_get_device_share_enable"):

@@ -150,12 +150,14 @@ async def test_a_chip_that_others_split_is_said_once(
 ) -> None:
     """Whoever offers chips learns of the vNPUs, and that they are gone."""
     caplog.set_level(logging.INFO)
-    control.set_vnpus(3, 2)
+    control.create_vnpu(3, "vir05_1c_8g")
+    control.create_vnpu(3, "vir10_3c_16g")
     await watching.start()
     assert watching.board.value.by_name["npu-3"].vnpus == (148, 149)
-    control.set_vnpus(4, 1)
+    control.create_vnpu(4, "vir05_1c_8g")
     await watching.until(lambda board: board.by_name["npu-4"].vnpus == (164,))
-    control.set_vnpus(3, 0)
+    control.destroy_vnpu(3, 148)
+    control.destroy_vnpu(3, 149)
     await watching.until(lambda board: not board.by_name["npu-3"].vnpus)
     said = [
         (record.__dict__["npu"], record.__dict__.get("why", "is again"))

@@ -176,6 +176,9 @@ static void print_list(const int *list, int count)
 int main(int argc, char **argv)
 {
     int list[MAX_CARDS], count = 0;
+    if (argc > 2 && strcmp(argv[2], "-t") == 0) {
+        return smi_manage_vnpus(argc, argv);
+    }
     bool short_list = smi_is_short_list(argc, argv);
     load_dcmi();
     int code = dcmi.init();

@@ -23,6 +23,9 @@ void smi_check_init(int code);
 /* Whether it is "info -l" rather than "info"; ends the program if it is neither. */
 bool smi_is_short_list(int argc, char **argv);
 
+/* What npu-smi does with "-t" (npu-smi-vnpu.c); returns its exit status. */
+int smi_manage_vnpus(int argc, char **argv);
+
 void smi_number(char *out, size_t size, int code, double value, int decimals);
 void smi_process_name(int pid, char *out, size_t size);
 const char *smi_health_word(int code, unsigned health);

@@ -20,7 +20,6 @@ from trio_npu_dra.npu.dcmi._answers import (
     fault_event,
     known,
     out_int,
-    out_struct,
     out_text,
     out_uint,
     spacious,
@@ -29,7 +28,7 @@ from trio_npu_dra.npu.dcmi._answers import (
 from trio_npu_dra.npu.dcmi._codes import NOT_SUPPORT
 from trio_npu_dra.npu.dcmi._library import Library, load
 from trio_npu_dra.npu.dcmi.calls import OnCall, ignore_call
-from trio_npu_dra.npu.dcmi.generation import Functions, Generation
+from trio_npu_dra.npu.dcmi.partition import PartitionCalls
 from trio_npu_dra.npu.dcmi.types import (
     ChipInfo,
     ChipRef,
@@ -37,20 +36,16 @@ from trio_npu_dra.npu.dcmi.types import (
     FaultEvent,
     Link,
     Memory,
-    MultiDiePolicy,
     Place,
     Process,
     SuperPodPlace,
 )
-from trio_npu_dra.npu.dcmi.v1 import V1
 from trio_npu_dra.npu.dcmi.v2 import V2
 
 MAX_ERROR_CODES: Final = 128
-MAX_VNPUS: Final = 32
 MAX_PROCESSES: Final = 64  # the manual says 32, the library writes up to 64
 GONE: Final = 0xFFFF_FFFF  # health of a chip that does not exist or has not started
 _SUPER_POD_COMMAND: Final = (12, 1)  # main command CHIP_INF, sub command SPOD_INFO
-_TOTAL_RESOURCE_COMMAND: Final = (52, 1)  # main command VDEV_MNG, sub command TOTAL_RESOURCE
 _NPU: Final = 0
 _UNKNOWN_UNIT: Final = 0xFF
 _AI_CORES: Final = 2  # which utilization
@@ -60,7 +55,7 @@ _callbacks: Final[list[Any]] = []
 """The library calls these until the process ends: it has no way to unsubscribe."""
 
 
-class Dcmi:
+class Dcmi(PartitionCalls):
     """The DCMI calls of this driver, in the generation that serves the node's chips.
 
     Every method raises `DcmiError` (or a subclass that says what to do) for a code other than 0,
@@ -71,8 +66,7 @@ class Dcmi:
     """
 
     def __init__(self, library: Library) -> None:
-        self._library = library
-        self._generation: Generation = V1
+        super().__init__(library)
         self._is_decided = False
 
     @classmethod
@@ -304,52 +298,3 @@ class Dcmi:
         except DcmiError:
             _callbacks.remove(callback)
             raise
-
-    # --- how chips may be handed out -------------------------------------------------------------
-
-    def multi_die_policy(self) -> MultiDiePolicy:
-        """Whether the dies of an A3 card may be parted; A3 only."""
-        function = self._offered(self._functions.multi_die_policy, "multi-die policy")
-        parted = out_int(self._library, function) != 0
-        return MultiDiePolicy.INDEPENDENT if parted else MultiDiePolicy.UNION
-
-    def vnpus(self, chip: ChipRef) -> tuple[int, ...]:
-        """Ids of the vNPUs that the chip is split into."""
-        info = spacious(c.dcmi_soc_total_resource)
-        size = ctypes.sizeof(c.dcmi_soc_total_resource)
-        self._device_info(chip, _TOTAL_RESOURCE_COMMAND, info, size)
-        count = ctypes.c_int(info.vdev_num)
-        return tuple(info.vdev_id[: counted(count, MAX_VNPUS, self._functions.device_info)])
-
-    def device_share(self, chip: ChipRef) -> bool:
-        """Whether several containers may open the chip at once."""
-        return self._int(self._functions.device_share, chip) == 1
-
-    # --- parts -----------------------------------------------------------------------------------
-
-    @property
-    def _functions(self) -> Functions:
-        return self._generation.functions
-
-    def _struct(self, function: str, struct: type[Any], chip: ChipRef, *arguments: int) -> Any:
-        return out_struct(self._library, function, struct, *chip.ids, *arguments)
-
-    def _int(self, function: str, chip: ChipRef) -> int:
-        return out_int(self._library, function, *chip.ids)
-
-    def _device_info(
-        self, chip: ChipRef, command: tuple[int, int], info: ctypes.Structure, size: int
-    ) -> None:
-        """The call that fills many structs, by main and sub command."""
-        out = (ctypes.byref(info), ctypes.byref(ctypes.c_uint(size)))
-        self._library.call(self._functions.device_info, *chip.ids, *command, *out)
-
-    def _offered(self, function: str | None, what: str) -> str:
-        """The function's name.
-
-        Raises:
-            NotSupported: The generation has no such function.
-        """
-        if function is None:
-            raise NotSupported(NOT_SUPPORT, what, "no library of this generation offers it")
-        return function

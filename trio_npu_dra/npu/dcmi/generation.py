@@ -51,6 +51,11 @@ class Functions:
     subscribe: str
     multi_die_policy: str | None = None
     device_share: str
+    set_device_share: str
+    create_vdevice: str | None = None
+    destroy_vdevice: str | None = None
+    vdevice_mode: str | None = None
+    vnpu_recovery: str | None = None
 
 
 class Generation(Protocol):

@@ -43,6 +43,11 @@ class _V1:
         subscribe="dcmi_subscribe_fault_event",
         multi_die_policy="dcmi_get_multi_die_policy",
         device_share="dcmi_get_device_share_enable",
+        set_device_share="dcmi_set_device_share_enable",
+        create_vdevice="dcmi_create_vdevice",
+        destroy_vdevice="dcmi_set_destroy_vdevice",
+        vdevice_mode="dcmi_get_vdevice_mode",
+        vnpu_recovery="dcmi_get_vnpu_config_recover_mode",
     )
     all_chips = (-1, -1)
 

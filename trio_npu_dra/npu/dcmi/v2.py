@@ -39,6 +39,7 @@ class _V2:
         processes="dcmiv2_get_device_proc_mem_info",
         subscribe="dcmiv2_subscribe_fault_event",
         device_share="dcmiv2_get_device_share_enable",
+        set_device_share="dcmiv2_set_device_share_enable",
     )
     all_chips = (-1,)
 
