@@ -25,7 +25,6 @@ from trio_npu_dra.errors import (
     NotPermitted,
     NotSupported,
     NpuDraError,
-    StorageError,
 )
 from trio_npu_dra.holds.entry import Entry, State
 from trio_npu_dra.holds.ledger import Ledger

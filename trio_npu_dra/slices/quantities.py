@@ -31,5 +31,5 @@ def amount_of(quantity: str) -> int:
     number = quantity.rstrip("EGKMPTik")
     suffix = quantity.removeprefix(number)
     if suffix in _BINARY:
-        return int(number) * 1024 ** _BINARY.index(suffix)
-    return int(number) * 1000 ** _DECIMAL.index(suffix)
+        return int(number) * int(1024 ** _BINARY.index(suffix))
+    return int(number) * int(1000 ** _DECIMAL.index(suffix))
