@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import trio
 
@@ -43,6 +43,7 @@ class Rig:
     http_port: int = -1
     npu_metrics: bool = True
     health_poll_interval: float = 0.1
+    sharing: Literal["none", "shares"] = "none"
 
     def lay_out(self) -> None:
         """Make the kubelet's folders and a kubeconfig, as on a node before the daemon starts."""
@@ -92,6 +93,7 @@ class Rig:
             http_port=self.http_port,
             npu_metrics=self.npu_metrics,
             health_poll_interval=self.health_poll_interval,
+            sharing=self.sharing,
         )
 
     def environment(self, **changes: object) -> dict[str, str]:
@@ -123,9 +125,11 @@ class Rig:
         """The records that the daemon would find after a crash."""
         return sorted((self.folder / "plugins" / DRIVER / "claims").glob("*.json"))
 
-    def claim(self, name: str, device: str) -> Claim:
+    def claim(self, name: str, device: str, share_id: str | None = None) -> Claim:
         """An allocated claim in the API server, in the form in which the kubelet names it."""
-        result = AllocationResult(request="npu", driver=DRIVER, pool=NODE, device=device)
+        result = AllocationResult(
+            request="npu", driver=DRIVER, pool=NODE, device=device, share_id=share_id
+        )
         stored = self.api.add(
             ResourceClaim(
                 metadata=ObjectMeta(name=name, namespace="default"),

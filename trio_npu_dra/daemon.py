@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Set as AbstractSet
 from functools import partial
 
 import trio
@@ -132,6 +133,8 @@ class _Node:
         # npu
         self.board: Observable[Board] = Observable(EMPTY_BOARD)
         self.watch = Observable(WatchStatus())
+        # claims
+        self.shared_for_claims: Observable[AbstractSet[str]] = Observable(frozenset())
         # holds, report and slices
         self.offers: Observable[tuple[Board, tuple[Offer, ...]]] = Observable((EMPTY_BOARD, ()))
         self.device_health: Observable[Devices] = Observable(())
@@ -203,8 +206,8 @@ class _Node:
             library_path=self._library_path(),
             hook=self._library_hook(),
         )
-        flags = NodeShareFlags(worker, self.dcmi) if self.dcmi is not None else None
-        steps = (ShareFlagStep(self.ledger, cdi, self.board, flags),)
+        flags = NodeShareFlags(worker, self.dcmi, self.board) if self.dcmi is not None else None
+        steps = (ShareFlagStep(self.ledger, cdi, self.board, flags, self.shared_for_claims),)
         claims = NodeClaims(
             reader=kube,
             board=self.board,
@@ -216,7 +219,7 @@ class _Node:
             pool_name=self.settings.node_name,
             on_call=self.metrics.call_answered,
         )
-        await service.start(keep_cdi_files, self.ledger, cdi, steps)
+        await service.start(keep_cdi_files, self.ledger, cdi, steps, self.board)
         is_busy = partial(is_any_occupied, worker, self.dcmi, self.board)
         service.start_soon(forget_gone_claims, self.ledger, claims, kube, is_busy)
         return claims
@@ -241,7 +244,9 @@ class _Node:
             await nursery.start(derive, self.offers, self._offered, self.board, self.ledger.holds)
             await nursery.start(derive, self.device_health, self._device_health, self.offers)
             await self.features.wait_until(lambda features: features is not None)
-            await nursery.start(derive, self.pool, self._pool, self.offers, self.features)
+            await nursery.start(
+                derive, self.pool, self._pool, self.offers, self.features, self.shared_for_claims
+            )
             with trio.move_on_after(REGISTRATION_SECONDS):
                 await self.registration.wait_until(lambda status: status.registered)
             async with publisher_lock(self.settings.plugin_directory, self.publisher):
@@ -299,7 +304,14 @@ class _Node:
     def _pool(self) -> PoolContent:
         (board, offers), features = self.offers.value, self.features.value
         assert features is not None  # nothing is published before the API server was asked
-        devices = build_devices(offers, board, self.policy, features, shares=self.settings.shares)
+        devices = build_devices(
+            offers,
+            board,
+            self.policy,
+            features,
+            shares=self.settings.shares,
+            shared_for_claims=self.shared_for_claims.value,
+        )
         pool = fitting(PoolContent(devices=devices), features)
         # Before our first pool an older instance publishes, or there was nothing to be late with.
         is_late = self.publisher.value.published and pool != self.pool.value

@@ -9,6 +9,7 @@ from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
 from trio_npu_dra.npu.model import Board, Chip
 from trio_npu_dra.npu.share_flag import NodeShareFlags, cards, is_in_use
+from trio_npu_dra.observable import Observable
 from trio_npu_dra.simulator import BoardControl, load_profile
 
 
@@ -26,7 +27,7 @@ async def test_a_chip_is_shared_and_is_so_no_longer(
     worker: DcmiWorker, dcmi: Dcmi, board: Board
 ) -> None:
     """No other chip is."""
-    flags = NodeShareFlags(worker, dcmi)
+    flags = NodeShareFlags(worker, dcmi, Observable(board))
     await flags.change(chip(board, 3), is_set=True)
     assert await on(flags, board) == {3}
     await flags.change(chip(board, 3), is_set=False)
@@ -38,19 +39,21 @@ async def test_the_dies_of_a_card_are_shared_together(
     worker: DcmiWorker, dcmi: Dcmi, board: Board
 ) -> None:
     """Whichever of them is named."""
-    flags = NodeShareFlags(worker, dcmi)
+    flags = NodeShareFlags(worker, dcmi, Observable(board))
     (card,) = cards(board, ["/dev/davinci3"])
     assert [die.physical_id for die in card] == [2, 3]
     assert len(cards(board, ["/dev/davinci2", "/dev/davinci3", "/dev/davinci4"])) == 2
     await flags.change(chip(board, 3), is_set=True)
     assert await on(flags, board) == {2, 3}
+    known = [die.physical_id for die in flags.board.value.chips if die.device_share]
+    assert known == [2, 3], "the Board knows at once"
 
 
 async def test_a_flag_of_a_chip_in_use_does_not_change(
     worker: DcmiWorker, dcmi: Dcmi, board: Board, control: BoardControl
 ) -> None:
     """Who uses it can be told."""
-    flags = NodeShareFlags(worker, dcmi)
+    flags = NodeShareFlags(worker, dcmi, Observable(board))
     control.set_processes(3, [(4711, 1 << 20)])
     with pytest.raises(Busy) as caught:
         await flags.change(chip(board, 3), is_set=True)
@@ -65,5 +68,5 @@ async def test_a_chip_that_cannot_be_shared_says_so(
     """It is not one that is in use."""
     control.set_return_code("dcmi_get_device_share_enable", -8255, 3)
     with pytest.raises(NotSupported) as caught:
-        await NodeShareFlags(worker, dcmi).is_set(chip(board, 3))
+        await NodeShareFlags(worker, dcmi, Observable(board)).is_set(chip(board, 3))
     assert not is_in_use(caught.value)

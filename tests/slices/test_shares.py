@@ -107,3 +107,18 @@ def test_what_is_held_stays_as_it_is_until_it_is_released() -> None:
     assert build(whole, shares=0)[0].allow_multiple_allocations is None
     assert build(share, shares=0) == ()
     assert build(share, keeps=False) == ()
+
+
+def test_what_is_shared_for_claims_is_not_told() -> None:
+    """Else each claim would cost a write; what people have set is told."""
+    board = Board(chips=(replace(FULL, device_share=True),))
+    policy = TaintPolicy(domain=DRIVER)
+
+    def told(*keys: str) -> bool | None:
+        (device,) = build_devices(
+            offered(board, ()), board, policy, ServerFeatures(), shared_for_claims=keys
+        )
+        return (device.attributes or {})["deviceShare"].bool_
+
+    assert told() is True
+    assert told(FULL.key) is False

@@ -13,9 +13,11 @@ from trio_npu_dra import pulse
 from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.claims.holding import Holding, Outcome
 from trio_npu_dra.claims.steps import Step
-from trio_npu_dra.errors import LockHeld, NpuDraError, StorageError
+from trio_npu_dra.errors import ChipsUnknown, LockHeld, NpuDraError, StorageError
 from trio_npu_dra.holds.entry import Entry
 from trio_npu_dra.holds.ledger import Ledger
+from trio_npu_dra.npu.model import Board
+from trio_npu_dra.observable import Observable
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +31,7 @@ async def keep_cdi_files(
     ledger: Ledger,
     cdi: CdiFolder,
     steps: Sequence[Step] = (),
+    board: Observable[Board] | None = None,
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -43,13 +46,20 @@ async def keep_cdi_files(
         ledger: Who holds what.
         cdi: The files.
         steps: What may have to be done for a claim besides, in order.
+        board: The chips that steps are about; they are not known yet at a start, and once they
+            are, what waits for them waits no longer.
         task_status: Told once started.
     """
     repair = Repair(ledger, cdi, steps)
     await repair.look(is_first=True)
     task_status.started()
+    is_known = board is None
     while True:
-        await trio.sleep(_INTERVAL)
+        with trio.move_on_after(_INTERVAL):
+            if board is None or is_known:
+                await trio.sleep_forever()
+            await board.wait_until(lambda board: bool(board.chips))
+            is_known = True
         await repair.look(is_first=False)
 
 
@@ -161,7 +171,7 @@ class Repair:
         return {
             uid: f"{self._ledger.by_uid.get(uid, uid)}: {outcome}"
             for uid, outcome in outcomes.items()
-            if isinstance(outcome, NpuDraError) and not isinstance(outcome, LockHeld)
+            if isinstance(outcome, NpuDraError) and not isinstance(outcome, LockHeld | ChipsUnknown)
         }
 
     async def _tidy(self) -> dict[str, str]:

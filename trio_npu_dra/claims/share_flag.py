@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from trio_npu_dra import file_lock, storage
 from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.errors import (
+    ChipsUnknown,
     ClaimError,
     ClaimUnavailable,
     DcmiError,
@@ -57,6 +58,7 @@ class ShareFlagStep:
         cdi: Tells what a claim has whose record cannot be read.
         board: The chips of this node.
         flags: Their flags; None on a node that never has chips.
+        ours: Is told the keys of the chips whose flag this driver has set.
     """
 
     name: Final = "share-flag"
@@ -67,11 +69,14 @@ class ShareFlagStep:
         cdi: CdiFolder,
         board: Observable[Board],
         flags: ShareFlags | None,
+        ours: Observable[AbstractSet[str]] | None = None,
     ) -> None:
         self._ledger = ledger
         self._cdi = cdi
         self._board = board
         self._flags = flags
+        self._ours = ours or Observable(frozenset())
+        self._is_tidied = False
         self._path = ledger.state_folder / _FILE
         self._lock = ledger.state_folder / _LOCK
 
@@ -117,12 +122,16 @@ class ShareFlagStep:
         Raises:
             NpuDraError: Something failed; the next look goes on with it.
         """
-        if not self._board.value.chips or not (self._read() or self._lacking()):
+        if not self._is_tidied:  # what a killed writer left
+            storage.remove_unfinished(self._path.parent, f"{_FILE}.")
+            self._is_tidied = True
+        ours = self._read()
+        if not self._board.value.chips or not (ours or self._lacking()):
             return
         problems: list[NpuDraError] = []
         async with self._alone() as flags:
             ours = self._read()
-            chips = (chip for chip in self._board.value.chips if _key(chip) in ours)
+            chips = (chip for chip in self._board.value.chips if chip.key in ours)
             due = [
                 *(
                     partial(self._take_back, flags, card)
@@ -163,7 +172,7 @@ class ShareFlagStep:
             try:
                 off = [chip for chip in card if not await flags.is_set(chip)]
                 if off:
-                    self._write({*self._read(), *map(_key, off)})
+                    self._write({*self._read(), *(chip.key for chip in off)})
                 for chip in off:
                     await flags.change(chip, is_set=True)
             except DcmiError as error:
@@ -183,15 +192,15 @@ class ShareFlagStep:
             but: The claim that lets go of them.
         """
         ours = self._read()
-        if ours.isdisjoint(map(_key, card)) or await self._holders(card, but=but):
+        if ours.isdisjoint(chip.key for chip in card) or await self._holders(card, but=but):
             return
         try:
             for chip in card:
-                if _key(chip) in ours and await _is_set(flags, chip):
+                if chip.key in ours and await _is_set(flags, chip):
                     await flags.change(chip, is_set=False)
         except DcmiError as error:
             raise await self._explained(flags, card, error, but=but) from error
-        self._write(ours - set(map(_key, card)))
+        self._write(ours - {chip.key for chip in card})
         log.info("NPU is shared no longer", extra={"chips": _names(card)})
 
     async def _holders(self, card: Card, *, but: str) -> list[str]:
@@ -237,7 +246,7 @@ class ShareFlagStep:
     async def _alone(self) -> AsyncIterator[ShareFlags]:
         """Be the only task of the node that changes flags, in this process and others."""
         if self._flags is None or not self._board.value.chips:
-            raise ClaimUnavailable("no NPU of the node is known yet: sharing one must wait")
+            raise ChipsUnknown("no NPU of the node is known yet: sharing one must wait")
         async with file_lock.hold(
             self._lock, pause_seconds=_LOCK_PAUSE, patience_seconds=_LOCK_PATIENCE
         ):
@@ -249,6 +258,11 @@ class ShareFlagStep:
         Raises:
             StorageError: The file cannot be read.
         """
+        ours = self._parse()
+        self._ours.set(ours)
+        return ours
+
+    def _parse(self) -> AbstractSet[str]:
         data = storage.read_bytes(self._path)
         try:
             return frozenset(_File.model_validate_json(data).chips) if data else frozenset()
@@ -267,6 +281,7 @@ class ShareFlagStep:
             storage.write_atomic(self._path, file.model_dump_json().encode() + b"\n")
         else:
             storage.remove(self._path)
+        self._ours.set(frozenset(file.chips))
 
 
 def _shared_nodes(entry: Entry) -> frozenset[str]:
@@ -293,10 +308,6 @@ async def _processes(flags: ShareFlags, card: Card) -> list[str]:
         with suppress(DcmiError):
             found += await flags.processes(chip)
     return [f"process {pid}" for pid in dict.fromkeys(found)]
-
-
-def _key(chip: Chip) -> str:
-    return chip.uuid or chip.device_node
 
 
 def _names(chips: Collection[Chip]) -> str:

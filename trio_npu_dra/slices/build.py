@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import TypeVar
 
@@ -44,6 +44,7 @@ def build_devices(
     features: ServerFeatures,
     *,
     shares: int = 0,
+    shared_for_claims: Collection[str] = (),
 ) -> tuple[Device, ...]:
     """The devices of all offers, in their order.
 
@@ -56,32 +57,46 @@ def build_devices(
         policy: What health does to pods.
         features: What the API server keeps.
         shares: How many shares a device is to have; 0 for whole devices (`slices.shares`).
+        shared_for_claims: Keys of chips that this driver lets containers share while claims need
+            it: they do not count as shared, so that no slice changes with each claim.
     """
     made = (
-        (offer, build_device(offer, board, taints))
+        (offer, build_device(offer, board, taints, shared_for_claims))
         for offer in offered
         if (taints := policy.kept_taints(offer.health, features.taint_effects)) is not None
     )
     return tuple(with_shares(made, features, shares=shares))
 
 
-def build_device(offer: Offer, board: Board, taints: tuple[DeviceTaint, ...]) -> Device:
+def build_device(
+    offer: Offer,
+    board: Board,
+    taints: tuple[DeviceTaint, ...],
+    shared_for_claims: Collection[str] = (),
+) -> Device:
     """One offer as a device.
 
     Args:
         offer: What is handed out.
         board: Has the facts that all devices share: version of the Ascend driver, die policy.
         taints: Those that its health gives it.
+        shared_for_claims: As `build_devices` has it.
     """
+
+    def is_shared(chip: Chip) -> bool | None:
+        return chip.device_share and chip.key not in shared_for_claims
+
     return Device(
         name=offer.name,
-        attributes=_attributes(offer, board),
+        attributes=_attributes(offer, board, is_shared),
         capacity=_capacity(offer) or None,
         taints=taints or None,
     )
 
 
-def _attributes(offer: Offer, board: Board) -> dict[str, DeviceAttribute]:
+def _attributes(
+    offer: Offer, board: Board, is_shared: Callable[[Chip], bool | None]
+) -> dict[str, DeviceAttribute]:
     """Facts of the chip; of several chips those that are equal."""
     common = _Common(offer.chips)
     strings = {
@@ -112,7 +127,7 @@ def _attributes(offer: Offer, board: Board) -> dict[str, DeviceAttribute]:
     attributes = {
         name: DeviceAttribute(string=value) for name, value in _fitting(strings).items()
     } | {name: DeviceAttribute(int_=value) for name, value in numbers.items() if value is not None}
-    share = common(lambda chip: chip.device_share)
+    share = common(is_shared)
     if share is not None:
         attributes["deviceShare"] = DeviceAttribute(bool_=share)
     printed = board.driver_version
