@@ -11,7 +11,7 @@ import trio
 from trio_npu_dra.errors import NpuDraError
 from trio_npu_dra.holds.entry import Entry
 
-SHARED = 2
+MARKED = 2
 """Chips below this number need steps in the tests that have claims of both kinds."""
 
 
@@ -41,7 +41,7 @@ class Marker:
         """Who only looks on needs none."""
         return any(
             not hold.observer
-            and (self.is_for_all or any(int(node[-1]) < SHARED for node in hold.nodes))
+            and (self.is_for_all or any(int(node[-1]) < MARKED for node in hold.nodes))
             for hold in entry.holds
         )
 
