@@ -101,13 +101,12 @@ class NodeState(Collector):
             yield catalog.DRIVER_INFO, (version,), 1
 
     def _holders(self) -> dict[str, tuple[str, str]]:
-        """Namespace and name of the claim that holds a chip, by the chip's device node."""
-        return {
-            node: (hold.holder.namespace, hold.holder.name)
-            for hold in self.holds.value
-            if not hold.observer
-            for node in hold.nodes
-        }
+        """Namespace and name of the one claim that holds a chip, by the chip's device node."""
+        found: dict[str, set[tuple[str, str]]] = {}
+        for hold in self.holds.value:
+            for node in () if hold.observer else hold.nodes:
+                found.setdefault(node, set()).add((hold.holder.namespace, hold.holder.name))
+        return {node: holders.pop() for node, holders in found.items() if len(holders) == 1}
 
     def _telemetry(self, chip: Chip, holder: tuple[str, str]) -> Samples:
         labels = (chip.name, chip.chip_name, *holder)
