@@ -138,18 +138,34 @@ class Constraint(Strict):
     match_attribute: str
 
 
+class Opaque(Strict):
+    """Parameters for a driver."""
+
+    driver: str
+    parameters: dict[str, Any]
+
+
+class Config(Strict):
+    """What is configured, for some requests or for all."""
+
+    requests: list[str] = []
+    opaque: Opaque
+
+
 class Devices(Strict):
     """All that a claim is about."""
 
     requests: Annotated[list[Request], Field(min_length=1, max_length=32)]
     constraints: Annotated[list[Constraint], Field(max_length=32)] = []
+    config: Annotated[list[Config], Field(max_length=32)] = []
 
     @model_validator(mode="after")
-    def _constraints_name_requests(self) -> Self:
+    def _names_its_requests(self) -> Self:
         names = {name for request in self.requests for name in request.names}
-        for constraint in self.constraints:
-            if unknown := set(constraint.requests) - names:
-                raise ValueError(f"constraints[].requests: no request {sorted(unknown)}")
+        named = {name for each in self.constraints for name in each.requests}
+        named |= {name for each in self.config for name in each.requests}
+        if unknown := named - names:
+            raise ValueError(f"no request {sorted(unknown)}")
         return self
 
 

@@ -8,9 +8,9 @@ from functools import partial
 
 import trio
 
-from trio_npu_dra.claims.cdi import CdiFolder
+from trio_npu_dra.claims.cdi import CdiFolder, Libraries
 from trio_npu_dra.claims.forgotten import forget_gone_claims
-from trio_npu_dra.claims.library_hook import LibraryHook, installed_hook
+from trio_npu_dra.claims.library_hook import PROGRAM, LibraryHook, installed_hook
 from trio_npu_dra.claims.repair import keep_cdi_files
 from trio_npu_dra.claims.service import NodeClaims
 from trio_npu_dra.claims.share_flag import ShareFlagStep
@@ -203,8 +203,11 @@ class _Node:
             root=self.settings.cdi_root,
             driver_name=self.settings.driver_name,
             host=self.host,
-            library_path=self._library_path(),
-            hook=self._library_hook(),
+            libraries=Libraries(
+                path=self.settings.container_library_path,
+                usual=self.settings.container_libraries,
+                hook=self._library_hook(),
+            ),
         )
         flags = NodeShareFlags(worker, self.dcmi, self.board) if self.dcmi is not None else None
         steps = (ShareFlagStep(self.ledger, cdi, self.board, flags, self.shared_for_claims),)
@@ -224,13 +227,12 @@ class _Node:
         service.start_soon(forget_gone_claims, self.ledger, claims, kube, is_busy)
         return claims
 
-    def _library_path(self) -> str:
-        is_wanted = self.settings.container_libraries != "none"
-        return self.settings.container_library_path if is_wanted else ""
-
     def _library_hook(self) -> LibraryHook | None:
-        """What makes containers find the driver's libraries, if it is wanted and can be had."""
-        if self.settings.container_libraries != "ldcache":
+        """What makes containers find the driver's libraries, if it can be had.
+
+        A claim may want it where the flag does not; only the image has its program.
+        """
+        if self.settings.container_libraries != "ldcache" and not PROGRAM.exists():
             return None
         return installed_hook(self.settings.cdi_root, self.settings.driver_name)
 

@@ -24,6 +24,10 @@ class ConfigError(NpuDraError):
     """A flag, an environment variable or a file given by the operator is wrong."""
 
 
+class UnreadableManifest(NpuDraError):
+    """A file with manifests cannot be read, or is no YAML; the message begins with the line."""
+
+
 class ControlError(NpuDraError):
     """The daemon of this node does not answer, or refused the request."""
 
@@ -51,7 +55,7 @@ class UnknownDevice(ClaimError):
 
 
 class InvalidOpaqueConfig(ClaimError):
-    """The opaque config for this driver does not parse; the message names the field."""
+    """A config for this driver is wrong, or cannot be followed; the message names the field."""
 
 
 class DeviceHeld(ClaimError):

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import trio
 
-from trio_npu_dra.claims.cdi import CdiFolder
+from trio_npu_dra.claims.cdi import CdiFolder, Libraries
 from trio_npu_dra.claims.patience import Patience
 from trio_npu_dra.claims.service import CallAnswered, NodeClaims
 from trio_npu_dra.claims.steps import Step
@@ -22,6 +22,7 @@ from trio_npu_dra.kube.objects import (
     AllocationResult,
     DeviceAllocation,
     ObjectMeta,
+    OpaqueConfiguration,
     ResourceClaim,
     ResourceClaimStatus,
 )
@@ -84,6 +85,14 @@ def result(
         admin_access=admin_access,
         share_id=share_id,
     )
+
+
+def config(
+    source: str, parameters: object, *requests: str, driver: str = DRIVER
+) -> AllocationConfiguration:
+    """An opaque config of an allocation, `FromClass` or `FromClaim`."""
+    opaque = OpaqueConfiguration(driver=driver, parameters=parameters)
+    return AllocationConfiguration(source=source, requests=requests, opaque=opaque)
 
 
 def claim(
@@ -190,7 +199,7 @@ class NodeOnDisk:
     def cdi(self) -> CdiFolder:
         """The CDI files as a driver instance sees them."""
         return CdiFolder(
-            root=self.cdi_root, driver_name=DRIVER, host=self.host, library_path="/lib"
+            root=self.cdi_root, driver_name=DRIVER, host=self.host, libraries=Libraries(path="/lib")
         )
 
     def ledger(self) -> Ledger:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.claims.node import DRIVER, POOL, board, claim, npu, ref, result
+from tests.claims.node import DRIVER, POOL, board, claim, config, npu, ref, result
 from trio_npu_dra.claims.plan import allocation_of, offers_of
 from trio_npu_dra.errors import (
     ClaimError,
@@ -19,7 +19,6 @@ from trio_npu_dra.holds.entry import Allocated
 from trio_npu_dra.kube.objects import (
     AllocationConfiguration,
     AllocationResult,
-    OpaqueConfiguration,
     ResourceClaim,
     ResourceClaimStatus,
 )
@@ -48,14 +47,6 @@ def plan(
 def names(claimed: ResourceClaim, on: Board | None = None) -> list[str]:
     """The offers of claim `a`."""
     return [offer.name for offer in plan(claimed, on)[1]]
-
-
-def config(
-    source: str, parameters: object, *requests: str, driver: str = DRIVER
-) -> AllocationConfiguration:
-    """An opaque config of the allocation."""
-    opaque = OpaqueConfiguration(driver=driver, parameters=parameters)
-    return AllocationConfiguration(source=source, requests=requests, opaque=opaque)
 
 
 def test_each_device_is_planned_with_its_request() -> None:
@@ -230,7 +221,7 @@ def test_a_wrong_config_refuses_the_claim(requests: tuple[str, ...]) -> None:
     """One that names no request is for all; one may name request or subrequest."""
     wrong = config("FromClaim", {"kind": "x"}, *requests)
 
-    with pytest.raises(InvalidOpaqueConfig, match=r"in the ResourceClaim: .*kind='x'"):
+    with pytest.raises(InvalidOpaqueConfig, match=r'in the ResourceClaim: .*kind is "x"'):
         plan(claim("a", result("npu-0", "npu/two"), config=[wrong]))
 
 
@@ -238,7 +229,7 @@ def test_a_class_config_is_judged_before_a_claim_config() -> None:
     """The order in which they apply."""
     configs = [config("FromClaim", {"kind": "x"}), config("FromClass", {"kind": "y"})]
 
-    with pytest.raises(InvalidOpaqueConfig, match=r"in the DeviceClass: .*kind='y'"):
+    with pytest.raises(InvalidOpaqueConfig, match=r'in the DeviceClass: .*kind is "y"'):
         plan(claim("a", result("npu-0"), config=configs))
 
 

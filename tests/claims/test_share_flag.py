@@ -8,13 +8,14 @@ import pytest
 from trio.testing import MockClock
 
 from tests.claims.flags import FlagFiles
-from tests.claims.node import AT_ONCE, NodeOnDisk, claim, ref, result
+from tests.claims.node import AT_ONCE, DRIVER, NodeOnDisk, claim, ref, result
 from tests.claims.test_cancelled import cancelled_at
 from tests.npu.boards import a3, die
 from trio_npu_dra.claims.patience import Patience
 from trio_npu_dra.claims.repair import Repair
 from trio_npu_dra.claims.share_flag import ShareFlagStep
 from trio_npu_dra.errors import Busy, DcmiError, NotPermitted, NotSupported, Slow
+from trio_npu_dra.kube.objects import AllocationConfiguration, OpaqueConfiguration
 from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
 from trio_npu_dra.npu.model import EMPTY_BOARD
 
@@ -150,6 +151,30 @@ async def test_what_goes_wrong_is_said_in_words(
     assert words in await driver.prepare("a")
     assert await driver.unprepare("a") == ""
     assert not noted(driver)
+
+
+async def test_a_config_has_a_chip_shared(driver: Driver) -> None:
+    """By the containers of one claim, which has the NPU for itself; also after a restart."""
+    parameters = {
+        "apiVersion": "npu.huawei.com/v1alpha1",
+        "kind": "NpuConfig",
+        "sharing": {"strategy": "Shared"},
+    }
+    shared = AllocationConfiguration(
+        source="FromClaim", opaque=OpaqueConfiguration(driver=DRIVER, parameters=parameters)
+    )
+    driver.node.source.store(
+        claim("s", result("npu-5"), config=[shared]), claim("other", result("npu-5"))
+    )
+    assert await driver.prepare("s") == ""
+    assert driver.flags.on == {5}
+    assert "held by claim default/s" in await driver.prepare("other")
+    driver = driver.anew()
+    assert await driver.prepare("s") == ""
+    await driver.look()
+    assert driver.flags.on == {5}
+    assert await driver.unprepare("s") == ""
+    assert driver.flags.on == set()
 
 
 # --- modules -------------------------------------------------------------------------------------

@@ -24,10 +24,11 @@ def provided(cluster: Cluster, name: str) -> str:
     return f"libraries-{name}:1"
 
 
-def loads(space: Space, name: str, user: str = "user") -> str:
-    """Where the loader finds a library; empty if it does not."""
+def loads(space: Space, name: str, *, container: str | None = None) -> str:
+    """Where the loader of the pod `user` finds a library; empty if it does not."""
     look = f"LD_TRACE_LOADED_OBJECTS=1 LD_PRELOAD={name} /usr/bin/true"
-    lines = [line.split() for line in space.execute(user, "sh", "-c", look).splitlines()]
+    said = space.execute("user", "sh", "-c", look, container=container)
+    lines = [line.split() for line in said.splitlines()]
     return next((words[2] for words in lines if words[:2] == [name, "=>"]), "")
 
 

@@ -55,10 +55,3 @@ def test_pod_is_told_which_field_of_its_config_is_wrong(driver: Driver, space: S
     event = space.wait_event("user", "FailedPrepareDynamicResources", "sharingMode")
     assert "opaque config in the ResourceClaim" in event
     assert driver.traces() == []
-
-
-def test_right_config_is_taken(space: Space) -> None:
-    """The config object without options is accepted."""
-    space.apply(claim("npu", parameters=GOOD), pod("user", "npu"))
-    space.wait_phase("user")
-    assert len(space.seen_npus("user")) == 1

@@ -101,11 +101,66 @@ def wait_unshared(driver: Driver, count: int = NPUS) -> None:
     driver.cluster.wait(lambda: not shared_chips(driver, count), "no chip shared")
 
 
-def wait_refused(space: Space, name: str) -> None:
-    """Wait until a pod's container was refused by the kernel's rule."""
-    space.wait_phase(name)
+def test_two_pods_share_an_npu_by_config(driver: Driver, space: Space) -> None:
+    """The example, and that each sees the NPU while the other one uses it."""
+    space.apply_example("shared-claim")
+    pods = ("shared-claim-one", "shared-claim-two")
+    for name in pods:
+        space.wait_phase(name)
+    (device,) = space.allocated("shared-claim")
+    assert shared_chips(driver) == {int(device.removeprefix("npu-"))}
+    space.execute(pods[0], "sh", "-c", "npu-smi info watch > /tmp/seen & sleep 0.5")
+    wait_used(space, pods[0])
+    assert space.seen_npus(pods[0]) == space.seen_npus(pods[1]) == [driver.bus(device)]
+    space.delete_pod(pods[0])
+    assert len(shared_chips(driver)) == 1
+    space.delete_pod(pods[1])
+    driver.wait_without_traces()
+    wait_unshared(driver)
+
+
+def test_an_npu_that_is_not_shared_is_for_the_first_container(driver: Driver, space: Space) -> None:
+    """A claim for all shares of an NPU has its flag all the same; one from before has not."""
+    driver.set_environment("NPU_DRA_SHARING-")
+    try:
+        containers = [container(name, "npu", command=USES) for name in ("one", "two")]
+        space.apply(claim("npu"), placed(pod("user", "npu", containers=containers), driver.node))
+        space.wait_phase("user")
+        space.wait(lambda: len(refused(space, "user")) == 1, "one of two containers refused")
+        assert shared_chips(driver) == set()
+    finally:
+        driver.set_environment("NPU_DRA_SHARING=shares")
+    (device,) = space.allocated("npu")
+    others = {name: one for name, one in driver.devices().items() if name != device}
+    assert "allowMultipleAllocations" not in driver.devices()[device]
+    assert all(one["allowMultipleAllocations"] for one in others.values())
+    space.delete_pod("user")
+    driver.cluster.wait(lambda: is_divided(driver), "shares of the NPU that is free again")
+
+
+def refused(space: Space, name: str) -> list[str]:
+    """The containers of a pod to which the kernel's rule has refused their NPU."""
     said = "dcmi module initialize failed. ret is -8020"
-    space.wait(lambda: said in space.execute(name, "cat", "/tmp/seen"), f"pod {name} refused")
+    found = []
+    for each in ("one", "two"):
+        with suppress(ClusterError):  # there is no file yet
+            if said in space.execute(name, "cat", "/tmp/seen", container=each):
+                found.append(each)
+    return found
+
+
+def test_example_of_a_share(driver: Driver, space: Space) -> None:
+    """Two shares of an NPU, of which six are left."""
+    space.apply_example("share")
+    space.wait_phase("share")
+    (taken,) = [
+        result
+        for found in driver.cluster.objects("resourceclaims", namespace=space.name)
+        for result in found["status"]["allocation"]["devices"]["results"]
+    ]
+    assert taken["consumedCapacity"]["shares"] == "2"
+    assert taken["consumedCapacity"]["memCapacity"] == "8Gi"
+    assert shared_chips(driver) == {int(taken["device"].removeprefix("npu-"))}
 
 
 def test_three_claims_hold_shares_of_one_npu(driver: Driver, space: Space) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from trio_npu_dra.config.effective import EffectiveConfig
 from trio_npu_dra.holds.entry import Allocated, Entry, HeldDevice, State
 from trio_npu_dra.holds.hold import Hold, Holder, HolderKind
 from trio_npu_dra.npu.dcmi.types import ChipRef
@@ -67,6 +70,16 @@ def entry(uid: str, *numbers: int, admin_access: bool = False) -> Entry:
         ),
         devices=tuple(held(f"npu-{number}", number) for number in numbers),
         edits={"cdiVersion": "0.5.0"},
+    )
+
+
+def configured(uid: str, config: EffectiveConfig) -> Entry:
+    """A claim whose NPU 0 has a config."""
+    plain = entry(uid)
+    return replace(
+        plain,
+        allocation=tuple(replace(given, config=config) for given in plain.allocation),
+        devices=tuple(replace(device, config=config) for device in plain.devices),
     )
 
 

@@ -4,7 +4,14 @@ from pathlib import Path
 import pytest
 
 from trio_npu_dra.errors import DeviceNodeMissing
-from trio_npu_dra.npu.container import DeviceNode, Mount, chip_nodes, driver_mounts, shared_nodes
+from trio_npu_dra.npu.container import (
+    DeviceNode,
+    Mount,
+    chip_nodes,
+    driver_mounts,
+    extra_mounts,
+    shared_nodes,
+)
 from trio_npu_dra.npu.dcmi.types import ChipRef
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import Chip, ChipFamily
@@ -217,12 +224,11 @@ def test_an_absolute_link_of_the_host_is_followed_in_its_tree(host: Host) -> Non
     }
 
 
-def test_mounts_that_the_operator_adds_come_last(host: Host) -> None:
-    """Read-only as the others, at their path in the container, where they exist."""
+def test_mounts_that_the_operator_adds_are_those_that_exist(host: Host) -> None:
+    """Read-only as the driver's, at their path in the container."""
     add_file(host, "/usr/local/dcmi/libdcmi.so", "/data/models")
     extra = (("/data/models", "/models"), ("/data/missing", "/missing"))
-    assert driver_mounts(replace(host, extra_mounts=extra), ChipFamily.ASCEND_910B) == (
-        Mount(host_path="/usr/local/dcmi", container_path="/usr/local/dcmi"),
+    assert extra_mounts(replace(host, extra_mounts=extra)) == (
         Mount(host_path="/data/models", container_path="/models"),
     )
 

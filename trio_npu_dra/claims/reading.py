@@ -15,6 +15,7 @@ import trio
 from trio_npu_dra.claims.cdi import CdiFolder, HostFacts, host_nodes
 from trio_npu_dra.claims.holding import Wanted
 from trio_npu_dra.claims.plan import allocation_of, offers_of
+from trio_npu_dra.config.effective import EffectiveConfig
 from trio_npu_dra.errors import ClaimNotAllocated, NotFound, NpuDraError
 from trio_npu_dra.holds.entry import Allocated, Entry, HeldDevice, State
 from trio_npu_dra.holds.hold import Hold, Holder, HolderKind
@@ -180,7 +181,8 @@ class Reading:
         chosen = offers_of(
             allocation, pool_name=self.pool_name, by_name=look.offers, gaps=look.gaps
         )
-        devices = tuple(self._held(offer) for offer in chosen)
+        configs = {given.device: given.config for given in allocation}
+        devices = tuple(self._held(offer, configs[offer.name]) for offer in chosen)
         return Entry(
             holder=Holder(
                 kind=HolderKind.CLAIM, namespace=ref.namespace, name=ref.name, uid=ref.uid
@@ -191,11 +193,12 @@ class Reading:
             edits=self.cdi.render(ref.uid, devices, look.host_facts, allocation=allocation),
         )
 
-    def _held(self, offer: Offer) -> HeldDevice:
+    def _held(self, offer: Offer, config: EffectiveConfig | None) -> HeldDevice:
         nodes = [node for chip in offer.chips for node in chip_nodes(self.host, chip)]
         return HeldDevice(
             device=offer.name,
             family=offer.chips[0].family,
             nodes={node.path: node.host_path for node in nodes},
             chips=offer.chips,
+            config=config,
         )

@@ -154,7 +154,7 @@ class Repair:
         return ""
 
     def _rendered_anew(self, entry: Entry) -> Entry:
-        if any(device.family is None for device in entry.devices):
+        if not all(device.can_be_rendered for device in entry.devices):
             return entry
         edits = self._cdi.render(entry.uid, entry.devices, allocation=entry.allocation)
         return entry if edits == entry.edits else self._ledger.put(replace(entry, edits=edits))

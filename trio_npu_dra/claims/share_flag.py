@@ -285,11 +285,15 @@ class ShareFlagStep:
 
 
 def _shared_nodes(entry: Entry) -> frozenset[str]:
-    """The host device nodes of the chips that the claim has, and others may use besides."""
+    """The host device nodes of the claim's chips that more than one container may use.
+
+    Others may have a share of the device too, or the claim's config says so.
+    """
+    by_config = {device.device for device in entry.devices if device.shared}
     return frozenset(
         node
         for hold in entry.holds
-        if not hold.observer and hold.share is not None
+        if not hold.observer and (hold.share is not None or hold.device in by_config)
         for node in hold.nodes
     )
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
+from trio_npu_dra.config.effective import DEFAULT_CONFIG, EffectiveConfig
 from trio_npu_dra.holds.hold import Hold, Holder
 from trio_npu_dra.npu.model import Chip, ChipFamily
 
@@ -30,6 +31,8 @@ class Allocated:
         device: Its name in the pool.
         admin_access: Whether the holder only looks on.
         share_id: Which share of the device it is, where it is allocated several times.
+        config: What the configs of claim and class come to, equal for all accesses to the device;
+            None if only a newer version knows.
     """
 
     requests: tuple[str, ...]
@@ -37,6 +40,7 @@ class Allocated:
     device: str
     admin_access: bool = False
     share_id: str | None = None
+    config: EffectiveConfig | None = DEFAULT_CONFIG
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +53,24 @@ class HeldDevice:
         nodes: Device nodes: the container's path to the host's path.
         chips: Its chips as they were when it was given out, their health left out. Empty if they
             are not known: in records of the first format, and of chips of a newer version.
+        config: That of its allocation.
     """
 
     device: str
     family: ChipFamily | None
     nodes: Mapping[str, str]
     chips: tuple[Chip, ...] = ()
+    config: EffectiveConfig | None = DEFAULT_CONFIG
+
+    @property
+    def shared(self) -> bool:
+        """Whether several containers may use it at once."""
+        return self.config is not None and self.config.shared
+
+    @property
+    def can_be_rendered(self) -> bool:
+        """Whether this version knows what containers get with it."""
+        return self.family is not None and self.config is not None
 
 
 @dataclass(frozen=True, kw_only=True)

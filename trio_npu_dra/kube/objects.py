@@ -281,7 +281,7 @@ class AllocationResult(ApiModel):
     pool: str
     device: str
     admin_access: StrictBool | None = None
-    share_id: str | None = None
+    share_id: str | None = Field(None, alias="shareID")
 
 
 class DeviceAllocation(ApiModel):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -68,11 +69,19 @@ def shared_nodes(host: Host, family: ChipFamily) -> tuple[DeviceNode, ...]:
 
 
 def driver_mounts(host: Host, family: ChipFamily) -> tuple[Mount, ...]:
-    """Files of the Ascend driver and what the operator adds, read-only; those that exist."""
-    usual = ((path, path) for path in TRAITS[family].driver_paths)
+    """Files of the Ascend driver, read-only; those that exist."""
+    return _mounts(host, ((path, path) for path in TRAITS[family].driver_paths))
+
+
+def extra_mounts(host: Host) -> tuple[Mount, ...]:
+    """What the operator adds to them, read-only; what exists."""
+    return _mounts(host, host.extra_mounts)
+
+
+def _mounts(host: Host, paths: Iterable[tuple[str, str]]) -> tuple[Mount, ...]:
     return tuple(
         Mount(container_path=container_path, host_path=path)
-        for path, container_path in (*usual, *host.extra_mounts)
+        for path, container_path in paths
         if host.has_path(path)
     )
 

@@ -115,4 +115,6 @@ def is_in_use(error: DcmiError) -> bool:
 def _card(chip: Chip, chips: Iterable[Chip]) -> Card:
     if TRAITS[chip.family].dies_of_module == 1:
         return (chip,)
-    return tuple(other for other in chips if other.card_id == chip.card_id)
+    return tuple(
+        other for other in chips if (other.family, other.card_id) == (chip.family, chip.card_id)
+    )
