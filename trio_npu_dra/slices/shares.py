@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from trio_npu_dra.kube.objects import CapacityPolicy, CapacityRange, Device, DeviceCapacity
-from trio_npu_dra.npu.offers import Held, Offer
+from trio_npu_dra.npu.offers import Held, Offer, OfferKind
 from trio_npu_dra.slices.features import ServerFeatures
 from trio_npu_dra.slices.quantities import amount_of, canonical_quantity
 
@@ -19,6 +19,9 @@ log = logging.getLogger(__name__)
 
 CAPACITY = "shares"
 """The capacity of which each claim takes one, or as many as it asks for."""
+
+_DIVISIBLE = frozenset({OfferKind.NPU, OfferKind.MODULE})
+"""What has a share flag."""
 
 _UNITS = {"memCapacity": 1 << 20}
 """The unit in which a capacity is counted, where that is not 1: DCMI tells memory in MiB."""
@@ -43,7 +46,7 @@ def with_shares(
         _say_whole()
     left_out = []
     for offer, device in made:
-        if is_divided and offer.held is not Held.WHOLE:
+        if is_divided and offer.held is not Held.WHOLE and offer.kind in _DIVISIBLE:
             yield divided(device, shares)
         elif offer.held is not Held.BY_SHARES:
             yield device
