@@ -9,12 +9,12 @@ import pytest
 from tests.cluster.api import Object
 from tests.cluster.cluster import Cluster
 from tests.e2e.driver import Driver
+from tests.e2e.libraries import LIBRARIES, loads
 from tests.e2e.space import Space, claim, pod
 
 pytestmark = pytest.mark.cluster
 
 IMAGES = Path(__file__).parent / "library_images"
-DRIVER = "/usr/local/Ascend/driver/lib64"
 VOLUME = "/var/tmp/of-another-pod"
 
 
@@ -22,14 +22,6 @@ def provided(cluster: Cluster, name: str) -> str:
     """One of the images, by the name that pods give it."""
     cluster.provide_image(IMAGES, target=name, name=f"library/libraries-{name}:1")
     return f"libraries-{name}:1"
-
-
-def loads(space: Space, name: str, *, container: str | None = None) -> str:
-    """Where the loader of the pod `user` finds a library; empty if it does not."""
-    look = f"LD_TRACE_LOADED_OBJECTS=1 LD_PRELOAD={name} /usr/bin/true"
-    said = space.execute("user", "sh", "-c", look, container=container)
-    lines = [line.split() for line in said.splitlines()]
-    return next((words[2] for words in lines if words[:2] == [name, "=>"]), "")
 
 
 def run_as(pod: Object, user: int) -> Object:
@@ -44,7 +36,7 @@ def test_a_bare_image_finds_the_drivers_libraries(space: Space, user: int) -> No
     """As root and not, and without LD_LIBRARY_PATH; npu-smi works."""
     space.apply(claim("npu"), run_as(pod("user", "npu"), user))
     space.wait_phase("user")
-    assert loads(space, "libdcmi.so") == f"{DRIVER}/libdcmi.so"
+    assert loads(space, "libdcmi.so") == f"{LIBRARIES}/libdcmi.so"
     assert "LD_LIBRARY_PATH" not in space.execute("user", "env")
     assert len(space.seen_npus("user")) == 1
 
@@ -57,7 +49,7 @@ def test_an_image_with_paths_of_its_own_keeps_them(
     image = provided(cluster, "cann")
     space.apply(claim("npu"), run_as(pod("user", "npu", image=image), user))
     space.wait_phase("user")
-    assert loads(space, "libdcmi.so") == f"{DRIVER}/libdcmi.so"
+    assert loads(space, "libdcmi.so") == f"{LIBRARIES}/libdcmi.so"
     assert loads(space, "libapp.so") == "/opt/app/lib/libapp.so"
     assert loads(space, "libown.so") == "/opt/configured/libown.so"
     assert space.execute("user", "printenv", "LD_LIBRARY_PATH") == "/opt/app/lib\n"
@@ -70,7 +62,7 @@ def test_a_root_that_is_read_only_is_no_obstacle(space: Space) -> None:
     user["spec"]["containers"][0]["securityContext"] = {"readOnlyRootFilesystem": True}
     space.apply(claim("npu"), user)
     space.wait_phase("user")
-    assert loads(space, "libdcmi.so") == f"{DRIVER}/libdcmi.so"
+    assert loads(space, "libdcmi.so") == f"{LIBRARIES}/libdcmi.so"
 
 
 def test_a_hostile_image_changes_nothing_outside_itself(cluster: Cluster, space: Space) -> None:
@@ -88,7 +80,7 @@ def test_a_hostile_image_changes_nothing_outside_itself(cluster: Cluster, space:
     assert node.execute("ls", "-A", VOLUME) == ""
     assert node.execute("find", "/run", "/etc", "-maxdepth", "1", "-name", "evil-ran") == ""
     assert space.execute("user", "ls", "/run/evil-ran") == "/run/evil-ran\n"  # it would tell
-    assert loads(space, "libdcmi.so") == f"{DRIVER}/libdcmi.so"
+    assert loads(space, "libdcmi.so") == f"{LIBRARIES}/libdcmi.so"
 
 
 def test_env_replaces_the_images_path(cluster: Cluster, driver: Driver, space: Space) -> None:
@@ -98,7 +90,7 @@ def test_env_replaces_the_images_path(cluster: Cluster, driver: Driver, space: S
         space.apply(claim("npu"), pod("user", "npu", image=provided(cluster, "cann")))
         space.wait_phase("user")
         given = space.execute("user", "printenv", "LD_LIBRARY_PATH")
-        assert given.startswith(f"{DRIVER}:{DRIVER}/common:")
+        assert given.startswith(f"{LIBRARIES}:{LIBRARIES}/common:")
         assert loads(space, "libapp.so") == ""
         assert len(space.seen_npus("user")) == 1
     finally:

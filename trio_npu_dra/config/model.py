@@ -158,8 +158,8 @@ class NpuConfig(Part):
     )
     env: Variables = Field(
         [],
-        description="Variables for the environment of containers, each name once. They win over "
-        f"the image's and over the pod's own. At most {MAX_VARIABLES}.",
+        description="Variables for the environment of containers, each name once. With containerd "
+        f"they win over the image's and over the pod's own. At most {MAX_VARIABLES}.",
         examples=[
             [
                 {"name": "ASCEND_GLOBAL_LOG_LEVEL", "value": "1"},

@@ -273,21 +273,24 @@ def _filled(texts: str, stand_in: str, shown: str) -> str:
 def _show(value: str) -> str:
     """`words.show` in CEL."""
     return f"""\
-(type({value}) == string ? {_show_text(value)} :
-  type({value}) == bool ? ({value} ? "true" : "false") : type({value}) == int ? string({value}) :
-  {value} == null ? "null" : type({value}) == list ? "a list" :
-  type({value}) == map ? "an object" : "a number")"""
+[{value}].map(it,
+  type(it) == string ? {_show_text("it")} :
+  type(it) == bool ? (it ? "true" : "false") : type(it) == int ? string(it) :
+  it == null ? "null" : type(it) == list ? "a list" : type(it) == map ? "an object" :
+  "a number")[0]"""
 
 
 def _show_text(text: str) -> str:
-    cut = f"{_cut(text)}.map(cut, cut.matches(variables.unprintable)"
-    return f"""{cut} ?\n  "{words.UNPRINTABLE_TEXT}" : '"' + cut + '"')[0]"""
+    return f"""\
+{_cut(text)}.map(cut,
+    cut.matches(variables.unprintable) ? "{words.UNPRINTABLE_TEXT}" : '"' + cut + '"')[0]"""
 
 
 def _show_name(name: str) -> str:
     """`words.show_name` in CEL."""
-    cut = f"{_cut(name)}.map(cut, cut.matches(variables.unprintable)"
-    return f'{cut} ?\n  "{words.UNPRINTABLE_NAME}" : cut)[0]'
+    return f"""\
+[{name}].map(it, {_cut("it")}.map(cut,
+    cut.matches(variables.unprintable) ? "{words.UNPRINTABLE_NAME}" : cut)[0])[0]"""
 
 
 def _cut(text: str) -> str:
