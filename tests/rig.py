@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import trio
 
@@ -44,6 +44,7 @@ class Rig:
     http_port: int = -1
     npu_metrics: bool = True
     health_poll_interval: float = 0.1
+    sharing: Literal["none", "shares"] = "none"
 
     def lay_out(self) -> None:
         """Make the kubelet's folders and a kubeconfig, as on a node before the daemon starts."""
@@ -93,6 +94,7 @@ class Rig:
             http_port=self.http_port,
             npu_metrics=self.npu_metrics,
             health_poll_interval=self.health_poll_interval,
+            sharing=self.sharing,
         )
 
     def environment(self, **changes: object) -> dict[str, str]:
@@ -124,9 +126,11 @@ class Rig:
         """The records that the daemon would find after a crash."""
         return sorted((self.folder / "plugins" / DRIVER / "claims").glob("*.json"))
 
-    def claim(self, name: str, device: str, *pods: str) -> Claim:
+    def claim(self, name: str, device: str, *pods: str, share_id: str | None = None) -> Claim:
         """An allocated claim in the API server for *pods*, in the form that the kubelet names."""
-        result = AllocationResult(request="npu", driver=DRIVER, pool=NODE, device=device)
+        result = AllocationResult(
+            request="npu", driver=DRIVER, pool=NODE, device=device, share_id=share_id
+        )
         users = tuple(Consumer(resource="pods", name=pod, uid=pod) for pod in pods)
         stored = self.api.add(
             ResourceClaim(

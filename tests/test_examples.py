@@ -88,10 +88,17 @@ class Wanted(Strict):
         return self
 
 
+class Amounts(Strict):
+    """What a claim is to take of a device that several may have."""
+
+    requests: dict[str, str]
+
+
 class Exactly(Wanted):
     """The one choice of a request."""
 
     admin_access: bool = False
+    capacity: Amounts | None = None
 
 
 class Choice(Wanted):

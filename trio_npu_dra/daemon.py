@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from functools import partial
 
 import trio
@@ -15,6 +16,7 @@ from trio_npu_dra.claims.library_hook import PROGRAM, LibraryHook, installed_hoo
 from trio_npu_dra.claims.repair import keep_cdi_files
 from trio_npu_dra.claims.reserved import NoticingReader
 from trio_npu_dra.claims.service import NodeClaims
+from trio_npu_dra.claims.share_flag import ShareFlagStep
 from trio_npu_dra.control.server import Control, serve_control
 from trio_npu_dra.holds.ledger import Ledger
 from trio_npu_dra.holds.offered import offered
@@ -33,6 +35,7 @@ from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board
 from trio_npu_dra.npu.occupancy import is_any_occupied
 from trio_npu_dra.npu.offers import Offer
+from trio_npu_dra.npu.share_flag import NodeShareFlags
 from trio_npu_dra.npu.subscription import WatchStatus
 from trio_npu_dra.npu.watcher import watch_board
 from trio_npu_dra.observable import Observable, derive
@@ -138,6 +141,7 @@ class _Node:
         self.watch = Observable(WatchStatus())
         # claims
         self.shared: Observable[Mapping[str, SharedClaim]] = Observable({})
+        self.shared_for_claims: Observable[AbstractSet[str]] = Observable(frozenset())
         # holds, report and slices
         self.offers: Observable[tuple[Board, tuple[Offer, ...]]] = Observable((EMPTY_BOARD, ()))
         self.device_health: Observable[Devices] = Observable(())
@@ -214,17 +218,20 @@ class _Node:
         )
         name = self.settings.driver_name
         reader = NoticingReader(kube, self.ledger, self.shared, driver_name=name)
+        flags = NodeShareFlags(worker, self.dcmi, self.board) if self.dcmi is not None else None
+        steps = (ShareFlagStep(self.ledger, cdi, self.board, flags, self.shared_for_claims),)
         claims = NodeClaims(
             reader=reader,
             board=self.board,
             host=self.host,
             ledger=self.ledger,
             cdi=cdi,
+            steps=steps,
             driver_name=self.settings.driver_name,
             pool_name=self.settings.node_name,
             on_call=self.metrics.call_answered,
         )
-        await service.start(keep_cdi_files, self.ledger, cdi)
+        await service.start(keep_cdi_files, self.ledger, cdi, steps, self.board)
         is_busy = partial(is_any_occupied, worker, self.dcmi, self.board)
         service.start_soon(forget_gone_claims, self.ledger, claims, reader, is_busy)
         return claims
@@ -248,7 +255,9 @@ class _Node:
             await nursery.start(derive, self.offers, self._offered, self.board, self.ledger.holds)
             await nursery.start(derive, self.device_health, self._device_health, self.offers)
             await self.features.wait_until(lambda features: features is not None)
-            await nursery.start(derive, self.pool, self._pool, self.offers, self.features)
+            await nursery.start(
+                derive, self.pool, self._pool, self.offers, self.features, self.shared_for_claims
+            )
             with trio.move_on_after(REGISTRATION_SECONDS):
                 await self.registration.wait_until(lambda status: status.registered)
             async with publisher_lock(self.settings.plugin_directory, self.publisher):
@@ -307,7 +316,14 @@ class _Node:
     def _pool(self) -> PoolContent:
         (board, offers), features = self.offers.value, self.features.value
         assert features is not None  # nothing is published before the API server was asked
-        devices = build_devices(offers, board, self.policy, features)
+        devices = build_devices(
+            offers,
+            board,
+            self.policy,
+            features,
+            shares=self.settings.shares,
+            shared_for_claims=self.shared_for_claims.value,
+        )
         pool = fitting(PoolContent(devices=devices), features)
         # Before our first pool an older instance publishes, or there was nothing to be late with.
         is_late = self.publisher.value.published and pool != self.pool.value

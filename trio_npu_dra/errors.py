@@ -76,6 +76,10 @@ class ClaimUnavailable(ClaimError):
     retryable = True
 
 
+class ChipsUnknown(ClaimUnavailable):
+    """The NPUs of the node are not known yet, as at every start; nothing is wrong so far."""
+
+
 # --- ports ---------------------------------------------------------------------------------------
 
 

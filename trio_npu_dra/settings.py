@@ -128,12 +128,25 @@ class NodeSettings(PluginSettings):
         description="taint effect of each level of health, as LEVEL=None|NoSchedule|NoExecute "
         "separated by commas; levels are those of Huawei's fault table, Unmonitored and Network",
     )
+    sharing: Literal["none", "shares"] = Field(
+        "none",
+        description="whether several claims may have one NPU at once: shares divides each into "
+        "shares for schedulers to count, where the API server keeps allowMultipleAllocations",
+    )
+    shares_per_npu: Annotated[int, Field(ge=2, le=63)] = Field(
+        8, description="how many shares an NPU, or a module, has with --sharing=shares"
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="least severe log line to print"
     )
     log_format: Literal["auto", "json", "text"] = Field(
         "auto", description="form of log lines; auto is text on a terminal and JSON elsewhere"
     )
+
+    @property
+    def shares(self) -> int:
+        """How many shares a device is to have; 0 if each is handed out as a whole."""
+        return self.shares_per_npu if self.sharing == "shares" else 0
 
 
 class Settings(NodeSettings):
@@ -172,6 +185,12 @@ class Settings(NodeSettings):
         "",
         description="files and folders of the host that containers with an NPU get besides the "
         "Ascend driver's, read-only, where they exist: HOST[:CONTAINER] separated by commas",
+    )
+    partitioning: Literal["none", "dynamic"] = Field(
+        "none",
+        description="whether NPUs are cut into vNPUs: dynamic publishes every piece that an NPU "
+        "could be cut into, and cuts it when a claim gets the piece; it needs an API server that "
+        "keeps shared counters (Kubernetes 1.36 and later)",
     )
     kubeconfig: AbsolutePath | None = Field(
         None, description="kubeconfig file; without it the pod's service account is used"

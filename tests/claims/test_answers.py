@@ -118,12 +118,6 @@ CASES = {
         text=f'opaque config in the ResourceClaim: kind is "{"x" * 60}...": write '
         "apiVersion npu.huawei.com/v1alpha1 and kind NpuConfig",
     ),
-    "a config that is not supported yet": Case(
-        stored=claim(
-            "a", result("npu-2"), config=[opaque(GOOD | {"sharing": {"strategy": "Shared"}})]
-        ),
-        text='sharing.strategy is "Shared", which is not supported yet: write Exclusive',
-    ),
     "we may not read claims": Case(
         fault=Forbidden("get resourceclaims default/a: 403 no rights", status=403),
         text="get resourceclaims default/a: 403 no rights",

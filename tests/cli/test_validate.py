@@ -70,7 +70,7 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_read(
 def test_our_own_examples_are_right(capsys: pytest.CaptureFixture[str]) -> None:
     """Those with a config too."""
     assert main(["validate", *map(str, EXAMPLES)]) == 0
-    assert "configs for npu.huawei.com: 1, problems: 0" in capsys.readouterr().out
+    assert "configs for npu.huawei.com: 2, problems: 0" in capsys.readouterr().out
 
 
 def test_it_loads_nothing_of_the_daemon() -> None:

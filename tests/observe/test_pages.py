@@ -110,6 +110,19 @@ async def test_a_prepared_claim_is_counted_and_named(rig: Rig) -> None:
     assert after.value("npu_power_watts", device="npu-3", claim="") > 0
 
 
+async def test_an_npu_of_several_claims_is_one_and_is_named_after_none(rig: Rig) -> None:
+    """Its power is not that of one of them."""
+    async with rig.registered() as kubelet:
+        await rig.published()
+        claims = [rig.claim(name, "npu-3", f"share-{name}") for name in ("one", "two")]
+        await kubelet.prepare(claims)
+        found = await scrape(rig)
+        await kubelet.unprepare(claims)
+
+    assert (found.value("claims_prepared"), found.value("devices_prepared")) == (2, 1)
+    assert found.value("npu_power_watts", device="npu-3", claim="") > 0
+
+
 async def test_a_claim_that_cannot_be_prepared_is_counted_by_reason(rig: Rig) -> None:
     """The reason is the class of the error."""
     async with rig.registered() as kubelet:

@@ -1,6 +1,7 @@
 """A node on which the daemon dies, what it is doing then, and what is there before."""
 
 import copy
+import json
 import socket
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -22,6 +23,7 @@ from trio_npu_dra.rpc import open_bridge
 from trio_npu_dra.standins.api_state import ApiState
 from trio_npu_dra.standins.kubelet import CALL_SECONDS, Kubelet, open_kubelet
 
+CHIPS = 8
 FOLDERS = ("cdi", "plugins", "registry")
 """Where the daemon's files and sockets are, below the folder of the node."""
 
@@ -33,6 +35,7 @@ class Scene:
     Attributes:
         kept: Prepared before; holds npu-0.
         new: Allocated npu-1, not prepared yet.
+        is_shared: Whether both have a share of their NPU instead of all of it.
         answered: Claims that the kubelet may count on, by UID.
         writes: To slices, that a start has to make.
     """
@@ -40,6 +43,7 @@ class Scene:
     rig: Rig
     kept: Claim
     new: Claim
+    is_shared: bool = False
     answered: set[str] = field(default_factory=set)
     writes: tuple[str, ...] = ()
 
@@ -59,6 +63,22 @@ class Scene:
         return [self.rig.folder / name for name in FOLDERS]
 
     @property
+    def share(self) -> str | None:
+        """The share that each claim has of its NPU."""
+        return "share-1" if self.is_shared else None
+
+    @property
+    def changed(self) -> list[Path]:
+        """Where a change makes a difference: the chips are below the board's root."""
+        return [*self.folders, self.rig.board.root] if self.is_shared else self.folders
+
+    @property
+    def shared_chips(self) -> set[int]:
+        """The chips that several containers may use."""
+        with self.rig.board.control() as control:
+            return {chip for chip in range(CHIPS) if control.read(chip, "share_enable")}
+
+    @property
     def files(self) -> set[str]:
         """What is in them but folders, relative to the node's folder."""
         return {
@@ -67,6 +87,12 @@ class Scene:
             for path in folder.rglob("*")
             if not path.is_dir()
         }
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no claim is on its way; a chip is shared, or not, once the chips are known."""
+        records = [json.loads(path.read_bytes()) for path in self.rig.records]
+        return all(record["state"] == "ready" for record in records)
 
     @property
     def slice_writes(self) -> tuple[str, ...]:
@@ -83,14 +109,18 @@ class Scene:
         """The same node once more, in *folder*, as much as what outlives a process goes."""
         api = ApiState(_objects=copy.deepcopy(self.api._objects), _version=self.api._version)
         # Looks at chips, but for the first, have nothing to do with deaths and cost time.
-        rig = Rig(folder, self.rig.board, api, health_poll_interval=60.0)
+        rig = Rig(folder, self.rig.board, api, health_poll_interval=60.0, sharing=self.rig.sharing)
         rig.lay_out()
         for name in FOLDERS:
             if (self.rig.folder / name).exists():
                 copytree(
                     self.rig.folder / name, folder / name, copy_function=_copy, dirs_exist_ok=True
                 )
-        return Scene(rig, self.kept, self.new, set(self.answered), self.writes)
+        if self.is_shared:
+            with rig.board.control() as control:
+                for chip in range(CHIPS):
+                    control.set_share(chip, enabled=chip == 0 and self.kept.uid in self.answered)
+        return Scene(rig, self.kept, self.new, self.is_shared, set(self.answered), self.writes)
 
     async def prepare(self, kubelet: Kubelet, claims: Sequence[Claim]) -> None:
         """Prepare as the kubelet does; an answer without an error is what counts."""
@@ -129,7 +159,7 @@ async def start(scene: Scene, agent: Agent, reaper: Reaper) -> None:
     await until(lambda: listens(scene.rig.registration))
     async with open_kubelet(scene.rig.registration):
         await published(scene)
-        await until(lambda: reaper.points.all_answered)
+        await until(lambda: reaper.points.all_answered and scene.is_settled)
 
 
 async def published(scene: Scene, *, since: int = 0) -> None:

@@ -29,6 +29,7 @@ from tests.reliability.deaths import Reaper, mortal_agent
 from tests.reliability.holds import given
 from tests.reliability.points import Points
 from tests.rig import NODE, Rig
+from tests.waiting import until
 from trio_npu_dra.kube.objects import Device, Node, ObjectMeta, ResourceSlice
 from trio_npu_dra.rpc import RpcError
 from trio_npu_dra.simulator import create_board, load_profile
@@ -62,27 +63,42 @@ class Seen:
 def seen(simulator: Path) -> Iterator[Seen]:
     """A run in which nothing dies."""
     with TemporaryDirectory(prefix="npu-") as name:
-        folder = Path(name)
-        board = create_board(load_profile("910b4-8"), folder / "host", prebuilt=simulator)
-        rig = Rig(folder, board)
-        rig.api.add(Node(metadata=ObjectMeta(name=NODE)))
-        rig.lay_out()
-        scene = Scene(rig, kept=rig.claim("kept", "npu-0"), new=rig.claim("new", "npu-1"))
-        files: list[set[str]] = []
+        yield _good_run(Path(name), simulator, is_shared=False)
 
-        async def one_good_run() -> None:
-            with trio.fail_after(LIMIT_SECONDS):
-                async with rig.served_api(), rig.registered() as kubelet:
-                    await rig.published()
-                    await scene.prepare(kubelet, [scene.kept])
-                    await scene.unprepare(kubelet, [scene.kept])
-                    files.append(scene.files)
-                    await scene.prepare(kubelet, [scene.kept])
-                    files.append(scene.files)
 
-        trio.run(one_good_run)
-        of_claim = {name.replace(scene.kept.uid, "{uid}") for name in files[1] - files[0]}
-        yield Seen(scene, frozenset(files[0]), frozenset(of_claim))
+@pytest.fixture(scope="module")
+def shared(simulator: Path) -> Iterator[Seen]:
+    """The same with claims that have a share of their NPU."""
+    with TemporaryDirectory(prefix="npu-") as name:
+        yield _good_run(Path(name), simulator, is_shared=True)
+
+
+def _good_run(folder: Path, simulator: Path, *, is_shared: bool) -> Seen:
+    board = create_board(load_profile("910b4-8"), folder / "host", prebuilt=simulator)
+    rig = Rig(folder, board, sharing="shares" if is_shared else "none")
+    rig.api.add(Node(metadata=ObjectMeta(name=NODE)))
+    rig.lay_out()
+    share = "share-1" if is_shared else None
+    kept, new = (
+        rig.claim("kept", "npu-0", share_id=share),
+        rig.claim("new", "npu-1", share_id=share),
+    )
+    scene = Scene(rig, kept, new, is_shared)
+    files: list[set[str]] = []
+
+    async def run() -> None:
+        with trio.fail_after(LIMIT_SECONDS):
+            async with rig.served_api(), rig.registered() as kubelet:
+                await rig.published()
+                await scene.prepare(kubelet, [scene.kept])
+                await scene.unprepare(kubelet, [scene.kept])
+                files.append(scene.files)
+                await scene.prepare(kubelet, [scene.kept])
+                files.append(scene.files)
+
+    trio.run(run)
+    of_claim = {name.replace(scene.kept.uid, "{uid}") for name in files[1] - files[0]}
+    return Seen(scene, frozenset(files[0]), frozenset(of_claim))
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +135,32 @@ async def test_a_death_in_an_unprepare(seen: Seen) -> None:
     """The call fails, and the claim is prepared or is not."""
     points = await _die_everywhere(seen, seen.scene, unprepare)
     assert _kinds(points) >= {"remove", "send"}
+
+
+async def test_a_death_in_a_prepare_of_a_share(seen: Seen, shared: Seen) -> None:
+    """No container starts while its chip is not shared, and no chip stays shared for nobody.
+
+    Apart from what every prepare does, which is tried above.
+    """
+    usual = await _points(seen.scene, prepare)
+    points = await _die_everywhere(shared, shared.scene, prepare, but=usual)
+    assert any(point.endswith("board.state") for point in points)
+
+
+async def test_a_death_in_an_unprepare_of_a_share(seen: Seen, shared: Seen) -> None:
+    """The same."""
+    usual = await _points(seen.scene, unprepare)
+    points = await _die_everywhere(shared, shared.scene, unprepare, but=usual)
+    assert any(point.endswith("board.state") for point in points)
+
+
+async def test_a_death_in_a_start_that_finishes_a_share(shared: Seen, folder: Path) -> None:
+    """Apart from what other starts do too, which is tried above."""
+    usual = await _points(shared.scene, start)
+    scene = shared.scene.like(folder)
+    await _die_once(scene, prepare, lambda point: not point.endswith("board.state"))
+    points = await _die_everywhere(shared, scene, start, but=usual)
+    assert any("claims/NEW" in point for point in points)
 
 
 async def test_a_death_in_a_stop(seen: Seen) -> None:
@@ -175,7 +217,7 @@ async def _die_once(scene: Scene, act: Act, spares: Callable[[str], bool]) -> No
 
 async def _die(scene: Scene, act: Act, spares: Callable[[str], bool]) -> str:
     """Start an agent, have it act, kill it at the first point that is not spared, or at the end."""
-    reaper = Reaper(Points(scene.rig.folder, scene.folders, scene.names), spares)
+    reaper = Reaper(Points(scene.rig.folder, scene.changed, scene.names), spares)
     async with mortal_agent(scene.rig, reaper) as agent, trio.open_nursery() as nursery:
 
         async def to_the_end() -> None:
@@ -202,24 +244,32 @@ def _judge_what_is_left(seen: Seen, scene: Scene) -> None:
     """A container can start with a claim's NPUs only while the claim holds them."""
     for uid in _held(scene):
         assert seen.of(uid) <= scene.files
+    assert not scene.is_shared or _chips(scene, _held(scene)) <= scene.shared_chips
 
 
 async def _go_on(seen: Seen, scene: Scene) -> None:
     """The next daemon: first it puts right what is left, then everything works."""
     lists = scene.api.asked("list", "resourceslices")
     async with scene.rig.daemon():
+        await until(lambda: scene.is_settled)
         held = _held(scene)
         assert scene.answered <= held <= {scene.kept.uid, scene.new.uid}
         _has_files(seen, scene, held)
         async with open_kubelet(scene.rig.registration) as kubelet:
             await kubelet.health.wait_until(lambda health: len(health) == 8)
-            everything = [scene.kept, scene.new, scene.rig.claim("other", "npu-2")]
+            everything = [
+                scene.kept,
+                scene.new,
+                scene.rig.claim("other", "npu-2", share_id=scene.share),
+            ]
             await scene.prepare(kubelet, everything)
             _has_files(seen, scene, {claim.uid for claim in everything})
             assert len(set(_given(scene))) == len(_given(scene)) == len(everything)
+            assert scene.shared_chips == ({0, 1, 2} if scene.is_shared else set())
             await published(scene, since=lists)
             await scene.unprepare(kubelet, everything)
         _has_files(seen, scene, set())
+        assert scene.shared_chips == set()
     assert not [name for name in scene.files if name.endswith(".sock")]
 
 
@@ -259,6 +309,12 @@ def _published(scene: Scene) -> tuple[Device, ...]:
 def _held(scene: Scene) -> set[str]:
     """The claims with which a container can start."""
     return {path.stem.rpartition("_")[2] for path in scene.rig.cdi_files}
+
+
+def _chips(scene: Scene, uids: set[str]) -> set[int]:
+    """The chips of which claims have shares."""
+    chips = {scene.kept.uid: 0, scene.new.uid: 1}
+    return {chips[uid] for uid in uids}
 
 
 def _given(scene: Scene) -> list[str]:

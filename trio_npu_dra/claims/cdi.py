@@ -23,7 +23,7 @@ from trio_npu_dra.claims.library_hook import LibraryHook
 from trio_npu_dra.config.effective import DEFAULT_CONFIG
 from trio_npu_dra.config.model import ContainerLibraries
 from trio_npu_dra.errors import ForeignFile
-from trio_npu_dra.holds.entry import HeldDevice
+from trio_npu_dra.holds.entry import Allocated, HeldDevice
 from trio_npu_dra.npu.container import (
     DeviceNode,
     Mount,
@@ -67,9 +67,12 @@ class Libraries:
         return {"env": [f"LD_LIBRARY_PATH={self.path}"]}
 
 
-def device_name(uid: str, device: str) -> str:
-    """The CDI name of a device of the claim *uid*."""
-    return f"{uid}-{device}"
+def device_name(uid: str, device: str, share_id: str | None = None) -> str:
+    """The CDI name of a device of the claim *uid*, or of one of its shares of the device.
+
+    The kubelet tells the health of what has one name once.
+    """
+    return f"{uid}-{device}" if share_id is None else f"{uid}-{device}-{share_id}"
 
 
 def render_spec(
@@ -81,6 +84,7 @@ def render_spec(
     driver_mounts: Mapping[ChipFamily, Iterable[Mount]],
     extra_mounts: Iterable[Mount],
     libraries: Libraries,
+    allocation: Iterable[Allocated] = (),
 ) -> dict[str, Any]:
     """Make the CDI spec of a claim (pure): equal input gives an equal spec.
 
@@ -95,7 +99,11 @@ def render_spec(
         driver_mounts: Files of the Ascend driver, by family.
         extra_mounts: What is mounted besides, whatever the configs say.
         libraries: How containers find the Ascend driver's libraries.
+        allocation: Tells the shares that the claim has of devices, which have a name each.
     """
+    shares: dict[str, dict[str | None, None]] = {}
+    for given in allocation:
+        shares.setdefault(given.device, {})[given.share_id] = None
     # An Ascend container runtime below us takes the last assignment: with "void" it adds nothing
     # to what the claim gives, whatever the image says.
     basis: _Edits = {
@@ -112,13 +120,14 @@ def render_spec(
         "containerEdits": _joined(basis, *common, extra),
         "devices": [
             {
-                "name": device_name(uid, device.device),
+                "name": device_name(uid, device.device, share_id),
                 "containerEdits": _joined(
                     {"deviceNodes": [_node(*paths) for paths in device.nodes.items()]},
                     *(own for own, all_ in zip(of_device, common, strict=True) if own != all_),
                 ),
             }
             for device, of_device in zip(devices, configured, strict=True)
+            for share_id in shares.get(device.device, (None,))
         ],
     }
 
@@ -225,9 +234,9 @@ class CdiFolder:
     host: Host
     libraries: Libraries
 
-    def device_id(self, uid: str, device: str) -> str:
+    def device_id(self, uid: str, device: str, share_id: str | None = None) -> str:
         """The qualified CDI name that the kubelet hands to the runtime."""
-        return f"{self.driver_name}/{_CLASS}={device_name(uid, device)}"
+        return f"{self.driver_name}/{_CLASS}={device_name(uid, device, share_id)}"
 
     def write(self, uid: str, spec: Mapping[str, Any]) -> bool:
         """Make the file say what it should, ours and for all to read; a right one is left alone.
@@ -330,7 +339,12 @@ class CdiFolder:
             self.root.mkdir(parents=True, exist_ok=True)
 
     def render(
-        self, uid: str, devices: Sequence[HeldDevice], facts: HostFacts | None = None
+        self,
+        uid: str,
+        devices: Sequence[HeldDevice],
+        facts: HostFacts | None = None,
+        *,
+        allocation: Iterable[Allocated] = (),
     ) -> dict[str, Any]:
         """What the file of a claim is to say.
 
@@ -338,6 +352,7 @@ class CdiFolder:
             uid: The claim.
             devices: What it has; of families that are known.
             facts: What was found out of the host; without it the host is looked at now.
+            allocation: How the claim has the devices; without it, each as a whole.
 
         Raises:
             DeviceNodeMissing: A device node of the Ascend driver is missing on the host.
@@ -352,6 +367,7 @@ class CdiFolder:
             driver_mounts={family: facts.mounts(family) for family in families},
             extra_mounts=facts.extra_mounts(),
             libraries=self.libraries,
+            allocation=allocation,
         )
 
 

@@ -16,6 +16,8 @@ What a death, a full disk or a cancelled call can leave of a claim:
   pod might run already;
 - a *ready* record and its CDI file.
 
+What a step did can be lost later. Its claim is then *intended* again, from that step on.
+
 Only a node crash can leave a CDI file without a record; the repair removes it.
 
 Disk work runs on the event loop, not in a thread. It is one short fsync a claim; it keeps
@@ -25,6 +27,7 @@ own disk: when that stalls, the kubelet's checkpoints stall with ours and nobody
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
@@ -42,6 +45,8 @@ from trio_npu_dra.holds.encoding import with_devices
 from trio_npu_dra.holds.entry import Entry, State
 from trio_npu_dra.holds.hold import Hold, conflict
 from trio_npu_dra.holds.ledger import Ledger
+
+log = logging.getLogger(__name__)
 
 _LOCK_FOLDER_MODE: Final = 0o700
 _LOCK_SUFFIX: Final = ".lock"
@@ -112,11 +117,17 @@ class Holding:
         """Whether an action does or undoes steps that were begun."""
         return action in _ABOUT_STEPS and self._has_steps(uid)
 
+    def is_whole(self, entry: Entry) -> bool:
+        """Whether a claim is ready, and nothing that was done for it is lost."""
+        return entry.state is State.READY and self._steps.lost(entry) is None
+
     def _action(self, goal: Goal, uid: str, wanted: Wanted | None) -> Action:
+        entry = self._ledger.by_uid.get(uid)
         found = situation(
-            self._ledger.by_uid.get(uid),
+            entry,
             wanted.entry.allocation if wanted else None,
             is_unreadable=uid in self._ledger.unreadable,
+            is_whole=entry is not None and self.is_whole(entry),
         )
         return TRANSITIONS[found][goal]
 
@@ -213,7 +224,9 @@ class Holding:
             if is_about_steps:
                 entry = self._ledger.by_uid[uid]
                 self._steps.by_name(entry.steps)  # before anything is changed
-                if action is not Action.FINISH and entry.state is not State.UNDOING:
+                if action is Action.FINISH:
+                    entry = self._without_lost_steps(entry)
+                elif entry.state is not State.UNDOING:
                     entry = self._ledger.put(replace(entry, state=State.UNDOING))
             else:
                 acted = self._act(action, uid, wanted, frozenset())
@@ -229,6 +242,19 @@ class Holding:
                 entry = self._take(wanted, {uid})
         return await self._do_steps(entry)
 
+    def _without_lost_steps(self, entry: Entry) -> Entry:
+        """Note that a claim that is ready is so no more, if work of a step is lost."""
+        lost = self._steps.lost(entry) if entry.state is State.READY else None
+        if lost is None:
+            return entry
+        self._cdi.remove(entry.uid)
+        left = entry.steps[: entry.steps.index(lost.name) + 1]
+        log.warning(
+            "what was done for a claim is lost and is done again",
+            extra={"claim": str(entry), "uid": entry.uid, "step": lost.name},
+        )
+        return self._ledger.put(replace(entry, state=State.INTENDED, steps=left))
+
     async def _do_steps(self, entry: Entry) -> Entry:
         """Do the steps that are left, then CDI, then ready."""
         done = entry.steps[:-1]  # the last may be half done
@@ -238,6 +264,7 @@ class Holding:
             if step.name not in entry.steps:
                 entry = await self._tell(replace(entry, steps=(*entry.steps, step.name)))
             await step.do(entry)
+            entry = self._ledger.by_uid[entry.uid]  # it may have put there what it found out
         self._write_cdi(entry)
         return entry if entry.state is State.READY else await self._tell(_ready(entry))
 
@@ -246,6 +273,7 @@ class Holding:
         self._cdi.remove(entry.uid)
         for step in reversed(self._steps.by_name(entry.steps)):
             await step.undo(entry)
+            entry = self._ledger.by_uid[entry.uid]
             if len(entry.steps) > 1:  # that all are undone is told by what becomes of the record
                 entry = await self._tell(replace(entry, steps=entry.steps[:-1]))
 

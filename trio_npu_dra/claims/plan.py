@@ -174,7 +174,6 @@ def _configs(
         )
         for device, of in requests.items()
     }
-    _check_sharing(found.values())
     _check_values(found, requests)
     _check_size(found.values())
     return found
@@ -183,14 +182,6 @@ def _configs(
 def _is_for(names: Sequence[str], request: str) -> bool:
     """Whether a config that names these requests is for a result's one, a subrequest perhaps."""
     return not names or request in names or _base(request) in names
-
-
-def _check_sharing(configs: Iterable[EffectiveConfig]) -> None:
-    """The one place that refuses what is not there yet."""
-    if any(config.shared for config in configs):
-        raise InvalidOpaqueConfig(
-            'sharing.strategy is "Shared", which is not supported yet: write Exclusive'
-        )
 
 
 def _check_size(configs: Iterable[EffectiveConfig]) -> None:

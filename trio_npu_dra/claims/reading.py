@@ -190,7 +190,7 @@ class Reading:
             state=State.READY,
             allocation=allocation,
             devices=devices,
-            edits=self.cdi.render(ref.uid, devices, look.host_facts),
+            edits=self.cdi.render(ref.uid, devices, look.host_facts, allocation=allocation),
         )
 
     def _held(self, offer: Offer, config: EffectiveConfig | None) -> HeldDevice:

@@ -168,7 +168,7 @@ class NodeClaims:
                 requests=given.requests,
                 pool=given.pool,
                 device=given.device,
-                cdi_device_ids=(self._cdi.device_id(entry.uid, given.device),),
+                cdi_device_ids=(self._cdi.device_id(entry.uid, given.device, given.share_id),),
                 share_id=given.share_id,
             )
             for given in entry.allocation

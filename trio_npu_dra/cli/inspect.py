@@ -134,7 +134,8 @@ async def _read_board(settings: NodeSettings, host: Host) -> Board:
 def _devices(board: Board, settings: NodeSettings) -> tuple[Device, ...]:
     """The devices as an API server with all features would store them."""
     policy = TaintPolicy.parse(settings.taint_effect, domain=settings.driver_name)
-    return build_devices(offered(board, ()), board, policy, ServerFeatures())
+    features = ServerFeatures()
+    return build_devices(offered(board, ()), board, policy, features, shares=settings.shares)
 
 
 def _slices(board: Board, settings: NodeSettings) -> Sequence[ResourceSlice]:

@@ -72,7 +72,8 @@ class Sharing(Part):
     strategy: SharingStrategy = Field(
         "Exclusive",
         description="`Exclusive`: the first container that opens the NPU has it. `Shared`: all "
-        "containers of the claim's pods may use it at once; this is not supported yet.",
+        "containers of the claim's pods may use it at once. A claim that has a share of an NPU "
+        "(`--sharing=shares`) shares it whatever is written here.",
     )
 
 

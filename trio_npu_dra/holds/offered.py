@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from trio_npu_dra.holds.hold import Hold
 from trio_npu_dra.npu.model import Board
-from trio_npu_dra.npu.offers import Offer, OfferKind, offers
+from trio_npu_dra.npu.offers import Held, Offer, OfferKind, offers
 
 _Key: TypeAlias = tuple[frozenset[str], tuple[str, int | None] | None]
 
@@ -25,10 +25,12 @@ class _Held:
     Attributes:
         nodes: Their host device nodes.
         names: What the holds call them, the hold of most chips first.
+        way: Whether as a whole or by shares.
     """
 
     nodes: frozenset[str]
     names: tuple[str, ...]
+    way: Held
 
 
 def offered(board: Board, holds: Iterable[Hold]) -> tuple[Offer, ...]:
@@ -94,7 +96,12 @@ def _held(holds: Iterable[Hold]) -> Iterator[_Held]:
             nodes, members = nodes | group[0], [*group[1], *members]
         groups.append((nodes, members))
     for nodes, members in groups:
-        yield _Held(nodes, tuple(dict.fromkeys(hold.device for hold in members)))
+        is_shared = all(hold.share is not None for hold in members)
+        yield _Held(
+            nodes,
+            tuple(dict.fromkeys(hold.device for hold in members)),
+            Held.BY_SHARES if is_shared else Held.WHOLE,
+        )
 
 
 def _held_offers(held: Iterable[_Held], usual: Mapping[_Key, Offer], board: Board) -> list[Offer]:
@@ -104,7 +111,7 @@ def _held_offers(held: Iterable[_Held], usual: Mapping[_Key, Offer], board: Boar
         offer = usual.get((one.nodes, None)) or _kept(one, board)
         if offer is not None:
             name = _free_name(one, offer, found)
-            found[name] = replace(offer, name=name)
+            found[name] = replace(offer, name=name, held=one.way)
     return list(found.values())
 
 

@@ -233,6 +233,11 @@ class Chip:
         """Its character device on the host; holds are compared by it."""
         return f"/dev/davinci{self.physical_id}"
 
+    @property
+    def key(self) -> str:
+        """By what it is known again after a reboot: its die id, else its device node."""
+        return self.uuid or self.device_node
+
 
 Links: TypeAlias = Mapping[tuple[int, int], Link]
 """How chips are connected, by pairs of physical ids, the lower one first."""

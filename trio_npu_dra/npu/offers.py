@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 
 from trio_npu_dra.npu.dcmi.types import MultiDiePolicy, Resources, VDevice, VnpuMode
 from trio_npu_dra.npu.model import Board, Chip, ChipHealth, Fault, FaultLevel, worst_of
@@ -25,6 +25,14 @@ class OfferKind(StrEnum):
     VNPU = "vnpu"
 
 
+class Held(Enum):
+    """How an offer is held; in the other way nobody can have it until it is released."""
+
+    NOT = auto()
+    WHOLE = auto()
+    BY_SHARES = auto()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
     """What may be handed out as one.
@@ -34,12 +42,14 @@ class Offer:
         kind: What it is.
         chips: The chips it gives, one or more, by physical id; of a piece the chip it is of.
         piece: Which piece it is; None for whole chips.
+        held: How somebody has it now.
     """
 
     name: str
     kind: OfferKind
     chips: tuple[Chip, ...]
     piece: Piece | None = None
+    held: Held = Held.NOT
 
     @property
     def key(self) -> tuple[frozenset[str], tuple[str, int | None] | None]:

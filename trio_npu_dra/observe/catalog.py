@@ -117,6 +117,11 @@ SERVER_KEEPS_COUNTERS = _gauge(
     "1 if the API server keeps counters of devices, 0 if devices that consume counters are left "
     "out of the ResourceSlice instead; absent until it has answered.",
 )
+SERVER_KEEPS_SHARES = _gauge(
+    "server_keeps_shares",
+    "1 if the API server keeps that several claims may have a device, 0 if NPUs are published as a "
+    "whole in spite of --sharing=shares; absent until it has answered.",
+)
 REGISTERED = _gauge("registered", "1 while the kubelet has registered this instance.")
 
 # --- faults --------------------------------------------------------------------------------------

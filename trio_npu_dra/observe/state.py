@@ -89,6 +89,7 @@ class NodeState(Collector):
         if features is not None:
             yield catalog.SERVER_KEEPS_TAINTS, (), features.taints
             yield catalog.SERVER_KEEPS_COUNTERS, (), features.counters
+            yield catalog.SERVER_KEEPS_SHARES, (), features.shares
 
     def _driver(self) -> Samples:
         watch, version = self.watch.value, self.board.value.driver_version
@@ -100,16 +101,15 @@ class NodeState(Collector):
             yield catalog.DRIVER_INFO, (version,), 1
 
     def _holders(self) -> dict[str, tuple[str, str]]:
-        """Namespace and name of the claim that holds a chip, by the chip's device node.
+        """Namespace and name of the one claim that holds a chip, by the chip's device node.
 
         What the chip measures is of all its pieces: none of their claims is its holder.
         """
-        return {
-            node: (hold.holder.namespace, hold.holder.name)
-            for hold in self.holds.value
-            if not hold.observer and not hold.piece
-            for node in hold.nodes
-        }
+        found: dict[str, set[tuple[str, str]]] = {}
+        for hold in self.holds.value:
+            for node in () if hold.observer or hold.piece else hold.nodes:
+                found.setdefault(node, set()).add((hold.holder.namespace, hold.holder.name))
+        return {node: holders.pop() for node, holders in found.items() if len(holders) == 1}
 
     def _telemetry(self, chip: Chip, holder: tuple[str, str]) -> Samples:
         labels = (chip.name, chip.chip_name, *holder)

@@ -124,6 +124,20 @@ static int open_writable(void)
     return fd;
 }
 
+int board_file(void)
+{
+    return state_fd;
+}
+
+bool board_is_in_container(void)
+{
+    int fd = open_writable();
+    if (fd >= 0) {
+        close(fd);
+    }
+    return fd < 0;
+}
+
 static bool has_rights(int fd)
 {
     return fd >= 0 && mapped->facts.unprivileged == 0;

@@ -14,6 +14,12 @@
 const struct board *board_lock(void);
 void board_unlock(void);
 
+/* The state file, open for reading; valid where board_lock gave a state. */
+int board_file(void);
+
+/* Whether this process is in a container: it has no writable view of the file (see board.c). */
+bool board_is_in_container(void);
+
 /* Overwrites part of the state; needs a writable view of the file (see board.c). */
 int board_write(const void *field, const void *value, size_t length);
 

@@ -28,6 +28,7 @@ _LIBRARY_SOURCES = (
     "metrics",
     "network",
     "numbers",
+    "occupancy",
     "topology",
     "vnpu",
     "vnpu_nodes",

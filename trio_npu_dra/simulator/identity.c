@@ -3,14 +3,19 @@
 #include <string.h>
 
 #include "board.h"
+#include "occupancy.h"
 #include "vnpu.h"
 
 EXPORT int dcmi_init(void)
 {
     int code = begin_init(__func__);
+    bool in_container = code == DCMI_OK && board_is_in_container();
     const struct board *board = code == DCMI_OK ? board_lock() : NULL;
     if (board != NULL) {
         code = cards_refresh(board);
+        if (code == DCMI_OK && in_container && (code = occupancy_take(board, cards())) != DCMI_OK) {
+            cards()->ready = false;
+        }
         board_unlock();
     } else if (code == DCMI_OK) {
         code = DCMI_INNER_ERR;

@@ -1,9 +1,9 @@
 """Learns what the API server keeps of a slice, without publishing anything.
 
 A server silently drops the fields of a feature that is off, and refuses a slice with a value that
-it does not know. Taints and counters are on by default from Kubernetes 1.36. Kubernetes 1.34,
-with its alpha features switched on, does not know the taint effect `None`, and takes counters only
-in another shape than later versions (pkg/apis/resource/validation of 1.34.3 and 1.36.3).
+it does not know. Taints, counters and shares are on by default from Kubernetes 1.36. Kubernetes
+1.34, with its alpha features switched on, does not know the taint effect `None`, and takes counters
+only in another shape than later versions (pkg/apis/resource/validation of 1.34.3 and 1.36.3).
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from trio_npu_dra import pulse
 from trio_npu_dra.errors import Invalid, KubeError
 from trio_npu_dra.kube.client import KubeClient
 from trio_npu_dra.kube.objects import (
+    CapacityPolicy,
     Counter,
     Device,
+    DeviceCapacity,
     DeviceCounterConsumption,
     DeviceTaint,
     ObjectMeta,
@@ -52,10 +54,12 @@ class ServerFeatures:
     Attributes:
         taint_effects: Effects with which it keeps taints of devices; none if it drops taints.
         counters: Counter sets, in slices of their own, and what devices consume of them.
+        shares: That a device may be allocated several times, and what an allocation may take of it.
     """
 
     taint_effects: frozenset[TaintEffect] = frozenset(TaintEffect)
     counters: bool = True
+    shares: bool = True
 
     @property
     def taints(self) -> bool:
@@ -175,6 +179,13 @@ class _Question:
                 for effect in TaintEffect
             ),
             Device(name="counters", consumes_counters=(taken,)),
+            Device(
+                name="shares",
+                allow_multiple_allocations=True,
+                capacity={
+                    "probe": DeviceCapacity(value="2", request_policy=CapacityPolicy(default="1"))
+                },
+            ),
         )
 
     async def _unless_refused(self, probe: Device) -> Devices:
@@ -205,7 +216,14 @@ def _kept_in(stored: Iterable[Device]) -> ServerFeatures:
     return ServerFeatures(
         taint_effects=frozenset(effect for effect in TaintEffect if effect in effects),
         counters=any(device.consumes_counters for device in devices),
+        shares=any(_keeps_shares(device) for device in devices),
     )
+
+
+def _keeps_shares(device: Device) -> bool:
+    """Whether a device may be allocated several times, each time a part of its capacity."""
+    capacity = (device.capacity or {}).values()
+    return bool(device.allow_multiple_allocations) and any(part.request_policy for part in capacity)
 
 
 @lru_cache(maxsize=256)

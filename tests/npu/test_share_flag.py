@@ -1,0 +1,72 @@
+"""The share flag of chips, through the simulated library."""
+
+from __future__ import annotations
+
+import pytest
+
+from trio_npu_dra.errors import Busy, NotSupported
+from trio_npu_dra.npu.dcmi.client import Dcmi
+from trio_npu_dra.npu.dcmi.worker import DcmiWorker
+from trio_npu_dra.npu.model import Board, Chip
+from trio_npu_dra.npu.share_flag import NodeShareFlags, cards, is_in_use
+from trio_npu_dra.observable import Observable
+from trio_npu_dra.simulator import BoardControl, load_profile
+
+
+def chip(board: Board, number: int) -> Chip:
+    """The chip with a physical id."""
+    return board.by_name[f"npu-{number}"]
+
+
+async def on(flags: NodeShareFlags, board: Board) -> set[int]:
+    """The chips that several containers may use."""
+    return {each.physical_id for each in board.chips if await flags.is_set(each)}
+
+
+async def test_a_chip_is_shared_and_is_so_no_longer(
+    worker: DcmiWorker, dcmi: Dcmi, board: Board
+) -> None:
+    """No other chip is."""
+    flags = NodeShareFlags(worker, dcmi, Observable(board))
+    await flags.change(chip(board, 3), is_set=True)
+    assert await on(flags, board) == {3}
+    await flags.change(chip(board, 3), is_set=False)
+    assert await on(flags, board) == set()
+
+
+@pytest.mark.parametrize("profile", [load_profile("a3-16")])
+async def test_the_dies_of_a_card_are_shared_together(
+    worker: DcmiWorker, dcmi: Dcmi, board: Board
+) -> None:
+    """Whichever of them is named."""
+    flags = NodeShareFlags(worker, dcmi, Observable(board))
+    (card,) = cards(board, ["/dev/davinci3"])
+    assert [die.physical_id for die in card] == [2, 3]
+    assert len(cards(board, ["/dev/davinci2", "/dev/davinci3", "/dev/davinci4"])) == 2
+    await flags.change(chip(board, 3), is_set=True)
+    assert await on(flags, board) == {2, 3}
+    known = [die.physical_id for die in flags.board.value.chips if die.device_share]
+    assert known == [2, 3], "the Board knows at once"
+
+
+async def test_a_flag_of_a_chip_in_use_does_not_change(
+    worker: DcmiWorker, dcmi: Dcmi, board: Board, control: BoardControl
+) -> None:
+    """Who uses it can be told."""
+    flags = NodeShareFlags(worker, dcmi, Observable(board))
+    control.set_processes(3, [(4711, 1 << 20)])
+    with pytest.raises(Busy) as caught:
+        await flags.change(chip(board, 3), is_set=True)
+    assert is_in_use(caught.value)
+    assert await flags.processes(chip(board, 3)) == (4711,)
+    assert await on(flags, board) == set()
+
+
+async def test_a_chip_that_cannot_be_shared_says_so(
+    worker: DcmiWorker, dcmi: Dcmi, board: Board, control: BoardControl
+) -> None:
+    """It is not one that is in use."""
+    control.set_return_code("dcmi_get_device_share_enable", -8255, 3)
+    with pytest.raises(NotSupported) as caught:
+        await NodeShareFlags(worker, dcmi, Observable(board)).is_set(chip(board, 3))
+    assert not is_in_use(caught.value)
