@@ -72,6 +72,10 @@ class ClaimUnavailable(ClaimError):
     retryable = True
 
 
+class NpusUnknown(ClaimUnavailable):
+    """The chips of the node are not known yet, as just after a start."""
+
+
 # --- ports ---------------------------------------------------------------------------------------
 
 

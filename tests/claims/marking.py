@@ -45,6 +45,10 @@ class Marker:
             for hold in entry.holds
         )
 
+    def is_lost(self, entry: Entry) -> bool:
+        """Whether somebody removed the file."""
+        return not self._file(entry).exists()
+
     async def do(self, entry: Entry) -> None:
         """Make the file, which the steps before have let be made."""
         self.folder.mkdir(exist_ok=True)
@@ -60,7 +64,7 @@ class Marker:
         self.times += 1
         try:
             await trio.sleep(self.seconds)
-            path = self.folder / f"{entry.uid}.{self.name}"
+            path = self._file(entry)
             if is_there:
                 path.write_text("")
             else:
@@ -70,6 +74,9 @@ class Marker:
             self.busy.discard(entry.uid)
         if self.faults:
             raise self.faults.popleft()
+
+    def _file(self, entry: Entry) -> Path:
+        return self.folder / f"{entry.uid}.{self.name}"
 
 
 def two_steps(root: Path, *, is_for_all: bool = True) -> tuple[Marker, Marker]:

@@ -13,8 +13,8 @@ from trio_npu_dra import pulse
 from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.claims.holding import Holding, Outcome
 from trio_npu_dra.claims.steps import Step
-from trio_npu_dra.errors import LockHeld, NpuDraError, StorageError
-from trio_npu_dra.holds.entry import Entry, State
+from trio_npu_dra.errors import LockHeld, NpuDraError, NpusUnknown, StorageError
+from trio_npu_dra.holds.entry import Entry
 from trio_npu_dra.holds.ledger import Ledger
 
 log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class Repair:
                     if problem := self._remove(uid):
                         problems[uid] = problem
                 for uid, entry in list(self._ledger.by_uid.items()):
-                    if entry.state is not State.READY:
+                    if not self._holding.is_whole(entry):
                         continue
                     is_right = not is_first and files.get(uid, False) and entry.edits is not None
                     if not is_right and (problem := self._rewrite(entry, is_first=is_first)):
@@ -149,7 +149,7 @@ class Repair:
     async def _finish(self) -> dict[str, str]:
         """Finish or undo what calls left half done, unless somebody is at it; what went wrong."""
         half_done = [
-            uid for uid, entry in self._ledger.by_uid.items() if entry.state is not State.READY
+            uid for uid, entry in self._ledger.by_uid.items() if not self._holding.is_whole(entry)
         ]
         outcomes: dict[str, Outcome] = {}
         if half_done:
@@ -158,7 +158,7 @@ class Repair:
         return {
             uid: f"{self._ledger.by_uid.get(uid, uid)}: {outcome}"
             for uid, outcome in outcomes.items()
-            if isinstance(outcome, NpuDraError) and not isinstance(outcome, LockHeld)
+            if isinstance(outcome, NpuDraError) and not isinstance(outcome, (LockHeld, NpusUnknown))
         }
 
     def _complain(self, problems: Mapping[str, str]) -> None:
