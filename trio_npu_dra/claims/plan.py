@@ -90,6 +90,21 @@ def offers_of(
     )
 
 
+def refuse_to_look_on_pieces(allocation: Iterable[Allocated], offers: Iterable[Offer]) -> None:
+    """See that a claim has for itself what is cut for it.
+
+    Raises:
+        ClaimError: It only looks on: there may be nothing to look on.
+    """
+    pieces = {offer.name for offer in offers if offer.piece and offer.piece.on_demand}
+    for given in allocation:
+        if given.admin_access and given.device in pieces:
+            raise ClaimError(
+                f"device {given.device} is cut for the claim that gets it, so admin access to it "
+                "is not possible: ask for admin access to the whole NPU"
+            )
+
+
 def _allocation(claim: ResourceClaim, ref: ClaimRef) -> DeviceAllocation:
     if claim.metadata.uid != ref.uid:
         raise ClaimNotAllocated(
