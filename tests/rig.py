@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import trio
 
@@ -43,6 +43,7 @@ class Rig:
     http_port: int = -1
     npu_metrics: bool = True
     health_poll_interval: float = 0.1
+    partitioning: Literal["none", "dynamic"] = "none"
 
     def lay_out(self) -> None:
         """Make the kubelet's folders and a kubeconfig, as on a node before the daemon starts."""
@@ -92,6 +93,7 @@ class Rig:
             http_port=self.http_port,
             npu_metrics=self.npu_metrics,
             health_poll_interval=self.health_poll_interval,
+            partitioning=self.partitioning,
         )
 
     def environment(self, **changes: object) -> dict[str, str]:
@@ -123,14 +125,17 @@ class Rig:
         """The records that the daemon would find after a crash."""
         return sorted((self.folder / "plugins" / DRIVER / "claims").glob("*.json"))
 
-    def claim(self, name: str, device: str) -> Claim:
+    def claim(self, name: str, *devices: str) -> Claim:
         """An allocated claim in the API server, in the form in which the kubelet names it."""
-        result = AllocationResult(request="npu", driver=DRIVER, pool=NODE, device=device)
+        results = tuple(
+            AllocationResult(request="npu", driver=DRIVER, pool=NODE, device=device)
+            for device in devices
+        )
         stored = self.api.add(
             ResourceClaim(
                 metadata=ObjectMeta(name=name, namespace="default"),
                 status=ResourceClaimStatus(
-                    allocation=Allocation(devices=DeviceAllocation(results=(result,)))
+                    allocation=Allocation(devices=DeviceAllocation(results=results))
                 ),
             )
         )

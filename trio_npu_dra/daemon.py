@@ -12,6 +12,7 @@ from trio_npu_dra.claims.forgotten import forget_gone_claims
 from trio_npu_dra.claims.library_hook import LibraryHook, installed_hook
 from trio_npu_dra.claims.repair import keep_cdi_files
 from trio_npu_dra.claims.service import NodeClaims
+from trio_npu_dra.claims.vnpu_step import VnpuStep
 from trio_npu_dra.control.server import Control, serve_control
 from trio_npu_dra.holds.ledger import Ledger
 from trio_npu_dra.holds.offered import offered
@@ -28,7 +29,9 @@ from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board
 from trio_npu_dra.npu.occupancy import is_any_occupied
-from trio_npu_dra.npu.offers import Offer
+from trio_npu_dra.npu.offers import Cutting, Offer
+from trio_npu_dra.npu.partition import Readings
+from trio_npu_dra.npu.vnpus import Vnpus
 from trio_npu_dra.npu.watcher import WatchStatus, watch_board
 from trio_npu_dra.observable import Observable, derive
 from trio_npu_dra.observe.metrics import Metrics
@@ -41,8 +44,8 @@ from trio_npu_dra.report.device_health import device_health
 from trio_npu_dra.report.events import tell_events
 from trio_npu_dra.rpc import Bridge, open_bridge
 from trio_npu_dra.settings import Settings
-from trio_npu_dra.slices.build import build_devices
-from trio_npu_dra.slices.features import ServerFeatures, fitting, follow_features
+from trio_npu_dra.slices.build import build_pool
+from trio_npu_dra.slices.features import ServerFeatures, follow_features
 from trio_npu_dra.slices.pool import PoolContent
 from trio_npu_dra.slices.publisher import PublisherStatus, publish
 from trio_npu_dra.slices.publisher_lock import publisher_lock
@@ -130,6 +133,8 @@ class _Node:
         # npu
         self.board: Observable[Board] = Observable(EMPTY_BOARD)
         self.watch = Observable(WatchStatus())
+        self.splits = Readings()
+        self.cutting = Observable(Cutting(is_on=settings.partitioning == "dynamic"))
         # holds, report and slices
         self.offers: Observable[tuple[Board, tuple[Offer, ...]]] = Observable((EMPTY_BOARD, ()))
         self.device_health: Observable[Devices] = Observable(())
@@ -186,6 +191,7 @@ class _Node:
             worker=worker,
             faults=self.faults,
             holds=self.ledger.holds,
+            cutting=self.cutting,
         )
 
     # --- claims ----------------------------------------------------------------------------------
@@ -201,17 +207,21 @@ class _Node:
             library_path=self._library_path(),
             hook=self._library_hook(),
         )
+        vnpus = Vnpus(worker, self.dcmi, self.board, splits=self.splits, cutting=self.cutting)
+        steps = (VnpuStep(ledger=self.ledger, cdi=cdi, vnpus=vnpus, host=self.host),)
         claims = NodeClaims(
             reader=kube,
             board=self.board,
             host=self.host,
             ledger=self.ledger,
             cdi=cdi,
+            steps=steps,
             driver_name=self.settings.driver_name,
             pool_name=self.settings.node_name,
+            cutting=self.cutting,
             on_call=self.metrics.call_answered,
         )
-        await service.start(keep_cdi_files, self.ledger, cdi)
+        await service.start(keep_cdi_files, self.ledger, cdi, steps)
         is_busy = partial(is_any_occupied, worker, self.dcmi, self.board)
         service.start_soon(forget_gone_claims, self.ledger, claims, kube, is_busy)
         return claims
@@ -233,7 +243,8 @@ class _Node:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_features, kube)
             await self._watch(nursery, worker)
-            await nursery.start(derive, self.offers, self._offered, self.board, self.ledger.holds)
+            sources = self.board, self.ledger.holds, self.cutting
+            await nursery.start(derive, self.offers, self._offered, *sources)
             await nursery.start(derive, self.device_health, self._device_health, self.offers)
             await self.features.wait_until(lambda features: features is not None)
             await nursery.start(derive, self.pool, self._pool, self.offers, self.features)
@@ -260,6 +271,7 @@ class _Node:
             status=self.watch,
             interval_seconds=self.settings.health_poll_interval,
             known=Board(chips=self.ledger.remembered_chips()),
+            splits=self.splits,
             on_event=self.metrics.event_heard,
         )
         await nursery.start(watch, worker, self.dcmi, self.host)
@@ -285,7 +297,7 @@ class _Node:
 
     def _offered(self) -> tuple[Board, tuple[Offer, ...]]:
         board = self.board.value
-        return board, offered(board, self.ledger.holds.value)
+        return board, offered(board, self.ledger.holds.value, self.cutting.value)
 
     def _device_health(self) -> Devices:
         _, offers = self.offers.value
@@ -294,8 +306,7 @@ class _Node:
     def _pool(self) -> PoolContent:
         (board, offers), features = self.offers.value, self.features.value
         assert features is not None  # nothing is published before the API server was asked
-        devices = build_devices(offers, board, self.policy, features)
-        pool = fitting(PoolContent(devices=devices), features)
+        pool = build_pool(offers, board, self.policy, features)
         # Before our first pool an older instance publishes, or there was nothing to be late with.
         is_late = self.publisher.value.published and pool != self.pool.value
         self.metrics.latency.pool_made(board, is_late=is_late)

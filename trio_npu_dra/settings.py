@@ -128,6 +128,12 @@ class NodeSettings(PluginSettings):
         description="taint effect of each level of health, as LEVEL=None|NoSchedule|NoExecute "
         "separated by commas; levels are those of Huawei's fault table, Unmonitored and Network",
     )
+    partitioning: Literal["none", "dynamic"] = Field(
+        "none",
+        description="whether NPUs are cut into vNPUs: dynamic publishes every piece that an NPU "
+        "could be cut into, and cuts it when a claim gets the piece; it needs an API server that "
+        "keeps shared counters (Kubernetes 1.36 and later)",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="least severe log line to print"
     )

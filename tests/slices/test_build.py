@@ -20,8 +20,9 @@ from trio_npu_dra.npu.model import (
 )
 from trio_npu_dra.npu.offers import Offer, OfferKind, offers
 from trio_npu_dra.npu.piece import Piece
-from trio_npu_dra.slices.build import build_devices, canonical_quantity, semantic_version
+from trio_npu_dra.slices.build import build_devices, semantic_version
 from trio_npu_dra.slices.features import ServerFeatures
+from trio_npu_dra.slices.quantities import canonical_quantity
 from trio_npu_dra.slices.taints import TaintEffect, TaintPolicy
 from trio_npu_dra.standins.api_rules import canonical
 

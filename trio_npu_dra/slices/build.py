@@ -15,7 +15,10 @@ from typing import TypeVar
 from trio_npu_dra.kube.objects import Device, DeviceAttribute, DeviceCapacity, DeviceTaint
 from trio_npu_dra.npu.model import Board, Chip
 from trio_npu_dra.npu.offers import Offer
+from trio_npu_dra.slices.counters import build_counter_sets, consumption, without_counters
 from trio_npu_dra.slices.features import ServerFeatures
+from trio_npu_dra.slices.pool import PoolContent
+from trio_npu_dra.slices.quantities import canonical_quantity
 from trio_npu_dra.slices.taints import TaintPolicy
 
 log = logging.getLogger(__name__)
@@ -33,6 +36,20 @@ _SEMVER = re.compile(  # semver.org, version 2.0.0
     r"(-(0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*)(\.(0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*))*)?"
     r"(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?"
 )
+
+
+def build_pool(
+    offered: Iterable[Offer], board: Board, policy: TaintPolicy, features: ServerFeatures
+) -> PoolContent:
+    """The devices of all offers, and the counters from which they take.
+
+    Where the API server keeps no counters, only whole NPUs are left.
+    """
+    offered = tuple(offered) if features.counters else without_counters(offered)
+    return PoolContent(
+        devices=build_devices(offered, board, policy, features),
+        shared_counters=build_counter_sets(offered),
+    )
 
 
 def build_devices(
@@ -62,6 +79,7 @@ def build_device(offer: Offer, board: Board, taints: tuple[DeviceTaint, ...]) ->
         name=offer.name,
         attributes=_attributes(offer, board),
         capacity=_capacity(offer) or None,
+        consumes_counters=consumption(offer.chips[0].name, offer.takes),
         taints=taints or None,
     )
 
@@ -173,24 +191,6 @@ def _complain(attribute: str, value: str, why: str) -> None:
         "attribute left out of the ResourceSlice",
         extra={"attribute": attribute, "value": value, "why": why},
     )
-
-
-def canonical_quantity(amount: int) -> str:
-    """A whole amount as the API server writes it: `32Gi`, `20`, `1k`.
-
-    The API server rewrites every quantity to the largest suffix that needs no fraction; writing
-    another form would look like a difference for ever. Powers of 1024 are taken where one fits.
-
-    Args:
-        amount: Not negative; bytes for memory.
-    """
-    base, suffixes = 1000, ("", "k", "M", "G", "T", "P", "E")
-    if amount % 1024 == 0:
-        base, suffixes = 1024, ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
-    power = 0
-    while amount and amount % base == 0 and power + 1 < len(suffixes):
-        amount, power = amount // base, power + 1
-    return f"{amount}{suffixes[power]}"
 
 
 def semantic_version(printed: str) -> str | None:

@@ -12,7 +12,6 @@ import logging
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import chain
 from typing import Final
 
@@ -33,7 +32,6 @@ from trio_npu_dra.kube.objects import (
 )
 from trio_npu_dra.kube.retry import Retry
 from trio_npu_dra.observable import Observable
-from trio_npu_dra.slices.pool import PoolContent
 from trio_npu_dra.slices.publisher import PublisherStatus
 from trio_npu_dra.slices.taints import TaintEffect
 
@@ -61,21 +59,6 @@ class ServerFeatures:
     def taints(self) -> bool:
         """Whether sick NPUs are tainted, not left out."""
         return bool(self.taint_effects)
-
-
-def fitting(content: PoolContent, features: ServerFeatures) -> PoolContent:
-    """The part of a pool that can be published: all of it if the API server keeps counters.
-
-    Otherwise devices that consume counters are left out. Without the counters, schedulers would
-    take devices that overlap for independent ones.
-    """
-    if features.counters:
-        return content
-    if consumers := tuple(device.name for device in content.devices if device.consumes_counters):
-        _say_left_out(consumers)
-    return PoolContent(
-        devices=tuple(device for device in content.devices if not device.consumes_counters)
-    )
 
 
 async def follow_features(
@@ -205,16 +188,6 @@ def _kept_in(stored: Iterable[Device]) -> ServerFeatures:
     return ServerFeatures(
         taint_effects=frozenset(effect for effect in TaintEffect if effect in effects),
         counters=any(device.consumes_counters for device in devices),
-    )
-
-
-@lru_cache(maxsize=256)
-def _say_left_out(names: tuple[str, ...]) -> None:
-    """Say once a process that devices are left out; pools are built again and again."""
-    log.warning(
-        "the API server keeps no counters (feature gate DRAPartitionableDevices of Kubernetes 1.35 "
-        "and later): devices that consume them are left out of the ResourceSlice",
-        extra={"devices": names},
     )
 
 
