@@ -5,7 +5,7 @@ import socket
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shutil import copytree, rmtree
 
@@ -19,6 +19,7 @@ from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
 from trio_npu_dra._generated.pluginregistration import PluginInfo
 from trio_npu_dra.kube.objects import DeviceAttribute, ResourceSlice
 from trio_npu_dra.rpc import open_bridge
+from trio_npu_dra.simulator import SimulatedBoard, create_board
 from trio_npu_dra.standins.api_state import ApiState
 from trio_npu_dra.standins.kubelet import CALL_SECONDS, Kubelet, open_kubelet
 
@@ -35,6 +36,7 @@ class Scene:
         new: Allocated npu-1, not prepared yet.
         answered: Claims that the kubelet may count on, by UID.
         writes: To slices, that a start has to make.
+        simulator: The simulated library, if each node has a board of its own.
     """
 
     rig: Rig
@@ -42,6 +44,7 @@ class Scene:
     new: Claim
     answered: set[str] = field(default_factory=set)
     writes: tuple[str, ...] = ()
+    simulator: Path | None = None
 
     @property
     def api(self) -> ApiState:
@@ -57,6 +60,16 @@ class Scene:
     def folders(self) -> list[Path]:
         """Where the daemon's files and sockets are."""
         return [self.rig.folder / name for name in FOLDERS]
+
+    @property
+    def changing(self) -> list[Path]:
+        """Where it changes something: device nodes too, if NPUs are cut."""
+        return [*self.folders, self.rig.board.dev_root] if self.simulator else self.folders
+
+    def vnpus(self) -> set[int]:
+        """All pieces that the board's NPUs are cut into."""
+        with self.rig.board.control() as control:
+            return {vnpu.id for device in range(8) for vnpu in control.vnpus(device)}
 
     @property
     def files(self) -> set[str]:
@@ -83,14 +96,26 @@ class Scene:
         """The same node once more, in *folder*, as much as what outlives a process goes."""
         api = ApiState(_objects=copy.deepcopy(self.api._objects), _version=self.api._version)
         # Looks at chips, but for the first, have nothing to do with deaths and cost time.
-        rig = Rig(folder, self.rig.board, api, health_poll_interval=60.0)
+        board = self._board(folder)
+        rig = Rig(folder, board, api, health_poll_interval=60.0, partitioning=self.rig.partitioning)
         rig.lay_out()
         for name in FOLDERS:
             if (self.rig.folder / name).exists():
                 copytree(
                     self.rig.folder / name, folder / name, copy_function=_copy, dirs_exist_ok=True
                 )
-        return Scene(rig, self.kept, self.new, set(self.answered), self.writes)
+        return replace(self, rig=rig, answered=set(self.answered))
+
+    def _board(self, folder: Path) -> SimulatedBoard:
+        """The same board, or one that is cut in the same way."""
+        if self.simulator is None:
+            return self.rig.board
+        board = create_board(self.rig.board.profile, folder / "host", prebuilt=self.simulator)
+        with self.rig.board.control() as ours, board.control() as its:
+            for device in range(8):
+                for vnpu in ours.vnpus(device):
+                    its.create_vnpu(device, vnpu.template, vnpu.id)
+        return board
 
     async def prepare(self, kubelet: Kubelet, claims: Sequence[Claim]) -> None:
         """Prepare as the kubelet does; an answer without an error is what counts."""
