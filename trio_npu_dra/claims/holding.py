@@ -192,12 +192,12 @@ class Holding:
         """See that record and CDI file say what was found out last of the chips that are held.
 
         Facts of other chips, which go by the name now, are left: a pod may use those that are held.
-        So are those that a step found out.
+        So are the ids of vNPUs, which a step found out.
         """
         if wanted is not None and wanted.entry.edits is not None:
             found = wanted.entry
             is_new = found.edits != entry.edits or not entry.knows_its_chips
-            is_held = _what(found) == _what(entry) and not entry.steps
+            is_held = _what(found) == _what(entry) and not entry.outlasts_boot
             if is_new and is_held and (wanted.is_fresh or entry.edits is None):
                 entry = self._ledger.put(with_devices(entry, found.devices, wanted.entry.edits))
         self._write_cdi(entry)
