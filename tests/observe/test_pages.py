@@ -202,7 +202,8 @@ async def test_what_is_served_is_what_is_documented(rig: Rig) -> None:
         with rig.board.control() as control:
             control.add_fault(2, SEPARATE, Severity.CRITICAL)
             control.create_vnpu(3, "vir10_3c_16g")
-        await until_scraped(rig, "npu_piece_info", 1, device="npu-3")
+        cut = {"device": "npu-3", "vnpu": "148", "template": "vir10_3c_16g"}
+        await until_scraped(rig, "npu_piece_info", 1, **cut, claim_namespace="", claim="")
         await kubelet.prepare([rig.claim("train", "npu-99")])
         found = await until_scraped(rig, "npu_fault_level", 0, device="npu-2", level="NormalNPU")
 
