@@ -196,14 +196,13 @@ async def test_npu_metrics_can_be_turned_off(rig: Rig) -> None:
 
 async def test_what_is_served_is_what_is_documented(rig: Rig) -> None:
     """Every metric is in the catalog with its kind, and the catalog has no other."""
+    with rig.board.control() as control:
+        control.create_vnpu(3, "vir10_3c_16g")
     async with rig.registered() as kubelet:
         await rig.published()
         await until_scraped(rig, "fault_events_subscribed", 1)
         with rig.board.control() as control:
             control.add_fault(2, SEPARATE, Severity.CRITICAL)
-            control.create_vnpu(3, "vir10_3c_16g")
-        cut = {"device": "npu-3", "vnpu": "148", "template": "vir10_3c_16g"}
-        await until_scraped(rig, "npu_piece_info", 1, **cut, claim_namespace="", claim="")
         await kubelet.prepare([rig.claim("train", "npu-99")])
         found = await until_scraped(rig, "npu_fault_level", 0, device="npu-2", level="NormalNPU")
 
