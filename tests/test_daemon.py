@@ -131,7 +131,7 @@ async def seen(kubelet: Kubelet, device: str, health: int) -> None:
 async def test_a_claim_for_several_pods_is_told(rig: Rig) -> None:
     """The pods themselves are never read."""
     async with rig.registered() as kubelet:
-        await kubelet.prepare([rig.claim("npu", "npu-0", "one", "two")])
+        await kubelet.prepare([rig.claim("npu", "npu-0", pods=("one", "two"))])
         await until(lambda: bool(rig.api.all(Event)))
     (event,) = rig.api.all(Event)
     assert (event.involved_object.name, event.reason) == ("npu", "NpuForSeveralPods")

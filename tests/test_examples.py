@@ -238,7 +238,7 @@ def published() -> Iterator[Device]:
     facts = {
         name: values[kind.removesuffix(" | None")]
         for name, kind in types.items()
-        if kind.endswith(" | None")
+        if kind.endswith(" | None") and kind.removesuffix(" | None") in values
     }
     dies = [replace(die(number), **facts) for number in (0, 1)]
     boards = [(dies, policy) for policy in MultiDiePolicy]

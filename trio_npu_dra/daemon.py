@@ -17,6 +17,8 @@ from trio_npu_dra.claims.repair import keep_cdi_files
 from trio_npu_dra.claims.reserved import NoticingReader
 from trio_npu_dra.claims.service import NodeClaims
 from trio_npu_dra.claims.share_flag import ShareFlagStep
+from trio_npu_dra.claims.steps import Step
+from trio_npu_dra.claims.vnpu_step import VnpuStep
 from trio_npu_dra.control.server import Control, serve_control
 from trio_npu_dra.holds.ledger import Ledger
 from trio_npu_dra.holds.offered import offered
@@ -34,9 +36,11 @@ from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board
 from trio_npu_dra.npu.occupancy import is_any_occupied
-from trio_npu_dra.npu.offers import Offer
+from trio_npu_dra.npu.offers import Cutting, Offer
+from trio_npu_dra.npu.partition import Readings
 from trio_npu_dra.npu.share_flag import NodeShareFlags
 from trio_npu_dra.npu.subscription import WatchStatus
+from trio_npu_dra.npu.vnpus import Vnpus
 from trio_npu_dra.npu.watcher import watch_board
 from trio_npu_dra.observable import Observable, derive
 from trio_npu_dra.observe.metrics import Metrics
@@ -49,8 +53,8 @@ from trio_npu_dra.report.device_health import device_health
 from trio_npu_dra.report.events import tell_events
 from trio_npu_dra.rpc import Bridge, open_bridge
 from trio_npu_dra.settings import Settings
-from trio_npu_dra.slices.build import build_devices
-from trio_npu_dra.slices.features import ServerFeatures, fitting, follow_features
+from trio_npu_dra.slices.build import build_pool
+from trio_npu_dra.slices.features import ServerFeatures, follow_features
 from trio_npu_dra.slices.pool import PoolContent
 from trio_npu_dra.slices.publisher import PublisherStatus, publish
 from trio_npu_dra.slices.publisher_lock import publisher_lock
@@ -139,6 +143,8 @@ class _Node:
         # npu
         self.board: Observable[Board] = Observable(EMPTY_BOARD)
         self.watch = Observable(WatchStatus())
+        self.splits = Readings()
+        self.cutting = Observable(Cutting(is_on=settings.partitioning == "dynamic"))
         # claims
         self.shared: Observable[Mapping[str, SharedClaim]] = Observable({})
         self.shared_for_claims: Observable[AbstractSet[str]] = Observable(frozenset())
@@ -198,6 +204,7 @@ class _Node:
             worker=worker,
             faults=self.faults,
             holds=self.ledger.holds,
+            cutting=self.cutting,
         )
 
     # --- claims ----------------------------------------------------------------------------------
@@ -218,8 +225,7 @@ class _Node:
         )
         name = self.settings.driver_name
         reader = NoticingReader(kube, self.ledger, self.shared, driver_name=name)
-        flags = NodeShareFlags(worker, self.dcmi, self.board) if self.dcmi is not None else None
-        steps = (ShareFlagStep(self.ledger, cdi, self.board, flags, self.shared_for_claims),)
+        steps = self._steps(worker, cdi)
         claims = NodeClaims(
             reader=reader,
             board=self.board,
@@ -229,12 +235,22 @@ class _Node:
             steps=steps,
             driver_name=self.settings.driver_name,
             pool_name=self.settings.node_name,
+            cutting=self.cutting,
             on_call=self.metrics.call_answered,
         )
         await service.start(keep_cdi_files, self.ledger, cdi, steps, self.board)
         is_busy = partial(is_any_occupied, worker, self.dcmi, self.board)
         service.start_soon(forget_gone_claims, self.ledger, claims, reader, is_busy)
         return claims
+
+    def _steps(self, worker: DcmiWorker, cdi: CdiFolder) -> tuple[Step, ...]:
+        """What may have to be done to the chips before a claim's containers start."""
+        vnpus = Vnpus(worker, self.dcmi, self.board, splits=self.splits, cutting=self.cutting)
+        flags = NodeShareFlags(worker, self.dcmi, self.board) if self.dcmi is not None else None
+        return (
+            VnpuStep(ledger=self.ledger, cdi=cdi, vnpus=vnpus, host=self.host),
+            ShareFlagStep(self.ledger, cdi, self.board, flags, self.shared_for_claims),
+        )
 
     def _library_hook(self) -> LibraryHook | None:
         """What makes containers find the driver's libraries, if it can be had.
@@ -252,7 +268,8 @@ class _Node:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_features, kube)
             await self._watch(nursery, worker)
-            await nursery.start(derive, self.offers, self._offered, self.board, self.ledger.holds)
+            sources = self.board, self.ledger.holds, self.cutting
+            await nursery.start(derive, self.offers, self._offered, *sources)
             await nursery.start(derive, self.device_health, self._device_health, self.offers)
             await self.features.wait_until(lambda features: features is not None)
             await nursery.start(
@@ -281,6 +298,7 @@ class _Node:
             status=self.watch,
             interval_seconds=self.settings.health_poll_interval,
             known=Board(chips=self.ledger.remembered_chips()),
+            splits=self.splits,
             on_event=self.metrics.event_heard,
         )
         await nursery.start(watch, worker, self.dcmi, self.host)
@@ -307,7 +325,7 @@ class _Node:
 
     def _offered(self) -> tuple[Board, tuple[Offer, ...]]:
         board = self.board.value
-        return board, offered(board, self.ledger.holds.value)
+        return board, offered(board, self.ledger.holds.value, self.cutting.value)
 
     def _device_health(self) -> Devices:
         _, offers = self.offers.value
@@ -316,7 +334,7 @@ class _Node:
     def _pool(self) -> PoolContent:
         (board, offers), features = self.offers.value, self.features.value
         assert features is not None  # nothing is published before the API server was asked
-        devices = build_devices(
+        pool = build_pool(
             offers,
             board,
             self.policy,
@@ -324,7 +342,6 @@ class _Node:
             shares=self.settings.shares,
             shared_for_claims=self.shared_for_claims.value,
         )
-        pool = fitting(PoolContent(devices=devices), features)
         # Before our first pool an older instance publishes, or there was nothing to be late with.
         is_late = self.publisher.value.published and pool != self.pool.value
         self.metrics.latency.pool_made(board, is_late=is_late)

@@ -30,6 +30,7 @@ from trio_npu_dra.kubelet.driver import ClaimRef
 from trio_npu_dra.npu.dcmi.types import ChipRef
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import Board, Chip, ChipFamily
+from trio_npu_dra.npu.offers import Cutting
 from trio_npu_dra.observable import Observable
 
 DRIVER = "npu.huawei.com"
@@ -213,6 +214,7 @@ class NodeOnDisk:
         cdi: CdiFolder | None = None,
         steps: Sequence[Step] = (),
         patience: Patience = IMPATIENT,
+        cutting: Observable[Cutting] | None = None,
         on_call: Callable[[CallAnswered], object] = lambda _: None,
     ) -> NodeClaims:
         """A driver instance."""
@@ -225,6 +227,7 @@ class NodeOnDisk:
             steps=steps,
             driver_name=DRIVER,
             pool_name=POOL,
+            cutting=cutting,
             patience=patience,
             on_call=on_call,
         )

@@ -112,7 +112,10 @@ def test_inspect_shows_modules_and_what_is_not_offered() -> None:
 
     assert rows[1].split()[:2] == ["module-0", "Ascend910"]
     assert rows[2].startswith("npu-2 is not offered: the dies of a card go together")
-    assert rows[3:] == ["npu-3 is not offered: it is split into vNPUs 148"]
+    assert rows[3:] == [
+        "npu-3 is not offered: it is split into vNPUs 148",
+        "npu-3 vNPU 148, cut by hand",
+    ]
 
 
 def test_inspect_prints_slices_that_can_be_read_back(board: Path) -> None:

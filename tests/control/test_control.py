@@ -24,6 +24,7 @@ from trio_npu_dra.npu.dcmi.types import ChipRef
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.model import FaultLevel
+from trio_npu_dra.npu.offers import NO_CUTTING
 from trio_npu_dra.npu.reading import Reading
 from trio_npu_dra.npu.subscription import WatchStatus
 from trio_npu_dra.observable import Observable
@@ -81,6 +82,7 @@ async def served(folder: Path, worker: DcmiWorker) -> AsyncIterator[Served]:
         worker=worker,
         faults=NodeFaults(None),
         holds=Observable((hold("npu-3", 3),)),
+        cutting=Observable(NO_CUTTING),
     )
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:

@@ -40,7 +40,7 @@ async def test_each_call_of_a_listing_names_its_chip(relay: Relay, dcmi: Dcmi, h
     await discover(relay, dcmi, host)
     assert sorted(relay.devices, key=str) == sorted(
         [
-            *((name, None) for name in ("init", "card_list", "driver_version")),
+            *((name, None) for name in ("init", "card_list", "driver_version", "vnpu_mode")),
             *(("units", card) for card in (0, 1)),
             *((name, chip) for name in ("identify", "describe") for chip in (FIRST, SECOND)),
             ("read_links", FIRST),

@@ -209,6 +209,8 @@ async def test_npu_metrics_can_be_turned_off(rig: Rig) -> None:
 
 async def test_what_is_served_is_what_is_documented(rig: Rig) -> None:
     """Every metric is in the catalog with its kind, and the catalog has no other."""
+    with rig.board.control() as control:
+        control.create_vnpu(3, "vir10_3c_16g")
     async with rig.registered() as kubelet:
         await rig.published()
         await until_scraped(rig, "fault_events_subscribed", 1)

@@ -6,7 +6,7 @@ import socket
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shutil import copytree, rmtree
 
@@ -20,6 +20,7 @@ from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
 from trio_npu_dra._generated.pluginregistration import PluginInfo
 from trio_npu_dra.kube.objects import DeviceAttribute, ResourceSlice
 from trio_npu_dra.rpc import open_bridge
+from trio_npu_dra.simulator import SimulatedBoard, create_board
 from trio_npu_dra.standins.api_state import ApiState
 from trio_npu_dra.standins.kubelet import CALL_SECONDS, Kubelet, open_kubelet
 
@@ -38,6 +39,7 @@ class Scene:
         is_shared: Whether both have a share of their NPU instead of all of it.
         answered: Claims that the kubelet may count on, by UID.
         writes: To slices, that a start has to make.
+        simulator: The simulated library, if each node has a board of its own.
     """
 
     rig: Rig
@@ -46,6 +48,7 @@ class Scene:
     is_shared: bool = False
     answered: set[str] = field(default_factory=set)
     writes: tuple[str, ...] = ()
+    simulator: Path | None = None
 
     @property
     def api(self) -> ApiState:
@@ -68,15 +71,22 @@ class Scene:
         return "share-1" if self.is_shared else None
 
     @property
-    def changed(self) -> list[Path]:
-        """Where a change makes a difference: the chips are below the board's root."""
-        return [*self.folders, self.rig.board.root] if self.is_shared else self.folders
+    def changing(self) -> list[Path]:
+        """Where a change makes a difference: chips are shared, and cut, below the board's root."""
+        is_board = self.is_shared or self.simulator is not None
+        return [*self.folders, self.rig.board.root] if is_board else self.folders
 
     @property
     def shared_chips(self) -> set[int]:
         """The chips that several containers may use."""
         with self.rig.board.control() as control:
             return {chip for chip in range(CHIPS) if control.read(chip, "share_enable")}
+
+    @property
+    def vnpus(self) -> set[int]:
+        """All pieces that the board's NPUs are cut into."""
+        with self.rig.board.control() as control:
+            return {vnpu.id for chip in range(CHIPS) for vnpu in control.vnpus(chip)}
 
     @property
     def files(self) -> set[str]:
@@ -109,7 +119,9 @@ class Scene:
         """The same node once more, in *folder*, as much as what outlives a process goes."""
         api = ApiState(_objects=copy.deepcopy(self.api._objects), _version=self.api._version)
         # Looks at chips, but for the first, have nothing to do with deaths and cost time.
-        rig = Rig(folder, self.rig.board, api, health_poll_interval=60.0, sharing=self.rig.sharing)
+        rig = replace(
+            self.rig, folder=folder, board=self._board(folder), api=api, health_poll_interval=60.0
+        )
         rig.lay_out()
         for name in FOLDERS:
             if (self.rig.folder / name).exists():
@@ -120,7 +132,18 @@ class Scene:
             with rig.board.control() as control:
                 for chip in range(CHIPS):
                     control.set_share(chip, enabled=chip == 0 and self.kept.uid in self.answered)
-        return Scene(rig, self.kept, self.new, self.is_shared, set(self.answered), self.writes)
+        return replace(self, rig=rig, answered=set(self.answered))
+
+    def _board(self, folder: Path) -> SimulatedBoard:
+        """The same board, or one that is cut in the same way."""
+        if self.simulator is None:
+            return self.rig.board
+        board = create_board(self.rig.board.profile, folder / "host", prebuilt=self.simulator)
+        with self.rig.board.control() as ours, board.control() as its:
+            for chip in range(CHIPS):
+                for vnpu in ours.vnpus(chip):
+                    its.create_vnpu(chip, vnpu.template, vnpu.id)
+        return board
 
     async def prepare(self, kubelet: Kubelet, claims: Sequence[Claim]) -> None:
         """Prepare as the kubelet does; an answer without an error is what counts."""

@@ -145,7 +145,7 @@ class Holding:
             uid
             for uid, wanted in claims.items()
             if actions[uid] is Action.REPLACE and uid not in later and wanted and wanted.is_fresh
-            if _nodes(self._ledger.by_uid[uid]) != _nodes(wanted.entry)
+            if _what(self._ledger.by_uid[uid]) != _what(wanted.entry)
         }
         # All let go before any takes: a device may move between claims of one call. Who keeps its
         # chips lets nothing go: its record was perhaps only written in another way.
@@ -192,11 +192,12 @@ class Holding:
         """See that record and CDI file say what was found out last of the chips that are held.
 
         Facts of other chips, which go by the name now, are left: a pod may use those that are held.
+        So are the ids of vNPUs, which a step found out.
         """
         if wanted is not None and wanted.entry.edits is not None:
             found = wanted.entry
             is_new = found.edits != entry.edits or not entry.knows_its_chips
-            is_held = _nodes(found) == _nodes(entry)
+            is_held = _what(found) == _what(entry) and not entry.outlasts_boot
             if is_new and is_held and (wanted.is_fresh or entry.edits is None):
                 entry = self._ledger.put(with_devices(entry, found.devices, wanted.entry.edits))
         self._write_cdi(entry)
@@ -381,9 +382,9 @@ def _is_intended(outcome: Outcome) -> bool:
     return isinstance(outcome, Entry) and outcome.state is State.INTENDED
 
 
-def _nodes(entry: Entry) -> list[tuple[frozenset[str], object]]:
-    """The host device nodes of the chips of each of its holds, and which pieces of them."""
-    return [(hold.nodes, hold.piece and hold.piece.key) for hold in entry.holds]
+def _what(entry: Entry) -> list[object]:
+    """What each of its holds is of: the host device nodes of its chips, or a piece of one."""
+    return [(hold.nodes, hold.piece.key if hold.piece else None) for hold in entry.holds]
 
 
 def _ready(entry: Entry) -> Entry:

@@ -128,6 +128,11 @@ class Entry:
         """The devices' names, for log lines."""
         return [device.device for device in self.devices]
 
+    @property
+    def outlasts_boot(self) -> bool:
+        """Whether something that was made for it may be there again after a reboot."""
+        return any(device.piece and device.piece.on_demand for device in self.devices)
+
     @cached_property
     def holds(self) -> tuple[Hold, ...]:
         """One for each device, and for each share of it. Own access wins over admin access."""

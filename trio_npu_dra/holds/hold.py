@@ -75,6 +75,24 @@ def holds_of(nodes: Collection[str], holds: Iterable[Hold]) -> tuple[Hold, ...]:
     return tuple(hold for hold in holds if not hold.observer and not hold.nodes.isdisjoint(nodes))
 
 
+def vnpu_holders(holds: Iterable[Hold]) -> dict[int, Holder]:
+    """Who has which vNPU, by its id."""
+    return {
+        hold.piece.vnpu: hold.holder
+        for hold in holds
+        if hold.piece is not None and hold.piece.vnpu is not None and not hold.observer
+    }
+
+
+def vnpus_of(holds: Iterable[Hold]) -> frozenset[int]:
+    """The ids of the vNPUs that were cut, or are being cut, for somebody."""
+    return frozenset(
+        hold.piece.vnpu
+        for hold in holds
+        if hold.piece is not None and hold.piece.on_demand and hold.piece.vnpu is not None
+    )
+
+
 def _excludes(one: Hold, other: Hold) -> bool:
     if one.holder.uid == other.holder.uid or one.observer or other.observer:
         return False

@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from trio_npu_dra.holds.hold import Hold
+from trio_npu_dra.holds.hold import Hold, vnpus_of
 from trio_npu_dra.npu.model import Board
-from trio_npu_dra.npu.offers import Held, Offer, OfferKind, offers
+from trio_npu_dra.npu.offers import NO_CUTTING, Cutting, Held, Offer, OfferKind, offers
 
 _Key: TypeAlias = tuple[frozenset[str], tuple[str, int | None] | None]
 
@@ -33,10 +33,13 @@ class _Held:
     way: Held
 
 
-def offered(board: Board, holds: Iterable[Hold]) -> tuple[Offer, ...]:
+def offered(
+    board: Board, holds: Iterable[Hold], cutting: Cutting = NO_CUTTING
+) -> tuple[Offer, ...]:
     """What may be handed out, and what is held, by physical id.
 
-    No chip is in two of them, but in one for each of its pieces.
+    No chip is in two of them, but in one for each of its pieces. One that can be cut is there whole
+    as well: all of these take from its counters, by which schedulers see what is left.
 
     An offer with a chip that is gone is there only while that chip's offer is held. A held device
     that is no offer any more stays, made of those of its chips that are on the Board; offers that
@@ -46,28 +49,41 @@ def offered(board: Board, holds: Iterable[Hold]) -> tuple[Offer, ...]:
     Args:
         board: The chips.
         holds: Who has what.
+        cutting: Whether chips are cut for claims; which vNPUs were is seen from *holds*.
     """
     holds = tuple(holds)
-    usual = {offer.key: offer for offer in offers(board)}
-    found = _held_offers(_held(holds), usual, board)
-    found += _held_pieces(holds, usual, board)
+    by_key = {offer.key: offer for offer in usual(board, holds, cutting)}
+    found = _held_offers(_held(holds), by_key, board)
+    found += _held_pieces(holds, by_key, board)
     keys = {offer.key for offer in found}
     names = {offer.name for offer in found}
-    whole = {node for offer in found if not offer.piece for node in offer.device_nodes}
-    some = {node for offer in found for node in offer.device_nodes}
+    whole = {
+        node
+        for offer in found
+        if not offer.piece and not offer.takes
+        for node in offer.device_nodes
+    }
+    some = {node for offer in found for node in offer.device_nodes if not offer.takes}
     found += [
         offer
-        for key, offer in usual.items()
+        for key, offer in by_key.items()
         if key not in keys and offer.name not in names and not offer.gone
         if (whole if offer.piece else some).isdisjoint(offer.device_nodes)
     ]
-    return tuple(sorted(found, key=_place))
+    places = {key: place for place, key in enumerate(by_key)}
+    return tuple(sorted(found, key=lambda offer: _place(offer, places)))
 
 
-def kept(board: Board, holds: Iterable[Hold]) -> tuple[Offer, ...]:
+def usual(board: Board, holds: Iterable[Hold], cutting: Cutting = NO_CUTTING) -> tuple[Offer, ...]:
+    """What may be handed out if nobody holds anything, seeing which vNPUs were cut for claims."""
+    return offers(board, replace(cutting, ours=vnpus_of(holds)))
+
+
+def kept(board: Board, holds: Iterable[Hold], cutting: Cutting = NO_CUTTING) -> tuple[Offer, ...]:
     """Those of `offered` that nobody can have any more once they are released."""
-    usual = {offer.key for offer in offers(board)}
-    return tuple(offer for offer in offered(board, holds) if offer.key not in usual)
+    holds = tuple(holds)
+    keys = {offer.key for offer in usual(board, holds, cutting)}
+    return tuple(offer for offer in offered(board, holds, cutting) if offer.key not in keys)
 
 
 def names_of_chips(offered: Iterable[Offer]) -> dict[str, str]:
@@ -75,11 +91,10 @@ def names_of_chips(offered: Iterable[Offer]) -> dict[str, str]:
     return {node: offer.name for offer in offered if not offer.piece for node in offer.device_nodes}
 
 
-def _place(offer: Offer) -> tuple[int, bool, int, str]:
-    """By chip, first those without a piece, then by the ids of vNPUs."""
-    piece = offer.piece
-    vnpu = piece.vnpu if piece and piece.vnpu is not None else 0
-    return offer.chips[0].physical_id, piece is not None, vnpu, offer.name
+def _place(offer: Offer, places: Mapping[_Key, int]) -> tuple[int, bool, int, str]:
+    """By chip, first those without a piece, then as they are offered, then what is only held."""
+    place = places.get(offer.key, len(places))
+    return offer.chips[0].physical_id, offer.piece is not None, place, offer.name
 
 
 def _held(holds: Iterable[Hold]) -> Iterator[_Held]:
@@ -104,18 +119,18 @@ def _held(holds: Iterable[Hold]) -> Iterator[_Held]:
         )
 
 
-def _held_offers(held: Iterable[_Held], usual: Mapping[_Key, Offer], board: Board) -> list[Offer]:
+def _held_offers(held: Iterable[_Held], by_key: Mapping[_Key, Offer], board: Board) -> list[Offer]:
     """What is held, each under a name that no other has; what may be handed out chooses first."""
     found: dict[str, Offer] = {}
-    for one in sorted(held, key=lambda one: (one.nodes, None) not in usual):
-        offer = usual.get((one.nodes, None)) or _kept(one, board)
+    for one in sorted(held, key=lambda one: (one.nodes, None) not in by_key):
+        offer = by_key.get((one.nodes, None)) or _kept(one, board)
         if offer is not None:
             name = _free_name(one, offer, found)
             found[name] = replace(offer, name=name, held=one.way)
     return list(found.values())
 
 
-def _held_pieces(holds: Iterable[Hold], usual: Mapping[_Key, Offer], board: Board) -> list[Offer]:
+def _held_pieces(holds: Iterable[Hold], by_key: Mapping[_Key, Offer], board: Board) -> list[Offer]:
     """Pieces that are held, each once; those of chips that are not on the Board are not there."""
     found: dict[_Key, Offer] = {}
     chips = {chip.device_node: chip for chip in board.chips}
@@ -126,7 +141,7 @@ def _held_pieces(holds: Iterable[Hold], usual: Mapping[_Key, Offer], board: Boar
         of = tuple(chips[node] for node in hold.nodes if node in chips)
         if of:
             kept = Offer(name=hold.device, kind=OfferKind.VNPU, chips=of, piece=hold.piece)
-            found[key] = replace(usual.get(key, kept), name=hold.device)
+            found[key] = replace(by_key.get(key, kept), name=hold.device, piece=hold.piece)
     return list(found.values())
 
 

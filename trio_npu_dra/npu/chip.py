@@ -178,6 +178,7 @@ def _split(dcmi: Dcmi, chip: Chip, known: Chip, facts: FactReader) -> Chip:
         chip,
         vnpus=vnpus,
         vdevices=_vdevices(dcmi, chip.ref, vnpus, known, facts),
+        shares_out=facts.read("resources", known.shares_out, dcmi.total_resources, chip.ref),
         device_share=facts.read("device share", known.device_share, dcmi.device_share, chip.ref),
     )
 

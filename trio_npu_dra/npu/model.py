@@ -13,7 +13,14 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from trio_npu_dra.npu.dcmi.types import ChipRef, Link, MultiDiePolicy, VDevice, VnpuMode
+from trio_npu_dra.npu.dcmi.types import (
+    ChipRef,
+    Link,
+    MultiDiePolicy,
+    Resources,
+    VDevice,
+    VnpuMode,
+)
 
 
 class ChipFamily(StrEnum):
@@ -184,6 +191,7 @@ class Chip:
         device_share: Whether several containers may open it at once.
         vnpus: Ids of the vNPUs that it is split into; then it cannot be handed out whole.
         vdevices: What is known of these vNPUs.
+        shares_out: What it says that it has to share out between vNPUs.
         unlisted: Whether the last list of cards lacked it, and no list before; it may be booting,
             and is gone if the next list lacks it too. Its facts are the last known ones.
         gone: Whether it was known and is not there any more; its facts are the last known ones.
@@ -214,6 +222,7 @@ class Chip:
     device_share: bool | None = None
     vnpus: tuple[int, ...] = ()
     vdevices: tuple[VDevice, ...] = ()
+    shares_out: Resources | None = None
     unlisted: bool = False
     gone: bool = False
     health: ChipHealth = HEALTHY

@@ -7,14 +7,34 @@ from a chip to its offers and back by the chips' host device nodes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum, auto
+from typing import Final
 
+from trio_npu_dra.npu.cutting import Amounts, Cut, cut
 from trio_npu_dra.npu.dcmi.types import MultiDiePolicy, Resources, VDevice, VnpuMode
 from trio_npu_dra.npu.model import Board, Chip, ChipHealth, Fault, FaultLevel, worst_of
 from trio_npu_dra.npu.piece import Piece
-from trio_npu_dra.npu.templates import usable
+from trio_npu_dra.npu.templates import usable, why_not_split
 from trio_npu_dra.npu.traits import TRAITS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cutting:
+    """Whether and how chips are cut while claims come and go.
+
+    Attributes:
+        is_on: Whether they are; else only what others cut by hand is known of.
+        ours: The ids of the vNPUs that were cut for claims. All others were cut by hand.
+        refusal: Why this process may cut none, in the library's words; empty if it may.
+    """
+
+    is_on: bool = False
+    ours: frozenset[int] = frozenset()
+    refusal: str = ""
+
+
+NO_CUTTING: Final = Cutting()
 
 
 class OfferKind(StrEnum):
@@ -42,6 +62,9 @@ class Offer:
         kind: What it is.
         chips: The chips it gives, one or more, by physical id; of a piece the chip it is of.
         piece: Which piece it is; None for whole chips.
+        takes: What it takes of its chip, by counter. Offers of one chip that all take something
+            overlap, and how many there can be is for the scheduler to count.
+        of: What there is of it, by counter; empty where the chip is not cut.
         held: How somebody has it now.
     """
 
@@ -49,6 +72,8 @@ class Offer:
     kind: OfferKind
     chips: tuple[Chip, ...]
     piece: Piece | None = None
+    takes: Amounts = field(default_factory=dict, hash=False)
+    of: Amounts = field(default_factory=dict, hash=False)
     held: Held = Held.NOT
 
     @property
@@ -84,7 +109,8 @@ class Offer:
         """What a container with the piece can use; None for whole chips."""
         if self.piece is None:
             return None
-        told = self.vdevice.resources if self.vdevice else None
+        is_by_hand = self.vdevice is not None and not self.piece.on_demand
+        told = self.vdevice.resources if self.vdevice and is_by_hand else None
         return usable(self.chips[0], self.piece.template, told)
 
     @property
@@ -109,12 +135,14 @@ _LOST = Fault(
 )
 
 
-def offers(board: Board) -> tuple[Offer, ...]:
+def offers(board: Board, cutting: Cutting = NO_CUTTING) -> tuple[Offer, ...]:
     """What the chips of *board* may be handed out as, by physical id.
 
     No chip is in two of them, but a chip that others have split into vNPUs is in one for each of
     these. It is not offered whole: a container that opened it would be refused, or would disturb
-    them. vNPUs for virtual machines have no device node, and are not offered.
+    them. vNPUs for virtual machines have no device node, and are not offered. A chip that is cut
+    for claims is offered whole, and in every piece that it could be cut into, each of which takes
+    from the chip's counters.
 
     Chips that are gone are offered too: `holds.offered` decides who still sees them.
 
@@ -131,30 +159,73 @@ def offers(board: Board) -> tuple[Offer, ...]:
         if dies > 1 and board.multi_die_policy is not MultiDiePolicy.INDEPENDENT:
             cards.setdefault(chip.card_id, []).append(chip)
         else:
-            made += _of_chip(board, chip)
+            made += _of_chip(board, chip, cutting)
     made += [module for card, dies in cards.items() for module in _modules(card, dies)]
     return tuple(sorted(made, key=lambda offer: offer.chips[0].physical_id))
 
 
-def not_offered(board: Board) -> dict[str, str]:
+def not_offered(board: Board, cutting: Cutting = NO_CUTTING) -> dict[str, str]:
     """Why chips of *board* are in no offer, by their names."""
-    in_offers = {chip.name for offer in offers(board) for chip in offer.chips}
+    in_offers = {chip.name for offer in offers(board, cutting) for chip in offer.chips}
     return {chip.name: _why_not(board, chip) for chip in board.chips if chip.name not in in_offers}
 
 
-def _of_chip(board: Board, chip: Chip) -> Iterator[Offer]:
-    """The chip as a whole, or the pieces into which others have split it."""
-    if not chip.vnpus:
+def not_cut(board: Board, cutting: Cutting) -> dict[str, str]:
+    """Why chips of *board* are not cut for claims, by their names; empty where none is to be."""
+    if not cutting.is_on:
+        return {}
+    reasons = {chip.name: _why_not_cut(board, chip, cutting) for chip in board.chips}
+    return {name: why for name, why in reasons.items() if why}
+
+
+def _of_chip(board: Board, chip: Chip, cutting: Cutting) -> Iterator[Offer]:
+    """The chip as a whole, the pieces that it could be cut into, and those of others."""
+    possible = None if _why_not_cut(board, chip, cutting) else _cut(chip, cutting)
+    if possible is None and not chip.vnpus:
         yield _npu(chip)
+    if possible is not None and possible.is_whole:
+        yield replace(_npu(chip), takes=possible.has, of=possible.has)
+    for each in possible.pieces if possible else ():
+        yield Offer(
+            name=each.name,
+            kind=OfferKind.VNPU,
+            chips=(chip,),
+            piece=Piece(template=each.template.name, number=each.number),
+            takes=each.takes,
+            of=possible.has if possible else {},
+        )
     if board.vnpu_mode is VnpuMode.VIRTUAL_MACHINE:
         return
-    for vdevice in chip.vdevices:
+    for vdevice in _by_hand(chip, cutting):
         yield Offer(
             name=f"{chip.name}-vnpu-{vdevice.id}",
             kind=OfferKind.VNPU,
             chips=(chip,),
             piece=Piece(template=vdevice.template, vnpu=vdevice.id),
         )
+
+
+def _by_hand(chip: Chip, cutting: Cutting) -> list[VDevice]:
+    """The vNPUs that others have cut off a chip."""
+    return [vdevice for vdevice in chip.vdevices if vdevice.id not in cutting.ours]
+
+
+def _cut(chip: Chip, cutting: Cutting) -> Cut | None:
+    return cut(chip, told=chip.shares_out, by_hand=_by_hand(chip, cutting))
+
+
+def _why_not_cut(board: Board, chip: Chip, cutting: Cutting) -> str:
+    if not cutting.is_on:
+        return "NPUs are not cut (--partitioning=none)"
+    if cutting.refusal:
+        return f"the Ascend driver does not let this driver cut it: {cutting.refusal}"
+    if why := why_not_split(chip, policy=board.multi_die_policy, mode=board.vnpu_mode):
+        return why
+    possible = _cut(chip, cutting)
+    if possible is None or not possible.pieces:
+        by_hand = ", ".join(str(vdevice.id) for vdevice in _by_hand(chip, cutting))
+        return f"vNPUs that were cut by hand leave no room: {by_hand}"
+    return ""
 
 
 def _why_not(board: Board, chip: Chip) -> str:

@@ -7,6 +7,7 @@ Only vNPUs show by their device nodes.
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -20,6 +21,7 @@ from trio_npu_dra.npu.dcmi.worker import DcmiWorker
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import Board, Chip
 from trio_npu_dra.npu.traits import TRAITS
+from trio_npu_dra.observable import Observable
 
 log = logging.getLogger(__name__)
 
@@ -27,19 +29,46 @@ VnpuNodes: TypeAlias = frozenset[tuple[str, int]]
 """Of the host: name and inode of each."""
 
 
-async def split_due(host: Host, known: VnpuNodes, pause_seconds: float, *, looks: int) -> VnpuNodes:
-    """Wait for so many looks at the nodes of vNPUs, or until they differ from those known.
+class Readings:
+    """Readings of how chips are split, for those who cut them and want the Board to know."""
 
-    Returns:
-        The nodes at the last look.
-    """
-    nodes = known
-    for _ in range(looks):
-        await trio.sleep(pause_seconds)
-        nodes = host.vnpu_nodes()
-        if nodes != known:
-            break
-    return nodes
+    def __init__(self) -> None:
+        self._wanted = Observable(0)
+        self._done = Observable(0)
+
+    async def again(self) -> None:
+        """Have all be read; return when the Board has what was read from now on."""
+        number = self._wanted.value + 1
+        self._wanted.set(number)
+        await self._done.wait_until(lambda done: done >= number)
+
+    async def follow(
+        self,
+        host: Host,
+        read: Callable[[], Awaitable[None]],
+        pause_seconds: float,
+        *,
+        looks: int,
+    ) -> None:
+        """Read again and again: when it is wanted, and when vNPUs come or go; without end.
+
+        Args:
+            host: Has the nodes of vNPUs.
+            read: Reads, and tells the Board.
+            pause_seconds: Between two looks at the nodes.
+            looks: After how many looks it reads in any case.
+        """
+        nodes, looked = host.vnpu_nodes(), 0
+        while True:
+            done = self._done.value
+            with trio.move_on_after(pause_seconds):
+                await self._wanted.wait_until(lambda wanted, done=done: wanted > done)  # type: ignore[misc]
+            number, known, looked = self._wanted.value, nodes, looked + 1
+            nodes = host.vnpu_nodes()
+            if nodes != known or looked >= looks or number > done:
+                await read()
+                looked = 0
+            self._done.set(number)
 
 
 async def read_partition(worker: DcmiWorker, dcmi: Dcmi, board: Board) -> Board:
@@ -68,7 +97,7 @@ async def read_policy(worker: DcmiWorker, dcmi: Dcmi, board: Board) -> MultiDieP
 
 async def read_vnpu_mode(worker: DcmiWorker, dcmi: Dcmi, board: Board) -> VnpuMode | None:
     """Whom the node's vNPUs are for; the known answer where there is none now."""
-    if not any(chip.vnpus for chip in board.chips):
+    if not board.chips:
         return None
     try:
         return await worker.call(dcmi.vnpu_mode)

@@ -26,7 +26,7 @@ from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.listing import Listing, list_chips
 from trio_npu_dra.npu.look_times import LookTimes
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board, Chip
-from trio_npu_dra.npu.partition import read_partition, split_due
+from trio_npu_dra.npu.partition import Readings, read_partition
 from trio_npu_dra.npu.reading import Reading
 from trio_npu_dra.npu.subscription import Subscription, WatchStatus
 from trio_npu_dra.observable import Observable
@@ -48,13 +48,14 @@ async def watch_board(
     status: Observable[WatchStatus],
     interval_seconds: float,
     known: Board = EMPTY_BOARD,
+    splits: Readings | None = None,
     on_event: Callable[[FaultEvent], object] = lambda _: None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Keep *board* true, without end; once started, it has the node's chips.
 
     Args:
-        worker: Runs the calls.
+        worker: Runs the calls of *dcmi*.
         dcmi: The library, not initialised yet.
         host: Its PCI bus shows cards that come and go.
         board: Gets every Board that differs from the one before.
@@ -63,8 +64,8 @@ async def watch_board(
         interval_seconds: Pause between two readings of a chip without events, of a chip that does
             not answer, of RoCE ports and of the PCI bus. A chip that is well and has events is read
             every twelfth time; so are policy, shares, and vNPUs that neither come nor go.
-        known: The chips that an earlier process remembered: one that is not there any more is gone,
-            not forgotten.
+        known: The chips that an earlier process remembered: one that is missing now is gone.
+        splits: By which others have it read how chips are split.
         on_event: Called with each event that was not lost.
         task_status: Started after the first Board is set.
     """
@@ -76,6 +77,7 @@ async def watch_board(
         faults=faults,
         status=status,
         interval=interval_seconds,
+        splits=splits or Readings(),
         on_event=on_event,
     )
     await watch.at_start(known)
@@ -120,15 +122,13 @@ class _Watch:
         faults: NodeFaults,
         status: Observable[WatchStatus],
         interval: float,
+        splits: Readings,
         on_event: Callable[[FaultEvent], object],
     ) -> None:
-        self._worker = worker
-        self._dcmi = dcmi
-        self._host = host
-        self._board = board
+        self._worker, self._dcmi, self._host = worker, dcmi, host
+        self._board, self._faults, self._status = board, faults, status
         self._found = EMPTY_BOARD  # as listed, without health
-        self._faults = faults
-        self._interval = interval
+        self._interval, self._splits = interval, splits
         self._on_event = on_event
         self._listing = Listing(worker, dcmi, host, interval)
         self._news = trio.Event()
@@ -200,16 +200,19 @@ class _Watch:
             self.wake()
 
     async def follow_partition(self) -> None:
-        """Read policy, vNPUs and shares now and then: no event reports them."""
-        nodes = self._host.vnpu_nodes()
-        while True:
-            nodes = await split_due(self._host, nodes, self._interval, looks=_REPAIR_INTERVALS)
+        """Read policy, vNPUs and shares now and then, and when others want it."""
+        await self._splits.follow(
+            self._host, self._read_partition, self._interval, looks=_REPAIR_INTERVALS
+        )
+
+    async def _read_partition(self) -> None:
+        found = None
+        while found is not self._found:  # else a listing came between
             found = self._found
             with pulse.step("asking how chips are split", limit=_LISTING_STUCK_SECONDS):
                 fresh = await read_partition(self._worker, self._dcmi, found)
-            if self._found is found and fresh != found:  # else a listing came between
-                self._found = fresh
-                self.wake()
+        self._found = fresh
+        self._tell()
 
     # --- the file --------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from trio_npu_dra import __version__
-from trio_npu_dra.holds.hold import Hold
+from trio_npu_dra.holds.hold import Hold, vnpu_holders
 from trio_npu_dra.kubelet.registration import RegistrationStatus
 from trio_npu_dra.npu.model import Board, Chip, FaultLevel
 from trio_npu_dra.npu.subscription import WatchStatus
@@ -68,6 +68,7 @@ class NodeState(Collector):
         for chip in self.board.value.chips:
             yield from _health(chip)
             yield from self._telemetry(chip, holders.get(chip.device_node, ("", "")))
+        yield from self._pieces()
         yield catalog.BUILD_INFO, (__version__, platform.python_version()), 1
 
     def _claims(self) -> Samples:
@@ -110,6 +111,15 @@ class NodeState(Collector):
             for node in () if hold.observer or hold.piece else hold.nodes:
                 found.setdefault(node, set()).add((hold.holder.namespace, hold.holder.name))
         return {node: holders.pop() for node, holders in found.items() if len(holders) == 1}
+
+    def _pieces(self) -> Samples:
+        held = vnpu_holders(self.holds.value)
+        for chip in self.board.value.chips:
+            templates = {vdevice.id: vdevice.template for vdevice in chip.vdevices}
+            for vnpu in chip.vnpus:
+                holder = held.get(vnpu)
+                claim = (holder.namespace, holder.name) if holder else ("", "")
+                yield catalog.NPU_PIECE, (chip.name, str(vnpu), templates.get(vnpu, ""), *claim), 1
 
     def _telemetry(self, chip: Chip, holder: tuple[str, str]) -> Samples:
         labels = (chip.name, chip.chip_name, *holder)

@@ -15,7 +15,9 @@ from typing import TypeVar
 from trio_npu_dra.kube.objects import Device, DeviceAttribute, DeviceCapacity, DeviceTaint
 from trio_npu_dra.npu.model import Board, Chip
 from trio_npu_dra.npu.offers import Offer
+from trio_npu_dra.slices.counters import build_counter_sets, consumption, without_counters
 from trio_npu_dra.slices.features import ServerFeatures
+from trio_npu_dra.slices.pool import PoolContent
 from trio_npu_dra.slices.quantities import canonical_quantity
 from trio_npu_dra.slices.shares import with_shares
 from trio_npu_dra.slices.taints import TaintPolicy
@@ -35,6 +37,28 @@ _SEMVER = re.compile(  # semver.org, version 2.0.0
     r"(-(0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*)(\.(0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*))*)?"
     r"(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?"
 )
+
+
+def build_pool(
+    offered: Iterable[Offer],
+    board: Board,
+    policy: TaintPolicy,
+    features: ServerFeatures,
+    *,
+    shares: int = 0,
+    shared_for_claims: Collection[str] = (),
+) -> PoolContent:
+    """The devices of all offers, and the counters from which they take.
+
+    Where the API server keeps no counters, only whole NPUs are left.
+    """
+    offered = tuple(offered) if features.counters else without_counters(offered)
+    return PoolContent(
+        devices=build_devices(
+            offered, board, policy, features, shares=shares, shared_for_claims=shared_for_claims
+        ),
+        shared_counters=build_counter_sets(offered),
+    )
 
 
 def build_devices(
@@ -90,6 +114,7 @@ def build_device(
         name=offer.name,
         attributes=_attributes(offer, board, is_shared),
         capacity=_capacity(offer) or None,
+        consumes_counters=consumption(offer.chips[0].name, offer.takes),
         taints=taints or None,
     )
 

@@ -12,7 +12,6 @@ import logging
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import chain
 from typing import Final
 
@@ -35,7 +34,6 @@ from trio_npu_dra.kube.objects import (
 )
 from trio_npu_dra.kube.retry import Retry
 from trio_npu_dra.observable import Observable
-from trio_npu_dra.slices.pool import PoolContent
 from trio_npu_dra.slices.publisher import PublisherStatus
 from trio_npu_dra.slices.taints import TaintEffect
 
@@ -65,21 +63,6 @@ class ServerFeatures:
     def taints(self) -> bool:
         """Whether sick NPUs are tainted, not left out."""
         return bool(self.taint_effects)
-
-
-def fitting(content: PoolContent, features: ServerFeatures) -> PoolContent:
-    """The part of a pool that can be published: all of it if the API server keeps counters.
-
-    Otherwise devices that consume counters are left out. Without the counters, schedulers would
-    take devices that overlap for independent ones.
-    """
-    if features.counters:
-        return content
-    if consumers := tuple(device.name for device in content.devices if device.consumes_counters):
-        _say_left_out(consumers)
-    return PoolContent(
-        devices=tuple(device for device in content.devices if not device.consumes_counters)
-    )
 
 
 async def follow_features(
@@ -224,16 +207,6 @@ def _keeps_shares(device: Device) -> bool:
     """Whether a device may be allocated several times, each time a part of its capacity."""
     capacity = (device.capacity or {}).values()
     return bool(device.allow_multiple_allocations) and any(part.request_policy for part in capacity)
-
-
-@lru_cache(maxsize=256)
-def _say_left_out(names: tuple[str, ...]) -> None:
-    """Say once a process that devices are left out; pools are built again and again."""
-    log.warning(
-        "the API server keeps no counters (feature gate DRAPartitionableDevices of Kubernetes 1.35 "
-        "and later): devices that consume them are left out of the ResourceSlice",
-        extra={"devices": names},
-    )
 
 
 def _say(features: ServerFeatures) -> None:

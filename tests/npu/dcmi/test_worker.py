@@ -329,18 +329,18 @@ async def test_calls_that_run_apart_and_one_that_runs_alone_wait_for_each_other(
     async with open_worker() as worker, trio.open_nursery() as nursery:
         with gate() as first, gate() as second:
 
-            async def call(it: Gate, **how: bool) -> None:
-                await worker.call(it.hang, **how)
-                order.append("".join(how))
+            async def call(it: Gate, how: str) -> None:
+                await worker.call(it.hang, alone=how == "alone", apart=how == "apart")
+                order.append(how)
 
-            nursery.start_soon(partial(call, first, apart=True))
+            nursery.start_soon(call, first, "apart")
             await until(first.entered.is_set)
-            nursery.start_soon(partial(call, second, alone=True))
+            nursery.start_soon(call, second, "alone")
             await trio.testing.wait_all_tasks_blocked()
             assert not second.entered.is_set()
             first.let_go()
             await until(second.entered.is_set)
-            nursery.start_soon(partial(call, first, apart=True))
+            nursery.start_soon(call, first, "apart")
             await trio.testing.wait_all_tasks_blocked()
             assert order == ["apart"]
             second.let_go()
