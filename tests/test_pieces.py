@@ -26,9 +26,9 @@ A_QUARTER, A_HALF = "npu-0-vir05-1c-8g-{}", "npu-0-vir10-3c-16g-{}"
 
 
 @pytest.fixture
-async def rig(tmp_path: Path, simulator: Path) -> AsyncIterator[Rig]:
+async def rig(folder: Path, simulator: Path) -> AsyncIterator[Rig]:
     """A server with eight 910B4, which are cut."""
-    async with served_rig(tmp_path, simulator, partitioning="dynamic") as rig:
+    async with served_rig(folder, simulator, partitioning="dynamic") as rig:
         yield rig
 
 

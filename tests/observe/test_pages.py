@@ -114,7 +114,7 @@ async def test_an_npu_of_several_claims_is_one_and_is_named_after_none(rig: Rig)
     """Its power is not that of one of them."""
     async with rig.registered() as kubelet:
         await rig.published()
-        claims = [rig.claim(name, "npu-3", f"share-{name}") for name in ("one", "two")]
+        claims = [rig.claim(name, "npu-3", share_id=f"share-{name}") for name in ("one", "two")]
         await kubelet.prepare(claims)
         found = await scrape(rig)
         await kubelet.unprepare(claims)
