@@ -223,8 +223,13 @@ class _Node:
                 hook=self._library_hook(),
             ),
         )
-        name = self.settings.driver_name
-        reader = NoticingReader(kube, self.ledger, self.shared, driver_name=name)
+        reader = NoticingReader(
+            kube,
+            self.ledger,
+            self.shared,
+            driver_name=self.settings.driver_name,
+            pool_name=self.settings.node_name,
+        )
         steps = self._steps(worker, cdi)
         claims = NodeClaims(
             reader=reader,
