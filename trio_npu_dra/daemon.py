@@ -223,8 +223,13 @@ class _Node:
                 hook=self._library_hook(),
             ),
         )
-        name = self.settings.driver_name
-        reader = NoticingReader(kube, self.ledger, self.shared, driver_name=name)
+        reader = NoticingReader(
+            kube,
+            self.ledger,
+            self.shared,
+            driver_name=self.settings.driver_name,
+            pool_name=self.settings.node_name,
+        )
         steps = self._steps(worker, cdi)
         claims = NodeClaims(
             reader=reader,
@@ -246,7 +251,7 @@ class _Node:
     def _steps(self, worker: DcmiWorker, cdi: CdiFolder) -> tuple[Step, ...]:
         """What may have to be done to the chips before a claim's containers start."""
         vnpus = Vnpus(worker, self.dcmi, self.board, splits=self.splits, cutting=self.cutting)
-        flags = NodeShareFlags(worker, self.dcmi, self.board) if self.dcmi is not None else None
+        flags = NodeShareFlags(worker, self.dcmi, self.splits) if self.dcmi is not None else None
         return (
             VnpuStep(ledger=self.ledger, cdi=cdi, vnpus=vnpus, host=self.host),
             ShareFlagStep(self.ledger, cdi, self.board, flags, self.shared_for_claims),

@@ -204,12 +204,6 @@ class Settings(NodeSettings):
         description="files and folders of the host that containers with an NPU get besides the "
         "Ascend driver's, read-only, where they exist: HOST[:CONTAINER] separated by commas",
     )
-    partitioning: Literal["none", "dynamic"] = Field(
-        "none",
-        description="whether NPUs are cut into vNPUs: dynamic publishes every piece that an NPU "
-        "could be cut into, and cuts it when a claim gets the piece; it needs an API server that "
-        "keeps shared counters (Kubernetes 1.36 and later)",
-    )
     kubeconfig: AbsolutePath | None = Field(
         None, description="kubeconfig file; without it the pod's service account is used"
     )

@@ -60,13 +60,13 @@ class CutNode:
         results = (result(device, f"r{number}") for number, device in enumerate(devices))
         self.disk.source.store(claim(name, *results))
 
-    def driver(self, patience: Patience = AT_ONCE) -> CutDriver:
+    def driver(self, patience: Patience = AT_ONCE, *, vnpus: type[Vnpus] = Vnpus) -> CutDriver:
         """One instance of the driver."""
         ledger, cdi = self.disk.ledger(), self.disk.cdi()
-        vnpus = Vnpus(
+        calls = vnpus(
             self.worker, self.dcmi, self.disk.board, splits=self.splits, cutting=self.cutting
         )
-        step = VnpuStep(ledger=ledger, cdi=cdi, vnpus=vnpus, host=self.disk.host)
+        step = VnpuStep(ledger=ledger, cdi=cdi, vnpus=calls, host=self.disk.host)
         claims = self.disk.start(
             ledger=ledger, cdi=cdi, steps=(step,), patience=patience, cutting=self.cutting
         )

@@ -6,11 +6,30 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.claims.node import DRIVER, NodeOnDisk, claim, ref, result
+from tests.claims.node import DRIVER, POOL, NodeOnDisk, claim, config, ref, result
 from trio_npu_dra.claims.reserved import NoticingReader, shared_claim
 from trio_npu_dra.holds.shared_claim import SharedClaim
-from trio_npu_dra.kube.objects import AllocationResult, Consumer, ResourceClaim
+from trio_npu_dra.kube.objects import (
+    AllocationConfiguration,
+    AllocationResult,
+    Consumer,
+    ResourceClaim,
+)
 from trio_npu_dra.observable import Observable
+
+SHARED, EXCLUSIVE = (
+    {
+        "apiVersion": "npu.huawei.com/v1alpha1",
+        "kind": "NpuConfig",
+        "sharing": {"strategy": strategy},
+    }
+    for strategy in ("Shared", "Exclusive")
+)
+
+
+def noticed(claim: ResourceClaim) -> SharedClaim | None:
+    """What several pods have of the node's."""
+    return shared_claim(claim, driver_name=DRIVER, pool_name=POOL)
 
 
 def reserved(claim: ResourceClaim, *names: str, resource: str = "pods") -> ResourceClaim:
@@ -29,29 +48,49 @@ def reserved(claim: ResourceClaim, *names: str, resource: str = "pods") -> Resou
         ([result("npu-1", admin_access=True)], None),
         ([result("npu-1", share_id="s")], None),
         ([result("gpu-1", driver="gpu.example.com")], None),
+        ([result("npu-1", pool="node-b")], None),
         ([], None),
     ],
 )
 def test_what_pods_share(results: list[AllocationResult], devices: tuple[str, ...] | None) -> None:
     """Devices of ours that one pod keeps from another."""
-    found = shared_claim(reserved(claim("a", *results), "two", "one"), driver_name=DRIVER)
+    found = noticed(reserved(claim("a", *results), "two", "one"))
     assert (found.devices if found else None) == devices
     assert found is None or found.pods == ("one", "two")
+
+
+@pytest.mark.parametrize(
+    ("configs", "devices"),
+    [
+        ([config("FromClaim", SHARED)], None),
+        ([config("FromClass", SHARED)], None),
+        ([config("FromClass", SHARED), config("FromClaim", EXCLUSIVE)], ("npu-1", "npu-2")),
+        ([config("FromClaim", SHARED, "b")], ("npu-1",)),
+        ([config("FromClaim", {"kind": "Pod"})], None),
+    ],
+)
+def test_what_the_config_shares_is_for_several(
+    configs: list[AllocationConfiguration], devices: tuple[str, ...] | None
+) -> None:
+    """Nobody is told so, neither before its chips are shared nor after; a wrong one is refused."""
+    claimed = claim("a", result("npu-1", "a"), result("npu-2", "b"), config=configs)
+    found = noticed(reserved(claimed, "one", "two"))
+    assert (found.devices if found else None) == devices
 
 
 def test_one_pod_shares_with_nobody() -> None:
     """Nor do users that are no pods, or none."""
     for users in (reserved(claim("a", result("npu-1")), "one"), claim("a", result("npu-1"))):
-        assert shared_claim(users, driver_name=DRIVER) is None
+        assert noticed(users) is None
     others = reserved(claim("a", result("npu-1")), "one", "two", resource="things")
-    assert shared_claim(others, driver_name=DRIVER) is None
+    assert noticed(others) is None
 
 
 async def test_what_is_read_is_noted_as_long_as_it_is_held(node: NodeOnDisk) -> None:
     """A claim that is read again and has one pod then, or is held no more, is forgotten."""
     ledger = node.ledger()
     shared: Observable[Mapping[str, SharedClaim]] = Observable({})
-    reader = NoticingReader(node.source, ledger, shared, driver_name=DRIVER)
+    reader = NoticingReader(node.source, ledger, shared, driver_name=DRIVER, pool_name=POOL)
     claims = node.start(ledger=ledger)
     for name in ("a", "b", "c"):
         node.source.store(reserved(claim(name, result("npu-2")), "one", "two"))

@@ -12,6 +12,8 @@ from tests.claims.cut_node import HALF, CutNode, cut_node, quarter
 from tests.claims.node import claim, result
 from tests.waiting import until
 from trio_npu_dra.claims.patience import Patience
+from trio_npu_dra.errors import DcmiError
+from trio_npu_dra.npu.vnpus import Vnpus
 
 BUSY, NOT_PERMITTED, TIME_OUT = -8020, -8002, -8006
 
@@ -115,6 +117,32 @@ async def test_a_create_that_fails_is_that_claims_error(node: CutNode) -> None:
     node.control.release("dcmi_create_vdevice", device=0)
     assert await driver.prepare("a") == {"a": ""}
     await driver.unprepare("a", "b")
+    assert node.is_clean()
+
+
+class Speechless(Vnpus):
+    """Vnpus of chips whose answer is lost after each cut."""
+
+    async def create(self, node: str, template: str, vnpu: int) -> int:
+        """Cut, and fail."""
+        await super().create(node, template, vnpu)
+        raise DcmiError(-8011, "dcmi_create_vdevice", "no answer could be received")
+
+
+@pytest.mark.parametrize("then", ["unprepared", "prepared again"])
+async def test_a_create_whose_answer_is_lost_leaves_nothing_that_nobody_knows(
+    node: CutNode, then: str
+) -> None:
+    """What it made is the claim's, and is removed with it."""
+    node.store("a", quarter(0))
+    driver = node.driver(vnpus=Speechless)
+    assert "no answer could be received" in (await driver.prepare("a"))["a"]
+    (made,) = node.templates()
+    if then == "prepared again":
+        assert await driver.prepare("a") == {"a": ""}
+        assert [*node.templates()] == [made]
+    assert await driver.unprepare("a") == {"a": ""}
+    assert node.templates() == {}
     assert node.is_clean()
 
 

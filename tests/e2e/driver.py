@@ -184,8 +184,13 @@ class Driver:
         return [each for each in written if (each.verb, each.resource) != ("update", "events")]
 
     def wait_published(self) -> None:
-        """Wait until the slices show the whole board."""
-        self.cluster.wait(lambda: len(self.devices()) == NPUS, f"{NPUS} devices published")
+        """Wait until the slices show the whole board, with or without pieces of its NPUs."""
+
+        def whole() -> bool:
+            devices = self.devices().values()
+            return sum("parentUUID" not in each["attributes"] for each in devices) == NPUS
+
+        self.cluster.wait(whole, f"{NPUS} devices published")
 
     # --- what it keeps on the node ---------------------------------------------------------------
 

@@ -2,67 +2,34 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 
 import pytest
 
 from tests.cluster.api import Object
-from tests.e2e.driver import DRIVER, NPUS, Driver
-from tests.e2e.space import Space, claim, pod, request
+from tests.e2e.driver import NPUS, Driver
+from tests.e2e.pieces import (
+    HALF,
+    QUARTER,
+    cut_for_claims,
+    piece,
+    vnpus,
+    wait_all_published,
+    whole,
+)
+from tests.e2e.space import Space, claim, pod
 
 pytestmark = [pytest.mark.cluster, pytest.mark.every_version]
 
-PIECES = "npu-pieces"
-QUARTER, HALF = "vir05_1c_8g", "vir10_3c_16g"
-OWN = f'device.attributes["{DRIVER}"]'
 NAMES = re.compile(r"^\| \d+ +(910B4\S*) ", re.MULTILINE)
-IS_FIRST = f"{OWN}.physicalId == 0"
 
 
 @pytest.fixture(scope="module")
 def counters(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[bool]:
-    """NPUs are cut, and there is a class for pieces; whether the API server keeps counters."""
-    made = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceClass",
-        "metadata": {"name": PIECES},
-        "spec": {
-            "selectors": [
-                {"cel": {"expression": f'device.driver == "{DRIVER}" && {OWN}.type == "vnpu"'}}
-            ]
-        },
-    }
-    file = tmp_path_factory.mktemp("class") / "pieces.json"
-    file.write_text(json.dumps(made))
-    driver.cluster.kubectl("apply", "-f", str(file))
-    driver.set_environment("NPU_DRA_PARTITIONING=dynamic")
-    kept = "npu_dra_server_keeps_counters 1" in driver.page("/metrics")
-    if kept:
-        driver.cluster.wait(lambda: len(driver.devices()) == 10 * NPUS, "all pieces published")
-    yield kept
-    driver.set_environment("NPU_DRA_PARTITIONING-")
-    driver.wait_published()
-    driver.cluster.remove("deviceclass", PIECES)
-
-
-def piece(template: str, cel: str = IS_FIRST, name: str = "npu") -> Object:
-    """A request for a piece of the first NPU, or where `cel` says."""
-    made = request(name, cel=f'{OWN}.template == "{template}" && {cel}')
-    made["exactly"]["deviceClassName"] = PIECES
-    return made
-
-
-def whole(cel: str = IS_FIRST) -> Object:
-    """A request for all of an NPU."""
-    return request(cel=f'{OWN}.type == "npu" && {cel}')
-
-
-def vnpus(driver: Driver) -> list[int]:
-    """The vNPUs of all chips of the simulated board."""
-    with driver.board() as board:
-        return [one.id for device in range(NPUS) for one in board.vnpus(device)]
+    """NPUs are cut for claims; whether the API server keeps counters."""
+    with cut_for_claims(driver, tmp_path_factory.mktemp("class")) as kept:
+        yield kept
 
 
 def start(space: Space, name: str, made: Object) -> list[str]:
@@ -162,7 +129,7 @@ def test_pieces_outlive_a_restart_of_the_driver(
     before = vnpus(driver)
     driver.kill()
     driver.wait_ready()
-    driver.cluster.wait(lambda: len(driver.devices()) == 10 * NPUS, "all pieces published")
+    wait_all_published(driver)
     assert vnpus(driver) == before
     assert seen(space, "user") == [f"910B4{QUARTER}"]
     space.delete_pod("user")

@@ -14,8 +14,9 @@ from tests.npu.boards import a3, die, piece, split
 from trio_npu_dra.holds.hold import Hold
 from trio_npu_dra.holds.offered import kept, names_of_chips, offered
 from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
-from trio_npu_dra.npu.model import Board
-from trio_npu_dra.npu.offers import Offer, offers
+from trio_npu_dra.npu.model import Board, ChipFamily
+from trio_npu_dra.npu.offers import Cutting, Offer, offers
+from trio_npu_dra.npu.piece import Piece
 
 UNION, INDEPENDENT = MultiDiePolicy.UNION, MultiDiePolicy.INDEPENDENT
 
@@ -136,6 +137,30 @@ def test_a_piece_of_a_gone_chip_is_there_while_it_is_held() -> None:
 def test_pieces_are_not_what_a_chip_is_called() -> None:
     """A message about the chip is about all of it."""
     assert names_of_chips(offered(SPLIT, ())) == {"/dev/davinci1": "npu-1"}
+
+
+CUTTABLE = replace(
+    die(3), family=ChipFamily.ASCEND_910B, board_id=0x41, ai_cores=20, memory_bytes=32 << 30
+)
+
+
+def test_what_is_held_by_shares_is_not_cut() -> None:
+    """A scheduler does not count shares in counters; so it would hand out pieces beside them."""
+    board, cutting = Board(chips=(CUTTABLE,)), Cutting(is_on=True)
+    assert len(offered(board, (), cutting)) > 1
+    (whole,) = offered(board, [hold("npu-3", 3, share="1")], cutting)
+    assert (whole.name, whole.takes, whole.of) == ("npu-3", {}, {})
+    assert len(offered(board, [hold("npu-3", 3)], cutting)) > 1, "who has all takes from all"
+
+
+def test_a_held_piece_stays_when_chips_are_cut_no_more() -> None:
+    """Its chip is not handed out beside it, neither as a whole nor by shares."""
+    quarter = Piece(template="vir05_1c_8g", number=0)
+    for vnpus in ((), (115,)):
+        board = Board(chips=(replace(CUTTABLE, vnpus=vnpus),))
+        held = replace(hold("npu-3-vir05-1c-8g-0", 3), piece=replace(quarter, vnpu=115))
+        (kept_piece,) = offered(board, [held])
+        assert (kept_piece.name, kept_piece.takes) == (held.device, {})
 
 
 NUMBERS = st.integers(0, 7)

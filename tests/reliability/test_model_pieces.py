@@ -1,14 +1,18 @@
-"""Whatever happens to a node whose NPUs are cut, no piece is without a claim and no claim without.
+"""Whatever happens to a node whose NPUs are cut and shared, claims have what they should, not more.
 
-The chips are folders here, with a file for each vNPU that has its template: so a death can be tried
-between any two changes of records, CDI files and vNPUs.
+It has two chips that can be cut and an A3 card. Claims have pieces, whole chips or the module, for
+themselves, shared by their config, or by shares; instances cut chips or do not, as their flags were
+at their start. The chips are folders here, with a file for each vNPU that has its template, and a
+file for each share flag that is set: so a death can be tried between any two changes of records,
+CDI files, vNPUs and flags.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -18,34 +22,38 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
 
-from tests.claims.node import AT_ONCE, NodeOnDisk, claim, npu, result
+from tests.claims.flags import FlagFiles
+from tests.claims.node import AT_ONCE, NodeOnDisk, npu
 from tests.claims.test_cancelled import cancelled_at
+from tests.npu.boards import die
 from tests.reliability.disk import Disk
-from tests.reliability.instance import refs, run
+from tests.reliability.expected import UNKNOWN
+from tests.reliability.instance import FLAGS, refs, run
+from tests.reliability.wishes import CHIPS, PIECES, Way, Wish, some_wishes
 from trio_npu_dra.claims.repair import Repair
+from trio_npu_dra.claims.share_flag import ShareFlagStep
 from trio_npu_dra.claims.vnpu_step import VnpuStep
 from trio_npu_dra.errors import Busy, DeviceLost
+from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import Board, Chip
 from trio_npu_dra.npu.offers import Cutting
 from trio_npu_dra.npu.vnpus import Vnpus
 from trio_npu_dra.observable import Observable
 
-DEVICES = (
-    *(f"npu-0-vir05-1c-8g-{number}" for number in range(3)),
-    *("npu-0-vir10-3c-16g-0", "npu-1-vir05-1c-8g-0", "npu-0", "npu-1"),
-)
 instances = st.integers(0, 1)
-some_devices = st.sets(st.sampled_from(DEVICES), min_size=1, max_size=3).filter(
-    lambda names: (
-        not any(one != two and two.startswith(f"{one}-") for one in names for two in names)
-    )
-)
 
 
 def cuttable(number: int) -> Chip:
     """A 910B4 with all facts that count."""
     return replace(npu(number), board_id=0x41, ai_cores=20, memory_bytes=32 << 30)
+
+
+def board_of_all() -> Board:
+    """Two chips that can be cut, and an A3 card."""
+    dies = (die(2), die(3))
+    chips = (cuttable(0), cuttable(1), *dies)
+    return Board(chips=chips, multi_die_policy=MultiDiePolicy.UNION)
 
 
 @dataclass(frozen=True)
@@ -103,18 +111,22 @@ class CutHost(Host):
 class Instance:
     """One process of the driver."""
 
-    def __init__(self, node: NodeOnDisk, chips: Path) -> None:
+    def __init__(self, node: NodeOnDisk, chips: Path, *, is_cutting: bool = True) -> None:
         ledger, cdi = node.ledger(), node.cdi()
         host = CutHost(host_root=node.host.host_root, dev_root=node.host.dev_root, chips=chips)
         vnpus = cast("Vnpus", Chips(chips))
-        step = VnpuStep(ledger=ledger, cdi=cdi, vnpus=vnpus, host=host)
-        self.repair = Repair(ledger, cdi, (step,))
+        steps = (
+            VnpuStep(ledger=ledger, cdi=cdi, vnpus=vnpus, host=host),
+            ShareFlagStep(ledger, cdi, node.board, FlagFiles(node.root / FLAGS, node.board)),
+        )
+        self.is_cutting = is_cutting
+        self.repair = Repair(ledger, cdi, steps)
         self.claims = node.start(
             ledger=ledger,
             cdi=cdi,
-            steps=(step,),
+            steps=steps,
             patience=AT_ONCE,
-            cutting=Observable(Cutting(is_on=True)),
+            cutting=Observable(Cutting(is_on=is_cutting)),
         )
 
     async def look(self) -> None:
@@ -133,47 +145,60 @@ class Node(RuleBasedStateMachine):
         self._folder = tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None)
         root = Path(self._folder.name)
         self.node = NodeOnDisk(root / "node")
-        self.node.board.set(Board(chips=(cuttable(0), cuttable(1))))
+        self.node.board.set(board_of_all())
+        self.flags = self.node.root / FLAGS
         self.chips = root / "chips"
         for number in range(2):
             (self.chips / f"davinci{number}").mkdir(parents=True)
-        self.disk = Disk(self.node.state_folder, self.node.cdi_root, self.chips)
-        self.allocated: dict[str, set[str]] = {}
-        self.prepared: dict[str, set[str]] = {}
+        self.disk = Disk(self.node.state_folder, self.node.cdi_root, self.chips, self.flags)
+        self.allocated: dict[str, Wish] = {}
+        self.prepared: dict[str, Wish] = {}
         self.by_hand: dict[str, str] = {}
 
     @initialize(target=uids)
     def start(self) -> Any:
-        """Both instances come up, and there are claims for one piece."""
+        """Both instances come up, and there are claims for one piece and for shares of one chip."""
         self.instances = [Instance(self.node, self.chips) for _ in range(2)]
-        return multiple(self.allocate({DEVICES[0]}), self.allocate({DEVICES[0]}))
+        wishes = (
+            *[Wish(frozenset({PIECES[0]}))] * 2,
+            *[Wish(frozenset({"npu-1"}), Way.BY_SHARES)] * 2,
+        )
+        return multiple(*(self.allocate(wish) for wish in wishes))
 
-    @rule(target=uids, devices=some_devices)
-    def allocate(self, devices: set[str]) -> str:
+    @rule(target=uids, wish=some_wishes)
+    def allocate(self, wish: Wish) -> str:
         """A claim gets devices, also such as do not fit: the scheduler may know better."""
         uid = f"uid-{len(self.allocated)}"
-        self._allocate(uid, devices)
+        self.allocate_anew(uid, wish)
         return uid
 
-    @rule(uid=uids, devices=some_devices)
-    def allocate_anew(self, uid: str, devices: set[str]) -> None:
+    @rule(uid=uids, wish=some_wishes)
+    def allocate_anew(self, uid: str, wish: Wish) -> None:
         """A claim gets others: no pod uses it any more."""
-        self._allocate(uid, devices)
-
-    def _allocate(self, uid: str, devices: set[str]) -> None:
-        name = uid.removeprefix("uid-")
-        self.node.source.store(claim(name, *(result(one) for one in sorted(devices))))
-        self.allocated[uid] = devices
+        self.node.source.store(wish.claim(uid))
+        self.allocated[uid] = wish
 
     # --- what the kubelet does -------------------------------------------------------------------
 
     @rule(number=instances, uids=st.lists(uids, min_size=1, max_size=3, unique=True))
     def prepare(self, number: int, uids: list[str]) -> None:
         """Whoever has what it needs is prepared; whoever keeps it from another one is named."""
+        before = dict(self.prepared)
         answers = run(lambda: self.instances[number].claims.prepare(refs(uids)))
+        given = {uid: self.allocated[uid] for uid, answer in answers.items() if not answer.error}
         for uid, answer in answers.items():
             if answer.error:
-                assert "held by claim" in answer.error
+                others = [
+                    wish
+                    for known in (before, given)
+                    for other, wish in known.items()
+                    if other != uid
+                ]
+                if UNKNOWN in answer.error:
+                    assert self._may_be_unknown(uid, self.instances[number], others)
+                else:
+                    assert "held by claim" in answer.error
+                    assert any(self.allocated[uid].excludes(wish) for wish in others)
                 if self.prepared.get(uid) != self.allocated[uid]:
                     self.prepared.pop(uid, None)
             else:
@@ -206,19 +231,28 @@ class Node(RuleBasedStateMachine):
         with self.disk.states() as states:
             run(lambda: call(refs([uid])))
         self.disk.restore(states[moment % len(states)])
-        self.instances = [Instance(self.node, self.chips) for _ in range(2)]
+        self._restart()
         run(self.instances[number].look)
         self._adopt(uid)
 
-    @rule(recovers=st.booleans())
-    def reboot(self, recovers: bool) -> None:
+    @rule(number=instances, is_cutting=st.booleans())
+    def restart(self, number: int, is_cutting: bool) -> None:
+        """An instance ends in order, and another one starts, perhaps with another flag."""
+        self.instances[number] = Instance(self.node, self.chips, is_cutting=is_cutting)
+        run(self.instances[number].look)
+
+    @rule(recovers=st.booleans(), recovers_flags=st.booleans())
+    def reboot(self, recovers: bool, recovers_flags: bool) -> None:
         """The Ascend driver makes vNPUs anew, or does not; no container is left."""
+        if not recovers_flags:
+            for path in self.flags.glob("*"):
+                path.unlink()
         if not recovers:
             for path in self.chips.glob("*/*"):
                 path.unlink()
             self.by_hand.clear()
         self.node.reboot()
-        self.instances = [Instance(self.node, self.chips) for _ in range(2)]
+        self._restart()
         run(self.instances[0].look)
         self.prepared.clear()
 
@@ -256,20 +290,29 @@ class Node(RuleBasedStateMachine):
     def has_the_records_and_files_of_the_model(self) -> None:
         """All ready; the CDI file has the nodes of the pieces."""
         assert self.node.record_uids() == self.node.cdi_uids() == self.prepared.keys()
-        for uid, devices in self.prepared.items():
+        for uid, wish in self.prepared.items():
             record = self.node.record(uid)
             assert record["state"] == "ready"
-            assert {given["device"] for given in record["allocation"]} == devices
-            content = json.dumps(json.loads(self.node.cdi_path(uid).read_bytes()))
+            assert {given["device"] for given in record["allocation"]} == wish.devices
+            spec = json.loads(self.node.cdi_path(uid).read_bytes())
+            share = f"-share-{uid}" if wish.way is Way.BY_SHARES else ""
+            assert {device["name"] for device in spec["devices"]} == {
+                f"{uid}-{device}" + ("" if device in PIECES else share) for device in wish.devices
+            }
             for piece in record["pieces"].values():
-                assert f'"/dev/vdavinci{piece["vnpu"]}"' in content
+                assert f'"/dev/vdavinci{piece["vnpu"]}"' in json.dumps(spec)
 
     @invariant()
     def gives_nothing_twice(self) -> None:
-        """Neither a piece, nor a chip beside one of its pieces."""
-        given = [device for devices in self.prepared.values() for device in devices]
-        assert len(given) == len(set(given))
-        assert not any(two.startswith(f"{one}-") for one in given for two in given)
+        """Neither a piece, nor a chip beside its pieces, nor a share of what somebody has whole."""
+        for one, two in itertools.combinations(self.prepared.values(), 2):
+            assert not one.excludes(two)
+
+    @invariant()
+    def shares_the_chips_that_claims_share(self) -> None:
+        """And no others."""
+        shared = {chip for wish in self.prepared.values() for chip in wish.shared_chips}
+        assert {int(path.name) for path in self.flags.glob("*")} == shared
 
     @invariant()
     def has_no_lock_without_a_claim(self) -> None:
@@ -289,9 +332,34 @@ class Node(RuleBasedStateMachine):
         if uid not in self.node.record_uids():
             self.prepared.pop(uid, None)
             return
-        given = {each["device"] for each in self.node.record(uid)["allocation"]}
-        assert given in (self.allocated[uid], self.prepared.get(uid))
-        self.prepared[uid] = given
+        given = self.node.record(uid)["allocation"]
+        is_share = any(each["shareId"] for each in given)
+        is_by_config = any(each.get("config") for each in given)
+        for wish in filter(None, (self.allocated[uid], self.prepared.get(uid))):
+            ways = Way.BY_SHARES if is_share else Way.BY_CONFIG if is_by_config else Way.OWN
+            has_whole = wish.devices != wish.pieces
+            if {each["device"] for each in given} == wish.devices and (
+                wish.way is ways or not has_whole
+            ):
+                self.prepared[uid] = wish
+                return
+        raise AssertionError(f"nobody asked for {given}")
+
+    def _restart(self) -> None:
+        """Start both instances anew."""
+        self.instances = [
+            Instance(self.node, self.chips, is_cutting=each.is_cutting) for each in self.instances
+        ]
+
+    def _may_be_unknown(self, uid: str, instance: Instance, others: Iterable[Wish]) -> bool:
+        """Whether it wants a piece of a chip that is not cut now, or that others have by shares."""
+        by_shares = {
+            chip for wish in others if wish.way is Way.BY_SHARES for chip in wish.shared_chips
+        }
+        return any(
+            not instance.is_cutting or CHIPS[piece] & by_shares
+            for piece in self.allocated[uid].pieces
+        )
 
 
 Node.TestCase.settings = settings(stateful_step_count=12, max_examples=10, phases=[Phase.generate])

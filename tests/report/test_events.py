@@ -13,7 +13,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.holds.holding import hold
-from tests.npu.boards import a3, die
+from tests.npu.boards import a3, die, piece, split
 from tests.report.boards import board, fault, npu
 from tests.waiting import until
 from trio_npu_dra.errors import Forbidden, KubeError, Unavailable
@@ -27,7 +27,7 @@ from trio_npu_dra.npu.model import Board
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.report.event_series import PATIENCE_SECONDS, PAUSE_SECONDS
 from trio_npu_dra.report.events import tell_events
-from trio_npu_dra.report.news import MESSAGE_LIMIT
+from trio_npu_dra.report.news import MESSAGE_LIMIT, shared_news
 from trio_npu_dra.standins.api_server import serve_api
 from trio_npu_dra.standins.api_state import ApiState
 
@@ -164,6 +164,16 @@ async def test_a_claim_that_several_pods_have_is_told(
     (event,) = server.events.values()
     assert event.count == 2
     assert len(event.message) <= MESSAGE_LIMIT
+
+
+def test_a_piece_is_for_one_pod_though_its_chip_is_shared() -> None:
+    """The share flag says who may open the chip."""
+    holder = Holder(kind=HolderKind.CLAIM, namespace="jobs", name="one", uid="u")
+    claim = SharedClaim(holder=holder, devices=("npu-0-vnpu-100",), pods=("a", "b"))
+    chip = replace(split(die(0), piece(100)), device_share=True)
+    item = shared_news(claim, a3(chip, policy=MultiDiePolicy.INDEPENDENT), ())
+    assert item is not None
+    assert item.message.startswith("npu-0-vnpu-100: reserved for 2 pods")
 
 
 async def test_a_storm_is_a_bounded_number_of_writes(

@@ -9,33 +9,42 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from trio_npu_dra.claims.plan import allocation_of
 from trio_npu_dra.claims.reading import ClaimReader
+from trio_npu_dra.errors import ClaimError
 from trio_npu_dra.holds.hold import Holder, HolderKind
 from trio_npu_dra.holds.ledger import Ledger
 from trio_npu_dra.holds.shared_claim import SharedClaim
 from trio_npu_dra.kube.objects import ResourceClaim
+from trio_npu_dra.kubelet.driver import ClaimRef
 from trio_npu_dra.observable import Observable
 
 
-def shared_claim(claim: ResourceClaim, *, driver_name: str) -> SharedClaim | None:
-    """What several pods have together (pure); None if it is nothing."""
-    status = claim.status
-    if status is None or status.allocation is None or not claim.metadata.uid:
+def shared_claim(claim: ResourceClaim, *, driver_name: str, pool_name: str) -> SharedClaim | None:
+    """What several pods have together (pure); None if it is nothing.
+
+    What the claim's config shares is meant for several, and a claim that cannot be prepared has
+    nothing.
+    """
+    uid, status = claim.metadata.uid, claim.status
+    users = status.reserved_for if status is not None else ()
+    pods = sorted(user.name for user in users if user.resource == "pods")
+    if len(pods) < 2 or not uid:
         return None
-    pods = sorted(user.name for user in status.reserved_for if user.resource == "pods")
+    ref = ClaimRef(namespace=claim.metadata.namespace or "", name=claim.metadata.name, uid=uid)
+    try:
+        allocation = allocation_of(claim, ref, driver_name=driver_name, pool_name=pool_name)
+    except ClaimError:
+        return None
     devices = dict.fromkeys(
-        result.device
-        for result in status.allocation.devices.results
-        if result.driver == driver_name and not result.admin_access and result.share_id is None
+        given.device
+        for given in allocation
+        if not given.admin_access and given.share_id is None
+        if given.config is not None and not given.config.shared
     )
-    if len(pods) < 2 or not devices:
+    if not devices:
         return None
-    holder = Holder(
-        kind=HolderKind.CLAIM,
-        namespace=claim.metadata.namespace or "",
-        name=claim.metadata.name,
-        uid=claim.metadata.uid,
-    )
+    holder = Holder(kind=HolderKind.CLAIM, namespace=ref.namespace, name=ref.name, uid=uid)
     return SharedClaim(holder=holder, devices=tuple(devices), pods=tuple(pods))
 
 
@@ -47,6 +56,7 @@ class NoticingReader:
         ledger: Claims that are neither in it nor read now are forgotten.
         shared: Set to those claims, by UID.
         driver_name: Results of other drivers are theirs.
+        pool_name: The pool of this node.
     """
 
     def __init__(
@@ -56,11 +66,13 @@ class NoticingReader:
         shared: Observable[Mapping[str, SharedClaim]],
         *,
         driver_name: str,
+        pool_name: str,
     ) -> None:
         self._reader = reader
         self._ledger = ledger
         self._shared = shared
         self._driver_name = driver_name
+        self._pool_name = pool_name
 
     async def get(
         self,
@@ -80,6 +92,6 @@ class NoticingReader:
         uid = claim.metadata.uid or ""
         known = self._ledger.by_uid
         kept = {key: one for key, one in self._shared.value.items() if key in known and key != uid}
-        found = shared_claim(claim, driver_name=self._driver_name)
+        found = shared_claim(claim, driver_name=self._driver_name, pool_name=self._pool_name)
         self._shared.set(kept | ({uid: found} if found is not None else {}))
         return claim

@@ -110,11 +110,24 @@ class VnpuStep:
         except Busy:
             raise  # it may be made all the same
         except DcmiError as error:
-            await self._note(entry, device, None)
+            if not await self._may_be_there(device, wanted):
+                await self._note(entry, device, None)
             kind = ClaimUnavailable if error.retryable else ClaimError
             raise kind(await self._words(device, error)) from error
         if made != wanted:
             await self._note(entry, device, made)
+
+    async def _may_be_there(self, device: HeldDevice, vnpu: int) -> bool:
+        """Whether a piece may exist though the library said that it failed to make it.
+
+        A chip that fails within the call may have made it, and only its answer is lost.
+        """
+        assert device.piece is not None, "only pieces are made"
+        try:
+            there = await self.vnpus.of(device.chip_node)
+        except (ClaimUnavailable, DcmiError):
+            return True
+        return there.get(vnpu) == device.piece.template
 
     async def _remove(self, entry: Entry, device: HeldDevice) -> None:
         piece = device.piece
@@ -155,7 +168,7 @@ class VnpuStep:
             devices = tuple(
                 _as(one, vnpu) if one.device == device.device else one for one in now.devices
             )
-            edits = self.cdi.render(now.uid, devices)
+            edits = self.cdi.render(now.uid, devices, allocation=now.allocation)
             self.ledger.put(with_devices(now, devices, edits))
 
     async def _words(self, device: HeldDevice, error: DcmiError) -> str:

@@ -126,8 +126,16 @@ def _held_offers(held: Iterable[_Held], by_key: Mapping[_Key, Offer], board: Boa
         offer = by_key.get((one.nodes, None)) or _kept(one, board)
         if offer is not None:
             name = _free_name(one, offer, found)
-            found[name] = replace(offer, name=name, held=one.way)
+            found[name] = replace(_uncut(offer, one.way), name=name, held=one.way)
     return list(found.values())
+
+
+def _uncut(offer: Offer, way: Held) -> Offer:
+    """The offer without counters if it is held by shares, which schedulers do not count in them.
+
+    Then nothing else of its chip is offered either. It is so after a restart with another flag.
+    """
+    return replace(offer, takes={}, of={}) if way is Held.BY_SHARES else offer
 
 
 def _held_pieces(holds: Iterable[Hold], by_key: Mapping[_Key, Offer], board: Board) -> list[Offer]:

@@ -13,8 +13,8 @@ class SharedClaim:
 
     Attributes:
         holder: The claim.
-        devices: What it has of this driver's, without what it only looks on at and without shares,
-            which are made for several.
+        devices: What it has of this driver's, without what it only looks on at, and without what is
+            made for several: shares, and what its config shares.
         pods: Their names, sorted.
     """
 

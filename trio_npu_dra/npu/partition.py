@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Final
 
 import trio
 
@@ -25,22 +25,25 @@ from trio_npu_dra.observable import Observable
 
 log = logging.getLogger(__name__)
 
-VnpuNodes: TypeAlias = frozenset[tuple[str, int]]
-"""Of the host: name and inode of each."""
+_SEEN_SECONDS: Final = 3.0
 
 
 class Readings:
-    """Readings of how chips are split, for those who cut them and want the Board to know."""
+    """Readings of how chips are split, for those who cut or share them: so the Board knows."""
 
     def __init__(self) -> None:
         self._wanted = Observable(0)
         self._done = Observable(0)
 
     async def again(self) -> None:
-        """Have all be read; return when the Board has what was read from now on."""
+        """Have all be read; return when the Board has what was read from now on, or soon after.
+
+        A chip that hangs may keep it waiting; then the next reading tells the Board.
+        """
         number = self._wanted.value + 1
         self._wanted.set(number)
-        await self._done.wait_until(lambda done: done >= number)
+        with trio.move_on_after(_SEEN_SECONDS):
+            await self._done.wait_until(lambda done: done >= number)
 
     async def follow(
         self,

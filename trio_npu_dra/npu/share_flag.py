@@ -9,15 +9,15 @@ recover it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from trio_npu_dra.errors import DcmiError
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
 from trio_npu_dra.npu.model import Board, Chip
+from trio_npu_dra.npu.partition import Readings
 from trio_npu_dra.npu.traits import TRAITS
-from trio_npu_dra.observable import Observable
 
 _IN_USE: Final = frozenset({-8013, -8020})
 """What the library makes of the kernel's EBUSY, by its version."""
@@ -38,7 +38,7 @@ class ShareFlags(Protocol):
         ...
 
     async def change(self, chip: Chip, *, is_set: bool) -> None:
-        """Set or reset the flag of a chip, and with it of all of its card.
+        """Set or reset the flag of a chip, and with it of all of its card; the Board knows then.
 
         Raises:
             Busy: Somebody uses the card.
@@ -62,12 +62,12 @@ class NodeShareFlags:
     Attributes:
         worker: Runs the calls.
         dcmi: The library, initialised.
-        board: The chips; it knows of a change at once, not when their flags are read next.
+        splits: By which the Board's flags are read again.
     """
 
     worker: DcmiWorker
     dcmi: Dcmi
-    board: Observable[Board]
+    splits: Readings
 
     async def is_set(self, chip: Chip) -> bool:
         """See `ShareFlags`."""
@@ -80,17 +80,7 @@ class NodeShareFlags:
             self.dcmi.set_device_share(chip.ref, enabled=is_set)
 
         await self.worker.call(change, device=chip.ref)
-        board = self.board.value
-        changed = {each.ref for card in cards(board, [chip.device_node]) for each in card}
-        self.board.set(
-            replace(
-                board,
-                chips=tuple(
-                    replace(each, device_share=is_set) if each.ref in changed else each
-                    for each in board.chips
-                ),
-            )
-        )
+        await self.splits.again()
 
     async def processes(self, chip: Chip) -> tuple[int, ...]:
         """See `ShareFlags`."""
