@@ -74,6 +74,10 @@ protos *arguments:
 metrics:
     python -m trio_npu_dra.observe.catalog docs/metrics.md
 
+# write the JSON schema, the admission policy and docs/config.md anew from the model of the config
+config:
+    python -m trio_npu_dra.config.generate
+
 # draw the simulated nodes of docs/topology.md anew
 pictures:
     python -m tests.cli.pictures

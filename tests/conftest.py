@@ -21,6 +21,8 @@ _untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("small", _untimed, max_examples=20)
 # Each run has the same examples, so that a change fails only because of what it touches.
 settings.register_profile("full", _untimed, max_examples=100, derandomize=True)
+# To look for what nobody has seen yet: each run has others, for some minutes.
+settings.register_profile("long", _untimed, max_examples=3000, print_blob=True)
 settings.load_profile("small")  # `--hypothesis-profile` comes later, and wins
 
 

@@ -1,11 +1,11 @@
 """A node on which the whole daemon runs: folders, board, API server; real sockets, no kubelet."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import trio
 
@@ -15,6 +15,7 @@ from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
 from trio_npu_dra.kube.objects import (
     Allocation,
     AllocationResult,
+    Consumer,
     DeviceAllocation,
     Node,
     ObjectMeta,
@@ -45,6 +46,8 @@ class Rig:
     npu_metrics: bool = True
     health_poll_interval: float = 0.1
     device_plugin: str = ""
+    sharing: Literal["none", "shares"] = "none"
+    partitioning: Literal["none", "dynamic"] = "none"
 
     def lay_out(self) -> None:
         """Make the kubelet's folders and a kubeconfig, as on a node before the daemon starts."""
@@ -97,6 +100,8 @@ class Rig:
             http_port=self.http_port,
             npu_metrics=self.npu_metrics,
             health_poll_interval=self.health_poll_interval,
+            sharing=self.sharing,
+            partitioning=self.partitioning,
         )
 
     def environment(self, **changes: object) -> dict[str, str]:
@@ -128,14 +133,27 @@ class Rig:
         """The records that the daemon would find after a crash."""
         return sorted((self.folder / "plugins" / DRIVER / "claims").glob("*.json"))
 
-    def claim(self, name: str, device: str) -> Claim:
-        """An allocated claim in the API server, in the form in which the kubelet names it."""
-        result = AllocationResult(request="npu", driver=DRIVER, pool=NODE, device=device)
+    def claim(
+        self,
+        name: str,
+        *devices: str,
+        pods: Sequence[str] = (),
+        share_id: str | None = None,
+    ) -> Claim:
+        """An allocated claim in the API server for *pods*, in the form that the kubelet names."""
+        results = tuple(
+            AllocationResult(
+                request="npu", driver=DRIVER, pool=NODE, device=device, share_id=share_id
+            )
+            for device in devices
+        )
+        users = tuple(Consumer(resource="pods", name=pod, uid=pod) for pod in pods)
         stored = self.api.add(
             ResourceClaim(
                 metadata=ObjectMeta(name=name, namespace="default"),
                 status=ResourceClaimStatus(
-                    allocation=Allocation(devices=DeviceAllocation(results=(result,)))
+                    allocation=Allocation(devices=DeviceAllocation(results=results)),
+                    reserved_for=users,
                 ),
             )
         )

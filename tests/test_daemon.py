@@ -128,6 +128,16 @@ async def seen(kubelet: Kubelet, device: str, health: int) -> None:
     )
 
 
+async def test_a_claim_for_several_pods_is_told(rig: Rig) -> None:
+    """The pods themselves are never read."""
+    async with rig.registered() as kubelet:
+        await kubelet.prepare([rig.claim("npu", "npu-0", pods=("one", "two"))])
+        await until(lambda: bool(rig.api.all(Event)))
+    (event,) = rig.api.all(Event)
+    assert (event.involved_object.name, event.reason) == ("npu", "NpuForSeveralPods")
+    assert event.message.startswith("npu-0: reserved for 2 pods (one; two)")
+
+
 async def test_a_restart_finds_claim_and_slice_and_writes_nothing(rig: Rig) -> None:
     """Equal facts cause no write, and prepared claims are still known."""
     async with rig.registered() as kubelet:

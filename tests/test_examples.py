@@ -18,7 +18,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from tests.npu.boards import die
+from tests.npu.boards import die, piece, split
 from trio_npu_dra.holds.offered import offered
 from trio_npu_dra.kube.objects import Device
 from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
@@ -88,10 +88,17 @@ class Wanted(Strict):
         return self
 
 
+class Amounts(Strict):
+    """What a claim is to take of a device that several may have."""
+
+    requests: dict[str, str]
+
+
 class Exactly(Wanted):
     """The one choice of a request."""
 
     admin_access: bool = False
+    capacity: Amounts | None = None
 
 
 class Choice(Wanted):
@@ -131,18 +138,34 @@ class Constraint(Strict):
     match_attribute: str
 
 
+class Opaque(Strict):
+    """Parameters for a driver."""
+
+    driver: str
+    parameters: dict[str, Any]
+
+
+class Config(Strict):
+    """What is configured, for some requests or for all."""
+
+    requests: list[str] = []
+    opaque: Opaque
+
+
 class Devices(Strict):
     """All that a claim is about."""
 
     requests: Annotated[list[Request], Field(min_length=1, max_length=32)]
     constraints: Annotated[list[Constraint], Field(max_length=32)] = []
+    config: Annotated[list[Config], Field(max_length=32)] = []
 
     @model_validator(mode="after")
-    def _constraints_name_requests(self) -> Self:
+    def _names_its_requests(self) -> Self:
         names = {name for request in self.requests for name in request.names}
-        for constraint in self.constraints:
-            if unknown := set(constraint.requests) - names:
-                raise ValueError(f"constraints[].requests: no request {sorted(unknown)}")
+        named = {name for each in self.constraints for name in each.requests}
+        named |= {name for each in self.config for name in each.requests}
+        if unknown := named - names:
+            raise ValueError(f"no request {sorted(unknown)}")
         return self
 
 
@@ -215,11 +238,13 @@ def published() -> Iterator[Device]:
     facts = {
         name: values[kind.removesuffix(" | None")]
         for name, kind in types.items()
-        if kind.endswith(" | None")
+        if kind.endswith(" | None") and kind.removesuffix(" | None") in values
     }
     dies = [replace(die(number), **facts) for number in (0, 1)]
-    for policy in MultiDiePolicy:
-        board = Board(chips=tuple(dies), multi_die_policy=policy, driver_version="24.1.0")
+    boards = [(dies, policy) for policy in MultiDiePolicy]
+    boards.append(([split(dies[0], piece(100))], MultiDiePolicy.INDEPENDENT))
+    for chips, policy in boards:
+        board = Board(chips=tuple(chips), multi_die_policy=policy, driver_version="24.1.0")
         taints = TaintPolicy(domain=DRIVER)
         yield from build_devices(offered(board, ()), board, taints, ServerFeatures())
 

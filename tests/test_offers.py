@@ -51,6 +51,37 @@ async def test_a_die_that_is_held_keeps_its_module_from_being_offered(a3: Rig) -
             await until(lambda: devices(a3) == MODULES)
 
 
+@pytest.mark.parametrize("nodes_too", [False, True], ids=["hot reset", "driver reload"])
+async def test_a_reset_takes_no_chip_from_its_holder(rig: Rig, *, nodes_too: bool) -> None:
+    """Its device is published and tainted meanwhile; its record and its CDI file stay."""
+
+    def tainted() -> bool:
+        return any(
+            device.taints
+            for one in rig.api.all(ResourceSlice)
+            for device in one.spec.devices or ()
+            if device.name == "npu-5"
+        )
+
+    nodes = list(rig.board.dev_root.glob("davinci[0-9]")) if nodes_too else []
+    with rig.board.control() as control:
+        async with rig.registered() as kubelet:
+            await rig.published()
+            claim = rig.claim("train", "npu-5")
+            assert (await kubelet.prepare([claim]))[claim.uid].error == ""
+            files = {path: path.read_bytes() for path in (*rig.records, *rig.cdi_files)}
+            control.set_gone(5)
+            for node in nodes:
+                node.rename(rig.folder / node.name)
+            await until(tainted)
+            for node in nodes:
+                node.symlink_to("/dev/null")
+            control.restore(5)
+            await until(lambda: not tainted())
+            assert {path: path.read_bytes() for path in (*rig.records, *rig.cdi_files)} == files
+            assert (await kubelet.prepare([claim]))[claim.uid].error == ""
+
+
 async def test_a_card_that_leaves_the_bus_stays_for_who_holds_it(rig: Rig) -> None:
     """Its holder is told by Events and by the health stream; of others nobody can get it."""
     bus = rig.board.sysfs_root / "bus/pci/devices"

@@ -46,6 +46,11 @@ def test_a_flag_wins_over_its_environment_twin() -> None:
             "two mounts have the container path /a",
         ),
         ({"node_name": "n", "device_profile": "gpu"}, {}, "--device-profile=gpu: "),
+        (
+            {"node_name": "n", "partitioning": "dynamic"},
+            {"NPU_DRA_SHARING": "shares"},
+            "--partitioning=dynamic: NPUs cannot be cut and divided into shares at once: set one",
+        ),
     ],
 )
 def test_a_wrong_value_names_its_origin(

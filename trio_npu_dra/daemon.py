@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from functools import partial
 
 import trio
 
-from trio_npu_dra.claims.cdi import CdiFolder
+from trio_npu_dra.boot import SteadyClock
+from trio_npu_dra.claims.cdi import CdiFolder, Libraries
 from trio_npu_dra.claims.forgotten import forget_gone_claims
-from trio_npu_dra.claims.library_hook import LibraryHook, installed_hook
+from trio_npu_dra.claims.library_hook import PROGRAM, LibraryHook, installed_hook
 from trio_npu_dra.claims.repair import keep_cdi_files
+from trio_npu_dra.claims.reserved import NoticingReader
 from trio_npu_dra.claims.service import NodeClaims
+from trio_npu_dra.claims.share_flag import ShareFlagStep
+from trio_npu_dra.claims.steps import Step
+from trio_npu_dra.claims.vnpu_step import VnpuStep
 from trio_npu_dra.control.server import Control, serve_control
 from trio_npu_dra.holds.ledger import Ledger
+from trio_npu_dra.holds.shared_claim import SharedClaim
 from trio_npu_dra.kube.client import KubeClient, open_client
 from trio_npu_dra.kube.credentials import load_credentials
 from trio_npu_dra.kubelet.device_health import Devices
-from trio_npu_dra.kubelet.device_plugin.plugin import DevicePlugin
 from trio_npu_dra.kubelet.device_plugin.pod_resources import list_pod_resources
 from trio_npu_dra.kubelet.device_plugin.registration import serve_resource
-from trio_npu_dra.kubelet.endpoints import KUBELET_SOCKET, Endpoints, device_plugin_socket
+from trio_npu_dra.kubelet.endpoints import KUBELET_SOCKET, Endpoints
 from trio_npu_dra.kubelet.plugin import serve_kubelet
 from trio_npu_dra.kubelet.probes import Probes, serve_probes
 from trio_npu_dra.kubelet.registration import NOT_REGISTERED, RegistrationStatus
@@ -31,8 +37,12 @@ from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board
 from trio_npu_dra.npu.occupancy import is_any_occupied
-from trio_npu_dra.npu.offers import Offer
-from trio_npu_dra.npu.watcher import WatchStatus, watch_board
+from trio_npu_dra.npu.offers import Cutting, Offer
+from trio_npu_dra.npu.partition import Readings
+from trio_npu_dra.npu.share_flag import NodeShareFlags
+from trio_npu_dra.npu.subscription import WatchStatus
+from trio_npu_dra.npu.vnpus import Vnpus
+from trio_npu_dra.npu.watcher import watch_board
 from trio_npu_dra.observable import Observable, derive
 from trio_npu_dra.observe.metrics import Metrics
 from trio_npu_dra.observe.npu_readings import NpuReadings
@@ -49,8 +59,8 @@ from trio_npu_dra.resources.selection import Selection
 from trio_npu_dra.resources.service import Node, serve_resources
 from trio_npu_dra.rpc import Bridge, open_bridge
 from trio_npu_dra.settings import Settings
-from trio_npu_dra.slices.build import build_devices
-from trio_npu_dra.slices.features import ServerFeatures, fitting, follow_features
+from trio_npu_dra.slices.build import build_pool
+from trio_npu_dra.slices.features import ServerFeatures, follow_features
 from trio_npu_dra.slices.pool import PoolContent
 from trio_npu_dra.slices.publisher import PublisherStatus, publish
 from trio_npu_dra.slices.publisher_lock import publisher_lock
@@ -137,11 +147,17 @@ class _Node:
             registrar_directory=settings.kubelet_registrar_directory_path,
             pod_uid=settings.pod_uid,
         )
-        self.faults = NodeFaults(settings.plugin_directory)
+        clock = SteadyClock()
+        self.faults = NodeFaults(settings.plugin_directory, clock=clock, boot=clock.boot)
         self.ledger = Ledger(settings.plugin_directory)
         # npu
         self.board: Observable[Board] = Observable(EMPTY_BOARD)
         self.watch = Observable(WatchStatus())
+        self.splits = Readings()
+        self.cutting = Observable(Cutting(is_on=settings.partitioning == "dynamic"))
+        # claims
+        self.shared: Observable[Mapping[str, SharedClaim]] = Observable({})
+        self.shared_for_claims: Observable[AbstractSet[str]] = Observable(frozenset())
         # holds, report and slices
         self.offers: Observable[tuple[Board, tuple[Offer, ...]]] = Observable((EMPTY_BOARD, ()))
         self.device_health: Observable[Devices] = Observable(())
@@ -200,6 +216,7 @@ class _Node:
             worker=worker,
             faults=self.faults,
             holds=self.ledger.holds,
+            cutting=self.cutting,
         )
 
     # --- claims ----------------------------------------------------------------------------------
@@ -212,31 +229,52 @@ class _Node:
             root=self.settings.cdi_root,
             driver_name=self.settings.driver_name,
             host=self.host,
-            library_path=self._library_path(),
-            hook=self._library_hook(),
+            libraries=Libraries(
+                path=self.settings.container_library_path,
+                usual=self.settings.container_libraries,
+                hook=self._library_hook(),
+            ),
         )
+        reader = NoticingReader(
+            kube,
+            self.ledger,
+            self.shared,
+            driver_name=self.settings.driver_name,
+            pool_name=self.settings.node_name,
+        )
+        steps = self._steps(worker, cdi)
         claims = NodeClaims(
-            reader=kube,
+            reader=reader,
             board=self.board,
             host=self.host,
             ledger=self.ledger,
             cdi=cdi,
+            steps=steps,
             driver_name=self.settings.driver_name,
             pool_name=self.settings.node_name,
+            cutting=self.cutting,
             on_call=self.metrics.call_answered,
         )
-        await service.start(keep_cdi_files, self.ledger, cdi)
+        await service.start(keep_cdi_files, self.ledger, cdi, steps, self.board)
         is_busy = partial(is_any_occupied, worker, self.dcmi, self.board)
-        service.start_soon(forget_gone_claims, self.ledger, claims, kube, is_busy)
+        service.start_soon(forget_gone_claims, self.ledger, claims, reader, is_busy)
         return claims, cdi
 
-    def _library_path(self) -> str:
-        is_wanted = self.settings.container_libraries != "none"
-        return self.settings.container_library_path if is_wanted else ""
+    def _steps(self, worker: DcmiWorker, cdi: CdiFolder) -> tuple[Step, ...]:
+        """What may have to be done to the chips before a claim's containers start."""
+        vnpus = Vnpus(worker, self.dcmi, self.board, splits=self.splits, cutting=self.cutting)
+        flags = NodeShareFlags(worker, self.dcmi, self.splits) if self.dcmi is not None else None
+        return (
+            VnpuStep(ledger=self.ledger, cdi=cdi, vnpus=vnpus, host=self.host),
+            ShareFlagStep(self.ledger, cdi, self.board, flags, self.shared_for_claims),
+        )
 
     def _library_hook(self) -> LibraryHook | None:
-        """What makes containers find the driver's libraries, if it is wanted and can be had."""
-        if self.settings.container_libraries != "ldcache":
+        """What makes containers find the driver's libraries, if it can be had.
+
+        A claim may want it where the flag does not; only the image has its program.
+        """
+        if self.settings.container_libraries != "ldcache" and not PROGRAM.exists():
             return None
         return installed_hook(self.settings.cdi_root, self.settings.driver_name)
 
@@ -254,11 +292,13 @@ class _Node:
             await self._watch(nursery, worker)
             self.leaving.set(devices_before(cdi))
             nursery.start_soon(self._serve_resources, worker, bridge, cdi)
-            held = (self.ledger.holds, self.leaving)
-            await nursery.start(derive, self.offers, self._offered, self.board, *held)
+            sources = self.board, self.ledger.holds, self.cutting, self.leaving
+            await nursery.start(derive, self.offers, self._offered, *sources)
             await nursery.start(derive, self.device_health, self._device_health, self.offers)
             await self.features.wait_until(lambda features: features is not None)
-            await nursery.start(derive, self.pool, self._pool, self.offers, self.features)
+            await nursery.start(
+                derive, self.pool, self._pool, self.offers, self.features, self.shared_for_claims
+            )
             with trio.move_on_after(REGISTRATION_SECONDS):
                 await self.registration.wait_until(lambda status: status.registered)
             async with publisher_lock(self.settings.plugin_directory, self.publisher):
@@ -284,6 +324,7 @@ class _Node:
             status=self.watch,
             interval_seconds=self.settings.health_poll_interval,
             known=Board(chips=self.ledger.remembered_chips()),
+            splits=self.splits,
             on_event=self.metrics.event_heard,
         )
         await nursery.start(watch, worker, self.dcmi, self.host)
@@ -302,6 +343,7 @@ class _Node:
             kube,
             self.board,
             self.ledger.holds,
+            self.shared,
             node_name=self.settings.node_name,
             component=self.settings.driver_name,
             since=self.started_at,
@@ -309,23 +351,12 @@ class _Node:
 
     def _offered(self) -> tuple[Board, tuple[Offer, ...]]:
         board = self.board.value
-        holds, leaving = self.ledger.holds.value, self.leaving.value
-        return board, pool_offers(board, holds, self.selection, leaving=leaving)
+        holds, leaving, cutting = self.ledger.holds.value, self.leaving.value, self.cutting.value
+        return board, pool_offers(board, holds, self.selection, leaving=leaving, cutting=cutting)
 
     async def _serve_resources(self, worker: DcmiWorker, bridge: Bridge, cdi: CdiFolder) -> None:
         settings = self.settings
-        folder = settings.kubelet_device_plugins_directory_path
         pods = settings.kubelet_pod_resources_directory_path / KUBELET_SOCKET
-
-        async def serve(plugin: DevicePlugin) -> None:
-            await serve_resource(
-                bridge,
-                plugin,
-                socket=device_plugin_socket(folder, settings.driver_name, plugin.resource),
-                kubelet=folder / KUBELET_SOCKET,
-                grace_seconds=RESOURCE_GRACE_SECONDS,
-            )
-
         node = Node(
             selection=self.selection,
             board=self.board,
@@ -333,7 +364,13 @@ class _Node:
             cdi=cdi,
             is_busy=partial(is_any_occupied, worker, self.dcmi, self.board),
             pods=PodList(read=partial(list_pod_resources, bridge, pods), own_pod=settings.pod_name),
-            serve=serve,
+            serve=partial(
+                serve_resource,
+                bridge,
+                folder=settings.kubelet_device_plugins_directory_path,
+                driver_name=settings.driver_name,
+                grace_seconds=RESOURCE_GRACE_SECONDS,
+            ),
             leaving=self.leaving,
             pods_known=self.pods_known,
         )
@@ -346,8 +383,14 @@ class _Node:
     def _pool(self) -> PoolContent:
         (board, offers), features = self.offers.value, self.features.value
         assert features is not None  # nothing is published before the API server was asked
-        devices = build_devices(offers, board, self.policy, features)
-        pool = fitting(PoolContent(devices=devices), features)
+        pool = build_pool(
+            offers,
+            board,
+            self.policy,
+            features,
+            shares=self.settings.shares,
+            shared_for_claims=self.shared_for_claims.value,
+        )
         # Before our first pool an older instance publishes, or there was nothing to be late with.
         is_late = self.publisher.value.published and pool != self.pool.value
         self.metrics.latency.pool_made(board, is_late=is_late)

@@ -24,6 +24,10 @@ class ConfigError(NpuDraError):
     """A flag, an environment variable or a file given by the operator is wrong."""
 
 
+class UnreadableManifest(NpuDraError):
+    """A file with manifests cannot be read, or is no YAML; the message begins with the line."""
+
+
 class ControlError(NpuDraError):
     """The daemon of this node does not answer, or refused the request."""
 
@@ -51,7 +55,7 @@ class UnknownDevice(ClaimError):
 
 
 class InvalidOpaqueConfig(ClaimError):
-    """The opaque config for this driver does not parse; the message names the field."""
+    """A config for this driver is wrong, or cannot be followed; the message names the field."""
 
 
 class DeviceHeld(ClaimError):
@@ -70,6 +74,10 @@ class ClaimUnavailable(ClaimError):
     """Something around the claim failed (API server, disk, DCMI) and kept failing."""
 
     retryable = True
+
+
+class ChipsUnknown(ClaimUnavailable):
+    """The NPUs of the node are not known yet, as at every start; nothing is wrong so far."""
 
 
 class AllocationRefused(NpuDraError):

@@ -20,6 +20,8 @@ from pydantic import (
     Field,
     StringConstraints,
     ValidationError,
+    ValidationInfo,
+    field_validator,
 )
 
 from trio_npu_dra.errors import ConfigError
@@ -135,12 +137,41 @@ class NodeSettings(PluginSettings):
         "as 0-3, a family such as Ascend310P, or all; the resource is by default the one of "
         "Huawei's device plugin, such as huawei.com/Ascend910",
     )
+    sharing: Literal["none", "shares"] = Field(
+        "none",
+        description="whether several claims may have one NPU at once: shares divides each into "
+        "shares for schedulers to count, where the API server keeps allowMultipleAllocations",
+    )
+    shares_per_npu: Annotated[int, Field(ge=2, le=63)] = Field(
+        8, description="how many shares an NPU, or a module, has with --sharing=shares"
+    )
+    partitioning: Literal["none", "dynamic"] = Field(
+        "none",
+        description="whether NPUs are cut into vNPUs: dynamic publishes every piece that an NPU "
+        "could be cut into, and cuts it when a claim gets the piece; it needs an API server that "
+        "keeps shared counters (Kubernetes 1.36 and later)",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="least severe log line to print"
     )
     log_format: Literal["auto", "json", "text"] = Field(
         "auto", description="form of log lines; auto is text on a terminal and JSON elsewhere"
     )
+
+    @field_validator("partitioning")
+    @classmethod
+    def _not_beside_shares(cls, value: str, info: ValidationInfo) -> str:
+        if value == "dynamic" and info.data.get("sharing") == "shares":
+            raise ValueError(
+                "NPUs cannot be cut and divided into shares at once: set one of the two, this or "
+                f"{flag('sharing')}=shares"
+            )
+        return value
+
+    @property
+    def shares(self) -> int:
+        """How many shares a device is to have; 0 if each is handed out as a whole."""
+        return self.shares_per_npu if self.sharing == "shares" else 0
 
 
 class Settings(NodeSettings):

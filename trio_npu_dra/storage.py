@@ -6,9 +6,8 @@ Anything else under one of its names is *foreign*, a `ForeignFile`: readers take
 without content, and writers replace it. A rename follows no link either; a folder cannot be
 replaced, so it is renamed to `<name>.foreign-<random>` and stays for people to examine.
 
-Callers choose whether content is synced to the disk. Folders are never synced: whether a file
-exists matters only until the next reboot (`holds.ledger`), and until then the kernel shows it to
-everyone.
+Callers choose whether content is synced to the disk, and folders: whether a file exists mostly
+matters only until the next reboot (`holds.ledger`), and until then the kernel shows it to everyone.
 
 Synchronous on purpose: callers on the event loop decide whether a write is worth a thread.
 """
@@ -95,6 +94,20 @@ def _write_once(path: Path, data: bytes, mode: int, sync: bool) -> None:
         raise
     finally:
         os.close(descriptor)
+
+
+def sync_folder(folder: Path) -> None:
+    """See that a power cut neither loses names in *folder* nor brings names back.
+
+    Raises:
+        StorageError: It is missing, or the disk fails.
+    """
+    with translated(f"sync {folder}"):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def rename(path: Path, target: Path) -> None:

@@ -28,6 +28,7 @@
 #define MILLISECONDS 20000 /* for ldconfig: 30 if the image is in memory, more on a slow disk */
 #endif
 #define UNABLE 125 /* exit status of the child that does not get as far as ldconfig */
+#define NO_FOLDER 124 /* and of the one that has nothing to add to the cache */
 #define LDCONFIG_LIMIT (16 << 20)
 #define CACHE_LIMIT (16 << 20)
 #define WORKPLACE "/sys" /* any folder that each host has: we mount over it, seen by us alone */
@@ -168,8 +169,11 @@ _Noreturn static void run_ldconfig(int ldconfig, int null, const char *root, cha
         _exit(UNABLE);
     if (tree_carry(host, WORKPLACE, image, DESK, MS_NOSUID | MS_NODEV | MS_NOEXEC) != 0)
         _exit(UNABLE);
+    size_t carried = 0; /* not all, as some hosts lack some */
     for (char *const *folder = folders; *folder != NULL; folder++)
-        (void)tree_carry(container, *folder, image, *folder, READ_ONLY); /* some hosts lack some */
+        carried += tree_carry(container, *folder, image, *folder, READ_ONLY) == 0;
+    if (carried == 0)
+        _exit(NO_FOLDER);
     if (tree_enter(host) != 0 || fchdir(image) != 0 || tree_limit(".", READ_ONLY) != 0 ||
         tree_become(image) != 0)
         _exit(UNABLE);
@@ -198,6 +202,8 @@ static void wait_for(pid_t child)
         give_up("cannot wait for ldconfig");
     if (WIFEXITED(status) && WEXITSTATUS(status) == UNABLE)
         give_up_because("ldconfig cannot be kept apart");
+    if (WIFEXITED(status) && WEXITSTATUS(status) == NO_FOLDER)
+        give_up_because("none of the driver's folders can be reached in it");
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
         give_up_because("the host's ldconfig fails on its files");
 }

@@ -31,8 +31,7 @@
 #include "say.h"
 #include "tree.h"
 
-#define STATE_LIMIT (1 << 20)
-#define CONFIG_LIMIT (8 << 20)
+#define LIMIT (8 << 20) /* of state and config.json: annotations may be in both, escaped */
 
 /* The container's root, as a path of the host. */
 static const char *read_root(void)
@@ -41,20 +40,21 @@ static const char *read_root(void)
     static char place[PATH_MAX];
     struct stat container, host;
     size_t length;
-    char *text = read_whole(STDIN_FILENO, STATE_LIMIT, &length);
+    char *text = read_whole(STDIN_FILENO, LIMIT, &length);
 
     if (text == NULL)
         give_up("cannot read the state on stdin");
     struct json state = json_text(text, length);
     if (json_string(json_member(state, "id"), id, sizeof(id)))
         speak_of(id);
-    if (!json_string(json_member(state, "bundle"), bundle, sizeof(bundle)))
-        give_up_because("the state on stdin has no \"bundle\"");
+    /* The folder that this process starts in is the image's. */
+    if (!json_string(json_member(state, "bundle"), bundle, sizeof(bundle)) || bundle[0] != '/')
+        give_up_because("the state on stdin has no absolute \"bundle\"");
     free(text);
 
     snprintf(config, sizeof(config), "%s/config.json", bundle);
     int file = open(config, O_RDONLY | O_CLOEXEC);
-    text = file < 0 ? NULL : read_whole(file, CONFIG_LIMIT, &length);
+    text = file < 0 ? NULL : read_whole(file, LIMIT, &length);
     if (text == NULL)
         give_up("cannot read the bundle's config.json");
     close(file);
@@ -105,8 +105,9 @@ int main(int count, char **arguments)
 {
     size_t length;
 
-    for (int descriptor = 3; descriptor < 256; descriptor++)
-        close(descriptor); /* a runtime's, that it left open */
+    if (close_range(3, ~0U, 0) != 0) /* a runtime's, that it left open */
+        for (int descriptor = 3; descriptor < 256; descriptor++)
+            close(descriptor); /* before Linux 5.9 */
     umask(022);
     open_journal();
     char *const *folders = arguments + (count > 0 ? 1 : 0);

@@ -17,8 +17,9 @@ int tree_enter(int tree);
 int tree_become(int tree);
 
 /* Mounts the folder *source* of the tree *from* at *target* of the tree *into*, with no more than
- * the rights in *flags* (MS_RDONLY and the like). Each name is looked up with its own tree as the
- * root, so that no link in it leads out of that tree. The root for names is *into* afterwards. */
+ * the rights in *flags* (MS_RDONLY and the like). Each name is looked up within its own tree, so
+ * that no link in it leads out of that tree; /proc has nothing to mount. Where *into* lacks the
+ * place, it is made, seen by this process alone. The root for names is *into* afterwards. */
 int tree_carry(int from, const char *source, int into, const char *target, unsigned long flags);
 
 /* Gives a mount exactly the limits in *flags*, as far as it may lose those that it has. */

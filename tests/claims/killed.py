@@ -13,7 +13,7 @@ from typing import Any
 import trio
 
 from tests.claims.node import NodeOnDisk, claim, ref, result
-from trio_npu_dra.claims.cdi import CdiFolder
+from trio_npu_dra.claims.cdi import CdiFolder, Libraries
 from trio_npu_dra.holds.ledger import Ledger
 
 
@@ -44,7 +44,10 @@ async def _run(node: NodeOnDisk, step: str) -> None:
     if step == "prepare":
         given = node.cdi()
         cdi = DiesBeforeCdiFile(
-            root=given.root, driver_name=given.driver_name, host=given.host, library_path="/lib"
+            root=given.root,
+            driver_name=given.driver_name,
+            host=given.host,
+            libraries=Libraries(path="/lib"),
         )
         await node.start(cdi=cdi).prepare([ref("a")])
     else:

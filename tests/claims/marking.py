@@ -11,7 +11,7 @@ import trio
 from trio_npu_dra.errors import NpuDraError
 from trio_npu_dra.holds.entry import Entry
 
-SHARED = 2
+MARKED = 2
 """Chips below this number need steps in the tests that have claims of both kinds."""
 
 
@@ -41,9 +41,13 @@ class Marker:
         """Who only looks on needs none."""
         return any(
             not hold.observer
-            and (self.is_for_all or any(int(node[-1]) < SHARED for node in hold.nodes))
+            and (self.is_for_all or any(int(node[-1]) < MARKED for node in hold.nodes))
             for hold in entry.holds
         )
+
+    def is_lost(self, entry: Entry) -> bool:
+        """Whether somebody removed the file."""
+        return not self._file(entry).exists()
 
     async def do(self, entry: Entry) -> None:
         """Make the file, which the steps before have let be made."""
@@ -54,13 +58,16 @@ class Marker:
         """Remove it."""
         await self._change(entry, is_there=False)
 
+    async def tidy(self) -> None:
+        """Nothing is ever left."""
+
     async def _change(self, entry: Entry, *, is_there: bool) -> None:
         assert entry.uid not in self.busy, "somebody else is at it"
         self.busy.add(entry.uid)
         self.times += 1
         try:
             await trio.sleep(self.seconds)
-            path = self.folder / f"{entry.uid}.{self.name}"
+            path = self._file(entry)
             if is_there:
                 path.write_text("")
             else:
@@ -70,6 +77,9 @@ class Marker:
             self.busy.discard(entry.uid)
         if self.faults:
             raise self.faults.popleft()
+
+    def _file(self, entry: Entry) -> Path:
+        return self.folder / f"{entry.uid}.{self.name}"
 
 
 def two_steps(root: Path, *, is_for_all: bool = True) -> tuple[Marker, Marker]:

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import trio
 
-from trio_npu_dra.claims.cdi import CdiFolder
+from trio_npu_dra.claims.cdi import CdiFolder, Libraries
 from trio_npu_dra.claims.patience import Patience
 from trio_npu_dra.claims.service import CallAnswered, NodeClaims
 from trio_npu_dra.claims.steps import Step
@@ -22,6 +22,7 @@ from trio_npu_dra.kube.objects import (
     AllocationResult,
     DeviceAllocation,
     ObjectMeta,
+    OpaqueConfiguration,
     ResourceClaim,
     ResourceClaimStatus,
 )
@@ -29,6 +30,7 @@ from trio_npu_dra.kubelet.driver import ClaimRef
 from trio_npu_dra.npu.dcmi.types import ChipRef
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import Board, Chip, ChipFamily
+from trio_npu_dra.npu.offers import Cutting
 from trio_npu_dra.observable import Observable
 
 DRIVER = "npu.huawei.com"
@@ -84,6 +86,14 @@ def result(
         admin_access=admin_access,
         share_id=share_id,
     )
+
+
+def config(
+    source: str, parameters: object, *requests: str, driver: str = DRIVER
+) -> AllocationConfiguration:
+    """An opaque config of an allocation, `FromClass` or `FromClaim`."""
+    opaque = OpaqueConfiguration(driver=driver, parameters=parameters)
+    return AllocationConfiguration(source=source, requests=requests, opaque=opaque)
 
 
 def claim(
@@ -190,7 +200,7 @@ class NodeOnDisk:
     def cdi(self) -> CdiFolder:
         """The CDI files as a driver instance sees them."""
         return CdiFolder(
-            root=self.cdi_root, driver_name=DRIVER, host=self.host, library_path="/lib"
+            root=self.cdi_root, driver_name=DRIVER, host=self.host, libraries=Libraries(path="/lib")
         )
 
     def ledger(self) -> Ledger:
@@ -204,6 +214,7 @@ class NodeOnDisk:
         cdi: CdiFolder | None = None,
         steps: Sequence[Step] = (),
         patience: Patience = IMPATIENT,
+        cutting: Observable[Cutting] | None = None,
         on_call: Callable[[CallAnswered], object] = lambda _: None,
     ) -> NodeClaims:
         """A driver instance."""
@@ -216,6 +227,7 @@ class NodeOnDisk:
             steps=steps,
             driver_name=DRIVER,
             pool_name=POOL,
+            cutting=cutting,
             patience=patience,
             on_call=on_call,
         )

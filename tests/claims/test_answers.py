@@ -5,11 +5,21 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from tests.claims.node import AT_ONCE, DRIVER, POOL, NodeOnDisk, board, claim, npu, ref, result
+from tests.claims.node import (
+    AT_ONCE,
+    DRIVER,
+    POOL,
+    NodeOnDisk,
+    board,
+    claim,
+    config,
+    npu,
+    ref,
+    result,
+)
 from trio_npu_dra.errors import Forbidden, KubeError, Unavailable
 from trio_npu_dra.kube.objects import (
     AllocationConfiguration,
-    OpaqueConfiguration,
     ResourceClaim,
     ResourceClaimStatus,
 )
@@ -22,11 +32,7 @@ EVENT_LIMIT = 1024
 
 def opaque(parameters: object, *requests: str, driver: str = DRIVER) -> AllocationConfiguration:
     """A config in the claim."""
-    return AllocationConfiguration(
-        source="FromClaim",
-        requests=requests,
-        opaque=OpaqueConfiguration(driver=driver, parameters=parameters),
-    )
+    return config("FromClaim", parameters, *requests, driver=driver)
 
 
 def allocated_to(name: str, *devices: str) -> ResourceClaim:
@@ -94,22 +100,23 @@ CASES = {
     ),
     "a config of another kind": Case(
         stored=claim("a", result("npu-2"), config=[opaque(GOOD | {"kind": "GpuConfig"})]),
-        text="opaque config in the ResourceClaim: kind='GpuConfig' is not supported: write "
+        text='opaque config in the ResourceClaim: kind is "GpuConfig": write '
         "apiVersion npu.huawei.com/v1alpha1 and kind NpuConfig",
     ),
     "a config of another version": Case(
         stored=claim("a", result("npu-2"), config=[opaque(GOOD | {"apiVersion": "v1"})]),
-        text="opaque config in the ResourceClaim: apiVersion='v1' is not supported: write "
+        text='opaque config in the ResourceClaim: apiVersion is "v1": write '
         "apiVersion npu.huawei.com/v1alpha1 and kind NpuConfig",
     ),
     "a config with an unknown field": Case(
         stored=claim("a", result("npu-2"), config=[opaque(GOOD | {"cores": 4})]),
-        text="opaque config in the ResourceClaim: cores=4 is not known to this driver: remove it",
+        text="opaque config in the ResourceClaim: cores is not known to this driver: remove it "
+        "(known: apiVersion, kind, sharing, containerLibraries, driverMounts, env)",
     ),
     "a config of more than 10 KiB": Case(
-        stored=claim("a", result("npu-2"), config=[opaque(GOOD | {"note": "x" * 11_000})]),
-        text=f"opaque config in the ResourceClaim: note='{'x' * 59}... is not known to this "
-        "driver: remove it",
+        stored=claim("a", result("npu-2"), config=[opaque(GOOD | {"kind": "x" * 11_000})]),
+        text=f'opaque config in the ResourceClaim: kind is "{"x" * 60}...": write '
+        "apiVersion npu.huawei.com/v1alpha1 and kind NpuConfig",
     ),
     "we may not read claims": Case(
         fault=Forbidden("get resourceclaims default/a: 403 no rights", status=403),

@@ -9,9 +9,10 @@ import pytest
 from tests.claims.node import DRIVER, NodeOnDisk
 from tests.holds.entries import held
 from tests.synced import syncs
-from trio_npu_dra.claims.cdi import CdiFolder, host_nodes, render_spec
+from trio_npu_dra.claims.cdi import CdiFolder, Libraries, host_nodes, render_spec
 from trio_npu_dra.errors import DeviceNodeMissing, StorageError
 from trio_npu_dra.npu.container import DeviceNode, Mount
+from trio_npu_dra.npu.model import ChipFamily
 
 NODE = {"type": "c", "permissions": "rwm", "fileMode": 438}
 
@@ -30,8 +31,13 @@ def test_a_spec_has_shared_edits_once_and_each_npu_as_a_device() -> None:
         shared_nodes=[
             DeviceNode(path="/dev/davinci_manager", host_path="/dev/davinci_manager_docker")
         ],
-        mounts=[Mount(container_path="/usr/local/dcmi", host_path="/usr/local/dcmi")],
-        library_path="/a:/b",
+        driver_mounts={
+            ChipFamily.ASCEND_910B: [
+                Mount(container_path="/usr/local/dcmi", host_path="/usr/local/dcmi")
+            ]
+        },
+        extra_mounts=[],
+        libraries=Libraries(path="/a:/b"),
     )
 
     manager = {"path": "/dev/davinci_manager", "hostPath": "/dev/davinci_manager_docker"}
@@ -63,8 +69,9 @@ def test_a_module_is_one_device_with_the_nodes_of_both_dies() -> None:
         [held("module-1", 2, 3)],
         driver_name=DRIVER,
         shared_nodes=[DeviceNode(path="/dev/davinci_manager", host_path="/dev/manager")],
-        mounts=[],
-        library_path="",
+        driver_mounts={ChipFamily.ASCEND_910_A3: []},
+        extra_mounts=[],
+        libraries=Libraries(path=""),
     )
 
     (device,) = spec["devices"]
@@ -102,8 +109,9 @@ def test_what_there_is_none_of_is_left_out() -> None:
         [held("npu-0", 0)],
         driver_name=DRIVER,
         shared_nodes=[],
-        mounts=[],
-        library_path="",
+        driver_mounts={ChipFamily.ASCEND_910B: []},
+        extra_mounts=[],
+        libraries=Libraries(path=""),
     )
 
     assert spec["containerEdits"] == {"env": ["ASCEND_VISIBLE_DEVICES=void"]}
@@ -111,7 +119,9 @@ def test_what_there_is_none_of_is_left_out() -> None:
 
 def test_the_driver_name_is_the_vendor(node: NodeOnDisk) -> None:
     """In kind, file name and device id."""
-    cdi = CdiFolder(root=node.cdi_root, driver_name="x.org", host=node.host, library_path="")
+    cdi = CdiFolder(
+        root=node.cdi_root, driver_name="x.org", host=node.host, libraries=Libraries(path="")
+    )
     write(cdi)
 
     assert json.loads((node.cdi_root / "x.org-npu_uid-a.json").read_bytes())["kind"] == "x.org/npu"

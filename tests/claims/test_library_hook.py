@@ -12,7 +12,7 @@ from tests import foreign
 from tests.claims.node import DRIVER, NodeOnDisk
 from tests.full_disk import no_file_beyond
 from tests.holds.entries import held
-from trio_npu_dra.claims.cdi import CdiFolder
+from trio_npu_dra.claims.cdi import CdiFolder, Libraries
 from trio_npu_dra.claims.library_hook import LibraryHook, installed_hook
 from trio_npu_dra.claims.repair import Repair
 from trio_npu_dra.errors import StorageError
@@ -36,7 +36,7 @@ def made(node: NodeOnDisk, content: bytes = b"") -> LibraryHook:
 
 def with_hook(node: NodeOnDisk, hook: LibraryHook | None) -> CdiFolder:
     """The CDI files of an instance with this program."""
-    return replace(node.cdi(), hook=hook, library_path="/a:/b:")
+    return replace(node.cdi(), libraries=Libraries(path="/a:/b:", hook=hook))
 
 
 def test_a_spec_names_program_and_folders(node: NodeOnDisk) -> None:
@@ -58,7 +58,7 @@ def test_a_spec_names_program_and_folders(node: NodeOnDisk) -> None:
 def test_without_folders_there_is_no_hook(node: NodeOnDisk) -> None:
     """It would have nothing to do."""
     hook = made(node)
-    cdi = replace(node.cdi(), hook=hook, library_path="")
+    cdi = replace(node.cdi(), libraries=Libraries(path="", hook=hook))
     assert "hooks" not in cdi.render("uid-a", [held("npu-0", 0)])["containerEdits"]
 
 

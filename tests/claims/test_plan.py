@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.claims.node import DRIVER, POOL, board, claim, npu, ref, result
-from trio_npu_dra.claims.plan import allocation_of, offers_of
+from tests.claims.node import DRIVER, POOL, board, claim, config, npu, ref, result
+from trio_npu_dra.claims.plan import allocation_of, check_pieces, offers_of
 from trio_npu_dra.errors import (
     ClaimError,
     ClaimNotAllocated,
@@ -19,7 +19,6 @@ from trio_npu_dra.holds.entry import Allocated
 from trio_npu_dra.kube.objects import (
     AllocationConfiguration,
     AllocationResult,
-    OpaqueConfiguration,
     ResourceClaim,
     ResourceClaimStatus,
 )
@@ -32,7 +31,8 @@ from trio_npu_dra.npu.model import (
     Fault,
     FaultLevel,
 )
-from trio_npu_dra.npu.offers import Offer, offers
+from trio_npu_dra.npu.offers import Offer, OfferKind, offers
+from trio_npu_dra.npu.piece import Piece
 
 
 def plan(
@@ -48,14 +48,6 @@ def plan(
 def names(claimed: ResourceClaim, on: Board | None = None) -> list[str]:
     """The offers of claim `a`."""
     return [offer.name for offer in plan(claimed, on)[1]]
-
-
-def config(
-    source: str, parameters: object, *requests: str, driver: str = DRIVER
-) -> AllocationConfiguration:
-    """An opaque config of the allocation."""
-    opaque = OpaqueConfiguration(driver=driver, parameters=parameters)
-    return AllocationConfiguration(source=source, requests=requests, opaque=opaque)
 
 
 def test_each_device_is_planned_with_its_request() -> None:
@@ -230,7 +222,7 @@ def test_a_wrong_config_refuses_the_claim(requests: tuple[str, ...]) -> None:
     """One that names no request is for all; one may name request or subrequest."""
     wrong = config("FromClaim", {"kind": "x"}, *requests)
 
-    with pytest.raises(InvalidOpaqueConfig, match=r"in the ResourceClaim: .*kind='x'"):
+    with pytest.raises(InvalidOpaqueConfig, match=r'in the ResourceClaim: .*kind is "x"'):
         plan(claim("a", result("npu-0", "npu/two"), config=[wrong]))
 
 
@@ -238,7 +230,7 @@ def test_a_class_config_is_judged_before_a_claim_config() -> None:
     """The order in which they apply."""
     configs = [config("FromClaim", {"kind": "x"}), config("FromClass", {"kind": "y"})]
 
-    with pytest.raises(InvalidOpaqueConfig, match=r"in the DeviceClass: .*kind='y'"):
+    with pytest.raises(InvalidOpaqueConfig, match=r'in the DeviceClass: .*kind is "y"'):
         plan(claim("a", result("npu-0"), config=configs))
 
 
@@ -272,3 +264,54 @@ def test_a_plan_has_each_of_our_devices_once_and_all_its_requests(
         ]
         assert set(given_device.requests) == {each.request.partition("/")[0] for each in of}
         assert len(set(given_device.requests)) == len(given_device.requests)
+
+
+SHARED = {
+    "apiVersion": "npu.huawei.com/v1alpha1",
+    "kind": "NpuConfig",
+    "sharing": {"strategy": "Shared"},
+}
+ON_DEMAND, BY_HAND = (
+    Piece(template="vir05_1c_8g", number=0),
+    Piece(template="vir05_1c_8g", vnpu=100),
+)
+
+
+@pytest.mark.parametrize(
+    ("piece", "admin_access", "shared", "problem"),
+    [
+        (None, False, True, ""),
+        (None, True, True, ""),
+        (BY_HAND, False, False, ""),
+        (BY_HAND, True, False, ""),
+        (ON_DEMAND, False, False, ""),
+        (BY_HAND, False, True, "sharing.strategy=Shared is not possible for device npu-1-piece"),
+        (BY_HAND, True, True, "sharing.strategy=Shared is not possible for device npu-1-piece"),
+        (ON_DEMAND, False, True, "the Ascend driver gives a vNPU to one container"),
+        (ON_DEMAND, True, False, "admin access to it is not possible"),
+    ],
+)
+def test_a_piece_is_for_one_container(
+    piece: Piece | None, admin_access: bool, shared: bool, problem: str
+) -> None:
+    """Whoever cut it; one that is cut on demand cannot be looked on either."""
+    kind = OfferKind.VNPU if piece else OfferKind.NPU
+    offer = Offer(name="npu-1-piece", kind=kind, chips=(npu(1),), piece=piece)
+    configs = [config("FromClaim", SHARED)] if shared else []
+    claimed = claim("a", result("npu-1-piece", admin_access=admin_access), config=configs)
+    allocation = allocation_of(claimed, ref("a"), driver_name=DRIVER, pool_name=POOL)
+    if not problem:
+        return check_pieces(allocation, [offer])
+    with pytest.raises(ClaimError, match=problem):
+        check_pieces(allocation, [offer])
+    return None
+
+
+def test_the_pieces_of_others_devices_do_not_matter() -> None:
+    """What is shared beside a piece is a chip of its own."""
+    piece = Offer(name="npu-1-piece", kind=OfferKind.VNPU, chips=(npu(1),), piece=ON_DEMAND)
+    whole = Offer(name="npu-2", kind=OfferKind.NPU, chips=(npu(2),))
+    results = result("npu-1-piece", "piece"), result("npu-2", "whole")
+    claimed = claim("a", *results, config=[config("FromClaim", SHARED, "whole")])
+    allocation = allocation_of(claimed, ref("a"), driver_name=DRIVER, pool_name=POOL)
+    check_pieces(allocation, [piece, whole])

@@ -13,7 +13,7 @@ from trio.testing import MockClock
 
 from tests.claims.node import POOL, NodeOnDisk, claim, ref, result
 from tests.waiting import until
-from trio_npu_dra.claims.cdi import CdiFolder
+from trio_npu_dra.claims.cdi import CdiFolder, Libraries
 from trio_npu_dra.claims.service import CallAnswered, NodeClaims
 from trio_npu_dra.errors import Invalid, Unavailable
 from trio_npu_dra.kubelet.driver import ClaimRef, PreparedDevice, PrepareResult
@@ -325,7 +325,10 @@ async def test_of_two_claims_for_one_device_exactly_one_wins(quick_node: NodeOnD
             quick_node.source.store(claim(f"{side}{number}", result(f"npu-{number}")))
     claims = quick_node.start(
         cdi=InMemory(
-            root=quick_node.cdi_root, driver_name="x.org", host=quick_node.host, library_path=""
+            root=quick_node.cdi_root,
+            driver_name="x.org",
+            host=quick_node.host,
+            libraries=Libraries(path=""),
         )
     )
     logging.disable()

@@ -97,6 +97,10 @@ async def leave(driver: Driver, state: str) -> None:
             for name in DONE:
                 (node.root / "markers" / name).unlink()
             await change(driver, lambda entry: replace(entry, steps=()))
+    elif state == "ready, the first step lost":
+        (node.root / "markers/uid-a.make").unlink()
+    elif state == "ready, the last step lost":
+        (node.root / "markers/uid-a.flag").unlink()
     elif state == "outdated":
         node.source.store(claim("a", result("npu-5")))
 
@@ -106,10 +110,13 @@ STATES = (
     "intended, nothing done",
     "intended, half done",
     "ready",
+    "ready, the first step lost",
+    "ready, the last step lost",
     "undoing",
     "undoing, all undone",
     "outdated",
 )
+READY = {state for state in STATES if state.startswith("ready")}
 
 
 def is_whole(driver: Driver) -> bool:
@@ -155,7 +162,7 @@ async def test_each_goal_is_reached_from_each_state(
     elif goal is Goal.UNPREPARE:
         assert is_absent(driver)
     else:
-        kept = state.startswith("intended") or state in {"ready", "outdated"}
+        kept = state.startswith("intended") or state in {"outdated", *READY}
         assert is_whole(driver) if kept else is_absent(driver)
 
 
@@ -250,6 +257,27 @@ async def test_claims_that_change_places_have_their_steps_undone_first(
 
     assert [answer.error for answer in answers.values()] == ["", ""]
     assert [answer.devices[0].device for answer in answers.values()] == ["npu-3", "npu-2"]
+
+
+async def test_no_container_starts_while_what_is_lost_is_done_again(
+    driver: Driver, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The NPU stays the claim's; each look tries again, and says so once."""
+    await leave(driver, "ready, the first step lost")
+    driver.steps[0].faults.extend([StorageError("no room")])
+
+    await driver.repair()
+
+    assert driver.node.cdi_uids() == set()
+    assert (driver.node.record("uid-a")["state"], driver.node.record("uid-a")["steps"]) == (
+        "intended",
+        ["make"],
+    )
+    assert "held by claim default/a" in await driver.prepare("b")
+    await driver.repair()
+    assert is_whole(driver)
+    lost = [line for line in caplog.messages if "is lost and is done again" in line]
+    assert len(lost) == 1
 
 
 # --- cancelled, side by side ---------------------------------------------------------------------

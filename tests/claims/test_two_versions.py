@@ -6,6 +6,7 @@ import trio
 from trio.testing import MockClock
 
 from tests.claims.node import NodeOnDisk, claim, ref, result
+from trio_npu_dra.claims.cdi import Libraries
 from trio_npu_dra.claims.repair import keep_cdi_files
 
 
@@ -14,7 +15,9 @@ async def test_two_versions_do_not_rewrite_each_others_files(
 ) -> None:
     """The one that starts writes what it thinks is right, once; nobody compares after that."""
     del autojump_clock
-    older, younger = (replace(node.cdi(), library_path=path) for path in ("/old", "/new"))
+    older, younger = (
+        replace(node.cdi(), libraries=Libraries(path=path)) for path in ("/old", "/new")
+    )
     node.source.store(claim("a", result("npu-2")))
     await node.start(cdi=older).prepare([ref("a")])
     await nursery.start(keep_cdi_files, node.ledger(), older)

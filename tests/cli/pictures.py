@@ -52,6 +52,7 @@ class Scene:
 SCENES = (
     Scene(profile="910b4-8", sick=3, held={"train": (4, 6), "serve": (1,)}),
     Scene(profile="a3-16", sick=9, held={"train": (0, 1)}),
+    Scene(profile="950-card-4", sick=1, held={"train": (2, 3)}),
 )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +19,10 @@ from trio_npu_dra.simulator import create_board, load_profile, profile_names
 
 TABLE: Final = yaml.safe_load((Path(__file__).parent / "families.yaml").read_text())
 BOARDS: Final[dict[str, dict[str, Any]]] = TABLE["boards"]
+USUAL: Final[dict[str, str]] = TABLE["usual"]
 CONTAINERS: Final[dict[str, dict[str, Any]]] = TABLE["containers"]
+
+Inspect = Callable[..., str]
 
 
 @pytest.fixture
@@ -43,28 +47,70 @@ def facts(device: dict[str, Any]) -> dict[str, Any]:
 
 def test_each_profile_is_in_the_table() -> None:
     """A board that is simulated is one of which the documents say something."""
-    assert sorted(BOARDS) == profile_names()
+    assert sorted({profile_of(key) for key in BOARDS}) == profile_names()
     assert sorted(CONTAINERS) == sorted(ChipFamily)
 
 
-@pytest.mark.usefixtures("_log_as_before")
-@pytest.mark.parametrize("profile", BOARDS)
+@pytest.mark.parametrize("key", BOARDS)
+def test_each_fact_has_a_source_or_is_invented(key: str) -> None:
+    """Not both, and nothing is said of facts that the table does not have."""
+    wanted, sources, invented = table_of(key)
+    assert wanted.keys() <= {*USUAL, *sources, *invented}
+    assert {*sources, *invented} <= wanted.keys()
+    assert not sources.keys() & invented
+
+
+def table_of(key: str) -> tuple[dict[str, Any], dict[str, str], set[str]]:
+    """What the table has of a board: its facts, the sources that are its own, what is invented."""
+    wanted = dict(BOARDS[key])
+    return wanted, wanted.pop("sources"), set(wanted.pop("invented"))
+
+
+def profile_of(key: str) -> str:
+    """A board of the table may have its policy in its name."""
+    return key.partition(" ")[0]
+
+
+@pytest.fixture
+def inspect(
+    _log_as_before: None, tmp_path: Path, simulator: Path, capsys: pytest.CaptureFixture[str]
+) -> Callable[[str], Inspect]:
+    """Lays out a board of the table; what it returns runs `npu-dra inspect` on it."""
+
+    def lay_out(key: str) -> Inspect:
+        board = create_board(load_profile(profile_of(key)), tmp_path, prebuilt=simulator)
+        if key.endswith(" independent"):
+            with board.control() as control:
+                control.set_multi_die_policy(independent=True)
+
+        def run(*arguments: str) -> str:
+            assert main(["inspect", *arguments, "--node-name=node", *board.flags()]) == 0
+            return capsys.readouterr().out
+
+        return run
+
+    return lay_out
+
+
+@pytest.mark.parametrize("key", BOARDS)
 def test_a_board_is_shown_as_the_documents_have_it(
-    profile: str, tmp_path: Path, simulator: Path, capsys: pytest.CaptureFixture[str]
+    key: str, inspect: Callable[[str], Inspect]
 ) -> None:
     """Each fact of the table, of each device; and each NPU has a die id and a share flag."""
-    board = create_board(load_profile(profile), tmp_path, prebuilt=simulator)
-    assert main(["inspect", "-o", "yaml", "--node-name=node", *board.flags()]) == 0
-    slices = list(yaml.safe_load_all(capsys.readouterr().out))
+    run, (wanted, _, _) = inspect(key), table_of(key)
+    slices = list(yaml.safe_load_all(run("-o", "yaml")))
     devices = [facts(device) for one in slices for device in one["spec"]["devices"]]
-    expected = BOARDS[profile]
-    count = len(expected["name"])
-    for fact, value in expected.items():
-        values = value if isinstance(value, list) else [value] * count
+    for fact in wanted.keys() - {"links"}:
+        value = wanted[fact]
+        values = value if isinstance(value, list) else [value] * len(wanted["name"])
         assert [device.get(fact) for device in devices] == values, fact
     chips = [device for device in devices if device["type"] == "npu"]
     assert len({device["uuid"] for device in chips}) == len(chips)
     assert {device["deviceShare"] for device in devices} == {False}
+
+    first, *others = json.loads(run("--topology", "-o", "json"))["npus"]
+    links = [first["links"].get(other["name"]) for other in others]
+    assert links == (wanted["links"] or [None] * len(others))
 
 
 @pytest.fixture(scope="module")

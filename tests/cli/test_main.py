@@ -112,7 +112,10 @@ def test_inspect_shows_modules_and_what_is_not_offered() -> None:
 
     assert rows[1].split()[:2] == ["module-0", "Ascend910"]
     assert rows[2].startswith("npu-2 is not offered: the dies of a card go together")
-    assert rows[3:] == ["npu-3 is not offered: it is split into vNPUs 148"]
+    assert rows[3:] == [
+        "npu-3 is not offered: it is split into vNPUs 148",
+        "npu-3 vNPU 148, cut by hand",
+    ]
 
 
 def test_inspect_leaves_out_what_is_for_a_resource() -> None:
@@ -200,7 +203,7 @@ def test_an_unknown_command_lists_the_known_ones(capsys: pytest.CaptureFixture[s
         main(["server"])
 
     assert caught.value.code == 2
-    assert "'serve', 'health', 'inspect', 'simulate', 'demo'" in capsys.readouterr().err
+    assert "'serve', 'health', 'inspect', 'validate', 'simulate', 'demo'" in capsys.readouterr().err
 
 
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:

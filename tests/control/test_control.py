@@ -12,19 +12,21 @@ import trio
 import trio.testing
 
 from tests.holds.holding import hold
+from tests.npu.boards import piece, split
 from tests.report.boards import board, fault, npu
 from tests.waiting import until
 from trio_npu_dra.control.client import Reply, ask_all
-from trio_npu_dra.control.report import HealthReport
+from trio_npu_dra.control.report import HealthReport, report_npus
 from trio_npu_dra.control.server import Control, serve_control
 from trio_npu_dra.errors import Busy, ConfigError
 from trio_npu_dra.kubelet.endpoints import Endpoints
-from trio_npu_dra.npu.chip_faults import Reading
 from trio_npu_dra.npu.dcmi.types import ChipRef
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.model import FaultLevel
-from trio_npu_dra.npu.watcher import WatchStatus
+from trio_npu_dra.npu.offers import NO_CUTTING
+from trio_npu_dra.npu.reading import Reading
+from trio_npu_dra.npu.subscription import WatchStatus
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.slices.features import ServerFeatures
 
@@ -80,12 +82,24 @@ async def served(folder: Path, worker: DcmiWorker) -> AsyncIterator[Served]:
         worker=worker,
         faults=NodeFaults(None),
         holds=Observable((hold("npu-3", 3),)),
+        cutting=Observable(NO_CUTTING),
     )
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
             await nursery.start(serve_control, control, endpoints(folder, "a"))
             yield Served(control=control, folder=folder)
             nursery.cancel_scope.cancel()
+
+
+def test_a_split_npu_is_offered_in_its_pieces() -> None:
+    """Each claim that has one of them holds it."""
+    split_npu = split(npu(0), piece(100), piece(101))
+    holds = tuple(
+        hold(f"npu-0-vnpu-{vnpu}", 0, vnpu=vnpu, claim=f"claim-{vnpu}") for vnpu in (100, 101)
+    )
+    (told,) = report_npus(board(split_npu), holds)
+    assert told.offered_as == "npu-0-vnpu-100, npu-0-vnpu-101"
+    assert told.held_by == ("ml/claim-100", "ml/claim-101")
 
 
 async def test_health_has_all_that_is_known_of_each_npu(served: Served) -> None:

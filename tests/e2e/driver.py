@@ -186,11 +186,19 @@ class Driver:
         return [each for each in written if (each.verb, each.resource) != ("update", "events")]
 
     def wait_published(self, *, devices: int = NPUS) -> None:
-        """Wait until the slices show so many devices: the whole board if nothing is said."""
-        self.cluster.wait(
-            lambda: bool(self.slices()) and len(self.devices()) == devices,
-            f"{devices} devices published",
-        )
+        """Wait until the slices show so many devices, with or without pieces of these.
+
+        That is the whole board if nothing is said.
+        """
+
+        def whole() -> bool:
+            found = self.devices().values()
+            is_there = bool(self.slices())
+            return is_there and devices == sum(
+                "parentUUID" not in each["attributes"] for each in found
+            )
+
+        self.cluster.wait(whole, f"{devices} devices published")
 
     # --- what it keeps on the node ---------------------------------------------------------------
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests.cluster.api import Object
+from tests.cluster.cluster import Cluster
+from tests.config_cases import GOOD, named
 from tests.e2e.deploy import ROOT
 from tests.e2e.driver import Driver
+from tests.e2e.libraries import LIBRARIES, loads
 from tests.e2e.space import CLASS, Space, claim, container, pod, request
 
 pytestmark = pytest.mark.cluster
 
 MONITOR = (ROOT / "k8s/examples/admin-access.yaml").read_text()
 OWN = 'device.attributes["npu.huawei.com"]'
+CLASS_WITH_CONFIG = "configured"
 ALL = [f"/dev/davinci{number}" for number in range(8)]
 
 
@@ -114,3 +120,86 @@ def test_device_of_two_admin_requests(driver: Driver, space: Space) -> None:
     space.wait_phase("user")
     for each in ("left", "right", "x"):
         assert_sees(driver, space, each, "npu-3")
+
+
+# --- what requests configure ---------------------------------------------------------------------
+
+
+def config(*requests: str, **fields: object) -> Object:
+    """A config of a claim for some requests, or of a class."""
+    opaque = {"driver": CLASS, "parameters": GOOD | fields}
+    return {"requests": list(requests), "opaque": opaque} if requests else {"opaque": opaque}
+
+
+@pytest.fixture
+def of_class(cluster: Cluster) -> Iterator[str]:
+    """A DeviceClass that sets two variables and leaves libraries to the image."""
+    env = [named("A", "class"), named("B", "class")]
+    about = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": CLASS_WITH_CONFIG},
+        "spec": {
+            "selectors": [{"cel": {"expression": f'device.driver == "{CLASS}"'}}],
+            "config": [config(env=env, containerLibraries="none")],
+        },
+    }
+    cluster.api.apply([about])
+    yield CLASS_WITH_CONFIG
+    cluster.remove("deviceclass", CLASS_WITH_CONFIG)
+
+
+def seen(space: Space, name: str) -> tuple[str, str, bool, bool]:
+    """What a container has: LD_LIBRARY_PATH, FOO, whether libdcmi.so is there, and is found."""
+    library = f"{LIBRARIES}/libdcmi.so"
+    trace = "LD_TRACE_LOADED_OBJECTS=1 LD_PRELOAD=libdcmi.so /usr/bin/true"
+    look = f'echo "$LD_LIBRARY_PATH"; echo "$FOO"; ls {library}; {trace}; true'
+    path, foo, *lines = space.execute("user", "sh", "-c", look, container=name).splitlines()
+    return path, foo, library in lines, any(f"=> {library}" in line for line in lines)
+
+
+@pytest.mark.every_version
+def test_each_container_gets_what_its_request_configures(space: Space) -> None:
+    """Each way for libraries, and no mounts; no container has what another one's NPU brings."""
+    requests = ("ldcache", "env", "none", "bare")
+    wanted = claim("npu", *map(request, requests))
+    wanted["spec"]["devices"]["config"] = [
+        *(config(name, containerLibraries=name) for name in ("ldcache", "env", "none")),
+        config("bare", driverMounts=False, containerLibraries="none"),
+        config("none", "env", env=[named("FOO", "a=b c")]),
+    ]
+    containers = [container(name, f"npu/{name}") for name in requests]
+    space.apply(wanted, pod("user", "npu", containers=containers))
+    space.wait_phase("user")
+
+    found = {name: seen(space, name) for name in requests}
+    path, *rest = found.pop("env")
+    assert path.startswith(f"{LIBRARIES}:")
+    assert rest == ["a=b c", True, True]
+    assert found == {
+        "ldcache": ("", "", True, True),
+        "none": ("", "a=b c", True, False),
+        "bare": ("", "", False, False),
+    }
+
+
+def test_a_claims_config_wins_over_its_class(space: Space, of_class: str) -> None:
+    """Variable by variable and field by field; requests of another class have only the claim's.
+
+    And over the pod's own variables.
+    """
+    both = claim("npu", request("configured"), request("plain"))
+    first, _ = both["spec"]["devices"]["requests"]
+    first["exactly"]["deviceClassName"] = of_class
+    both["spec"]["devices"]["config"] = [config(env=[named("A", "claim")])]
+    containers = [container(name, f"npu/{name}") for name in ("configured", "plain")]
+    for each in containers:
+        each["env"] = [named("A", "pod")]
+    space.apply(both, pod("user", "npu", containers=containers))
+    space.wait_phase("user")
+
+    words = "echo $A $B"
+    assert space.execute("user", "sh", "-c", words, container="configured") == "claim class\n"
+    assert space.execute("user", "sh", "-c", words, container="plain") == "claim\n"
+    assert not loads(space, "libdcmi.so", container="configured")
+    assert loads(space, "libdcmi.so", container="plain")

@@ -102,6 +102,14 @@ def test_two_containers(driver: Driver, space: Space) -> None:
         assert space.seen_npus("two-containers", container=name) == [driver.bus(device)]
 
 
+def test_configured(driver: Driver, space: Space) -> None:
+    """It has the variable, and the path of the libraries."""
+    assert_runs(driver, space, "configured")
+    assert space.execute("configured", "printenv", "ASCEND_GLOBAL_LOG_LEVEL") == "1\n"
+    path = space.execute("configured", "printenv", "LD_LIBRARY_PATH")
+    assert path.startswith("/usr/local/Ascend/driver/lib64:")
+
+
 # --- pods that others make -----------------------------------------------------------------------
 
 

@@ -7,28 +7,23 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.api import Object
-from tests.cluster.cluster import Cluster
+from tests.cluster.cluster import Cluster, NodeAccess
 from tests.e2e.driver import Driver
+from tests.e2e.libraries import LIBRARIES, loads
 from tests.e2e.space import Space, claim, pod
 
 pytestmark = pytest.mark.cluster
 
 IMAGES = Path(__file__).parent / "library_images"
-DRIVER = "/usr/local/Ascend/driver/lib64"
 VOLUME = "/var/tmp/of-another-pod"
+DECOY = "/var/tmp/decoy"
+"""Where the hostile image has its /etc; its links mean that folder, and the node has one too."""
 
 
 def provided(cluster: Cluster, name: str) -> str:
     """One of the images, by the name that pods give it."""
     cluster.provide_image(IMAGES, target=name, name=f"library/libraries-{name}:1")
     return f"libraries-{name}:1"
-
-
-def loads(space: Space, name: str, user: str = "user") -> str:
-    """Where the loader finds a library; empty if it does not."""
-    look = f"LD_TRACE_LOADED_OBJECTS=1 LD_PRELOAD={name} /usr/bin/true"
-    lines = [line.split() for line in space.execute(user, "sh", "-c", look).splitlines()]
-    return next((words[2] for words in lines if words[:2] == [name, "=>"]), "")
 
 
 def run_as(pod: Object, user: int) -> Object:
@@ -43,7 +38,7 @@ def test_a_bare_image_finds_the_drivers_libraries(space: Space, user: int) -> No
     """As root and not, and without LD_LIBRARY_PATH; npu-smi works."""
     space.apply(claim("npu"), run_as(pod("user", "npu"), user))
     space.wait_phase("user")
-    assert loads(space, "libdcmi.so") == f"{DRIVER}/libdcmi.so"
+    assert loads(space, "libdcmi.so") == f"{LIBRARIES}/libdcmi.so"
     assert "LD_LIBRARY_PATH" not in space.execute("user", "env")
     assert len(space.seen_npus("user")) == 1
 
@@ -56,7 +51,7 @@ def test_an_image_with_paths_of_its_own_keeps_them(
     image = provided(cluster, "cann")
     space.apply(claim("npu"), run_as(pod("user", "npu", image=image), user))
     space.wait_phase("user")
-    assert loads(space, "libdcmi.so") == f"{DRIVER}/libdcmi.so"
+    assert loads(space, "libdcmi.so") == f"{LIBRARIES}/libdcmi.so"
     assert loads(space, "libapp.so") == "/opt/app/lib/libapp.so"
     assert loads(space, "libown.so") == "/opt/configured/libown.so"
     assert space.execute("user", "printenv", "LD_LIBRARY_PATH") == "/opt/app/lib\n"
@@ -69,14 +64,38 @@ def test_a_root_that_is_read_only_is_no_obstacle(space: Space) -> None:
     user["spec"]["containers"][0]["securityContext"] = {"readOnlyRootFilesystem": True}
     space.apply(claim("npu"), user)
     space.wait_phase("user")
-    assert loads(space, "libdcmi.so") == f"{DRIVER}/libdcmi.so"
+    assert loads(space, "libdcmi.so") == f"{LIBRARIES}/libdcmi.so"
+
+
+@pytest.mark.parametrize("name", ["distroless", "lib64"])
+def test_an_image_without_shell_and_ldconfig_finds_all(
+    cluster: Cluster, space: Space, name: str
+) -> None:
+    """As a user who is not root; one has its libraries where openEuler has them."""
+    user = run_as(pod("user", "npu", image=provided(cluster, name)), 1000)
+    main = user["spec"]["containers"][0]
+    main["command"] = ["/usr/bin/look", "libdcmi.so", "libown.so"]
+    space.apply(claim("npu"), user)
+    space.wait_phase("user", "Succeeded")
+    found = dict(line.split() for line in space.log("user", "main").splitlines())
+    assert found["libdcmi.so"] == f"{LIBRARIES}/libdcmi.so"
+    assert found["libown.so"].endswith("/libown.so")
+
+
+def reachable(node: NodeAccess) -> str:
+    """What the links of the hostile image mean where the image is not the root."""
+    look = f"find {VOLUME} {DECOY} /etc/ld.so* -ls -type f -exec sha256sum {{}} ';'"
+    evil = "find /run /etc -maxdepth 1 -name evil-ran"
+    return node.execute("sh", "-c", f"{look}; {evil}")
 
 
 def test_a_hostile_image_changes_nothing_outside_itself(cluster: Cluster, space: Space) -> None:
-    """Neither a volume to which its links lead, nor the node; no program of it runs there."""
+    """Neither a volume nor a folder of the node to which its links lead; no program of it runs."""
     image = provided(cluster, "hostile")
-    node = cluster.node
-    node.execute("mkdir", "-p", VOLUME)
+    for folder in (VOLUME, DECOY):
+        decoys = f"mkdir -p {folder}/ld.so.conf.d; echo decoy >{folder}/ld.so.cache"
+        cluster.node.execute("sh", "-c", decoys)
+    before = reachable(cluster.node)
     user = pod("user", "npu", image=image)
     user["spec"]["volumes"] = [{"name": "data", "hostPath": {"path": VOLUME, "type": "Directory"}}]
     mount = {"name": "data", "mountPath": "/data"}
@@ -84,10 +103,10 @@ def test_a_hostile_image_changes_nothing_outside_itself(cluster: Cluster, space:
     space.apply(claim("npu"), user)
     space.wait_phase("user")
 
-    assert node.execute("ls", "-A", VOLUME) == ""
-    assert node.execute("find", "/run", "/etc", "-maxdepth", "1", "-name", "evil-ran") == ""
+    assert reachable(cluster.node) == before
+    assert "evil-ran" not in before
     assert space.execute("user", "ls", "/run/evil-ran") == "/run/evil-ran\n"  # it would tell
-    assert loads(space, "libdcmi.so") == f"{DRIVER}/libdcmi.so"
+    assert loads(space, "libdcmi.so") == f"{LIBRARIES}/libdcmi.so"
 
 
 def test_env_replaces_the_images_path(cluster: Cluster, driver: Driver, space: Space) -> None:
@@ -97,7 +116,7 @@ def test_env_replaces_the_images_path(cluster: Cluster, driver: Driver, space: S
         space.apply(claim("npu"), pod("user", "npu", image=provided(cluster, "cann")))
         space.wait_phase("user")
         given = space.execute("user", "printenv", "LD_LIBRARY_PATH")
-        assert given.startswith(f"{DRIVER}:{DRIVER}/common:")
+        assert given.startswith(f"{LIBRARIES}:{LIBRARIES}/common:")
         assert loads(space, "libapp.so") == ""
         assert len(space.seen_npus("user")) == 1
     finally:

@@ -11,7 +11,8 @@ import pytest
 
 from tests.cluster.api import Object
 from tests.cluster.cluster import NodeAccess
-from tests.e2e.driver import BOARD, DRIVER, PROFILE, Driver
+from tests.e2e.boards import Given, assert_has, begin, laid_out
+from tests.e2e.driver import BOARD, DRIVER, Driver
 from tests.e2e.space import Space, claim, container, placed, pod, request
 from trio_npu_dra.simulator import BoardControl, Severity, load_profile
 
@@ -37,19 +38,9 @@ FAULT = 0x81B38002
 
 @pytest.fixture(scope="module")
 def driver(driver: Driver, second_node: NodeAccess) -> Iterator[Driver]:
-    """The driver on the second node, with eight modules; afterwards it is not there any more."""
-    modules = dataclasses.replace(driver, node=second_node)
-    profile = second_node.root / PROFILE.relative_to("/")
-    profile.parent.mkdir(parents=True, exist_ok=True)
-    profile.write_text(f"{A3.name}\n")
-    modules.label_node("true")
-    modules.wait_ready()
-    modules.wait_registered()
-    yield modules
-    with modules.board() as board:
-        board.set_multi_die_policy(independent=False)
-    modules.label_node(None)
-    modules.cluster.wait(lambda: modules.pid() is None, "no driver on the second node")
+    """The driver on the second node, with eight modules; afterwards neither is there any more."""
+    with laid_out(driver, second_node, A3) as there:
+        yield there
 
 
 @pytest.fixture
@@ -134,6 +125,21 @@ def assert_sees(space: Space, name: str, dies: Sequence[int]) -> None:
     assert space.seen_npus(name) == sorted(buses)
 
 
+def assert_has_dies(
+    driver: Driver, space: Space, cel: str, devices: dict[str, tuple[int, ...]]
+) -> None:
+    """A pod whose claim chooses so has just those devices, of those dies."""
+    bus = {die.physical_id: die.pci for die in A3.devices}
+    given = Given(
+        cel=cel,
+        devices={name: tuple(f"davinci{die}" for die in dies) for name, dies in devices.items()},
+        shared=("davinci_manager", "devmm_svm", "hisi_hdc"),
+        chips=[("Ascend910", bus[die], 65536) for dies in devices.values() for die in dies],
+    )
+    begin(driver, space, "user", given)
+    assert_has(driver, space, "user", given)
+
+
 def start_module(driver: Driver, space: Space, name: str = "user") -> str:
     """A pod with a module runs, and tolerates what befalls it; returns the module's name."""
     module_request = request(cel=f'{OWN}.type == "module"')
@@ -200,6 +206,12 @@ def test_modules_are_published(driver: Driver) -> None:
     """Under the union policy each card is one device, and no die is one of its own."""
     types = {name: one["attributes"]["type"] for name, one in driver.devices().items()}
     assert types == {module: {"string": "module"} for module in MODULES}
+
+
+@pytest.mark.usefixtures("union")
+def test_container_has_both_dies_of_its_module(driver: Driver, space: Space) -> None:
+    """And no others: in npu-smi, in /dev and in the CDI file."""
+    assert_has_dies(driver, space, f"{OWN}.cardId == 3", {"module-3": (6, 7)})
 
 
 @pytest.mark.usefixtures("union")
@@ -317,6 +329,12 @@ def test_dies_are_published_with_their_modules(driver: Driver) -> None:
     assert modules == {
         f"npu-{die.physical_id}": {"string": f"module-{die.card_id}"} for die in A3.devices
     }
+
+
+@pytest.mark.usefixtures("independent")
+def test_container_has_its_die_alone(driver: Driver, space: Space) -> None:
+    """And not the other die of its card: in npu-smi, in /dev and in the CDI file."""
+    assert_has_dies(driver, space, f"{OWN}.physicalId == 7", {"npu-7": (7,)})
 
 
 @pytest.mark.usefixtures("independent")

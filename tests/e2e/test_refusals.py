@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster.processes import ClusterError
-from tests.config_cases import GOOD
+from tests.config_cases import GOOD, named, with_env
 from tests.e2e import deploy
 from tests.e2e.driver import Driver
-from tests.e2e.space import Space, admit, claim, pod
+from tests.e2e.space import CLASS, Space, admit, claim, pod, request
 
 pytestmark = [pytest.mark.cluster, pytest.mark.every_version]
 
@@ -57,8 +57,14 @@ def test_pod_is_told_which_field_of_its_config_is_wrong(driver: Driver, space: S
     assert driver.traces() == []
 
 
-def test_right_config_is_taken(space: Space) -> None:
-    """The config object without options is accepted."""
-    space.apply(claim("npu", parameters=GOOD), pod("user", "npu"))
-    space.wait_phase("user")
-    assert len(space.seen_npus("user")) == 1
+def test_pod_is_told_that_two_requests_contradict_each_other(driver: Driver, space: Space) -> None:
+    """A variable with two values, one for each request: the events name both."""
+    wanted = claim("npu", request("left"), request("right"))
+    wanted["spec"]["devices"]["config"] = [
+        {"requests": [name], "opaque": {"driver": CLASS, "parameters": with_env(named("A", value))}}
+        for name, value in (("left", "1"), ("right", "2"))
+    ]
+    space.apply(wanted, pod("user", "npu"))
+    event = space.wait_event("user", "FailedPrepareDynamicResources", "left and right")
+    assert 'set env A to "1" and "2"' in event
+    assert driver.traces() == []

@@ -11,9 +11,9 @@ from hypothesis import assume, example, given
 
 from tests.claims.node import npu
 from tests.fuzz.values import documents, encoded, expanded, is_json, spoilt
-from trio_npu_dra.npu.chip_faults import Reading
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board, FaultLevel
+from trio_npu_dra.npu.reading import Reading
 from trio_npu_dra.report.news import MESSAGE_LIMIT, news
 from trio_npu_dra.slices.taints import TaintPolicy
 

@@ -21,7 +21,8 @@ from tests.fuzz.values import mangled
 from trio_npu_dra.control.server import Control
 from trio_npu_dra.npu.dcmi.worker import open_worker
 from trio_npu_dra.npu.fault_memory import NodeFaults
-from trio_npu_dra.npu.watcher import WatchStatus
+from trio_npu_dra.npu.offers import NO_CUTTING
+from trio_npu_dra.npu.subscription import WatchStatus
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.observe.http import Answer, Request, routed, serve_http
 
@@ -48,6 +49,7 @@ async def served(path: Path) -> AsyncIterator[None]:
             worker=worker,
             faults=NodeFaults(None),
             holds=Observable(()),
+            cutting=Observable(NO_CUTTING),
         )
         pages = {
             ("GET", "/hello"): hello,

@@ -7,25 +7,34 @@ from typing import Any, Final
 from hypothesis import assume, example, given
 
 from tests.fuzz.values import encoded, is_json, spoilt
-from trio_npu_dra.claims.config import parse_config
+from trio_npu_dra.config.words import parse_config, problems
 from trio_npu_dra.errors import InvalidOpaqueConfig
 
-GOOD: Final = {"apiVersion": "npu.huawei.com/v1alpha1", "kind": "NpuConfig"}
+GOOD: Final = {
+    "apiVersion": "npu.huawei.com/v1alpha1",
+    "kind": "NpuConfig",
+    "sharing": {"strategy": "Shared"},
+    "containerLibraries": "none",
+    "driverMounts": False,
+    "env": [{"name": "A", "value": ""}, {"name": "B", "value": "2"}],
+}
 EVENT_LIMIT: Final = 1024
 """Characters of an Event's message, in which the pod's owner reads the error."""
 
 
 @given(parameters=spoilt(GOOD))
 @example(parameters=GOOD | {"\n": None})
+@example(parameters={"\ud800" * 99: 1, "env": [dict.fromkeys("\x00\u2028", "A" * 2000)] * 9})
 def test_any_config_is_taken_or_refused_in_one_short_line(parameters: Any) -> None:
     """Every error is of one class and fits into an Event."""
     assume(is_json(encoded(parameters)))  # otherwise the claim could not be read
     try:
-        parse_config(parameters, origin="the ResourceClaim")
+        parse_config(parameters, origin="ResourceClaim")
     except InvalidOpaqueConfig as error:
         words = str(error)
     else:
         words = "the ResourceClaim is fine"
+        assert not problems(parameters)
     assert "the ResourceClaim" in words
     assert len(words) < EVENT_LIMIT
     assert len(words.splitlines()) == 1

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from trio_npu_dra.config.effective import EffectiveConfig
 from trio_npu_dra.holds.entry import Allocated, Entry, HeldDevice, State
 from trio_npu_dra.holds.hold import Hold, Holder, HolderKind
 from trio_npu_dra.npu.dcmi.types import ChipRef
 from trio_npu_dra.npu.model import Chip, ChipFamily
+from trio_npu_dra.npu.piece import Piece
 
 POOL = "node-1"
 
@@ -70,6 +74,16 @@ def entry(uid: str, *numbers: int, admin_access: bool = False) -> Entry:
     )
 
 
+def configured(uid: str, config: EffectiveConfig) -> Entry:
+    """A claim whose NPU 0 has a config."""
+    plain = entry(uid)
+    return replace(
+        plain,
+        allocation=tuple(replace(given, config=config) for given in plain.allocation),
+        devices=tuple(replace(device, config=config) for device in plain.devices),
+    )
+
+
 def module(uid: str, card: int = 1) -> Entry:
     """A claim that is prepared with a module of two dies."""
     device = f"module-{card}"
@@ -82,8 +96,34 @@ def module(uid: str, card: int = 1) -> Entry:
     )
 
 
+def of_piece(uid: str, vnpu: int = 100, number: int = 0) -> Entry:
+    """A claim that is prepared with a vNPU of an NPU."""
+    device = f"npu-{number}-vnpu-{vnpu}"
+    whole = held(f"npu-{number}", number)
+    return Entry(
+        holder=holder(uid),
+        state=State.READY,
+        allocation=(allocated(device),),
+        devices=(
+            replace(
+                whole,
+                device=device,
+                nodes={f"/dev/davinci{vnpu}": f"/dev/vdavinci{vnpu}"},
+                piece=Piece(template="vir05_1c_8g", vnpu=vnpu),
+                chip_node=f"/dev/davinci{number}",
+            ),
+        ),
+        edits={"cdiVersion": "0.5.0"},
+    )
+
+
 def hold(
-    uid: str, *numbers: int, observer: bool = False, share: str | None = None, device: str = "npu"
+    uid: str,
+    *numbers: int,
+    observer: bool = False,
+    share: str | None = None,
+    device: str = "npu",
+    piece: Piece | None = None,
 ) -> Hold:
     """A device of the chips *numbers*."""
     return Hold(
@@ -92,4 +132,5 @@ def hold(
         nodes=frozenset(f"/dev/davinci{number}" for number in numbers),
         observer=observer,
         share=share,
+        piece=piece,
     )

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from trio_npu_dra.holds.hold import Hold, Holder, HolderKind
+from trio_npu_dra.npu.piece import Piece
 
 
-def hold(device: str, *numbers: int, claim: str = "train", observer: bool = False) -> Hold:
-    """A claim's hold on some chips."""
+def hold(
+    device: str,
+    *numbers: int,
+    claim: str = "train",
+    observer: bool = False,
+    vnpu: int | None = None,
+    share: str | None = None,
+) -> Hold:
+    """A claim's hold on some chips, on a share of them, or on a piece of one."""
     return Hold(
         holder=Holder(kind=HolderKind.CLAIM, namespace="ml", name=claim, uid=claim),
         device=device,
         nodes=frozenset(f"/dev/davinci{number}" for number in numbers),
         observer=observer,
+        share=share,
+        piece=Piece(template="vir06_1c_16g", vnpu=vnpu) if vnpu is not None else None,
     )

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.holds.entries import allocated, chip, entry, held, module
+from tests.holds.entries import allocated, chip, configured, entry, held, module
+from trio_npu_dra.config.effective import EffectiveConfig
 from trio_npu_dra.errors import RecordCorrupt
 from trio_npu_dra.holds.encoding import encode, parse
 from trio_npu_dra.holds.entry import Entry, State
@@ -31,6 +32,11 @@ ENTRIES = [
     entry("uid-a", 2, admin_access=True),
     replace(entry("uid-a"), state=State.INTENDED, steps=("make", "flag"), boot_id="boot"),
     replace(entry("uid-a"), allocation=(allocated("npu-0", "a", "b", share_id="2"),)),
+    configured("uid-a", EffectiveConfig(env=(("A", "1"), ("B", "")))),
+    configured(
+        "uid-a",
+        EffectiveConfig(shared=True, container_libraries="none", driver_mounts=False),
+    ),
 ]
 
 
@@ -101,6 +107,28 @@ def test_a_record_of_a_newer_version_answers_and_guards_as_far_as_it_is_known(
     assert newer.allocation == (allocated("npu-2"),)
     assert [sorted(hold.nodes) for hold in newer.holds] == [["/dev/davinci2"]]
     assert json.loads(encode(newer)) == wire
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"gpuMemory": 1}, {"containerLibraries": "ldso"}, {"env": {"A": 1}}, {"shared": 1}, 5],
+)
+def test_a_config_of_a_newer_version_is_left_as_it_is(config: Any) -> None:
+    """Nobody takes it for another one, or makes a CDI file of what is known of it."""
+    wire = wire_of(entry("uid-a", 2))
+    wire["allocation"][0]["config"] = config
+    newer = read(wire)
+
+    assert newer.allocation != (allocated("npu-2"),)
+    assert not newer.devices[0].can_be_rendered
+    assert not newer.devices[0].shared
+    assert json.loads(encode(newer)) == wire
+
+
+def test_an_allocation_that_is_not_known_has_no_known_config() -> None:
+    """It is told beside the devices, not with them."""
+    newer = read(wire_of(entry("uid-a", 2)) | NEWER["allocation"])
+    assert not newer.devices[0].can_be_rendered
 
 
 def test_what_a_newer_version_knows_is_not_guessed() -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.holds.entries import hold
 from trio_npu_dra.holds.hold import Hold, conflict, holds_of
+from trio_npu_dra.npu.piece import Piece
 
+BY_HAND = [Piece(template="vir02", vnpu=vnpu) for vnpu in (132, 133)]
+ON_DEMAND = [Piece(template="vir02", number=number) for number in (0, 1)]
 DIE_2, DIE_3, MODULE_1 = hold("a", 2), hold("a", 3), hold("a", 2, 3, device="module-1")
 
 
@@ -30,12 +35,30 @@ DIE_2, DIE_3, MODULE_1 = hold("a", 2), hold("a", 3), hold("a", 2, 3, device="mod
         (hold("b", 2), hold("a", 2, share="1"), True),
         (hold("b", 2, share="1"), MODULE_1, True),
         (hold("b", 2, share="1"), hold("a", 2, 3, device="module-1", share="2"), True),
+        (hold("b", 2, piece=BY_HAND[0]), hold("a", 2, piece=BY_HAND[1]), False),
+        (hold("b", 2, piece=BY_HAND[0]), hold("a", 2, piece=BY_HAND[0]), True),
+        (hold("b", 2, piece=BY_HAND[0]), DIE_2, True),
+        (hold("b", 2), hold("a", 2, piece=BY_HAND[0]), True),
+        (hold("b", 2, 3, device="module-1"), hold("a", 2, piece=BY_HAND[0]), True),
+        (hold("b", 2, piece=BY_HAND[0]), DIE_3, False),
+        (hold("b", 2, piece=BY_HAND[0], observer=True), DIE_2, False),
+        (hold("b", 2, piece=ON_DEMAND[0]), hold("a", 2, piece=ON_DEMAND[1]), False),
+        (hold("b", 2, piece=ON_DEMAND[0]), hold("a", 2, piece=ON_DEMAND[0]), True),
+        (
+            hold("b", 2, piece=ON_DEMAND[0]),
+            hold("a", 2, piece=replace(ON_DEMAND[0], vnpu=132)),
+            True,
+        ),
+        (hold("b", 2, piece=ON_DEMAND[0]), hold("a", 2, piece=BY_HAND[0]), False),
     ],
 )
 def test_holders_exclude_each_other_by_their_chips(
     wanted: Hold, held: Hold, is_refused: bool
 ) -> None:
-    """A module overlaps with its dies; observers, one holder, and two shares do not exclude."""
+    """A module overlaps with its dies, a piece with its chip.
+
+    Observers, one holder, two shares and two pieces of a chip do not exclude each other.
+    """
     assert conflict(wanted, [hold("x", 7), held]) == (held if is_refused else None)
 
 

@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.holds.holding import hold
-from tests.npu.boards import a3, die
+from tests.npu.boards import a3, die, piece, split
 from trio_npu_dra.holds.hold import Hold
-from trio_npu_dra.holds.offered import kept, offered
+from trio_npu_dra.holds.offered import kept, names_of_chips, offered
 from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
-from trio_npu_dra.npu.model import Board
-from trio_npu_dra.npu.offers import Offer, offers
+from trio_npu_dra.npu.model import Board, ChipFamily
+from trio_npu_dra.npu.offers import Cutting, Offer, offers
+from trio_npu_dra.npu.piece import Piece
 
 UNION, INDEPENDENT = MultiDiePolicy.UNION, MultiDiePolicy.INDEPENDENT
 
@@ -94,18 +95,86 @@ def test_a_name_that_is_another_ones_now_is_given_once() -> None:
     assert given_out(board, *both) == {"held-1": [1], "module-1": [2, 3], "module-2": [4, 5]}
 
 
+SPLIT = a3(
+    split(die(0), piece(100), piece(101)),
+    die(1),
+    die(2, gone=True),
+    policy=MultiDiePolicy.INDEPENDENT,
+)
+PIECES = {"npu-0-vnpu-100": [0], "npu-0-vnpu-101": [0]}
+
+
+def test_a_piece_that_is_held_keeps_nobody_from_the_others() -> None:
+    """They are there all the time."""
+    assert given_out(SPLIT) == PIECES | {"npu-1": [1]}
+    assert given_out(SPLIT, hold("npu-0-vnpu-100", 0, vnpu=100)) == PIECES | {"npu-1": [1]}
+
+
+def test_who_holds_a_chip_keeps_it_whole_when_others_split_it() -> None:
+    """Nobody gets a piece of it."""
+    assert given_out(SPLIT, hold("npu-0", 0)) == {"npu-0": [0], "npu-1": [1]}
+
+
+def test_a_piece_that_vanished_stays_as_lost_while_it_is_held() -> None:
+    """And keeps its chip from being handed out whole: a container may still have it open."""
+    held = hold("npu-0-vnpu-104", 0, vnpu=104)
+    lost = {offer.name for offer in offered(SPLIT, [held]) if offer.is_lost}
+    assert lost == {"npu-0-vnpu-104"}
+    assert [offer.name for offer in kept(SPLIT, [held])] == ["npu-0-vnpu-104"]
+    unsplit = a3(die(0), die(1), policy=INDEPENDENT)
+    assert given_out(unsplit, held) == {"npu-0-vnpu-104": [0], "npu-1": [1]}
+    assert given_out(unsplit) == {"npu-0": [0], "npu-1": [1]}
+
+
+def test_a_piece_of_a_gone_chip_is_there_while_it_is_held() -> None:
+    """As the chip would be."""
+    board = a3(split(die(0, gone=True), piece(100), piece(101)), policy=INDEPENDENT)
+    assert given_out(board) == {}
+    assert given_out(board, hold("npu-0-vnpu-100", 0, vnpu=100)) == {"npu-0-vnpu-100": [0]}
+    assert given_out(a3(), hold("npu-0-vnpu-100", 0, vnpu=100)) == {}
+
+
+def test_pieces_are_not_what_a_chip_is_called() -> None:
+    """A message about the chip is about all of it."""
+    assert names_of_chips(offered(SPLIT, ())) == {"/dev/davinci1": "npu-1"}
+
+
+CUTTABLE = replace(
+    die(3), family=ChipFamily.ASCEND_910B, board_id=0x41, ai_cores=20, memory_bytes=32 << 30
+)
+
+
+def test_what_is_held_by_shares_is_not_cut() -> None:
+    """A scheduler does not count shares in counters; so it would hand out pieces beside them."""
+    board, cutting = Board(chips=(CUTTABLE,)), Cutting(is_on=True)
+    assert len(offered(board, (), cutting)) > 1
+    (whole,) = offered(board, [hold("npu-3", 3, share="1")], cutting)
+    assert (whole.name, whole.takes, whole.of) == ("npu-3", {}, {})
+    assert len(offered(board, [hold("npu-3", 3)], cutting)) > 1, "who has all takes from all"
+
+
+def test_a_held_piece_stays_when_chips_are_cut_no_more() -> None:
+    """Its chip is not handed out beside it, neither as a whole nor by shares."""
+    quarter = Piece(template="vir05_1c_8g", number=0)
+    for vnpus in ((), (115,)):
+        board = Board(chips=(replace(CUTTABLE, vnpus=vnpus),))
+        held = replace(hold("npu-3-vir05-1c-8g-0", 3), piece=replace(quarter, vnpu=115))
+        (kept_piece,) = offered(board, [held])
+        assert (kept_piece.name, kept_piece.takes) == (held.device, {})
+
+
 NUMBERS = st.integers(0, 7)
 BOARDS = st.builds(
-    lambda numbers, gone, split, policy: a3(
+    lambda numbers, gone, cut, policy: a3(
         *(
-            die(number, gone=number in gone, vnpus=[100] if number in split else ())
+            split(die(number, gone=number in gone), *map(piece, cut.get(number, ())))
             for number in sorted(numbers)
         ),
         policy=policy,
     ),
     st.sets(NUMBERS),
     st.sets(NUMBERS, max_size=3),
-    st.sets(NUMBERS, max_size=2),
+    st.dictionaries(NUMBERS, st.sets(st.integers(100, 102)), max_size=2),
     st.sampled_from([UNION, INDEPENDENT, None]),
 )
 HOLDS = st.lists(
@@ -114,6 +183,11 @@ HOLDS = st.lists(
         st.sampled_from(["module-0", "module-1", "npu-0", "npu-5"]),
         st.sets(NUMBERS, min_size=1, max_size=2),
         st.booleans(),
+    )
+    | st.builds(
+        lambda number, vnpu: hold(f"npu-{number}-vnpu-{vnpu}", number, vnpu=vnpu),
+        NUMBERS,
+        st.integers(100, 102),
     ),
     max_size=4,
 )
@@ -125,10 +199,10 @@ def test_no_chip_is_given_twice_and_none_is_taken_from_its_holder(
 ) -> None:
     """Whatever is there and held; in order of physical ids, each name once, equal for equal."""
     found = offered(board, holds)
-    chips = Counter(chip.device_node for offer in found for chip in offer.chips)
+    chips = Counter((chip.device_node, offer.piece) for offer in found for chip in offer.chips)
     assert set(chips.values()) <= {1}
     held = {node for one in holds if not one.observer for node in one.nodes}
-    assert held & {chip.device_node for chip in board.chips} <= set(chips)
+    assert held & {chip.device_node for chip in board.chips} <= {node for node, _ in chips}
     assert not any(offer.gone for offer in found if held.isdisjoint(offer.device_nodes))
     numbers = [offer.chips[0].physical_id for offer in found]
     assert numbers == sorted(numbers)

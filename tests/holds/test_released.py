@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from tests.holds.entries import POOL, allocated, entry, held, module
+from tests.holds.entries import POOL, allocated, entry, held, module, of_piece
 from tests.holds.released import Family, ReleasedClaim, ReleasedDevice, ReleasedRecord
 from trio_npu_dra.holds.encoding import encode, parse
 from trio_npu_dra.holds.entry import State
@@ -73,6 +73,36 @@ def test_the_first_release_guards_the_dies_of_a_module() -> None:
     assert not read.holds(POOL, "npu-4")
     by_name = {device.device: device for device in read.devices}
     assert list(by_name["module-1"].device_nodes) == ["/dev/davinci2", "/dev/davinci3"]
+
+
+def test_the_first_release_guards_the_chip_of_a_piece() -> None:
+    """Which it may publish as a whole; of two pieces of a chip it has the chip once."""
+    one, other = of_piece("uid-a", 100), of_piece("uid-a", 101)
+    both = replace(
+        one, allocation=one.allocation + other.allocation, devices=one.devices + other.devices
+    )
+    read = ReleasedRecord.model_validate_json(encode(both))
+
+    assert [device.device for device in read.devices] == [
+        "npu-0-vnpu-100",
+        "npu-0",
+        "npu-0-vnpu-101",
+    ]
+    assert all(read.holds(POOL, device.device) for device in read.devices)
+    assert read.devices[0].device_nodes == {"/dev/davinci100": "/dev/vdavinci100"}
+    assert parse(encode(both), uid="uid-a") == both
+    assert parse(read.to_json(), uid="uid-a") == both
+
+
+def test_a_piece_holds_its_chip_as_a_piece() -> None:
+    """By the chip's node, whether what the record says of its chips is understood or not."""
+    ours = of_piece("uid-a", 100)
+    wire = json.loads(encode(ours))
+    for chips in (wire["chips"], {"npu-0-vnpu-100": "?"}):
+        told = wire | {"chips": chips}
+        (hold,) = parse(json.dumps(told).encode(), uid="uid-a").holds
+        assert hold.nodes == {"/dev/davinci0"}
+        assert hold.piece == ours.devices[0].piece
 
 
 def test_the_first_release_keeps_what_it_does_not_know() -> None:

@@ -18,11 +18,13 @@ import anyio
 import pytest
 import yaml
 
-from tests.kube.invalid_slices import INVALID, INVALID_COUNTERS, INVALID_TAINTS
+from tests.kube.invalid_slices import INVALID, INVALID_COUNTERS, INVALID_SHARES, INVALID_TAINTS
 from trio_npu_dra.errors import Conflict, Forbidden, Gone, Invalid, NotFound, Unavailable
 from trio_npu_dra.kube.client import EventType, KubeClient, WatchEvent
 from trio_npu_dra.kube.objects import (
     Allocation,
+    CapacityPolicy,
+    CapacityRange,
     Counter,
     CounterSet,
     Device,
@@ -175,6 +177,26 @@ async def counters_are_kept(client: KubeClient) -> None:
     wanted = with_counters(slice_of(new_driver()), CounterSet(name="s", counters=taken.counters))
     made = await client.create(wanted, dry_run=True)
     assert made.spec.shared_counters == (CounterSet(name="s", counters=kept.counters),)
+
+
+async def shares_are_kept(client: KubeClient) -> None:
+    """A device may be allocated several times, each time with as much as its policy says."""
+    unit = CapacityRange(min="0", step="1Mi")
+    policy = CapacityPolicy(default="1024Mi", valid_range=unit)
+    memory = DeviceCapacity(value="8192Mi", request_policy=policy)
+    device = Device(name="npu-0", allow_multiple_allocations=True, capacity={"memory": memory})
+    made = await client.create(slice_of(new_driver(), device), dry_run=True)
+    kept = DeviceCapacity(
+        value="8Gi", request_policy=CapacityPolicy(default="1Gi", valid_range=unit)
+    )
+    assert made.spec.devices == (device.model_copy(update={"capacity": {"memory": kept}}),)
+
+
+async def an_invalid_share_is_refused_with_the_field(client: KubeClient) -> None:
+    """What one allocation may take has to fit the capacity."""
+    for devices, words in INVALID_SHARES:
+        with pytest.raises(Invalid, match=re.escape(words)):
+            await client.create(slice_of(new_driver(), *devices))
 
 
 async def a_missing_object_is_not_found(client: KubeClient) -> None:
@@ -431,8 +453,10 @@ AS_DRIVER_WITH_FEATURES: tuple[Scenario, ...] = (
     an_invalid_taint_is_refused_with_the_field,
     counters_are_kept,
     an_invalid_counter_is_refused_with_the_field,
+    shares_are_kept,
+    an_invalid_share_is_refused_with_the_field,
 )
-"""For an API server that keeps taints and counters, as all since 1.36 do."""
+"""For an API server that keeps taints, counters and shares, as all since 1.36 do."""
 AS_ADMINISTRATOR: tuple[Scenario, ...] = (
     a_dry_run_shows_dropped_fields,
     a_path_that_is_not_served_tells_of_no_object,

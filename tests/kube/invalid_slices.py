@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from trio_npu_dra.kube.objects import (
+    CapacityPolicy,
+    CapacityRange,
     Counter,
     CounterSet,
     Device,
@@ -113,5 +115,31 @@ INVALID_COUNTERS: tuple[tuple[tuple[Device, ...], tuple[CounterSet, ...], str], 
         ),
         (),
         "spec.devices: Too many: 65: must have at most 64 items",
+    ),
+)
+
+
+def _shared(
+    default: str, least: str, step: str | None = None, *, shared: bool | None = True
+) -> tuple[Device, ...]:
+    policy = CapacityPolicy(default=default, valid_range=CapacityRange(min=least, step=step))
+    capacity = {"shares": DeviceCapacity(value="8", request_policy=policy)}
+    return (Device(name="npu-0", allow_multiple_allocations=shared, capacity=capacity),)
+
+
+_POLICY = "spec.devices[0].capacity[shares].requestPolicy"
+INVALID_SHARES: tuple[Refused, ...] = (
+    (
+        _shared("1", "1", shared=None),
+        f"{_POLICY}: Forbidden: allowMultipleAllocations must be true",
+    ),
+    (_shared("1", "2"), f'{_POLICY}.validRange.min: Invalid value: "1": default is less than min'),
+    (
+        _shared("1", "1", "8"),
+        f'{_POLICY}.validRange.step: Invalid value: "8": one step 9 is larger',
+    ),
+    (
+        _shared("2", "1", "2"),
+        f'{_POLICY}.validRange.step: Invalid value: "2": value is not a multiple of a given step',
     ),
 )

@@ -74,3 +74,11 @@ def test_what_decides_is_a_boolean_or_not_understood(value: Any) -> None:
         parse(ResourceClaim, json.dumps(claim).encode())
     with pytest.raises(NotUnderstood, match="bool"):
         parse(DeviceAttribute, json.dumps({"bool": value}).encode())
+
+
+def test_names_that_are_no_camel_case_are_read_and_written_as_they_are() -> None:
+    """The API server drops a field with another name, and one that is read stays empty."""
+    result = {"request": "r", "driver": "d", "pool": "p", "device": "v", "shareID": "4a6c"}
+    status = {"allocation": {"devices": {"results": [result]}}}
+    claim = parse(ResourceClaim, json.dumps({"metadata": META, "status": status}).encode())
+    assert claim.to_wire()["status"]["allocation"]["devices"]["results"] == [result]

@@ -12,7 +12,7 @@ import trio
 
 from tests.claims.node import AT_ONCE, DRIVER, POOL, FakeClaims, NodeOnDisk, board
 from tests.kubelet.line import Line
-from trio_npu_dra.claims.cdi import CdiFolder
+from trio_npu_dra.claims.cdi import CdiFolder, Libraries
 from trio_npu_dra.claims.patience import Patience
 from trio_npu_dra.claims.service import NodeClaims
 from trio_npu_dra.holds.ledger import Ledger
@@ -92,7 +92,7 @@ class Site:
                 root=self.node.cdi_root,
                 driver_name=self.driver,
                 host=self.node.host,
-                library_path="",
+                libraries=Libraries(path=""),
             ),
             driver_name=self.driver,
             pool_name=POOL,

@@ -87,8 +87,8 @@ class Site:
                     serve_resource,
                     bridge,
                     things,
-                    socket=self.ours,
-                    kubelet=self.plugins / "kubelet.sock",
+                    folder=self.plugins,
+                    driver_name="npu.example.com",
                     grace_seconds=1,
                 )
             )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
-from trio_npu_dra.npu.dcmi.types import ChipRef, MultiDiePolicy
+from trio_npu_dra.npu.dcmi.types import ChipRef, MultiDiePolicy, Resources, VDevice
 from trio_npu_dra.npu.model import Board, Chip, ChipFamily
 
 
@@ -22,6 +23,18 @@ def die(number: int, *, gone: bool = False, vnpus: Collection[int] = ()) -> Chip
         gone=gone,
         vnpus=tuple(vnpus),
     )
+
+
+def piece(number: int, template: str = "vir06_1c_16g", *, told: bool = True) -> VDevice:
+    """A vNPU, of which the Ascend driver tells some sizes, or none."""
+    size = Resources(ai_cores=6, ai_cpus=1, memory_mib=16384)
+    resources = size if told else Resources()
+    return VDevice(id=number, template=template, in_use=False, resources=resources)
+
+
+def split(chip: Chip, *pieces: VDevice) -> Chip:
+    """The chip with vNPUs that somebody made by hand."""
+    return replace(chip, vnpus=tuple(each.id for each in pieces), vdevices=pieces)
 
 
 def a3(*dies: Chip, policy: MultiDiePolicy | None = MultiDiePolicy.UNION) -> Board:

@@ -70,6 +70,7 @@ class Relay(DcmiWorker):
         deadline_seconds: float | None = None,
         device: Hashable = None,
         alone: bool = False,
+        apart: bool = False,
         on_late: Callable[[T], object] | None = None,
     ) -> T:
         """Note it, and hand it on."""
@@ -88,6 +89,7 @@ class Relay(DcmiWorker):
                 deadline_seconds=deadline_seconds,
                 device=device,
                 alone=alone,
+                apart=apart,
                 on_late=on_late,
             )
         finally:

@@ -8,6 +8,7 @@ from tests.npu.looking import Look
 from tests.npu.watching import BUSINESS, NEVER, Watching
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
+from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import Board, HealthState
 from trio_npu_dra.npu.occupancy import is_any_occupied
 from trio_npu_dra.npu.telemetry import read_telemetry
@@ -15,6 +16,8 @@ from trio_npu_dra.observable import Observable
 from trio_npu_dra.simulator import BoardControl, Severity, load_profile
 
 ON_PCI, ON_UB = load_profile("950-card-4"), load_profile("950-pod-8")
+
+CPUS = "dcmiv2_get_affinity_cpu_info_by_dev_id"
 
 both = pytest.mark.parametrize("profile", [ON_PCI, ON_UB], ids=lambda profile: profile.name)
 on_ub = pytest.mark.parametrize("profile", [ON_UB])
@@ -44,6 +47,39 @@ async def test_a_chip_that_left_is_gone_and_others_close_up(
     there = [chip for chip in found.chips if not chip.gone]
     assert [chip.logic_id for chip in there] == list(range(7))
     assert [chip.uuid for chip in found.chips] == [chip.uuid for chip in board.chips]
+
+
+@on_ub
+async def test_the_numa_node_of_a_950_without_a_pci_address(
+    look: Look, board: Board, control: BoardControl
+) -> None:
+    """It is that of the nearest CPUs; an answer that fails changes nothing."""
+    assert [chip.numa_node for chip in board.chips] == [0, 0, 0, 0, 1, 1, 1, 1]
+    control.set_return_code(CPUS, -8005)
+    found = await look(board)
+    assert found.chips == board.chips
+    assert all("NUMA node" in line for line in found.unanswered)
+    assert len(found.unanswered) == 8
+    control.set_return_code(CPUS, -8255)
+    found = await look(board)
+    assert {chip.numa_node for chip in found.chips} == {None}
+    assert found.unanswered == ()
+
+
+@on_ub
+async def test_cpus_of_no_numa_node_tell_none(look: Look, host: Host, dcmi: Dcmi) -> None:
+    """The nearest CPUs may be no node that the kernel knows; a known node stays."""
+    cpus = host.sysfs_root / "devices/system/node/node1/cpulist"
+    before = cpus.read_text()
+    cpus.write_text("48-94\n")
+    dcmi.init()
+    found = await look()
+    assert [chip.numa_node for chip in found.chips] == [0, 0, 0, 0, None, None, None, None]
+    cpus.write_text(before)
+    found = await look(found)
+    assert [chip.numa_node for chip in found.chips] == [0, 0, 0, 0, 1, 1, 1, 1]
+    cpus.write_text("48-94\n")
+    assert (await look(found)).chips == found.chips
 
 
 @pytest.fixture(params=["events", "polling"])

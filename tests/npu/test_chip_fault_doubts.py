@@ -16,10 +16,11 @@ from tests.npu.test_chip_faults import (
     event,
     listing,
 )
-from trio_npu_dra.npu.chip_faults import ChipFaults, Reading
+from trio_npu_dra.npu.chip_faults import ChipFaults
 from trio_npu_dra.npu.dcmi.types import Assertion, Severity
 from trio_npu_dra.npu.faults import ALARM_WITHOUT_CODE
 from trio_npu_dra.npu.model import FaultLevel, HealthState
+from trio_npu_dra.npu.reading import Reading
 
 # --- alarms --------------------------------------------------------------------------------------
 

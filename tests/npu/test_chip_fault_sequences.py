@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.npu.test_chip_faults import BUSINESS, LINK, PLAIN, START, UNKNOWN, chip, event, listing
-from trio_npu_dra.npu.chip_faults import Reading
 from trio_npu_dra.npu.dcmi.types import Assertion, FaultEvent
 from trio_npu_dra.npu.model import FaultLevel
+from trio_npu_dra.npu.reading import Reading
 
 CODES = st.sampled_from([PLAIN, BUSINESS, LINK, UNKNOWN])
 STEPS = st.one_of(

@@ -16,11 +16,12 @@ from tests.npu.test_chip_faults import (
     event,
     listing,
 )
-from trio_npu_dra.npu.chip_faults import ChipFaults, Reading
+from trio_npu_dra.npu.chip_faults import ChipFaults
 from trio_npu_dra.npu.code_memory import CodeMemory
 from trio_npu_dra.npu.dcmi.types import Assertion, Severity
 from trio_npu_dra.npu.faults import CARD_DROPPED, FaultTable
 from trio_npu_dra.npu.model import HealthState
+from trio_npu_dra.npu.reading import Reading
 
 TABLE = FaultTable.parse(
     """{

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from trio_npu_dra.npu.chip_faults import ChipFaults, Reading
+from trio_npu_dra.npu.chip_faults import ChipFaults
 from trio_npu_dra.npu.code_memory import CodeMemory
 from trio_npu_dra.npu.dcmi.types import Assertion, FaultEvent, Severity
 from trio_npu_dra.npu.faults import CARD_DROPPED, packaged_table
 from trio_npu_dra.npu.model import FaultLevel, HealthState
+from trio_npu_dra.npu.reading import Reading
 
 DAY = 24 * 3600.0
 START = 1_000_000.0

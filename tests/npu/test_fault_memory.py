@@ -13,10 +13,11 @@ import trio
 import trio.testing
 
 from tests import foreign
-from trio_npu_dra.npu.chip_faults import Reading
+from trio_npu_dra.boot import SteadyClock
 from trio_npu_dra.npu.dcmi.types import ChipRef
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.model import Chip, ChipFamily, FaultLevel
+from trio_npu_dra.npu.reading import Reading
 
 SICK = Reading(codes={0x80E01801: "words"})
 
@@ -360,6 +361,39 @@ async def test_a_release_that_a_clock_of_the_future_wrote_is_none(tmp_path: Path
         later.of(npu()).take(Reading(), at + 1)
     later.save()
     assert NodeFaults(tmp_path).of(npu()).health(3300.0).level is FaultLevel.MANUALLY_SEPARATE_NPU
+
+
+HOURS_47 = 47 * 3600.0
+LINK_DOWN = Reading(codes={0x81078603: "link down"})
+
+
+def on_a_clock_set_by(folder: Path, seconds: float, *, running: float) -> NodeFaults:
+    """What is known of faults by a daemon that starts after the clock was set."""
+    clock = SteadyClock(
+        wall=lambda: 1e9 + seconds + running, running=lambda: running, boot_id="this boot"
+    )
+    return NodeFaults(folder, clock=clock, boot=clock.boot)
+
+
+@pytest.mark.parametrize("seconds", [1e8, -1e8])
+async def test_a_separation_lasts_as_long_when_somebody_sets_the_clock(
+    tmp_path: Path, seconds: float
+) -> None:
+    """By the node's clock it would be over at once, or begin only now."""
+    faults = on_a_clock_set_by(tmp_path, 0.0, running=0.0)
+    for at in range(5):
+        faults.of(npu()).take(LINK_DOWN, 1e9 + 200 * at)
+        faults.of(npu()).take(Reading(), 1e9 + 200 * at + 50)
+    faults.save()
+    separated = faults.of(npu()).memory[0x81078603].separated
+    assert separated is not None
+
+    later = on_a_clock_set_by(tmp_path, seconds, running=HOURS_47)
+    assert later.of(npu()).memory[0x81078603].separated == separated + seconds
+    assert later.of(npu()).health(later.now()).level is FaultLevel.MANUALLY_SEPARATE_NPU
+    assert later.of(npu()).health(later.now() + 7200).level is not (
+        FaultLevel.MANUALLY_SEPARATE_NPU
+    )
 
 
 async def test_a_save_waits_for_the_other_instances_turn(tmp_path: Path) -> None:

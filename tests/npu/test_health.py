@@ -1,11 +1,11 @@
 import pytest
 
-from trio_npu_dra.npu.chip_faults import Reading
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.types import ChipRef
 from trio_npu_dra.npu.dcmi.types import Severity as Alarm
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
 from trio_npu_dra.npu.health import read_chip, read_network
+from trio_npu_dra.npu.reading import Reading
 from trio_npu_dra.simulator import BoardControl, Severity
 
 CHIP = ChipRef(1, 0)

@@ -4,7 +4,14 @@ from pathlib import Path
 import pytest
 
 from trio_npu_dra.errors import DeviceNodeMissing
-from trio_npu_dra.npu.container import DeviceNode, Mount, chip_nodes, driver_mounts, shared_nodes
+from trio_npu_dra.npu.container import (
+    DeviceNode,
+    Mount,
+    chip_nodes,
+    driver_mounts,
+    extra_mounts,
+    shared_nodes,
+)
 from trio_npu_dra.npu.dcmi.types import ChipRef
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import Chip, ChipFamily
@@ -107,6 +114,18 @@ def test_the_nearest_cpus_come_from_sysfs(host: Host) -> None:
     place = host.sysfs_root / "bus/pci/devices/0000:c1:00.0/local_cpulist"
     place.write_text("144-167,336-359\n")
     assert host.local_cpus("0000:c1:00.0") == "144-167,336-359"
+
+
+def test_numa_nodes_are_known_by_their_cpus(host: Host) -> None:
+    """Both ways; a node without CPUs has memory alone."""
+    assert (host.numa_node_of("0-23"), host.cpus_of(0)) == (None, None)
+    for name, cpus in (("node0", "0-23"), ("node1", "24-47"), ("node2", ""), ("has_cpu", "0-1")):
+        place = host.sysfs_root / "devices/system/node" / name
+        place.mkdir(parents=True)
+        (place / "cpulist").write_text(f"{cpus}\n")
+    assert (host.numa_node_of("24-47"), host.cpus_of(1)) == (1, "24-47")
+    assert (host.numa_node_of(""), host.cpus_of(2)) == (None, None)
+    assert host.numa_node_of("0-47") is None
 
 
 @pytest.mark.parametrize("text", ["-1", "", "many"])
@@ -217,12 +236,11 @@ def test_an_absolute_link_of_the_host_is_followed_in_its_tree(host: Host) -> Non
     }
 
 
-def test_mounts_that_the_operator_adds_come_last(host: Host) -> None:
-    """Read-only as the others, at their path in the container, where they exist."""
+def test_mounts_that_the_operator_adds_are_those_that_exist(host: Host) -> None:
+    """Read-only as the driver's, at their path in the container."""
     add_file(host, "/usr/local/dcmi/libdcmi.so", "/data/models")
     extra = (("/data/models", "/models"), ("/data/missing", "/missing"))
-    assert driver_mounts(replace(host, extra_mounts=extra), ChipFamily.ASCEND_910B) == (
-        Mount(host_path="/usr/local/dcmi", container_path="/usr/local/dcmi"),
+    assert extra_mounts(replace(host, extra_mounts=extra)) == (
         Mount(host_path="/data/models", container_path="/models"),
     )
 

@@ -12,7 +12,6 @@ import pytest
 
 from tests.npu.looking import SERVER, Relay, changed
 from trio_npu_dra.errors import Busy
-from trio_npu_dra.npu.chip_faults import Reading
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.types import ChipRef
 from trio_npu_dra.npu.dcmi.worker import DEADLINE_SECONDS, DcmiWorker
@@ -23,6 +22,7 @@ from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.listing import init
 from trio_npu_dra.npu.model import Board
 from trio_npu_dra.npu.occupancy import is_any_occupied
+from trio_npu_dra.npu.reading import Reading
 from trio_npu_dra.npu.telemetry import DEADLINE_SECONDS as TELEMETRY_SECONDS
 from trio_npu_dra.npu.telemetry import read_telemetry
 from trio_npu_dra.observable import Observable
@@ -40,7 +40,7 @@ async def test_each_call_of_a_listing_names_its_chip(relay: Relay, dcmi: Dcmi, h
     await discover(relay, dcmi, host)
     assert sorted(relay.devices, key=str) == sorted(
         [
-            *((name, None) for name in ("init", "card_list", "driver_version")),
+            *((name, None) for name in ("init", "card_list", "driver_version", "vnpu_mode")),
             *(("units", card) for card in (0, 1)),
             *((name, chip) for name in ("identify", "describe") for chip in (FIRST, SECOND)),
             ("read_links", FIRST),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from tests.npu.looking import Look, Relay
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.types import ChipRef, Link
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
-from trio_npu_dra.npu.discovery import discover
+from trio_npu_dra.npu.discovery import discover, without_cards
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import Board
 from trio_npu_dra.simulator import BoardControl, SimulatedBoard, load_profile
@@ -91,7 +92,8 @@ async def test_a_split_chip_that_does_not_tell_its_vnpus_now_stays_split(
 ) -> None:
     """It is not handed out whole because one call failed while cards were listed."""
     dcmi.init()
-    control.set_vnpus(3, 2)
+    control.create_vnpu(3, "vir05_1c_8g")
+    control.create_vnpu(3, "vir05_1c_8g")
     control.set_share(3, enabled=True)
     board = await look()
     for function in ("dcmi_get_device_info", "dcmi_get_device_share_enable"):
@@ -305,3 +307,32 @@ async def test_a_dead_first_die_of_a_card_is_told_and_leaves_its_sister(
     (line,) = never_known.unanswered
     assert line.startswith("card 4 device 0: dcmi_get_device_type")
     assert fresh.unanswered == never_known.unanswered
+
+
+async def test_a_library_that_has_no_chip_any_more_costs_none_that_is_on_the_bus(
+    board: Board, host: Host, simulated: SimulatedBoard
+) -> None:
+    """However often it says so; all facts stay, of chips and of the node."""
+    why = "the Ascend driver has no chip: it starts"
+    known = without_cards(host, board, "it starts")
+    assert known == replace(board, unanswered=(why,))
+    assert without_cards(host, known, "it starts") == known
+    (simulated.sysfs_root / "bus/pci/devices/0000:41:00.0").unlink()
+    known = without_cards(host, known, "it starts")
+    assert [chip.name for chip in known.chips if chip.gone] == ["npu-5"]
+    assert known.unanswered == (why,)
+    assert without_cards(host, known, "it starts") == known
+
+
+async def test_on_a_node_without_hardware_two_answers_decide_that_chips_are_gone(
+    board: Board, host: Host, simulated: SimulatedBoard
+) -> None:
+    """Where no bus shows them, the first answer may be that of an Ascend driver that stops."""
+    shutil.rmtree(simulated.sysfs_root / "bus/pci/devices")
+    (simulated.dev_root / "davinci_manager").unlink()
+    first = without_cards(host, board, "none")
+    assert all(chip.unlisted and not chip.gone for chip in first.chips)
+    assert len(first.unanswered) == 8
+    second = without_cards(host, first, "none")
+    assert all(chip.gone for chip in second.chips)
+    assert second.gaps == ()

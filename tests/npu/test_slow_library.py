@@ -16,7 +16,7 @@ from tests.npu.watching import BUSINESS, MINOR
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import HealthState
-from trio_npu_dra.npu.watcher import WatchStatus
+from trio_npu_dra.npu.subscription import WatchStatus
 from trio_npu_dra.simulator import BoardControl, Severity, SimulatedBoard
 
 

@@ -15,7 +15,7 @@ from trio_npu_dra.npu.dcmi.types import ChipInfo, ChipRef, Memory
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
 from trio_npu_dra.npu.discovery import discover
 from trio_npu_dra.npu.host import Host
-from trio_npu_dra.npu.model import ChipFamily
+from trio_npu_dra.npu.model import Board, ChipFamily
 from trio_npu_dra.npu.offers import OfferKind, offers
 from trio_npu_dra.simulator import SimulatedBoard, load_profile
 
@@ -57,6 +57,33 @@ async def test_a_library_without_the_newer_functions_costs_their_facts_alone(
     assert (first.memory_bytes, first.ai_cores) == (64 * 1024**3, 24)
     unknown = (first.npu_name, first.uuid, first.pci_bus_id, first.device_share, first.super_pod_id)
     assert unknown == (None,) * 5
+
+
+class WithoutDomains(Dcmi):
+    """A library that does not tell the domain of a PCI address."""
+
+    def pci_bus_id(self, chip: ChipRef) -> str:
+        """The address without it."""
+        return super().pci_bus_id(chip).partition(":")[2]
+
+
+async def test_a_domain_that_the_library_does_not_tell_is_that_of_the_bus(
+    simulated: SimulatedBoard, worker: DcmiWorker, host: Host, board: Board
+) -> None:
+    """No address is guessed: it is unknown if two domains have the place, or none."""
+    dcmi = WithoutDomains.load(simulated.root)
+    dcmi.init()
+    assert await discover(worker, dcmi, host) == board
+    bus = simulated.sysfs_root / "bus/pci/devices"
+    (bus / "0001:01:00.0").symlink_to(bus / "0000:01:00.0")
+    (bus / "0000:41:00.0").unlink()
+    fresh = await discover(worker, dcmi, host)
+    told = {chip.name: chip.pci_bus_id for chip in board.chips}
+    unknown = {
+        name for name, address in told.items() if address in {"0000:01:00.0", "0000:41:00.0"}
+    }
+    assert {chip.name for chip in fresh.chips if chip.pci_bus_id is None} == unknown
+    assert len(unknown) == 2
 
 
 class Mixed(Dcmi):

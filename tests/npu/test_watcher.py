@@ -10,7 +10,6 @@ import trio
 
 from tests.npu.watching import BUSINESS, MINOR, NEVER, TWICE, Overheard, Watching
 from tests.waiting import until
-from trio_npu_dra.npu.chip_faults import Reading
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.types import Assertion as Notice
 from trio_npu_dra.npu.dcmi.types import FaultEvent
@@ -20,6 +19,7 @@ from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.faults import CARD_DROPPED
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import FaultLevel, HealthState
+from trio_npu_dra.npu.reading import Reading
 from trio_npu_dra.simulator import Assertion, BoardControl, Severity, SimulatedBoard
 
 

@@ -15,7 +15,9 @@ from trio_npu_dra.npu.dcmi.worker import DcmiWorker
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board, ChipHealth, HealthState
-from trio_npu_dra.npu.watcher import WatchStatus, watch_board
+from trio_npu_dra.npu.partition import Readings
+from trio_npu_dra.npu.subscription import WatchStatus
+from trio_npu_dra.npu.watcher import watch_board
 from trio_npu_dra.observable import Observable
 
 BUSINESS = 0x81B38002  # RestartBusiness
@@ -57,6 +59,7 @@ class Watching:
         self.faults = NodeFaults(None)
         self.interval = 0.02
         self.known = EMPTY_BOARD
+        self.splits = Readings()
         self._nursery = nursery
         self._hardware = (worker, dcmi, host)
 
@@ -70,6 +73,7 @@ class Watching:
             status=self.status,
             interval_seconds=self.interval,
             known=self.known,
+            splits=self.splits,
             on_event=lambda _: self.heard.set(self.heard.value + 1),
         )
         with trio.fail_after(20):

@@ -110,6 +110,19 @@ async def test_a_prepared_claim_is_counted_and_named(rig: Rig) -> None:
     assert after.value("npu_power_watts", device="npu-3", claim="") > 0
 
 
+async def test_an_npu_of_several_claims_is_one_and_is_named_after_none(rig: Rig) -> None:
+    """Its power is not that of one of them."""
+    async with rig.registered() as kubelet:
+        await rig.published()
+        claims = [rig.claim(name, "npu-3", share_id=f"share-{name}") for name in ("one", "two")]
+        await kubelet.prepare(claims)
+        found = await scrape(rig)
+        await kubelet.unprepare(claims)
+
+    assert (found.value("claims_prepared"), found.value("devices_prepared")) == (2, 1)
+    assert found.value("npu_power_watts", device="npu-3", claim="") > 0
+
+
 async def test_a_claim_that_cannot_be_prepared_is_counted_by_reason(rig: Rig) -> None:
     """The reason is the class of the error."""
     async with rig.registered() as kubelet:
@@ -196,6 +209,8 @@ async def test_npu_metrics_can_be_turned_off(rig: Rig) -> None:
 
 async def test_what_is_served_is_what_is_documented(rig: Rig) -> None:
     """Every metric is in the catalog with its kind, and the catalog has no other."""
+    with rig.board.control() as control:
+        control.create_vnpu(3, "vir10_3c_16g")
     async with rig.registered() as kubelet:
         await rig.published()
         await until_scraped(rig, "fault_events_subscribed", 1)

@@ -1,11 +1,12 @@
 """A node on which the daemon dies, what it is doing then, and what is there before."""
 
 import copy
+import json
 import socket
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shutil import copytree, rmtree
 
@@ -19,9 +20,11 @@ from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
 from trio_npu_dra._generated.pluginregistration import PluginInfo
 from trio_npu_dra.kube.objects import DeviceAttribute, ResourceSlice
 from trio_npu_dra.rpc import open_bridge
+from trio_npu_dra.simulator import SimulatedBoard, create_board
 from trio_npu_dra.standins.api_state import ApiState
 from trio_npu_dra.standins.kubelet import CALL_SECONDS, Kubelet, open_kubelet
 
+CHIPS = 8
 FOLDERS = ("cdi", "plugins", "registry")
 """Where the daemon's files and sockets are, below the folder of the node."""
 
@@ -33,15 +36,19 @@ class Scene:
     Attributes:
         kept: Prepared before; holds npu-0.
         new: Allocated npu-1, not prepared yet.
+        is_shared: Whether both have a share of their NPU instead of all of it.
         answered: Claims that the kubelet may count on, by UID.
         writes: To slices, that a start has to make.
+        simulator: The simulated library, if each node has a board of its own.
     """
 
     rig: Rig
     kept: Claim
     new: Claim
+    is_shared: bool = False
     answered: set[str] = field(default_factory=set)
     writes: tuple[str, ...] = ()
+    simulator: Path | None = None
 
     @property
     def api(self) -> ApiState:
@@ -59,6 +66,29 @@ class Scene:
         return [self.rig.folder / name for name in FOLDERS]
 
     @property
+    def share(self) -> str | None:
+        """The share that each claim has of its NPU."""
+        return "share-1" if self.is_shared else None
+
+    @property
+    def changing(self) -> list[Path]:
+        """Where a change makes a difference: chips are shared, and cut, below the board's root."""
+        is_board = self.is_shared or self.simulator is not None
+        return [*self.folders, self.rig.board.root] if is_board else self.folders
+
+    @property
+    def shared_chips(self) -> set[int]:
+        """The chips that several containers may use."""
+        with self.rig.board.control() as control:
+            return {chip for chip in range(CHIPS) if control.read(chip, "share_enable")}
+
+    @property
+    def vnpus(self) -> set[int]:
+        """All pieces that the board's NPUs are cut into."""
+        with self.rig.board.control() as control:
+            return {vnpu.id for chip in range(CHIPS) for vnpu in control.vnpus(chip)}
+
+    @property
     def files(self) -> set[str]:
         """What is in them but folders, relative to the node's folder."""
         return {
@@ -67,6 +97,12 @@ class Scene:
             for path in folder.rglob("*")
             if not path.is_dir()
         }
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no claim is on its way; a chip is shared, or not, once the chips are known."""
+        records = [json.loads(path.read_bytes()) for path in self.rig.records]
+        return all(record["state"] == "ready" for record in records)
 
     @property
     def slice_writes(self) -> tuple[str, ...]:
@@ -83,14 +119,31 @@ class Scene:
         """The same node once more, in *folder*, as much as what outlives a process goes."""
         api = ApiState(_objects=copy.deepcopy(self.api._objects), _version=self.api._version)
         # Looks at chips, but for the first, have nothing to do with deaths and cost time.
-        rig = Rig(folder, self.rig.board, api, health_poll_interval=60.0)
+        rig = replace(
+            self.rig, folder=folder, board=self._board(folder), api=api, health_poll_interval=60.0
+        )
         rig.lay_out()
         for name in FOLDERS:
             if (self.rig.folder / name).exists():
                 copytree(
                     self.rig.folder / name, folder / name, copy_function=_copy, dirs_exist_ok=True
                 )
-        return Scene(rig, self.kept, self.new, set(self.answered), self.writes)
+        if self.is_shared:
+            with rig.board.control() as control:
+                for chip in range(CHIPS):
+                    control.set_share(chip, enabled=chip == 0 and self.kept.uid in self.answered)
+        return replace(self, rig=rig, answered=set(self.answered))
+
+    def _board(self, folder: Path) -> SimulatedBoard:
+        """The same board, or one that is cut in the same way."""
+        if self.simulator is None:
+            return self.rig.board
+        board = create_board(self.rig.board.profile, folder / "host", prebuilt=self.simulator)
+        with self.rig.board.control() as ours, board.control() as its:
+            for chip in range(CHIPS):
+                for vnpu in ours.vnpus(chip):
+                    its.create_vnpu(chip, vnpu.template, vnpu.id)
+        return board
 
     async def prepare(self, kubelet: Kubelet, claims: Sequence[Claim]) -> None:
         """Prepare as the kubelet does; an answer without an error is what counts."""
@@ -129,7 +182,7 @@ async def start(scene: Scene, agent: Agent, reaper: Reaper) -> None:
     await until(lambda: listens(scene.rig.registration))
     async with open_kubelet(scene.rig.registration):
         await published(scene)
-        await until(lambda: reaper.points.all_answered)
+        await until(lambda: reaper.points.all_answered and scene.is_settled)
 
 
 async def published(scene: Scene, *, since: int = 0) -> None:

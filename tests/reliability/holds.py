@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.claims.marking import SHARED
+from tests.claims.marking import MARKED
 from tests.claims.node import NodeOnDisk
 from tests.reliability.disk import State
 
@@ -26,10 +26,12 @@ class Hold:
     Attributes:
         devices: Names.
         is_admin: Whether it only looks on.
+        is_shared: Whether it is a share of each, which others may have besides.
     """
 
     devices: frozenset[str]
     is_admin: bool
+    is_shared: bool = False
 
     @property
     def chips(self) -> set[int]:
@@ -37,13 +39,25 @@ class Hold:
         return {chip for device in self.devices for chip in CHIPS[device]}
 
     @property
+    def has_marks(self) -> bool:
+        """Whether files are made for it."""
+        return not self.is_admin and min(self.chips) < MARKED
+
+    @property
     def needs_steps(self) -> bool:
         """Whether something is made for it besides."""
-        return not self.is_admin and min(self.chips) < SHARED
+        return self.has_marks or self.is_shared
 
     def excludes(self, other: Hold) -> bool:
         """Whether both cannot be."""
-        return not (self.is_admin or other.is_admin) and bool(self.chips & other.chips)
+        if self.is_admin or other.is_admin:
+            return False
+        are_shared = self.is_shared and other.is_shared
+        return any(
+            CHIPS[one] & CHIPS[two] and not (are_shared and one == two)
+            for one in self.devices
+            for two in other.devices
+        )
 
 
 def gives_no_chip_twice(holds: Iterable[Hold]) -> None:
@@ -58,6 +72,7 @@ def recorded(record: Any) -> Hold:
     return Hold(
         frozenset(device["device"] for device in given),
         is_admin=any(device["adminAccess"] for device in given),
+        is_shared=any(device["shareId"] for device in given),
     )
 
 
@@ -73,10 +88,22 @@ def given(path: Path) -> dict[str, list[str]]:
     }
 
 
+def share_of(uid: str) -> str:
+    """The share that a claim has of each device that it shares."""
+    return f"share-{uid}"
+
+
+def on_cards(holds: Iterable[Hold]) -> set[int]:
+    """The chips of what is held, and the sisters of dies."""
+    chips = {chip for hold in holds if not hold.is_admin for chip in hold.chips}
+    return chips | (CHIPS["module-1"] if chips & CHIPS["module-1"] else set())
+
+
 def wanted(uid: str, hold: Hold) -> dict[str, list[str]]:
     """What a claim's CDI file should hand out."""
+    share = f"-{share_of(uid)}" if hold.is_shared else ""
     return {
-        f"{uid}-{device}": [f"/dev/davinci{chip}" for chip in sorted(CHIPS[device])]
+        f"{uid}-{device}{share}": [f"/dev/davinci{chip}" for chip in sorted(CHIPS[device])]
         for device in hold.devices
     }
 
@@ -86,7 +113,7 @@ def marked(holds: Mapping[str, Hold]) -> set[str]:
     return {
         f"{uid}.{step}"
         for uid, hold in holds.items()
-        if hold.needs_steps
+        if hold.has_marks
         for step in ("make", "flag")
     }
 
@@ -110,7 +137,12 @@ def guarded_on(node: NodeOnDisk, uids: Iterable[str]) -> dict[str, Hold]:
     """What the CDI files of these claims, whose records cannot be read, still hand out."""
     files = {uid: given(node.cdi_path(uid)) for uid in uids if node.cdi_path(uid).exists()}
     return {
-        uid: Hold(frozenset(name.removeprefix(f"{uid}-") for name in names), is_admin=False)
+        uid: Hold(
+            frozenset(
+                name.removeprefix(f"{uid}-").removesuffix(f"-{share_of(uid)}") for name in names
+            ),
+            is_admin=False,
+        )
         for uid, names in files.items()
     }
 

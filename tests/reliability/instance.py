@@ -9,14 +9,19 @@ from typing import TypeVar
 import trio
 from trio.testing import MockClock
 
+from tests.claims.flags import FlagFiles
 from tests.claims.marking import two_steps
 from tests.claims.node import NodeOnDisk, npu, ref
 from trio_npu_dra.claims.repair import keep_cdi_files
+from trio_npu_dra.claims.share_flag import ShareFlagStep
 from trio_npu_dra.kubelet.driver import ClaimRef
 from trio_npu_dra.npu.dcmi.types import ChipRef, MultiDiePolicy
 from trio_npu_dra.npu.model import Board, ChipFamily
 
 T = TypeVar("T")
+
+FLAGS = "flags"
+"""The folder of a node with the share flags of its chips."""
 
 
 def board(policy: MultiDiePolicy) -> Board:
@@ -39,7 +44,11 @@ class Instance:
 
     def __init__(self, node: NodeOnDisk) -> None:
         self.ledger, self.cdi = node.ledger(), node.cdi()
-        self.steps = two_steps(node.root, is_for_all=False)
+        flags = FlagFiles(node.root / FLAGS, node.board)
+        self.steps = (
+            *two_steps(node.root, is_for_all=False),
+            ShareFlagStep(self.ledger, self.cdi, node.board, flags),
+        )
         self.claims = node.start(ledger=self.ledger, cdi=self.cdi, steps=self.steps)
 
     async def look(self, seconds: float = 0.0) -> None:

@@ -41,6 +41,8 @@ _ON_PATHS: Final[Mapping[str, tuple[str, tuple[tuple[int | None, int], ...]]]] =
     "lchown": ("chown", ((None, 0),)),
     "link": ("link", ((None, 0), (None, 1))),
     "linkat": ("link", ((0, 1), (2, 3))),
+    "mknod": ("mknod", ((None, 0),)),
+    "mknodat": ("mknod", ((0, 1),)),
     "mkdir": ("mkdir", ((None, 0),)),
     "mkdirat": ("mkdir", ((0, 1),)),
     "openat": ("open", ((0, 1),)),
@@ -202,7 +204,7 @@ def _changes(call: Call, does: str, path: str) -> bool:
         return True
     if does == "open":
         return not exists or bool(call.number(2) & os.O_TRUNC)
-    if does == "mkdir":
+    if does in {"mkdir", "mknod"}:
         return not exists
     if does == "chmod":
         mode = call.number(2 if call.name.endswith("at") else 1)

@@ -32,11 +32,14 @@ from tests.reliability.holds import (
     check_moment,
     given,
     gives_no_chip_twice,
+    guarded_on,
     marked,
+    on_cards,
     recorded_on,
+    share_of,
     wanted,
 )
-from tests.reliability.instance import Instance, board, refs, run
+from tests.reliability.instance import FLAGS, Instance, board, refs, run
 from trio_npu_dra.claims.service import NodeClaims
 from trio_npu_dra.errors import Unavailable
 from trio_npu_dra.kubelet.driver import PrepareResult
@@ -45,6 +48,9 @@ from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
 DEVICES = (*CHIPS,)
 A_LOOK_SECONDS = 6.0
 
+OWN, LOOKS_ON, SHARES = (False, False), (True, False), (False, True)
+some_ways = st.sampled_from([OWN, LOOKS_ON, SHARES, SHARES])
+"""Whether a claim looks on, and whether it shares."""
 instances = st.integers(0, 1)
 some_devices = st.sets(st.sampled_from(DEVICES), min_size=1, max_size=3).filter(
     lambda devices: (
@@ -66,7 +72,8 @@ class Node(Expected, RuleBasedStateMachine):
         self.expect(NodeOnDisk(Path(self._folder.name) / "node"))
         self.node.board.set(board(MultiDiePolicy.INDEPENDENT))
         markers = self.node.root / "markers"
-        self.disk = Disk(self.node.state_folder, self.node.cdi_root, markers)
+        self.flags = self.node.root / FLAGS
+        self.disk = Disk(self.node.state_folder, self.node.cdi_root, markers, self.flags)
 
     @initialize(target=uids)
     def start(self) -> Any:
@@ -75,26 +82,31 @@ class Node(Expected, RuleBasedStateMachine):
         for each in self.instances:
             run(each.look)
         one = {DEVICES[0]}
-        return multiple(self.allocate(one, is_admin=False), self.allocate(one, is_admin=False))
+        return multiple(self.allocate(one, how=OWN), self.allocate(one, how=OWN))
 
     # --- what the scheduler does -----------------------------------------------------------------
 
     @precondition(lambda self: len(self.allocated) < 6)
-    @rule(target=uids, devices=some_devices, is_admin=st.booleans())
-    def allocate(self, devices: set[str], is_admin: bool) -> str:
+    @rule(target=uids, devices=some_devices, how=some_ways)
+    def allocate(self, devices: set[str], how: tuple[bool, bool]) -> str:
         """A claim gets devices, also such as another one has: the scheduler may know better."""
         uid = f"uid-{len(self.allocated)}"
-        self._allocate(uid, Hold(frozenset(devices), is_admin))
+        self._allocate(uid, Hold(frozenset(devices), *how))
         return uid
 
-    @rule(uid=uids, devices=some_devices, is_admin=st.booleans())
-    def allocate_anew(self, uid: str, devices: set[str], is_admin: bool) -> None:
+    @rule(uid=uids, devices=some_devices, how=some_ways)
+    def allocate_anew(self, uid: str, devices: set[str], how: tuple[bool, bool]) -> None:
         """A claim gets others: no pod uses it any more."""
-        self._allocate(uid, Hold(frozenset(devices), is_admin))
+        self._allocate(uid, Hold(frozenset(devices), *how))
 
     def _allocate(self, uid: str, hold: Hold) -> None:
         results = [
-            result(device, admin_access=hold.is_admin or None) for device in sorted(hold.devices)
+            result(
+                device,
+                admin_access=hold.is_admin or None,
+                share_id=share_of(uid) if hold.is_shared else None,
+            )
+            for device in sorted(hold.devices)
         ]
         self.node.source.store(claim(uid.removeprefix("uid-"), *results))
         self.allocated[uid] = hold
@@ -193,13 +205,15 @@ class Node(Expected, RuleBasedStateMachine):
         """The dies of the A3 card go out together, or one by one, from now on."""
         self.node.board.set(board(policy))
 
-    @rule(is_cdi_volatile=st.booleans())
-    def reboot(self, is_cdi_volatile: bool) -> None:
+    @rule(is_cdi_volatile=st.booleans(), are_flags_recovered=st.booleans())
+    def reboot(self, is_cdi_volatile: bool, are_flags_recovered: bool) -> None:
         """No container is left: the kubelet prepares again what is to go on."""
         self.node.reboot()
         if is_cdi_volatile:
             shutil.rmtree(self.node.cdi_root, ignore_errors=True)
         shutil.rmtree(self.node.root / "markers", ignore_errors=True)
+        if not are_flags_recovered:
+            shutil.rmtree(self.flags, ignore_errors=True)
         self.held.clear()
         self._restart_all()
         assert self.node.record_uids() == set()
@@ -279,6 +293,15 @@ class Node(Expected, RuleBasedStateMachine):
         }
 
     @invariant()
+    def shares_the_chips_that_claims_share(self) -> None:
+        """No container finds its chip taken by another with which it shares."""
+        shared = {uid: hold for uid, hold in self.held.items() if hold.is_shared}
+        assert on_cards(shared.values()) <= self._shared_chips()
+
+    def _shared_chips(self) -> set[int]:
+        return {int(path.name) for path in self.flags.glob("*")}
+
+    @invariant()
     def has_no_unfinished_files(self) -> None:
         """Not after the start that follows."""
         assert not self.node.unfinished_files()
@@ -289,6 +312,8 @@ class Node(Expected, RuleBasedStateMachine):
             self.unprepare(0, list(self.allocated), is_api_away=True)
             assert recorded_on(self.node) == {}
             assert self.unreadable == self.node.cdi_uids() == set()
+            run(self.instances[0].look)
+            assert self._shared_chips() == set()
         self._folder.cleanup()
 
     # --- doing -----------------------------------------------------------------------------------
@@ -312,7 +337,11 @@ class Node(Expected, RuleBasedStateMachine):
             self._restart(number)
 
     def _repaired(self) -> None:
+        """After a look, which leaves no chip shared that nobody has."""
         self.lost.clear()
+        others = guarded_on(self.node, self.unreadable)
+        held = recorded_on(self.node)
+        assert self._shared_chips() <= on_cards([*held.values(), *others.values()])
 
 
 Node.TestCase.settings = settings(stateful_step_count=25)

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.npu.boards import a3, die
+from tests.holds.holding import hold
+from tests.npu.boards import a3, die, piece, split
 from tests.report.boards import board, fault, npu
+from trio_npu_dra.holds.offered import offered
 from trio_npu_dra.kubelet.device_health import MESSAGE_LIMIT, TIMEOUT_SECONDS, HealthState
 from trio_npu_dra.npu.model import Chip, FaultLevel
 from trio_npu_dra.npu.offers import offers
@@ -68,3 +70,17 @@ def test_a_module_is_as_its_worst_die() -> None:
     (told,) = device_health(offers(a3(*dies)), "node-a")
     assert (told.device, told.state) == ("module-1", HealthState.UNHEALTHY)
     assert told.message == "80E01801 npu-3: HBM ECC (RestartBusiness, fault table)"
+
+
+def test_pieces_are_told_of_one_by_one() -> None:
+    """Each has the fault of its chip, and one that is not there any more its own."""
+    chip = split(npu(3, fault()), piece(148), piece(149))
+    told = device_health(offers(board(chip)), "node-a")
+    assert [(one.device, one.state) for one in told] == [
+        ("npu-3-vnpu-148", HealthState.UNHEALTHY),
+        ("npu-3-vnpu-149", HealthState.UNHEALTHY),
+    ]
+    lost = offered(board(npu(3)), [hold("npu-3-vnpu-148", 3, vnpu=148)])
+    (one,) = device_health(lost, "node-a")
+    assert one.state is HealthState.UNHEALTHY
+    assert "the vNPU does not exist any more" in one.message

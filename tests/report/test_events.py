@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,10 +13,12 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.holds.holding import hold
-from tests.npu.boards import a3, die
+from tests.npu.boards import a3, die, piece, split
 from tests.report.boards import board, fault, npu
 from tests.waiting import until
 from trio_npu_dra.errors import Forbidden, KubeError, Unavailable
+from trio_npu_dra.holds.hold import Holder, HolderKind
+from trio_npu_dra.holds.shared_claim import SharedClaim
 from trio_npu_dra.kube.client import open_client
 from trio_npu_dra.kube.credentials import Credentials
 from trio_npu_dra.kube.objects import Event, Node, ObjectMeta
@@ -24,6 +27,7 @@ from trio_npu_dra.npu.model import Board
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.report.event_series import PATIENCE_SECONDS, PAUSE_SECONDS
 from trio_npu_dra.report.events import tell_events
+from trio_npu_dra.report.news import MESSAGE_LIMIT, shared_news
 from trio_npu_dra.standins.api_server import serve_api
 from trio_npu_dra.standins.api_state import ApiState
 
@@ -76,15 +80,22 @@ def server() -> Server:
 
 
 @pytest.fixture
+def shared() -> Observable[Mapping[str, SharedClaim]]:
+    """The claims that several pods have."""
+    return Observable({})
+
+
+@pytest.fixture
 async def boards(
     server: Server,
+    shared: Observable[Mapping[str, SharedClaim]],
     mock_clock: MockClock,  # noqa: ARG001 - time is the tests'
     nursery: trio.Nursery,
 ) -> AsyncIterator[Observable[Board]]:
     """The Board of a node whose Events are told; it is well."""
     boards = Observable(WELL)
     tell = partial(tell_events, node_name="node-a", component="npu.huawei.com", since=0)
-    nursery.start_soon(tell, server, boards, HOLDS)
+    nursery.start_soon(tell, server, boards, HOLDS, shared)
     await wait_all_tasks_blocked()
     yield boards
     nursery.cancel_scope.cancel()
@@ -120,6 +131,49 @@ async def test_a_policy_that_changes_is_said_on_the_node_alone(
     )
     (line,) = [record.__dict__ for record in caplog.records]
     assert line["news"] == event.message
+
+
+async def test_a_claim_that_several_pods_have_is_told(
+    server: Server,
+    shared: Observable[Mapping[str, SharedClaim]],
+    boards: Observable[Board],
+    mock_clock: MockClock,
+) -> None:
+    """That claim alone, once for each change of its pods; not if its NPUs may be shared."""
+
+    async def reserve(*pods: str) -> None:
+        holder = Holder(kind=HolderKind.CLAIM, namespace="jobs", name="one", uid="u")
+        claim = SharedClaim(holder=holder, devices=("npu-0", "npu-1"), pods=pods)
+        shared.set({"u": claim})
+        await wait_all_tasks_blocked()
+
+    boards.set(board(*(replace(chip, device_share=True) for chip in WELL.chips)))
+    await reserve("a", "b")
+    assert server.events == {}
+
+    boards.set(board(replace(WELL.chips[0], device_share=True), *WELL.chips[1:]))
+    await reserve("a", "b", "c")
+    (event,) = server.events.values()
+    assert (event.involved_object.kind, event.involved_object.name) == ("ResourceClaim", "one")
+    assert (event.type, event.reason) == ("Warning", "NpuForSeveralPods")
+    assert event.message.startswith("npu-1: reserved for 3 pods (a; b; c), but the Ascend driver")
+
+    await reserve(*(f"pod-{number:060}" for number in range(256)))
+    mock_clock.jump(PAUSE_SECONDS)
+    await wait_all_tasks_blocked()
+    (event,) = server.events.values()
+    assert event.count == 2
+    assert len(event.message) <= MESSAGE_LIMIT
+
+
+def test_a_piece_is_for_one_pod_though_its_chip_is_shared() -> None:
+    """The share flag says who may open the chip."""
+    holder = Holder(kind=HolderKind.CLAIM, namespace="jobs", name="one", uid="u")
+    claim = SharedClaim(holder=holder, devices=("npu-0-vnpu-100",), pods=("a", "b"))
+    chip = replace(split(die(0), piece(100)), device_share=True)
+    item = shared_news(claim, a3(chip, policy=MultiDiePolicy.INDEPENDENT), ())
+    assert item is not None
+    assert item.message.startswith("npu-0-vnpu-100: reserved for 2 pods")
 
 
 async def test_a_storm_is_a_bounded_number_of_writes(
@@ -212,7 +266,7 @@ async def test_a_lost_answer_makes_no_second_event() -> None:
                     component="npu.huawei.com",
                     since=0,
                 )
-                nursery.start_soon(tell, client, boards, Observable(()))
+                nursery.start_soon(tell, client, boards, Observable(()), Observable({}))
                 await until(lambda: state.asked("get", "nodes") == 1)
                 state.fail_next(drop="after", verb="create")
                 boards.set(board(npu(3, fault())))

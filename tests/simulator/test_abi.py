@@ -147,14 +147,14 @@ def test_cpu_affinity(dcmi: RawDcmi) -> None:
 def test_an_unsplit_chip_has_all_its_cores(
     dcmi: RawDcmi, query: int, length: int, computing: int
 ) -> None:
-    """The vNPU queries give total and free cores, memory and AI CPUs; shares are unknown."""
+    """The vNPU queries give total and free cores, memory, AI CPUs and media engines."""
     code, resources = dcmi.device_info(0, 0, 52, query)
     assert code == 0
     assert struct.unpack_from("=2f", resources, computing) == (20.0, -1.0)
     assert struct.unpack_from("=Q", resources, computing + 24) == (32768,)
     assert struct.unpack_from("=H", resources, computing + 54) == (6,)
     media = struct.unpack_from("=6f", resources, computing + 96)
-    assert set(media) == {-1.0}
+    assert media == (24, 4, 9, 2, 0, 0)  # jpegd, jpege, vpc, vdec, pngd, venc
     if query == 1:
         assert struct.unpack_from("=I", resources) == (0,)  # no vNPU
         assert resources[4:computing] == b"\xff" * (computing - 4)

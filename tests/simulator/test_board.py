@@ -229,7 +229,7 @@ def test_npu_smi_without_a_library_says_where_it_looked(
     run = subprocess.run([str(lonely), "info"], env={}, capture_output=True, text=True, check=False)
     assert run.returncode != 0
     assert run.stderr.startswith("dcmi module initialize failed: libdcmi.so not found")
-    assert "usage: npu-smi info [-l]" in run_npu_smi(board, "reboot").stderr
+    assert "usage: npu-smi info [-l | watch]" in run_npu_smi(board, "reboot").stderr
 
 
 def test_a_board_can_be_laid_out_again(

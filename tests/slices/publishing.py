@@ -18,7 +18,7 @@ DRIVER = "npu.example.com"
 NODE = "node-1"
 Devices = tuple[Device, ...]
 WRITES = ("create", "update", "delete")
-WITHOUT_FEATURES = Kubernetes(minor=34, taints=False, counters=False)
+WITHOUT_FEATURES = Kubernetes(minor=34, taints=False, counters=False, shares=False)
 """As Kubernetes 1.34 is by default."""
 
 

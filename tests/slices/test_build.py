@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trio_npu_dra.kube.objects import Device, DeviceAttribute, DeviceCapacity
-from trio_npu_dra.npu.dcmi.types import ChipRef, MultiDiePolicy
+from trio_npu_dra.npu.dcmi.types import ChipRef, MultiDiePolicy, Resources, VDevice
 from trio_npu_dra.npu.model import (
     EMPTY_BOARD,
     Board,
@@ -18,9 +18,11 @@ from trio_npu_dra.npu.model import (
     Fault,
     FaultLevel,
 )
-from trio_npu_dra.npu.offers import offers
-from trio_npu_dra.slices.build import build_devices, canonical_quantity, semantic_version
+from trio_npu_dra.npu.offers import Offer, OfferKind, offers
+from trio_npu_dra.npu.piece import Piece
+from trio_npu_dra.slices.build import build_devices, semantic_version
 from trio_npu_dra.slices.features import ServerFeatures
+from trio_npu_dra.slices.quantities import canonical_quantity
 from trio_npu_dra.slices.taints import TaintEffect, TaintPolicy
 from trio_npu_dra.standins.api_rules import canonical
 
@@ -104,6 +106,55 @@ def test_every_known_fact_is_an_attribute() -> None:
         "aiCores": DeviceCapacity(value="20"),
         "memCapacity": DeviceCapacity(value="32Gi"),
     }
+
+
+def test_a_piece_has_the_facts_of_its_chip_that_are_true_of_it() -> None:
+    """Its template, its parent and what it has; what names the whole chip is left out."""
+    resources = Resources(ai_cores=5, ai_cpus=1, memory_mib=8192)
+    piece = VDevice(id=148, template="vir05_1c_8g", in_use=False, resources=resources)
+    whole = replace(
+        FULL, board_id=0x41, vnpus=(148,), vdevices=(piece,), device_share=True, super_pod_sdid=7
+    )
+    device = only(Board(chips=(whole,)))
+    assert device.name == "npu-3-vnpu-148"
+    assert plain(device) == {
+        "type": "vnpu",
+        "template": "vir05_1c_8g",
+        "parentUUID": "0A1B2C3D-00000001",
+        "model": "Ascend910B",
+        "chipName": "910B4",
+        "productName": "Atlas 800T A2",
+        "npuName": "9392",
+        "physicalId": 3,
+        "cardId": 5,
+        "deviceId": 0,
+        "numaNode": 6,
+        "resource.kubernetes.io/numaNode": 6,
+        "resource.kubernetes.io/pcieRoot": "pci0000:c0",
+        "topologyGroup": "ring-0",
+        "module": "module-5",
+    }
+    assert device.capacity == {
+        "aiCores": DeviceCapacity(value="5"),
+        "aiCpus": DeviceCapacity(value="1"),
+        "memCapacity": DeviceCapacity(value="7Gi"),
+    }
+    unknown = replace(whole, board_id=None, vdevices=(replace(piece, resources=Resources()),))
+    assert not only(Board(chips=(unknown,))).capacity
+
+
+def test_a_lost_piece_is_tainted_without_a_time() -> None:
+    """Nobody saw when it vanished: the API server says when it heard."""
+    lost = Offer(
+        name="npu-3-vnpu-148",
+        kind=OfferKind.VNPU,
+        chips=(FULL,),
+        piece=Piece(template="vir05_1c_8g", vnpu=148),
+    )
+    policy = TaintPolicy(domain="npu.huawei.com")
+    (device,) = build_devices([lost], Board(chips=(FULL,)), policy, EVERYTHING)
+    (taint,) = device.taints or ()
+    assert (taint.value, taint.effect, taint.time_added) == ("RestartNPU", "NoExecute", None)
 
 
 def test_an_unknown_fact_is_absent() -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 
 import pytest
 import trio
 from trio.testing import MockClock
 
+from tests.claims.node import npu
+from tests.npu.test_templates import chip_of
 from tests.slices.pools import counter_sets
 from tests.slices.publishing import (
     DRIVER,
@@ -21,18 +24,28 @@ from tests.slices.publishing import (
     publishing,
 )
 from tests.slices.reach import Reach
+from trio_npu_dra.holds.hold import Hold, Holder, HolderKind
+from trio_npu_dra.holds.offered import offered
 from trio_npu_dra.kube.client import KubeClient
 from trio_npu_dra.kube.objects import (
     Counter,
     CounterSet,
     Device,
     DeviceCounterConsumption,
+    ObjectMeta,
+    OwnerReference,
     ResourceSlice,
 )
+from trio_npu_dra.npu.dcmi.types import ChipRef
+from trio_npu_dra.npu.model import Board
+from trio_npu_dra.npu.offers import Cutting
+from trio_npu_dra.npu.piece import Piece
 from trio_npu_dra.observable import Observable, derive
-from trio_npu_dra.slices.features import ServerFeatures, fitting, follow_features
-from trio_npu_dra.slices.pool import PoolContent
-from trio_npu_dra.standins.api_rules import Kubernetes
+from trio_npu_dra.slices.build import build_pool
+from trio_npu_dra.slices.features import ServerFeatures, follow_features
+from trio_npu_dra.slices.pool import Pool, PoolContent, check, specs
+from trio_npu_dra.slices.taints import TaintPolicy
+from trio_npu_dra.standins.api_rules import Kubernetes, admit_slice
 
 SETS = counter_sets(2)
 BOTH_DROPPED = frozenset({"sharedCounters", "consumesCounters"})
@@ -233,38 +246,87 @@ async def test_a_feature_that_is_switched_off_takes_nothing_from_slices_that_use
 # --- where counters are not kept -----------------------------------------------------------------
 
 
-def test_where_counters_are_not_kept_only_independent_devices_are_published(
+POLICY = TaintPolicy(domain=DRIVER)
+CUT_BOARD = Board(chips=(chip_of("910b4-8"), replace(npu(1), memory_bytes=1 << 30)))
+
+
+def pool_of(
+    features: ServerFeatures, board: Board = CUT_BOARD, holds: Iterable[Hold] = ()
+) -> PoolContent:
+    """What is published of a chip that can be cut, and of one that cannot."""
+    made = offered(board, holds, Cutting(is_on=True))
+    return build_pool(made, board, POLICY, features)
+
+
+def test_where_counters_are_not_kept_only_whole_npus_are_published(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The others would be allocated as if they did not overlap; they are named once."""
+    """Pieces would be allocated as if they did not overlap; that is said once."""
     caplog.set_level(logging.WARNING)
-    content = PoolContent(devices=(*devices(1), piece("once-named")), shared_counters=SETS)
     for _ in range(2):
-        assert fitting(content, TAINTS_ONLY) == PoolContent(devices=devices(1))
-    assert fitting(content, ServerFeatures()) == content
+        content = pool_of(TAINTS_ONLY)
+        assert [device.name for device in content.devices] == ["npu-0", "npu-1"]
+        assert not any(device.consumes_counters for device in content.devices)
+        assert content.shared_counters == ()
     (line,) = caplog.records
-    assert vars(line)["devices"] == ("once-named",)
+    assert "no piece of an NPU is published, whole NPUs only" in line.message
+    assert (vars(line)["pieces"], vars(line)["first"]) == (9, "npu-0-vir10-3c-16g-0")
 
 
-def test_a_pool_without_consumers_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing is left out, so nothing is said."""
-    content = PoolContent(devices=devices(2))
-    assert fitting(content, TAINTS_ONLY) == content
-    assert caplog.records == []
+def test_where_counters_are_not_kept_a_chip_that_is_cut_is_not_published() -> None:
+    """A scheduler would hand out all of it."""
+    piece = Piece(template="vir05_1c_8g", number=0, vnpu=115)
+    holder = Holder(kind=HolderKind.CLAIM, namespace="a", name="b", uid="c")
+    held = Hold(holder=holder, device="x", nodes=frozenset({"/dev/davinci0"}), piece=piece)
+    assert [device.name for device in pool_of(TAINTS_ONLY, holds=[held]).devices] == ["npu-1"]
+
+
+@pytest.mark.parametrize(("profile", "count"), [("910b4-8", 8), ("910b2-8", 16), ("910a-8", 16)])
+def test_a_server_takes_what_is_published(profile: str, count: int) -> None:
+    """Within the limits of the API, with eight chips and sixteen; nothing is stored otherwise."""
+    chips = tuple(
+        replace(chip_of(profile), ref=ChipRef(number, 0), physical_id=number)
+        for number in range(count)
+    )
+    content = pool_of(ServerFeatures(), Board(chips=chips))
+    check(content)
+    owner = OwnerReference(api_version="v1", kind="Node", name=NODE, uid="u")
+    pool = Pool(
+        name=NODE,
+        driver=DRIVER,
+        node_name=NODE,
+        owner=owner,
+        devices=content.devices,
+        shared_counters=content.shared_counters,
+    )
+    made = specs(pool, 1)
+    assert [bool(spec.shared_counters) for spec in made][: count // 8] == [True] * (count // 8)
+    for spec in made:
+        item = ResourceSlice(metadata=ObjectMeta(name="one"), spec=spec)
+        wire = item.to_wire()
+        admit_slice(wire, kubernetes=Kubernetes())
+        assert wire == item.to_wire()
+
+
+def layout_of(features: ServerFeatures) -> list[tuple[tuple[CounterSet, ...], Devices]]:
+    """The slices of it."""
+    content = pool_of(features)
+    sets = [(content.shared_counters, ())] if content.shared_counters else []
+    return [*sets, ((), content.devices)]
 
 
 @pytest.mark.parametrize(
-    ("kubernetes", "layout"),
+    ("kubernetes", "kept"),
     [
-        (Kubernetes(), [(SETS, ()), ((), (*devices(1), *PIECES))]),
-        (Kubernetes(minor=35), [(SETS, ()), ((), (*devices(1), *PIECES))]),
-        (WITHOUT_FEATURES, [((), devices(1))]),
-        (Kubernetes(minor=34), [((), devices(1))]),
+        (Kubernetes(), ServerFeatures()),
+        (Kubernetes(minor=35), ServerFeatures()),
+        (WITHOUT_FEATURES, TAINTS_ONLY),
+        (Kubernetes(minor=34), TAINTS_ONLY),
     ],
 )
 async def test_each_server_gets_what_it_keeps(
     kubernetes: Kubernetes,
-    layout: list[tuple[tuple[CounterSet, ...], Devices]],
+    kept: ServerFeatures,
     reach: Reach,
     nursery: trio.Nursery,
     autojump_clock: MockClock,
@@ -275,26 +337,25 @@ async def test_each_server_gets_what_it_keeps(
     """
     del autojump_clock
     reach.state.kubernetes = kubernetes
-    wanted = PoolContent(devices=(*devices(1), *PIECES), shared_counters=SETS)
     client = KubeClient(reach)
     features: Observable[ServerFeatures | None] = Observable(None)
     async with publishing(client, reach.state, ()) as subject:
         follow = partial(follow_features, client, features=features, status=subject.status)
         nursery.start_soon(partial(follow, node_name=NODE, driver_name=DRIVER))
         await features.wait_until(lambda found: found is not None)
-        pool = partial(_fitting, wanted, features)
+        pool = partial(_pool, features)
         await nursery.start(derive, subject.pool, pool, features)
         await trio.sleep(1)
-        assert laid_out(subject) == layout
+        assert laid_out(subject) == layout_of(kept)
         reach.leave()
         await trio.sleep(60)
         reach.state.kubernetes = Kubernetes()
         reach.come_back()
         await trio.sleep(5)
-        assert laid_out(subject) == [(SETS, ()), ((), wanted.devices)]
+        assert laid_out(subject) == layout_of(ServerFeatures())
         assert subject.status.value.dropped == frozenset()
 
 
-def _fitting(wanted: PoolContent, features: Observable[ServerFeatures | None]) -> PoolContent:
+def _pool(features: Observable[ServerFeatures | None]) -> PoolContent:
     assert features.value is not None
-    return fitting(wanted, features.value)
+    return pool_of(features.value)

@@ -30,7 +30,7 @@ from trio_npu_dra.standins.api_rules import Kubernetes
 from trio_npu_dra.standins.api_state import ApiState
 
 Status = Observable[PublisherStatus]
-NONE_KEPT = ServerFeatures(taint_effects=frozenset(), counters=False)
+NONE_KEPT = ServerFeatures(taint_effects=frozenset(), counters=False, shares=False)
 OF_34 = frozenset({TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE})
 MILD, SEVERE = FaultLevel.SUB_HEALTH, FaultLevel.SEPARATE_NPU
 HOUR = 3600.0
@@ -84,15 +84,16 @@ async def following(reach: Reach) -> AsyncIterator[Subject]:
     [
         (Kubernetes(), ServerFeatures(), 1),
         (WITHOUT_FEATURES, NONE_KEPT, 1),
-        (Kubernetes(taints=False), replace(NONE_KEPT, counters=True), 1),
+        (Kubernetes(taints=False), replace(NONE_KEPT, counters=True, shares=True), 1),
         (Kubernetes(minor=35, counters=False), ServerFeatures(counters=False), 1),
+        (Kubernetes(minor=35, shares=False), ServerFeatures(shares=False), 1),
         (
             Kubernetes(minor=34, counters=False),
             ServerFeatures(taint_effects=OF_34, counters=False),
-            6,
+            7,
         ),
-        (Kubernetes(minor=34, taints=False), NONE_KEPT, 6),
-        (Kubernetes(minor=34), ServerFeatures(taint_effects=OF_34, counters=False), 6),
+        (Kubernetes(minor=34, taints=False, shares=False), NONE_KEPT, 7),
+        (Kubernetes(minor=34), ServerFeatures(taint_effects=OF_34, counters=False), 7),
     ],
 )
 async def test_each_feature_is_known_by_itself(

@@ -13,16 +13,24 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from pydantic_core import to_json
 
 from trio_npu_dra import storage
 from trio_npu_dra.claims import library_hook
 from trio_npu_dra.claims.library_hook import LibraryHook
+from trio_npu_dra.config.effective import DEFAULT_CONFIG
+from trio_npu_dra.config.model import ContainerLibraries
 from trio_npu_dra.errors import ForeignFile
-from trio_npu_dra.holds.entry import HeldDevice
-from trio_npu_dra.npu.container import DeviceNode, Mount, driver_mounts, shared_nodes
+from trio_npu_dra.holds.entry import Allocated, HeldDevice
+from trio_npu_dra.npu.container import (
+    DeviceNode,
+    Mount,
+    driver_mounts,
+    extra_mounts,
+    shared_nodes,
+)
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import ChipFamily
 
@@ -31,67 +39,124 @@ _CLASS = "npu"
 _MODE = 0o644
 
 T = TypeVar("T")
+_Edits: TypeAlias = Mapping[str, Sequence[Any]]
 
 
-def device_name(uid: str, device: str) -> str:
-    """The CDI name of a device of the claim *uid*."""
-    return f"{uid}-{device}"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Libraries:
+    """How containers find the Ascend driver's libraries.
+
+    Attributes:
+        path: Where they have them, as in LD_LIBRARY_PATH; empty does nothing for them.
+        usual: What is done where no config says otherwise.
+        hook: Makes loaders look there; without it LD_LIBRARY_PATH does, instead of the image's.
+    """
+
+    path: str
+    usual: ContainerLibraries = "ldcache"
+    hook: LibraryHook | None = None
+
+    def edits(self, wanted: ContainerLibraries | None) -> _Edits:
+        """What is done if a config wants this; None says nothing."""
+        folders = [folder for folder in self.path.split(":") if folder]
+        how = wanted or self.usual
+        if not folders or how == "none":
+            return {}
+        if how == "ldcache" and self.hook:
+            return {"hooks": [self.hook.edits(folders)]}
+        return {"env": [f"LD_LIBRARY_PATH={self.path}"]}
+
+
+def device_name(uid: str, device: str, share_id: str | None = None) -> str:
+    """The CDI name of a device of the claim *uid*, or of one of its shares of the device.
+
+    The kubelet tells the health of what has one name once.
+    """
+    return f"{uid}-{device}" if share_id is None else f"{uid}-{device}-{share_id}"
 
 
 def render_spec(
     uid: str,
-    devices: Iterable[HeldDevice],
+    devices: Sequence[HeldDevice],
     *,
     driver_name: str,
     shared_nodes: Iterable[DeviceNode],
-    mounts: Iterable[Mount],
-    library_path: str,
-    hook: LibraryHook | None = None,
+    driver_mounts: Mapping[ChipFamily, Iterable[Mount]],
+    extra_mounts: Iterable[Mount],
+    libraries: Libraries,
+    allocation: Iterable[Allocated] = (),
 ) -> dict[str, Any]:
     """Make the CDI spec of a claim (pure): equal input gives an equal spec.
+
+    What configs say is said once for the claim as far as it is equal for all devices, else by each
+    device: so a container gets what the configs of its own devices say.
 
     Args:
         uid: The claim.
         devices: What it has, one device at least, none twice.
         driver_name: The vendor of the CDI kind.
         shared_nodes: Device nodes that a container needs besides those of its NPUs.
-        mounts: Files of the Ascend driver.
-        library_path: Where the container has the Ascend driver's libraries, as in LD_LIBRARY_PATH;
-            empty does nothing for them.
-        hook: Makes its loader look there; without it LD_LIBRARY_PATH does, instead of the image's.
+        driver_mounts: Files of the Ascend driver, by family.
+        extra_mounts: What is mounted besides, whatever the configs say.
+        libraries: How containers find the Ascend driver's libraries.
+        allocation: Tells the shares that the claim has of devices, which have a name each.
     """
+    shares: dict[str, dict[str | None, None]] = {}
+    for given in allocation:
+        shares.setdefault(given.device, {})[given.share_id] = None
     # An Ascend container runtime below us takes the last assignment: with "void" it adds nothing
     # to what the claim gives, whatever the image says.
-    environment = ["ASCEND_VISIBLE_DEVICES=void"]
-    folders = [folder for folder in library_path.split(":") if folder]
-    if folders and hook is None:
-        environment.append(f"LD_LIBRARY_PATH={library_path}")
-    shared = {
-        "env": environment,
+    basis: _Edits = {
+        "env": ["ASCEND_VISIBLE_DEVICES=void"],
         "deviceNodes": [_node(node.path, node.host_path) for node in shared_nodes],
-        "mounts": [
-            {
-                "hostPath": mount.host_path,
-                "containerPath": mount.container_path,
-                "options": list(mount.options),
-            }
-            for mount in mounts
-        ],
-        "hooks": [hook.edits(folders)] if folders and hook else [],
     }
+    configured = [_configured(device, libraries, driver_mounts) for device in devices]
+    parts = [*zip(*configured, strict=True)]  # each for all devices
+    common = [part[0] if part.count(part[0]) == len(devices) else {} for part in parts]
+    extra: _Edits = {"mounts": [_mount(mount) for mount in extra_mounts]}
     return {
         "cdiVersion": _CDI_VERSION,
         "kind": f"{driver_name}/{_CLASS}",
-        "containerEdits": {key: value for key, value in shared.items() if value},
+        "containerEdits": _joined(basis, *common, extra),
         "devices": [
             {
-                "name": device_name(uid, device.device),
-                "containerEdits": {
-                    "deviceNodes": [_node(*paths) for paths in device.nodes.items()]
-                },
+                "name": device_name(uid, device.device, share_id),
+                "containerEdits": _joined(
+                    {"deviceNodes": [_node(*paths) for paths in device.nodes.items()]},
+                    *(own for own, all_ in zip(of_device, common, strict=True) if own != all_),
+                ),
             }
-            for device in devices
+            for device, of_device in zip(devices, configured, strict=True)
+            for share_id in shares.get(device.device, (None,))
         ],
+    }
+
+
+def _configured(
+    device: HeldDevice, libraries: Libraries, mounts: Mapping[ChipFamily, Iterable[Mount]]
+) -> tuple[_Edits, ...]:
+    """What the config of a device says, in parts that are looked at by themselves."""
+    config = device.config or DEFAULT_CONFIG
+    files = mounts[device.family] if config.driver_mounts and device.family else ()
+    return (
+        libraries.edits(config.container_libraries),
+        {"env": [f"{name}={value}" for name, value in config.env]},
+        {"mounts": [_mount(mount) for mount in files]},
+    )
+
+
+def _joined(*parts: _Edits) -> _Edits:
+    """All of several edits, without empty lists, which CDI does not know."""
+    kinds = ("env", "deviceNodes", "mounts", "hooks")
+    whole = {kind: [one for part in parts for one in part.get(kind, ())] for kind in kinds}
+    return {kind: ones for kind, ones in whole.items() if ones}
+
+
+def _mount(mount: Mount) -> dict[str, Any]:
+    return {
+        "hostPath": mount.host_path,
+        "containerPath": mount.container_path,
+        "options": list(mount.options),
     }
 
 
@@ -128,6 +193,7 @@ class HostFacts:
         self._host = host
         self._nodes: dict[ChipFamily, Sequence[DeviceNode]] = {}
         self._mounts: dict[ChipFamily, Sequence[Mount]] = {}
+        self._extra_mounts: Sequence[Mount] | None = None
 
     def nodes(self, family: ChipFamily) -> Sequence[DeviceNode]:
         """The device nodes for any NPU of *family*.
@@ -145,6 +211,12 @@ class HostFacts:
             self._mounts[family] = driver_mounts(self._host, family)
         return self._mounts[family]
 
+    def extra_mounts(self) -> Sequence[Mount]:
+        """What the operator adds to them."""
+        if self._extra_mounts is None:
+            self._extra_mounts = extra_mounts(self._host)
+        return self._extra_mounts
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CdiFolder:
@@ -154,20 +226,17 @@ class CdiFolder:
         root: The folder; made when missing. It belongs to the node, other drivers write there too.
         driver_name: The vendor of the CDI kind, and the start of our files' names.
         host: Tells what a container needs besides its NPUs, anew for each file.
-        library_path: Where containers have the Ascend driver's libraries, as in LD_LIBRARY_PATH;
-            empty does nothing for them.
-        hook: Makes their loaders look there; without it LD_LIBRARY_PATH does.
+        libraries: How containers find the Ascend driver's libraries.
     """
 
     root: Path
     driver_name: str
     host: Host
-    library_path: str
-    hook: LibraryHook | None = None
+    libraries: Libraries
 
-    def device_id(self, uid: str, device: str) -> str:
+    def device_id(self, uid: str, device: str, share_id: str | None = None) -> str:
         """The qualified CDI name that the kubelet hands to the runtime."""
-        return f"{self.driver_name}/{_CLASS}={device_name(uid, device)}"
+        return f"{self.driver_name}/{_CLASS}={device_name(uid, device, share_id)}"
 
     def write(self, uid: str, spec: Mapping[str, Any]) -> bool:
         """Make the file say what it should, ours and for all to read; a right one is left alone.
@@ -243,8 +312,8 @@ class CdiFolder:
         Raises:
             StorageError: It cannot be written, or could not be executed.
         """
-        if self.hook is not None:
-            self.hook.install()
+        if self.libraries.hook is not None:
+            self.libraries.hook.install()
 
     def remove_unused_hooks(self, specs: Iterable[Mapping[str, Any] | None]) -> None:
         """Remove other versions' programs that neither a file nor one of *specs* names.
@@ -252,7 +321,7 @@ class CdiFolder:
         Raises:
             StorageError: The disk does not give the files.
         """
-        programs = library_hook.others(self.root, self.driver_name, self.hook)
+        programs = library_hook.others(self.root, self.driver_name, self.libraries.hook)
         if programs:
             paths = [self.devices_path, *(self._path(uid) for uid in self.scan())]
             files = (storage.read_bytes(path, any_owner=True) for path in paths)
@@ -276,7 +345,12 @@ class CdiFolder:
             self.root.mkdir(parents=True, exist_ok=True)
 
     def render(
-        self, uid: str, devices: Sequence[HeldDevice], facts: HostFacts | None = None
+        self,
+        uid: str,
+        devices: Sequence[HeldDevice],
+        facts: HostFacts | None = None,
+        *,
+        allocation: Iterable[Allocated] = (),
     ) -> dict[str, Any]:
         """What the file of a claim is to say.
 
@@ -284,6 +358,7 @@ class CdiFolder:
             uid: The claim.
             devices: What it has; of families that are known.
             facts: What was found out of the host; without it the host is looked at now.
+            allocation: How the claim has the devices; without it, each as a whole.
 
         Raises:
             DeviceNodeMissing: A device node of the Ascend driver is missing on the host.
@@ -295,9 +370,10 @@ class CdiFolder:
             devices,
             driver_name=self.driver_name,
             shared_nodes=_once(node for family in families for node in facts.nodes(family)),
-            mounts=_once(mount for family in families for mount in facts.mounts(family)),
-            library_path=self.library_path,
-            hook=self.hook,
+            driver_mounts={family: facts.mounts(family) for family in families},
+            extra_mounts=facts.extra_mounts(),
+            libraries=self.libraries,
+            allocation=allocation,
         )
 
 

@@ -85,7 +85,8 @@ async def _looked(
         is_gone = await _is_gone(entry, reader)
     if is_gone and last.was_gone:
         with pulse.step(f"forgetting claim {entry}", limit=_FORGET_STUCK_SECONDS):
-            if not await is_busy({node for hold in entry.holds for node in hold.nodes}):
+            nodes = {node for device in entry.devices for node in device.nodes.values()}
+            if not await is_busy(nodes):
                 log.warning(
                     "claim does not exist any more and is unprepared", extra={"claim": str(entry)}
                 )

@@ -16,6 +16,8 @@ What a death, a full disk or a cancelled call can leave of a claim:
   pod might run already;
 - a *ready* record and its CDI file.
 
+What a step did can be lost later. Its claim is then *intended* again, from that step on.
+
 Only a node crash can leave a CDI file without a record; the repair removes it.
 
 Disk work runs on the event loop, not in a thread. It is one short fsync a claim; it keeps
@@ -25,7 +27,8 @@ own disk: when that stalls, the kubelet's checkpoints stall with ours and nobody
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -34,14 +37,16 @@ from typing import Final
 
 from trio_npu_dra import file_lock, storage
 from trio_npu_dra.claims.cdi import CdiFolder
+from trio_npu_dra.claims.free import check_free
 from trio_npu_dra.claims.side_by_side import side_by_side
 from trio_npu_dra.claims.steps import Step, Steps
 from trio_npu_dra.claims.transitions import TRANSITIONS, Action, Goal, situation
 from trio_npu_dra.errors import ClaimUnavailable, DeviceHeld, HoldGone, NpuDraError, StorageError
 from trio_npu_dra.holds.encoding import with_devices
 from trio_npu_dra.holds.entry import Entry, State
-from trio_npu_dra.holds.hold import Hold, HolderKind, conflict
 from trio_npu_dra.holds.ledger import Ledger
+
+log = logging.getLogger(__name__)
 
 _LOCK_FOLDER_MODE: Final = 0o700
 _LOCK_SUFFIX: Final = ".lock"
@@ -112,11 +117,17 @@ class Holding:
         """Whether an action does or undoes steps that were begun."""
         return action in _ABOUT_STEPS and self._has_steps(uid)
 
+    def is_whole(self, entry: Entry) -> bool:
+        """Whether a claim is ready, and nothing that was done for it is lost."""
+        return entry.state is State.READY and self._steps.lost(entry) is None
+
     def _action(self, goal: Goal, uid: str, wanted: Wanted | None) -> Action:
+        entry = self._ledger.by_uid.get(uid)
         found = situation(
-            self._ledger.by_uid.get(uid),
+            entry,
             wanted.entry.allocation if wanted else None,
             is_unreadable=uid in self._ledger.unreadable,
+            is_whole=entry is not None and self.is_whole(entry),
         )
         return TRANSITIONS[found][goal]
 
@@ -134,7 +145,7 @@ class Holding:
             uid
             for uid, wanted in claims.items()
             if actions[uid] is Action.REPLACE and uid not in later and wanted and wanted.is_fresh
-            if _nodes(self._ledger.by_uid[uid]) != _nodes(wanted.entry)
+            if _what(self._ledger.by_uid[uid]) != _what(wanted.entry)
         }
         # All let go before any takes: a device may move between claims of one call. Who keeps its
         # chips lets nothing go: its record was perhaps only written in another way.
@@ -181,11 +192,12 @@ class Holding:
         """See that record and CDI file say what was found out last of the chips that are held.
 
         Facts of other chips, which go by the name now, are left: a pod may use those that are held.
+        So are the ids of vNPUs, which a step found out.
         """
         if wanted is not None and wanted.entry.edits is not None:
             found = wanted.entry
             is_new = found.edits != entry.edits or not entry.knows_its_chips
-            is_held = _nodes(found) == _nodes(entry)
+            is_held = _what(found) == _what(entry) and not entry.outlasts_boot
             if is_new and is_held and (wanted.is_fresh or entry.edits is None):
                 entry = self._ledger.put(with_devices(entry, found.devices, wanted.entry.edits))
         self._write_cdi(entry)
@@ -213,7 +225,9 @@ class Holding:
             if is_about_steps:
                 entry = self._ledger.by_uid[uid]
                 self._steps.by_name(entry.steps)  # before anything is changed
-                if action is not Action.FINISH and entry.state is not State.UNDOING:
+                if action is Action.FINISH:
+                    entry = self._without_lost_steps(entry)
+                elif entry.state is not State.UNDOING:
                     entry = self._ledger.put(replace(entry, state=State.UNDOING))
             else:
                 acted = self._act(action, uid, wanted, frozenset())
@@ -229,6 +243,19 @@ class Holding:
                 entry = self._take(wanted, {uid})
         return await self._do_steps(entry)
 
+    def _without_lost_steps(self, entry: Entry) -> Entry:
+        """Note that a claim that is ready is so no more, if work of a step is lost."""
+        lost = self._steps.lost(entry) if entry.state is State.READY else None
+        if lost is None:
+            return entry
+        self._cdi.remove(entry.uid)
+        left = entry.steps[: entry.steps.index(lost.name) + 1]
+        log.warning(
+            "what was done for a claim is lost and is done again",
+            extra={"claim": str(entry), "uid": entry.uid, "step": lost.name},
+        )
+        return self._ledger.put(replace(entry, state=State.INTENDED, steps=left))
+
     async def _do_steps(self, entry: Entry) -> Entry:
         """Do the steps that are left, then CDI, then ready."""
         done = entry.steps[:-1]  # the last may be half done
@@ -238,6 +265,7 @@ class Holding:
             if step.name not in entry.steps:
                 entry = await self._tell(replace(entry, steps=(*entry.steps, step.name)))
             await step.do(entry)
+            entry = self._ledger.by_uid[entry.uid]  # it may have put there what it found out
         self._write_cdi(entry)
         return entry if entry.state is State.READY else await self._tell(_ready(entry))
 
@@ -246,6 +274,7 @@ class Holding:
         self._cdi.remove(entry.uid)
         for step in reversed(self._steps.by_name(entry.steps)):
             await step.undo(entry)
+            entry = self._ledger.by_uid[entry.uid]
             if len(entry.steps) > 1:  # that all are undone is told by what becomes of the record
                 entry = await self._tell(replace(entry, steps=entry.steps[:-1]))
 
@@ -331,43 +360,13 @@ class Holding:
         self._cdi.write(entry.uid, entry.edits)
 
 
-def check_free(hold: Hold, others: Iterable[Hold], ledger: Ledger, cdi: CdiFolder) -> None:
-    """See that nobody keeps the holder of *hold* from having it; inside the critical section.
-
-    Args:
-        hold: What is to be held.
-        others: What others hold.
-        ledger: Tells which claims' records cannot be read; their CDI files say what they have.
-        cdi: These files.
-
-    Raises:
-        DeviceHeld: Somebody does, or may.
-        StorageError: The disk does not give a CDI file.
-    """
-    other = conflict(hold, others)
-    if other is not None:
-        part = f", which has {other.device}," if other.device != hold.device else ""
-        end = "it has" if other.holder.kind is HolderKind.POD else "its pods have"
-        raise DeviceHeld(
-            f"device {hold.device} is held by {other.holder.described}{part} until {end} ended"
-        )
-    if hold.observer:
-        return
-    for uid in ledger.unreadable - {hold.holder.uid}:
-        if cdi.hands_out(uid, hold.nodes):
-            raise DeviceHeld(
-                f"device {hold.device} may be in use by the claim with UID {uid}, whose "
-                "record on the node cannot be read, until its pods have ended"
-            )
-
-
 def _is_intended(outcome: Outcome) -> bool:
     return isinstance(outcome, Entry) and outcome.state is State.INTENDED
 
 
-def _nodes(entry: Entry) -> list[frozenset[str]]:
-    """The host device nodes of each of its holds."""
-    return [hold.nodes for hold in entry.holds]
+def _what(entry: Entry) -> list[object]:
+    """What each of its holds is of: the host device nodes of its chips, or a piece of one."""
+    return [(hold.nodes, hold.piece.key if hold.piece else None) for hold in entry.holds]
 
 
 def _ready(entry: Entry) -> Entry:

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from trio_npu_dra.claims.config import parse_config
-from trio_npu_dra.errors import ClaimError, ClaimNotAllocated, ClaimUnavailable, UnknownDevice
+from trio_npu_dra.config.effective import DEFAULT_CONFIG, EffectiveConfig, effective
+from trio_npu_dra.config.model import MAX_OF_CLAIM
+from trio_npu_dra.config.words import parse_config, show
+from trio_npu_dra.errors import (
+    ClaimError,
+    ClaimNotAllocated,
+    ClaimUnavailable,
+    InvalidOpaqueConfig,
+    UnknownDevice,
+)
 from trio_npu_dra.holds.entry import Allocated
 from trio_npu_dra.kube.objects import (
     AllocationConfiguration,
@@ -20,7 +28,7 @@ MAX_RESULTS = 32
 """Results of one allocation (resource.k8s.io/v1, AllocationResultsMaxSize)."""
 
 _FROM_CLASS = "FromClass"
-_ORIGINS = {_FROM_CLASS: "the DeviceClass", "FromClaim": "the ResourceClaim"}
+_ORIGINS = {_FROM_CLASS: "DeviceClass", "FromClaim": "ResourceClaim"}
 
 
 def allocation_of(
@@ -40,14 +48,14 @@ def allocation_of(
     Raises:
         ClaimNotAllocated: The claim was replaced, or has no result for this driver.
         UnknownDevice: A result is of another pool.
-        InvalidOpaqueConfig: A config for this driver is wrong.
+        InvalidOpaqueConfig: A config for this driver is wrong, or two contradict each other.
         ClaimError: The allocation is larger than Kubernetes allows.
     """
     devices = _allocation(claim, ref)
     results = [result for result in devices.results if result.driver == driver_name]
     if not results:
         raise ClaimNotAllocated(f"the claim's allocation has no device of driver {driver_name}")
-    _check_configs(devices.config, results, driver_name)
+    configs = _configs(devices.config, results, driver_name)
     by_device: dict[tuple[str, bool, str | None], list[AllocationResult]] = {}
     for result in results:
         _check_pool(result, pool_name)
@@ -60,6 +68,7 @@ def allocation_of(
             device=device,
             admin_access=admin_access,
             share_id=share_id,
+            config=configs[device],
         )
         for (device, admin_access, share_id), of in by_device.items()
     )
@@ -88,6 +97,28 @@ def offers_of(
         _offer(device, by_name, pool_name, gaps)
         for device in dict.fromkeys(given.device for given in allocation)
     )
+
+
+def check_pieces(allocation: Iterable[Allocated], offers: Iterable[Offer]) -> None:
+    """See that a claim has its pieces for itself, and for one container.
+
+    Raises:
+        ClaimError: It only looks on a piece that is cut on demand: there may be nothing to look on.
+        InvalidOpaqueConfig: It wants to share one, which has no share flag.
+    """
+    pieces = {offer.name: offer.piece for offer in offers if offer.piece is not None}
+    for given in allocation:
+        piece = pieces.get(given.device)
+        if piece is not None and given.config is not None and given.config.shared:
+            raise InvalidOpaqueConfig(
+                f"sharing.strategy=Shared is not possible for device {given.device}: the Ascend "
+                "driver gives a vNPU to one container; ask for a whole NPU, or for a piece for each"
+            )
+        if given.admin_access and piece is not None and piece.on_demand:
+            raise ClaimError(
+                f"device {given.device} is cut for the claim that gets it, so admin access to it "
+                "is not possible: ask for admin access to the whole NPU"
+            )
 
 
 def _allocation(claim: ResourceClaim, ref: ClaimRef) -> DeviceAllocation:
@@ -136,19 +167,71 @@ def _offer(device: str, by_name: Mapping[str, Offer], pool_name: str, gaps: Sequ
     return by_name[device]
 
 
-def _check_configs(
+def _configs(
     configs: Iterable[AllocationConfiguration],
     results: Sequence[AllocationResult],
     driver_name: str,
+) -> Mapping[str, EffectiveConfig]:
+    """What the configs come to for each device.
+
+    Those of classes apply before those of the claim, each in the allocation's order, which is that
+    of class and claim (`AllocationResult.config` in Kubernetes' scheduler). A device that several
+    requests were given, as admin access can have it, gets the configs of them all.
+    """
+    ours = [
+        (config.requests, parse_config(config.opaque.parameters, origin=origin))
+        for config in sorted(configs, key=lambda config: config.source != _FROM_CLASS)
+        if config.opaque is not None and config.opaque.driver == driver_name
+        if any(_is_for(config.requests, result.request) for result in results)
+        for origin in [_ORIGINS.get(config.source, config.source)]
+    ]
+    if not ours:
+        return {result.device: DEFAULT_CONFIG for result in results}
+    requests: dict[str, list[str]] = {}
+    for result in results:
+        requests.setdefault(result.device, []).append(result.request)
+    found = {
+        device: effective(
+            config for names, config in ours if any(_is_for(names, request) for request in of)
+        )
+        for device, of in requests.items()
+    }
+    _check_values(found, requests)
+    _check_size(found.values())
+    return found
+
+
+def _is_for(names: Sequence[str], request: str) -> bool:
+    """Whether a config that names these requests is for a result's one, a subrequest perhaps."""
+    return not names or request in names or _base(request) in names
+
+
+def _check_size(configs: Iterable[EffectiveConfig]) -> None:
+    """A record that is too large could not be read again."""
+    texts = [text for config in configs for variable in config.env for text in variable]
+    size = sum(len(text.encode()) for text in texts)
+    if size > MAX_OF_CLAIM:
+        raise InvalidOpaqueConfig(
+            f"the variables of env for all devices of the claim have {size} bytes together: "
+            f"write at most {MAX_OF_CLAIM}"
+        )
+
+
+def _check_values(
+    configs: Mapping[str, EffectiveConfig], requests: Mapping[str, Sequence[str]]
 ) -> None:
-    """Refuse what we cannot do, class before claim, as the configs would apply."""
-    requests = {name for result in results for name in (result.request, _base(result.request))}
-    for config in sorted(configs, key=lambda config: config.source != _FROM_CLASS):
-        if config.opaque is None or config.opaque.driver != driver_name:
-            continue
-        if not config.requests or not requests.isdisjoint(config.requests):
-            origin = _ORIGINS.get(config.source, config.source)
-            parse_config(config.opaque.parameters, origin=origin)
+    """A container can use several requests, and then it would get one of two values, unsaid."""
+    first: dict[str, tuple[str, str]] = {}
+    for device, config in configs.items():
+        for name, value in config.env:
+            here = _base(requests[device][0])
+            there, other = first.setdefault(name, (here, value))
+            if other != value:
+                raise InvalidOpaqueConfig(
+                    f"the configs of requests {there} and {here} set env {name} to {show(other)} "
+                    f"and {show(value)}, and a container that uses both can have one only: write "
+                    "one value for both, or make two claims"
+                )
 
 
 def _base(request: str) -> str:

@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, Protocol
 
@@ -14,18 +14,19 @@ import trio
 
 from trio_npu_dra.claims.cdi import CdiFolder, HostFacts, host_nodes
 from trio_npu_dra.claims.holding import Wanted
-from trio_npu_dra.claims.plan import allocation_of, offers_of
+from trio_npu_dra.claims.plan import allocation_of, check_pieces, offers_of
+from trio_npu_dra.config.effective import EffectiveConfig
 from trio_npu_dra.errors import ClaimNotAllocated, NotFound, NpuDraError
 from trio_npu_dra.holds.entry import Allocated, Entry, HeldDevice, State
 from trio_npu_dra.holds.hold import Hold, Holder, HolderKind
 from trio_npu_dra.holds.ledger import Ledger
-from trio_npu_dra.holds.offered import offered
+from trio_npu_dra.holds.offered import offered, usual
 from trio_npu_dra.kube.objects import ResourceClaim
 from trio_npu_dra.kubelet.driver import ClaimRef
-from trio_npu_dra.npu.container import chip_nodes
+from trio_npu_dra.npu.container import DeviceNode, chip_nodes, piece_nodes
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import Board
-from trio_npu_dra.npu.offers import Offer, offers
+from trio_npu_dra.npu.offers import NO_CUTTING, Cutting, Offer
 from trio_npu_dra.observable import Observable
 
 _LOOK_SECONDS: Final = 1.0  # how long a look at the node counts
@@ -58,26 +59,35 @@ class Look:
         board: Its chips.
         holds: Who has what of them.
         host: Its files.
+        cutting: Whether chips are cut for claims.
 
     Attributes:
         host_facts: What its containers need.
     """
 
-    def __init__(self, board: Board, holds: tuple[Hold, ...], host: Host) -> None:
+    def __init__(
+        self, board: Board, holds: tuple[Hold, ...], host: Host, cutting: Cutting = NO_CUTTING
+    ) -> None:
         self.host_facts = HostFacts(host)
         self._board = board
         self._holds = holds
+        self._cutting = cutting
         self._since = trio.current_time()
 
     @cached_property
     def offers(self) -> Mapping[str, Offer]:
         """What may be handed out, and what has been, by name."""
-        return {offer.name: offer for offer in offered(self._board, self._holds)}
+        return {offer.name: offer for offer in self._offered}
 
     @cached_property
     def _kept(self) -> AbstractSet[str]:
         """The names of what is there only because somebody holds its chips."""
-        return self.offers.keys() - {offer.name for offer in offers(self._board)}
+        names = {offer.name for offer in usual(self._board, self._holds, self._cutting)}
+        return self.offers.keys() - names
+
+    @cached_property
+    def _offered(self) -> tuple[Offer, ...]:
+        return offered(self._board, self._holds, self._cutting)
 
     def relies_on_holds(self, allocation: Iterable[Allocated]) -> bool:
         """Whether a device of the allocation is there only because somebody holds its chips."""
@@ -106,6 +116,7 @@ class Reading:
         cdi: Tells what a claim's containers get.
         driver_name: Results of other drivers are theirs.
         pool_name: The pool of this node.
+        cutting: Whether chips are cut for claims.
     """
 
     reader: ClaimReader
@@ -115,10 +126,11 @@ class Reading:
     cdi: CdiFolder
     driver_name: str
     pool_name: str
+    cutting: Observable[Cutting] = field(default_factory=lambda: Observable(NO_CUTTING))
 
     def look(self) -> Look:
         """Look at the node, as far as it will be necessary."""
-        return Look(self.board.value, self.ledger.holds.value, self.host)
+        return Look(self.board.value, self.ledger.holds.value, self.host, self.cutting.value)
 
     async def read(self, ref: ClaimRef, look: Look) -> Wanted:
         """What a claim is to hold.
@@ -180,7 +192,9 @@ class Reading:
         chosen = offers_of(
             allocation, pool_name=self.pool_name, by_name=look.offers, gaps=look.gaps
         )
-        devices = tuple(self._held(offer) for offer in chosen)
+        check_pieces(allocation, chosen)
+        configs = {given.device: given.config for given in allocation}
+        devices = tuple(self._held(offer, configs[offer.name]) for offer in chosen)
         return Entry(
             holder=Holder(
                 kind=HolderKind.CLAIM, namespace=ref.namespace, name=ref.name, uid=ref.uid
@@ -188,14 +202,24 @@ class Reading:
             state=State.READY,
             allocation=allocation,
             devices=devices,
-            edits=self.cdi.render(ref.uid, devices, look.host_facts),
+            edits=self.cdi.render(ref.uid, devices, look.host_facts, allocation=allocation),
         )
 
-    def _held(self, offer: Offer) -> HeldDevice:
-        nodes = [node for chip in offer.chips for node in chip_nodes(self.host, chip)]
+    def _held(self, offer: Offer, config: EffectiveConfig | None) -> HeldDevice:
+        first, piece = offer.chips[0], offer.piece
+        nodes: list[DeviceNode] = []
+        if piece is None:
+            nodes = [node for chip in offer.chips for node in chip_nodes(self.host, chip)]
+        elif piece.on_demand:
+            piece = replace(piece, vnpu=None)  # another may have had it before
+        elif piece.vnpu is not None:
+            nodes = [*piece_nodes(self.host, piece.vnpu)]
         return HeldDevice(
             device=offer.name,
-            family=offer.chips[0].family,
+            family=first.family,
             nodes={node.path: node.host_path for node in nodes},
             chips=offer.chips,
+            config=config,
+            piece=piece,
+            chip_node=first.device_node if piece else "",
         )

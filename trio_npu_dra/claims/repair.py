@@ -13,15 +13,18 @@ from trio_npu_dra import pulse
 from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.claims.holding import Holding, Outcome
 from trio_npu_dra.claims.steps import Step
-from trio_npu_dra.errors import LockHeld, NpuDraError, StorageError
-from trio_npu_dra.holds.entry import Entry, State
+from trio_npu_dra.errors import ChipsUnknown, LockHeld, NpuDraError, StorageError
+from trio_npu_dra.holds.entry import Entry
 from trio_npu_dra.holds.hold import HolderKind
 from trio_npu_dra.holds.ledger import Ledger
+from trio_npu_dra.npu.model import Board
+from trio_npu_dra.observable import Observable
 
 log = logging.getLogger(__name__)
 
 _INTERVAL = 5.0  # seconds between two looks
 _FINISH_SECONDS = 20.0  # for what calls left half done; the next look goes on with it
+_TIDY_SECONDS = 20.0  # the same for what concerns no single claim
 _STUCK_SECONDS = 60.0  # whoever holds the lock gives up earlier
 
 
@@ -29,6 +32,7 @@ async def keep_cdi_files(
     ledger: Ledger,
     cdi: CdiFolder,
     steps: Sequence[Step] = (),
+    board: Observable[Board] | None = None,
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -43,13 +47,20 @@ async def keep_cdi_files(
         ledger: Who holds what.
         cdi: The files.
         steps: What may have to be done for a claim besides, in order.
+        board: The chips that steps are about; they are not known yet at a start, and once they
+            are, what waits for them waits no longer.
         task_status: Told once started.
     """
     repair = Repair(ledger, cdi, steps)
     await repair.look(is_first=True)
     task_status.started()
+    is_known = board is None
     while True:
-        await trio.sleep(_INTERVAL)
+        with trio.move_on_after(_INTERVAL):
+            if board is None or is_known:
+                await trio.sleep_forever()
+            await board.wait_until(lambda board: bool(board.chips))
+            is_known = True
         await repair.look(is_first=False)
 
 
@@ -65,6 +76,7 @@ class Repair:
     def __init__(self, ledger: Ledger, cdi: CdiFolder, steps: Sequence[Step] = ()) -> None:
         self._ledger = ledger
         self._cdi = cdi
+        self._steps = tuple(steps)
         self._holding = Holding(ledger, cdi, steps)
         self._complaints: Mapping[str, str] = {}
 
@@ -76,6 +88,7 @@ class Repair:
         with pulse.step("repairing CDI files", limit=_STUCK_SECONDS):
             problems = await self._compare(is_first=is_first)
             problems |= await self._finish()
+            problems |= await self._tidy()
         self._complain(problems)
 
     async def _compare(self, *, is_first: bool) -> dict[str, str]:
@@ -90,7 +103,7 @@ class Repair:
                     if problem := self._remove(uid):
                         problems[uid] = problem
                 for uid, entry in list(self._ledger.by_uid.items()):
-                    if entry.state is not State.READY or entry.holder.kind is HolderKind.POD:
+                    if not self._holding.is_whole(entry) or entry.holder.kind is HolderKind.POD:
                         continue  # what pods of a device plugin get is in a file of its own
                     is_right = not is_first and files.get(uid, False) and entry.edits is not None
                     if not is_right and (problem := self._rewrite(entry, is_first=is_first)):
@@ -142,15 +155,15 @@ class Repair:
         return ""
 
     def _rendered_anew(self, entry: Entry) -> Entry:
-        if any(device.family is None for device in entry.devices):
+        if not all(device.can_be_rendered for device in entry.devices):
             return entry
-        edits = self._cdi.render(entry.uid, entry.devices)
+        edits = self._cdi.render(entry.uid, entry.devices, allocation=entry.allocation)
         return entry if edits == entry.edits else self._ledger.put(replace(entry, edits=edits))
 
     async def _finish(self) -> dict[str, str]:
         """Finish or undo what calls left half done, unless somebody is at it; what went wrong."""
         half_done = [
-            uid for uid, entry in self._ledger.by_uid.items() if entry.state is not State.READY
+            uid for uid, entry in self._ledger.by_uid.items() if not self._holding.is_whole(entry)
         ]
         outcomes: dict[str, Outcome] = {}
         if half_done:
@@ -159,8 +172,21 @@ class Repair:
         return {
             uid: f"{self._ledger.by_uid.get(uid, uid)}: {outcome}"
             for uid, outcome in outcomes.items()
-            if isinstance(outcome, NpuDraError) and not isinstance(outcome, LockHeld)
+            if isinstance(outcome, NpuDraError) and not isinstance(outcome, LockHeld | ChipsUnknown)
         }
+
+    async def _tidy(self) -> dict[str, str]:
+        """Have each step put right what concerns no single claim; what went wrong, by step."""
+        problems: dict[str, str] = {}
+        with trio.move_on_after(_TIDY_SECONDS):
+            for step in self._steps:
+                try:
+                    await step.tidy()
+                except LockHeld:
+                    pass  # somebody is at it
+                except NpuDraError as error:
+                    problems[step.name] = str(error)
+        return problems
 
     def _complain(self, problems: Mapping[str, str]) -> None:
         """Say what is wrong once, not every five seconds."""

@@ -22,6 +22,7 @@ from trio_npu_dra.holds.ledger import Ledger
 from trio_npu_dra.kubelet.driver import ClaimRef, PreparedDevice, PrepareResult
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import Board
+from trio_npu_dra.npu.offers import NO_CUTTING, Cutting
 from trio_npu_dra.observable import Observable
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,7 @@ class NodeClaims:
         steps: What may have to be done for a claim besides, in order.
         driver_name: Results of other drivers are theirs.
         pool_name: The pool of this node.
+        cutting: Whether chips are cut for claims; never without it.
         patience: How long faults are worth another try.
         on_call: Called after each call that was answered.
     """
@@ -71,6 +73,7 @@ class NodeClaims:
         steps: Sequence[Step] = (),
         driver_name: str,
         pool_name: str,
+        cutting: Observable[Cutting] | None = None,
         patience: Patience | None = None,
         on_call: Callable[[CallAnswered], object] = lambda _: None,
     ) -> None:
@@ -82,6 +85,7 @@ class NodeClaims:
             cdi=cdi,
             driver_name=driver_name,
             pool_name=pool_name,
+            cutting=cutting or Observable(NO_CUTTING),
         )
         self._holding = Holding(ledger, cdi, steps)
         self._cdi = cdi
@@ -168,7 +172,7 @@ class NodeClaims:
                 requests=given.requests,
                 pool=given.pool,
                 device=given.device,
-                cdi_device_ids=(self._cdi.device_id(entry.uid, given.device),),
+                cdi_device_ids=(self._cdi.device_id(entry.uid, given.device, given.share_id),),
                 share_id=given.share_id,
             )
             for given in entry.allocation

@@ -25,8 +25,15 @@ class Step(Protocol):
         """Whether a claim needs it; the same for equal devices, whenever it is asked."""
         ...
 
+    def is_lost(self, entry: Entry) -> bool:
+        """Whether what it did for a claim that is ready is gone, by people's hands for example.
+
+        Asked often: it looks at the node's files at most. What is lost is done again.
+        """
+        ...
+
     async def do(self, entry: Entry) -> None:
-        """Do it.
+        """Do it. What it finds out and must not be forgotten it puts into the ledger at once.
 
         Raises:
             NpuDraError: It failed; a retryable one is tried again within the kubelet's call.
@@ -41,6 +48,16 @@ class Step(Protocol):
         """
         ...
 
+    async def tidy(self) -> None:
+        """Put right what concerns no single call, such as what a claim left that is gone.
+
+        Asked every few seconds, at first before anything is known of the chips.
+
+        Raises:
+            NpuDraError: It failed, and is tried again at the next look.
+        """
+        ...
+
 
 class Steps:
     """All steps that this version knows, in the order in which they are done."""
@@ -52,6 +69,11 @@ class Steps:
     def needed(self, entry: Entry) -> list[Step]:
         """Those that a claim needs, in order."""
         return [step for step in self._steps if step.is_needed(entry)]
+
+    def lost(self, entry: Entry) -> Step | None:
+        """The first step of a claim that is ready whose work is gone."""
+        known = (self._by_name.get(name) for name in entry.steps)
+        return next((step for step in known if step is not None and step.is_lost(entry)), None)
 
     def by_name(self, names: Iterable[str]) -> list[Step]:
         """The steps of these names, in their order.

@@ -91,7 +91,11 @@ TRANSITIONS: Final[Mapping[Situation, Mapping[Goal, Action]]] = {
 
 
 def situation(
-    entry: Entry | None, allocation: tuple[Allocated, ...] | None, *, is_unreadable: bool
+    entry: Entry | None,
+    allocation: tuple[Allocated, ...] | None,
+    *,
+    is_unreadable: bool,
+    is_whole: bool,
 ) -> Situation:
     """How far a claim's hold got (pure).
 
@@ -99,6 +103,7 @@ def situation(
         entry: What the ledger has of it.
         allocation: What it is to answer for; None where that does not matter.
         is_unreadable: Whether there is a record that cannot be read.
+        is_whole: Whether it is ready, and nothing that was done for it is lost.
     """
     if entry is None:
         return Situation.UNREADABLE if is_unreadable else Situation.ABSENT
@@ -106,4 +111,4 @@ def situation(
         return Situation.UNDOING
     if allocation is not None and entry.allocation != allocation:
         return Situation.OUTDATED
-    return Situation.INTENDED if entry.state is State.INTENDED else Situation.READY
+    return Situation.READY if is_whole else Situation.INTENDED

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from trio_npu_dra.cli import table
 from trio_npu_dra.control.client import ask_all
-from trio_npu_dra.control.report import HealthReport, NpuReport
+from trio_npu_dra.control.report import CuttingReport, HealthReport, NpuReport
 from trio_npu_dra.errors import ControlError
 from trio_npu_dra.settings import PluginSettings, add_flags
 
@@ -86,11 +86,21 @@ def _header(report: HealthReport) -> Iterator[str]:
         None: "not published yet, the API server has not answered",
     }
     yield f"sick NPUs: {sick[report.taints]}"
+    yield from _cutting(report.cutting)
     for call in report.hung_calls:
         where = call.device or "the Ascend driver"
         yield f"hung call: {call.function} of {where} has not returned since {call.since}"
     for gap in report.gaps:
         yield f"missing:   {gap}"
+
+
+def _cutting(report: CuttingReport) -> Iterator[str]:
+    if report.is_on:
+        yield f"pieces:    {report.problem or 'cut when a claim gets them'}"
+    for npu, why in report.refused.items():
+        yield f"not cut:   {npu}: {why}"
+    for piece in report.pieces:
+        yield f"piece:     {piece}"
 
 
 def _table(report: HealthReport) -> list[str]:

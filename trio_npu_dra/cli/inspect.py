@@ -15,11 +15,12 @@ from typing import Any
 import trio
 import yaml
 
+from trio_npu_dra.boot import SteadyClock
 from trio_npu_dra.cli import table
 from trio_npu_dra.cli.drawing import draw
 from trio_npu_dra.cli.topology import Topology, matrix, topology_of, wire
+from trio_npu_dra.control.report import report_cutting
 from trio_npu_dra.errors import ConfigError
-from trio_npu_dra.holds.offered import offered
 from trio_npu_dra.holds.onlooker import read_holds
 from trio_npu_dra.kube.objects import Device, DeviceTaint, ObjectMeta, OwnerReference, ResourceSlice
 from trio_npu_dra.npu.ascend_driver import load_library
@@ -27,16 +28,16 @@ from trio_npu_dra.npu.dcmi.worker import open_worker
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board
-from trio_npu_dra.npu.offers import not_offered
+from trio_npu_dra.npu.offers import Cutting, Offer, not_offered
 from trio_npu_dra.npu.watcher import read_board
 from trio_npu_dra.observe import logs
 from trio_npu_dra.resources.division import pool_offers
 from trio_npu_dra.resources.selection import Selection
 from trio_npu_dra.settings import NodeSettings, add_flags, host_node_name
-from trio_npu_dra.slices.build import build_devices
+from trio_npu_dra.slices.build import build_pool
 from trio_npu_dra.slices.diff import Create, plan
 from trio_npu_dra.slices.features import ServerFeatures
-from trio_npu_dra.slices.pool import Pool
+from trio_npu_dra.slices.pool import Pool, PoolContent
 from trio_npu_dra.slices.taints import TaintPolicy
 from trio_npu_dra.storage import translated
 
@@ -126,16 +127,32 @@ async def _read_board(settings: NodeSettings, host: Host) -> Board:
     dcmi = load_library(host)
     if dcmi is None:
         return EMPTY_BOARD
-    faults = NodeFaults(settings.plugin_directory)
+    clock = SteadyClock()
+    faults = NodeFaults(settings.plugin_directory, clock=clock, boot=clock.boot)
     async with open_worker() as worker:
         return await read_board(worker, dcmi, host, faults)
 
 
-def _devices(board: Board, settings: NodeSettings) -> tuple[Device, ...]:
-    """The devices as an API server with all features would store them."""
+def _pool(board: Board, settings: NodeSettings) -> PoolContent:
+    """The devices and counters as an API server with all features would store them."""
     policy = TaintPolicy.parse(settings.taint_effect, domain=settings.driver_name)
-    offers = pool_offers(board, (), Selection.parse(settings.device_plugin))
-    return build_devices(offers, board, policy, ServerFeatures())
+    return build_pool(
+        _offered(board, settings), board, policy, ServerFeatures(), shares=settings.shares
+    )
+
+
+def _offered(board: Board, settings: NodeSettings) -> tuple[Offer, ...]:
+    """What is handed out; of what claims hold only their pieces matter, to know which are ours."""
+    holds = [hold for hold in read_holds(settings.plugin_directory) or () if hold.piece]
+    return pool_offers(board, holds, _selection(settings), cutting=_cutting(settings))
+
+
+def _selection(settings: NodeSettings) -> Selection:
+    return Selection.parse(settings.device_plugin)
+
+
+def _cutting(settings: NodeSettings) -> Cutting:
+    return Cutting(is_on=settings.partitioning == "dynamic")
 
 
 def _slices(board: Board, settings: NodeSettings) -> Sequence[ResourceSlice]:
@@ -145,13 +162,15 @@ def _slices(board: Board, settings: NodeSettings) -> Sequence[ResourceSlice]:
         ConfigError: The Node's name is not given, and the host's name cannot be a Node's.
     """
     node = settings.node_name or host_node_name()
+    content = _pool(board, settings)
     nobody = OwnerReference(api_version="v1", kind="Node", name=node, uid="")
     pool = Pool(
         name=node,
         driver=settings.driver_name,
         node_name=node,
         owner=nobody,
-        devices=_devices(board, settings),
+        devices=content.devices,
+        shared_counters=content.shared_counters,
     )
     return [
         write.slice.with_metadata(ObjectMeta(generate_name=write.slice.metadata.generate_name))
@@ -169,19 +188,26 @@ def _without_name(wire: dict[str, Any]) -> dict[str, Any]:
 def _table(board: Board, settings: NodeSettings) -> str:
     if not board.chips:
         return "\n".join(("no NPU found", *board.gaps))
-    health = {offer.name: offer.health for offer in offered(board, ())}
+    health = {offer.name: offer.health for offer in _offered(board, settings)}
     rows: list[tuple[str, ...]] = [_COLUMNS]
-    for device in _devices(board, settings):
+    for device in _pool(board, settings).devices:
         how = health[device.name]
         rows.append((*_cells(device), " ".join(filter(None, (how.state.value, how.message)))))
-    hidden = [f"{name} is not offered: {why}" for name, why in not_offered(board).items()]
-    selection = Selection.parse(settings.device_plugin)
-    hidden += [
-        f"{chip.name} is for {resource}"
+    elsewhere = {
+        chip.name: resource
         for chip in board.chips
-        if (resource := selection.resource_of(chip)) is not None
-    ]
-    return "\n".join((*table.lines(rows), *board.gaps, *hidden))
+        if (resource := _selection(settings).resource_of(chip)) is not None
+    }
+    hidden = (f"{name} is not offered: {why}" for name, why in not_offered(board).items())
+    in_resources = (f"{name} is for {resource}" for name, resource in elsewhere.items())
+    cut = report_cutting(
+        board, read_holds(settings.plugin_directory) or (), _cutting(settings), ServerFeatures()
+    )
+    whole = (
+        f"{name} is not cut: {why}" for name, why in cut.refused.items() if name not in elsewhere
+    )
+    lines = (*hidden, *in_resources, *whole, *map(str, cut.pieces))
+    return "\n".join((*table.lines(rows), *board.gaps, *lines))
 
 
 def _cells(device: Device) -> tuple[str, ...]:

@@ -89,9 +89,16 @@ def topology_of(
     board: Board, host: Host, *, node: str | None, holds: tuple[Hold, ...] | None
 ) -> Topology:
     """What is known of the NPUs' surroundings; the CPUs are read from sysfs."""
-    near = {chip.name: host.local_cpus(chip.pci_bus_id) for chip in board.chips if chip.pci_bus_id}
+    near = {chip.name: _nearest_cpus(host, chip) for chip in board.chips}
     cpus = {name: numbers for name, numbers in near.items() if numbers is not None}
     return Topology(node=node, board=board, cpus=cpus, holds=holds)
+
+
+def _nearest_cpus(host: Host, chip: Chip) -> str | None:
+    """Those of its place on PCI; those of its NUMA node if it is not on PCI."""
+    if chip.pci_bus_id is not None:
+        return host.local_cpus(chip.pci_bus_id)
+    return None if chip.numa_node is None else host.cpus_of(chip.numa_node)
 
 
 # --- for people ----------------------------------------------------------------------------------

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from trio_npu_dra.holds.hold import Hold, holds_of
+from trio_npu_dra.holds.hold import Hold, holds_of, vnpu_holders, vnpus_of
 from trio_npu_dra.holds.offered import offered
 from trio_npu_dra.kube.objects import rfc3339
 from trio_npu_dra.npu.dcmi.types import ChipRef
 from trio_npu_dra.npu.dcmi.worker import HungCall
 from trio_npu_dra.npu.model import Board, Chip, Fault
-from trio_npu_dra.npu.watcher import WatchStatus
+from trio_npu_dra.npu.offers import NO_CUTTING, Cutting, not_cut
+from trio_npu_dra.npu.subscription import WatchStatus
+from trio_npu_dra.slices.features import ServerFeatures
 
 
 class _Report(BaseModel):
@@ -47,8 +50,8 @@ class NpuReport(_Report):
 
     Attributes:
         device: Its name.
-        offered_as: Its device's name in slices and claims, such as that of a module; empty while it
-            is not handed out.
+        offered_as: Its device's name in slices and claims, such as that of a module, or those of
+            its pieces; empty while it is not handed out.
         level: Of the worst fault.
         state: `Healthy`, `Unhealthy` or `Unknown`.
         faults: Worst first.
@@ -81,6 +84,46 @@ class HungCallReport(_Report):
     since: str
 
 
+class PieceReport(_Report):
+    """A vNPU that exists.
+
+    Attributes:
+        vnpu: Its id.
+        npu: The NPU that it is of.
+        template: What it was cut by; empty if that is not told.
+        is_ours: Whether it was cut for a claim.
+        held_by: The claim that has it, `namespace/name`.
+    """
+
+    vnpu: int
+    npu: str
+    template: str
+    is_ours: bool = False
+    held_by: str = ""
+
+    def __str__(self) -> str:
+        """One line for people."""
+        how = "cut for" if self.is_ours else "cut by hand, held by"
+        who = f"{how} claim {self.held_by}" if self.held_by else "cut by hand"
+        return " ".join(filter(None, (self.npu, f"vNPU {self.vnpu}", self.template))) + f", {who}"
+
+
+class CuttingReport(_Report):
+    """How NPUs are cut into pieces.
+
+    Attributes:
+        is_on: Whether they are cut for claims.
+        problem: Why no piece is published all the same; empty if they are.
+        refused: Why single NPUs are not cut, by their names.
+        pieces: The vNPUs that exist.
+    """
+
+    is_on: bool = False
+    problem: str = ""
+    refused: dict[str, str] = {}
+    pieces: tuple[PieceReport, ...] = ()
+
+
 class HealthReport(_Report):
     """All that the daemon knows of its NPUs' health.
 
@@ -92,6 +135,7 @@ class HealthReport(_Report):
         hung_calls: Oldest first.
         gaps: Why NPUs or facts may be missing, in words.
         npus: By number.
+        cutting: How they are cut into pieces.
     """
 
     watch: Literal["events", "polling", "starting"]
@@ -100,13 +144,22 @@ class HealthReport(_Report):
     hung_calls: tuple[HungCallReport, ...] = ()
     gaps: tuple[str, ...] = ()
     npus: tuple[NpuReport, ...] = ()
+    cutting: CuttingReport = CuttingReport()
 
 
-def report_npus(board: Board, holds: tuple[Hold, ...]) -> tuple[NpuReport, ...]:
+def report_npus(
+    board: Board, holds: tuple[Hold, ...], cutting: Cutting = NO_CUTTING
+) -> tuple[NpuReport, ...]:
     """All chips, as the last Board has them."""
-    devices = {node: offer.name for offer in offered(board, holds) for node in offer.device_nodes}
+    devices: dict[str, list[str]] = {}
+    for offer in offered(board, holds, cutting):
+        if offer.piece and offer.piece.vnpu is None:
+            continue  # it does not exist
+        for node in offer.device_nodes:
+            devices.setdefault(node, []).append(offer.name)
     return tuple(
-        _report_npu(chip, devices.get(chip.device_node, ""), holds) for chip in board.chips
+        _report_npu(chip, ", ".join(devices.get(chip.device_node, ())), holds)
+        for chip in board.chips
     )
 
 
@@ -122,6 +175,34 @@ def _report_npu(chip: Chip, device: str, holds: Iterable[Hold]) -> NpuReport:
         network=chip.health.network,
         held_by=tuple(map(str, holders)),
     )
+
+
+def report_cutting(
+    board: Board, holds: Iterable[Hold], cutting: Cutting, features: ServerFeatures | None
+) -> CuttingReport:
+    """How chips are cut, and into what."""
+    holds = tuple(holds)
+    has_none = cutting.is_on and features is not None and not features.counters
+    return CuttingReport(
+        is_on=cutting.is_on,
+        problem="the API server keeps no counters: whole NPUs only" if has_none else "",
+        refused=not_cut(board, replace(cutting, ours=vnpus_of(holds))),
+        pieces=tuple(_pieces(board, holds)),
+    )
+
+
+def _pieces(board: Board, holds: Iterable[Hold]) -> Iterator[PieceReport]:
+    held, ours = vnpu_holders(holds), vnpus_of(holds)
+    for chip in board.chips:
+        templates = {vdevice.id: vdevice.template for vdevice in chip.vdevices}
+        for vnpu in chip.vnpus:
+            yield PieceReport(
+                vnpu=vnpu,
+                npu=chip.name,
+                template=templates.get(vnpu, ""),
+                is_ours=vnpu in ours,
+                held_by=str(held.get(vnpu, "")),
+            )
 
 
 def report_hung(call: HungCall, board: Board) -> HungCallReport:

@@ -15,6 +15,7 @@ import trio
 
 from trio_npu_dra.control.report import (
     HealthReport,
+    report_cutting,
     report_hung,
     report_npus,
     watch_mode,
@@ -24,7 +25,8 @@ from trio_npu_dra.kubelet.endpoints import Endpoints
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.model import Board
-from trio_npu_dra.npu.watcher import WatchStatus
+from trio_npu_dra.npu.offers import Cutting
+from trio_npu_dra.npu.subscription import WatchStatus
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.observe.http import Answer, Request, routed, serve_http
 from trio_npu_dra.slices.features import ServerFeatures
@@ -43,6 +45,7 @@ class Control:
         worker: Has the calls that have not returned.
         faults: What is remembered of faults.
         holds: Who has what.
+        cutting: Whether chips are cut for claims.
     """
 
     board: Observable[Board]
@@ -51,6 +54,7 @@ class Control:
     worker: DcmiWorker
     faults: NodeFaults
     holds: Observable[tuple[Hold, ...]]
+    cutting: Observable[Cutting]
 
     async def health(self, _: Request) -> Answer:
         """The NPUs' health."""
@@ -61,7 +65,8 @@ class Control:
             taints=features.taints if features is not None else None,
             gaps=board.gaps,
             hung_calls=tuple(report_hung(call, board) for call in self.worker.hung),
-            npus=report_npus(board, self.holds.value),
+            npus=report_npus(board, self.holds.value, self.cutting.value),
+            cutting=report_cutting(board, self.holds.value, self.cutting.value, features),
         )
         return Answer(body=report.model_dump_json(by_alias=True), content_type="application/json")
 

@@ -10,8 +10,11 @@
 | `state` | 2 | how far it got |
 | `allocation` | 2 | what it answers for |
 | `chips` | 2 | for each device its chips, whose facts have the names of `npu.model.Chip` |
+| `pieces` | 2 | for each device that is a piece of a chip which piece, and of which chip |
 | `steps` | 2 | the steps that were begun |
 | `edits` | 2 | the CDI spec |
+
+An item of `allocation` has a `config` where that is not the default.
 
 Only what the first format needs must be there. Of the later fields that is used which is
 understood: a record of a newer version answers and guards as far as it is known, and what is not
@@ -22,7 +25,7 @@ back, so what outlasted it is more likely a hold in use than one half made.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache, lru_cache
 from typing import Any, Final
 
@@ -30,11 +33,14 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel, to_snake
 from pydantic_core import from_json, to_json
 
+from trio_npu_dra.config.effective import DEFAULT_CONFIG, EffectiveConfig
+from trio_npu_dra.config.model import ContainerLibraries
 from trio_npu_dra.errors import RecordCorrupt
 from trio_npu_dra.holds.entry import Allocated, Entry, HeldDevice, State
 from trio_npu_dra.holds.hold import Holder, HolderKind
 from trio_npu_dra.holds.released import ReleasedRecord, from_released, to_released
 from trio_npu_dra.npu.model import Chip
+from trio_npu_dra.npu.piece import Piece
 
 FORMAT: Final = 2
 
@@ -47,14 +53,32 @@ class _Format(_Part):
     version: int
 
 
+class _Config(_Part):
+    model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=True)
+
+    shared: bool = DEFAULT_CONFIG.shared
+    container_libraries: ContainerLibraries | None = DEFAULT_CONFIG.container_libraries
+    driver_mounts: bool = DEFAULT_CONFIG.driver_mounts
+    env: dict[str, str] = {}
+
+
 class _Allocated(_Part):
     requests: tuple[str, ...]
     pool: str
     device: str
     admin_access: bool = False
     share_id: str | None = None
+    config: Any = None
 
 
+class _Piece(_Part):
+    template: str
+    number: int | None = None
+    vnpu: int | None = None
+    chip_node: str
+
+
+_PIECES: Final = TypeAdapter(dict[str, _Piece])
 _ALLOCATION: Final = TypeAdapter(tuple[_Allocated, ...])
 
 
@@ -121,6 +145,8 @@ def _devices(
 ) -> tuple[tuple[Allocated, ...], tuple[HeldDevice, ...]]:
     """What the record answers for and what that gives; as the first format has it if need be."""
     allocation, devices = from_released(record)
+    if "allocation" in stored:  # it has what the first format does not know
+        devices = tuple(replace(device, config=None) for device in devices)
     try:
         told = _ALLOCATION.validate_python(stored.get("allocation"))
     except ValidationError:
@@ -131,10 +157,48 @@ def _devices(
         return allocation, devices
     chips = stored.get("chips")
     known = chips if isinstance(chips, dict) else {}
+    configs = {given.device: _config(given.config) for given in told}
+    pieces = _known_pieces(stored)
     return (
-        tuple(Allocated(**given.model_dump()) for given in told),
-        tuple(replace(by_name[name], chips=_known_chips(known.get(name))) for name in names),
+        tuple(
+            Allocated(**given.model_dump() | {"config": configs[given.device]}) for given in told
+        ),
+        tuple(
+            replace(
+                by_name[name],
+                chips=_known_chips(known.get(name)),
+                config=configs[name],
+                **pieces.get(name, {}),
+            )
+            for name in names
+        ),
     )
+
+
+def _config(told: Any) -> EffectiveConfig | None:
+    """What the configs come to; None where that is not understood."""
+    if told is None:
+        return DEFAULT_CONFIG
+    try:
+        known = _Config.model_validate(told)
+    except ValidationError:
+        return None
+    return EffectiveConfig(**known.model_dump() | {"env": tuple(known.env.items())})
+
+
+def _known_pieces(stored: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What makes devices pieces, by their names."""
+    try:
+        told = _PIECES.validate_python(stored.get("pieces", {}))
+    except ValidationError:
+        return {}
+    return {
+        name: {
+            "piece": Piece(template=one.template, number=one.number, vnpu=one.vnpu),
+            "chip_node": one.chip_node,
+        }
+        for name, one in told.items()
+    }
 
 
 def _known_chips(told: Any) -> tuple[Chip, ...]:
@@ -176,7 +240,8 @@ def encode(entry: Entry) -> bytes:
 
 def with_devices(entry: Entry, devices: tuple[HeldDevice, ...], edits: Mapping[str, Any]) -> Entry:
     """The entry with facts of its devices that were found out anew."""
-    stored = {key: value for key, value in entry.stored.items() if key not in {"devices", "chips"}}
+    found = {"devices", "chips", "pieces"}
+    stored = {key: value for key, value in entry.stored.items() if key not in found}
     return replace(entry, devices=devices, edits=edits, stored=stored)
 
 
@@ -200,13 +265,31 @@ def _whole(entry: Entry) -> dict[str, Any]:
                 "device": given.device,
                 "adminAccess": given.admin_access,
                 "shareId": given.share_id,
+                **_told_config(given.config),
             }
             for given in entry.allocation
         ],
         "chips": {device.device: _told(device.chips) for device in entry.devices},
+        "pieces": {
+            device.device: {
+                "template": device.piece.template,
+                "number": device.piece.number,
+                "vnpu": device.piece.vnpu,
+                "chipNode": device.chip_node,
+            }
+            for device in entry.devices
+            if device.piece
+        },
         "devices": to_released(entry),
         "edits": entry.edits,
     }
+
+
+def _told_config(config: EffectiveConfig | None) -> dict[str, Any]:
+    if config is None or config == DEFAULT_CONFIG:
+        return {}
+    told = _Config(**asdict(config) | {"env": dict(config.env)})
+    return {"config": told.model_dump(by_alias=True)}
 
 
 def _told(chips: tuple[Chip, ...]) -> Any:

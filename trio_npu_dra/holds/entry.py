@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
+from trio_npu_dra.config.effective import DEFAULT_CONFIG, EffectiveConfig
 from trio_npu_dra.holds.hold import Hold, Holder
 from trio_npu_dra.npu.model import Chip, ChipFamily
+from trio_npu_dra.npu.piece import Piece
 
 
 class State(StrEnum):
@@ -30,6 +32,8 @@ class Allocated:
         device: Its name in the pool.
         admin_access: Whether the holder only looks on.
         share_id: Which share of the device it is, where it is allocated several times.
+        config: What the configs of claim and class come to, equal for all accesses to the device;
+            None if only a newer version knows.
     """
 
     requests: tuple[str, ...]
@@ -37,6 +41,7 @@ class Allocated:
     device: str
     admin_access: bool = False
     share_id: str | None = None
+    config: EffectiveConfig | None = DEFAULT_CONFIG
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +54,34 @@ class HeldDevice:
         nodes: Device nodes: the container's path to the host's path.
         chips: Its chips as they were when it was given out, their health left out. Empty if they
             are not known: in records of the first format, and of chips of a newer version.
+        config: That of its allocation.
+        piece: Which piece of its chip it is; None for all of its chips. A piece that is not cut yet
+            has no nodes.
+        chip_node: The host's device node of the chip that a piece is of; empty without a piece.
     """
 
     device: str
     family: ChipFamily | None
     nodes: Mapping[str, str]
     chips: tuple[Chip, ...] = ()
+    config: EffectiveConfig | None = DEFAULT_CONFIG
+    piece: Piece | None = None
+    chip_node: str = ""
+
+    @property
+    def shared(self) -> bool:
+        """Whether several containers may use it at once."""
+        return self.config is not None and self.config.shared
+
+    @property
+    def can_be_rendered(self) -> bool:
+        """Whether this version knows what containers get with it."""
+        return self.family is not None and self.config is not None
+
+    @property
+    def held_nodes(self) -> frozenset[str]:
+        """The host device nodes of its chips, by which holds are compared."""
+        return frozenset({self.chip_node} if self.piece else self.nodes.values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +128,11 @@ class Entry:
         """The devices' names, for log lines."""
         return [device.device for device in self.devices]
 
+    @property
+    def outlasts_boot(self) -> bool:
+        """Whether something that was made for it may be there again after a reboot."""
+        return any(device.piece and device.piece.on_demand for device in self.devices)
+
     @cached_property
     def holds(self) -> tuple[Hold, ...]:
         """One for each device, and for each share of it. Own access wins over admin access."""
@@ -112,10 +144,11 @@ class Entry:
             for given in self.allocation
             if given.device == device.device and not given.admin_access
         ]
-        nodes = frozenset(device.nodes.values())
-        if not own:
-            return [Hold(holder=self.holder, device=device.device, nodes=nodes, observer=True)]
-        return [
-            Hold(holder=self.holder, device=device.device, nodes=nodes, share=given.share_id)
-            for given in own
-        ]
+        hold = Hold(
+            holder=self.holder,
+            device=device.device,
+            nodes=device.held_nodes,
+            observer=not own,
+            piece=device.piece,
+        )
+        return [replace(hold, share=given.share_id) for given in own] or [hold]

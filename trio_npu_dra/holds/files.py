@@ -12,13 +12,13 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trio_npu_dra import storage
 from trio_npu_dra.errors import ForeignFile, RecordCorrupt, StorageError
 from trio_npu_dra.holds.encoding import encode, parse
-from trio_npu_dra.holds.entry import Entry
+from trio_npu_dra.holds.entry import Entry, State
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +47,9 @@ class EntryFiles:
 
     Args:
         folder: Where they are.
-        boot_id: The boot of the node; records of another one are forgotten. Empty when unknown:
-            then no record is of an earlier one.
+        boot_id: The boot of the node; records of another one are forgotten, or *undoing* where
+            something may have outlasted the reboot. Empty when unknown: then no record is of an
+            earlier one.
     """
 
     def __init__(self, folder: Path, boot_id: str) -> None:
@@ -74,15 +75,23 @@ class EntryFiles:
             StorageError: The disk is full, read-only, or fails; the old record stays.
         """
         storage.write_atomic(self._path(entry.uid), encode(entry))
+        if entry.outlasts_boot:
+            storage.sync_folder(self._folder)
 
-    def remove(self, uid: str) -> None:
+    def remove(self, uid: str, *, outlasts_boot: bool = False) -> None:
         """Remove the record of a holder, and what was set aside of it.
+
+        Args:
+            uid: The holder's UID.
+            outlasts_boot: Whether a power cut must not bring it back.
 
         Raises:
             StorageError: A file cannot be removed.
         """
         storage.remove(self._path(uid))
         storage.remove(self._aside(uid))
+        if outlasts_boot:
+            storage.sync_folder(self._folder)
 
     def mark_unreadable(self, uid: str) -> None:
         """Leave an empty file, so that the next start knows of the holder too.
@@ -160,6 +169,9 @@ class EntryFiles:
         self._named.discard(path.name)
         if not self._boot_id or entry.boot_id in {"", self._boot_id}:
             found.entries[entry.uid] = entry
+            return
+        if entry.outlasts_boot:
+            found.entries[entry.uid] = replace(entry, state=State.UNDOING)
             return
         try:
             storage.remove(path)

@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from trio_npu_dra.npu.piece import Piece
+
 
 class HolderKind(StrEnum):
     """What can hold chips, in the API's words."""
@@ -39,11 +41,16 @@ class Holder:
         return f"{self.namespace}/{self.name}" if self.name else "a pod of a device plugin"
 
     @property
-    def described(self) -> str:
+    def titled(self) -> str:
         """What it is, and the name people know it by."""
         if self.kind is HolderKind.POD:
             return f"pod {self}" if self.name else str(self)
-        return f"claim {self} (UID {self.uid})"
+        return f"claim {self}"
+
+    @property
+    def described(self) -> str:
+        """The same, and what tells claims of one name apart."""
+        return self.titled if self.kind is HolderKind.POD else f"{self.titled} (UID {self.uid})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +64,7 @@ class Hold:
         nodes: The host device nodes of its chips, such as `/dev/davinci3`.
         observer: Whether the holder only looks on (admin access), which keeps nobody away.
         share: Which share of the device it is, where several holders have one each.
+        piece: Which piece of its chip it is; None for all of its chips.
     """
 
     holder: Holder
@@ -64,13 +72,15 @@ class Hold:
     nodes: frozenset[str]
     observer: bool = False
     share: str | None = None
+    piece: Piece | None = None
 
 
 def conflict(hold: Hold, others: Iterable[Hold]) -> Hold | None:
     """The first of *others* that keeps the holder of *hold* from having it.
 
     Holds conflict when they are of two holders, neither of which only looks on, and have a chip in
-    common; a module conflicts with its dies so. Two shares of the same chips do not.
+    common; a module conflicts with its dies so. Two shares of the same chips do not, nor do two
+    pieces of one chip: whether there is room for both is for the scheduler to count.
     """
     return next((other for other in others if _excludes(other, hold)), None)
 
@@ -80,9 +90,29 @@ def holds_of(nodes: Collection[str], holds: Iterable[Hold]) -> tuple[Hold, ...]:
     return tuple(hold for hold in holds if not hold.observer and not hold.nodes.isdisjoint(nodes))
 
 
+def vnpu_holders(holds: Iterable[Hold]) -> dict[int, Holder]:
+    """Who has which vNPU, by its id."""
+    return {
+        hold.piece.vnpu: hold.holder
+        for hold in holds
+        if hold.piece is not None and hold.piece.vnpu is not None and not hold.observer
+    }
+
+
+def vnpus_of(holds: Iterable[Hold]) -> frozenset[int]:
+    """The ids of the vNPUs that were cut, or are being cut, for somebody."""
+    return frozenset(
+        hold.piece.vnpu
+        for hold in holds
+        if hold.piece is not None and hold.piece.on_demand and hold.piece.vnpu is not None
+    )
+
+
 def _excludes(one: Hold, other: Hold) -> bool:
     if one.holder.uid == other.holder.uid or one.observer or other.observer:
         return False
     if one.nodes == other.nodes and None not in {one.share, other.share}:
         return one.share == other.share
+    if one.piece is not None and other.piece is not None and one.piece.key != other.piece.key:
+        return False
     return not one.nodes.isdisjoint(other.nodes)

@@ -14,8 +14,12 @@ a minute later; and the NPUs may be numbered anew, so that a CDI file made from 
 give another one's. Nothing is lost by it: the kubelet keeps no *prepared* mark over a restart, and
 prepares the claims of each pod again before it starts the pod's containers anew.
 
+What was made for a holder can outlast the reboot: the Ascend driver makes vNPUs anew. Their records
+are *undoing* then, so that they are removed before the claim, or another one, gets a piece again.
+
 So a record is synced to the disk, to be whole or absent after a power cut, but its folder is not:
 a name that the power cut loses, or brings back, is one that the next start would have forgotten.
+The folder is synced only for records of what can outlast a reboot.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from trio_npu_dra import storage
+from trio_npu_dra.boot import BOOT_ID, read_boot_id
 from trio_npu_dra.errors import StorageError
 from trio_npu_dra.holds.entry import Entry
 from trio_npu_dra.holds.files import EntryFiles, Found
@@ -39,7 +44,6 @@ from trio_npu_dra.observable import Observable
 
 log = logging.getLogger(__name__)
 
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 """Where Linux says which boot this is, in containers too."""
 CLAIMS = "claims"
 """The folder of the records, in the state folder."""
@@ -148,7 +152,8 @@ class Ledger:
             StorageError: The file cannot be removed.
         """
         self._announce_change()
-        self._files.remove(uid)
+        known = self._by_uid.get(uid)
+        self._files.remove(uid, outlasts_boot=known is not None and known.outlasts_boot)
         self._known.entries.pop(uid, None)
         self._known.unreadable.discard(uid)
         self._known.withheld.discard(uid)
@@ -204,11 +209,3 @@ class Ledger:
         self._known = self._files.read()
         self._by_uid = MappingProxyType(self._known.entries)
         self._has_changed = True
-
-
-def read_boot_id(path: Path) -> str:
-    """Which boot of the node this is; empty if it cannot be told."""
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except OSError:
-        return ""

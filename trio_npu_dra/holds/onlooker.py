@@ -9,10 +9,11 @@ import logging
 from pathlib import Path
 
 from trio_npu_dra import storage
+from trio_npu_dra.boot import BOOT_ID, read_boot_id
 from trio_npu_dra.errors import StorageError
 from trio_npu_dra.holds.encoding import parse
 from trio_npu_dra.holds.hold import Hold
-from trio_npu_dra.holds.ledger import BOOT_ID, CLAIMS, read_boot_id
+from trio_npu_dra.holds.ledger import CLAIMS
 
 log = logging.getLogger(__name__)
 

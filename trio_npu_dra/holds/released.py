@@ -12,6 +12,9 @@ What the first release does with `devices` decides what must be in it:
   once, with all its requests, and counts as admin access only if all of them do.
 - It compares holds by name and knows no modules. So beside a module there is an entry for each of
   its dies, under the die's own name: else it would give a die of the module to another claim.
+- Nor does it know pieces. So beside a piece there is an entry for its chip: else it would give all
+  of the chip to another claim. It does not remove vNPUs: before it comes back, pods with pieces
+  that were cut for them must have ended.
 - It makes the CDI file from `devices`, so the module has the nodes of all its dies. The CDI devices
   that it makes of the dies besides are asked for by nobody.
 """
@@ -94,8 +97,9 @@ def _known(name: str) -> ChipFamily | None:
 
 
 def to_released(entry: Entry) -> list[dict[str, Any]]:
-    """The `devices` of a record."""
-    return [each for device in entry.devices for each in _released(entry, device)]
+    """The `devices` of a record, none twice: two pieces can be of one chip."""
+    each = (each for device in entry.devices for each in _released(entry, device))
+    return list({one["device"]: one for one in each}.values())
 
 
 def _released(entry: Entry, device: HeldDevice) -> list[dict[str, Any]]:
@@ -106,7 +110,7 @@ def _released(entry: Entry, device: HeldDevice) -> list[dict[str, Any]]:
         "adminAccess": all(each.admin_access for each in given),
         "family": device.family,
     }
-    dies = device.chips if len(device.chips) > 1 else ()
+    dies = device.chips if len(device.chips) > 1 or device.piece else ()
     return [
         shared | {"device": device.device, "deviceNodes": dict(device.nodes)},
         *(

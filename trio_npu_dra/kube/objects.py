@@ -144,10 +144,34 @@ class DeviceAttribute(SlicePart):
     )
 
 
+class CapacityRange(SlicePart):
+    """requestPolicy.validRange: a request is rounded up to *min*, or to a step above it."""
+
+    min: str
+    step: str | None = None
+
+
+class CapacityPolicy(SlicePart):
+    """requestPolicy of a capacity: what one allocation of the device may take of it.
+
+    Attributes:
+        default: What a request takes that does not name the capacity.
+    """
+
+    default: str
+    valid_range: CapacityRange | None = None
+
+
 class DeviceCapacity(SlicePart):
-    """A quantity in Kubernetes' canonical form (`32Gi`, `20`)."""
+    """A quantity in Kubernetes' canonical form (`32Gi`, `20`).
+
+    Attributes:
+        request_policy: Only where the device may be allocated several times; without one, an
+            allocation that does not name the capacity takes all of it.
+    """
 
     value: str
+    request_policy: CapacityPolicy | None = None
 
 
 class DeviceTaint(SlicePart):
@@ -189,6 +213,7 @@ class Device(SlicePart):
     name: str
     attributes: Named[DeviceAttribute] | None = None
     capacity: Named[DeviceCapacity] | None = None
+    allow_multiple_allocations: StrictBool | None = None
     consumes_counters: Items[DeviceCounterConsumption] | None = None
     taints: Items[DeviceTaint] | None = None
 
@@ -256,7 +281,7 @@ class AllocationResult(ApiModel):
     pool: str
     device: str
     admin_access: StrictBool | None = None
-    share_id: str | None = None
+    share_id: str | None = Field(None, alias="shareID")
 
 
 class DeviceAllocation(ApiModel):
@@ -272,10 +297,19 @@ class Allocation(ApiModel):
     devices: DeviceAllocation = DeviceAllocation()
 
 
+class Consumer(ApiModel):
+    """status.reservedFor[]: who may use the claim, as a rule a pod (*resource* `pods`)."""
+
+    resource: str
+    name: str
+    uid: str
+
+
 class ResourceClaimStatus(ApiModel):
     """status of a ResourceClaim."""
 
     allocation: Allocation | None = None
+    reserved_for: Items[Consumer] = ()
 
 
 class ResourceClaim(KubeObject):

@@ -1,4 +1,4 @@
-"""Log lines for chips that come, go, or cannot be handed out; Events report their health."""
+"""Log lines for chips that come, go, are split or not handed out; Events report their health."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 
 def log_changes(before: Board, after: Board) -> None:
-    """Log once which chips are gone or back, and which are not offered or are offered again."""
+    """Log once which chips are gone or back, are split, and are not offered or offered again."""
     for chip in after.chips:
         known = before.by_name.get(chip.name)
         was_gone = known is not None and known.gone
@@ -19,6 +19,8 @@ def log_changes(before: Board, after: Board) -> None:
             log.warning("NPU is gone", extra=_log_fields(chip))
         elif was_gone and not chip.gone:
             log.info("NPU is there again", extra=_log_fields(chip))
+        if chip.vnpus != (known.vnpus if known is not None else ()):
+            log.info("NPU is split", extra={"npu": chip.name, "vnpus": list(chip.vnpus)})
     hidden, was_hidden = not_offered(after), not_offered(before)
     for name, why in hidden.items():
         if was_hidden.get(name) != why:

@@ -15,6 +15,7 @@ from trio_npu_dra.npu.dcmi.types import (
     Link,
     Memory,
     SuperPodPlace,
+    VDevice,
 )
 from trio_npu_dra.npu.facts import FactReader
 from trio_npu_dra.npu.families import family_of
@@ -107,7 +108,12 @@ def describe(dcmi: Dcmi, host: Host, chip: Chip, known: Chip | None) -> tuple[Ch
     if uuid != before.uuid and before.uuid is not None:
         before = chip
     memory = facts.read("memory", before.memory_bytes, _memory_bytes, dcmi, chip)
-    bus_id = facts.read("PCI address", before.pci_bus_id, dcmi.pci_bus_id, ref)
+    bus_id = facts.read("PCI address", before.pci_bus_id, _pci_bus_id, dcmi, host, ref)
+    if bus_id:
+        numa_node = host.numa_node(bus_id)
+    else:
+        node = before.numa_node
+        numa_node = facts.read("NUMA node", node, _numa_node, dcmi, host, ref, node)
     described = replace(
         chip,
         product_name=facts.read("product name", before.product_name, dcmi.product_type, ref)
@@ -116,7 +122,7 @@ def describe(dcmi: Dcmi, host: Host, chip: Chip, known: Chip | None) -> tuple[Ch
         memory_bytes=memory,
         pci_bus_id=bus_id,
         pcie_root=host.pcie_root(bus_id) if bus_id else None,
-        numa_node=host.numa_node(bus_id) if bus_id else None,
+        numa_node=numa_node,
     )
     described = _split(dcmi, described, before, facts)
     if traits.has_super_pods:
@@ -167,11 +173,23 @@ def read_memory(dcmi: Dcmi, chip: Chip) -> Memory:
 
 
 def _split(dcmi: Dcmi, chip: Chip, known: Chip, facts: FactReader) -> Chip:
+    vnpus = facts.read("vNPUs", known.vnpus, dcmi.vnpus, chip.ref) or ()
     return replace(
         chip,
-        vnpus=facts.read("vNPUs", known.vnpus, dcmi.vnpus, chip.ref) or (),
+        vnpus=vnpus,
+        vdevices=_vdevices(dcmi, chip.ref, vnpus, known, facts),
+        shares_out=facts.read("resources", known.shares_out, dcmi.total_resources, chip.ref),
         device_share=facts.read("device share", known.device_share, dcmi.device_share, chip.ref),
     )
+
+
+def _vdevices(
+    dcmi: Dcmi, ref: ChipRef, vnpus: Iterable[int], known: Chip, facts: FactReader
+) -> tuple[VDevice, ...]:
+    """What the library says of vNPUs; one that is gone meanwhile is left out."""
+    before = {vdevice.id: vdevice for vdevice in known.vdevices}
+    read = (facts.read(f"vNPU {vnpu}", before.get(vnpu), dcmi.vdevice, ref, vnpu) for vnpu in vnpus)
+    return tuple(replace(vdevice, in_use=False) for vdevice in read if vdevice is not None)
 
 
 def _in_super_pod(dcmi: Dcmi, chip: Chip, known: Chip, facts: FactReader) -> Chip:
@@ -197,6 +215,27 @@ def _uuid(dcmi: Dcmi, ref: ChipRef, kind: DieKind) -> str | None:
     """The die id in the form that mind-cluster prints; None if all of it is zero."""
     words = dcmi.die_id(ref, kind)
     return "-".join(f"{word:08X}" for word in words) if any(words) else None
+
+
+def _pci_bus_id(dcmi: Dcmi, host: Host, ref: ChipRef) -> str | None:
+    """The PCI address; its domain is that of the bus where the library does not tell it.
+
+    None if no accelerator has this place, or accelerators of several domains.
+    """
+    place = dcmi.pci_bus_id(ref)
+    if place.count(":") > 1:
+        return place
+    found = [address for address in host.accelerators() if address.endswith(f":{place}")]
+    return found[0] if len(found) == 1 else None
+
+
+def _numa_node(dcmi: Dcmi, host: Host, ref: ChipRef, known: int | None) -> int | None:
+    """The NUMA node of a chip without a PCI address: that of its nearest CPUs.
+
+    The known one stays if these are no node's, as while a CPU comes or goes.
+    """
+    node = host.numa_node_of(dcmi.nearest_cpus(ref))
+    return known if node is None else node
 
 
 def _memory_bytes(dcmi: Dcmi, chip: Chip) -> int:

@@ -8,20 +8,14 @@ it changes by itself.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
 from trio_npu_dra.npu.code_memory import CodeMemory
 from trio_npu_dra.npu.dcmi.types import Assertion, FaultEvent, Severity
-from trio_npu_dra.npu.faults import (
-    ALARM_WITHOUT_CODE,
-    CARD_DROPPED,
-    DurationRule,
-    FaultTable,
-    FrequencyRule,
-)
+from trio_npu_dra.npu.faults import ALARM_WITHOUT_CODE, CARD_DROPPED, FaultTable
 from trio_npu_dra.npu.model import ChipHealth, Fault, FaultLevel
 from trio_npu_dra.npu.occurrences import PATIENCE, Occurrences
+from trio_npu_dra.npu.reading import Reading
 
 RECOVERY_LAG: Final = 1.0
 """Seconds by which a recovery or the health value mostly precedes the change of the code list."""
@@ -34,32 +28,6 @@ START_SECONDS: Final = 150.0
 
 _RAISED_LATELY: Final = 300.0
 """Seconds by which an event may be late; one that seems older was dated by another clock."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """What was read of a chip's health.
-
-    Attributes:
-        codes: The active codes with the library's words; None if they cannot be read.
-        severity: The worst alarm in its health.
-        gone: The chip does not exist any more.
-        unmonitored: Why it could not be read; empty if it could.
-        starting: Whether that is because the chip is not ready, as while it starts.
-        pending: Whether that is because the answer takes long: it may come.
-    """
-
-    codes: Mapping[int, str] | None = field(default_factory=dict)
-    severity: Severity = Severity.WARNING
-    gone: bool = False
-    unmonitored: str = ""
-    starting: bool = False
-    pending: bool = False
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all of it could be read."""
-        return not self.gone and not self.unmonitored and self.codes is not None
 
 
 class ChipFaults:
@@ -81,6 +49,7 @@ class ChipFaults:
         self._read_at = 0.0
         self._unexplained: float | None = None
         self._starting: float | None = None
+        self._lost_at: float | None = None
         self._reading = Reading(unmonitored="not read yet")
         self._was_read = False
 
@@ -132,10 +101,11 @@ class ChipFaults:
             return
         since, self._read_at = self._read_at, now
         if reading.gone or reading.unmonitored:
+            self._lost_at = now if self._lost_at is None else min(self._lost_at, now)
             self._unexplained = None
             self._judge_absence(reading, now)
             return
-        self._starting = None
+        self._starting = self._lost_at = None
         self._end(CARD_DROPPED, now)
         if reading.codes is not None:
             self._take_list(reading.codes, reading.severity, since, now)
@@ -208,7 +178,7 @@ class ChipFaults:
         """
         separated = [code for code, known in self._memory.items() if known.separated is not None]
         for code in separated:
-            self._change(code, separated=None, occurred=())
+            self._memory[code] = self._memory[code].released()
         self._forget(now)
         return bool(separated)
 
@@ -235,6 +205,10 @@ class ChipFaults:
         """Whether a reading found the chip gone, and none has found it since."""
         return self._is_active(CARD_DROPPED) and self._starting is None
 
+    def is_lost(self, now: float) -> bool:
+        """Whether the chip has answered nothing but errors for longer than a start may take."""
+        return self._lost_at is not None and now - self._lost_at >= START_SECONDS
+
     @property
     def recheck_at(self) -> float | None:
         """When to read again a chip whose events, alarm and list of codes do not agree yet."""
@@ -259,16 +233,17 @@ class ChipFaults:
     @property
     def next_change(self) -> float | None:
         """When the health changes if nothing happens."""
-        times = (self._next_change_of(code, known) for code, known in self._memory.items())
+        times = (known.next_change(self._table.rules(code)) for code, known in self._memory.items())
         return min((at for at in times if at is not None), default=None)
 
     def _fault(self, code: int, known: CodeMemory) -> Fault | None:
-        frequency, duration = self._rules(code)  # another version may have had others
-        if frequency is not None and known.separated is not None:
-            return self._as_fault(code, frequency.level, str(frequency), known.separated)
-        if duration is not None and known.lasting:
+        rules = self._table.rules(code)  # another version may have had others
+        if rules.frequency is not None and known.separated is not None:
+            rule = rules.frequency
+            return self._as_fault(code, rule.level, str(rule), known.separated)
+        if rules.duration is not None and known.lasting:
             since = known.since if known.since is not None else known.ended
-            return self._as_fault(code, duration.level, str(duration), since or 0.0)
+            return self._as_fault(code, rules.duration.level, str(rules.duration), since or 0.0)
         if known.since is None:
             return None
         level, why = self._level(code, known)
@@ -284,9 +259,6 @@ class ChipFaults:
 
     # --- the memory of one code ------------------------------------------------------------------
 
-    def _rules(self, code: int) -> tuple[FrequencyRule | None, DurationRule | None]:
-        return self._table.frequency.get(code), self._table.duration.get(code)
-
     def _is_active(self, code: int) -> bool:
         known = self._memory.get(code)
         return known is not None and known.since is not None
@@ -298,8 +270,7 @@ class ChipFaults:
             self._change(code, text=text)
 
     def _begin(self, code: int, at: float) -> None:
-        known = self._memory.get(code, CodeMemory())
-        self._memory[code] = known.model_copy(update={"since": at, "ended": None})
+        self._memory[code] = self._memory.get(code, CodeMemory()).begun(at)
 
     def _occurrences_of(self, code: int) -> Occurrences | None:
         """What is to be counted of a code; None if no rule counts it, or its duration decides."""
@@ -310,39 +281,18 @@ class ChipFaults:
         return self._occurrences.setdefault(code, fresh)
 
     def _count(self, code: int, at: float) -> None:
-        """Count an occurrence; a code with a duration rule has one each time it has lasted."""
         rule = self._table.frequency.get(code)
-        if rule is None:
-            return
-        known = self._memory.get(code, CodeMemory())
-        recent = [time for time in known.occurred if abs(at - time) < rule.window_seconds]
-        occurred = (*recent, at)[-rule.times :]
-        separated = known.separated
-        if separated is None and len(occurred) == rule.times:
-            separated = at
-        changes = {"occurred": occurred, "separated": separated}
-        self._memory[code] = known.model_copy(update=changes)
+        if rule is not None:
+            self._memory[code] = self._memory.get(code, CodeMemory()).counted(rule, at)
 
     def _end(self, code: int, now: float) -> None:
-        if not self._is_active(code):
-            return
-        self._recovering.pop(code, None)
-        self._advance_code(code, now)
-        self._change(code, since=None, ended=now if self._memory[code].lasting else None)
+        if self._is_active(code):
+            self._recovering.pop(code, None)
+            self._advance_code(code, now)
+            self._memory[code] = self._memory[code].over(now)
 
     def _change(self, code: int, **values: object) -> None:
         self._memory[code] = self._memory[code].model_copy(update=values)
-
-    def _next_change_of(self, code: int, known: CodeMemory) -> float | None:
-        times = []
-        frequency, duration = self._rules(code)
-        if frequency and frequency.release_seconds and known.separated is not None:
-            times.append(known.separated + frequency.release_seconds)
-        if duration and known.since is not None and not known.lasting:
-            times.append(known.since + duration.fault_seconds)
-        if duration and known.ended is not None:
-            times.append(known.ended + duration.recover_seconds)
-        return min(times, default=None)
 
     def _advance(self, now: float) -> None:
         """Apply the rules up to *now*."""
@@ -350,33 +300,7 @@ class ChipFaults:
             self._advance_code(code, now)
 
     def _advance_code(self, code: int, now: float) -> None:
-        self._set_back(code, now)
-        known = self._memory[code]
-        frequency, duration = self._rules(code)
-        if (
-            frequency is not None
-            and frequency.release_seconds is not None
-            and known.separated is not None
-            and now >= known.separated + frequency.release_seconds
-        ):
-            self._change(code, separated=None, occurred=())
-        if duration is None:
-            return
-        if known.since is not None and not known.lasting:
-            lasted_at = known.since + duration.fault_seconds
-            if now >= lasted_at:
-                self._change(code, lasting=True)
-                self._count(code, lasted_at)
-        if known.ended is not None and now >= known.ended + duration.recover_seconds:
-            self._change(code, lasting=False, ended=None)
-
-    def _set_back(self, code: int, now: float) -> None:
-        """After the clock was set back, take future times for *now*."""
-        known = self._memory[code]
-        for name in ("since", "separated", "ended"):
-            at = getattr(known, name)
-            if at is not None and at > now:
-                self._change(code, **{name: now})
+        self._memory[code] = self._memory[code].advanced(self._table.rules(code), now)
 
     def _forget(self, now: float) -> None:
         """Drop what need not be remembered any more."""
@@ -390,9 +314,5 @@ class ChipFaults:
             if occurrences.is_over(now):
                 del self._occurrences[code]
         for code, known in list(self._memory.items()):
-            rule = self._table.frequency.get(code)
-            counts = rule is not None and any(
-                abs(now - at) < rule.window_seconds for at in known.occurred
-            )
-            if known.since is None and known.separated is None and not known.lasting and not counts:
+            if not known.is_needed(self._table.rules(code), now):
                 del self._memory[code]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Final
 
 from trio_npu_dra.errors import DeviceNodeMissing
@@ -50,6 +51,15 @@ def chip_nodes(host: Host, chip: Chip) -> tuple[DeviceNode, ...]:
     return (_required(host, f"davinci{chip.physical_id}"),)
 
 
+def piece_nodes(host: Host, vnpu: int) -> tuple[DeviceNode, ...]:
+    """The nodes of one vNPU, which is an NPU of its own for a container.
+
+    Raises:
+        DeviceNodeMissing: The host does not have it.
+    """
+    return (replace(_required(host, f"vdavinci{vnpu}"), path=f"/dev/davinci{vnpu}"),)
+
+
 def shared_nodes(host: Host, family: ChipFamily) -> tuple[DeviceNode, ...]:
     """The nodes that a container with any chip of *family* needs; those that exist.
 
@@ -68,11 +78,19 @@ def shared_nodes(host: Host, family: ChipFamily) -> tuple[DeviceNode, ...]:
 
 
 def driver_mounts(host: Host, family: ChipFamily) -> tuple[Mount, ...]:
-    """Files of the Ascend driver and what the operator adds, read-only; those that exist."""
-    usual = ((path, path) for path in TRAITS[family].driver_paths)
+    """Files of the Ascend driver, read-only; those that exist."""
+    return _mounts(host, ((path, path) for path in TRAITS[family].driver_paths))
+
+
+def extra_mounts(host: Host) -> tuple[Mount, ...]:
+    """What the operator adds to them, read-only; what exists."""
+    return _mounts(host, host.extra_mounts)
+
+
+def _mounts(host: Host, paths: Iterable[tuple[str, str]]) -> tuple[Mount, ...]:
     return tuple(
         Mount(container_path=container_path, host_path=path)
-        for path, container_path in (*usual, *host.extra_mounts)
+        for path, container_path in paths
         if host.has_path(path)
     )
 

@@ -13,23 +13,21 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from trio_npu_dra.errors import DcmiError, NotSupported
 from trio_npu_dra.npu import chip as chips
 from trio_npu_dra.npu.chip import Identity
 from trio_npu_dra.npu.dcmi.client import Dcmi
-from trio_npu_dra.npu.dcmi.types import ChipRef, Link
+from trio_npu_dra.npu.dcmi.types import NO_ANSWER, ChipRef, Link
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board, Chip, Links
-from trio_npu_dra.npu.partition import read_policy
+from trio_npu_dra.npu.partition import read_policy, read_vnpu_mode
 from trio_npu_dra.npu.topology import topology_groups
 from trio_npu_dra.npu.traits import TRAITS
 
 log = logging.getLogger(__name__)
-
-_NO_ANSWER: Final = -1  # in the card list: a card that did not answer
 
 T = TypeVar("T")
 
@@ -75,7 +73,8 @@ async def discover(
         silent,
         partial(read_policy, worker, dcmi, board),
     )
-    return replace(board, multi_die_policy=policy, unanswered=tuple(silent.lines))
+    mode = await read_vnpu_mode(worker, dcmi, replace(board, vnpu_mode=known.vnpu_mode))
+    return replace(board, multi_die_policy=policy, vnpu_mode=mode, unanswered=tuple(silent.lines))
 
 
 def without_cards(host: Host, known: Board, reason: str) -> Board:
@@ -90,7 +89,7 @@ def without_cards(host: Host, known: Board, reason: str) -> Board:
     """
     silent = _Silent(known, (), host.accelerators())
     if host.is_ascend_present():
-        silent.add(_NO_ANSWER, f"the Ascend driver has no chip: {reason}")
+        silent.add(NO_ANSWER, f"the Ascend driver has no chip: {reason}")
     chips = tuple(_absent(known, (), silent))
     return replace(
         known,
@@ -119,8 +118,8 @@ class _Silent:
         self._listed = frozenset(cards)
         self._on_bus = frozenset(on_bus)
         self._members: set[int | ChipRef] = set()
-        if _NO_ANSWER in cards:
-            self.add(_NO_ANSWER, f"{cards.count(_NO_ANSWER)} of {len(cards)} cards do not answer")
+        if NO_ANSWER in cards:
+            self.add(NO_ANSWER, f"{cards.count(NO_ANSWER)} of {len(cards)} cards do not answer")
 
     def add(self, which: int | ChipRef, line: str) -> None:
         """Note a card id or a chip; warn unless the known Board says the same."""
@@ -151,7 +150,7 @@ class _Silent:
         listed, unless that was gone before or is not on the PCI bus.
         """
         if chip.card_id not in self._listed:
-            return _NO_ANSWER in self._members and not chip.gone and not self._has_left_bus(chip)
+            return NO_ANSWER in self._members and not chip.gone and not self._has_left_bus(chip)
         return not self._members.isdisjoint({chip.card_id, chip.ref})
 
     def add_unlisted(self, chip: Chip) -> bool:
@@ -188,7 +187,7 @@ async def _identify_all(
     """The chips on all cards that answer."""
     identities = []
     for card in dict.fromkeys(cards):
-        if card == _NO_ANSWER:
+        if card == NO_ANSWER:
             continue
         try:
             refs = await worker.call(dcmi.units, card, device=card)

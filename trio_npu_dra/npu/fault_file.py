@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, StringConstraints, TypeAdapter, ValidationError
 
 from trio_npu_dra import file_lock, storage
+from trio_npu_dra.boot import Boot
 from trio_npu_dra.errors import StorageError
 from trio_npu_dra.npu.code_memory import CodeMemory, Seconds
 
@@ -39,6 +40,8 @@ class _File(BaseModel):
     chips: dict[str, Any]
     places: dict[str, str] = {}
     released: dict[str, Any] = {}
+    boot_id: str = ""
+    booted: Seconds = 0.0
 
 
 _Code = Annotated[str, StringConstraints(pattern=r"^[0-9A-Fa-f]{1,8}$")]
@@ -67,9 +70,12 @@ class FaultFile:
 
     Args:
         folder: Where it is.
+        boot: This boot of the node, by the clock of the times that are exchanged; None takes those
+            of the file as they are.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, boot: Boot | None) -> None:
+        self._boot = boot
         self._path = folder / _FILE_NAME
         self._lock = folder / _LOCK_NAME
 
@@ -109,7 +115,7 @@ class FaultFile:
                 theirs = None  # which was said at the start; it gives way
             merged = merge(base, ours, base if theirs is None else theirs, now=now)
             storage.remove_unfinished(self._path.parent, f"{_FILE_NAME}.")
-            storage.write_atomic(self._path, _encoded(merged))
+            storage.write_atomic(self._path, _encoded(merged, self._boot))
             return merged
 
     def _read(self, *, is_told: bool) -> Known | None:
@@ -125,7 +131,15 @@ class FaultFile:
                 if is_told:
                     self._complain(key, error)
         released = {key: at for key, at in file.released.items() if _is_time(at)}
-        return Known(chips=chips, places=file.places, released=released)
+        return self._on_our_clock(
+            Known(chips=chips, places=file.places, released=released),
+            Boot(id=file.boot_id, began=file.booted),
+        )
+
+    def _on_our_clock(self, known: Known, boot: Boot) -> Known:
+        """What was written when the clock said that the node had booted then, by our clock."""
+        seconds = self._boot.set_since(boot) if self._boot is not None else 0.0
+        return _moved(known, seconds) if seconds else known
 
     def _complain(self, key: str, error: ValidationError) -> None:
         log.error(
@@ -187,9 +201,24 @@ def _after(released: float, known: CodeMemory) -> CodeMemory:
     return known.model_copy(update={"separated": None, "occurred": occurred})
 
 
-def _encoded(known: Known) -> bytes:
+def _moved(known: Known, seconds: float) -> Known:
+    chips = {
+        key: {code: memory.moved(seconds) for code, memory in codes.items()}
+        for key, codes in known.chips.items()
+    }
+    released = {key: at + seconds for key, at in known.released.items()}
+    return replace(known, chips=chips, released=released)
+
+
+def _encoded(known: Known, boot: Boot | None) -> bytes:
     chips = {key: _in_hex(codes) for key, codes in known.chips.items()}
-    file = _File(chips=chips, places=dict(known.places), released=dict(known.released))
+    file = _File(
+        chips=chips,
+        places=dict(known.places),
+        released=dict(known.released),
+        boot_id=boot.id if boot is not None else "",
+        booted=boot.began if boot is not None else 0.0,
+    )
     return file.model_dump_json(exclude_defaults=True).encode() + b"\n"
 
 

@@ -11,6 +11,7 @@ from typing import Final
 
 import trio
 
+from trio_npu_dra.boot import Boot
 from trio_npu_dra.errors import StorageError
 from trio_npu_dra.npu.chip_faults import ChipFaults
 from trio_npu_dra.npu.fault_file import FaultFile, Known
@@ -31,6 +32,8 @@ class NodeFaults:
     Args:
         folder: Where the file is; None keeps nothing over a restart.
         clock: Seconds since 1970.
+        boot: This boot of the node by that clock: what the file says of a time before the clock was
+            set moves along. None takes the file's times as they are.
     """
 
     def __init__(
@@ -38,9 +41,10 @@ class NodeFaults:
         folder: Path | None,
         *,
         clock: Callable[[], float] = time.time,
+        boot: Boot | None = None,
     ) -> None:
         self.now = clock
-        self._file = FaultFile(folder) if folder is not None else None
+        self._file = FaultFile(folder, boot) if folder is not None else None
         self._table = packaged_table()
         self._saved = self._file.load() if self._file is not None else Known()
         self._chips = {

@@ -80,6 +80,14 @@ R = TypeVar("R", bound=_Rule)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CodeRules:
+    """The rules about one code, each None if there is none."""
+
+    frequency: FrequencyRule | None = None
+    duration: DurationRule | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FaultTable:
     """Levels and rules by code.
 
@@ -107,6 +115,10 @@ class FaultTable:
             frequency=_by_code(file.frequency),
             duration=_by_code(file.duration),
         )
+
+    def rules(self, code: int) -> CodeRules:
+        """The rules about a code."""
+        return CodeRules(frequency=self.frequency.get(code), duration=self.duration.get(code))
 
     def level(self, code: int, severity: Severity | None) -> tuple[FaultLevel, str]:
         """The level of an active code, and the reason in a few words.

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Final
 
 from trio_npu_dra.errors import DcmiError, DeviceLost, NotReady, NotSupported, Slow
-from trio_npu_dra.npu.chip_faults import Reading
 from trio_npu_dra.npu.dcmi.client import GONE, Dcmi
 from trio_npu_dra.npu.dcmi.types import ChipRef, Severity
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
+from trio_npu_dra.npu.reading import Reading
 
 log = logging.getLogger(__name__)
 

@@ -20,6 +20,8 @@ _HUAWEI: Final = "0x19e5"
 _PROCESSING_ACCELERATOR: Final = "0x12"  # PCI base class; Huawei's disks and NICs have others
 
 _NPU_NODE: Final = re.compile(r"davinci\d+")
+_NUMA_NODE: Final = re.compile(r"node(\d+)")
+_VNPU_NODE: Final = re.compile(r"vdavinci\d+")
 
 MANAGER: Final = "davinci_manager"
 """The device node of the Ascend driver's manager, without which nothing works."""
@@ -65,6 +67,18 @@ class Host:
         """The CPUs nearest to a PCI device, as a list such as `0-23,48-71`; None if unknown."""
         return _read(self._pci_devices / pci_bus_id / "local_cpulist") or None
 
+    def numa_node_of(self, cpus: str) -> int | None:
+        """The NUMA node with just these CPUs, a list such as `0-23`; None if none is known."""
+        for place in _entries(self._numa_nodes):
+            node = _NUMA_NODE.fullmatch(place.name)
+            if node and cpus and _read(place / "cpulist") == cpus:
+                return int(node[1])
+        return None
+
+    def cpus_of(self, numa_node: int) -> str | None:
+        """The CPUs of a NUMA node, as a list such as `0-23`; None if it has none."""
+        return _read(self._numa_nodes / f"node{numa_node}" / "cpulist") or None
+
     def pcie_root(self, pci_bus_id: str) -> str | None:
         """The root complex of a PCI device, such as `pci0000:c0`; None if unknown."""
         device = self._pci_devices / pci_bus_id  # a link to its place; missing, it names no root
@@ -74,6 +88,10 @@ class Host:
     @property
     def _pci_devices(self) -> Path:
         return self.sysfs_root / "bus/pci/devices"
+
+    @property
+    def _numa_nodes(self) -> Path:
+        return self.sysfs_root / "devices/system/node"
 
     def _find_accelerators(self) -> Iterator[str]:
         for device in _entries(self._pci_devices):
@@ -92,12 +110,17 @@ class Host:
 
     def npu_nodes(self) -> frozenset[tuple[str, int]]:
         """Name and inode of each NPU's device node: an Ascend driver that starts makes new ones."""
+        return self._nodes(_NPU_NODE)
+
+    def vnpu_nodes(self) -> frozenset[tuple[str, int]]:
+        """The same of vNPUs: they come and go when somebody splits an NPU."""
+        return self._nodes(_VNPU_NODE)
+
+    def _nodes(self, kind: re.Pattern[str]) -> frozenset[tuple[str, int]]:
         try:
             with os.scandir(self.dev_root) as entries:
                 return frozenset(
-                    (entry.name, entry.inode())
-                    for entry in entries
-                    if _NPU_NODE.fullmatch(entry.name)
+                    (entry.name, entry.inode()) for entry in entries if kind.fullmatch(entry.name)
                 )
         except OSError:  # missing: has_node then says so of each
             return frozenset()

@@ -58,11 +58,12 @@ class Listing:
     The library reads the list of cards in `init`, so each listing begins with that. It lists when
     the accelerators on the PCI bus or the NPUs' device nodes have changed (the Ascend driver makes
     these anew when it starts), and, ever more rarely, while something is missing: a card, chip or
-    fact that is listed is not answered, or an accelerator on the bus is not listed (it may be
-    booting). A chip that a list lacks for the first time is looked for after the shortest pause,
-    and not before, because the next list decides whether it is gone. Once the pause between two
-    listings has grown to five minutes, an unlisted accelerator that was never known as an NPU is no
-    longer retried: it may not be one.
+    fact that is listed is not answered, an accelerator on the bus is not listed (it may be
+    booting), or a listed chip has been lost for long (it may have been reset, which the library
+    learns in `init` alone). A chip that a list lacks for the first time is looked for after the
+    shortest pause, and not before, because the next list decides whether it is gone. Once the pause
+    between two listings has grown to five minutes, an unlisted accelerator that was never known as
+    an NPU is no longer retried: it may not be one.
 
     Args:
         worker: Runs the calls.
@@ -87,9 +88,16 @@ class Listing:
         self._listings = 0  # since something is missing
         self._failure = ""
 
-    def is_due(self, board: Board) -> bool:
-        """Whether *board* may lack a chip, or have one too many; cheap between two checks."""
+    def is_due(self, board: Board, *, is_chip_lost: bool = False) -> bool:
+        """Whether *board* may lack a chip, or have one too many; cheap between two checks.
+
+        Args:
+            board: The Board of the last listing.
+            is_chip_lost: Whether one of its listed chips has answered nothing but errors for long.
+        """
         now = trio.current_time()
+        if not (is_chip_lost or board.gaps):
+            self._listings = 0
         if now >= self._bus_at:
             self._bus_at = now + self._pause_seconds
             if self._look_at_host() != self._hardware:
@@ -99,7 +107,7 @@ class Listing:
         unlisted = set(board.unlisted_accelerators)
         if self._next_pause() >= _LAST_RETRY_SECONDS:
             unlisted &= {chip.pci_bus_id for chip in board.chips}  # gone, but on the bus
-        return bool(board.unanswered or self._failure or unlisted)
+        return bool(board.unanswered or self._failure or unlisted or is_chip_lost)
 
     async def read(self, known: Board) -> Board | None:
         """List and discover.
@@ -125,8 +133,6 @@ class Listing:
                 "the Ascend driver does not list all accelerators on the PCI bus",
                 extra={"addresses": list(board.unlisted_accelerators)},
             )
-        if not board.gaps:
-            self._listings = 0
         if any(chip.unlisted for chip in board.chips):
             self._bus_at = self.retry_at = trio.current_time() + self._pause_seconds
         return board

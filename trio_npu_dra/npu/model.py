@@ -13,7 +13,14 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from trio_npu_dra.npu.dcmi.types import ChipRef, Link, MultiDiePolicy
+from trio_npu_dra.npu.dcmi.types import (
+    ChipRef,
+    Link,
+    MultiDiePolicy,
+    Resources,
+    VDevice,
+    VnpuMode,
+)
 
 
 class ChipFamily(StrEnum):
@@ -73,7 +80,7 @@ class Fault:
         level: How it is to be handled.
         rule: Why it has this level, in a few words.
         text: The library's words for the code, empty when it has none.
-        since: When it was first seen, in seconds since 1970.
+        since: When it was first seen, in seconds since 1970; 0 where that is not known.
     """
 
     code: int
@@ -183,6 +190,8 @@ class Chip:
         super_pod_sdid: The die's address in the super pod.
         device_share: Whether several containers may open it at once.
         vnpus: Ids of the vNPUs that it is split into; then it cannot be handed out whole.
+        vdevices: What is known of these vNPUs.
+        shares_out: What it says that it has to share out between vNPUs.
         unlisted: Whether the last list of cards lacked it, and no list before; it may be booting,
             and is gone if the next list lacks it too. Its facts are the last known ones.
         gone: Whether it was known and is not there any more; its facts are the last known ones.
@@ -212,6 +221,8 @@ class Chip:
     super_pod_sdid: int | None = None
     device_share: bool | None = None
     vnpus: tuple[int, ...] = ()
+    vdevices: tuple[VDevice, ...] = ()
+    shares_out: Resources | None = None
     unlisted: bool = False
     gone: bool = False
     health: ChipHealth = HEALTHY
@@ -231,6 +242,11 @@ class Chip:
         """Its character device on the host; holds are compared by it."""
         return f"/dev/davinci{self.physical_id}"
 
+    @property
+    def key(self) -> str:
+        """By what it is known again after a reboot: its die id, else its device node."""
+        return self.uuid or self.device_node
+
 
 Links: TypeAlias = Mapping[tuple[int, int], Link]
 """How chips are connected, by pairs of physical ids, the lower one first."""
@@ -248,6 +264,7 @@ class Board:
             those that could be read.
         driver_version: As the Ascend driver prints it, such as `24.1.rc2`.
         multi_die_policy: How A3 dies may be handed out; None on other chips.
+        vnpu_mode: Whom the node's vNPUs are for; None where that is not told.
         unanswered: A line for each card or chip that is listed but could not be read, wholly or in
             part; one whose identity could not be read is in *chips* only if it was known before.
         unlisted_accelerators: PCI addresses of those that the Ascend driver does not list: they may
@@ -260,6 +277,7 @@ class Board:
     links: Links = NO_LINKS
     driver_version: str | None = None
     multi_die_policy: MultiDiePolicy | None = None
+    vnpu_mode: VnpuMode | None = None
     unanswered: tuple[str, ...] = ()
     unlisted_accelerators: tuple[str, ...] = ()
     heard_at: float | None = field(default=None, compare=False)

@@ -1,22 +1,77 @@
 """How others have tied chips together or split them: multi-die policy, vNPUs, device share.
 
 All of it can be changed while we run (`npu-smi`, `dcmi_create_vdevice`), and no event reports it.
+Only vNPUs show by their device nodes.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Final
+
+import trio
 
 from trio_npu_dra.errors import DcmiError, NotSupported
 from trio_npu_dra.npu.chip import read_split
 from trio_npu_dra.npu.dcmi.client import Dcmi
-from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
+from trio_npu_dra.npu.dcmi.types import MultiDiePolicy, VnpuMode
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
+from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import Board, Chip
 from trio_npu_dra.npu.traits import TRAITS
+from trio_npu_dra.observable import Observable
 
 log = logging.getLogger(__name__)
+
+_SEEN_SECONDS: Final = 3.0
+
+
+class Readings:
+    """Readings of how chips are split, for those who cut or share them: so the Board knows."""
+
+    def __init__(self) -> None:
+        self._wanted = Observable(0)
+        self._done = Observable(0)
+
+    async def again(self) -> None:
+        """Have all be read; return when the Board has what was read from now on, or soon after.
+
+        A chip that hangs may keep it waiting; then the next reading tells the Board.
+        """
+        number = self._wanted.value + 1
+        self._wanted.set(number)
+        with trio.move_on_after(_SEEN_SECONDS):
+            await self._done.wait_until(lambda done: done >= number)
+
+    async def follow(
+        self,
+        host: Host,
+        read: Callable[[], Awaitable[None]],
+        pause_seconds: float,
+        *,
+        looks: int,
+    ) -> None:
+        """Read again and again: when it is wanted, and when vNPUs come or go; without end.
+
+        Args:
+            host: Has the nodes of vNPUs.
+            read: Reads, and tells the Board.
+            pause_seconds: Between two looks at the nodes.
+            looks: After how many looks it reads in any case.
+        """
+        nodes, looked = host.vnpu_nodes(), 0
+        while True:
+            done = self._done.value
+            with trio.move_on_after(pause_seconds):
+                await self._wanted.wait_until(lambda wanted, done=done: wanted > done)  # type: ignore[misc]
+            number, known, looked = self._wanted.value, nodes, looked + 1
+            nodes = host.vnpu_nodes()
+            if nodes != known or looked >= looks or number > done:
+                await read()
+                looked = 0
+            self._done.set(number)
 
 
 async def read_partition(worker: DcmiWorker, dcmi: Dcmi, board: Board) -> Board:
@@ -24,6 +79,7 @@ async def read_partition(worker: DcmiWorker, dcmi: Dcmi, board: Board) -> Board:
     return replace(
         board,
         multi_die_policy=await _policy_or_known(worker, dcmi, board),
+        vnpu_mode=await read_vnpu_mode(worker, dcmi, board),
         chips=tuple([await _as_split_now(worker, dcmi, chip) for chip in board.chips]),
     )
 
@@ -40,6 +96,19 @@ async def read_policy(worker: DcmiWorker, dcmi: Dcmi, board: Board) -> MultiDieP
         return await worker.call(dcmi.multi_die_policy)
     except NotSupported:
         return None
+
+
+async def read_vnpu_mode(worker: DcmiWorker, dcmi: Dcmi, board: Board) -> VnpuMode | None:
+    """Whom the node's vNPUs are for; the known answer where there is none now."""
+    if not board.chips:
+        return None
+    try:
+        return await worker.call(dcmi.vnpu_mode)
+    except NotSupported:
+        return None
+    except DcmiError as error:
+        log.debug("mode of vNPUs not read", extra={"error": str(error)})
+        return board.vnpu_mode
 
 
 async def _policy_or_known(worker: DcmiWorker, dcmi: Dcmi, board: Board) -> MultiDiePolicy | None:

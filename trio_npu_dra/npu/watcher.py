@@ -1,65 +1,41 @@
 """Keep the Board true: every fault at once, every chip now and then, all chips when they change.
 
-The watcher reads a chip when a fault event names it, and in any case from time to time, because
-events can be lost. An event says which chip to read; the reading decides. A chip that many events
-name is read at most 20 times a second. An answer that comes after its deadline is used all the
-same. Rules of the fault table that apply with time need no reading: the watcher wakes for them.
+The watcher reads a chip when a fault event names it, at most 20 times a second, and now and then in
+any case, because events can be lost. An event says which chip to read; the reading decides, also if
+it is late. Rules of the fault table that apply with time need no reading: it wakes for them.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 import trio
 
 from trio_npu_dra import pulse
-from trio_npu_dra.errors import DcmiError
 from trio_npu_dra.npu.changes import log_changes
-from trio_npu_dra.npu.chip_faults import Reading
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.types import FaultEvent
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
-from trio_npu_dra.npu.fault_events import EventInbox
 from trio_npu_dra.npu.fault_memory import SAVE_SECONDS, NodeFaults
 from trio_npu_dra.npu.health import read_chip, read_network
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.listing import Listing, list_chips
+from trio_npu_dra.npu.look_times import LookTimes
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board, Chip
-from trio_npu_dra.npu.partition import read_partition
+from trio_npu_dra.npu.partition import Readings, read_partition
+from trio_npu_dra.npu.reading import Reading
+from trio_npu_dra.npu.subscription import Subscription, WatchStatus
 from trio_npu_dra.observable import Observable
 
 log = logging.getLogger(__name__)
 
 _REPAIR_INTERVALS: Final = 12  # between two readings of a chip that no event names
-_REFUSED_INTERVALS: Final = 60  # until a refused subscription is tried again
 _STUCK_SECONDS: Final = 120.0  # other calls, even `init`, may run before this one
 _LISTING_STUCK_SECONDS: Final = 600.0  # a dozen calls a chip, each with a deadline of its own
-_QUIET_SECONDS: Final = 0.05  # between two readings of a chip that events keep naming
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchStatus:
-    """How the watcher learns of faults, for people and metrics.
-
-    Attributes:
-        subscribed: Whether the Ascend driver sends events; if not, chips are read in turn.
-        refusal: Why it sends none; empty if it does, or has not answered yet. The watcher tries
-            again in time.
-        lost: How many events were lost because the watcher was busy.
-    """
-
-    subscribed: bool = False
-    refusal: str = ""
-    lost: int = 0
-
-    @property
-    def answered(self) -> bool:
-        """Whether the Ascend driver accepted or refused; all chips were read before."""
-        return self.subscribed or bool(self.refusal)
 
 
 async def watch_board(
@@ -72,13 +48,14 @@ async def watch_board(
     status: Observable[WatchStatus],
     interval_seconds: float,
     known: Board = EMPTY_BOARD,
+    splits: Readings | None = None,
     on_event: Callable[[FaultEvent], object] = lambda _: None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Keep *board* true, without end; once started, it has the node's chips.
 
     Args:
-        worker: Runs the calls.
+        worker: Runs the calls of *dcmi*.
         dcmi: The library, not initialised yet.
         host: Its PCI bus shows cards that come and go.
         board: Gets every Board that differs from the one before.
@@ -86,9 +63,9 @@ async def watch_board(
         status: Kept up to date.
         interval_seconds: Pause between two readings of a chip without events, of a chip that does
             not answer, of RoCE ports and of the PCI bus. A chip that is well and has events is read
-            every twelfth time; so are the multi-die policy, vNPUs and device shares.
-        known: The chips that an earlier process remembered: one that is not there any more is gone,
-            not forgotten.
+            every twelfth time; so are policy, shares, and vNPUs that neither come nor go.
+        known: The chips that an earlier process remembered: one that is missing now is gone.
+        splits: By which others have it read how chips are split.
         on_event: Called with each event that was not lost.
         task_status: Started after the first Board is set.
     """
@@ -100,6 +77,7 @@ async def watch_board(
         faults=faults,
         status=status,
         interval=interval_seconds,
+        splits=splits or Readings(),
         on_event=on_event,
     )
     await watch.at_start(known)
@@ -108,9 +86,9 @@ async def watch_board(
         extra={"npus": len(board.value.chips), "ascend_driver": board.value.driver_version},
     )
     task_status.started()
-    await watch.subscribe()
+    await watch.subscription.ask()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(watch.keep_asking_for_events)
+        nursery.start_soon(watch.subscription.keep_asking)
         nursery.start_soon(watch.wake_on_release)
         nursery.start_soon(watch.follow_networks)
         nursery.start_soon(watch.follow_partition)
@@ -144,23 +122,27 @@ class _Watch:
         faults: NodeFaults,
         status: Observable[WatchStatus],
         interval: float,
+        splits: Readings,
         on_event: Callable[[FaultEvent], object],
     ) -> None:
-        self._worker = worker
-        self._dcmi = dcmi
-        self._board = board
+        self._worker, self._dcmi, self._host = worker, dcmi, host
+        self._board, self._faults, self._status = board, faults, status
         self._found = EMPTY_BOARD  # as listed, without health
-        self._faults = faults
-        self._status = status
-        self._interval = interval
+        self._interval, self._splits = interval, splits
         self._on_event = on_event
         self._listing = Listing(worker, dcmi, host, interval)
-        self._inbox = EventInbox(self.wake)
         self._news = trio.Event()
-        self._due: dict[str, float] = {}
-        self._looked_at: dict[str, float] = {}
+        self._times = LookTimes()
         self._heard_at: dict[str, float] = {}
         self._unsaved = trio.Event()
+        self.subscription = Subscription(
+            worker,
+            dcmi,
+            status=status,
+            interval_seconds=interval,
+            wake=self.wake,
+            on_start=self._read_all_anew,
+        )
 
     # --- start -----------------------------------------------------------------------------------
 
@@ -172,36 +154,10 @@ class _Watch:
             found = await self._listing.read(known)
         await self._look_at_all(found)
 
-    async def subscribe(self) -> None:
-        """Subscribe to events; without them chips are read in turn."""
-        try:
-            await self._worker.call(
-                self._dcmi.subscribe, self._inbox.put, on_late=lambda _: self._be_subscribed()
-            )
-        except DcmiError as error:
-            if self._status.value.subscribed:  # the answer to an earlier call came meanwhile
-                return
-            if self._status.set(replace(self._status.value, refusal=str(error))):
-                log.warning(
-                    "the Ascend driver does not tell of faults, chips are read in turn instead",
-                    extra={"interval_s": self._interval, "error": str(error)},
-                )
-            return
-        self._be_subscribed()
-
-    def _be_subscribed(self) -> None:
-        self._status.set(replace(self._status.value, subscribed=True, refusal=""))
-        for chip in self._found.chips:
-            self._want(chip)  # what happened since the first reading sent no event
+    def _read_all_anew(self) -> None:
+        """Read what happened since the first reading, which sent no event."""
+        self._want_all()
         self.wake()
-
-    async def keep_asking_for_events(self) -> None:
-        """Subscribe again now and then until it works: the Ascend driver may have been busy."""
-        while True:
-            await trio.sleep(_REFUSED_INTERVALS * self._interval)
-            if self._status.value.subscribed:  # also by an answer that came late
-                return
-            await self.subscribe()
 
     # --- what wakes the loop ---------------------------------------------------------------------
 
@@ -244,15 +200,19 @@ class _Watch:
             self.wake()
 
     async def follow_partition(self) -> None:
-        """Read policy, vNPUs and shares now and then: no event reports them."""
-        while True:
-            await trio.sleep(_REPAIR_INTERVALS * self._interval)
+        """Read policy, vNPUs and shares now and then, and when others want it."""
+        await self._splits.follow(
+            self._host, self._read_partition, self._interval, looks=_REPAIR_INTERVALS
+        )
+
+    async def _read_partition(self) -> None:
+        found = None
+        while found is not self._found:  # else a listing came between
             found = self._found
             with pulse.step("asking how chips are split", limit=_LISTING_STUCK_SECONDS):
                 fresh = await read_partition(self._worker, self._dcmi, found)
-            if self._found is found and fresh != found:  # else a listing came between
-                self._found = fresh
-                self.wake()
+        self._found = fresh
+        self._tell()
 
     # --- the file --------------------------------------------------------------------------------
 
@@ -284,22 +244,29 @@ class _Watch:
             self._take_events()
             await self._list_if_due()
             for chip in self._found.chips:
-                if self._due[chip.name] <= trio.current_time():
+                if self._times.is_due(chip.name):
                     reading = await self._look(chip)
                     self._tell(None if reading.pending else self._heard_of(chip))
             self._tell()
             self._note_unsaved()
 
     async def _list_if_due(self) -> None:
-        if self._listing.is_due(self._found):
+        if self._listing.is_due(self._found, is_chip_lost=self._is_chip_lost()):
             with pulse.step("listing NPUs", limit=_LISTING_STUCK_SECONDS):
                 found = await self._listing.read(self._found)
             if found is not None:
                 await self._look_at_all(found)
 
+    def _is_chip_lost(self) -> bool:
+        """Whether a new list may bring a chip back; none can be made while a call is out."""
+        now = self._faults.now()
+        return not self._worker.written_off and any(
+            chip.is_listed and self._faults.of(chip).is_lost(now) for chip in self._found.chips
+        )
+
     def _take_events(self) -> None:
         """Note events, and have the chips read that they name."""
-        events, lost = self._inbox.take()
+        events, lost = self.subscription.take()
         by_logic_id = {chip.logic_id: chip for chip in self._found.chips if chip.is_listed}
         for event in events:
             self._on_event(event)
@@ -307,17 +274,13 @@ class _Watch:
             if chip is not None:
                 self._faults.of(chip).note(event, self._faults.now())
                 self._heard_at.setdefault(chip.name, event.heard_at)
-                self._want(chip)
+                self._times.want(chip.name)
         if lost:
-            log.warning(
-                "fault events lost: every chip is read, but faults may have come more often than "
-                "was counted",
-                extra={"lost": lost},
-            )
-            for chip in self._found.chips:
-                self._want(chip)
-            status = self._status.value
-            self._status.set(replace(status, lost=status.lost + lost))
+            self._want_all()
+
+    def _want_all(self) -> None:
+        for chip in self._found.chips:
+            self._times.want(chip.name)
 
     async def _look_at_all(self, found: Board) -> None:
         for chip in found.chips:
@@ -327,8 +290,7 @@ class _Watch:
         self._tell()
 
     async def _look(self, chip: Chip) -> Reading:
-        self._due.pop(chip.name, None)
-        self._looked_at[chip.name] = trio.current_time()
+        self._times.begin(chip.name)
         with pulse.step(f"looking at {chip.name}", limit=_STUCK_SECONDS):
             reading = await self._read(chip)
         self._take(chip, reading)
@@ -346,24 +308,19 @@ class _Watch:
         """Take in what was read of a chip, and plan the next look at it."""
         faults = self._faults.of(chip)
         faults.take(reading, self._faults.now())
-        is_quick = not reading.is_whole or not self._status.value.subscribed
-        self._want(chip, after=self._interval * (1 if is_quick else _REPAIR_INTERVALS))
+        is_quick = not reading.is_whole or not self.subscription.is_active
+        pause = self._interval * (1 if is_quick else _REPAIR_INTERVALS)
+        self._times.want(chip.name, after=pause)
         if faults.recheck_at is not None and not reading.pending:
-            self._want(chip, after=faults.recheck_at - self._faults.now())
+            self._times.want(chip.name, after=faults.recheck_at - self._faults.now())
 
     def _take_late(self, chip: Chip, reading: Reading) -> None:
         """Take in a reading that came after its deadline, unless its chip left or changed."""
         known = self._found.by_name.get(chip.name)
         if known is not None and known.ref == chip.ref and known.is_listed:
-            self._due.pop(chip.name, None)
+            self._times.forget(chip.name)
             self._take(known, reading)
             self.wake()
-
-    def _want(self, chip: Chip, *, after: float = 0.0) -> None:
-        """Have a chip read in *after* seconds, but never twice within `_QUIET_SECONDS`."""
-        rested = self._looked_at[chip.name] + _QUIET_SECONDS
-        at = max(trio.current_time() + after, rested)
-        self._due[chip.name] = min(self._due.get(chip.name, at), at)
 
     def _heard_of(self, chip: Chip) -> float | None:
         """When the event arrived for which the chip was read, if no other reading must follow."""
@@ -381,7 +338,7 @@ class _Watch:
         now = trio.current_time()
         times = [now + self._interval]  # to check the PCI bus
         for chip in self._found.chips:
-            times.append(self._due[chip.name])
+            times.append(self._times.next_of(chip.name))
             change = self._faults.of(chip).next_change
             if change is not None:
                 times.append(now + change - self._faults.now())

@@ -114,8 +114,13 @@ SERVER_KEEPS_TAINTS = _gauge(
 )
 SERVER_KEEPS_COUNTERS = _gauge(
     "server_keeps_counters",
-    "1 if the API server keeps counters of devices, 0 if devices that consume counters are left "
-    "out of the ResourceSlice instead; absent until it has answered.",
+    "1 if the API server keeps counters of devices, 0 if no pieces of NPUs are published for that; "
+    "absent until it has answered.",
+)
+SERVER_KEEPS_SHARES = _gauge(
+    "server_keeps_shares",
+    "1 if the API server keeps that several claims may have a device, 0 if NPUs are published as a "
+    "whole in spite of --sharing=shares; absent until it has answered.",
 )
 REGISTERED = _gauge("registered", "1 while the kubelet has registered this instance.")
 
@@ -195,6 +200,16 @@ NPU_AI_CORES = _gauge(
 )
 NPU_MEMORY_USED = _gauge("npu_memory_used_bytes", "Device memory in use.", *NPU_LABELS)
 NPU_MEMORY_SIZE = _gauge("npu_memory_size_bytes", "Total device memory.", *NPU_LABELS)
+
+NPU_PIECE = _gauge(
+    "npu_piece_info",
+    "A vNPU that an NPU is cut into, with the claim that has it, if one has.",
+    "device",
+    "vnpu",
+    "template",
+    "claim_namespace",
+    "claim",
+)
 
 # --- ourselves -----------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from trio_npu_dra import pulse
 from trio_npu_dra.kubelet.endpoints import Endpoints
 from trio_npu_dra.kubelet.probes import silent_sockets
 from trio_npu_dra.kubelet.registration import RegistrationStatus
-from trio_npu_dra.npu.watcher import WatchStatus
+from trio_npu_dra.npu.subscription import WatchStatus
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.observe.shared import Shared
 from trio_npu_dra.rpc import Bridge

@@ -10,10 +10,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from trio_npu_dra import __version__
-from trio_npu_dra.holds.hold import Hold, HolderKind
+from trio_npu_dra.holds.hold import Hold, HolderKind, vnpu_holders
 from trio_npu_dra.kubelet.registration import RegistrationStatus
 from trio_npu_dra.npu.model import Board, Chip, FaultLevel
-from trio_npu_dra.npu.watcher import WatchStatus
+from trio_npu_dra.npu.subscription import WatchStatus
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.observe import catalog
 from trio_npu_dra.observe.catalog import Definition, Kind
@@ -68,12 +68,13 @@ class NodeState(Collector):
         for chip in self.board.value.chips:
             yield from _health(chip)
             yield from self._telemetry(chip, holders.get(chip.device_node, ("", "")))
+        yield from self._pieces()
         yield catalog.BUILD_INFO, (__version__, platform.python_version()), 1
 
     def _claims(self) -> Samples:
-        holds = [hold for hold in self.holds.value if hold.holder.kind is not HolderKind.POD]
+        holds = self._holds_of_claims()
         yield catalog.CLAIMS_PREPARED, (), len({hold.holder.uid for hold in holds})
-        own = {hold.nodes for hold in holds if not hold.observer}
+        own = {(hold.nodes, hold.piece) for hold in holds if not hold.observer}
         yield catalog.DEVICES_PREPARED, (), len(own)
         yield catalog.REGISTERED, (), self.registration.value.registered
 
@@ -89,6 +90,7 @@ class NodeState(Collector):
         if features is not None:
             yield catalog.SERVER_KEEPS_TAINTS, (), features.taints
             yield catalog.SERVER_KEEPS_COUNTERS, (), features.counters
+            yield catalog.SERVER_KEEPS_SHARES, (), features.shares
 
     def _driver(self) -> Samples:
         watch, version = self.watch.value, self.board.value.driver_version
@@ -100,13 +102,27 @@ class NodeState(Collector):
             yield catalog.DRIVER_INFO, (version,), 1
 
     def _holders(self) -> dict[str, tuple[str, str]]:
-        """Namespace and name of the claim that holds a chip, by the chip's device node."""
-        return {
-            node: (hold.holder.namespace, hold.holder.name)
-            for hold in self.holds.value
-            if not hold.observer and hold.holder.kind is not HolderKind.POD
-            for node in hold.nodes
-        }
+        """Namespace and name of the one claim that holds a chip, by the chip's device node.
+
+        What the chip measures is of all its pieces: none of their claims is its holder.
+        """
+        found: dict[str, set[tuple[str, str]]] = {}
+        for hold in self._holds_of_claims():
+            for node in () if hold.observer or hold.piece else hold.nodes:
+                found.setdefault(node, set()).add((hold.holder.namespace, hold.holder.name))
+        return {node: holders.pop() for node, holders in found.items() if len(holders) == 1}
+
+    def _holds_of_claims(self) -> list[Hold]:
+        return [hold for hold in self.holds.value if hold.holder.kind is not HolderKind.POD]
+
+    def _pieces(self) -> Samples:
+        held = vnpu_holders(self.holds.value)
+        for chip in self.board.value.chips:
+            templates = {vdevice.id: vdevice.template for vdevice in chip.vdevices}
+            for vnpu in chip.vnpus:
+                holder = held.get(vnpu)
+                claim = (holder.namespace, holder.name) if holder else ("", "")
+                yield catalog.NPU_PIECE, (chip.name, str(vnpu), templates.get(vnpu, ""), *claim), 1
 
     def _telemetry(self, chip: Chip, holder: tuple[str, str]) -> Samples:
         labels = (chip.name, chip.chip_name, *holder)

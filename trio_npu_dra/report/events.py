@@ -1,29 +1,30 @@
-"""Kubernetes Events on the Node, and on the claim that holds the NPU.
+"""Kubernetes Events on the Node, and on the claim that holds the NPU or that several pods have.
 
 An Event is written for each change while the daemon runs, and for faults that began after it
-started; a restart repeats nothing. An Event that cannot be written within some minutes is dropped
-with a line in the log.
+started; a restart repeats nothing of the NPUs. An Event that cannot be written within some minutes
+is dropped with a line in the log.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, NoReturn
 
 import trio
 
 from trio_npu_dra import pulse
 from trio_npu_dra.errors import Conflict, KubeError
-from trio_npu_dra.holds.hold import Hold, HolderKind, holds_of
+from trio_npu_dra.holds.hold import Hold, Holder, HolderKind, holds_of
+from trio_npu_dra.holds.shared_claim import SharedClaim
 from trio_npu_dra.kube.client import KubeClient
 from trio_npu_dra.kube.objects import Event, Node, ObjectReference, ResourceClaim
 from trio_npu_dra.kube.retry import Retry
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.report.event_series import EventSeries
-from trio_npu_dra.report.news import News, Reason, news
+from trio_npu_dra.report.news import News, Reason, news, shared_news
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ async def tell_events(
     client: KubeClient,
     board: Observable[Board],
     holds: Observable[tuple[Hold, ...]],
+    shared: Observable[Mapping[str, SharedClaim]],
     *,
     node_name: str,
     component: str,
@@ -45,6 +47,7 @@ async def tell_events(
         client: The API server; needs `get` on nodes, `create` and `update` on events.
         board: The chips.
         holds: Who has which of them: further objects for the Events.
+        shared: Claims that several pods have, by UID.
         node_name: The Node.
         component: The driver's name, as the source of the Events.
         since: When this daemon started, in seconds since 1970: an earlier one has written the
@@ -68,8 +71,21 @@ async def tell_events(
             before = after
             arrived.set()
 
+    async def listen_to_claims() -> None:
+        nonlocal arrived
+        before: Mapping[str, SharedClaim] = {}
+        async for after in shared.changes():
+            for claim in after.values():
+                item = shared_news(claim, board.value, holds.value)
+                if item is not None and before.get(claim.holder.uid) != claim:
+                    about = (_claim(claim.holder),)
+                    series.note(item, about, at=time.time(), now=trio.current_time())
+            before = after
+            arrived.set()
+
     async with trio.open_nursery() as nursery:
         nursery.start_soon(listen)
+        nursery.start_soon(listen_to_claims)
         while True:
             next_due = series.next_due
             with trio.move_on_at(float("inf") if next_due is None else next_due):
@@ -81,17 +97,17 @@ async def tell_events(
 def _holders(item: News, holds: Iterable[Hold]) -> list[ObjectReference]:
     """The claims that hold the chip."""
     holders = dict.fromkeys(hold.holder for hold in holds_of(item.nodes, holds))
-    return [
-        ObjectReference(
-            api_version=ResourceClaim.group_version,
-            kind=ResourceClaim.kind_name,
-            namespace=holder.namespace,
-            name=holder.name,
-            uid=holder.uid,
-        )
-        for holder in holders
-        if holder.kind is HolderKind.CLAIM
-    ]
+    return [_claim(holder) for holder in holders if holder.kind is HolderKind.CLAIM]
+
+
+def _claim(holder: Holder) -> ObjectReference:
+    return ObjectReference(
+        api_version=ResourceClaim.group_version,
+        kind=ResourceClaim.kind_name,
+        namespace=holder.namespace,
+        name=holder.name,
+        uid=holder.uid,
+    )
 
 
 async def _reference(client: KubeClient, node_name: str, retry: Retry) -> ObjectReference:

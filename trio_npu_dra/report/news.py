@@ -8,7 +8,8 @@ from enum import StrEnum
 from typing import Final
 
 from trio_npu_dra.holds.hold import Hold
-from trio_npu_dra.holds.offered import kept, offered
+from trio_npu_dra.holds.offered import kept, names_of_chips, offered
+from trio_npu_dra.holds.shared_claim import SharedClaim
 from trio_npu_dra.kube.objects import rfc3339
 from trio_npu_dra.npu.model import Board, Chip, ChipHealth, Fault, FaultLevel
 from trio_npu_dra.report.words import joined
@@ -25,6 +26,7 @@ class Reason(StrEnum):
     UNMONITORED = "NpuUnmonitored"
     RECOVERED = "NpuRecovered"
     POLICY_CHANGED = "NpuPolicyChanged"
+    SEVERAL_PODS = "NpuForSeveralPods"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +63,7 @@ def news(
             no news.
     """
     given = tuple(holds)
-    devices = {node: offer.name for offer in offered(after, given) for node in offer.device_nodes}
+    devices = names_of_chips(offered(after, given))
     of_chips = (
         item
         for chip in after.chips
@@ -72,6 +74,36 @@ def news(
         )
     )
     return (*_policy_news(before, after, given), *of_chips)
+
+
+def shared_news(claim: SharedClaim, board: Board, holds: Iterable[Hold]) -> News | None:
+    """What to say of a claim that several pods have.
+
+    Args:
+        claim: The claim.
+        board: The chips, of which some may be shared.
+        holds: Who has what.
+
+    Returns:
+        None if each of its NPUs may be opened by several containers at once; a piece of one never
+        may, whatever the chip's share flag is.
+    """
+    open_to_all = {
+        offer.name
+        for offer in offered(board, tuple(holds))
+        if offer.piece is None and all(chip.device_share for chip in offer.chips)
+    }
+    devices = [device for device in claim.devices if device not in open_to_all]
+    if not devices:
+        return None
+    others = f" and {len(devices) - 1} more" if devices[1:] else ""
+    start = f"{devices[0]}{others}: reserved for {len(claim.pods)} pods ("
+    advice = (
+        "), but the Ascend driver lets one container at a time open an NPU; in all others it is "
+        "busy (-8020) until that one ends. Give each pod a claim of its own"
+    )
+    pods = joined(claim.pods, MESSAGE_LIMIT - len(start) - len(advice))
+    return News(about=devices[0], reason=Reason.SEVERAL_PODS, message=f"{start}{pods}{advice}")
 
 
 def _policy_news(before: Board, after: Board, holds: tuple[Hold, ...]) -> Iterator[News]:

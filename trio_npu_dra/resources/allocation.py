@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from trio_npu_dra.claims.cdi import CdiFolder
-from trio_npu_dra.claims.holding import check_free
+from trio_npu_dra.claims.free import check_free
 from trio_npu_dra.errors import AllocationRefused, NpuDraError
 from trio_npu_dra.holds.ledger import Ledger
 from trio_npu_dra.kubelet.device_plugin.plugin import Choice, Devices, PluginDevice

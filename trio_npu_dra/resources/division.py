@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from trio_npu_dra.holds.hold import Hold, HolderKind, holds_of
 from trio_npu_dra.holds.offered import offered
 from trio_npu_dra.npu.model import Board, Chip
-from trio_npu_dra.npu.offers import Offer
+from trio_npu_dra.npu.offers import NO_CUTTING, Cutting, Offer
 from trio_npu_dra.resources.selection import Selection
 
 
@@ -23,22 +23,25 @@ def pool_offers(
     selection: Selection,
     *,
     leaving: Collection[str] = (),
+    cutting: Cutting = NO_CUTTING,
 ) -> tuple[Offer, ...]:
     """What is in the DRA pool: what claims hold, and of the rest what no resource is to have.
 
-    A module is there if all its dies are.
+    A module is there if all its dies are. Of a chip that is to move the pieces that claims hold
+    are there, and no others; one that claims hold by shares is there with all its shares.
 
     Args:
         board: The chips.
         holds: Who has what.
         selection: What the operator wants.
         leaving: Device nodes of chips that were in a resource, and may still be in use.
+        cutting: Whether chips of the pool are cut for claims.
     """
     elsewhere = _nodes_of_pods(holds).union(leaving)
     return tuple(
         offer
-        for offer in offered(board, holds)
-        if _claimed(offer.device_nodes, holds)
+        for offer in offered(board, holds, cutting)
+        if _is_claimed(offer, holds)
         or (
             elsewhere.isdisjoint(offer.device_nodes)
             and all(selection.resource_of(chip) is None for chip in offer.chips)
@@ -96,6 +99,13 @@ def unclear(
         and chip.device_node not in unused
         and not holds_of({chip.device_node}, holds)
     )
+
+
+def _is_claimed(offer: Offer, holds: Iterable[Hold]) -> bool:
+    """Whether a claim has just this piece, or whole chips of the offer."""
+    piece = offer.piece.key if offer.piece else None
+    same = [hold for hold in holds if (hold.piece.key if hold.piece else None) == piece]
+    return _claimed(offer.device_nodes, same)
 
 
 def _claimed(nodes: Collection[str], holds: Iterable[Hold]) -> bool:

@@ -124,10 +124,30 @@ static int open_writable(void)
     return fd;
 }
 
+int board_file(void)
+{
+    return state_fd;
+}
+
+bool board_is_in_container(void)
+{
+    int fd = open_writable();
+    if (fd >= 0) {
+        close(fd);
+    }
+    return fd < 0;
+}
+
+static bool has_rights(int fd)
+{
+    return fd >= 0 && mapped->facts.unprivileged == 0;
+}
+
 int board_write(const void *field, const void *value, size_t length)
 {
     int fd = open_writable();
-    if (fd < 0) {
+    if (!has_rights(fd)) {
+        close(fd);
         return DCMI_OPER_NOT_PERMITTED;
     }
     off_t offset = (const char *)field - (const char *)mapped;
@@ -135,6 +155,25 @@ int board_write(const void *field, const void *value, size_t length)
     ssize_t written = pwrite(fd, value, length, offset);
     close(fd);
     return written == (ssize_t)length ? DCMI_OK : DCMI_INNER_ERR;
+}
+
+int board_change_device(int index, board_change change, void *argument)
+{
+    int fd = open_writable();
+    if (!has_rights(fd)) {
+        close(fd);
+        return DCMI_OPER_NOT_PERMITTED;
+    }
+    lock_file(fd, LOCK_EX);
+    struct board_device device = mapped->devices[index];
+    int code = change(mapped, &device, argument);
+    off_t offset = (const char *)&mapped->devices[index] - (const char *)mapped;
+    if (code == DCMI_OK &&
+        pwrite(fd, &device, sizeof device, offset) != (ssize_t)sizeof device) {
+        code = DCMI_INNER_ERR;
+    }
+    close(fd);
+    return code;
 }
 
 void board_count(size_t offset, uint32_t number)

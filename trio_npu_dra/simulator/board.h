@@ -14,8 +14,19 @@
 const struct board *board_lock(void);
 void board_unlock(void);
 
+/* The state file, open for reading; valid where board_lock gave a state. */
+int board_file(void);
+
+/* Whether this process is in a container: it has no writable view of the file (see board.c). */
+bool board_is_in_container(void);
+
 /* Overwrites part of the state; needs a writable view of the file (see board.c). */
 int board_write(const void *field, const void *value, size_t length);
+
+/* Changes one chip while nobody else reads or writes the board: change() gets the present state and
+ * a copy of the chip, which is written if it returns 0. */
+typedef int (*board_change)(const struct board *board, struct board_device *device, void *argument);
+int board_change_device(int index, board_change change, void *argument);
 
 /* Adds to the counter at this offset of struct board; a process that may not write loses it. */
 void board_count(size_t offset, uint32_t number);
@@ -35,6 +46,7 @@ struct slot {
     int card_id;
     int device_id;
     int physical_id;
+    uint32_t vnpu; /* its id, where this container has a piece of the chip; 0: the whole chip */
     bool failed; /* it did not answer dcmi_init */
     bool lost;   /* its card did not either: listed as -1, but the chip keeps its logic id */
 };
@@ -73,7 +85,8 @@ int obey(const char *function, int physical_id);
 int begin_init(const char *function);
 void end_init(void);
 
-/* obey() for a call about one chip, then a copy of that chip; an error when it cannot answer. */
+/* obey() for a call about one chip, then a copy of that chip, or of the piece of it that this
+ * container has; an error when it cannot answer. */
 int open_device(const char *function, int card_id, int device_id, struct board_device *device);
 
 /* The same for a chip that may be silent: found says whether dcmi_init saw it. */

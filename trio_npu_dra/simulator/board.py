@@ -21,6 +21,7 @@ from trio_npu_dra.simulator.host_tree import (
     TOOLS,
     install_driver,
     make_device_nodes,
+    make_numa_nodes,
     make_pci_devices,
 )
 from trio_npu_dra.simulator.initial_state import initial_state
@@ -127,3 +128,4 @@ def _lay_out(board: SimulatedBoard, binaries: Path) -> None:
         write_atomic(board.state_file, initial_state(board.profile, board.dev_root), mode=0o644)
         make_device_nodes(board.dev_root, board.profile, board.state_file)
         make_pci_devices(board.sysfs_root, board.profile)
+        make_numa_nodes(board.sysfs_root, board.profile)

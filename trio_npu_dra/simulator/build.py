@@ -28,12 +28,16 @@ _LIBRARY_SOURCES = (
     "metrics",
     "network",
     "numbers",
+    "occupancy",
     "topology",
+    "vnpu",
+    "vnpu_nodes",
+    "vnpu_templates",
 )
 _PARTS = {
     LIBRARY: _LIBRARY_SOURCES,
     LIBRARY_OF_950: (*_LIBRARY_SOURCES, "dcmiv2"),
-    NPU_SMI: ("npu-smi", "smi"),
+    NPU_SMI: ("npu-smi", "npu-smi-vnpu", "smi"),
     NPU_SMI_OF_950: ("npu-smi-950", "smi"),
     HCCN_TOOL: ("hccn_tool", "board"),
 }

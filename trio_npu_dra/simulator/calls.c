@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "board.h"
+#include "vnpu.h"
 
 /* Calls of this process that a rule holds up now; the rest of a call is short. */
 static atomic_int calls_out;
@@ -163,8 +164,9 @@ int look_up(const char *function, int card_id, int device_id, struct slot *found
     }
     board = board_lock();
     *device = board->devices[found->index];
+    code = found->vnpu == 0 ? DCMI_OK : vnpu_narrow(&board->facts, device, found->vnpu);
     board_unlock();
-    return DCMI_OK;
+    return code;
 }
 
 int check_presence(const char *function, const struct board_device *device)

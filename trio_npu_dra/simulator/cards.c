@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "board.h"
+#include "vnpu.h"
 
 static struct snapshot snapshot;
 
@@ -50,6 +51,9 @@ static bool is_listed(const struct board *board, const struct board_device *devi
 
 int cards_chips(const struct board *board, int card_id)
 {
+    if (card_id >= FIRST_VNPU) {
+        return 1;
+    }
     int chips = 0;
     for (uint32_t i = 0; i < board->facts.device_count; i++) {
         chips += (int)board->devices[i].card_id == card_id;
@@ -63,7 +67,7 @@ bool cards_has_mcu(int card_id, int device_id)
     if (board == NULL) {
         return false;
     }
-    bool hit = snapshot.ready && board->facts.has_mcu != 0 &&
+    bool hit = snapshot.ready && board->facts.has_mcu != 0 && card_id < FIRST_VNPU &&
                device_id > 0 && device_id == cards_chips(board, card_id);
     board_unlock();
     return hit;
@@ -85,13 +89,32 @@ static bool card_is_lost(int card_id, bool with_first)
     return with_first ? failed > 0 : failed == chips;
 }
 
+/* The vNPUs that this container was given. One is a card by itself, of the number of its node: so
+ * two pieces of a chip have two names. */
+static void add_vnpus(const struct board *board, uint32_t index)
+{
+    const struct board_device *device = &board->devices[index];
+    for (uint32_t i = 0; i < device->vnpu_count && snapshot.count < BOARD_DEVICES; i++) {
+        uint32_t id = device->vnpus[i].id;
+        if (device->presence == PRESENT && node_exists(board, id)) {
+            snapshot.slots[snapshot.count++] = (struct slot){
+                .index = (int)index,
+                .card_id = (int)id,
+                .physical_id = (int)id,
+                .vnpu = id,
+            };
+        }
+    }
+}
+
 int cards_refresh(const struct board *board)
 {
     bool with_first = dies_go_together(board);
     snapshot.count = 0;
     for (uint32_t i = 0; i < board->facts.device_count; i++) {
         const struct board_device *device = &board->devices[i];
-        if (is_listed(board, device)) {
+        add_vnpus(board, i);
+        if (is_listed(board, device) && snapshot.count < BOARD_DEVICES) {
             snapshot.slots[snapshot.count++] = (struct slot){
                 .index = (int)i,
                 .card_id = (int)device->card_id,

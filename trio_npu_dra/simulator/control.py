@@ -15,6 +15,7 @@ from trio_npu_dra.simulator.fault_control import FaultControl, Severity
 from trio_npu_dra.simulator.layout import BOARD, DEVICE, FACTS, MAX_PROCESSES, NONE, PROCESS, Value
 from trio_npu_dra.simulator.rule_control import RuleControl, check_function
 from trio_npu_dra.simulator.state_file import element
+from trio_npu_dra.simulator.vnpu_control import VnpuControl
 
 
 class Presence(IntEnum):
@@ -26,7 +27,7 @@ class Presence(IntEnum):
     SILENT = 3
 
 
-class BoardControl(FaultControl, RuleControl):
+class BoardControl(FaultControl, RuleControl, VnpuControl):
     """A handle on one board; devices are named by physical id.
 
     Args:
@@ -98,13 +99,6 @@ class BoardControl(FaultControl, RuleControl):
             has_dies = self._file.number(FACTS, 0, "multi_die_policy") != NONE
             for chip in self._card_of(device) if has_dies else [device]:
                 self._put_locked(chip, share_enable=int(enabled))
-
-    def set_vnpus(self, device: int, count: int) -> None:
-        """Split a chip into vNPUs, as somebody else's `dcmi_create_vdevice` does; 0 undoes it.
-
-        The queries tell their ids. What is left of the chip's resources is not worked out.
-        """
-        self._put(device, vnpu_count=count)
 
     def set_multi_die_policy(self, *, independent: bool) -> None:
         """Set whether a die may be used without its sister (boards with two dies a card)."""

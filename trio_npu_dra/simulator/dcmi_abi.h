@@ -31,7 +31,11 @@ enum { DIE_KINDS = 3 };
 enum { HEALTH_UNKNOWN = -1 };
 enum { BOOT_BIOS = 1, BOOT_SERVICE_STARTED = 16 };
 enum { MAIN_CHIP_INF = 12, MAIN_HCCS = 16, MAIN_VDEV_MNG = 52 };
-enum { SUB_SPOD_INFO = 1, SUB_HCCS_STATUS = 0, SUB_TOTAL_RESOURCE = 1, SUB_FREE_RESOURCE = 2 };
+enum { SUB_SPOD_INFO = 1, SUB_HCCS_STATUS = 0 };
+enum { SUB_VDEV_RESOURCE = 0, SUB_TOTAL_RESOURCE = 1, SUB_FREE_RESOURCE = 2, SUB_VDEV_ACTIVITY = 5 };
+enum { VNPU_FOR_CONTAINERS = 0, VNPU_FOR_VMS = 1 };
+#define VDEV_AUTO 0xFFFFFFFFu /* the library chooses */
+#define VDEV_ALL 0xFFFFu      /* in a call that destroys: all vNPUs of the chip */
 enum { ECC_LAST_KIND = 5 };
 enum { PORT_VNIC = 0, PORT_ROCE = 1, PORT_KINDS = 2 };
 enum { IP_V4 = 0, IP_V6 = 1 };
@@ -215,6 +219,40 @@ struct dcmi_soc_free_resource {
     struct dcmi_media_resource media;
 };
 
+struct dcmi_vdev_query_info {
+    char name[16];
+    unsigned int status;
+    unsigned int is_container_used;
+    unsigned int vfid;
+    unsigned int vfg_id;
+    unsigned long long container_id;
+    struct dcmi_base_resource base;
+    struct dcmi_computing_resource computing;
+    struct dcmi_media_resource media;
+};
+
+/* In: vdev_id. */
+struct dcmi_vdev_query_stru {
+    unsigned int vdev_id;
+    struct dcmi_vdev_query_info query_info;
+};
+
+struct dcmi_create_vdev_res_stru {
+    unsigned int vdev_id;
+    unsigned int vfg_id;
+    char template_name[32];
+    unsigned char reserved[64];
+};
+
+struct dcmi_create_vdev_out {
+    unsigned int vdev_id;
+    unsigned int pcie_bus;
+    unsigned int pcie_device;
+    unsigned int pcie_func;
+    unsigned int vfg_id;
+    unsigned char reserved[32];
+};
+
 struct dcmi_dms_fault_event {
     unsigned int event_id;
     unsigned short deviceid; /* the LOGIC id */
@@ -286,6 +324,15 @@ OFFSET_IS(dcmi_soc_total_resource, computing, 208);
 SIZE_IS(dcmi_soc_free_resource, 224);
 OFFSET_IS(dcmi_soc_free_resource, computing, 72);
 OFFSET_IS(dcmi_soc_free_resource, media, 168);
+SIZE_IS(dcmi_vdev_query_info, 256);
+OFFSET_IS(dcmi_vdev_query_info, container_id, 32);
+OFFSET_IS(dcmi_vdev_query_info, computing, 104);
+SIZE_IS(dcmi_vdev_query_stru, 264);
+OFFSET_IS(dcmi_vdev_query_stru, query_info, 8);
+SIZE_IS(dcmi_create_vdev_res_stru, 104);
+OFFSET_IS(dcmi_create_vdev_res_stru, template_name, 8);
+SIZE_IS(dcmi_create_vdev_out, 52);
+OFFSET_IS(dcmi_create_vdev_out, vfg_id, 16);
 SIZE_IS(dcmi_dms_fault_event, 352);
 SIZE_IS(dcmi_event, 360);
 OFFSET_IS(dcmi_event, event_t, 8);

@@ -21,6 +21,7 @@ class BoardHandle:
     """
 
     def __init__(self, state_file: Path) -> None:
+        self._path = state_file
         self._file = StateFile(state_file)
         with self._file.locked():
             self._positions = device_positions(self._file)

@@ -73,6 +73,14 @@ def make_pci_devices(sysfs: Path, profile: Profile) -> None:
         _link(devices / device.pci, Path("../../..") / place)
 
 
+def make_numa_nodes(sysfs: Path, profile: Profile) -> None:
+    """Make the NUMA nodes whose CPUs are known."""
+    for number, cpus in profile.cpus.items():
+        node = sysfs / "devices/system/node" / f"node{number}"
+        node.mkdir(parents=True, exist_ok=True)
+        (node / "cpulist").write_text(f"{cpus}\n")
+
+
 def _write_attributes(folder: Path, device: Device, profile: Profile) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     ids = profile.pci

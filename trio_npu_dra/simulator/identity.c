@@ -3,13 +3,19 @@
 #include <string.h>
 
 #include "board.h"
+#include "occupancy.h"
+#include "vnpu.h"
 
 EXPORT int dcmi_init(void)
 {
     int code = begin_init(__func__);
+    bool in_container = code == DCMI_OK && board_is_in_container();
     const struct board *board = code == DCMI_OK ? board_lock() : NULL;
     if (board != NULL) {
         code = cards_refresh(board);
+        if (code == DCMI_OK && in_container && (code = occupancy_take(board, cards())) != DCMI_OK) {
+            cards()->ready = false;
+        }
         board_unlock();
     } else if (code == DCMI_OK) {
         code = DCMI_INNER_ERR;
@@ -106,7 +112,7 @@ EXPORT int dcmi_get_device_id_in_card(int card_id, int *device_id_max, int *mcu_
         return DCMI_INNER_ERR;
     }
     *device_id_max = cards_chips(board, card_id);
-    *mcu_id = board->facts.has_mcu != 0 ? *device_id_max : -1;
+    *mcu_id = board->facts.has_mcu != 0 && card_id < FIRST_VNPU ? *device_id_max : -1;
     *cpu_id = -1;
     board_unlock();
     return DCMI_OK;
@@ -145,6 +151,7 @@ EXPORT int dcmi_get_device_chip_info_v2(int card_id, int device_id, struct dcmi_
     memset(info, 0, sizeof *info);
     memcpy(info->chip_type, facts.chip_type, sizeof info->chip_type);
     memcpy(info->chip_name, facts.chip_name, sizeof info->chip_name);
+    vnpu_add_to_name(&device, (char *)info->chip_name, sizeof info->chip_name);
     memcpy(info->chip_ver, facts.chip_version, sizeof info->chip_ver);
     memcpy(info->npu_name, facts.npu_name, sizeof info->npu_name);
     info->aicore_cnt = device.aicore_count;
@@ -164,6 +171,7 @@ EXPORT int dcmi_get_device_chip_info(int card_id, int device_id, struct dcmi_chi
     }
     memcpy(info->chip_type, facts.chip_type, sizeof info->chip_type);
     memcpy(info->chip_name, facts.chip_name, sizeof info->chip_name);
+    vnpu_add_to_name(&device, (char *)info->chip_name, sizeof info->chip_name);
     memcpy(info->chip_ver, facts.chip_version, sizeof info->chip_ver);
     info->aicore_cnt = device.aicore_count;
     return DCMI_OK;

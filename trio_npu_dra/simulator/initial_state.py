@@ -71,6 +71,7 @@ def _facts(profile: Profile, dev_root: Path) -> dict[str, Value]:
         "vnpu_details": int(board.vnpu_details),
         "die_type": _DIES[board.die_type],
         "multi_die_policy": NONE if policy is None else _POLICIES[policy],
+        "vnpu_recover": 1,
         "board_id": board.board_id,
         "pcb_id": board.pcb_id,
         "bom_id": board.bom_id,

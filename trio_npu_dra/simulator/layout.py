@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from trio_npu_dra.errors import ConfigError
 
 MAGIC = b"NPUBOARD"
-VERSION = 4
+VERSION = 5
 MAX_DEVICES = 64
 MAX_FAULTS = 128
 MAX_PROCESSES = 64
 MAX_RULES = 64
 MAX_EVENTS = 256
 UTILIZATIONS = 16
+MAX_VNPUS = 16
 NONE = 0xFFFFFFFF
 """A 32-bit fact that the board does not have: its call returns "not supported"."""
 
@@ -134,6 +135,7 @@ RULE = (
     .add("i", "physical_id", "code")
     .add("I", "delay_ms", "active", "hang", "answers", "until_change")
 )
+VNPU = Record("board_vnpu").add("I", "id", "in_use").add("s", "template_name", count=32)
 DEVICE = (
     Record("board_device")
     .add("I", "physical_id", "card_id", "device_id", "slot_id")
@@ -143,7 +145,7 @@ DEVICE = (
     .add("B", "ip", "ip_mask", count=4)
     .add("s", "cpu_list", "serial_number", count=64)
     .add("I", "presence", "keeps_number", "health", "forced_health", "network_health", "link_up")
-    .add("I", "hccs_status", "share_enable", "vnpu_count")
+    .add("I", "hccs_status", "share_enable")
     .add("i", "temperature", "power")
     .add("I", "utilization", count=UTILIZATIONS)
     .add("Q", "hbm_size", "hbm_used")
@@ -154,6 +156,8 @@ DEVICE = (
     .nest("processes", PROCESS, MAX_PROCESSES)
     .add("I", "fault_count")
     .nest("faults", FAULT, MAX_FAULTS)
+    .add("I", "vnpu_count")
+    .nest("vnpus", VNPU, MAX_VNPUS)
 )
 EVENT = (
     Record("board_event")
@@ -169,6 +173,7 @@ FACTS = (
     .add("I", "version", "size", "device_count")
     .add("I", "generation", "has_mcu", "has_topology", "power_by_mcu")
     .add("I", "ecc_kinds", "ai_cpus", "vnpu_details", "die_type", "multi_die_policy")
+    .add("I", "vnpu_mode", "vnpu_recover", "unprivileged")
     .add("I", "board_id", "pcb_id", "bom_id", "mainboard_id")
     .add("I", "pci_vendor", "pci_device", "pci_subvendor", "pci_subdevice")
     .add("I", "super_pod_size", "super_pod_id", "super_pod_type", "server_index", "chassis_id")
@@ -188,4 +193,4 @@ BOARD = (
     .nest("devices", DEVICE, MAX_DEVICES)
     .nest("events", EVENT, MAX_EVENTS)
 )
-RECORDS = (FAULT, PROCESS, RULE, DEVICE, EVENT, FACTS, BOARD)
+RECORDS = (FAULT, PROCESS, RULE, VNPU, DEVICE, EVENT, FACTS, BOARD)

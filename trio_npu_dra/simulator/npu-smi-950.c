@@ -133,16 +133,20 @@ static void print_list(const int *list, int count)
 int main(int argc, char **argv)
 {
     int list[MAX_CARDS], count = 0;
-    bool short_list = smi_is_short_list(argc, argv);
+    enum smi_info wanted = smi_info(argc, argv);
     load_dcmi();
     int code = dcmi.init();
     if (code == DCMI_OK) {
         code = dcmi.list(list, &count, MAX_CARDS);
     }
     smi_check_init(code);
-    if (short_list) {
+    if (wanted == SMI_SHORT_LIST) {
         print_list(list, count);
-    } else {
+        return EXIT_SUCCESS;
+    }
+    print_table(list, count);
+    while (wanted == SMI_WATCH) {
+        smi_pause();
         print_table(list, count);
     }
     return EXIT_SUCCESS;

@@ -176,16 +176,23 @@ static void print_list(const int *list, int count)
 int main(int argc, char **argv)
 {
     int list[MAX_CARDS], count = 0;
-    bool short_list = smi_is_short_list(argc, argv);
+    if (argc > 2 && strcmp(argv[2], "-t") == 0) {
+        return smi_manage_vnpus(argc, argv);
+    }
+    enum smi_info wanted = smi_info(argc, argv);
     load_dcmi();
     int code = dcmi.init();
     if (code == DCMI_OK) {
         code = dcmi.card_list(&count, list, MAX_CARDS);
     }
     smi_check_init(code);
-    if (short_list) {
+    if (wanted == SMI_SHORT_LIST) {
         print_list(list, count);
-    } else {
+        return EXIT_SUCCESS;
+    }
+    print_table(list, count);
+    while (wanted == SMI_WATCH) {
+        smi_pause();
         print_table(list, count);
     }
     return EXIT_SUCCESS;

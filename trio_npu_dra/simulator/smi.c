@@ -85,14 +85,27 @@ const char *smi_health_word(int code, unsigned health)
     return code == DCMI_OK && health < sizeof words / sizeof words[0] ? words[health] : "UNKNOWN";
 }
 
-bool smi_is_short_list(int argc, char **argv)
+enum smi_info smi_info(int argc, char **argv)
 {
-    bool short_list = argc == 3 && strcmp(argv[2], "-l") == 0;
-    if (argc < 2 || strcmp(argv[1], "info") != 0 || (argc != 2 && !short_list)) {
-        fputs("usage: npu-smi info [-l]\n", stderr);
-        exit(EXIT_FAILURE);
+    if (argc == 2 && strcmp(argv[1], "info") == 0) {
+        return SMI_TABLE;
     }
-    return short_list;
+    if (argc == 3 && strcmp(argv[1], "info") == 0) {
+        if (strcmp(argv[2], "-l") == 0) {
+            return SMI_SHORT_LIST;
+        }
+        if (strcmp(argv[2], "watch") == 0) {
+            return SMI_WATCH;
+        }
+    }
+    fputs("usage: npu-smi info [-l | watch]\n", stderr);
+    exit(EXIT_FAILURE);
+}
+
+void smi_pause(void)
+{
+    fflush(stdout);
+    sleep(1);
 }
 
 void smi_check_init(int code)

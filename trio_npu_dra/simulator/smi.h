@@ -20,8 +20,16 @@ void smi_bind(void *library, const char *name, void *function);
 /* Ends the program with the vendor's words if dcmi_init or the list failed. */
 void smi_check_init(int code);
 
-/* Whether it is "info -l" rather than "info"; ends the program if it is neither. */
-bool smi_is_short_list(int argc, char **argv);
+/* What is to be printed: "info", "info -l", or "info watch", the first again every second. Ends the
+ * program if it is none of them. */
+enum smi_info { SMI_TABLE, SMI_SHORT_LIST, SMI_WATCH };
+enum smi_info smi_info(int argc, char **argv);
+
+/* Waits for a second, with all that was printed shown. */
+void smi_pause(void);
+
+/* What npu-smi does with "-t" (npu-smi-vnpu.c); returns its exit status. */
+int smi_manage_vnpus(int argc, char **argv);
 
 void smi_number(char *out, size_t size, int code, double value, int decimals);
 void smi_process_name(int pid, char *out, size_t size);

@@ -13,13 +13,14 @@
 #define BOARD_FILE "board.state"
 #define BOARD_DEV_LINK "npu_board.state" /* the same file, where the driver's folder is read-only */
 #define BOARD_MAGIC "NPUBOARD"
-#define BOARD_VERSION 4u
+#define BOARD_VERSION 5u
 #define BOARD_DEVICES 64
 #define BOARD_FAULTS 128
 #define BOARD_PROCESSES 64
 #define BOARD_RULES 64
 #define BOARD_EVENTS 256
 #define BOARD_UTILIZATIONS 16
+#define BOARD_VNPUS 16 /* of one chip */
 #define NONE 0xFFFFFFFFu /* a fact this board does not have */
 
 enum presence { PRESENT = 0, GONE = 1, BOOTING = 2, SILENT = 3 };
@@ -47,6 +48,12 @@ struct board_rule {
     uint32_t until_change; /* ends when the chip's presence changes */
 };
 
+struct board_vnpu {
+    uint32_t id;
+    uint32_t in_use; /* a container has it open */
+    char template_name[32];
+};
+
 struct board_device {
     uint32_t physical_id;
     uint32_t card_id;
@@ -72,7 +79,6 @@ struct board_device {
     uint32_t link_up;        /* of the RoCE port; NONE: the chip has none */
     uint32_t hccs_status;    /* NONE: not supported */
     uint32_t share_enable;
-    uint32_t vnpu_count; /* how many vNPUs the chip is split into, 32 at most */
     int32_t temperature; /* degrees C */
     int32_t power;       /* 0.1 W; of the whole card where power_by_mcu */
     uint32_t utilization[BOARD_UTILIZATIONS]; /* percent, by DCMI's type; NONE: not supported */
@@ -89,6 +95,8 @@ struct board_device {
     struct board_process processes[BOARD_PROCESSES];
     uint32_t fault_count;
     struct board_fault faults[BOARD_FAULTS];
+    uint32_t vnpu_count; /* how many vNPUs the chip is split into */
+    struct board_vnpu vnpus[BOARD_VNPUS];
 };
 
 struct board_event {
@@ -118,6 +126,9 @@ struct board_facts {
     uint32_t vnpu_details; /* vNPU queries report memory and AI CPUs (all but 910A) */
     uint32_t die_type;         /* the one dcmi_die_type that is answered */
     uint32_t multi_die_policy; /* NONE: not supported */
+    uint32_t vnpu_mode;        /* 0: vNPUs are for containers, 1: for virtual machines */
+    uint32_t vnpu_recover;     /* vNPUs come back after a reboot */
+    uint32_t unprivileged;     /* calls that change something are refused */
     uint32_t board_id;
     uint32_t pcb_id;
     uint32_t bom_id;

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "board.h"
+#include "occupancy.h"
 
 #define AFFINITY_BYTES 32 /* the library assumes this size for the caller's buffer */
 
@@ -85,7 +86,8 @@ static int share_flags(const struct board_facts *facts, int card_id, int device_
         const struct board_device *device = &board->devices[slot->index];
         bool is_meant = facts->multi_die_policy != NONE || slot->device_id == device_id;
         if (slot->card_id == card_id && is_meant) {
-            flags[count++] = (struct share_flag){&device->share_enable, device->process_count > 0};
+            bool busy = device->process_count > 0 || occupancy_any(slot->index);
+            flags[count++] = (struct share_flag){&device->share_enable, busy};
         }
     }
     if (board != NULL) {

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import TypeVar
 
 from trio_npu_dra.kube.objects import Device, DeviceAttribute, DeviceCapacity, DeviceTaint
 from trio_npu_dra.npu.model import Board, Chip
 from trio_npu_dra.npu.offers import Offer
+from trio_npu_dra.slices.counters import build_counter_sets, consumption, without_counters
 from trio_npu_dra.slices.features import ServerFeatures
+from trio_npu_dra.slices.pool import PoolContent
+from trio_npu_dra.slices.quantities import canonical_quantity
+from trio_npu_dra.slices.shares import with_shares
 from trio_npu_dra.slices.taints import TaintPolicy
 
 log = logging.getLogger(__name__)
@@ -35,69 +39,127 @@ _SEMVER = re.compile(  # semver.org, version 2.0.0
 )
 
 
+def build_pool(
+    offered: Iterable[Offer],
+    board: Board,
+    policy: TaintPolicy,
+    features: ServerFeatures,
+    *,
+    shares: int = 0,
+    shared_for_claims: Collection[str] = (),
+) -> PoolContent:
+    """The devices of all offers, and the counters from which they take.
+
+    Where the API server keeps no counters, only whole NPUs are left.
+    """
+    offered = tuple(offered) if features.counters else without_counters(offered)
+    return PoolContent(
+        devices=build_devices(
+            offered, board, policy, features, shares=shares, shared_for_claims=shared_for_claims
+        ),
+        shared_counters=build_counter_sets(offered),
+    )
+
+
 def build_devices(
-    offered: Iterable[Offer], board: Board, policy: TaintPolicy, features: ServerFeatures
+    offered: Iterable[Offer],
+    board: Board,
+    policy: TaintPolicy,
+    features: ServerFeatures,
+    *,
+    shares: int = 0,
+    shared_for_claims: Collection[str] = (),
 ) -> tuple[Device, ...]:
     """The devices of all offers, in their order.
 
     An offer that no pod may get is left out where the API server does not keep the taint that says
     so: a claim that holds it keeps it.
+
+    Args:
+        offered: What is handed out.
+        board: Has the facts that all devices share.
+        policy: What health does to pods.
+        features: What the API server keeps.
+        shares: How many shares a device is to have; 0 for whole devices (`slices.shares`).
+        shared_for_claims: Keys of chips that this driver lets containers share while claims need
+            it: they do not count as shared, so that no slice changes with each claim.
     """
-    return tuple(
-        build_device(offer, board, taints)
+    made = (
+        (offer, build_device(offer, board, taints, shared_for_claims))
         for offer in offered
         if (taints := policy.kept_taints(offer.health, features.taint_effects)) is not None
     )
+    return tuple(with_shares(made, features, shares=shares))
 
 
-def build_device(offer: Offer, board: Board, taints: tuple[DeviceTaint, ...]) -> Device:
+def build_device(
+    offer: Offer,
+    board: Board,
+    taints: tuple[DeviceTaint, ...],
+    shared_for_claims: Collection[str] = (),
+) -> Device:
     """One offer as a device.
 
     Args:
         offer: What is handed out.
         board: Has the facts that all devices share: version of the Ascend driver, die policy.
         taints: Those that its health gives it.
+        shared_for_claims: As `build_devices` has it.
     """
+
+    def is_shared(chip: Chip) -> bool | None:
+        return chip.device_share and chip.key not in shared_for_claims
+
     return Device(
         name=offer.name,
-        attributes=_attributes(offer, board),
+        attributes=_attributes(offer, board, is_shared),
         capacity=_capacity(offer) or None,
+        consumes_counters=consumption(offer.chips[0].name, offer.takes),
         taints=taints or None,
     )
 
 
-def _attributes(offer: Offer, board: Board) -> dict[str, DeviceAttribute]:
-    """Facts of the chip; of several chips those that are equal."""
+def _attributes(
+    offer: Offer, board: Board, is_shared: Callable[[Chip], bool | None]
+) -> dict[str, DeviceAttribute]:
+    """Facts of the chip; of several chips those that are equal, of a piece those true of it too.
+
+    What names the chip, and what is for all of it, is not true of a piece: die id, logic id, PCI
+    address, address in the super pod, share flag.
+    """
     common = _Common(offer.chips)
+    piece, whole = offer.piece, offer.piece is None
     strings = {
         "type": offer.kind,
         "model": common(lambda chip: chip.family),
         "chipName": common(lambda chip: chip.chip_name),
         "productName": common(lambda chip: chip.product_name),
         "npuName": common(lambda chip: chip.npu_name),
-        "uuid": common(lambda chip: chip.uuid),
+        "uuid": common(lambda chip: chip.uuid) if whole else None,
+        "parentUUID": None if whole else common(lambda chip: chip.uuid),
+        "template": piece.template if piece else None,
         "topologyGroup": common(lambda chip: chip.topology_group),
         "module": common(lambda chip: chip.module),
         "multiDiePolicy": board.multi_die_policy,
-        f"{_STANDARD}/pciBusID": common(lambda chip: chip.pci_bus_id),
+        f"{_STANDARD}/pciBusID": common(lambda chip: chip.pci_bus_id) if whole else None,
         f"{_STANDARD}/pcieRoot": common(lambda chip: chip.pcie_root),
     }
     numa_node = common(lambda chip: chip.numa_node)
     numbers = {
         "physicalId": common(lambda chip: chip.physical_id),
-        "logicId": common(lambda chip: chip.logic_id),
+        "logicId": common(lambda chip: chip.logic_id) if whole else None,
         "cardId": common(lambda chip: chip.card_id),
         "deviceId": common(lambda chip: chip.device_id),
         "numaNode": numa_node,
         f"{_STANDARD}/numaNode": numa_node,
         "superPodId": common(lambda chip: chip.super_pod_id),
         "superPodServerIndex": common(lambda chip: chip.super_pod_server_index),
-        "superPodSdid": common(lambda chip: chip.super_pod_sdid),
+        "superPodSdid": common(lambda chip: chip.super_pod_sdid) if whole else None,
     }
     attributes = {
         name: DeviceAttribute(string=value) for name, value in _fitting(strings).items()
     } | {name: DeviceAttribute(int_=value) for name, value in numbers.items() if value is not None}
-    share = common(lambda chip: chip.device_share)
+    share = common(is_shared) if whole else None
     if share is not None:
         attributes["deviceShare"] = DeviceAttribute(bool_=share)
     printed = board.driver_version
@@ -139,6 +201,13 @@ def _capacity(offer: Offer) -> dict[str, DeviceCapacity]:
         "aiCores": _sum(chip.ai_cores for chip in offer.chips),
         "memCapacity": _sum(chip.memory_bytes for chip in offer.chips),
     }
+    if (piece := offer.usable) is not None:
+        memory = piece.memory_mib
+        amounts = {
+            "aiCores": piece.ai_cores,
+            "aiCpus": piece.ai_cpus,
+            "memCapacity": memory if memory is None else memory << 20,
+        }
     return {
         name: DeviceCapacity(value=canonical_quantity(amount))
         for name, amount in amounts.items()
@@ -159,24 +228,6 @@ def _complain(attribute: str, value: str, why: str) -> None:
         "attribute left out of the ResourceSlice",
         extra={"attribute": attribute, "value": value, "why": why},
     )
-
-
-def canonical_quantity(amount: int) -> str:
-    """A whole amount as the API server writes it: `32Gi`, `20`, `1k`.
-
-    The API server rewrites every quantity to the largest suffix that needs no fraction; writing
-    another form would look like a difference for ever. Powers of 1024 are taken where one fits.
-
-    Args:
-        amount: Not negative; bytes for memory.
-    """
-    base, suffixes = 1000, ("", "k", "M", "G", "T", "P", "E")
-    if amount % 1024 == 0:
-        base, suffixes = 1024, ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
-    power = 0
-    while amount and amount % base == 0 and power + 1 < len(suffixes):
-        amount, power = amount // base, power + 1
-    return f"{amount}{suffixes[power]}"
 
 
 def semantic_version(printed: str) -> str | None:

@@ -1,9 +1,9 @@
 """Learns what the API server keeps of a slice, without publishing anything.
 
 A server silently drops the fields of a feature that is off, and refuses a slice with a value that
-it does not know. Taints and counters are on by default from Kubernetes 1.36. Kubernetes 1.34,
-with its alpha features switched on, does not know the taint effect `None`, and takes counters only
-in another shape than later versions (pkg/apis/resource/validation of 1.34.3 and 1.36.3).
+it does not know. Taints, counters and shares are on by default from Kubernetes 1.36. Kubernetes
+1.34, with its alpha features switched on, does not know the taint effect `None`, and takes counters
+only in another shape than later versions (pkg/apis/resource/validation of 1.34.3 and 1.36.3).
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import logging
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import chain
 from typing import Final
 
@@ -22,8 +21,10 @@ from trio_npu_dra import pulse
 from trio_npu_dra.errors import Invalid, KubeError
 from trio_npu_dra.kube.client import KubeClient
 from trio_npu_dra.kube.objects import (
+    CapacityPolicy,
     Counter,
     Device,
+    DeviceCapacity,
     DeviceCounterConsumption,
     DeviceTaint,
     ObjectMeta,
@@ -33,7 +34,6 @@ from trio_npu_dra.kube.objects import (
 )
 from trio_npu_dra.kube.retry import Retry
 from trio_npu_dra.observable import Observable
-from trio_npu_dra.slices.pool import PoolContent
 from trio_npu_dra.slices.publisher import PublisherStatus
 from trio_npu_dra.slices.taints import TaintEffect
 
@@ -52,30 +52,17 @@ class ServerFeatures:
     Attributes:
         taint_effects: Effects with which it keeps taints of devices; none if it drops taints.
         counters: Counter sets, in slices of their own, and what devices consume of them.
+        shares: That a device may be allocated several times, and what an allocation may take of it.
     """
 
     taint_effects: frozenset[TaintEffect] = frozenset(TaintEffect)
     counters: bool = True
+    shares: bool = True
 
     @property
     def taints(self) -> bool:
         """Whether sick NPUs are tainted, not left out."""
         return bool(self.taint_effects)
-
-
-def fitting(content: PoolContent, features: ServerFeatures) -> PoolContent:
-    """The part of a pool that can be published: all of it if the API server keeps counters.
-
-    Otherwise devices that consume counters are left out. Without the counters, schedulers would
-    take devices that overlap for independent ones.
-    """
-    if features.counters:
-        return content
-    if consumers := tuple(device.name for device in content.devices if device.consumes_counters):
-        _say_left_out(consumers)
-    return PoolContent(
-        devices=tuple(device for device in content.devices if not device.consumes_counters)
-    )
 
 
 async def follow_features(
@@ -175,6 +162,13 @@ class _Question:
                 for effect in TaintEffect
             ),
             Device(name="counters", consumes_counters=(taken,)),
+            Device(
+                name="shares",
+                allow_multiple_allocations=True,
+                capacity={
+                    "probe": DeviceCapacity(value="2", request_policy=CapacityPolicy(default="1"))
+                },
+            ),
         )
 
     async def _unless_refused(self, probe: Device) -> Devices:
@@ -205,17 +199,14 @@ def _kept_in(stored: Iterable[Device]) -> ServerFeatures:
     return ServerFeatures(
         taint_effects=frozenset(effect for effect in TaintEffect if effect in effects),
         counters=any(device.consumes_counters for device in devices),
+        shares=any(_keeps_shares(device) for device in devices),
     )
 
 
-@lru_cache(maxsize=256)
-def _say_left_out(names: tuple[str, ...]) -> None:
-    """Say once a process that devices are left out; pools are built again and again."""
-    log.warning(
-        "the API server keeps no counters (feature gate DRAPartitionableDevices of Kubernetes 1.35 "
-        "and later): devices that consume them are left out of the ResourceSlice",
-        extra={"devices": names},
-    )
+def _keeps_shares(device: Device) -> bool:
+    """Whether a device may be allocated several times, each time a part of its capacity."""
+    capacity = (device.capacity or {}).values()
+    return bool(device.allow_multiple_allocations) and any(part.request_policy for part in capacity)
 
 
 def _say(features: ServerFeatures) -> None:

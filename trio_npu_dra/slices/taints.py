@@ -88,7 +88,7 @@ class TaintPolicy:
         if levels:
             level = max(levels, key=lambda level: (_STRENGTHS[self.effects[level]], level.rank))
             since = min(fault.since for fault in health.faults if fault.level is level)
-            added = rfc3339(since)
+            added = rfc3339(since) if since else None  # then the API server says when
             effect = self.effects[level]
             found.append(self._taint("fault", effect, value=level, time_added=added))
         if health.unmonitored and UNMONITORED in self.effects:

@@ -56,11 +56,13 @@ class Kubernetes:
             slice has counter sets or devices.
         taints: Feature gate DRADeviceTaints, on by default from 1.36.
         counters: Feature gate DRAPartitionableDevices, on by default from 1.36.
+        shares: Feature gate DRAConsumableCapacity, on by default from 1.36.
     """
 
     minor: int = 36
     taints: bool = True
     counters: bool = True
+    shares: bool = True
 
     @property
     def effects(self) -> tuple[str, ...]:
@@ -162,6 +164,11 @@ def _drop_disabled(spec: Wire, old: Wire, kubernetes: Kubernetes) -> None:
         spec.pop("sharedCounters", None)
         for device in spec.get("devices") or ():
             device.pop("consumesCounters", None)
+    if not (kubernetes.shares or _uses(old, "allowMultipleAllocations")):
+        for device in spec.get("devices") or ():
+            device.pop("allowMultipleAllocations", None)
+            for capacity in (device.get("capacity") or {}).values():
+                capacity.pop("requestPolicy", None)
 
 
 def _uses(spec: Wire, field: str) -> bool:
@@ -187,13 +194,41 @@ def _admit_device(obj: Wire, where: str, device: Wire, kubernetes: Kubernetes) -
         raise _invalid(obj, f"{where}: Invalid value: {count}: {why}")
     for key, value in attributes.items():
         _check_attribute(obj, f"{where}.attributes", key, value)
-    for quantity in capacity.values():
-        quantity["value"] = canonical(quantity["value"])
+    for key, part in capacity.items():
+        part["value"] = canonical(part["value"])
+        if policy := part.get("requestPolicy"):
+            place = f"{where}.capacity[{key}].requestPolicy"
+            if not device.get("allowMultipleAllocations"):
+                why = "Forbidden: allowMultipleAllocations must be true"
+                raise _invalid(obj, f"{place}: {why}")
+            _admit_policy(obj, place, policy, part["value"])
     taints = device.get("taints") or []
     _refuse_too_many(obj, f"{where}.taints", len(taints), kubernetes.taint_limit)
     for index, taint in enumerate(taints):
         _admit_taint(obj, f"{where}.taints[{index}]", taint, kubernetes.effects)
     _admit_consumption(obj, f"{where}.consumesCounters", device, kubernetes)
+
+
+def _admit_policy(obj: Wire, where: str, policy: Wire, most: str) -> None:
+    """What one allocation may take of a capacity; the driver writes no fixed values."""
+    policy["default"] = canonical(policy["default"])
+    valid = policy.get("validRange")
+    if valid is None:
+        return
+    valid |= {key: canonical(quantity) for key, quantity in valid.items()}
+    least, default = _amount(valid["min"]), _amount(policy["default"])
+    if default < least:
+        why = f'Invalid value: "{policy["default"]}": default is less than min: {valid["min"]}'
+        raise _invalid(obj, f"{where}.validRange.min: {why}")
+    if "step" not in valid:
+        return
+    step, place = _amount(valid["step"]), f"{where}.validRange.step"
+    if least + step > _amount(most):
+        why = f'Invalid value: "{valid["step"]}": one step {least + step} is larger than'
+        raise _invalid(obj, f"{place}: {why} capacity value: {most}")
+    if (default - least) % step:
+        why = f'Invalid value: "{policy["default"]}": value is not a multiple of a given step'
+        raise _invalid(obj, f"{place}: {why} ({valid['step']}) from ({valid['min']})")
 
 
 def _admit_taint(obj: Wire, where: str, taint: Wire, effects: tuple[str, ...]) -> None:
@@ -278,6 +313,15 @@ def canonical(quantity: str) -> str:
     while number and number % base == 0 and power + 1 < len(suffixes):
         number, power = number // base, power + 1
     return f"{number}{suffixes[power] if number else ''}"
+
+
+def _amount(quantity: str) -> int:
+    """A canonical quantity as a number."""
+    found = _QUANTITY.fullmatch(quantity)
+    assert found is not None, "it is canonical"
+    suffix = found[2] or ""
+    suffixes, base = (_BINARY, 1024) if suffix.endswith("i") else (_DECIMAL, 1000)
+    return int(found[1]) * int(base ** suffixes.index(suffix))
 
 
 def _check_label(obj: Wire, where: str, name: str) -> None:

@@ -125,8 +125,23 @@ def test_the_facts_of_a_950(dcmi: Dcmi) -> None:
     assert dcmi.die_id(SECOND, DieKind.DDIE)[4] == 0x10940001
     assert dcmi.driver_version() == "26.0.0"
     assert (dcmi.link(FIRST, SECOND), dcmi.link(FIRST, ChipRef(2))) == (Link.UB, Link.SYS)
+    assert dcmi.link(FIRST, FIRST) is Link.SELF
     assert not dcmi.device_share(FIRST)
     assert dcmi.vnpus(FIRST) == ()
+
+
+@pytest.mark.parametrize("profile", [ON_PCI, ON_UB])
+def test_the_nearest_cpus_of_a_950(dcmi: Dcmi, control: BoardControl) -> None:
+    """None, where the library's room for the list is too short or its file is missing."""
+    last = len(dcmi.card_list()) - 1
+    assert dcmi.nearest_cpus(FIRST) != dcmi.nearest_cpus(ChipRef(last))
+    for code in (-8004, -8001):
+        control.set_return_code("dcmiv2_get_affinity_cpu_info_by_dev_id", code)
+        assert dcmi.nearest_cpus(FIRST) == ""
+    control.set_return_code("dcmiv2_get_affinity_cpu_info_by_dev_id", -8005)
+    with pytest.raises(DcmiError) as caught:
+        dcmi.nearest_cpus(FIRST)
+    assert type(caught.value) is DcmiError
 
 
 @pytest.mark.parametrize("profile", [ON_UB])

@@ -9,7 +9,7 @@ from trio_npu_dra.errors import DcmiError, LibraryMissing, NotSupported
 from trio_npu_dra.npu.dcmi._library import Library, load
 from trio_npu_dra.npu.dcmi.calls import DcmiCall
 from trio_npu_dra.npu.dcmi.client import Dcmi
-from trio_npu_dra.npu.dcmi.types import ChipRef, DieKind
+from trio_npu_dra.npu.dcmi.types import ChipRef, DieKind, Memory
 
 VERSION = "21.0.4\ufffd"
 
@@ -43,6 +43,18 @@ def old_library(tmp_path_factory: pytest.TempPathFactory) -> Library:
     int dcmi_get_device_die(int card, int device, unsigned *out) {
         for (int i = 0; i < 5; i++)
             out[i] = 16 * card + i;
+        return 0;
+    }
+    int dcmi_get_device_pcie_info(int card, int device, unsigned *out) {
+        memset(out, 0x11, 4 * sizeof *out); /* of its maker: four numbers */
+        out[4] = 0x1f;
+        out[5] = 0xc1;
+        out[6] = 7;
+        return 0;
+    }
+    int dcmi_get_device_memory_info_v2(int card, int device, unsigned long long *out) {
+        out[0] = 8192;
+        out[1] = 50ULL << 32 | 1600; /* percent used, MHz */
         return 0;
     }
     int dcmi_get_driver_version(char *out, unsigned size) {
@@ -101,6 +113,16 @@ def test_die_ids_come_from_the_older_call_too(old_library: Library) -> None:
     assert Dcmi(old_library).die_id(ChipRef(1, 0), DieKind.VDIE) == (16, 17, 18, 19, 20)
     with pytest.raises(NotSupported):
         Dcmi(old_library).die_id(ChipRef(1, 0), DieKind.DDIE)
+
+
+def test_a_pci_address_comes_from_the_older_call_too(old_library: Library) -> None:
+    """It does not tell the domain, and has the parts in another order."""
+    assert Dcmi(old_library).pci_bus_id(ChipRef(1, 0)) == "c1:1f.7"
+
+
+def test_ddr_memory_comes_from_the_older_call_too(old_library: Library) -> None:
+    """What is used it tells in percent."""
+    assert Dcmi(old_library).ddr(ChipRef(1, 0)) == Memory(size_mib=8192, used_mib=4096)
 
 
 def test_texts_lose_their_padding(old_library: Library) -> None:

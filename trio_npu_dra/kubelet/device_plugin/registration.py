@@ -24,6 +24,7 @@ from trio_npu_dra._generated import v1beta1
 from trio_npu_dra.errors import ConfigError, StorageError
 from trio_npu_dra.kubelet.device_plugin import service
 from trio_npu_dra.kubelet.device_plugin.plugin import DevicePlugin
+from trio_npu_dra.kubelet.endpoints import KUBELET_SOCKET, device_plugin_socket
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.rpc import Bridge, RpcError, is_socket, methods
 
@@ -42,8 +43,8 @@ async def serve_resource(
     bridge: Bridge,
     plugin: DevicePlugin,
     *,
-    socket: Path,
-    kubelet: Path,
+    folder: Path,
+    driver_name: str,
     grace_seconds: float,
 ) -> None:
     """Be the device plugin of one resource until cancelled.
@@ -51,11 +52,12 @@ async def serve_resource(
     Args:
         bridge: An open bridge.
         plugin: Its devices.
-        socket: Our socket; it must lie beside that of the kubelet.
-        kubelet: The kubelet's socket, which may be missing for now.
+        folder: That of the kubelet's socket, which may be missing for now; ours lies beside it.
+        driver_name: Is in the name of our socket.
         grace_seconds: How long calls in flight may take at the end.
     """
-    await _Registrar(bridge, plugin, socket, kubelet, grace_seconds).run()
+    socket = device_plugin_socket(folder, driver_name, plugin.resource)
+    await _Registrar(bridge, plugin, socket, folder / KUBELET_SOCKET, grace_seconds).run()
 
 
 class _Registrar:

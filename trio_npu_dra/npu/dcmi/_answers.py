@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from trio_npu_dra.errors import DcmiError
 from trio_npu_dra.npu.dcmi._library import Library
-from trio_npu_dra.npu.dcmi.types import Assertion, FaultEvent, Severity
+from trio_npu_dra.npu.dcmi.types import Assertion, FaultEvent, Resources, Severity
 
 NONE: Final = 0xFFFF_FFFF
 """A 32-bit number that the library does not have."""
@@ -88,3 +88,23 @@ def fault_event(raw: Any) -> FaultEvent:
         assertion=known(Assertion, raw.assertion),
         raised_at=raw.alarm_raised_time / 1000,
     )
+
+
+def resources(computing: Any, media: Any) -> Resources:
+    """The vendor's structs as a value of ours; what they do not know is filled with ones."""
+    return Resources(
+        ai_cores=_units(computing.aic),
+        ai_cpus=_units(computing.device_aicpu, unknown=0xFFFF),
+        memory_mib=_units(computing.memory_size),
+        vpc=_units(media.vpc),
+        venc=_units(media.venc),
+        vdec=_units(media.vdec),
+        jpegd=_units(media.jpegd),
+        jpege=_units(media.jpege),
+        pngd=_units(2 * media.pngd),
+    )
+
+
+def _units(number: float, *, unknown: int = NONE) -> int | None:
+    """Whole units, those of a part cut off; None for what stands for "unknown", or cannot be."""
+    return int(number) if 0 <= number < unknown else None  # NaN is no such number

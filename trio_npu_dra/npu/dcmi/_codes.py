@@ -15,12 +15,13 @@ from trio_npu_dra.errors import (
     NotSupported,
 )
 
+INVALID_PARAMETER = -8001
 TIME_OUT = -8006
 NOT_READY = -8012
 NOT_SUPPORT = -8255
 
 MEANINGS: dict[int, tuple[type[DcmiError], str]] = {
-    -8001: (DcmiError, "an argument is out of range"),
+    INVALID_PARAMETER: (DcmiError, "an argument is out of range"),
     -8002: (NotPermitted, "not permitted here: needs root on the host or a privileged container"),
     -8003: (DcmiError, "the library failed to handle memory"),
     -8004: (DcmiError, "a checked string or memory function failed"),

@@ -7,7 +7,18 @@ Every function returns an `int`: 0, or a code from `_codes`.
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_char, c_char_p, c_int, c_ubyte, c_uint, c_ulong, c_ulonglong, c_ushort
+from ctypes import (
+    POINTER,
+    c_char,
+    c_char_p,
+    c_float,
+    c_int,
+    c_ubyte,
+    c_uint,
+    c_ulong,
+    c_ulonglong,
+    c_ushort,
+)
 from typing import Any, ClassVar
 
 Field = tuple[str, Any]
@@ -49,6 +60,20 @@ class dcmi_pcie_info_all(ctypes.Structure):
         ("bdf_deviceid", c_uint),
         ("bdf_funcid", c_uint),
         ("reserve", c_ubyte * 32),
+    ]
+
+
+class dcmi_pcie_info(ctypes.Structure):
+    """Where a chip sits on the PCI bus, before `dcmi_pcie_info_all` existed; without a domain."""
+
+    _fields_: ClassVar[list[Field]] = [
+        ("deviceid", c_uint),
+        ("venderid", c_uint),
+        ("subvenderid", c_uint),
+        ("subdeviceid", c_uint),
+        ("bdf_deviceid", c_uint),
+        ("bdf_busid", c_uint),
+        ("bdf_funcid", c_uint),
     ]
 
 
@@ -96,6 +121,16 @@ class dcmi_get_memory_info_stru(ctypes.Structure):
     ]
 
 
+class dcmi_memory_info(ctypes.Structure):
+    """DDR memory, before `dcmi_get_memory_info_stru` existed; size in MiB, use in percent."""
+
+    _fields_: ClassVar[list[Field]] = [
+        ("memory_size", c_ulonglong),
+        ("freq", c_uint),
+        ("utiliza", c_uint),
+    ]
+
+
 class dcmi_proc_mem_info(ctypes.Structure):
     """A process on a chip: its pid on the host, its memory in bytes."""
 
@@ -119,17 +154,113 @@ class dcmi_spod_info(ctypes.Structure):
     ]
 
 
+class dcmi_computing_resource(ctypes.Structure):
+    """Cores, CPUs and memory (MiB) of a chip or of a piece; what is not known is all ones."""
+
+    _fields_: ClassVar[list[Field]] = [
+        ("aic", c_float),
+        ("aiv", c_float),
+        ("queues", c_ushort * 8),
+        ("memory_size", c_ulonglong),
+        ("events", c_uint * 4),
+        ("topic_schedule_aicpu", c_ushort),
+        ("host_ctrl_cpu", c_ushort),
+        ("host_aicpu", c_ushort),
+        ("device_aicpu", c_ushort),
+        ("topic_ctrl_cpu_slot", c_ushort),
+        ("vdev_aicore_utilization", c_uint),
+        ("vdev_memory_total", c_ulonglong),
+        ("vdev_memory_free", c_ulonglong),
+        ("reserved", c_ubyte * 16),
+    ]
+
+
+class dcmi_media_resource(ctypes.Structure):
+    """Media engines of a chip or of a piece; what is not known is negative or no number."""
+
+    _fields_: ClassVar[list[Field]] = [
+        ("jpegd", c_float),
+        ("jpege", c_float),
+        ("vpc", c_float),
+        ("vdec", c_float),
+        ("pngd", c_float),
+        ("venc", c_float),
+        ("reserved", c_ubyte * 32),
+    ]
+
+
 class dcmi_soc_total_resource(ctypes.Structure):
-    """The vNPUs of a chip, and all that can be shared out of it, which is not read here."""
+    """The vNPUs of a chip, and all that can be shared out of it."""
 
     _fields_: ClassVar[list[Field]] = [
         ("vdev_num", c_uint),
         ("vdev_id", c_uint * 32),
         ("vfg_num", c_uint),
         ("vfg_bitmap", c_uint),
-        ("base", c_ubyte * 64),
-        ("computing", c_ulonglong * 12),
-        ("media", c_ubyte * 56),
+        ("base", c_ulonglong * 8),
+        ("computing", dcmi_computing_resource),
+        ("media", dcmi_media_resource),
+    ]
+
+
+class dcmi_soc_free_resource(ctypes.Structure):
+    """What the vNPUs of a chip leave of it."""
+
+    _fields_: ClassVar[list[Field]] = [
+        ("vfg_num", c_uint),
+        ("vfg_bitmap", c_uint),
+        ("base", c_ulonglong * 8),
+        ("computing", dcmi_computing_resource),
+        ("media", dcmi_media_resource),
+    ]
+
+
+class dcmi_vdev_query_info(ctypes.Structure):
+    """One vNPU; *name* is its template."""
+
+    _fields_: ClassVar[list[Field]] = [
+        ("name", c_char * 16),
+        ("status", c_uint),
+        ("is_container_used", c_uint),
+        ("vfid", c_uint),
+        ("vfg_id", c_uint),
+        ("container_id", c_ulonglong),
+        ("base", c_ulonglong * 8),
+        ("computing", dcmi_computing_resource),
+        ("media", dcmi_media_resource),
+    ]
+
+
+class dcmi_vdev_query_stru(ctypes.Structure):
+    """A question about one vNPU, and the answer."""
+
+    _fields_: ClassVar[list[Field]] = [
+        ("vdev_id", c_uint),
+        ("query_info", dcmi_vdev_query_info),
+    ]
+
+
+class dcmi_create_vdev_res_stru(ctypes.Structure):
+    """The vNPU that is to be made."""
+
+    _fields_: ClassVar[list[Field]] = [
+        ("vdev_id", c_uint),
+        ("vfg_id", c_uint),
+        ("template_name", c_char * 32),
+        ("reserved", c_ubyte * 64),
+    ]
+
+
+class dcmi_create_vdev_out(ctypes.Structure):
+    """The vNPU that was made."""
+
+    _fields_: ClassVar[list[Field]] = [
+        ("vdev_id", c_uint),
+        ("pcie_bus", c_uint),
+        ("pcie_device", c_uint),
+        ("pcie_func", c_uint),
+        ("vfg_id", c_uint),
+        ("reserved", c_ubyte * 32),
     ]
 
 
@@ -191,6 +322,7 @@ ARGTYPES: dict[str, tuple[Any, ...]] = {
     "dcmi_get_product_type": (*_CHIP, c_char_p, c_int),
     "dcmi_get_device_board_info": (*_CHIP, POINTER(dcmi_board_info)),
     "dcmi_get_mainboard_id": (*_CHIP, _OUT_UINT),
+    "dcmi_get_device_pcie_info": (*_CHIP, POINTER(dcmi_pcie_info)),
     "dcmi_get_device_pcie_info_v2": (*_CHIP, POINTER(dcmi_pcie_info_all)),
     "dcmi_get_device_die": (*_CHIP, POINTER(dcmi_die_id)),
     "dcmi_get_device_die_v2": (*_CHIP, c_int, POINTER(dcmi_die_id)),
@@ -198,6 +330,7 @@ ARGTYPES: dict[str, tuple[Any, ...]] = {
     "dcmi_get_topo_info_by_device_id": (*_CHIP, *_CHIP, _OUT_INT),
     "dcmi_get_device_info": (*_CHIP, c_int, c_uint, ctypes.c_void_p, _OUT_UINT),
     "dcmi_get_device_hbm_info": (*_CHIP, POINTER(dcmi_hbm_info)),
+    "dcmi_get_device_memory_info_v2": (*_CHIP, POINTER(dcmi_memory_info)),
     "dcmi_get_device_memory_info_v3": (*_CHIP, POINTER(dcmi_get_memory_info_stru)),
     "dcmi_get_device_temperature": (*_CHIP, _OUT_INT),
     "dcmi_get_device_power_info": (*_CHIP, _OUT_INT),
@@ -212,6 +345,15 @@ ARGTYPES: dict[str, tuple[Any, ...]] = {
     "dcmi_get_device_boot_status": (*_CHIP, _OUT_INT),
     "dcmi_get_multi_die_policy": (_OUT_INT,),
     "dcmi_get_device_share_enable": (*_CHIP, _OUT_INT),
+    "dcmi_set_device_share_enable": (*_CHIP, c_int),
+    "dcmi_create_vdevice": (
+        *_CHIP,
+        POINTER(dcmi_create_vdev_res_stru),
+        POINTER(dcmi_create_vdev_out),
+    ),
+    "dcmi_set_destroy_vdevice": (*_CHIP, c_uint),
+    "dcmi_get_vdevice_mode": (_OUT_INT,),
+    "dcmi_get_vnpu_config_recover_mode": (_OUT_UINT,),
     "dcmiv2_init": (),
     "dcmiv2_get_device_list": (_OUT_INT, _OUT_INT, c_int),
     "dcmiv2_get_device_type": (*_DEV, _OUT_INT),
@@ -222,6 +364,7 @@ ARGTYPES: dict[str, tuple[Any, ...]] = {
     "dcmiv2_get_device_die_id": (*_DEV, c_int, POINTER(dcmi_die_id)),
     "dcmiv2_get_driver_version": (c_char_p, c_uint),
     "dcmiv2_get_topo_info_by_device_id": (*_DEV, *_DEV, _OUT_INT),
+    "dcmiv2_get_affinity_cpu_info_by_dev_id": (*_DEV, c_char_p, _OUT_INT),
     "dcmiv2_get_device_info": (*_DEV, c_int, c_uint, ctypes.c_void_p, _OUT_UINT),
     "dcmiv2_get_device_hbm_info": (*_DEV, POINTER(dcmi_hbm_info)),
     "dcmiv2_get_device_temperature": (*_DEV, _OUT_INT),
@@ -235,4 +378,5 @@ ARGTYPES: dict[str, tuple[Any, ...]] = {
     "dcmiv2_subscribe_fault_event": (*_DEV, dcmi_event_filter, fault_event_callback),
     "dcmiv2_get_device_boot_status": (*_DEV, _OUT_INT),
     "dcmiv2_get_device_share_enable": (*_DEV, _OUT_INT),
+    "dcmiv2_set_device_share_enable": (*_DEV, c_uint),
 }

@@ -20,7 +20,6 @@ from trio_npu_dra.npu.dcmi._answers import (
     fault_event,
     known,
     out_int,
-    out_struct,
     out_text,
     out_uint,
     spacious,
@@ -29,7 +28,7 @@ from trio_npu_dra.npu.dcmi._answers import (
 from trio_npu_dra.npu.dcmi._codes import NOT_SUPPORT
 from trio_npu_dra.npu.dcmi._library import Library, load
 from trio_npu_dra.npu.dcmi.calls import OnCall, ignore_call
-from trio_npu_dra.npu.dcmi.generation import Functions, Generation
+from trio_npu_dra.npu.dcmi.partition import PartitionCalls
 from trio_npu_dra.npu.dcmi.types import (
     ChipInfo,
     ChipRef,
@@ -37,20 +36,18 @@ from trio_npu_dra.npu.dcmi.types import (
     FaultEvent,
     Link,
     Memory,
-    MultiDiePolicy,
     Place,
     Process,
     SuperPodPlace,
 )
-from trio_npu_dra.npu.dcmi.v1 import V1
 from trio_npu_dra.npu.dcmi.v2 import V2
 
 MAX_ERROR_CODES: Final = 128
-MAX_VNPUS: Final = 32
 MAX_PROCESSES: Final = 64  # the manual says 32, the library writes up to 64
 GONE: Final = 0xFFFF_FFFF  # health of a chip that does not exist or has not started
 _SUPER_POD_COMMAND: Final = (12, 1)  # main command CHIP_INF, sub command SPOD_INFO
-_TOTAL_RESOURCE_COMMAND: Final = (52, 1)  # main command VDEV_MNG, sub command TOTAL_RESOURCE
+_NO_CPU_LIST: Final = frozenset({-8001, -8004})
+_CPU_LIST_BYTES: Final = 256  # the library assumes 32
 _NPU: Final = 0
 _UNKNOWN_UNIT: Final = 0xFF
 _AI_CORES: Final = 2  # which utilization
@@ -60,7 +57,7 @@ _callbacks: Final[list[Any]] = []
 """The library calls these until the process ends: it has no way to unsubscribe."""
 
 
-class Dcmi:
+class Dcmi(PartitionCalls):
     """The DCMI calls of this driver, in the generation that serves the node's chips.
 
     Every method raises `DcmiError` (or a subclass that says what to do) for a code other than 0,
@@ -71,8 +68,7 @@ class Dcmi:
     """
 
     def __init__(self, library: Library) -> None:
-        self._library = library
-        self._generation: Generation = V1
+        super().__init__(library)
         self._is_decided = False
 
     @classmethod
@@ -152,16 +148,12 @@ class Dcmi:
     def chip_info(self, chip: ChipRef) -> ChipInfo:
         """Names and AI cores of a chip."""
         names = self._functions
-        try:
-            info = self._struct(names.chip_info, c.dcmi_chip_info_v2, chip)
-        except NotSupported:
-            if names.chip_info_before is None:
-                raise
-            old = self._struct(names.chip_info_before, c.dcmi_chip_info, chip)
-            return ChipInfo(chip_name=text(old.chip_name), npu_name="", ai_cores=old.aicore_cnt)
+        now = names.chip_info, c.dcmi_chip_info_v2
+        info = self._either(now, (names.chip_info_before, c.dcmi_chip_info), chip)
+        is_new = isinstance(info, c.dcmi_chip_info_v2)
         return ChipInfo(
             chip_name=text(info.chip_name),
-            npu_name=text(info.npu_name),
+            npu_name=text(info.npu_name) if is_new else "",
             ai_cores=info.aicore_cnt,
         )
 
@@ -175,10 +167,16 @@ class Dcmi:
         return int(self._struct(self._functions.board_id, c.dcmi_board_info, chip).board_id)
 
     def pci_bus_id(self, chip: ChipRef) -> str:
-        """The PCI address `dddd:bb:dd.f`; the chips of a Duo share one, 950 on the UB have none."""
-        info = self._struct(self._functions.pci_bus_id, c.dcmi_pcie_info_all, chip)
-        place = (info.domain, info.bdf_busid, info.bdf_deviceid, info.bdf_funcid)
-        return "{:04x}:{:02x}:{:02x}.{:x}".format(*place)
+        """The PCI address `dddd:bb:dd.f`; the chips of a Duo share one, 950 on the UB have none.
+
+        Older libraries do not tell the domain: `bb:dd.f`.
+        """
+        names = self._functions
+        now = names.pci_bus_id, c.dcmi_pcie_info_all
+        info = self._either(now, (names.pci_bus_id_before, c.dcmi_pcie_info), chip)
+        place = f"{info.bdf_busid:02x}:{info.bdf_deviceid:02x}.{info.bdf_funcid:x}"
+        has_domain = isinstance(info, c.dcmi_pcie_info_all)
+        return f"{info.domain:04x}:{place}" if has_domain else place
 
     def die_id(self, chip: ChipRef, kind: DieKind) -> tuple[int, ...]:
         """The five 32-bit words of a die id; older libraries know the vector die's only."""
@@ -197,10 +195,14 @@ class Dcmi:
         return Memory(size_mib=info.memory_size, used_mib=info.memory_usage)
 
     def ddr(self, chip: ChipRef) -> Memory:
-        """DDR memory."""
-        function = self._offered(self._functions.ddr, "DDR memory")
-        info = self._struct(function, c.dcmi_get_memory_info_stru, chip)
-        return Memory(size_mib=info.memory_size, used_mib=info.memory_size - info.memory_available)
+        """DDR memory; older libraries tell what is used in percent."""
+        names = self._functions
+        now = self._offered(names.ddr, "DDR memory"), c.dcmi_get_memory_info_stru
+        info = self._either(now, (names.ddr_before, c.dcmi_memory_info), chip)
+        size = info.memory_size
+        is_new = isinstance(info, c.dcmi_get_memory_info_stru)
+        used = size - info.memory_available if is_new else size * info.utiliza // 100
+        return Memory(size_mib=size, used_mib=used)
 
     def driver_version(self) -> str:
         """The Ascend driver's version, such as `24.1.rc2`."""
@@ -209,7 +211,25 @@ class Dcmi:
     def link(self, one: ChipRef, other: ChipRef) -> Link:
         """How two chips are connected; 910B, A3 and 950 only."""
         number = out_int(self._library, self._functions.link, *one.ids, *other.ids)
-        return known(Link, number) or Link.UNKNOWN
+        link = known(Link, number)
+        return Link.UNKNOWN if link is None else link
+
+    def nearest_cpus(self, chip: ChipRef) -> str:
+        """The CPUs nearest to a chip, as the kernel lists them, such as `0-23,48-71`; 950 only.
+
+        Others have a PCI address, by which the kernel tells the same. The list is empty if the
+        library has no file of the kernel to read, or no room for more than 31 characters (DCMI
+        source).
+        """
+        function = self._offered(self._functions.nearest_cpus, "nearest CPUs")
+        cpus, length = ctypes.create_string_buffer(_CPU_LIST_BYTES), ctypes.c_int(_CPU_LIST_BYTES)
+        try:
+            self._library.call(function, *chip.ids, cpus, ctypes.byref(length))
+        except DcmiError as error:
+            if error.code in _NO_CPU_LIST:
+                return ""
+            raise
+        return text(cpus.value)
 
     def super_pod(self, chip: ChipRef) -> SuperPodPlace | None:
         """The die's place in a super pod; A3 and 950 only."""
@@ -304,52 +324,3 @@ class Dcmi:
         except DcmiError:
             _callbacks.remove(callback)
             raise
-
-    # --- how chips may be handed out -------------------------------------------------------------
-
-    def multi_die_policy(self) -> MultiDiePolicy:
-        """Whether the dies of an A3 card may be parted; A3 only."""
-        function = self._offered(self._functions.multi_die_policy, "multi-die policy")
-        parted = out_int(self._library, function) != 0
-        return MultiDiePolicy.INDEPENDENT if parted else MultiDiePolicy.UNION
-
-    def vnpus(self, chip: ChipRef) -> tuple[int, ...]:
-        """Ids of the vNPUs that the chip is split into."""
-        info = spacious(c.dcmi_soc_total_resource)
-        size = ctypes.sizeof(c.dcmi_soc_total_resource)
-        self._device_info(chip, _TOTAL_RESOURCE_COMMAND, info, size)
-        count = ctypes.c_int(info.vdev_num)
-        return tuple(info.vdev_id[: counted(count, MAX_VNPUS, self._functions.device_info)])
-
-    def device_share(self, chip: ChipRef) -> bool:
-        """Whether several containers may open the chip at once."""
-        return self._int(self._functions.device_share, chip) == 1
-
-    # --- parts -----------------------------------------------------------------------------------
-
-    @property
-    def _functions(self) -> Functions:
-        return self._generation.functions
-
-    def _struct(self, function: str, struct: type[Any], chip: ChipRef, *arguments: int) -> Any:
-        return out_struct(self._library, function, struct, *chip.ids, *arguments)
-
-    def _int(self, function: str, chip: ChipRef) -> int:
-        return out_int(self._library, function, *chip.ids)
-
-    def _device_info(
-        self, chip: ChipRef, command: tuple[int, int], info: ctypes.Structure, size: int
-    ) -> None:
-        """The call that fills many structs, by main and sub command."""
-        out = (ctypes.byref(info), ctypes.byref(ctypes.c_uint(size)))
-        self._library.call(self._functions.device_info, *chip.ids, *command, *out)
-
-    def _offered(self, function: str | None, what: str) -> str:
-        """The function's name.
-
-        Raises:
-            NotSupported: The generation has no such function.
-        """
-        if function is None:
-            raise NotSupported(NOT_SUPPORT, what, "no library of this generation offers it")
-        return function

@@ -13,9 +13,6 @@ from typing import Final, Protocol
 from trio_npu_dra.npu.dcmi._library import Library
 from trio_npu_dra.npu.dcmi.types import ChipRef, Place
 
-NO_ANSWER: Final = -1
-"""In the list of cards: one that did not answer `init`."""
-
 MAX_CARDS: Final = 64
 
 
@@ -31,12 +28,15 @@ class Functions:
     product_type: str | None = None
     board_id: str
     pci_bus_id: str
+    pci_bus_id_before: str | None = None
     die_id: str
     vdie_id_before: str | None = None
     hbm: str
     ddr: str | None = None
+    ddr_before: str | None = None
     driver_version: str
     link: str
+    nearest_cpus: str | None = None
     device_info: str
     health: str
     error_codes: str
@@ -51,6 +51,11 @@ class Functions:
     subscribe: str
     multi_die_policy: str | None = None
     device_share: str
+    set_device_share: str
+    create_vdevice: str | None = None
+    destroy_vdevice: str | None = None
+    vdevice_mode: str | None = None
+    vnpu_recovery: str | None = None
 
 
 class Generation(Protocol):

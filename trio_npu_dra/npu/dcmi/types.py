@@ -5,7 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+NO_ANSWER: Final = -1
+"""In the list of cards: one that did not answer `init`."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -83,6 +86,57 @@ class MultiDiePolicy(StrEnum):
 
     UNION = "union"
     INDEPENDENT = "independent"
+
+
+class VnpuMode(StrEnum):
+    """Whom the vNPUs of the node are for."""
+
+    CONTAINER = "container"
+    VIRTUAL_MACHINE = "virtual machine"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """What a chip has, what is left of it, or what a piece of it has; None if it is not told.
+
+    Attributes:
+        ai_cores: AI cores.
+        ai_cpus: AI CPUs.
+        memory_mib: Device memory.
+        vpc: Units that work on pictures.
+        venc: Video encoders.
+        vdec: Video decoders.
+        jpegd: JPEG decoders.
+        jpege: JPEG encoders.
+        pngd: PNG decoders, in halves: the smallest piece of a 910 has one and a half.
+    """
+
+    ai_cores: int | None = None
+    ai_cpus: int | None = None
+    memory_mib: int | None = None
+    vpc: int | None = None
+    venc: int | None = None
+    vdec: int | None = None
+    jpegd: int | None = None
+    jpege: int | None = None
+    pngd: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VDevice:
+    """A vNPU: a piece of a chip.
+
+    Attributes:
+        id: N of the host's `/dev/vdavinciN`; no other vNPU of the node has it.
+        template: What it was made by, such as `vir05_1c_8g`.
+        in_use: Whether a container has it open.
+        resources: What it has.
+    """
+
+    id: int
+    template: str
+    in_use: bool
+    resources: Resources
 
 
 class Link(IntEnum):

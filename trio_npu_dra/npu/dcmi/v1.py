@@ -23,10 +23,12 @@ class _V1:
         product_type="dcmi_get_product_type",
         board_id="dcmi_get_device_board_info",
         pci_bus_id="dcmi_get_device_pcie_info_v2",
+        pci_bus_id_before="dcmi_get_device_pcie_info",
         die_id="dcmi_get_device_die_v2",
         vdie_id_before="dcmi_get_device_die",
         hbm="dcmi_get_device_hbm_info",
         ddr="dcmi_get_device_memory_info_v3",
+        ddr_before="dcmi_get_device_memory_info_v2",
         driver_version="dcmi_get_driver_version",
         link="dcmi_get_topo_info_by_device_id",
         device_info="dcmi_get_device_info",
@@ -43,6 +45,11 @@ class _V1:
         subscribe="dcmi_subscribe_fault_event",
         multi_die_policy="dcmi_get_multi_die_policy",
         device_share="dcmi_get_device_share_enable",
+        set_device_share="dcmi_set_device_share_enable",
+        create_vdevice="dcmi_create_vdevice",
+        destroy_vdevice="dcmi_set_destroy_vdevice",
+        vdevice_mode="dcmi_get_vdevice_mode",
+        vnpu_recovery="dcmi_get_vnpu_config_recover_mode",
     )
     all_chips = (-1, -1)
 

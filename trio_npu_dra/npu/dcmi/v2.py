@@ -11,8 +11,8 @@ from typing import Final
 from trio_npu_dra.errors import DcmiError
 from trio_npu_dra.npu.dcmi._answers import counted
 from trio_npu_dra.npu.dcmi._library import Library
-from trio_npu_dra.npu.dcmi.generation import MAX_CARDS, NO_ANSWER, Functions, Generation
-from trio_npu_dra.npu.dcmi.types import ChipRef, Place
+from trio_npu_dra.npu.dcmi.generation import MAX_CARDS, Functions, Generation
+from trio_npu_dra.npu.dcmi.types import NO_ANSWER, ChipRef, Place
 
 
 class _V2:
@@ -27,6 +27,7 @@ class _V2:
         hbm="dcmiv2_get_device_hbm_info",
         driver_version="dcmiv2_get_driver_version",
         link="dcmiv2_get_topo_info_by_device_id",
+        nearest_cpus="dcmiv2_get_affinity_cpu_info_by_dev_id",
         device_info="dcmiv2_get_device_info",
         health="dcmiv2_get_device_health",
         error_codes="dcmiv2_get_device_error_code_list",
@@ -39,6 +40,7 @@ class _V2:
         processes="dcmiv2_get_device_proc_mem_info",
         subscribe="dcmiv2_subscribe_fault_event",
         device_share="dcmiv2_get_device_share_enable",
+        set_device_share="dcmiv2_set_device_share_enable",
     )
     all_chips = (-1,)
 

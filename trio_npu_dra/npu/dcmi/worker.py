@@ -7,6 +7,9 @@ and an answer that comes late is the newest there is. A call counts as hung, and
 `Busy`, when one C function has not returned for `HUNG_SECONDS`: slowness alone is no fault.
 `trio.to_thread` does not fit: an abandoned thread keeps its limiter token, and two calls could run
 at once.
+
+Calls that change a chip, such as cutting it, take seconds when all is well. They run apart, each on
+a thread of its own, so that no reading waits for them.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ import trio
 from trio_npu_dra.errors import Busy, NotReady, Slow
 from trio_npu_dra.npu.dcmi import calls
 from trio_npu_dra.npu.dcmi._codes import NOT_READY, TIME_OUT
+from trio_npu_dra.observable import Observable
 
 log = logging.getLogger(__name__)
 
@@ -118,6 +122,8 @@ class DcmiWorker:
         self._logged: dict[Hashable, float] = {}
         self._send, self._receive = trio.open_memory_channel[_Job](float("inf"))
         self._written_off: set[_Job] = set()
+        self._apart: Observable[frozenset[_Job]] = Observable(frozenset())
+        self._is_alone = Observable(False)  # whether an `alone` call runs
         self._thread: _Thread | None = None
 
     @property
@@ -141,6 +147,7 @@ class DcmiWorker:
         deadline_seconds: float | None = None,
         device: Hashable = None,
         alone: bool = False,
+        apart: bool = False,
         on_late: Callable[[T], object] | None = None,
     ) -> T:
         """Run `function(*arguments)` on the worker's thread and return what it returns.
@@ -154,6 +161,8 @@ class DcmiWorker:
                 waiting in line is not counted.
             device: What hangs when the call hangs; None is the Ascend driver as a whole.
             alone: Whether no other call may be out, not even a written-off one (`Dcmi.init`).
+            apart: Whether it runs at once, beside the other calls, on a thread of its own. Only an
+                `alone` call is waited for, and waits for it in turn.
             on_late: Called in trio's thread with what the function returns after the deadline;
                 no other call on the device has been made then. Must not raise.
 
@@ -170,6 +179,16 @@ class DcmiWorker:
             alone=alone,
             on_late=on_late,
         )
+        if apart:
+            await self._run_apart(job)
+        else:
+            await self._run_in_turn(job)
+        if job.error is not None:
+            raise job.error
+        return cast("T", job.result)
+
+    async def _run_in_turn(self, job: _Job) -> None:
+        """Hand a job to `_serve`; return when it is done."""
         try:
             self._send.send_nowait(job)
         except trio.BrokenResourceError:
@@ -179,9 +198,27 @@ class DcmiWorker:
         except trio.Cancelled:
             job.abandoned = True
             raise
-        if job.error is not None:
-            raise job.error
-        return cast("T", job.result)
+
+    async def _run_apart(self, job: _Job) -> None:
+        """Run a job on a thread of its own; return when it is done or left behind."""
+        await self._is_alone.wait_until(lambda alone: not alone)
+        if refusal := self._refusal(job):
+            raise refusal
+        thread = _Thread()
+        self._apart.set(self._apart.value | {job})
+        job.began, job.seen = time.time(), (0, trio.current_time())
+        thread.start_job(job, self._returned)
+        thread.leave()
+        try:
+            with trio.move_on_after(job.deadline_seconds):
+                await job.done.wait()
+        except trio.Cancelled:
+            job.abandoned = True
+            raise
+        finally:
+            if not job.done.is_set():
+                self._leave_behind(job)
+            self._apart.set(self._apart.value - {job})
 
     async def _serve(self) -> None:
         """Run jobs in order, until cancelled; callers left over then get an error."""
@@ -201,12 +238,15 @@ class DcmiWorker:
 
     async def _run(self, job: _Job) -> None:
         """Run one job, or refuse it; return when the thread is free or left behind."""
+        if job.alone:
+            await self._apart.wait_until(lambda jobs: not jobs)
         if job.abandoned:
             return
         refusal = self._refusal(job)
         if refusal is not None:
             job.fail(refusal)
             return
+        self._is_alone.set(job.alone)
         if self._thread is None:
             self._thread = _Thread()
         job.began, job.seen = time.time(), (0, trio.current_time())
@@ -215,6 +255,7 @@ class DcmiWorker:
             await job.done.wait()
         if not job.done.is_set():
             self._write_off(job)
+        self._is_alone.set(False)
 
     def _refusal(self, job: _Job) -> Busy | NotReady | None:
         """Why *job* may not run now, if so."""
@@ -224,7 +265,7 @@ class DcmiWorker:
             return NotReady(NOT_READY, job.name, "the library's start has not returned")
         if job.alone and self._written_off:
             return Busy(TIME_OUT, job.name, f"{self.written_off} other calls have not returned")
-        for out in self._written_off:
+        for out in self._written_off | self._apart.value:
             if out.device == job.device:
                 return self._lateness(out, job.name, f"an earlier {out.where} has not returned")
         return None
@@ -239,6 +280,10 @@ class DcmiWorker:
         assert self._thread is not None
         self._thread.leave()
         self._thread = None
+        self._leave_behind(job)
+
+    def _leave_behind(self, job: _Job) -> None:
+        """Note that *job* is out, and fail it."""
         self._written_off.add(job)
         now = trio.current_time()
         if now - self._logged.get(job.device, -_QUIET_SECONDS) >= _QUIET_SECONDS:

@@ -1,0 +1,145 @@
+"""A node on disk with a simulated board whose chips are cut, and what watches it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import trio
+
+from tests.claims.node import AT_ONCE, NodeOnDisk, claim, ref, result
+from trio_npu_dra.claims.patience import Patience
+from trio_npu_dra.claims.repair import Repair
+from trio_npu_dra.claims.service import NodeClaims
+from trio_npu_dra.claims.vnpu_step import VnpuStep
+from trio_npu_dra.kubelet.driver import PreparedDevice
+from trio_npu_dra.npu.dcmi.client import Dcmi
+from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
+from trio_npu_dra.npu.fault_memory import NodeFaults
+from trio_npu_dra.npu.host import Host
+from trio_npu_dra.npu.offers import Cutting
+from trio_npu_dra.npu.partition import Readings
+from trio_npu_dra.npu.subscription import WatchStatus
+from trio_npu_dra.npu.vnpus import Vnpus
+from trio_npu_dra.npu.watcher import watch_board
+from trio_npu_dra.observable import Observable
+from trio_npu_dra.simulator import BoardControl, SimulatedBoard, create_board, load_profile
+
+QUARTER, HALF = "vir05-1c-8g", "vir10-3c-16g"
+
+
+def quarter(number: int = 0, chip: int = 0) -> str:
+    """The name of a piece that has a quarter of a 910B4."""
+    return f"npu-{chip}-{QUARTER}-{number}"
+
+
+@dataclass
+class CutNode:
+    """The node; `driver` gives an instance of the driver on it.
+
+    Attributes:
+        disk: Its files and claims.
+        control: What others do to the board.
+        worker: Runs the calls of all instances.
+        dcmi: The library.
+        cutting: That chips are cut.
+        splits: How the watcher hears of it.
+    """
+
+    disk: NodeOnDisk
+    control: BoardControl
+    worker: DcmiWorker
+    dcmi: Dcmi
+    cutting: Observable[Cutting] = field(default_factory=lambda: Observable(Cutting(is_on=True)))
+    splits: Readings = field(default_factory=Readings)
+
+    def store(self, name: str, *devices: str) -> None:
+        """Have a claim be allocated devices."""
+        results = (result(device, f"r{number}") for number, device in enumerate(devices))
+        self.disk.source.store(claim(name, *results))
+
+    def driver(self, patience: Patience = AT_ONCE, *, vnpus: type[Vnpus] = Vnpus) -> CutDriver:
+        """One instance of the driver."""
+        ledger, cdi = self.disk.ledger(), self.disk.cdi()
+        calls = vnpus(
+            self.worker, self.dcmi, self.disk.board, splits=self.splits, cutting=self.cutting
+        )
+        step = VnpuStep(ledger=ledger, cdi=cdi, vnpus=calls, host=self.disk.host)
+        claims = self.disk.start(
+            ledger=ledger, cdi=cdi, steps=(step,), patience=patience, cutting=self.cutting
+        )
+        return CutDriver(claims, Repair(ledger, cdi, (step,)))
+
+    def templates(self, chip: int = 0) -> dict[int, str]:
+        """The vNPUs of a chip."""
+        return {vnpu.id: vnpu.template for vnpu in self.control.vnpus(chip)}
+
+    def is_clean(self) -> bool:
+        """Whether no claim has anything, and the driver has left nothing."""
+        locks = [*(self.disk.state_folder / "steps").glob("*")]
+        return not (self.disk.record_uids() or self.disk.cdi_uids() or locks)
+
+
+@dataclass
+class CutDriver:
+    """One instance of the driver."""
+
+    claims: NodeClaims
+    repair: Repair
+
+    async def prepare(self, *names: str) -> dict[str, str]:
+        """Prepare claims; what went wrong."""
+        answers = await self.claims.prepare([ref(name) for name in names])
+        return {uid.removeprefix("uid-"): answer.error for uid, answer in answers.items()}
+
+    async def devices(self, name: str) -> tuple[PreparedDevice, ...]:
+        """What a claim is given."""
+        return (await self.claims.prepare([ref(name)]))[f"uid-{name}"].devices
+
+    async def unprepare(self, *names: str) -> dict[str, str]:
+        """The same for unprepare."""
+        answers = await self.claims.unprepare([ref(name) for name in names])
+        return {uid.removeprefix("uid-"): error for uid, error in answers.items()}
+
+    async def look(self) -> None:
+        """Look at all claims, as at a start."""
+        await self.repair.look(is_first=True)
+
+
+@asynccontextmanager
+async def cut_node(root: Path, simulator: Path, profile: str = "910b4-8") -> AsyncIterator[CutNode]:
+    """A node with a simulated board, which is watched."""
+    disk, board = _laid_out(root, simulator, profile)
+    host = Host(host_root=board.root, dev_root=board.dev_root, sysfs_root=board.sysfs_root)
+    dcmi = Dcmi.load(board.root)
+    with board.control() as control:
+        async with open_worker() as worker, trio.open_nursery() as nursery:
+            node = CutNode(disk, control, worker, dcmi)
+
+            async def watch(task_status: trio.TaskStatus[None]) -> None:
+                await watch_board(
+                    worker,
+                    dcmi,
+                    host,
+                    board=disk.board,
+                    faults=NodeFaults(None),
+                    status=Observable(WatchStatus()),
+                    interval_seconds=0.05,
+                    splits=node.splits,
+                    task_status=task_status,
+                )
+
+            await nursery.start(watch)
+            yield node
+            nursery.cancel_scope.cancel()
+
+
+def _laid_out(root: Path, simulator: Path, profile: str) -> tuple[NodeOnDisk, SimulatedBoard]:
+    root.mkdir()
+    board = create_board(load_profile(profile), root / "host", prebuilt=simulator)
+    (root / "dev").symlink_to(board.dev_root)
+    disk = NodeOnDisk(root)
+    disk.reboot()
+    return disk, board

@@ -1,0 +1,68 @@
+"""Share flags that are files, with the kernel's rules; `test_share_flag` holds them to DCMI's."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import trio
+
+from trio_npu_dra.errors import Busy, DcmiError
+from trio_npu_dra.npu.model import Board, Chip
+from trio_npu_dra.npu.share_flag import cards
+from trio_npu_dra.observable import Observable
+
+
+@dataclass
+class FlagFiles:
+    """The flags of a node's chips: that of npu-3 is set while there is a file `3`.
+
+    Attributes:
+        folder: Where the files are.
+        board: The chips.
+        used_by: The processes on chips, by physical id.
+        faults: What goes wrong next when a flag is changed.
+        changes: What was changed, by physical id, in order.
+    """
+
+    folder: Path
+    board: Observable[Board]
+    used_by: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    faults: deque[DcmiError] = field(default_factory=deque)
+    changes: list[tuple[int, bool]] = field(default_factory=list)
+
+    async def is_set(self, chip: Chip) -> bool:
+        """Whether there is the file."""
+        await trio.lowlevel.checkpoint()
+        return self._path(chip).exists()
+
+    async def change(self, chip: Chip, *, is_set: bool) -> None:
+        """Make or remove it for each chip of the card, unless that is in use."""
+        await trio.lowlevel.checkpoint()
+        if self.faults:
+            raise self.faults.popleft()
+        (card,) = cards(self.board.value, [chip.device_node])
+        for each in card:
+            if self.used_by.get(each.physical_id):
+                raise Busy(-8013, "dcmi_set_device_share_enable")
+            if is_set:
+                self.folder.mkdir(exist_ok=True)
+                self._path(each).touch()
+            else:
+                self._path(each).unlink(missing_ok=True)
+        self.changes.append((chip.physical_id, is_set))
+        await trio.lowlevel.checkpoint()
+
+    async def processes(self, chip: Chip) -> tuple[int, ...]:
+        """Who uses it."""
+        await trio.lowlevel.checkpoint()
+        return self.used_by.get(chip.physical_id, ())
+
+    @property
+    def on(self) -> set[int]:
+        """The chips that several containers may use now."""
+        return {int(path.name) for path in self.folder.glob("*")}
+
+    def _path(self, chip: Chip) -> Path:
+        return self.folder / str(chip.physical_id)

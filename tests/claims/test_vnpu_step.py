@@ -1,0 +1,276 @@
+"""Pieces are cut for claims and removed again, and nothing else is, whatever happens."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from tests.claims.cut_node import HALF, CutNode, cut_node, quarter
+from tests.claims.node import claim, result
+from tests.waiting import until
+from trio_npu_dra.claims.patience import Patience
+from trio_npu_dra.errors import DcmiError
+from trio_npu_dra.npu.vnpus import Vnpus
+
+BUSY, NOT_PERMITTED, TIME_OUT = -8020, -8002, -8006
+
+
+@pytest.fixture
+async def node(tmp_path: Path, simulator: Path) -> AsyncIterator[CutNode]:
+    """A server with eight 910B4, which are cut."""
+    async with cut_node(tmp_path / "node", simulator) as node:
+        with trio.fail_after(30):
+            yield node
+
+
+async def test_a_claim_gets_the_pieces_that_it_was_allocated(node: CutNode) -> None:
+    """Of one chip and of two; each is a device of its own for the runtime."""
+    node.store("a", quarter(0), f"npu-0-{HALF}-1", quarter(3, chip=1))
+    driver = node.driver()
+
+    assert await driver.prepare("a") == {"a": ""}
+
+    assert [*node.templates(0).values()] == ["vir05_1c_8g", "vir10_3c_16g"]
+    assert [*node.templates(1).values()] == ["vir05_1c_8g"]
+    edits = node.disk.record("uid-a")["edits"]["devices"]
+    nodes = [one["containerEdits"]["deviceNodes"][0] for one in edits]
+    made = [*node.templates(0), *node.templates(1)]
+    assert [one["hostPath"] for one in nodes] == [f"/dev/vdavinci{vnpu}" for vnpu in made]
+    assert [one["path"] for one in nodes] == [f"/dev/davinci{vnpu}" for vnpu in made]
+    assert len(await driver.devices("a")) == 3
+    assert node.templates(0).keys() == set(made[:2])
+
+    assert await driver.unprepare("a") == {"a": ""}
+    assert (node.templates(0), node.templates(1)) == ({}, {})
+    assert node.is_clean()
+
+
+async def test_two_claims_have_a_piece_of_one_chip_each(node: CutNode) -> None:
+    """Prepared at once, by two instances; the same piece is refused, and so is the whole chip."""
+    for number, name in enumerate("abc"):
+        node.store(name, quarter(number))
+    node.store("twin", quarter(0))
+    node.store("whole", "npu-0")
+    one, other = node.driver(Patience(held=0.0)), node.driver(Patience(held=0.0))
+    answers: dict[str, str] = {}
+
+    async def prepare(driver_: object, *names: str) -> None:
+        answers.update(await driver_.prepare(*names))  # type: ignore[attr-defined]
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(prepare, one, "a", "b")
+        nursery.start_soon(prepare, other, "c")
+
+    assert answers == {"a": "", "b": "", "c": ""}
+    assert len(node.templates()) == 3
+    for name in ("twin", "whole"):
+        assert "is held by claim" in (await one.prepare(name))[name]
+    await one.unprepare("a", "b")
+    assert len(node.templates()) == 1
+    await other.unprepare("c")
+    assert node.is_clean()
+
+
+async def test_what_others_cut_is_never_removed(node: CutNode) -> None:
+    """Nor is its id taken."""
+    taken = node.control.create_vnpu(0, "vir05_1c_8g", 115)
+    await until(lambda: node.disk.board.value.chips[0].vnpus == (taken,))
+    node.store("a", quarter(0))
+    driver = node.driver()
+    assert await driver.prepare("a") == {"a": ""}
+    assert len(node.templates()) == 2
+    await driver.unprepare("a")
+    await driver.look()
+    assert node.templates() == {taken: "vir05_1c_8g"}
+
+
+async def test_a_vnpu_that_took_the_place_of_ours_is_not_removed(node: CutNode) -> None:
+    """Somebody destroyed ours and made another one of that id."""
+    node.store("a", quarter(0))
+    driver = node.driver()
+    await driver.prepare("a")
+    (vnpu,) = node.templates()
+    node.control.destroy_vnpu(0, vnpu)
+    node.control.create_vnpu(0, "vir10_3c_16g", vnpu)
+    assert await driver.unprepare("a") == {"a": ""}
+    assert node.templates() == {vnpu: "vir10_3c_16g"}
+    assert node.is_clean()
+
+
+# --- failures ------------------------------------------------------------------------------------
+
+
+async def test_a_create_that_fails_is_that_claims_error(node: CutNode) -> None:
+    """It keeps its hold, gets nothing else instead, and the next call tries again."""
+    node.control.set_return_code("dcmi_create_vdevice", -8005, device=0)
+    node.store("a", quarter(0))
+    node.store("b", quarter(0, chip=1))
+    driver = node.driver()
+    answers = await driver.prepare("a", "b")
+    assert "npu-0-vir05-1c-8g-0 cannot be cut off npu-0: dcmi_create_vdevice" in answers["a"]
+    assert answers["b"] == ""
+    assert node.disk.cdi_uids() == {"uid-b"}
+    assert node.disk.record("uid-a")["pieces"][quarter(0)]["vnpu"] is None
+    node.control.release("dcmi_create_vdevice", device=0)
+    assert await driver.prepare("a") == {"a": ""}
+    await driver.unprepare("a", "b")
+    assert node.is_clean()
+
+
+class Speechless(Vnpus):
+    """Vnpus of chips whose answer is lost after each cut."""
+
+    async def create(self, node: str, template: str, vnpu: int) -> int:
+        """Cut, and fail."""
+        await super().create(node, template, vnpu)
+        raise DcmiError(-8011, "dcmi_create_vdevice", "no answer could be received")
+
+
+@pytest.mark.parametrize("then", ["unprepared", "prepared again"])
+async def test_a_create_whose_answer_is_lost_leaves_nothing_that_nobody_knows(
+    node: CutNode, then: str
+) -> None:
+    """What it made is the claim's, and is removed with it."""
+    node.store("a", quarter(0))
+    driver = node.driver(vnpus=Speechless)
+    assert "no answer could be received" in (await driver.prepare("a"))["a"]
+    (made,) = node.templates()
+    if then == "prepared again":
+        assert await driver.prepare("a") == {"a": ""}
+        assert [*node.templates()] == [made]
+    assert await driver.unprepare("a") == {"a": ""}
+    assert node.templates() == {}
+    assert node.is_clean()
+
+
+async def test_no_room_because_somebody_cut_by_hand_is_said(node: CutNode) -> None:
+    """By the ids; the slices will say so too."""
+    node.store("a", f"npu-0-{HALF}-1")
+    driver = node.driver()
+    board = node.disk.board.value
+    for _ in range(2):
+        node.control.create_vnpu(0, "vir10_3c_16g")
+    node.disk.board.set(board)
+    assert "vNPUs that were cut by hand (100, 101) may leave no room" in (
+        await driver.prepare("a")
+    ).get("a", "")
+
+
+async def test_without_the_right_to_cut_no_piece_is_offered_any_more(node: CutNode) -> None:
+    """Which only the first try shows."""
+    node.control.set_privileged(privileged=False)
+    node.store("a", quarter(0))
+    driver = node.driver()
+    assert "needs root on the host" in (await driver.prepare("a"))["a"]
+    assert "returned -8002" in node.cutting.value.refusal
+
+
+async def test_a_piece_in_use_is_removed_once_it_is_free(node: CutNode) -> None:
+    """Within the call: containers end a moment later than the kubelet says."""
+    node.store("a", quarter(0))
+    driver = node.driver(Patience())
+    await driver.prepare("a")
+    (vnpu,) = node.templates()
+    node.control.use_vnpu(0, vnpu)
+    async with trio.open_nursery() as nursery:
+
+        async def end() -> None:
+            await until(lambda: not node.disk.cdi_uids())
+            node.control.use_vnpu(0, vnpu, in_use=False)
+
+        nursery.start_soon(end)
+        assert await driver.unprepare("a") == {"a": ""}
+    assert node.is_clean()
+
+
+async def test_a_slow_create_keeps_no_other_claim_waiting(node: CutNode) -> None:
+    """Nor the readings of health; a call that is given up leaves nothing that nobody knows."""
+    node.store("slow", quarter(0))
+    node.store("quick", quarter(0, chip=1))
+    node.store("whole", "npu-2")
+    driver = node.driver()
+    node.control.hang("dcmi_create_vdevice", device=0)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(driver.prepare, "slow")
+            await until(lambda: "uid-slow" in node.disk.record_uids())
+            assert await driver.prepare("quick") == {"quick": ""}
+            assert await driver.prepare("whole") == {"whole": ""}
+            assert node.worker.written_off == 0
+            nursery.cancel_scope.cancel()
+        assert node.worker.written_off == 1
+        assert "has not returned" in (await driver.prepare("slow"))["slow"]
+    finally:
+        node.control.release("dcmi_create_vdevice", device=0)
+    await until(lambda: node.worker.written_off == 0)
+    assert await driver.prepare("slow") == {"slow": ""}
+    assert len(node.templates(0)) == 1
+    await driver.unprepare("slow", "quick", "whole")
+    assert node.is_clean()
+
+
+# --- what is lost --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by", ["a look", "a prepare"])
+async def test_a_piece_that_is_lost_is_cut_again(node: CutNode, by: str) -> None:
+    """Under its id, so that a container that starts again finds what its CDI file says."""
+    node.store("a", quarter(0))
+    driver = node.driver()
+    await driver.prepare("a")
+    before = node.templates()
+    (file,) = node.disk.cdi_root.glob("*.json")
+    content = file.read_bytes()
+    (vnpu,) = before
+    node.control.destroy_vnpu(0, vnpu)
+    if by == "a look":
+        await driver.look()
+    else:
+        assert await driver.prepare("a") == {"a": ""}
+    assert node.templates() == before
+    assert file.read_bytes() == content
+    await driver.unprepare("a")
+    assert node.is_clean()
+
+
+@pytest.mark.parametrize("recovers", [True, False])
+@pytest.mark.parametrize("then", ["prepared again", "forgotten"])
+async def test_a_reboot(node: CutNode, recovers: bool, then: str) -> None:
+    """Whether vNPUs come back or not: no container has one, so they are removed first."""
+    node.store("a", quarter(0))
+    await node.driver().prepare("a")
+    by_hand = node.control.create_vnpu(1, "vir10_3c_16g")
+    node.control.set_vnpu_recovery(enabled=recovers)
+    node.control.reboot()
+    node.disk.reboot()
+    driver = node.driver()
+    if then == "forgotten":
+        await driver.look()
+    else:
+        assert await driver.prepare("a") == {"a": ""}
+        assert len(node.templates(0)) == 1
+        await driver.unprepare("a")
+    assert node.templates(0) == {}
+    assert node.is_clean()
+    assert node.templates(1) == ({by_hand: "vir10_3c_16g"} if recovers else {})
+
+
+async def test_a_chip_that_is_gone_has_no_pieces(node: CutNode) -> None:
+    """Its claim can be unprepared."""
+    node.store("a", quarter(0))
+    driver = node.driver()
+    await driver.prepare("a")
+    node.control.set_gone(0)
+    await until(lambda: node.disk.board.value.chips[0].gone)
+    assert await driver.unprepare("a") == {"a": ""}
+    assert node.is_clean()
+
+
+async def test_nobody_looks_on_what_is_cut_for_others(node: CutNode) -> None:
+    """There may be nothing to look on."""
+    node.disk.source.store(claim("a", result(quarter(0), admin_access=True)))
+    assert "admin access to it is not possible" in (await node.driver().prepare("a"))["a"]
+    assert node.is_clean()

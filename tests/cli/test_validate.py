@@ -1,0 +1,82 @@
+"""`npu-dra validate` is for people who write manifests, and for their CI."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from trio_npu_dra.cli.main import main
+
+EXAMPLES = sorted((Path(__file__).parent.parent.parent / "k8s/examples").glob("*.yaml"))
+WRONG = """\
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+spec:
+  config:
+  - opaque:
+      driver: npu.huawei.com
+      parameters:
+        apiVersion: npu.huawei.com/v1alpha1
+        kind: NpuConfig
+        driverMounts: 1
+"""
+SAID = "opaque config in the DeviceClass: driverMounts is 1: write true or false"
+
+
+def test_what_is_wrong_has_file_and_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of each file; and the exit code is 1."""
+    wrong, right = tmp_path / "wrong.yaml", tmp_path / "right.yaml"
+    wrong.write_text(WRONG)
+    right.write_text(f"{WRONG.replace(': 1', ': true')}---\nkind: Job\napiVersion: batch/v1\n")
+
+    assert main(["validate", str(wrong), str(right)]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == f"{wrong}:10: {SAID}\nconfigs for npu.huawei.com: 2, problems: 1\n"
+    assert printed.err == f"{right}:12: passed over: Job of batch/v1\n"
+    assert main(["validate", str(right)]) == 0
+
+
+def test_standard_input_is_a_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its name is -."""
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(WRONG.encode())))
+    assert main(["validate", "-"]) == 1
+    assert f"<stdin>:10: {SAID}" in capsys.readouterr().out
+
+
+def test_what_cannot_be_read_is_told_and_the_rest_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The exit code is 2, whatever is found besides."""
+    wrong, broken, missing = (tmp_path / name for name in ("wrong", "broken", "missing"))
+    wrong.write_text(WRONG)
+    broken.write_text("a: [\n")
+
+    assert main(["validate", str(missing), str(broken), str(wrong)]) == 2
+    printed = capsys.readouterr()
+    assert SAID in printed.out
+    assert f"{missing}: No such file or directory\n" in printed.err
+    assert f"{broken}:2: " in printed.err
+
+
+def test_our_own_examples_are_right(capsys: pytest.CaptureFixture[str]) -> None:
+    """Those with a config too."""
+    assert main(["validate", *map(str, EXAMPLES)]) == 0
+    assert "configs for npu.huawei.com: 2, problems: 0" in capsys.readouterr().out
+
+
+def test_it_loads_nothing_of_the_daemon() -> None:
+    """It starts in a moment, and needs neither gRPC nor an event loop."""
+    code = "import sys, trio_npu_dra.cli.validate; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, text=True
+    )
+    assert not {"trio", "httpx", "grpclib", "asyncio"} & set(loaded.stdout.split())

@@ -1,0 +1,66 @@
+"""NPUs that are cut while pods come and go: `--partitioning=dynamic`, and claims for pieces."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.cluster.api import Object
+from tests.e2e.driver import DRIVER, NPUS, Driver
+from tests.e2e.space import request
+
+PIECES = "npu-pieces"
+QUARTER, HALF = "vir05_1c_8g", "vir10_3c_16g"
+OWN = f'device.attributes["{DRIVER}"]'
+IS_FIRST = f"{OWN}.physicalId == 0"
+
+
+@contextmanager
+def cut_for_claims(driver: Driver, temp: Path) -> Iterator[bool]:
+    """NPUs are cut, and there is a class for pieces; whether the API server keeps counters."""
+    made = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": PIECES},
+        "spec": {
+            "selectors": [
+                {"cel": {"expression": f'device.driver == "{DRIVER}" && {OWN}.type == "vnpu"'}}
+            ]
+        },
+    }
+    file = temp / "pieces.json"
+    file.write_text(json.dumps(made))
+    driver.cluster.kubectl("apply", "-f", str(file))
+    driver.set_environment("NPU_DRA_PARTITIONING=dynamic")
+    kept = "npu_dra_server_keeps_counters 1" in driver.page("/metrics")
+    if kept:
+        wait_all_published(driver)
+    yield kept
+    driver.set_environment("NPU_DRA_PARTITIONING-")
+    driver.cluster.wait(lambda: len(driver.devices()) == NPUS, "no piece published")
+    driver.cluster.remove("deviceclass", PIECES)
+
+
+def wait_all_published(driver: Driver) -> None:
+    """Wait until each NPU is published whole and in all pieces that it could be cut into."""
+    driver.cluster.wait(lambda: len(driver.devices()) == 10 * NPUS, "all pieces published")
+
+
+def piece(template: str, cel: str = IS_FIRST) -> Object:
+    """A request for a piece of the first NPU, or where `cel` says."""
+    made = request(cel=f'{OWN}.template == "{template}" && {cel}')
+    made["exactly"]["deviceClassName"] = PIECES
+    return made
+
+
+def whole(cel: str = IS_FIRST) -> Object:
+    """A request for all of an NPU."""
+    return request(cel=f'{OWN}.type == "npu" && {cel}')
+
+
+def vnpus(driver: Driver) -> list[int]:
+    """The vNPUs of all chips of the simulated board."""
+    with driver.board() as board:
+        return [one.id for device in range(NPUS) for one in board.vnpus(device)]

@@ -1,0 +1,171 @@
+"""Many claims for pieces of NPUs: what is published, the NPUs and the ledger tell the same."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import cycle
+from operator import sub
+
+import pytest
+
+from tests.cluster.api import Object
+from tests.e2e.driver import PLUGIN, Driver
+from tests.e2e.pieces import HALF, QUARTER, cut_for_claims, piece, vnpus
+from tests.e2e.space import Space, claim, pod
+from trio_npu_dra.simulator import load_profile
+from trio_npu_dra.simulator.profile import Device
+from trio_npu_dra.slices.quantities import amount_of
+
+pytestmark = [pytest.mark.cluster, pytest.mark.since("1.36")]
+
+CLAIMS = 200
+NEW = 25
+"""Claims that come at once: sometimes more than the NPUs have room for."""
+TEMPLATES = (QUARTER, QUARTER, HALF, "vir10_3c_16g_nm", "vir10_4c_16g_m")
+CHIPS = load_profile("910b4-8").devices
+NAMES = [f"npu-{chip.physical_id}" for chip in CHIPS]
+NPU_SMI = "/usr/local/bin/npu-smi"
+RESOURCES = re.compile(
+    r"^Free/Total: AICORE (\d+)/(\d+), Memory\(MB\) (\d+)/(\d+), AICPU (\d+)/(\d+)$", re.MULTILINE
+)
+VNPU = re.compile(r"^Vnpu ID (\d+): (\S+), ", re.MULTILINE)
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """What pieces have of an NPU: their templates, AI cores, MiB of memory and AI CPUs."""
+
+    templates: list[str]
+    ai_cores: int
+    memory: int
+    ai_cpus: int
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cut(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with cut_for_claims(driver, tmp_path_factory.mktemp("class")) as keeps_counters:
+        assert keeps_counters
+        yield
+
+
+def test_counters_chips_and_ledger_agree(driver: Driver, space: Space, notes: list[str]) -> None:
+    """While claims come and go, whenever all is still, and at the end; no piece was refused."""
+    began, stops = time.monotonic(), 0
+    coming = [f"user-{number}" for number in range(CLAIMS)]
+    refused = driver.log().count("claim not prepared")
+    while coming or space.cluster.objects("pods", namespace=space.name):
+        new, coming = coming[:NEW], coming[NEW:]
+        asked = [
+            claim(name, piece(template, cel="true"))
+            for name, template in zip(new, cycle(TEMPLATES), strict=False)
+        ]
+        space.apply(*asked, *(pod(name, name) for name in new))
+        users = space.wait(lambda: still(space), "all pods running that there is room for")
+        assert_agreed(driver, space)
+        stops += 1
+        stay = users[stops % 4 :: 4] if coming else []
+        going = sorted(set(users) - set(stay))
+        space.begin_delete("pods", *going, grace=1)
+        space.begin_delete("resourceclaims", *going)
+    driver.wait_without_traces()
+    assert_agreed(driver, space)
+    assert vnpus(driver) == []
+    assert driver.log().count("claim not prepared") == refused
+    took = time.monotonic() - began
+    notes.append(f"{took:6.1f} s  for {CLAIMS} claims for pieces, with {stops} stops")
+
+
+def still(space: Space) -> list[str]:
+    """The pods that run, once no object is going and the others have no room; else none."""
+    pods = space.cluster.objects("pods", namespace=space.name)
+    claims = space.cluster.objects("resourceclaims", namespace=space.name)
+    if any("deletionTimestamp" in each["metadata"] for each in (*pods, *claims)):
+        return []
+    running = [each for each in pods if each["status"]["phase"] == "Running"]
+    names = sorted(each["metadata"]["name"] for each in running)
+    given = sorted(each["metadata"]["name"] for each in claims if is_allocated(each))
+    waiting = [each for each in pods if each not in running]
+    return names if names == given and all(map(has_no_room, waiting)) else []
+
+
+def has_no_room(pod: Object) -> bool:
+    """Whether the scheduler has said that a pod has to wait."""
+    return any(
+        each["type"] == "PodScheduled" and each.get("reason") == "Unschedulable"
+        for each in pod["status"].get("conditions", [])
+    )
+
+
+def is_allocated(claim: Object) -> bool:
+    """Whether the scheduler gave a claim its device."""
+    return "allocation" in claim.get("status", {})
+
+
+def assert_agreed(driver: Driver, space: Space) -> None:
+    """The scheduler's counters, the NPUs themselves and the ledger tell of the same pieces."""
+    claims = space.cluster.objects("resourceclaims", namespace=space.name)
+    found = [told(driver, chip) for chip in CHIPS]
+    assert given(driver, filter(is_allocated, claims)) == [taken for taken, _ in found]
+    assert recorded(driver) == [vnpus for _, vnpus in found]
+
+
+def given(driver: Driver, claims: Iterable[Object]) -> list[Taken]:
+    """What the claims take from the counters of each NPU, which leaves none below zero."""
+    devices = driver.devices()
+    left = {
+        each["name"]: amounts(each)
+        for item in driver.slices()
+        for each in item["spec"].get("sharedCounters", [])
+    }
+    has = {name: counters.copy() for name, counters in left.items()}
+    templates: dict[str, list[str]] = {name: [] for name in left}
+    for each in claims:
+        for result in each["status"]["allocation"]["devices"]["results"]:
+            device = devices[result["device"]]
+            (takes,) = device["consumesCounters"]
+            left[takes["counterSet"]].subtract(amounts(takes))
+            templates[takes["counterSet"]].append(device["attributes"]["template"]["string"])
+    assert min(amount for counters in left.values() for amount in counters.values()) >= 0
+    return [
+        Taken(
+            templates=sorted(templates[name]),
+            ai_cores=has[name]["ai-cores"] - left[name]["ai-cores"],
+            memory=(has[name]["memory"] - left[name]["memory"]) // MIB,
+            ai_cpus=has[name]["ai-cpus"] - left[name]["ai-cpus"],
+        )
+        for name in NAMES
+    ]
+
+
+def amounts(counted: Object) -> Counter[str]:
+    """A counter set, or what a device takes from one."""
+    return Counter({name: amount_of(one["value"]) for name, one in counted["counters"].items()})
+
+
+def told(driver: Driver, chip: Device) -> tuple[Taken, dict[int, str]]:
+    """What npu-smi on the node tells of a chip: what is taken, and the templates of its vNPUs."""
+    where = ("-i", str(chip.card_id), "-c", str(chip.device_id))
+    text = driver.node.execute(NPU_SMI, "info", "-t", "info-vnpu", *where)
+    resources = RESOURCES.search(text)
+    assert resources is not None, text
+    free, total = (list(map(int, resources.groups()[start::2])) for start in (0, 1))
+    cores, memory, cpus = map(sub, total, free)
+    vnpus = {int(number): template for number, template in VNPU.findall(text)}
+    taken = Taken(templates=sorted(vnpus.values()), ai_cores=cores, memory=memory, ai_cpus=cpus)
+    return taken, vnpus
+
+
+def recorded(driver: Driver) -> list[dict[int, str]]:
+    """The vNPUs of each chip that holds have, with their templates."""
+    found: dict[str, dict[int, str]] = {f"/dev/davinci{chip.physical_id}": {} for chip in CHIPS}
+    for name in driver.records():
+        path = driver.node.root / (PLUGIN / "claims" / name).relative_to("/")
+        for part in json.loads(path.read_text())["pieces"].values():
+            found[part["chipNode"]][part["vnpu"]] = part["template"]
+    return list(found.values())

@@ -1,0 +1,137 @@
+"""NPUs that are cut while pods come and go: `--partitioning=dynamic` on a server of 910B4."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.api import Object
+from tests.e2e.driver import NPUS, Driver
+from tests.e2e.pieces import (
+    HALF,
+    QUARTER,
+    cut_for_claims,
+    piece,
+    vnpus,
+    wait_all_published,
+    whole,
+)
+from tests.e2e.space import Space, claim, pod
+
+pytestmark = [pytest.mark.cluster, pytest.mark.every_version]
+
+NAMES = re.compile(r"^\| \d+ +(910B4\S*) ", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def counters(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[bool]:
+    """NPUs are cut for claims; whether the API server keeps counters."""
+    with cut_for_claims(driver, tmp_path_factory.mktemp("class")) as kept:
+        yield kept
+
+
+def start(space: Space, name: str, made: Object) -> list[str]:
+    """A pod with that request runs; the devices that it has."""
+    space.apply(claim(name, made), pod(name, name))
+    space.wait_phase(name)
+    return space.allocated(name)
+
+
+def seen(space: Space, name: str) -> list[str]:
+    """The names of the NPUs that npu-smi shows in a pod."""
+    return NAMES.findall(space.execute(name, "npu-smi", "info"))
+
+
+def test_where_counters_are_dropped_there_are_whole_npus_only(
+    driver: Driver, counters: bool, space: Space
+) -> None:
+    """Which is said in the log and by `npu-dra health`; elsewhere each chip has its counters."""
+    names = set(driver.devices())
+    assert names >= {f"npu-{number}" for number in range(NPUS)}
+    sets = [
+        each["name"] for item in driver.slices() for each in item["spec"].get("sharedCounters", [])
+    ]
+    said = "no piece of an NPU is published, whole NPUs only" in driver.log()
+    if counters:
+        assert sets == [f"npu-{number}" for number in range(NPUS)]
+        assert not said
+    else:
+        assert (len(names), sets, said) == (NPUS, [], True)
+        assert start(space, "user", whole()) == ["npu-0"]
+        space.delete_pod("user")
+        driver.wait_without_traces()
+
+
+@pytest.mark.since("1.36")
+def test_three_pods_have_a_piece_of_one_npu_each(
+    driver: Driver, counters: bool, space: Space
+) -> None:
+    """Each sees its own; what does not fit waits; the whole NPU waits until all of it is free."""
+    assert counters
+    for name, template in (("one", QUARTER), ("two", QUARTER), ("three", HALF)):
+        (device,) = start(space, name, piece(template))
+        assert device.startswith(f"npu-0-{template.replace('_', '-')}-")
+        assert seen(space, name) == [f"910B4{template}"]
+        (node,) = space.davinci_nodes(name)
+        assert int(node.removeprefix("/dev/davinci")) in vnpus(driver)
+    assert len(set(vnpus(driver))) == 3
+
+    space.apply(claim("four", piece(QUARTER)), pod("four", "four"))
+    space.wait_event("four", "FailedScheduling", "cannot allocate all claims")
+    space.delete_pod("one")
+    space.wait_phase("four")
+
+    space.apply(claim("whole", whole()), pod("whole", "whole"))
+    space.wait_event("whole", "FailedScheduling", "cannot allocate all claims")
+    for name in ("two", "three", "four"):
+        space.delete_pod(name)
+    space.wait_phase("whole")
+    assert space.allocated("whole") == ["npu-0"]
+    assert seen(space, "whole") == ["910B4"]
+    space.delete_pod("whole")
+    driver.wait_without_traces()
+    assert vnpus(driver) == []
+
+
+@pytest.mark.since("1.36")
+def test_first_available_gives_half_of_an_npu_where_none_is_free(
+    driver: Driver, counters: bool, space: Space
+) -> None:
+    """All of the NPU if it is free, else a half of it."""
+    assert counters
+
+    def either() -> Object:
+        options = []
+        for name, made in (("whole", whole()), ("half", piece(HALF))):
+            options.append({"name": name, **made["exactly"]})
+        return {"name": "npu", "firstAvailable": options}
+
+    assert start(space, "first", either()) == ["npu-0"]
+    space.delete_pod("first")
+    start(space, "quarter", piece(QUARTER))
+    (half,) = start(space, "second", either())
+    assert half.startswith("npu-0-vir10-3c-16g-")
+    for name in ("quarter", "second"):
+        space.delete_pod(name)
+    driver.wait_without_traces()
+    assert vnpus(driver) == []
+
+
+@pytest.mark.since("1.36")
+def test_pieces_outlive_a_restart_of_the_driver(
+    driver: Driver, counters: bool, space: Space
+) -> None:
+    """Killed or not, the pod keeps its piece, and the slices say the same."""
+    assert counters
+    start(space, "user", piece(QUARTER))
+    before = vnpus(driver)
+    driver.kill()
+    driver.wait_ready()
+    wait_all_published(driver)
+    assert vnpus(driver) == before
+    assert seen(space, "user") == [f"910B4{QUARTER}"]
+    space.delete_pod("user")
+    driver.wait_without_traces()
+    assert vnpus(driver) == []

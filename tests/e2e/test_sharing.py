@@ -1,0 +1,227 @@
+"""NPUs that several pods use at once, on a node of 910B4 and on one of A3 modules.
+
+The simulated library has the kernel's rule: without its share flag, a chip is for the first
+container that uses it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from tests.cluster.api import Object
+from tests.cluster.cluster import NodeAccess
+from tests.cluster.processes import ClusterError
+from tests.e2e.driver import DRIVER, NPUS, PROFILE, Driver
+from tests.e2e.space import Space, claim, container, placed, pod, request
+from trio_npu_dra.simulator import load_profile
+
+pytestmark = pytest.mark.cluster
+
+A3 = load_profile("a3-16")
+OWN = f'device.attributes["{DRIVER}"]'
+THIRD = f"{OWN}.physicalId == 3"
+"""The selector of npu-3."""
+USES = ("sh", "-c", "trap 'exit 0' TERM; npu-smi info watch > /tmp/seen & sleep 600 & wait")
+"""A container that goes on using its NPUs."""
+SHARES = 8
+"""How many an NPU has if nothing is said."""
+
+
+@pytest.fixture(scope="module")
+def driver(driver: Driver) -> Iterator[Driver]:
+    """The driver, which lets claims share NPUs; afterwards it does not any more."""
+    driver.set_environment("NPU_DRA_SHARING=shares")
+    driver.cluster.wait(lambda: is_divided(driver), "NPUs with shares")
+    yield driver
+    driver.set_environment("NPU_DRA_SHARING-")
+    driver.cluster.wait(lambda: not is_divided(driver), "NPUs without shares")
+
+
+@pytest.fixture(scope="module")
+def modules(driver: Driver, second_node: NodeAccess) -> Iterator[Driver]:
+    """The same driver on the second node, with eight modules."""
+    modules = dataclasses.replace(driver, node=second_node)
+    profile = second_node.root / PROFILE.relative_to("/")
+    profile.parent.mkdir(parents=True, exist_ok=True)
+    profile.write_text(f"{A3.name}\n")
+    modules.label_node("true")
+    modules.wait_ready()
+    modules.wait_registered()
+    modules.cluster.wait(lambda: is_divided(modules), "modules with shares")
+    yield modules
+    modules.label_node(None)
+    modules.cluster.wait(lambda: modules.pid() is None, "no driver on the second node")
+
+
+def is_divided(driver: Driver) -> bool:
+    """Whether there are devices, and claims can share each."""
+    devices = driver.devices().values()
+    return bool(devices) and all(one.get("allowMultipleAllocations") for one in devices)
+
+
+def shared_chips(driver: Driver, count: int = NPUS) -> set[int]:
+    """Of the first chips of the node those whose share flag is set."""
+    with driver.board() as board:
+        return {chip for chip in range(count) if board.read(chip, "share_enable")}
+
+
+def share_of(name: str, device: str, shares: int | None = None) -> Object:
+    """A claim for a share of a device, or for several."""
+    wanted = request(cel=device)
+    if shares is not None:
+        wanted["exactly"]["capacity"] = {"requests": {"shares": str(shares)}}
+    return claim(name, wanted)
+
+
+def user(name: str, driver: Driver, *claims: str) -> Object:
+    """A pod on the driver's node whose container goes on using those claims' NPUs."""
+    made = pod(name, *claims, containers=[container("main", *claims, command=USES)])
+    return placed(made, driver.node)
+
+
+def wait_used(space: Space, *pods: str) -> None:
+    """Wait until each pod's container uses its NPUs."""
+    for name in pods:
+        space.wait_phase(name)
+
+        def seen(name: str = name) -> bool:
+            with suppress(ClusterError):  # there is no file yet
+                return "npu-smi" in space.execute(name, "cat", "/tmp/seen")
+            return False
+
+        space.wait(seen, f"pod {name} using its NPUs")
+
+
+def wait_unshared(driver: Driver, count: int = NPUS) -> None:
+    """Wait until none of them is shared any more."""
+    driver.cluster.wait(lambda: not shared_chips(driver, count), "no chip shared")
+
+
+def test_two_pods_share_an_npu_by_config(driver: Driver, space: Space) -> None:
+    """Both use it at once, and each sees it; it is shared until the last has ended."""
+    config = {
+        "apiVersion": f"{DRIVER}/v1alpha1",
+        "kind": "NpuConfig",
+        "sharing": {"strategy": "Shared"},
+    }
+    pods = ("one", "two")
+    space.apply(claim("npu", request(cel=THIRD), parameters=config))
+    space.apply(*(user(name, driver, "npu") for name in pods))
+    wait_used(space, *pods)
+    assert all(space.seen_npus(name) == [driver.bus("npu-3")] for name in pods)
+    assert shared_chips(driver) == {3}
+    space.delete_pod("one")
+    assert shared_chips(driver) == {3}
+    space.delete_pod("two")
+    driver.wait_without_traces()
+    wait_unshared(driver)
+
+
+def test_example_of_a_shared_claim(driver: Driver, space: Space) -> None:
+    """Both pods have its NPU."""
+    space.apply_example("shared-claim")
+    for name in ("shared-claim-one", "shared-claim-two"):
+        space.wait_phase(name)
+    (device,) = space.allocated("shared-claim")
+    assert shared_chips(driver) == {int(device.removeprefix("npu-"))}
+
+
+def test_an_npu_that_is_not_shared_is_for_the_first_container(driver: Driver, space: Space) -> None:
+    """Such as that of a claim from before, which stays undivided until it is free again."""
+    driver.set_environment("NPU_DRA_SHARING-")
+    try:
+        containers = [container(name, "npu", command=USES) for name in ("one", "two")]
+        space.apply(claim("npu"), placed(pod("user", "npu", containers=containers), driver.node))
+        space.wait_phase("user")
+        space.wait(lambda: len(refused(space, "user")) == 1, "one of two containers refused")
+        assert shared_chips(driver) == set()
+    finally:
+        driver.set_environment("NPU_DRA_SHARING=shares")
+    (device,) = space.allocated("npu")
+    others = {name: one for name, one in driver.devices().items() if name != device}
+    assert "allowMultipleAllocations" not in driver.devices()[device]
+    assert all(one["allowMultipleAllocations"] for one in others.values())
+    space.delete_pod("user")
+    driver.cluster.wait(lambda: is_divided(driver), "shares of the NPU that is free again")
+
+
+def refused(space: Space, name: str) -> list[str]:
+    """The containers of a pod to which the kernel's rule has refused their NPU."""
+    said = "dcmi module initialize failed. ret is -8020"
+    found = []
+    for each in ("one", "two"):
+        with suppress(ClusterError):  # there is no file yet
+            if said in space.execute(name, "cat", "/tmp/seen", container=each):
+                found.append(each)
+    return found
+
+
+def test_example_of_a_share(driver: Driver, space: Space) -> None:
+    """Two shares of an NPU, of which six are left."""
+    space.apply_example("share")
+    space.wait_phase("share")
+    (taken,) = [
+        result
+        for found in driver.cluster.objects("resourceclaims", namespace=space.name)
+        for result in found["status"]["allocation"]["devices"]["results"]
+    ]
+    assert taken["consumedCapacity"]["shares"] == "2"
+    assert taken["consumedCapacity"]["memCapacity"] == "8Gi"
+    assert shared_chips(driver) == {int(taken["device"].removeprefix("npu-"))}
+
+
+def test_three_claims_hold_shares_of_one_npu(driver: Driver, space: Space) -> None:
+    """All use it at once; who wants all of it waits for the last of them, and no slice changes."""
+    names = ("one", "two", "three")
+    before = driver.versions()
+    for name in names:
+        space.apply(share_of(name, THIRD), user(name, driver, name))
+    wait_used(space, *names)
+    assert [space.allocated(name) for name in names] == [["npu-3"]] * 3
+    assert all(space.seen_npus(name) == [driver.bus("npu-3")] for name in names)
+    assert shared_chips(driver) == {3}
+
+    space.apply(share_of("all", THIRD, SHARES), user("all", driver, "all"))
+    space.wait_event("all", "FailedScheduling", "cannot allocate all claims")
+    space.delete_pod("one")
+    space.delete_pod("two")
+    assert shared_chips(driver) == {3}
+    wait_used(space, "three")
+    space.delete_pod("three")
+    for name in names:
+        space.delete("resourceclaim", name)
+    wait_used(space, "all")
+    space.delete_pod("all")
+    driver.wait_without_traces()
+    wait_unshared(driver)
+    assert driver.versions() == before
+
+
+def test_one_claim_has_several_shares(driver: Driver, space: Space) -> None:
+    """Of one NPU: its container gets that once, and its status tells of each share."""
+    wanted = [request(name, cel=THIRD) for name in ("a", "b")]
+    space.apply(claim("both", *wanted), user("user", driver, "both"))
+    wait_used(space, "user")
+    assert space.allocated("both") == ["npu-3", "npu-3"]
+    assert space.seen_npus("user") == [driver.bus("npu-3")]
+    space.delete_pod("user")
+    driver.wait_without_traces()
+    wait_unshared(driver)
+
+
+def test_a_module_is_shared_with_both_dies(modules: Driver, space: Space) -> None:
+    """And both are shared no longer at the end."""
+    device = f'{OWN}.type == "module" && {OWN}.cardId == 2'
+    for name in ("one", "two"):
+        space.apply(share_of(name, device), user(name, modules, name))
+    wait_used(space, "one", "two")
+    dies = {die.physical_id for die in A3.devices if die.card_id == 2}
+    assert shared_chips(modules, len(A3.devices)) == dies
+    for name in ("one", "two"):
+        space.delete_pod(name)
+    modules.wait_without_traces()
+    wait_unshared(modules, len(A3.devices))

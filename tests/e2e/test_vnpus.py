@@ -1,0 +1,115 @@
+"""A 310P that an administrator cut by hand, on a node of its own; claimed through a DeviceClass."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from tests.cluster.cluster import Cluster, NodeAccess
+from tests.e2e.driver import DRIVER, PROFILE, Driver
+from tests.e2e.space import EXAMPLES, Space, claim, container, placed, pod, request
+from trio_npu_dra.simulator import load_profile
+
+pytestmark = pytest.mark.cluster
+
+BOARD = load_profile("300i-pro-2")
+NPU_SMI = "/usr/local/bin/npu-smi"
+CARD = str(BOARD.devices[0].card_id)
+QUARTER, HALF = "npu-0-vnpu-100", "npu-0-vnpu-101"
+NAMES = re.compile(r"^\| \d+ +(310P3\S*) ", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def driver(driver: Driver, second_node: NodeAccess) -> Iterator[Driver]:
+    """The driver on the second node, with two 310P; afterwards it is not there any more."""
+    there = dataclasses.replace(driver, node=second_node)
+    profile = second_node.root / PROFILE.relative_to("/")
+    profile.parent.mkdir(parents=True, exist_ok=True)
+    profile.write_text(f"{BOARD.name}\n")
+    there.label_node("true")
+    there.wait_ready()
+    there.wait_registered()
+    wait_published(there, {"npu-0", "npu-1"})
+    yield there
+    there.label_node(None)
+    there.cluster.wait(lambda: there.pid() is None, "no driver on the second node")
+
+
+@pytest.fixture
+def cut(driver: Driver) -> Iterator[None]:
+    """The first chip is cut into a quarter and a half; afterwards it is whole."""
+    for template in ("vir02", "vir04"):
+        npu_smi(driver, "create-vnpu", "-f", template)
+    wait_published(driver, {QUARTER, HALF, "npu-1"})
+    yield
+    for vnpu in ("100", "101"):
+        npu_smi(driver, "destroy-vnpu", "-v", vnpu)
+    wait_published(driver, {"npu-0", "npu-1"})
+
+
+@pytest.fixture
+def classes(cluster: Cluster) -> Iterator[None]:
+    """The example's DeviceClasses go afterwards."""
+    documents = yaml.safe_load_all((EXAMPLES / "vnpu-classes.yaml").read_text())
+    names = [each["metadata"]["name"] for each in documents if each["kind"] == "DeviceClass"]
+    yield
+    cluster.remove("deviceclass", *names)
+
+
+def npu_smi(driver: Driver, what: str, *arguments: str) -> None:
+    """Do something to the first chip's vNPUs on the node, as an administrator does."""
+    driver.node.execute(NPU_SMI, "set", "-t", what, "-i", CARD, "-c", "0", *arguments)
+
+
+def wait_published(driver: Driver, names: set[str]) -> None:
+    """Wait until these devices, and no others, are published on the second node."""
+    driver.cluster.wait(lambda: set(driver.devices()) == names, f"the devices {sorted(names)}")
+
+
+@pytest.mark.usefixtures("cut", "classes")
+def test_quarter_of_a_chip_that_was_cut_by_hand(driver: Driver, space: Space) -> None:
+    """Published with its template; the pod's npu-smi shows the piece alone; nobody else gets it."""
+    quarter = driver.devices()[QUARTER]
+    attributes = {name: next(iter(one.values())) for name, one in quarter["attributes"].items()}
+    assert (attributes["type"], attributes["template"]) == ("vnpu", "vir02")
+    assert attributes["parentUUID"] == "-".join(BOARD.devices[0].die_id)
+    assert "uuid" not in attributes
+    assert quarter["capacity"]["aiCores"] == {"value": "2"}
+
+    space.apply_example("vnpu-classes", driver.node)
+    space.wait_phase("quarter")
+    assert space.allocated("quarter") == [QUARTER]
+    assert space.davinci_nodes("quarter") == ["/dev/davinci100"]
+    table = space.execute("quarter", "npu-smi", "info")
+    assert NAMES.findall(table) == ["310P3vir02"]
+    assert "0    / 5381" in table
+
+    again = claim("again", request())
+    again["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = "ascend-310p-quarter"
+    waiting = placed(pod("again", "again", containers=[container("main", "again")]), driver.node)
+    space.apply(again, waiting)
+    space.wait_event("again", "FailedScheduling", "cannot allocate all claims")
+    space.delete_pod("quarter")
+    space.wait_phase("again")
+    assert space.allocated("again") == [QUARTER]
+    space.delete_pod("again")
+    driver.wait_without_traces()
+
+
+@pytest.mark.usefixtures("cut")
+def test_class_of_whole_npus_gives_no_piece(driver: Driver, space: Space) -> None:
+    """Who asks for an NPU waits rather than get a part of one."""
+    for name in ("one", "two"):
+        user = placed(pod(name, name, containers=[container("main", name)]), driver.node)
+        space.apply(claim(name, request(cel=f'device.attributes["{DRIVER}"].cardId >= 0')), user)
+        if name == "one":
+            space.wait_phase(name)
+    assert space.allocated("one") == ["npu-1"]
+    space.wait_event("two", "FailedScheduling", "cannot allocate all claims")
+    for name in ("one", "two"):
+        space.delete_pod(name)
+    driver.wait_without_traces()

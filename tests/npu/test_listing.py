@@ -1,0 +1,240 @@
+"""When cards are listed, how soon again, and what is told of a list that failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from tests.npu.watching import NEVER
+from trio_npu_dra.errors import Busy
+from trio_npu_dra.npu.dcmi.client import Dcmi
+from trio_npu_dra.npu.dcmi.worker import DcmiWorker
+from trio_npu_dra.npu.host import Host
+from trio_npu_dra.npu.listing import Listing
+from trio_npu_dra.npu.model import EMPTY_BOARD, Board
+from trio_npu_dra.simulator import BoardControl, SimulatedBoard
+
+
+@pytest.fixture
+def listing(worker: DcmiWorker, dcmi: Dcmi, host: Host) -> Listing:
+    """Lists the board's cards, first ten seconds after a look that lacked something."""
+    return Listing(worker, dcmi, host, 10.0)
+
+
+async def test_the_bus_is_not_read_for_each_event(
+    worker: DcmiWorker, dcmi: Dcmi, simulated: SimulatedBoard
+) -> None:
+    """In a storm that would be most of the work."""
+    reads = []
+
+    class Counting(Host):
+        def accelerators(self) -> tuple[str, ...]:
+            reads.append(1)
+            return super().accelerators()
+
+    host = Counting(
+        host_root=simulated.root, dev_root=simulated.dev_root, sysfs_root=simulated.sysfs_root
+    )
+    listing = Listing(worker, dcmi, host, NEVER)
+    board = await listing.read(EMPTY_BOARD)
+    assert board is not None
+    reads.clear()
+    assert not any(listing.is_due(board) for _ in range(100))
+    assert len(reads) == 1
+
+
+async def pauses(
+    listing: Listing, clock: MockClock, times: int, known: Board = EMPTY_BOARD
+) -> list[float]:
+    """Seconds between listings of a board that lacks something, at most so many."""
+    found: list[float] = []
+    board = await listing.read(known)
+    while len(found) < times and board is not None:
+        pause = listing.retry_at - trio.current_time()
+        clock.jump(pause - 1)
+        assert not listing.is_due(board)
+        clock.jump(2)
+        if not listing.is_due(board):
+            break
+        found.append(round(pause))
+        board = await listing.read(board)
+    return found
+
+
+async def test_a_card_that_the_driver_never_lists_is_given_up(
+    listing: Listing, simulated: SimulatedBoard, mock_clock: MockClock
+) -> None:
+    """It may be no NPU: it is asked for ever more rarely, and then no more."""
+    (simulated.dev_root / "davinci5").unlink()
+    assert await pauses(listing, mock_clock, 20) == [10, 20, 40, 80]
+
+
+async def test_a_listed_card_that_stays_silent_is_never_given_up(
+    listing: Listing, control: BoardControl, mock_clock: MockClock
+) -> None:
+    """It is an NPU: every five minutes in the end."""
+    control.set_silent(5)
+    assert await pauses(listing, mock_clock, 8) == [10, 20, 40, 80, 160, 300, 300, 300]
+
+
+async def test_a_known_card_that_is_on_the_bus_and_not_listed_is_never_given_up(
+    listing: Listing, simulated: SimulatedBoard, mock_clock: MockClock
+) -> None:
+    """It was an NPU, and may be one again."""
+    board = await listing.read(EMPTY_BOARD)
+    assert board is not None
+    (simulated.dev_root / "davinci5").unlink()
+    assert await pauses(listing, mock_clock, 8, board) == [10, 20, 40, 80, 160, 300, 300, 300]
+
+
+async def test_a_card_that_was_listed_before_is_looked_for_soon(
+    listing: Listing, control: BoardControl, simulated: SimulatedBoard, mock_clock: MockClock
+) -> None:
+    """However rarely cards are listed by now: pods wait for what it is."""
+    known = await listing.read(EMPTY_BOARD)
+    assert known is not None
+    (simulated.dev_root / "davinci3").unlink()
+    control.set_return_code("dcmi_get_card_list", -8005)
+    for _ in range(4):
+        await listing.read(known)
+    control.set_return_code("dcmi_get_card_list", 0)
+    assert await pauses(listing, mock_clock, 2, known) == [10, 300]
+
+
+async def test_two_lists_that_lack_a_card_are_apart_whatever_the_host_shows(
+    listing: Listing, simulated: SimulatedBoard, mock_clock: MockClock
+) -> None:
+    """An Ascend driver that starts makes nodes one by one: a list for each would be too early."""
+    known = await listing.read(EMPTY_BOARD)
+    assert known is not None
+    (simulated.dev_root / "davinci3").unlink()
+    board = await listing.read(known)
+    assert board is not None
+    (simulated.dev_root / "davinci5").unlink()
+    mock_clock.jump(9)
+    assert not listing.is_due(board)
+    mock_clock.jump(2)
+    assert listing.is_due(board)
+
+
+async def test_after_all_was_well_pauses_are_short_again(
+    listing: Listing, control: BoardControl, mock_clock: MockClock
+) -> None:
+    """Also where a card is silent that was known, and so is on the Board all the time."""
+    board = await listing.read(EMPTY_BOARD)
+    for _ in range(2):
+        assert board is not None
+        assert not listing.is_due(board)
+        control.set_silent(5)
+        assert await pauses(listing, mock_clock, 3, board) == [10, 20, 40]
+        control.restore(5)
+        board = await listing.read(board)
+
+
+async def test_a_known_card_that_falls_silent_stays(
+    listing: Listing, control: BoardControl
+) -> None:
+    """The list is new, what is known of the card is not forgotten."""
+    board = await listing.read(EMPTY_BOARD)
+    assert board is not None
+    control.set_silent(5)
+    fresh = await listing.read(board)
+    assert fresh is not None
+    assert fresh.chips == board.chips
+    assert fresh.unanswered
+
+
+async def test_chips_that_tell_no_address_are_not_missing(
+    listing: Listing, control: BoardControl, mock_clock: MockClock
+) -> None:
+    """Nobody knows then which of them are on the bus."""
+    control.set_return_code("dcmi_get_device_pcie_info_v2", -8255)
+    assert await pauses(listing, mock_clock, 3) == []
+
+
+async def test_a_node_without_a_pci_bus_has_its_npus(
+    worker: DcmiWorker, dcmi: Dcmi, host: Host, tmp_path: Path
+) -> None:
+    """A 310B is one; nothing on the bus is no news there."""
+    listing = Listing(worker, dcmi, replace(host, sysfs_root=tmp_path / "none"), 10.0)
+    board = await listing.read(EMPTY_BOARD)
+    assert board is not None
+    assert len(board.chips) == 8
+    assert not listing.is_due(board)
+
+
+async def test_what_cannot_be_listed_is_said_once(
+    listing: Listing,
+    simulated: SimulatedBoard,
+    control: BoardControl,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Each failure, and each accelerator that the driver does not list; what is well, never."""
+
+    async def lines(known: Board = EMPTY_BOARD) -> tuple[int, Board]:
+        caplog.clear()
+        board = await listing.read(known)
+        return len(caplog.records), board or known
+
+    for code, count in ((-8012, 1), (-8012, 0), (-8005, 1)):
+        control.set_return_code("dcmi_init", code)
+        assert (await lines())[0] == count
+    control.release("dcmi_init")
+    node = simulated.dev_root / "davinci5"
+    node.rename(node.with_name("later"))
+    count, board = await lines()
+    assert (count, len(board.chips)) == (1, 7)
+    assert (await lines(board))[0] == 0
+    node.with_name("later").rename(node)
+    count, board = await lines(board)
+    assert (count, len(board.chips)) == (0, 8)
+
+
+async def test_missing_rights_are_said_in_one_line(
+    listing: Listing, control: BoardControl, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And nothing is known of the node."""
+    control.set_return_code("dcmi_init", -8002)
+    assert await listing.read(EMPTY_BOARD) is None
+    assert await listing.read(EMPTY_BOARD) is None
+    (record,) = caplog.records
+    assert record.__dict__["error"] == (
+        "dcmi_init returned -8002 "
+        "(not permitted here: needs root on the host or a privileged container)"
+    )
+
+
+async def test_a_new_card_beside_a_hung_call_is_told(
+    listing: Listing,
+    worker: DcmiWorker,
+    dcmi: Dcmi,
+    simulated: SimulatedBoard,
+    hang: Callable[[str, int], None],
+) -> None:
+    """The library cannot list it while any call is out; whoever looks at the Board learns why."""
+    paths = (
+        simulated.sysfs_root / "bus/pci/devices/0000:41:00.0",
+        simulated.dev_root / "davinci5",
+    )
+    for path in paths:
+        path.rename(simulated.root / path.name)
+    board = await listing.read(EMPTY_BOARD)
+    assert board is not None
+    hang("dcmi_get_device_health", 2)
+    ref = board.chips[2].ref
+    with pytest.raises(Busy):
+        await worker.call(dcmi.health, ref, device=ref, deadline_seconds=0.02)
+    for path in paths:
+        (simulated.root / path.name).rename(path)
+    assert listing.is_due(board)
+    told = await listing.read(board)
+    assert told is not None
+    assert told.chips == board.chips
+    assert told.gaps[0].endswith("not returned: dcmi_get_device_health of card 2 device 0")
+    assert told.gaps[1:] == ("accelerator 0000:41:00.0 is not listed",)
+    assert await listing.read(told) is None

@@ -1,0 +1,110 @@
+"""How others tie chips together, split or share them: no event tells it, and it is noticed."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from tests.npu.watching import BUSINESS, Watching
+from trio_npu_dra.holds.offered import offered
+from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
+from trio_npu_dra.npu.model import Board, HealthState
+from trio_npu_dra.simulator import BoardControl, Severity, SimulatedBoard, load_profile
+from trio_npu_dra.slices.build import build_devices
+from trio_npu_dra.slices.features import ServerFeatures
+from trio_npu_dra.slices.taints import TaintPolicy
+
+
+@pytest.mark.parametrize("profile", [load_profile("a3-16")])
+async def test_a_policy_that_changes_is_noticed_without_a_new_list(
+    watching: Watching, control: BoardControl
+) -> None:
+    """Neither the bus nor an event tells; a driver that does not answer changes nothing."""
+    await watching.start()
+    control.set_multi_die_policy(independent=True)
+    control.set_return_code("dcmi_get_card_list", -8005)
+    await watching.until(lambda board: board.multi_die_policy is MultiDiePolicy.INDEPENDENT)
+    control.set_return_code("dcmi_get_multi_die_policy", -8006)
+    control.add_fault(3, BUSINESS, Severity.MAJOR)
+    await watching.until_state(3, HealthState.UNHEALTHY)
+    assert watching.board.value.multi_die_policy is MultiDiePolicy.INDEPENDENT
+
+
+async def test_a_chip_that_others_split_is_said_once(
+    watching: Watching, control: BoardControl, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever offers chips learns of the vNPUs, and that they are gone."""
+    caplog.set_level(logging.INFO)
+    control.create_vnpu(3, "vir05_1c_8g")
+    control.create_vnpu(3, "vir10_3c_16g")
+    await watching.start()
+    assert watching.board.value.by_name["npu-3"].vnpus == (148, 149)
+    control.create_vnpu(4, "vir05_1c_8g")
+    await watching.until(lambda board: board.by_name["npu-4"].vnpus == (164,))
+    control.destroy_vnpu(3, 148)
+    control.destroy_vnpu(3, 149)
+    await watching.until(lambda board: not board.by_name["npu-3"].vnpus)
+    said = [
+        (record.__dict__["npu"], record.__dict__["vnpus"])
+        for record in caplog.records
+        if record.getMessage() == "NPU is split"
+    ]
+    assert said[:2] == [("npu-3", [148, 149]), ("npu-4", [164])]
+    assert said[-1] == ("npu-3", [])
+
+
+async def test_a_piece_is_seen_by_its_node(
+    watching: Watching, control: BoardControl, simulated: SimulatedBoard
+) -> None:
+    """At the next look at these: all else about splits is asked for far more rarely."""
+    watching.interval = 0.02
+    await watching.start()
+    control.hang("dcmi_get_multi_die_policy")
+    control.create_vnpu(3, "vir05_1c_8g")
+    await watching.until(lambda board: board.by_name["npu-3"].vnpus == (148,))
+    (piece,) = watching.board.value.by_name["npu-3"].vdevices
+    assert (piece.id, piece.template, piece.resources.ai_cores) == (148, "vir05_1c_8g", 5)
+    assert (simulated.dev_root / "vdavinci148").exists()
+    control.release("dcmi_get_multi_die_policy")
+
+
+async def test_a_share_flag_that_changes_is_noticed_without_a_new_list(
+    watching: Watching, control: BoardControl
+) -> None:
+    """As the multi-die policy is; a chip that does not answer keeps its flag."""
+    await watching.start()
+    control.set_return_code("dcmi_get_card_list", -8005)
+    control.set_share(3, enabled=True)
+    await watching.until(lambda board: board.by_name["npu-3"].device_share is True)
+    control.set_return_code("dcmi_get_device_share_enable", -8006, 3)
+    control.set_share(4, enabled=True)
+    board = await watching.until(lambda board: board.by_name["npu-4"].device_share is True)
+    assert board.by_name["npu-3"].device_share is True
+
+
+@pytest.mark.parametrize("profile", [load_profile("a3-16")])
+async def test_devices_are_as_policy_and_share_are_now(
+    watching: Watching, control: BoardControl
+) -> None:
+    """What is published follows both, to and fro, with nothing else that changes."""
+
+    def published(board: Board) -> dict[str, tuple[str | None, bool | None]]:
+        policy = TaintPolicy(domain="npu.huawei.com")
+        devices = build_devices(offered(board, ()), board, policy, ServerFeatures())
+        found = {device.name: device.attributes or {} for device in devices}
+        return {
+            name: (attributes["multiDiePolicy"].string, attributes["deviceShare"].bool_)
+            for name, attributes in found.items()
+        }
+
+    modules = {f"module-{card}": ("union", False) for card in range(8)}
+    await watching.start()
+    assert published(watching.board.value) == modules
+    control.set_multi_die_policy(independent=True)
+    control.set_share(4, enabled=True)  # of an A3 card: of both its dies
+    dies = {f"npu-{die}": ("independent", die in {4, 5}) for die in range(16)}
+    await watching.until(lambda board: published(board) == dies)
+    control.set_multi_die_policy(independent=False)
+    control.set_share(4, enabled=False)
+    await watching.until(lambda board: published(board) == modules)

@@ -1,0 +1,69 @@
+"""The daemon dies at every system call that matters while it cuts NPUs and joins them again.
+
+Afterwards each piece is of a claim, no claim is without its piece, and what was cut by hand stays.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+import trio
+
+from tests.reliability.crashes import Scene, prepare, start, unprepare
+from tests.reliability.matrix import LIMIT_SECONDS, Seen, die_everywhere, die_once, good_run, kinds
+from tests.rig import Rig
+from trio_npu_dra.simulator import create_board, load_profile
+
+PLACES = ("mknod", "remove", "rename", "send")
+"""Before these a death is tried: half a temporary file is no other than without pieces."""
+QUARTERS = [f"npu-0-vir05-1c-8g-{number}" for number in range(4)]
+
+
+@pytest.fixture(scope="module")
+def seen(simulator: Path) -> Iterator[Seen]:
+    """A run in which nothing dies; two claims have a piece of one NPU, a third one may have one."""
+    with TemporaryDirectory(prefix="npu-") as name:
+        folder = Path(name)
+        board = create_board(load_profile("910b4-8"), folder / "host", prebuilt=simulator)
+        rig = Rig(folder, board, partitioning="dynamic")
+        scene = Scene(
+            rig,
+            kept=rig.claim("kept", QUARTERS[0]),
+            new=rig.claim("new", QUARTERS[1], "npu-0-vir10-3c-16g-0"),
+            simulator=simulator,
+        )
+        yield good_run(scene, others=("npu-1-vir05-1c-8g-0",))
+
+
+async def test_a_death_in_a_prepare(seen: Seen) -> None:
+    """Between its record, each of its two pieces, and its CDI file."""
+    points = await die_everywhere(seen, seen.scene, prepare, at=_counts)
+    assert kinds(points) >= {"mknod", "rename", "send"}
+    assert len([point for point in points if point.startswith("mknod")]) == 2
+
+
+async def test_a_death_in_an_unprepare(seen: Seen) -> None:
+    """Between CDI file, piece and record."""
+    points = await die_everywhere(seen, seen.scene, unprepare, at=_counts)
+    assert any(point.startswith("remove host/dev/vdavinci") for point in points)
+
+
+async def test_a_death_in_the_start_that_finishes(seen: Seen, folder: Path) -> None:
+    """A claim of which one piece is cut and the other is not."""
+    scene = seen.scene.like(folder)
+    cut: list[str] = []
+
+    def spares(point: str) -> bool:
+        cut.extend([point] if point.startswith("mknod") else [])
+        return len(cut) < 2
+
+    with trio.fail_after(LIMIT_SECONDS):
+        await die_once(scene, prepare, spares)
+    assert len(scene.vnpus) == 2
+    points = await die_everywhere(seen, scene, start, at=_counts)
+    assert kinds(points) >= {"remove", "send"}
+
+
+def _counts(point: str) -> bool:
+    return point.startswith(PLACES)

@@ -1,0 +1,66 @@
+"""The daemon dies at every system call of claims that have shares of NPUs.
+
+Those that claims of whole NPUs have as well are tried in test_crash_matrix.py.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.reliability.crashes import Scene, prepare, start, unprepare
+from tests.reliability.matrix import Seen, die_everywhere, die_once, good_run, points_of
+from tests.rig import Rig
+from trio_npu_dra.simulator import create_board, load_profile
+
+
+@pytest.fixture(scope="module")
+def shared(simulator: Path) -> Iterator[Seen]:
+    """A run in which nothing dies, of claims that have a share of their NPU."""
+    with TemporaryDirectory(prefix="npu-") as name:
+        folder = Path(name)
+        board = create_board(load_profile("910b4-8"), folder / "host", prebuilt=simulator)
+        rig = Rig(folder, board, sharing="shares")
+        kept, new = (
+            rig.claim(claim, device, share_id="share-1")
+            for claim, device in (("kept", "npu-0"), ("new", "npu-1"))
+        )
+        yield good_run(Scene(rig, kept, new, is_shared=True))
+
+
+@pytest.fixture(scope="module")
+def whole(simulator: Path) -> Iterator[Scene]:
+    """The same with whole NPUs."""
+    with TemporaryDirectory(prefix="npu-") as name:
+        folder = Path(name)
+        board = create_board(load_profile("910b4-8"), folder / "host", prebuilt=simulator)
+        rig = Rig(folder, board)
+        scene = Scene(rig, rig.claim("kept", "npu-0"), rig.claim("new", "npu-1"))
+        yield good_run(scene).scene
+
+
+async def test_a_death_in_a_prepare_of_a_share(whole: Scene, shared: Seen) -> None:
+    """No container starts while its chip is not shared, and no chip stays shared for nobody.
+
+    Apart from what every prepare does, which is tried above.
+    """
+    usual = await points_of(whole, prepare)
+    points = await die_everywhere(shared, shared.scene, prepare, but=usual)
+    assert any(point.endswith("board.state") for point in points)
+
+
+async def test_a_death_in_an_unprepare_of_a_share(whole: Scene, shared: Seen) -> None:
+    """The same."""
+    usual = await points_of(whole, unprepare)
+    points = await die_everywhere(shared, shared.scene, unprepare, but=usual)
+    assert any(point.endswith("board.state") for point in points)
+
+
+async def test_a_death_in_a_start_that_finishes_a_share(shared: Seen, folder: Path) -> None:
+    """Apart from what other starts do too, which is tried above."""
+    usual = await points_of(shared.scene, start)
+    scene = shared.scene.like(folder)
+    await die_once(scene, prepare, lambda point: not point.endswith("board.state"))
+    points = await die_everywhere(shared, scene, start, but=usual)
+    assert any("claims/NEW" in point for point in points)

@@ -1,0 +1,366 @@
+"""Whatever happens to a node whose NPUs are cut and shared, claims have what they should, not more.
+
+It has two chips that can be cut and an A3 card. Claims have pieces, whole chips or the module, for
+themselves, shared by their config, or by shares; instances cut chips or do not, as their flags were
+at their start. The chips are folders here, with a file for each vNPU that has its template, and a
+file for each share flag that is set: so a death can be tried between any two changes of records,
+CDI files, vNPUs and flags.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import trio
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
+
+from tests.claims.flags import FlagFiles
+from tests.claims.node import AT_ONCE, NodeOnDisk, npu
+from tests.claims.test_cancelled import cancelled_at
+from tests.npu.boards import die
+from tests.reliability.disk import Disk
+from tests.reliability.expected import UNKNOWN
+from tests.reliability.instance import FLAGS, refs, run
+from tests.reliability.wishes import CHIPS, PIECES, Way, Wish, some_wishes
+from trio_npu_dra.claims.repair import Repair
+from trio_npu_dra.claims.share_flag import ShareFlagStep
+from trio_npu_dra.claims.vnpu_step import VnpuStep
+from trio_npu_dra.errors import Busy, DeviceLost
+from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
+from trio_npu_dra.npu.host import Host
+from trio_npu_dra.npu.model import Board, Chip
+from trio_npu_dra.npu.offers import Cutting
+from trio_npu_dra.npu.vnpus import Vnpus
+from trio_npu_dra.observable import Observable
+
+instances = st.integers(0, 1)
+
+
+def cuttable(number: int) -> Chip:
+    """A 910B4 with all facts that count."""
+    return replace(npu(number), board_id=0x41, ai_cores=20, memory_bytes=32 << 30)
+
+
+def board_of_all() -> Board:
+    """Two chips that can be cut, and an A3 card."""
+    dies = (die(2), die(3))
+    chips = (cuttable(0), cuttable(1), *dies)
+    return Board(chips=chips, multi_die_policy=MultiDiePolicy.UNION)
+
+
+@dataclass(frozen=True)
+class Chips:
+    """Chips that are folders; stands for `npu.vnpus.Vnpus`."""
+
+    folder: Path
+
+    async def of(self, node: str) -> Mapping[int, str]:
+        """The templates, by id."""
+        await trio.lowlevel.checkpoint()
+        return {int(path.name): path.read_text() for path in self._files(node)}
+
+    async def create(self, node: str, template: str, vnpu: int) -> int:
+        """Make one, which nobody may have made."""
+        await trio.lowlevel.checkpoint()
+        path = self.folder / Path(node).name / str(vnpu)
+        if path.exists():
+            raise Busy(-8020, "dcmi_create_vdevice")
+        path.write_text(template)
+        await trio.lowlevel.checkpoint()
+        return vnpu
+
+    async def destroy(self, node: str, vnpu: int) -> None:
+        """Remove one."""
+        await trio.lowlevel.checkpoint()
+        try:
+            (self.folder / Path(node).name / str(vnpu)).unlink()
+        except FileNotFoundError:
+            raise DeviceLost(-8007, "dcmi_set_destroy_vdevice") from None
+        await trio.lowlevel.checkpoint()
+
+    def is_gone(self, chip: Chip) -> bool:
+        """None ever is."""
+        del chip
+        return False
+
+    def _files(self, node: str) -> list[Path]:
+        return list((self.folder / Path(node).name).iterdir())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutHost(Host):
+    """A host on which a vNPU has a device node as long as it has its file."""
+
+    chips: Path
+
+    def has_node(self, name: str) -> bool:
+        """Whether there is one."""
+        if name.startswith("vdavinci"):
+            return any(self.chips.glob(f"*/{name.removeprefix('vdavinci')}"))
+        return Host.has_node(self, name)
+
+
+class Instance:
+    """One process of the driver."""
+
+    def __init__(self, node: NodeOnDisk, chips: Path, *, is_cutting: bool = True) -> None:
+        ledger, cdi = node.ledger(), node.cdi()
+        host = CutHost(host_root=node.host.host_root, dev_root=node.host.dev_root, chips=chips)
+        vnpus = cast("Vnpus", Chips(chips))
+        steps = (
+            VnpuStep(ledger=ledger, cdi=cdi, vnpus=vnpus, host=host),
+            ShareFlagStep(ledger, cdi, node.board, FlagFiles(node.root / FLAGS, node.board)),
+        )
+        self.is_cutting = is_cutting
+        self.repair = Repair(ledger, cdi, steps)
+        self.claims = node.start(
+            ledger=ledger,
+            cdi=cdi,
+            steps=steps,
+            patience=AT_ONCE,
+            cutting=Observable(Cutting(is_on=is_cutting)),
+        )
+
+    async def look(self) -> None:
+        """Look as a start does."""
+        await self.repair.look(is_first=True)
+
+
+class Node(RuleBasedStateMachine):
+    """A node with two instances of the driver."""
+
+    uids = Bundle("uids")
+
+    def __init__(self) -> None:
+        super().__init__()
+        memory = Path("/dev/shm")
+        self._folder = tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None)
+        root = Path(self._folder.name)
+        self.node = NodeOnDisk(root / "node")
+        self.node.board.set(board_of_all())
+        self.flags = self.node.root / FLAGS
+        self.chips = root / "chips"
+        for number in range(2):
+            (self.chips / f"davinci{number}").mkdir(parents=True)
+        self.disk = Disk(self.node.state_folder, self.node.cdi_root, self.chips, self.flags)
+        self.allocated: dict[str, Wish] = {}
+        self.prepared: dict[str, Wish] = {}
+        self.by_hand: dict[str, str] = {}
+
+    @initialize(target=uids)
+    def start(self) -> Any:
+        """Both instances come up, and there are claims for one piece and for shares of one chip."""
+        self.instances = [Instance(self.node, self.chips) for _ in range(2)]
+        wishes = (
+            *[Wish(frozenset({PIECES[0]}))] * 2,
+            *[Wish(frozenset({"npu-1"}), Way.BY_SHARES)] * 2,
+        )
+        return multiple(*(self.allocate(wish) for wish in wishes))
+
+    @rule(target=uids, wish=some_wishes)
+    def allocate(self, wish: Wish) -> str:
+        """A claim gets devices, also such as do not fit: the scheduler may know better."""
+        uid = f"uid-{len(self.allocated)}"
+        self.allocate_anew(uid, wish)
+        return uid
+
+    @rule(uid=uids, wish=some_wishes)
+    def allocate_anew(self, uid: str, wish: Wish) -> None:
+        """A claim gets others: no pod uses it any more."""
+        self.node.source.store(wish.claim(uid))
+        self.allocated[uid] = wish
+
+    # --- what the kubelet does -------------------------------------------------------------------
+
+    @rule(number=instances, uids=st.lists(uids, min_size=1, max_size=3, unique=True))
+    def prepare(self, number: int, uids: list[str]) -> None:
+        """Whoever has what it needs is prepared; whoever keeps it from another one is named."""
+        before = dict(self.prepared)
+        answers = run(lambda: self.instances[number].claims.prepare(refs(uids)))
+        given = {uid: self.allocated[uid] for uid, answer in answers.items() if not answer.error}
+        for uid, answer in answers.items():
+            if answer.error:
+                others = [
+                    wish
+                    for known in (before, given)
+                    for other, wish in known.items()
+                    if other != uid
+                ]
+                if UNKNOWN in answer.error:
+                    assert self._may_be_unknown(uid, self.instances[number], others)
+                else:
+                    assert "held by claim" in answer.error
+                    assert any(self.allocated[uid].excludes(wish) for wish in others)
+                if self.prepared.get(uid) != self.allocated[uid]:
+                    self.prepared.pop(uid, None)
+            else:
+                self.prepared[uid] = self.allocated[uid]
+
+    @rule(number=instances, uids=st.lists(uids, min_size=1, max_size=3, unique=True))
+    def unprepare(self, number: int, uids: list[str]) -> None:
+        """Always possible."""
+        answers = run(lambda: self.instances[number].claims.unprepare(refs(uids)))
+        assert answers == dict.fromkeys(uids, "")
+        for uid in uids:
+            self.prepared.pop(uid, None)
+
+    @rule(number=instances, uid=uids, is_prepare=st.booleans(), step=st.integers(1, 30))
+    def cancel(self, number: int, uid: str, is_prepare: bool, step: int) -> None:
+        """The kubelet hangs up, and the next look settles what is between."""
+        claims = self.instances[number].claims
+        call = claims.prepare if is_prepare else claims.unprepare
+        run(lambda: cancelled_at(step, lambda: call(refs([uid]))))
+        run(self.instances[number].look)
+        self._adopt(uid)
+
+    # --- what happens to the node ----------------------------------------------------------------
+
+    @rule(number=instances, uid=uids, is_prepare=st.booleans(), moment=st.integers(0, 60))
+    def die(self, number: int, uid: str, is_prepare: bool, moment: int) -> None:
+        """An instance is killed between any two changes, and comes back."""
+        claims = self.instances[number].claims
+        call = claims.prepare if is_prepare else claims.unprepare
+        with self.disk.states() as states:
+            run(lambda: call(refs([uid])))
+        self.disk.restore(states[moment % len(states)])
+        self._restart()
+        run(self.instances[number].look)
+        self._adopt(uid)
+
+    @rule(number=instances, is_cutting=st.booleans())
+    def restart(self, number: int, is_cutting: bool) -> None:
+        """An instance ends in order, and another one starts, perhaps with another flag."""
+        self.instances[number] = Instance(self.node, self.chips, is_cutting=is_cutting)
+        run(self.instances[number].look)
+
+    @rule(recovers=st.booleans(), recovers_flags=st.booleans())
+    def reboot(self, recovers: bool, recovers_flags: bool) -> None:
+        """The Ascend driver makes vNPUs anew, or does not; no container is left."""
+        if not recovers_flags:
+            for path in self.flags.glob("*"):
+                path.unlink()
+        if not recovers:
+            for path in self.chips.glob("*/*"):
+                path.unlink()
+            self.by_hand.clear()
+        self.node.reboot()
+        self._restart()
+        run(self.instances[0].look)
+        self.prepared.clear()
+
+    @rule(chip=st.integers(0, 1), template=st.sampled_from(["vir05_1c_8g", "vir10_3c_16g"]))
+    def cut_by_hand(self, chip: int, template: str) -> None:
+        """Somebody splits a chip; the library gives him the lowest free id."""
+        folder = self.chips / f"davinci{chip}"
+        ids = range(100 + 16 * chip, 108 + 16 * chip)
+        free = [vnpu for vnpu in ids if not (folder / str(vnpu)).exists()]
+        if free:
+            (folder / str(free[0])).write_text(template)
+            self.by_hand[str(free[0])] = template
+
+    @rule(number=instances, chance=st.randoms(use_true_random=False))
+    def destroy_by_hand(self, number: int, chance: Any) -> None:
+        """Somebody destroys what was cut for a claim; the next look cuts it again."""
+        ours = sorted(path for path in self.chips.glob("*/*") if path.name not in self.by_hand)
+        if ours:
+            chance.choice(ours).unlink()
+            run(self.instances[number].look)
+
+    # --- what must always hold -------------------------------------------------------------------
+
+    @invariant()
+    def has_just_the_vnpus_of_claims_and_those_of_others(self) -> None:
+        """Each with the template of the piece that it is, and none for two."""
+        wanted = dict(self.by_hand)
+        for uid in self.node.record_uids():
+            for piece in self.node.record(uid)["pieces"].values():
+                assert str(piece["vnpu"]) not in wanted
+                wanted[str(piece["vnpu"])] = piece["template"]
+        assert {path.name: path.read_text() for path in self.chips.glob("*/*")} == wanted
+
+    @invariant()
+    def has_the_records_and_files_of_the_model(self) -> None:
+        """All ready; the CDI file has the nodes of the pieces."""
+        assert self.node.record_uids() == self.node.cdi_uids() == self.prepared.keys()
+        for uid, wish in self.prepared.items():
+            record = self.node.record(uid)
+            assert record["state"] == "ready"
+            assert {given["device"] for given in record["allocation"]} == wish.devices
+            spec = json.loads(self.node.cdi_path(uid).read_bytes())
+            share = f"-share-{uid}" if wish.way is Way.BY_SHARES else ""
+            assert {device["name"] for device in spec["devices"]} == {
+                f"{uid}-{device}" + ("" if device in PIECES else share) for device in wish.devices
+            }
+            for piece in record["pieces"].values():
+                assert f'"/dev/vdavinci{piece["vnpu"]}"' in json.dumps(spec)
+
+    @invariant()
+    def gives_nothing_twice(self) -> None:
+        """Neither a piece, nor a chip beside its pieces, nor a share of what somebody has whole."""
+        for one, two in itertools.combinations(self.prepared.values(), 2):
+            assert not one.excludes(two)
+
+    @invariant()
+    def shares_the_chips_that_claims_share(self) -> None:
+        """And no others."""
+        shared = {chip for wish in self.prepared.values() for chip in wish.shared_chips}
+        assert {int(path.name) for path in self.flags.glob("*")} == shared
+
+    @invariant()
+    def has_no_lock_without_a_claim(self) -> None:
+        """Those of chips are held for moments."""
+        locks = {path.stem for path in (self.node.state_folder / "steps").glob("*.lock")}
+        assert locks <= self.prepared.keys()
+
+    def teardown(self) -> None:
+        """Everything can be unprepared at last, and leaves what others cut."""
+        if self.allocated:
+            self.unprepare(0, list(self.allocated))
+            assert {path.name for path in self.chips.glob("*/*")} == self.by_hand.keys()
+        self._folder.cleanup()
+
+    def _adopt(self, uid: str) -> None:
+        """Take over what was left of a call that was not answered."""
+        if uid not in self.node.record_uids():
+            self.prepared.pop(uid, None)
+            return
+        given = self.node.record(uid)["allocation"]
+        is_share = any(each["shareId"] for each in given)
+        is_by_config = any(each.get("config") for each in given)
+        for wish in filter(None, (self.allocated[uid], self.prepared.get(uid))):
+            ways = Way.BY_SHARES if is_share else Way.BY_CONFIG if is_by_config else Way.OWN
+            has_whole = wish.devices != wish.pieces
+            if {each["device"] for each in given} == wish.devices and (
+                wish.way is ways or not has_whole
+            ):
+                self.prepared[uid] = wish
+                return
+        raise AssertionError(f"nobody asked for {given}")
+
+    def _restart(self) -> None:
+        """Start both instances anew."""
+        self.instances = [
+            Instance(self.node, self.chips, is_cutting=each.is_cutting) for each in self.instances
+        ]
+
+    def _may_be_unknown(self, uid: str, instance: Instance, others: Iterable[Wish]) -> bool:
+        """Whether it wants a piece of a chip that is not cut now, or that others have by shares."""
+        by_shares = {
+            chip for wish in others if wish.way is Way.BY_SHARES for chip in wish.shared_chips
+        }
+        return any(
+            not instance.is_cutting or CHIPS[piece] & by_shares
+            for piece in self.allocated[uid].pieces
+        )
+
+
+Node.TestCase.settings = settings(stateful_step_count=12, max_examples=10, phases=[Phase.generate])
+TestNode = Node.TestCase

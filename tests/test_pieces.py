@@ -1,0 +1,229 @@
+"""Pieces of NPUs, from the slices to the vNPUs of the simulated board, with the whole daemon."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from tests.reliability.holds import given
+from tests.rig import Rig, served_rig
+from tests.waiting import until
+from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
+from trio_npu_dra.control.client import ask_all
+from trio_npu_dra.control.report import HealthReport
+from trio_npu_dra.kube.objects import ResourceClaim, ResourceSlice
+from trio_npu_dra.npu.dcmi.client import Dcmi
+from trio_npu_dra.npu.dcmi.types import ChipRef
+from trio_npu_dra.simulator import BoardControl, Severity
+from trio_npu_dra.standins.api_rules import Kubernetes
+
+A_QUARTER, A_HALF = "npu-0-vir05-1c-8g-{}", "npu-0-vir10-3c-16g-{}"
+
+
+@pytest.fixture
+async def rig(folder: Path, simulator: Path) -> AsyncIterator[Rig]:
+    """A server with eight 910B4, which are cut."""
+    async with served_rig(folder, simulator, partitioning="dynamic") as rig:
+        yield rig
+
+
+@pytest.fixture
+def control(rig: Rig) -> Iterator[BoardControl]:
+    """What others do to the board."""
+    with rig.board.control() as control:
+        yield control
+
+
+async def published(rig: Rig) -> dict[str, int]:
+    """How many slices there are with counters, how many devices, and of these pieces."""
+    await until(lambda: len(rig.api.all(ResourceSlice)) == 3)
+    specs = [item.spec for item in rig.api.all(ResourceSlice)]
+    devices = [device for spec in specs for device in spec.devices or ()]
+    return {
+        "sets": sum(len(spec.shared_counters or ()) for spec in specs),
+        "devices": len(devices),
+        "pieces": sum("-vir" in device.name for device in devices),
+    }
+
+
+async def test_a_claim_gets_a_piece_that_is_cut_for_it(rig: Rig, control: BoardControl) -> None:
+    """Its containers get the node of the vNPU as that of an NPU; afterwards nothing is left."""
+    claim = rig.claim("one", A_QUARTER.format(0))
+    async with rig.registered() as kubelet:
+        assert await published(rig) == {"sets": 8, "devices": 80, "pieces": 72}
+        before = rig.api.all(ResourceSlice)
+        answers = await kubelet.prepare([claim])
+        assert answers[claim.uid].error == ""
+        (vnpu,) = control.vnpus(0)
+        assert vnpu.template == "vir05_1c_8g"
+        (file,) = rig.cdi_files
+        assert [*given(file).values()] == [[f"/dev/davinci{vnpu.id}"]]
+        assert f'"/dev/vdavinci{vnpu.id}"' in file.read_text()
+        errors = await kubelet.unprepare([claim])
+        assert errors == {claim.uid: ""}
+        assert control.vnpus(0) == ()
+        assert not rig.cdi_files
+        assert not rig.records
+        assert rig.api.all(ResourceSlice) == before
+
+
+# --- churn ---------------------------------------------------------------------------------------
+
+
+def _free(rig: Rig) -> dict[str, dict[str, int]]:
+    """What the counters of the slices leave, by chip, when all claims have what they say."""
+    specs = [item.spec for item in rig.api.all(ResourceSlice)]
+    left = {
+        one.name: {name: amount(counter.value) for name, counter in one.counters.items()}
+        for spec in specs
+        for one in spec.shared_counters or ()
+    }
+    devices = {device.name: device for spec in specs for device in spec.devices or ()}
+    for stored in rig.api.all(ResourceClaim):
+        assert stored.status
+        assert stored.status.allocation
+        for result in stored.status.allocation.devices.results:
+            for taken in devices[result.device].consumes_counters or ():
+                for name, counter in taken.counters.items():
+                    left[taken.counter_set][name] -= amount(counter.value)
+    return left
+
+
+def amount(quantity: str) -> int:
+    """A quantity with or without a suffix."""
+    number = quantity.rstrip("KMGTi")
+    return int(number) << (10 * "KMGT".find(quantity[len(number) :][:1] or "-") + 10)
+
+
+def _told(dcmi: Dcmi, chip: int) -> dict[str, int | None]:
+    """What the library says is left of a chip, by counter."""
+    free = dcmi.free_resources(ChipRef(chip, 0))
+    memory = free.memory_mib
+    return {
+        "ai-cores": free.ai_cores,
+        "ai-cpus": free.ai_cpus,
+        "vpc": free.vpc,
+        "jpegd": free.jpegd,
+        "memory": memory if memory is None else memory << 20,
+    }
+
+
+def _agree(rig: Rig, dcmi: Dcmi, control: BoardControl) -> None:
+    """See that slices, chips and records tell the same."""
+    left = _free(rig)
+    made = set()
+    for chip in range(8):
+        counted, told = left[f"npu-{chip}"], _told(dcmi, chip)
+        pieces = control.vnpus(chip)
+        if not pieces:
+            told.pop("ai-cpus")  # a 910B has one more once it is cut
+        assert {name: counted[name] for name in told} == told
+        assert counted["slots"] == 16 - len(pieces)
+        made |= {vnpu.id for vnpu in pieces}
+    records = [json.loads(path.read_bytes()) for path in rig.records]
+    assert {one["vnpu"] for record in records for one in record["pieces"].values()} == made
+
+
+async def test_slices_chips_and_records_agree_while_claims_come_and_go(
+    rig: Rig, control: BoardControl
+) -> None:
+    """At each stop in between and at the end."""
+    chance = random.Random(12)  # noqa: S311 - no secret
+    dcmi = Dcmi.load(rig.board.root)
+    dcmi.init()
+    running: dict[str, Claim] = {}
+    async with rig.registered() as kubelet:
+        await published(rig)
+        specs = [item.spec for item in rig.api.all(ResourceSlice)]
+        devices = [one for spec in specs for one in spec.devices or () if "-vir" in one.name]
+        taken: dict[str, str] = {}
+        for number in range(25):
+            if running and (chance.random() < 0.4 or len(running) > 8):
+                name, gone = running.popitem()
+                assert await kubelet.unprepare([gone]) == {gone.uid: ""}
+                rig.api.remove(ResourceClaim, name, "default")
+                taken = {device: by for device, by in taken.items() if by != name}
+            left = _free(rig)
+            fitting = [
+                one.name
+                for one in devices
+                if one.name not in taken
+                for part in one.consumes_counters or ()
+                if all(
+                    amount(counter.value) <= left[part.counter_set][counter_name]
+                    for counter_name, counter in part.counters.items()
+                )
+            ]
+            if fitting:
+                name, device = f"c{number}", chance.choice(fitting)
+                running[name], taken[device] = rig.claim(name, device), name
+                answers = await kubelet.prepare([running[name]])
+                assert answers[running[name].uid].error == ""
+            if number % 5 == 0:
+                _agree(rig, dcmi, control)
+        for name, gone in running.items():
+            assert await kubelet.unprepare([gone]) == {gone.uid: ""}
+            rig.api.remove(ResourceClaim, name, "default")
+        _agree(rig, dcmi, control)
+        assert not rig.records
+        assert [item.spec for item in rig.api.all(ResourceSlice)] == specs
+
+
+async def test_a_fault_of_a_chip_taints_its_pieces(rig: Rig, control: BoardControl) -> None:
+    """All of them, and those of no other chip."""
+    async with rig.registered():
+        await published(rig)
+        control.add_fault(0, 0x81B38002, Severity.CRITICAL)
+
+        def tainted() -> set[str]:
+            specs = [item.spec for item in rig.api.all(ResourceSlice)]
+            return {
+                one.name for spec in specs for one in spec.devices or () if one.taints is not None
+            }
+
+        await until(lambda: len(tainted()) == 10)
+        assert all(name == "npu-0" or name.startswith("npu-0-") for name in tainted())
+
+
+async def test_health_and_metrics_show_who_has_which_piece(rig: Rig, control: BoardControl) -> None:
+    """Those that were cut by hand, too."""
+    by_hand = control.create_vnpu(1, "vir10_3c_16g")
+    claim = rig.claim("one", A_QUARTER.format(0))
+    async with rig.registered() as kubelet:
+        await rig.published()
+        await kubelet.prepare([claim])
+        (ours,) = control.vnpus(0)
+        folder = rig.settings.plugin_directory
+
+        pieces: list[str] = []
+        while len(pieces) < 2:  # until the watcher has looked at the NPUs
+            (reply,) = await trio.to_thread.run_sync(ask_all, folder, "GET", "/health")
+            report = HealthReport.model_validate_json(reply.text)
+            assert report.cutting.is_on
+            assert (report.cutting.problem, report.cutting.refused) == ("", {})
+            pieces = [*map(str, report.cutting.pieces)]
+        assert pieces == [
+            f"npu-0 vNPU {ours.id} vir05_1c_8g, cut for claim default/one",
+            f"npu-1 vNPU {by_hand} vir10_3c_16g, cut by hand",
+        ]
+
+
+async def test_where_the_server_drops_counters_whole_npus_are_published(rig: Rig) -> None:
+    """And a claim for one is served; `npu-dra health` says why there are no pieces."""
+    rig.api.kubernetes = Kubernetes(minor=34, taints=False, counters=False)
+    claim = rig.claim("one", "npu-0")
+    async with rig.registered() as kubelet:
+        published = await rig.published()
+        assert [device.name for device in published.spec.devices or ()] == [
+            f"npu-{number}" for number in range(8)
+        ]
+        assert (await kubelet.prepare([claim]))[claim.uid].error == ""
+        folder = rig.settings.plugin_directory
+        (reply,) = await trio.to_thread.run_sync(ask_all, folder, "GET", "/health")
+        report = HealthReport.model_validate_json(reply.text)
+        assert report.cutting.problem == "the API server keeps no counters: whole NPUs only"

@@ -1,0 +1,41 @@
+"""Whether a device is free, for claims and for pods with devices of a device plugin alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from trio_npu_dra.claims.cdi import CdiFolder
+from trio_npu_dra.errors import DeviceHeld
+from trio_npu_dra.holds.hold import Hold, HolderKind, conflict
+from trio_npu_dra.holds.ledger import Ledger
+
+
+def check_free(hold: Hold, others: Iterable[Hold], ledger: Ledger, cdi: CdiFolder) -> None:
+    """See that nobody keeps the holder of *hold* from having it; inside the critical section.
+
+    Args:
+        hold: What is to be held.
+        others: What others hold.
+        ledger: Tells which claims' records cannot be read; their CDI files say what they have.
+        cdi: These files.
+
+    Raises:
+        DeviceHeld: Somebody does, or may.
+        StorageError: The disk does not give a CDI file.
+    """
+    other = conflict(hold, others)
+    if other is not None:
+        part = f", which has {other.device}," if other.device != hold.device else ""
+        end = "it has" if other.holder.kind is HolderKind.POD else "its pods have"
+        raise DeviceHeld(
+            f"device {hold.device} is held by {other.holder.described}{part} until {end} ended"
+        )
+    if hold.observer:
+        return
+    for uid in ledger.unreadable - {hold.holder.uid}:
+        own = {hold.piece.device_node} if hold.piece else set()
+        if cdi.hands_out(uid, hold.nodes | own):
+            raise DeviceHeld(
+                f"device {hold.device} may be in use by the claim with UID {uid}, whose "
+                "record on the node cannot be read, until its pods have ended"
+            )

@@ -1,0 +1,213 @@
+"""The step `vnpu`: cuts pieces off chips for a claim, and removes them.
+
+The record has a vNPU's id before the vNPU is made, and has it until it is removed. So whoever dies
+in between leaves nothing that nobody knows, and what has an id that no record has is not ours: it
+is never removed. For that the id is chosen here, not by the library (docs/architecture.md).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+from trio_npu_dra import file_lock, storage
+from trio_npu_dra.claims.cdi import CdiFolder
+from trio_npu_dra.errors import Busy, ClaimError, ClaimUnavailable, DcmiError
+from trio_npu_dra.holds.encoding import with_devices
+from trio_npu_dra.holds.entry import Entry, HeldDevice
+from trio_npu_dra.holds.hold import vnpus_of
+from trio_npu_dra.holds.ledger import Ledger
+from trio_npu_dra.npu.host import Host
+from trio_npu_dra.npu.templates import split_of
+from trio_npu_dra.npu.vnpus import Vnpus
+
+log = logging.getLogger(__name__)
+
+_LOCK_FOLDER_MODE: Final = 0o700
+_LOCK_PAUSE: Final = 0.02  # seconds between two tries
+_LOCK_PATIENCE: Final = 5.0  # seconds; a call tries again as long as it has time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VnpuStep:
+    """Cuts pieces for claims; fulfils `claims.steps.Step`.
+
+    One task of the node at a time is at the pieces of a chip, so that no two choose one id.
+
+    Attributes:
+        ledger: Gets the ids.
+        cdi: Tells what containers get, once the ids are known.
+        vnpus: The vNPUs of the node.
+        host: Has their device nodes.
+    """
+
+    ledger: Ledger
+    cdi: CdiFolder
+    vnpus: Vnpus
+    host: Host
+
+    @property
+    def name(self) -> str:
+        """What records call it."""
+        return "vnpu"
+
+    def is_needed(self, entry: Entry) -> bool:
+        """Whether a claim has a piece that is cut on demand."""
+        return any(map(_is_ours, entry.devices))
+
+    def is_lost(self, entry: Entry) -> bool:
+        """Whether the device node of a piece is gone."""
+        return any(
+            device.piece is not None and not self.host.has_node(f"vdavinci{device.piece.vnpu}")
+            for device in entry.devices
+            if _is_ours(device)
+        )
+
+    async def do(self, entry: Entry) -> None:
+        """Cut all pieces of a claim that do not exist yet.
+
+        Raises:
+            ClaimError: One cannot be cut; the message says why.
+            DcmiError: The chip is in use as a whole, or does not answer.
+            StorageError: An id cannot be noted, or another task has been at the chip for long.
+        """
+        for device in filter(_is_ours, entry.devices):
+            async with self._alone(device):
+                await self._make(entry, device)
+
+    async def undo(self, entry: Entry) -> None:
+        """Remove all pieces of a claim that exist.
+
+        Raises:
+            DcmiError: A container still uses one, or the chip does not answer.
+            ClaimUnavailable: The chip is not known now.
+            StorageError: As above.
+        """
+        for device in filter(_is_ours, reversed(entry.devices)):
+            if device.piece is not None and device.piece.vnpu is not None:
+                async with self._alone(device):
+                    await self._remove(entry, device)
+
+    async def tidy(self) -> None:
+        """Nothing is left to do: each piece is of a record, which goes after it."""
+
+    # --- one piece; nobody else is at its chip ----------------------------------------------------
+
+    async def _make(self, entry: Entry, device: HeldDevice) -> None:
+        piece = device.piece
+        assert piece is not None, "only pieces are made"
+        there = await self.vnpus.of(device.chip_node)
+        if piece.vnpu is not None and there.get(piece.vnpu) == piece.template:
+            return  # whoever noted the id died, or was given up, after it was made
+        wanted = piece.vnpu
+        if wanted is None or wanted in there:
+            wanted = await self._choose(entry, device, frozenset(there))
+        try:
+            made = await self.vnpus.create(device.chip_node, piece.template, wanted)
+        except Busy:
+            raise  # it may be made all the same
+        except DcmiError as error:
+            if not await self._may_be_there(device, wanted):
+                await self._note(entry, device, None)
+            kind = ClaimUnavailable if error.retryable else ClaimError
+            raise kind(await self._words(device, error)) from error
+        if made != wanted:
+            await self._note(entry, device, made)
+
+    async def _may_be_there(self, device: HeldDevice, vnpu: int) -> bool:
+        """Whether a piece may exist though the library said that it failed to make it.
+
+        A chip that fails within the call may have made it, and only its answer is lost.
+        """
+        assert device.piece is not None, "only pieces are made"
+        try:
+            there = await self.vnpus.of(device.chip_node)
+        except (ClaimUnavailable, DcmiError):
+            return True
+        return there.get(vnpu) == device.piece.template
+
+    async def _remove(self, entry: Entry, device: HeldDevice) -> None:
+        piece = device.piece
+        assert piece is not None, "only pieces are removed"
+        assert piece.vnpu is not None, "it was made"
+        if not (device.chips and self.vnpus.is_gone(device.chips[0])):
+            template = (await self.vnpus.of(device.chip_node)).get(piece.vnpu)
+            if template == piece.template:
+                await self.vnpus.destroy(device.chip_node, piece.vnpu)
+            elif template is not None:
+                log.warning(
+                    "a vNPU has the id of one that was cut for a claim, but is another: it stays",
+                    extra={"claim": str(entry), "vnpu": piece.vnpu, "template": template},
+                )
+        await self._note(entry, device, None)
+
+    async def _choose(self, entry: Entry, device: HeldDevice, there: frozenset[int]) -> int:
+        """Choose an id that nobody has, and note it.
+
+        The highest is taken, because the library takes the lowest for those who cut by hand.
+
+        Raises:
+            ClaimUnavailable: All are taken, or the chip cannot be cut at all.
+        """
+        split = split_of(device.chips[0]) if device.chips else None
+        async with self.ledger.exclusive():
+            known = vnpus_of(hold for one in self.ledger.by_uid.values() for hold in one.holds)
+        free = [vnpu for vnpu in split.vdev_ids if vnpu not in there | known] if split else []
+        if not free:
+            raise ClaimUnavailable(f"{device.device} cannot be cut: no id of a vNPU is free")
+        await self._note(entry, device, free[-1])
+        return free[-1]
+
+    async def _note(self, entry: Entry, device: HeldDevice, vnpu: int | None) -> None:
+        """Put into the ledger which vNPU a piece is, and what the containers get then."""
+        async with self.ledger.exclusive():
+            now = self.ledger.by_uid[entry.uid]
+            devices = tuple(
+                _as(one, vnpu) if one.device == device.device else one for one in now.devices
+            )
+            edits = self.cdi.render(now.uid, devices, allocation=now.allocation)
+            self.ledger.put(with_devices(now, devices, edits))
+
+    async def _words(self, device: HeldDevice, error: DcmiError) -> str:
+        """Why a piece cannot be made, for the pod's owner."""
+        assert device.piece is not None, "only pieces are made"
+        chip, template = device.chips[0], device.piece.template
+        split = split_of(chip)
+        words = f"{device.device} cannot be cut off {chip.name}"
+        if split is None or split.named(template) is None:
+            return f"{words}: its board has no template {template}"
+        ours = vnpus_of(self.ledger.holds.value)
+        try:
+            others = [vnpu for vnpu in await self.vnpus.of(device.chip_node) if vnpu not in ours]
+        except (ClaimUnavailable, DcmiError):
+            others = []
+        if others:
+            by_hand = ", ".join(map(str, others))
+            words += f": vNPUs that were cut by hand ({by_hand}) may leave no room"
+        return f"{words}: {error}"
+
+    @asynccontextmanager
+    async def _alone(self, device: HeldDevice) -> AsyncIterator[None]:
+        """Be the only task of the node that is at the vNPUs of a chip."""
+        folder = self.ledger.state_folder / "steps"  # in which a start sweeps locks
+        storage.make_folder(folder, mode=_LOCK_FOLDER_MODE)
+        path = folder / f"{device.chip_node.rpartition('/')[2]}.lock"
+        async with file_lock.hold(path, pause_seconds=_LOCK_PAUSE, patience_seconds=_LOCK_PATIENCE):
+            try:
+                yield
+            finally:
+                storage.remove(path)
+
+
+def _is_ours(device: HeldDevice) -> bool:
+    return device.piece is not None and device.piece.on_demand
+
+
+def _as(device: HeldDevice, vnpu: int | None) -> HeldDevice:
+    """The device with its vNPU: the kernel takes `davinci` for its name in containers too."""
+    nodes = {} if vnpu is None else {f"/dev/davinci{vnpu}": f"/dev/vdavinci{vnpu}"}
+    assert device.piece is not None, "only pieces have vNPUs"
+    return replace(device, nodes=nodes, piece=replace(device.piece, vnpu=vnpu))
