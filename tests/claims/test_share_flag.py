@@ -18,6 +18,7 @@ from trio_npu_dra.errors import Busy, DcmiError, NotPermitted, NotSupported, Slo
 from trio_npu_dra.kube.objects import AllocationConfiguration, OpaqueConfiguration
 from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
 from trio_npu_dra.npu.model import EMPTY_BOARD
+from trio_npu_dra.resources.pods import entry_of
 
 SET = "dcmi_set_device_share_enable"
 
@@ -210,6 +211,15 @@ async def test_a_die_whose_sister_somebody_has_waits_for_both(driver: Driver) ->
 
 
 # --- what a look puts right ----------------------------------------------------------------------
+
+
+async def test_a_die_waits_for_a_sister_that_a_pod_has(driver: Driver) -> None:
+    """The claim is told that it is a pod of a device plugin."""
+    driver.node.board.set(a3(die(2), die(3), policy=MultiDiePolicy.INDEPENDENT))
+    async with driver.ledger.exclusive():
+        driver.ledger.put(entry_of(die(3), "huawei.com/Ascend910", namespace="ml", pod="train"))
+    driver.flags.used_by[3] = (4711,)
+    assert "in use by process 4711, pod ml/train (" in await driver.prepare("a")
 
 
 async def test_a_flag_that_a_broken_record_needs_stays(driver: Driver) -> None:

@@ -13,10 +13,11 @@ import trio
 from trio.testing import MockClock
 
 from tests.claims.node import AT_ONCE, NodeOnDisk, claim, npu, ref, result
+from tests.holds.entries import of_piece
 from tests.reliability.disk import Disk
 from trio_npu_dra.claims.repair import Repair
 from trio_npu_dra.errors import AllocationRefused, KubeletSilent
-from trio_npu_dra.holds.hold import HolderKind
+from trio_npu_dra.holds.hold import HolderKind, conflict
 from trio_npu_dra.kubelet.device_plugin.plugin import Choice
 from trio_npu_dra.kubelet.device_plugin.pod_resources import PodDevice, PodResources
 from trio_npu_dra.resources.allocation import ChipPlugin
@@ -135,6 +136,26 @@ async def test_nothing_is_given_to_a_claim_and_to_a_pod(node: NodeOnDisk) -> Non
     assert error == "device npu-2 is held by a pod of a device plugin until it has ended"
     await claims.unprepare([ref("a")])
     await instance.plugin.allocate([["Ascend910-1"]])
+
+
+async def test_shares_and_pieces_of_claims_keep_a_chip_from_pods(node: NodeOnDisk) -> None:
+    """And a pod keeps all of its chip from them."""
+    instance = Instance(node, Kubelet())
+    shares = [claim(f"s{number}", result(f"npu-{number}", share_id="a-b")) for number in (1, 2)]
+    node.source.store(*shares)
+    claims = node.start(patience=AT_ONCE)
+    assert not (await claims.prepare([ref("s1")]))["uid-s1"].error
+    async with instance.ledger.exclusive():
+        instance.ledger.put(of_piece("p", 100, number=3))
+    for number in (1, 3):
+        with pytest.raises(AllocationRefused, match=f"npu-{number} is held by claim default/"):
+            await instance.plugin.allocate([[f"Ascend910-{number}"]])
+
+    await instance.plugin.allocate([["Ascend910-2"]])
+    error = (await claims.prepare([ref("s2")]))["uid-s2"].error
+    assert error == "device npu-2 is held by a pod of a device plugin until it has ended"
+    piece, *_ = of_piece("q", 101, number=2).holds
+    assert conflict(piece, instance.ledger.holds.value)
 
 
 async def test_a_claim_whose_record_cannot_be_read_keeps_its_chip(node: NodeOnDisk) -> None:

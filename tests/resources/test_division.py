@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from tests.holds.entries import chip, hold
 from tests.npu.boards import a3, die
 from trio_npu_dra.holds.hold import Hold, HolderKind
-from trio_npu_dra.npu.model import Board
+from trio_npu_dra.npu.model import Board, ChipFamily
+from trio_npu_dra.npu.offers import Cutting
+from trio_npu_dra.npu.piece import Piece
 from trio_npu_dra.resources.division import pool_offers, resource_chips, unclear
 from trio_npu_dra.resources.selection import Selection
 
@@ -111,6 +113,45 @@ def test_what_cannot_be_handed_out_is_not_there() -> None:
     holds = [of_pod(2)]
     board = Board(chips=chips)
     assert resource(holds, "all", held_as={2: RESOURCE}, board=board) == [2, 3]
+
+
+CUTTABLE = replace(
+    die(3), family=ChipFamily.ASCEND_910B, board_id=0x41, ai_cores=20, memory_bytes=32 << 30
+)
+QUARTER = Piece(template="vir05_1c_8g", number=0, vnpu=115)
+
+
+def test_of_a_chip_that_is_to_move_only_the_held_pieces_stay() -> None:
+    """No other is given out, nor the rest of the chip; then it moves."""
+    board, cutting = Board(chips=(CUTTABLE,)), Cutting(is_on=True)
+    piece = replace(of_claim(3), device="npu-3-vir05-1c-8g-0", piece=QUARTER)
+
+    def names(holds: Collection[Hold], text: str) -> list[str]:
+        found = pool_offers(board, holds, Selection.parse(text), cutting=cutting)
+        return [offer.name for offer in found]
+
+    assert {"npu-3", piece.device, "npu-3-vir05-1c-8g-1"} <= {*names([piece], "")}
+    assert names([piece], "all") == [piece.device]
+    assert resource([piece], "all", board=board) == []
+    assert names([of_claim(3)], "all") == ["npu-3"]
+    assert names([], "all") == []
+    assert resource([], "all", board=board) == [3]
+
+
+def test_a_chip_in_a_resource_is_not_cut() -> None:
+    """Nor is one that a pod keeps after the flag has changed, or that waits."""
+    board, cutting = Board(chips=(CUTTABLE,)), Cutting(is_on=True)
+    for holds, text, leaving in ([], "3", []), ([of_pod(3)], "", []), ([], "", [node(3)]):
+        selection = Selection.parse(text)
+        assert pool_offers(board, holds, selection, leaving=leaving, cutting=cutting) == ()
+
+
+def test_a_chip_that_claims_share_stays_in_the_pool() -> None:
+    """Until the last share is released."""
+    shares = [replace(of_claim(1), share=f"share-{number}") for number in range(2)]
+    assert pool(shares, "all") == ["npu-1"]
+    assert resource(shares, "all") == [0, 2, 3]
+    assert resource([], "all") == [0, 1, 2, 3]
 
 
 def test_a_module_is_whole_or_not_in_the_pool() -> None:

@@ -165,6 +165,43 @@ async def test_a_chip_moves_to_a_resource_once_its_claim_has_ended(rig: Rig) -> 
         await until(lambda: "npu-5" not in pool(rig))
 
 
+async def test_a_chip_moves_to_a_resource_once_its_last_piece_is_released(rig: Rig) -> None:
+    """Until then nothing else of it is given out; chips in a resource are not cut."""
+    rig.partitioning = "dynamic"
+    quarter = "npu-5-vir05-1c-8g-0"
+    async with rig.registered() as kubelet:
+        await rig.published()
+        claim = rig.claim("a", quarter)
+        assert (await kubelet.prepare([claim]))[claim.uid].error == ""
+    rig.device_plugin = "1-7"
+    async with rig.device_manager() as manager, rig.registered() as kubelet:
+        await manager.wait_for(RESOURCE, *ids(1, 2, 3, 4, 6, 7))
+        await until(lambda: bool(pool(rig)))
+        assert [name for name in pool(rig) if not name.startswith("npu-0")] == [quarter]
+        assert "npu-0-vir05-1c-8g-0" in pool(rig)
+        with pytest.raises(RpcError, match="Ascend910-5 is no device of huawei"):
+            await manager.allocate(RESOURCE, ids(5))
+        assert (await kubelet.unprepare([claim]))[claim.uid] == ""
+        await manager.wait_for(RESOURCE, *ids(*range(1, 8)))
+        await until(lambda: quarter not in pool(rig))
+
+
+async def test_a_chip_moves_to_a_resource_once_its_last_share_is_released(rig: Rig) -> None:
+    """It stays with its shares until then; chips in a resource have none."""
+    rig.sharing = "shares"
+    async with rig.registered() as kubelet:
+        await rig.published()
+        claim = rig.claim("a", "npu-5", share_id="7e57a3b1-0000-4000-8000-000000000001")
+        assert (await kubelet.prepare([claim]))[claim.uid].error == ""
+    rig.device_plugin = "1-7"
+    async with rig.device_manager() as manager, rig.registered() as kubelet:
+        await manager.wait_for(RESOURCE, *ids(1, 2, 3, 4, 6, 7))
+        await until(lambda: pool(rig) == ["npu-0", "npu-5"])
+        await kubelet.unprepare([claim])
+        await manager.wait_for(RESOURCE, *ids(*range(1, 8)))
+        await until(lambda: pool(rig) == ["npu-0"])
+
+
 async def test_a_chip_that_an_unknown_process_uses_does_not_move(rig: Rig) -> None:
     """Neither to a resource nor back, until the process has ended; a restart forgets nothing."""
     with rig.board.control() as control:
