@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,7 +33,8 @@ Act = tuple[str, Any]
 @st.composite
 def acts(draw: st.DrawFn) -> Act:
     """Something that somebody does."""
-    kind = draw(st.sampled_from(["claim", "unclaim", "pod", "end", "look", "kill", "reboot"]))
+    kinds = ["claim", "unclaim", "share", "unshare", "pod", "end", "look", "kill", "reboot"]
+    kind = draw(st.sampled_from(kinds))
     if kind == "kill":
         return kind, draw(st.sampled_from(FLAGS))
     return kind, draw(st.integers(0, CHIPS - 1))
@@ -44,6 +46,7 @@ class World:
 
     Attributes:
         claims: The chips that running pods have by claims.
+        shares: The shares that they have by claims: chip and number.
         pods: Those that they have by the resource.
     """
 
@@ -51,6 +54,7 @@ class World:
     flag: str = ""
     kubelet: Kubelet = field(default_factory=Kubelet)
     claims: set[int] = field(default_factory=set)
+    shares: set[tuple[int, int]] = field(default_factory=set)
     pods: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -95,24 +99,55 @@ class World:
         elif kind == "unclaim" and number in self.claims:
             await self.driver.unprepare([ref(f"c{number}")])
             self.claims.remove(number)
+        elif kind == "share" and number in pool:
+            await self.share(number)
+        elif kind == "unshare" and number in self.shared:
+            await self.unshare(number)
         elif kind == "pod" and number in resource - self.pods:
-            try:
-                await self.instance.plugin.allocate([[f"Ascend910-{number}"]])
-                self.pods.add(number)
-            except AllocationRefused:
-                pass
+            await self.give(number)
         elif kind == "end":
             self.pods.discard(number)
         elif kind == "kill":
             self.start(number)
         elif kind == "reboot":
-            self.node.reboot()
-            self.claims.clear()  # the kubelet prepares them again; devices of pods it remembers
-            self.start(self.flag)
-            await self.look()  # before anything is offered
+            await self.reboot()
         await self.look() if kind == "look" else None
         self.kubelet.devices = pod_devices("train", *sorted(self.pods))
         assert self.claims.isdisjoint(self.pods), act
+        assert self.shared.isdisjoint(self.claims | self.pods), act
+
+    @property
+    def shared(self) -> set[int]:
+        """The chips of which a claim has a share."""
+        return {number for number, _ in self.shares}
+
+    async def share(self, number: int) -> None:
+        """A claim gets the next share of a chip."""
+        name = f"s{number}-{sum(chip == number for chip, _ in self.shares)}"
+        self.node.source.store(claim(name, result(f"npu-{number}", share_id=f"share-{name}")))
+        answer = await self.driver.prepare([ref(name)])
+        if not answer[f"uid-{name}"].error:
+            self.shares.add((number, int(name.rpartition("-")[2])))
+
+    async def unshare(self, number: int) -> None:
+        """The claim with the last share of a chip is released."""
+        one = max(share for share in self.shares if share[0] == number)
+        await self.driver.unprepare([ref("s{}-{}".format(*one))])
+        self.shares.remove(one)
+
+    async def give(self, number: int) -> None:
+        """A pod gets a chip by the resource."""
+        with suppress(AllocationRefused):
+            await self.instance.plugin.allocate([[f"Ascend910-{number}"]])
+            self.pods.add(number)
+
+    async def reboot(self) -> None:
+        """The node starts anew, and no container has outlived that."""
+        self.node.reboot()
+        self.claims.clear()
+        self.shares.clear()  # the kubelet prepares them again; devices of pods it remembers
+        self.start(self.flag)
+        await self.look()  # before anything is offered
 
     async def look(self) -> None:
         """The driver looks at the list of pods."""
@@ -124,6 +159,8 @@ class World:
         """All pods end, and each chip is where it belongs soon after."""
         for number in sorted(self.claims):
             await self.do(("unclaim", number))
+        for number, _ in sorted(self.shares):
+            await self.do(("unshare", number))
         self.pods.clear()
         for _ in range(2):
             await self.look()
