@@ -15,6 +15,7 @@ import yaml
 from tests.npu.boards import a3, die
 from trio_npu_dra.cli.inspect import _table
 from trio_npu_dra.cli.main import main
+from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
 from trio_npu_dra.settings import Settings
 from trio_npu_dra.simulator import BoardControl, Severity
 
@@ -126,6 +127,13 @@ def test_inspect_leaves_out_what_is_for_a_resource() -> None:
 
     assert rows[1].split()[0] == "module-0"
     assert rows[2:] == ["npu-2 is for huawei.com/Ascend910"]
+
+    cut = Settings(node_name="master", device_plugin="0", partitioning="dynamic")
+    first, second = _table(a3(die(0), die(1), policy=MultiDiePolicy.INDEPENDENT), cut).split(
+        "npu-0 is for huawei.com/Ascend910\n"
+    )
+    assert "npu-0" not in first
+    assert second.startswith("npu-1 is not cut: "), "why it is not cut is said of others"
 
 
 def test_inspect_prints_slices_that_can_be_read_back(board: Path) -> None:
