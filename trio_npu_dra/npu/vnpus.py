@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final, TypeVar, TypeVarTuple
 
-import trio
-
 from trio_npu_dra.errors import ClaimUnavailable, DeviceLost, NotPermitted
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.types import ChipRef
@@ -22,7 +20,6 @@ from trio_npu_dra.npu.partition import Readings
 from trio_npu_dra.observable import Observable
 
 _DEADLINE_SECONDS: Final = 20.0
-_SEEN_SECONDS: Final = 3.0  # until the Board says that a vNPU is gone; else the next look says it
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -81,15 +78,17 @@ class Vnpus:
         return made
 
     async def destroy(self, node: str, vnpu: int) -> None:
-        """Remove a vNPU; returns when the Board knows, or soon after.
+        """Remove a vNPU; the Board does not know yet.
 
         Raises:
             ClaimUnavailable: The chip is not known.
             DcmiError: It cannot be removed; `Busy` while a container uses it.
         """
         await self._call(node, Dcmi.destroy_vdevice, vnpu)
-        with trio.move_on_after(_SEEN_SECONDS):
-            await self._splits.again()
+
+    async def seen(self) -> None:
+        """Return when the Board has all vNPUs as they are now, however long that takes."""
+        await self._splits.again()
 
     def is_gone(self, chip: Chip) -> bool:
         """Whether a chip is not there any more, and its vNPUs with it."""
