@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.claims.node import claim, result
 from tests.waiting import until
 from trio_npu_dra.claims.patience import Patience
 from trio_npu_dra.errors import DcmiError
+from trio_npu_dra.npu.partition import Readings
 from trio_npu_dra.npu.vnpus import Vnpus
 
 BUSY, NOT_PERMITTED, TIME_OUT = -8020, -8002, -8006
@@ -183,6 +185,33 @@ async def test_a_piece_in_use_is_removed_once_it_is_free(node: CutNode) -> None:
 
         nursery.start_soon(end)
         assert await driver.unprepare("a") == {"a": ""}
+    assert node.is_clean()
+
+
+async def test_a_record_has_its_vnpu_until_the_board_was_read(node: CutNode) -> None:
+    """Else that one would be offered as cut by hand; also where the first try was given up."""
+    node.store("a", quarter(0))
+    await node.driver().prepare("a")
+    (vnpu,) = node.templates()
+    followed = node.splits
+    for _ in range(2):
+        node.splits = Readings()
+        asked = trio.Event()
+
+        async def read(asked: trio.Event = asked) -> None:
+            asked.set()
+            await trio.sleep_forever()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(node.splits.follow, node.disk.host, read, 60, looks=60))
+            nursery.start_soon(node.driver().unprepare, "a")
+            await asked.wait()
+            nursery.cancel_scope.cancel()
+        assert node.templates() == {}
+        (piece,) = node.disk.record("uid-a")["pieces"].values()
+        assert piece["vnpu"] == vnpu
+    node.splits = followed
+    assert await node.driver().unprepare("a") == {"a": ""}
     assert node.is_clean()
 
 

@@ -24,9 +24,12 @@ from trio_npu_dra.slices.quantities import amount_of
 pytestmark = [pytest.mark.cluster, pytest.mark.since("1.36")]
 
 CLAIMS = 200
-NEW = 25
+NEW = 20
 """Claims that come at once: sometimes more than the NPUs have room for."""
-TEMPLATES = (QUARTER, QUARTER, HALF, "vir10_3c_16g_nm", "vir10_4c_16g_m")
+TEMPLATES = (
+    *(QUARTER, QUARTER, HALF, QUARTER),
+    *(QUARTER, "vir10_3c_16g_nm", QUARTER, "vir10_4c_16g_m"),
+)
 CHIPS = load_profile("910b4-8").devices
 NAMES = [f"npu-{chip.physical_id}" for chip in CHIPS]
 NPU_SMI = "/usr/local/bin/npu-smi"
@@ -59,7 +62,7 @@ def test_counters_chips_and_ledger_agree(driver: Driver, space: Space, notes: li
     began, stops = time.monotonic(), 0
     coming = [f"user-{number}" for number in range(CLAIMS)]
     refused = driver.log().count("claim not prepared")
-    while coming or space.cluster.objects("pods", namespace=space.name):
+    while coming or not all(map(is_going, space.cluster.objects("pods", namespace=space.name))):
         new, coming = coming[:NEW], coming[NEW:]
         asked = [
             claim(name, piece(template, cel="true"))
@@ -85,13 +88,18 @@ def still(space: Space) -> list[str]:
     """The pods that run, once no object is going and the others have no room; else none."""
     pods = space.cluster.objects("pods", namespace=space.name)
     claims = space.cluster.objects("resourceclaims", namespace=space.name)
-    if any("deletionTimestamp" in each["metadata"] for each in (*pods, *claims)):
+    if any(map(is_going, (*pods, *claims))):
         return []
     running = [each for each in pods if each["status"]["phase"] == "Running"]
     names = sorted(each["metadata"]["name"] for each in running)
     given = sorted(each["metadata"]["name"] for each in claims if is_allocated(each))
     waiting = [each for each in pods if each not in running]
     return names if names == given and all(map(has_no_room, waiting)) else []
+
+
+def is_going(about: Object) -> bool:
+    """Whether an object is being deleted."""
+    return "deletionTimestamp" in about["metadata"]
 
 
 def has_no_room(pod: Object) -> bool:

@@ -86,6 +86,10 @@ class Chips:
             raise DeviceLost(-8007, "dcmi_set_destroy_vdevice") from None
         await trio.lowlevel.checkpoint()
 
+    async def seen(self) -> None:
+        """No Board is kept up to date."""
+        await trio.lowlevel.checkpoint()
+
     def is_gone(self, chip: Chip) -> bool:
         """None ever is."""
         del chip
