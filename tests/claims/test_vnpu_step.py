@@ -122,6 +122,14 @@ async def test_a_create_that_fails_is_that_claims_error(node: CutNode) -> None:
     assert node.is_clean()
 
 
+def noted(node: CutNode, name: str) -> bool:
+    """Whether a claim's record has the id of its piece, which is being cut then."""
+    if f"uid-{name}" not in node.disk.record_uids():
+        return False
+    pieces = node.disk.record(f"uid-{name}")["pieces"].values()
+    return all(piece["vnpu"] is not None for piece in pieces)
+
+
 class Speechless(Vnpus):
     """Vnpus of chips whose answer is lost after each cut."""
 
@@ -145,6 +153,31 @@ async def test_a_create_whose_answer_is_lost_leaves_nothing_that_nobody_knows(
         assert [*node.templates()] == [made]
     assert await driver.unprepare("a") == {"a": ""}
     assert node.templates() == {}
+    assert node.is_clean()
+
+
+async def test_a_chip_that_drops_out_while_it_is_cut_leaves_nothing(node: CutNode) -> None:
+    """Its claim fails, and can be unprepared."""
+    node.store("a", quarter(0))
+    driver = node.driver()
+    answers: dict[str, str] = {}
+    node.control.hang("dcmi_create_vdevice", device=0)
+    try:
+        async with trio.open_nursery() as nursery:
+
+            async def prepare() -> None:
+                answers.update(await driver.prepare("a"))
+
+            nursery.start_soon(prepare)
+            await until(lambda: noted(node, "a"))
+            node.control.set_gone(0)
+            await until(lambda: node.disk.board.value.chips[0].gone)
+            node.control.release("dcmi_create_vdevice", device=0)
+    finally:
+        node.control.release("dcmi_create_vdevice", device=0)
+    assert "cannot be cut off npu-0" in answers["a"]
+    assert node.disk.cdi_uids() == set()
+    assert await driver.unprepare("a") == {"a": ""}
     assert node.is_clean()
 
 
