@@ -35,7 +35,14 @@ SHARES = {
         "rolling_update",
     ),
     "claims and faults": ("claims_*", "faults*", "health", "refusals", "sick_npu"),
-    "another version, another board": ("boards", "modules", "pieces", "sharing", "upgrade", "vnpus"),
+    "another version, another board": (
+        "boards",
+        "modules",
+        "pieces",
+        "sharing",
+        "upgrade",
+        "vnpus",
+    ),
 }
 """Which files make a session on the default version, so that all take about as long; the files
 that are not named here make another one."""
