@@ -76,6 +76,7 @@ def test_counters_chips_and_ledger_agree(driver: Driver, space: Space, notes: li
         going = sorted(set(users) - set(stay))
         space.begin_delete("pods", *going, grace=1)
         space.begin_delete("resourceclaims", *going)
+    space.clear()
     driver.wait_without_traces()
     assert_agreed(driver, space)
     assert vnpus(driver) == []
