@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import json
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -351,10 +351,17 @@ class Node(RuleBasedStateMachine):
             Instance(self.node, self.chips, is_cutting=each.is_cutting) for each in self.instances
         ]
 
-    def _may_be_unknown(self, wish: Wish, instance: Instance, held: Iterable[Wish]) -> bool:
-        """Whether it wants a piece of a chip that is not cut now, or that is held by shares."""
+    def _may_be_unknown(self, wish: Wish, instance: Instance, held: Sequence[Wish]) -> bool:
+        """Whether it wants a piece of a chip that is held by shares, or that is not cut now.
+
+        One that is not cut is not there as a whole either as long as somebody has a piece of it.
+        """
         by_shares = {chip for one in held if one.way is Way.BY_SHARES for chip in one.shared_chips}
-        return any(not instance.is_cutting or CHIPS[piece] & by_shares for piece in wish.pieces)
+        if any(CHIPS[piece] & by_shares for piece in wish.pieces):
+            return True
+        pieces = {chip for one in held for piece in one.pieces for chip in CHIPS[piece]}
+        is_whole_there = all(pieces.isdisjoint(CHIPS[device]) for device in wish.devices)
+        return not instance.is_cutting and (bool(wish.pieces) or not is_whole_there)
 
 
 Node.TestCase.settings = settings(stateful_step_count=12, max_examples=10, phases=[Phase.generate])
