@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import trio
 
+from tests.npu.looking import SERVER
 from tests.waiting import until
 from trio_npu_dra import daemon
 from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
@@ -25,7 +26,7 @@ from trio_npu_dra.kube.objects import (
 )
 from trio_npu_dra.kubelet.endpoints import Endpoints
 from trio_npu_dra.settings import Settings, environment_variable
-from trio_npu_dra.simulator import SimulatedBoard, create_board, load_profile
+from trio_npu_dra.simulator import Profile, SimulatedBoard, create_board
 from trio_npu_dra.standins.api_server import serve_api
 from trio_npu_dra.standins.api_state import ApiState
 from trio_npu_dra.standins.device_manager import DeviceManager, open_device_manager
@@ -191,7 +192,7 @@ async def served_rig(
     folder: Path,
     simulator: Path,
     *,
-    profile: str = "910b4-8",
+    profile: Profile = SERVER,
     seconds: float = 60,
     **changes: Any,
 ) -> AsyncIterator[Rig]:
@@ -204,7 +205,7 @@ async def served_rig(
         seconds: The time limit for its use.
         changes: Differences from the node that `Rig` describes.
     """
-    board = create_board(load_profile(profile), folder / "host", prebuilt=simulator)
+    board = create_board(profile, folder / "host", prebuilt=simulator)
     rig = Rig(folder, board, **changes)
     rig.lay_out()
     rig.api.add(Node(metadata=ObjectMeta(name=NODE)))

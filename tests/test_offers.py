@@ -8,6 +8,7 @@ import pytest
 from tests.rig import Rig, served_rig
 from tests.waiting import until
 from trio_npu_dra.kube.objects import Event, ResourceSlice
+from trio_npu_dra.simulator import load_profile
 
 MODULES = [f"module-{number}" for number in range(8)]
 DIES = [f"npu-{number}" for number in range(16)]
@@ -16,7 +17,7 @@ DIES = [f"npu-{number}" for number in range(16)]
 @pytest.fixture
 async def a3(folder: Path, simulator: Path) -> AsyncIterator[Rig]:
     """A node with eight A3 modules, whose dies go together."""
-    async with served_rig(folder, simulator, profile="a3-16") as rig:
+    async with served_rig(folder, simulator, profile=load_profile("a3-16")) as rig:
         yield rig
 
 

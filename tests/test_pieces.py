@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from tests.npu.looking import SERVER, changed
 from tests.reliability.holds import given
 from tests.rig import Rig, served_rig
 from tests.waiting import until
@@ -27,8 +28,9 @@ A_QUARTER, A_HALF = "npu-0-vir05-1c-8g-{}", "npu-0-vir10-3c-16g-{}"
 
 @pytest.fixture
 async def rig(folder: Path, simulator: Path) -> AsyncIterator[Rig]:
-    """A server with eight 910B4, which are cut."""
-    async with served_rig(folder, simulator, partitioning="dynamic") as rig:
+    """A machine with two 910B4, which are cut."""
+    board = changed(SERVER, 2)
+    async with served_rig(folder, simulator, profile=board, partitioning="dynamic") as rig:
         yield rig
 
 
@@ -41,7 +43,7 @@ def control(rig: Rig) -> Iterator[BoardControl]:
 
 async def published(rig: Rig) -> dict[str, int]:
     """How many slices there are with counters, how many devices, and of these pieces."""
-    await until(lambda: len(rig.api.all(ResourceSlice)) == 3)
+    await until(lambda: len(rig.api.all(ResourceSlice)) == 2)
     specs = [item.spec for item in rig.api.all(ResourceSlice)]
     devices = [device for spec in specs for device in spec.devices or ()]
     return {
@@ -55,7 +57,7 @@ async def test_a_claim_gets_a_piece_that_is_cut_for_it(rig: Rig, control: BoardC
     """Its containers get the node of the vNPU as that of an NPU; afterwards nothing is left."""
     claim = rig.claim("one", A_QUARTER.format(0))
     async with rig.registered() as kubelet:
-        assert await published(rig) == {"sets": 8, "devices": 80, "pieces": 72}
+        assert await published(rig) == {"sets": 2, "devices": 20, "pieces": 18}
         before = rig.api.all(ResourceSlice)
         answers = await kubelet.prepare([claim])
         assert answers[claim.uid].error == ""
@@ -117,7 +119,7 @@ def _agree(rig: Rig, dcmi: Dcmi, control: BoardControl) -> None:
     """See that slices, chips and records tell the same."""
     left = _free(rig)
     made = set()
-    for chip in range(8):
+    for chip in range(2):
         counted, told = left[f"npu-{chip}"], _told(dcmi, chip)
         pieces = control.vnpus(chip)
         if not pieces:
@@ -220,7 +222,7 @@ async def test_where_the_server_drops_counters_whole_npus_are_published(rig: Rig
     async with rig.registered() as kubelet:
         published = await rig.published()
         assert [device.name for device in published.spec.devices or ()] == [
-            f"npu-{number}" for number in range(8)
+            f"npu-{number}" for number in range(2)
         ]
         assert (await kubelet.prepare([claim]))[claim.uid].error == ""
         folder = rig.settings.plugin_directory

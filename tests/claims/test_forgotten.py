@@ -10,9 +10,11 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from tests.claims.flags import FlagFiles
 from tests.claims.node import NodeOnDisk, claim, ref, result
 from trio_npu_dra import pulse
 from trio_npu_dra.claims.forgotten import forget_gone_claims
+from trio_npu_dra.claims.share_flag import ShareFlagStep
 from trio_npu_dra.errors import Unavailable
 from trio_npu_dra.holds.hold import HolderKind
 from trio_npu_dra.holds.ledger import Ledger
@@ -182,6 +184,34 @@ async def test_a_claim_with_processes_on_its_npus_is_left_alone(
     busy.nodes = set()
     await trio.sleep(LATEST)
     assert node.record_uids() == set()
+
+
+async def test_what_was_done_for_a_claim_is_undone_before_it_is_forgotten(
+    node: NodeOnDisk, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """A chip is shared as long as another claim shares it, and a record stays while that fails."""
+    del autojump_clock
+    ledger, flags = node.ledger(), FlagFiles(node.root / "flags", node.board)
+    step = ShareFlagStep(ledger, node.cdi(), node.board, flags)
+    claims = node.start(ledger=ledger, steps=[step])
+    for name in "ab":
+        node.source.store(claim(name, result("npu-2", share_id=f"share-{name}")))
+    await claims.prepare([ref("a"), ref("b")])
+    await nursery.start(forget_gone_claims, ledger, claims, node.source, Busy(ledger))
+
+    del node.source.stored["default", "a"]
+    await trio.sleep(LATEST)
+    assert (node.record_uids(), flags.on) == ({"uid-b"}, {2})
+
+    node.source.stored.clear()
+    flags.used_by[2] = (4711,)  # a process that nobody told of
+    await trio.sleep(LATEST)
+    assert (node.record_uids(), node.cdi_uids(), flags.on) == ({"uid-b"}, set(), {2})
+    assert node.record("uid-b")["state"] == "undoing"
+
+    flags.used_by.clear()
+    await trio.sleep(LATEST)
+    assert (node.record_uids(), flags.on) == (set(), set())
 
 
 async def test_a_holder_that_is_no_claim_is_not_looked_for(

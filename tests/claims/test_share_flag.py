@@ -11,6 +11,7 @@ from tests.claims.flags import FlagFiles
 from tests.claims.node import AT_ONCE, DRIVER, NodeOnDisk, claim, ref, result
 from tests.claims.test_cancelled import cancelled_at
 from tests.npu.boards import a3, die
+from tests.synced import syncs
 from trio_npu_dra.claims.patience import Patience
 from trio_npu_dra.claims.repair import Repair
 from trio_npu_dra.claims.share_flag import ShareFlagStep
@@ -62,6 +63,17 @@ def driver(quick_node: NodeOnDisk) -> Driver:
 def noted(driver: Driver) -> bool:
     """Whether the driver remembers that it has set a flag."""
     return (driver.node.state_folder / "share-flags.json").exists()
+
+
+async def test_what_is_shared_is_known_after_a_power_cut(driver: Driver) -> None:
+    """The flag may outlast it, so the file has its name on the disk before, and loses it after."""
+    with syncs(driver.node.root) as synced:
+        await driver.prepare("a")
+    assert any("share-flags.json" in files and "2" not in files for files in synced)
+    with syncs(driver.node.root) as synced:
+        await driver.unprepare("a")
+    assert "share-flags.json" in synced[0]
+    assert "share-flags.json" not in synced[-1]
 
 
 async def test_a_chip_is_shared_from_the_first_share_to_the_last(driver: Driver) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.claims.node import claim, result
 from tests.waiting import until
 from trio_npu_dra.claims.patience import Patience
 from trio_npu_dra.errors import DcmiError
+from trio_npu_dra.npu.partition import Readings
 from trio_npu_dra.npu.vnpus import Vnpus
 
 BUSY, NOT_PERMITTED, TIME_OUT = -8020, -8002, -8006
@@ -120,6 +122,14 @@ async def test_a_create_that_fails_is_that_claims_error(node: CutNode) -> None:
     assert node.is_clean()
 
 
+def noted(node: CutNode, name: str) -> bool:
+    """Whether a claim's record has the id of its piece, which is being cut then."""
+    if f"uid-{name}" not in node.disk.record_uids():
+        return False
+    pieces = node.disk.record(f"uid-{name}")["pieces"].values()
+    return all(piece["vnpu"] is not None for piece in pieces)
+
+
 class Speechless(Vnpus):
     """Vnpus of chips whose answer is lost after each cut."""
 
@@ -143,6 +153,31 @@ async def test_a_create_whose_answer_is_lost_leaves_nothing_that_nobody_knows(
         assert [*node.templates()] == [made]
     assert await driver.unprepare("a") == {"a": ""}
     assert node.templates() == {}
+    assert node.is_clean()
+
+
+async def test_a_chip_that_drops_out_while_it_is_cut_leaves_nothing(node: CutNode) -> None:
+    """Its claim fails, and can be unprepared."""
+    node.store("a", quarter(0))
+    driver = node.driver()
+    answers: dict[str, str] = {}
+    node.control.hang("dcmi_create_vdevice", device=0)
+    try:
+        async with trio.open_nursery() as nursery:
+
+            async def prepare() -> None:
+                answers.update(await driver.prepare("a"))
+
+            nursery.start_soon(prepare)
+            await until(lambda: noted(node, "a"))
+            node.control.set_gone(0)
+            await until(lambda: node.disk.board.value.chips[0].gone)
+            node.control.release("dcmi_create_vdevice", device=0)
+    finally:
+        node.control.release("dcmi_create_vdevice", device=0)
+    assert "cannot be cut off npu-0" in answers["a"]
+    assert node.disk.cdi_uids() == set()
+    assert await driver.unprepare("a") == {"a": ""}
     assert node.is_clean()
 
 
@@ -183,6 +218,33 @@ async def test_a_piece_in_use_is_removed_once_it_is_free(node: CutNode) -> None:
 
         nursery.start_soon(end)
         assert await driver.unprepare("a") == {"a": ""}
+    assert node.is_clean()
+
+
+async def test_a_record_has_its_vnpu_until_the_board_was_read(node: CutNode) -> None:
+    """Else that one would be offered as cut by hand; also where the first try was given up."""
+    node.store("a", quarter(0))
+    await node.driver().prepare("a")
+    (vnpu,) = node.templates()
+    followed = node.splits
+    for _ in range(2):
+        node.splits = Readings()
+        asked = trio.Event()
+
+        async def read(asked: trio.Event = asked) -> None:
+            asked.set()
+            await trio.sleep_forever()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(node.splits.follow, node.disk.host, read, 60, looks=60))
+            nursery.start_soon(node.driver().unprepare, "a")
+            await asked.wait()
+            nursery.cancel_scope.cancel()
+        assert node.templates() == {}
+        (piece,) = node.disk.record("uid-a")["pieces"].values()
+        assert piece["vnpu"] == vnpu
+    node.splits = followed
+    assert await node.driver().unprepare("a") == {"a": ""}
     assert node.is_clean()
 
 

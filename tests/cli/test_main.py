@@ -17,25 +17,33 @@ from trio_npu_dra.cli.inspect import _table
 from trio_npu_dra.cli.main import main
 from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
 from trio_npu_dra.settings import Settings
-from trio_npu_dra.simulator import BoardControl, Severity
+from trio_npu_dra.simulator import Severity, SimulatedBoard, create_board, load_profile
 
 
 @pytest.fixture(scope="module")
-def board(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A board made by the command."""
+def board(tmp_path_factory: pytest.TempPathFactory, simulator: Path) -> SimulatedBoard:
+    """A board with eight NPUs."""
     folder = tmp_path_factory.mktemp("board")
-    assert main(["simulate", "910b4-8", "--state", str(folder)]) == 0
-    return folder
+    return create_board(load_profile("910b4-8"), folder, prebuilt=simulator)
 
 
 @pytest.fixture
-def empty(tmp_path: Path) -> Iterator[list[str]]:
-    """Flags of a node without NPUs, for the command in this process, whose log stays as it is."""
+def _same_log() -> Iterator[None]:
+    """The log of this process stays as it is, whatever a command does to it."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
-    yield [*(f"--{name}-root={tmp_path}" for name in ("host", "dev", "sysfs")), "--log-level=error"]
+    yield
     root.handlers[:] = handlers
     root.setLevel(level)
+
+
+@pytest.fixture
+def empty(tmp_path: Path, _same_log: None) -> list[str]:
+    """Flags of a node without NPUs, for the command in this process."""
+    return [
+        *(f"--{name}-root={tmp_path}" for name in ("host", "dev", "sysfs")),
+        "--log-level=error",
+    ]
 
 
 def npu_dra(*words: str) -> subprocess.CompletedProcess[str]:
@@ -44,21 +52,11 @@ def npu_dra(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
-def flags(board: Path) -> list[str]:
-    """What `simulate` prints."""
-    return [
-        f"--host-root={board}",
-        f"--dev-root={board}/dev",
-        f"--sysfs-root={board}/sys",
-        "--node-name=master",
-    ]
-
-
 def test_simulate_prints_the_flags_that_inspect_takes(
-    board: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`inspect` understands the flags that `simulate` prints."""
-    assert main(["simulate", "910b4-8", "--state", str(board)]) == 0
+    assert main(["simulate", "910b4-8", "--state", str(tmp_path)]) == 0
     (line,) = [one for one in capsys.readouterr().out.splitlines() if one.startswith("flags")]
 
     shown = npu_dra("inspect", *line.split()[1:], "--node-name", "master")
@@ -91,14 +89,18 @@ def test_simulate_prints_the_flags_that_inspect_takes(
     assert len(rows) == 9
 
 
-def test_inspect_shows_the_taints_of_a_sick_npu(board: Path) -> None:
+@pytest.mark.usefixtures("_same_log")
+def test_inspect_shows_the_taints_of_a_sick_npu(
+    board: SimulatedBoard, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The output has the taints that the scheduler would see, beside the fault itself."""
-    with BoardControl(board / "usr/local/Ascend/driver/lib64/board.state") as control:
+    with board.control() as control:
         control.add_fault(3, 0x80E18005, Severity.CRITICAL)
         try:
-            rows = npu_dra("inspect", *flags(board)).stdout.splitlines()
+            assert main(["inspect", *board.flags(), "--node-name=master"]) == 0
         finally:
             control.restore(3)
+    rows = capsys.readouterr().out.splitlines()
 
     cells = rows[4].split()
     assert (cells[0], cells[7:9]) == ("npu-3", ["fault=RestartNPU:NoExecute", "Unhealthy"])
@@ -136,10 +138,16 @@ def test_inspect_leaves_out_what_is_for_a_resource() -> None:
     assert second.startswith("npu-1 is not cut: "), "why it is not cut is said of others"
 
 
-def test_inspect_prints_slices_that_can_be_read_back(board: Path) -> None:
+@pytest.mark.usefixtures("_same_log")
+def test_inspect_prints_slices_that_can_be_read_back(
+    board: SimulatedBoard, capsys: pytest.CaptureFixture[str]
+) -> None:
     """YAML and JSON say the same."""
-    as_yaml = list(yaml.safe_load_all(npu_dra("inspect", *flags(board), "-o", "yaml").stdout))
-    as_json = json.loads(npu_dra("inspect", *flags(board), "-o", "json").stdout)["items"]
+    words = ["inspect", *board.flags(), "--node-name=master"]
+    assert main([*words, "-o", "yaml"]) == 0
+    as_yaml = list(yaml.safe_load_all(capsys.readouterr().out))
+    assert main([*words, "-o", "json"]) == 0
+    as_json = json.loads(capsys.readouterr().out)["items"]
 
     assert as_yaml == as_json
     (slice_,) = as_yaml
@@ -193,12 +201,14 @@ def test_the_demo_shows_a_claim_from_slice_to_end() -> None:
     assert shown.stdout.rstrip().endswith("=== done")
 
 
-def test_an_error_is_one_line_and_exit_code_one(tmp_path: Path) -> None:
+def test_an_error_is_one_line_and_exit_code_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A wrong flag prints no traceback."""
-    shown = npu_dra("serve", "--node-name", "n", "--cdi-root", "relative")
+    assert main(["serve", "--node-name", "n", "--cdi-root", "relative"]) == 1
+    shown_here = capsys.readouterr().err
+    assert shown_here == "npu-dra serve: --cdi-root=relative: must be an absolute path\n"
 
-    assert shown.returncode == 1
-    assert shown.stderr == ("npu-dra serve: --cdi-root=relative: must be an absolute path\n")
     shown = npu_dra("serve", "--node-name=n", f"--kubeconfig={tmp_path}/none")
     assert shown.returncode == 1
     assert "Traceback" not in shown.stderr

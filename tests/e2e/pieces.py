@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.e2e.space import request
 PIECES = "npu-pieces"
 QUARTER, HALF = "vir05_1c_8g", "vir10_3c_16g"
 OWN = f'device.attributes["{DRIVER}"]'
+KEPT = re.compile(r"^npu_dra_server_keeps_counters ([01])", re.MULTILINE)
 IS_FIRST = f"{OWN}.physicalId == 0"
 
 
@@ -34,7 +36,10 @@ def cut_for_claims(driver: Driver, temp: Path) -> Iterator[bool]:
     file.write_text(json.dumps(made))
     driver.cluster.kubectl("apply", "-f", str(file))
     driver.set_environment("NPU_DRA_PARTITIONING=dynamic")
-    kept = "npu_dra_server_keeps_counters 1" in driver.page("/metrics")
+    told = driver.cluster.wait(
+        lambda: KEPT.search(driver.page("/metrics")), "what the server keeps"
+    )
+    kept = told[1] == "1"
     if kept:
         wait_all_published(driver)
     yield kept

@@ -24,9 +24,12 @@ from trio_npu_dra.slices.quantities import amount_of
 pytestmark = [pytest.mark.cluster, pytest.mark.since("1.36")]
 
 CLAIMS = 200
-NEW = 25
+NEW = 20
 """Claims that come at once: sometimes more than the NPUs have room for."""
-TEMPLATES = (QUARTER, QUARTER, HALF, "vir10_3c_16g_nm", "vir10_4c_16g_m")
+TEMPLATES = (
+    *(QUARTER, QUARTER, HALF, QUARTER),
+    *(QUARTER, "vir10_3c_16g_nm", QUARTER, "vir10_4c_16g_m"),
+)
 CHIPS = load_profile("910b4-8").devices
 NAMES = [f"npu-{chip.physical_id}" for chip in CHIPS]
 NPU_SMI = "/usr/local/bin/npu-smi"
@@ -47,6 +50,24 @@ class Taken:
     ai_cpus: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What is told of the pieces of each NPU: by the scheduler's counters and by the NPU itself.
+
+    And by the ledger and the NPU, which vNPUs there are, with their templates.
+    """
+
+    counted: list[Taken]
+    taken: list[Taken]
+    recorded: list[dict[int, str]]
+    vnpus: list[dict[int, str]]
+
+    def assert_agreed(self) -> None:
+        """All tell of the same pieces."""
+        assert self.counted == self.taken
+        assert self.recorded == self.vnpus
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _cut(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with cut_for_claims(driver, tmp_path_factory.mktemp("class")) as keeps_counters:
@@ -59,22 +80,24 @@ def test_counters_chips_and_ledger_agree(driver: Driver, space: Space, notes: li
     began, stops = time.monotonic(), 0
     coming = [f"user-{number}" for number in range(CLAIMS)]
     refused = driver.log().count("claim not prepared")
-    while coming or space.cluster.objects("pods", namespace=space.name):
+    while coming or not all(map(is_going, space.cluster.objects("pods", namespace=space.name))):
         new, coming = coming[:NEW], coming[NEW:]
         asked = [
             claim(name, piece(template, cel="true"))
             for name, template in zip(new, cycle(TEMPLATES), strict=False)
         ]
         space.apply(*asked, *(pod(name, name) for name in new))
-        users = space.wait(lambda: still(space), "all pods running that there is room for")
-        assert_agreed(driver, space)
+        users = space.wait(
+            lambda: still_and_agreed(driver, space), "all pods running that there is room for"
+        )
         stops += 1
         stay = users[stops % 4 :: 4] if coming else []
         going = sorted(set(users) - set(stay))
         space.begin_delete("pods", *going, grace=1)
         space.begin_delete("resourceclaims", *going)
+    space.clear()
     driver.wait_without_traces()
-    assert_agreed(driver, space)
+    look(driver, space).assert_agreed()
     assert vnpus(driver) == []
     assert driver.log().count("claim not prepared") == refused
     took = time.monotonic() - began
@@ -84,14 +107,19 @@ def test_counters_chips_and_ledger_agree(driver: Driver, space: Space, notes: li
 def still(space: Space) -> list[str]:
     """The pods that run, once no object is going and the others have no room; else none."""
     pods = space.cluster.objects("pods", namespace=space.name)
-    claims = space.cluster.objects("resourceclaims", namespace=space.name)
-    if any("deletionTimestamp" in each["metadata"] for each in (*pods, *claims)):
-        return []
     running = [each for each in pods if each["status"]["phase"] == "Running"]
+    waiting = [each for each in pods if each not in running]
+    if any(map(is_going, pods)) or not all(map(has_no_room, waiting)):
+        return []
+    claims = space.cluster.objects("resourceclaims", namespace=space.name)
     names = sorted(each["metadata"]["name"] for each in running)
     given = sorted(each["metadata"]["name"] for each in claims if is_allocated(each))
-    waiting = [each for each in pods if each not in running]
-    return names if names == given and all(map(has_no_room, waiting)) else []
+    return names if names == given and not any(map(is_going, claims)) else []
+
+
+def is_going(about: Object) -> bool:
+    """Whether an object is being deleted."""
+    return "deletionTimestamp" in about["metadata"]
 
 
 def has_no_room(pod: Object) -> bool:
@@ -107,12 +135,28 @@ def is_allocated(claim: Object) -> bool:
     return "allocation" in claim.get("status", {})
 
 
-def assert_agreed(driver: Driver, space: Space) -> None:
-    """The scheduler's counters, the NPUs themselves and the ledger tell of the same pieces."""
+def still_and_agreed(driver: Driver, space: Space) -> list[str]:
+    """What `still` says; it was so, and what was seen agreed, all the while that was looked at."""
+    users = still(space)
+    if not users:
+        return []
+    seen = look(driver, space)
+    if users != still(space):  # somebody had waited for what others gave back
+        return []
+    seen.assert_agreed()
+    return users
+
+
+def look(driver: Driver, space: Space) -> Seen:
+    """All that is told of pieces now."""
     claims = space.cluster.objects("resourceclaims", namespace=space.name)
-    found = [told(driver, chip) for chip in CHIPS]
-    assert given(driver, filter(is_allocated, claims)) == [taken for taken, _ in found]
-    assert recorded(driver) == [vnpus for _, vnpus in found]
+    chips = [told(driver, chip) for chip in CHIPS]
+    return Seen(
+        counted=given(driver, filter(is_allocated, claims)),
+        taken=[taken for taken, _ in chips],
+        recorded=recorded(driver),
+        vnpus=[vnpus for _, vnpus in chips],
+    )
 
 
 def given(driver: Driver, claims: Iterable[Object]) -> list[Taken]:

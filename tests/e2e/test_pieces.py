@@ -47,7 +47,7 @@ def seen(space: Space, name: str) -> list[str]:
 def test_where_counters_are_dropped_there_are_whole_npus_only(
     driver: Driver, counters: bool, space: Space
 ) -> None:
-    """Which is said in the log and by `npu-dra health`; elsewhere each chip has its counters."""
+    """Which the log and a metric say; elsewhere each chip has its counters."""
     names = set(driver.devices())
     assert names >= {f"npu-{number}" for number in range(NPUS)}
     sets = [

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
+import trio
 
+from tests.npu.looking import Relay
 from tests.npu.watching import BUSINESS, Watching
 from trio_npu_dra.holds.offered import offered
-from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
+from trio_npu_dra.npu.chip import describe
+from trio_npu_dra.npu.dcmi.client import Dcmi
+from trio_npu_dra.npu.dcmi.types import ChipRef, MultiDiePolicy
+from trio_npu_dra.npu.dcmi.worker import DcmiWorker
+from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import Board, HealthState
 from trio_npu_dra.simulator import BoardControl, Severity, SimulatedBoard, load_profile
 from trio_npu_dra.slices.build import build_devices
@@ -67,6 +75,55 @@ async def test_a_piece_is_seen_by_its_node(
     assert (piece.id, piece.template, piece.resources.ai_cores) == (148, "vir05_1c_8g", 5)
     assert (simulated.dev_root / "vdavinci148").exists()
     control.release("dcmi_get_multi_die_policy")
+
+
+class Interrupted(Relay):
+    """A worker that lets something happen, once, after the last chip of a list was described."""
+
+    def __init__(self, worker: DcmiWorker, last: ChipRef) -> None:
+        super().__init__(worker)
+        self.last = last
+        self.then: Callable[[], Awaitable[None]] | None = None
+
+    async def call(self, function: Any, *arguments: Any, **how: Any) -> Any:  # type: ignore[override]
+        """Hand it on, and let it happen."""
+        result = await super().call(function, *arguments, **how)
+        then = self.then
+        if then is not None and function is describe and how["device"] == self.last:
+            self.then = None
+            await then()
+        return result
+
+
+async def test_a_list_brings_no_piece_back_that_went_meanwhile(
+    nursery: trio.Nursery,
+    worker: DcmiWorker,
+    dcmi: Dcmi,
+    host: Host,
+    control: BoardControl,
+) -> None:
+    """It was read before the piece went, and comes after the reading that knows of it."""
+    control.create_vnpu(7, "vir05_1c_8g")
+    interrupted = Interrupted(worker, ChipRef(7, 0))
+    watching = Watching(nursery, interrupted, dcmi, host)
+    watching.interval = 0.2
+    await watching.start()
+    assert watching.board.value.by_name["npu-7"].vnpus == (212,)
+    is_known = trio.Event()
+
+    async def remove() -> None:
+        control.destroy_vnpu(7, 212)
+        await watching.splits.again()
+        assert not watching.board.value.by_name["npu-7"].vnpus
+        is_known.set()
+
+    interrupted.then = remove
+    (host.dev_root / "davinci99").touch()  # the cards are listed anew
+    with trio.fail_after(20):
+        await is_known.wait()
+    with trio.move_on_after(0.6):
+        await watching.board.wait_until(lambda board: bool(board.by_name["npu-7"].vnpus))
+        raise AssertionError("the piece came back")
 
 
 async def test_a_share_flag_that_changes_is_noticed_without_a_new_list(

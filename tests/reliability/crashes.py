@@ -24,7 +24,6 @@ from trio_npu_dra.simulator import SimulatedBoard, create_board
 from trio_npu_dra.standins.api_state import ApiState
 from trio_npu_dra.standins.kubelet import CALL_SECONDS, Kubelet, open_kubelet
 
-CHIPS = 8
 FOLDERS = ("cdi", "plugins", "registry")
 """Where the daemon's files and sockets are, below the folder of the node."""
 
@@ -77,16 +76,21 @@ class Scene:
         return [*self.folders, self.rig.board.root] if is_board else self.folders
 
     @property
+    def chips(self) -> range:
+        """The chips of the board."""
+        return range(len(self.rig.board.profile.devices))
+
+    @property
     def shared_chips(self) -> set[int]:
         """The chips that several containers may use."""
         with self.rig.board.control() as control:
-            return {chip for chip in range(CHIPS) if control.read(chip, "share_enable")}
+            return {chip for chip in self.chips if control.read(chip, "share_enable")}
 
     @property
     def vnpus(self) -> set[int]:
         """All pieces that the board's NPUs are cut into."""
         with self.rig.board.control() as control:
-            return {vnpu.id for chip in range(CHIPS) for vnpu in control.vnpus(chip)}
+            return {vnpu.id for chip in self.chips for vnpu in control.vnpus(chip)}
 
     @property
     def files(self) -> set[str]:
@@ -130,7 +134,7 @@ class Scene:
                 )
         if self.is_shared:
             with rig.board.control() as control:
-                for chip in range(CHIPS):
+                for chip in self.chips:
                     control.set_share(chip, enabled=chip == 0 and self.kept.uid in self.answered)
         return replace(self, rig=rig, answered=set(self.answered))
 
@@ -140,7 +144,7 @@ class Scene:
             return self.rig.board
         board = create_board(self.rig.board.profile, folder / "host", prebuilt=self.simulator)
         with self.rig.board.control() as ours, board.control() as its:
-            for chip in range(CHIPS):
+            for chip in self.chips:
                 for vnpu in ours.vnpus(chip):
                     its.create_vnpu(chip, vnpu.template, vnpu.id)
         return board

@@ -164,7 +164,7 @@ async def _go_on(seen: Seen, scene: Scene) -> None:
         assert scene.answered <= held <= {scene.kept.uid, scene.new.uid}
         _has_files(seen, scene, held)
         async with open_kubelet(scene.rig.registration) as kubelet:
-            await kubelet.health.wait_until(lambda health: len(health) >= 8)
+            await kubelet.health.wait_until(lambda health: len(health) >= len(scene.chips))
             others = [
                 scene.rig.claim(f"of-{device}", device, share_id=scene.share)
                 for device in seen.others

@@ -1,6 +1,7 @@
 """The daemon dies at every system call of claims that have shares of NPUs.
 
-Those that claims of whole NPUs have as well are tried in test_crash_matrix.py.
+Those that claims of whole NPUs have as well are tried in test_crash_matrix.py, and so is what a
+death leaves of half a file in the folders that they have too, and of sockets.
 """
 
 from collections.abc import Iterator
@@ -9,10 +10,21 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from tests.npu.looking import SERVER, changed
 from tests.reliability.crashes import Scene, prepare, start, unprepare
 from tests.reliability.matrix import Seen, die_everywhere, die_once, good_run, points_of
 from tests.rig import Rig
-from trio_npu_dra.simulator import create_board, load_profile
+from trio_npu_dra.simulator import create_board
+
+HALF_A_FILE = tuple(
+    f"{kind} {name}"
+    for kind in ("open", "write", "chmod")
+    for name in (
+        "cdi/.",
+        "plugins/npu.huawei.com/claims/.",
+        "plugins/npu.huawei.com/serialize.lock",
+    )
+)
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +32,7 @@ def shared(simulator: Path) -> Iterator[Seen]:
     """A run in which nothing dies, of claims that have a share of their NPU."""
     with TemporaryDirectory(prefix="npu-") as name:
         folder = Path(name)
-        board = create_board(load_profile("910b4-8"), folder / "host", prebuilt=simulator)
+        board = create_board(changed(SERVER, 3), folder / "host", prebuilt=simulator)
         rig = Rig(folder, board, sharing="shares")
         kept, new = (
             rig.claim(claim, device, share_id="share-1")
@@ -34,7 +46,7 @@ def whole(simulator: Path) -> Iterator[Scene]:
     """The same with whole NPUs."""
     with TemporaryDirectory(prefix="npu-") as name:
         folder = Path(name)
-        board = create_board(load_profile("910b4-8"), folder / "host", prebuilt=simulator)
+        board = create_board(changed(SERVER, 3), folder / "host", prebuilt=simulator)
         rig = Rig(folder, board)
         scene = Scene(rig, rig.claim("kept", "npu-0"), rig.claim("new", "npu-1"))
         yield good_run(scene).scene
@@ -46,14 +58,14 @@ async def test_a_death_in_a_prepare_of_a_share(whole: Scene, shared: Seen) -> No
     Apart from what every prepare does, which is tried above.
     """
     usual = await points_of(whole, prepare)
-    points = await die_everywhere(shared, shared.scene, prepare, but=usual)
+    points = await die_everywhere(shared, shared.scene, prepare, but=usual, at=_counts)
     assert any(point.endswith("board.state") for point in points)
 
 
 async def test_a_death_in_an_unprepare_of_a_share(whole: Scene, shared: Seen) -> None:
     """The same."""
     usual = await points_of(whole, unprepare)
-    points = await die_everywhere(shared, shared.scene, unprepare, but=usual)
+    points = await die_everywhere(shared, shared.scene, unprepare, but=usual, at=_counts)
     assert any(point.endswith("board.state") for point in points)
 
 
@@ -62,5 +74,17 @@ async def test_a_death_in_a_start_that_finishes_a_share(shared: Seen, folder: Pa
     usual = await points_of(shared.scene, start)
     scene = shared.scene.like(folder)
     await die_once(scene, prepare, lambda point: not point.endswith("board.state"))
-    points = await die_everywhere(shared, scene, start, but=usual)
+    points = await die_everywhere(
+        shared, scene, start, but=usual, at=lambda point: _counts(point) and _is_no_half(point)
+    )
     assert any("claims/NEW" in point for point in points)
+
+
+def _counts(point: str) -> bool:
+    """Whether a death leaves there what none of whole NPUs leaves."""
+    return not point.startswith(HALF_A_FILE) and not point.endswith(".sock")
+
+
+def _is_no_half(point: str) -> bool:
+    """Whether it is none of half a file of share flags, which is tried in a prepare."""
+    return point.startswith("rename") or "share-flags.json.*" not in point

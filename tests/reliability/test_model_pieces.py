@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import json
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -84,6 +84,10 @@ class Chips:
             (self.folder / Path(node).name / str(vnpu)).unlink()
         except FileNotFoundError:
             raise DeviceLost(-8007, "dcmi_set_destroy_vdevice") from None
+        await trio.lowlevel.checkpoint()
+
+    async def seen(self) -> None:
+        """No Board is kept up to date."""
         await trio.lowlevel.checkpoint()
 
     def is_gone(self, chip: Chip) -> bool:
@@ -187,22 +191,18 @@ class Node(RuleBasedStateMachine):
         answers = run(lambda: self.instances[number].claims.prepare(refs(uids)))
         given = {uid: self.allocated[uid] for uid, answer in answers.items() if not answer.error}
         for uid, answer in answers.items():
-            if answer.error:
-                others = [
-                    wish
-                    for known in (before, given)
-                    for other, wish in known.items()
-                    if other != uid
-                ]
-                if UNKNOWN in answer.error:
-                    assert self._may_be_unknown(uid, self.instances[number], others)
-                else:
-                    assert "held by claim" in answer.error
-                    assert any(self.allocated[uid].excludes(wish) for wish in others)
-                if self.prepared.get(uid) != self.allocated[uid]:
-                    self.prepared.pop(uid, None)
+            wish = self.allocated[uid]
+            if not answer.error:
+                self.prepared[uid] = wish
+            elif UNKNOWN in answer.error:  # then it keeps what it had
+                held = (*before.values(), *given.values())
+                assert self._may_be_unknown(wish, self.instances[number], held)
             else:
-                self.prepared[uid] = self.allocated[uid]
+                assert "held by claim" in answer.error
+                others = [*before.items(), *given.items()]
+                assert any(wish.excludes(one) for other, one in others if other != uid)
+                if self.prepared.get(uid) != wish:
+                    self.prepared.pop(uid, None)
 
     @rule(number=instances, uids=st.lists(uids, min_size=1, max_size=3, unique=True))
     def unprepare(self, number: int, uids: list[str]) -> None:
@@ -351,15 +351,17 @@ class Node(RuleBasedStateMachine):
             Instance(self.node, self.chips, is_cutting=each.is_cutting) for each in self.instances
         ]
 
-    def _may_be_unknown(self, uid: str, instance: Instance, others: Iterable[Wish]) -> bool:
-        """Whether it wants a piece of a chip that is not cut now, or that others have by shares."""
-        by_shares = {
-            chip for wish in others if wish.way is Way.BY_SHARES for chip in wish.shared_chips
-        }
-        return any(
-            not instance.is_cutting or CHIPS[piece] & by_shares
-            for piece in self.allocated[uid].pieces
-        )
+    def _may_be_unknown(self, wish: Wish, instance: Instance, held: Sequence[Wish]) -> bool:
+        """Whether it wants a piece of a chip that is held by shares, or that is not cut now.
+
+        One that is not cut is not there as a whole either as long as somebody has a piece of it.
+        """
+        by_shares = {chip for one in held if one.way is Way.BY_SHARES for chip in one.shared_chips}
+        if any(CHIPS[piece] & by_shares for piece in wish.pieces):
+            return True
+        pieces = {chip for one in held for piece in one.pieces for chip in CHIPS[piece]}
+        is_whole_there = all(pieces.isdisjoint(CHIPS[device]) for device in wish.devices)
+        return not instance.is_cutting and (bool(wish.pieces) or not is_whole_there)
 
 
 Node.TestCase.settings = settings(stateful_step_count=12, max_examples=10, phases=[Phase.generate])

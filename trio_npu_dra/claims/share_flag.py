@@ -276,11 +276,13 @@ class ShareFlagStep:
             return frozenset()
 
     def _write(self, chips: Iterable[str]) -> None:
+        """Note them, so that a power cut changes nothing: a node may recover flags at its start."""
         file = _File(chips=tuple(sorted(chips)))
         if file.chips:
             storage.write_atomic(self._path, file.model_dump_json().encode() + b"\n")
         else:
             storage.remove(self._path)
+        storage.sync_folder(self._path.parent)
         self._ours.set(frozenset(file.chips))
 
 

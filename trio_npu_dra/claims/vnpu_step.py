@@ -87,9 +87,15 @@ class VnpuStep:
             StorageError: As above.
         """
         for device in filter(_is_ours, reversed(entry.devices)):
-            if device.piece is not None and device.piece.vnpu is not None:
+            if device.piece is None or device.piece.vnpu is None:
+                continue
+            if not (device.chips and self.vnpus.is_gone(device.chips[0])):
                 async with self._alone(device):
                     await self._remove(entry, device)
+                # Else the Board might have a vNPU that no record has: one that was cut by hand,
+                # and so offered. Whoever has removed it may have died before the Board was read.
+                await self.vnpus.seen()
+            await self._note(entry, device, None)
 
     async def tidy(self) -> None:
         """Nothing is left to do: each piece is of a record, which goes after it."""
@@ -133,16 +139,14 @@ class VnpuStep:
         piece = device.piece
         assert piece is not None, "only pieces are removed"
         assert piece.vnpu is not None, "it was made"
-        if not (device.chips and self.vnpus.is_gone(device.chips[0])):
-            template = (await self.vnpus.of(device.chip_node)).get(piece.vnpu)
-            if template == piece.template:
-                await self.vnpus.destroy(device.chip_node, piece.vnpu)
-            elif template is not None:
-                log.warning(
-                    "a vNPU has the id of one that was cut for a claim, but is another: it stays",
-                    extra={"claim": str(entry), "vnpu": piece.vnpu, "template": template},
-                )
-        await self._note(entry, device, None)
+        template = (await self.vnpus.of(device.chip_node)).get(piece.vnpu)
+        if template == piece.template:
+            await self.vnpus.destroy(device.chip_node, piece.vnpu)
+        elif template is not None:
+            log.warning(
+                "a vNPU has the id of one that was cut for a claim, but is another: it stays",
+                extra={"claim": str(entry), "vnpu": piece.vnpu, "template": template},
+            )
 
     async def _choose(self, entry: Entry, device: HeldDevice, there: frozenset[int]) -> int:
         """Choose an id that nobody has, and note it.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Final
 
 import trio
 
@@ -25,8 +24,6 @@ from trio_npu_dra.observable import Observable
 
 log = logging.getLogger(__name__)
 
-_SEEN_SECONDS: Final = 3.0
-
 
 class Readings:
     """Readings of how chips are split, for those who cut or share them: so the Board knows."""
@@ -36,14 +33,13 @@ class Readings:
         self._done = Observable(0)
 
     async def again(self) -> None:
-        """Have all be read; return when the Board has what was read from now on, or soon after.
+        """Have all be read; return when the Board has what was read from now on.
 
-        A chip that hangs may keep it waiting; then the next reading tells the Board.
+        A chip that hangs may keep it waiting long.
         """
         number = self._wanted.value + 1
         self._wanted.set(number)
-        with trio.move_on_after(_SEEN_SECONDS):
-            await self._done.wait_until(lambda done: done >= number)
+        await self._done.wait_until(lambda done: done >= number)
 
     async def follow(
         self,

@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+import trio
+
 from trio_npu_dra.errors import DcmiError
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
@@ -21,6 +23,8 @@ from trio_npu_dra.npu.traits import TRAITS
 
 _IN_USE: Final = frozenset({-8013, -8020})
 """What the library makes of the kernel's EBUSY, by its version."""
+_SEEN_SECONDS: Final = 3.0
+"""Until the Board knows of a change; if a chip hangs, its next reading tells it."""
 
 Card = tuple[Chip, ...]
 """Chips whose flags change together: the dies of an A3 card, else one chip."""
@@ -38,7 +42,7 @@ class ShareFlags(Protocol):
         ...
 
     async def change(self, chip: Chip, *, is_set: bool) -> None:
-        """Set or reset the flag of a chip, and with it of all of its card; the Board knows then.
+        """Set or reset the flag of a chip, and with it of all of its card; the Board knows soon.
 
         Raises:
             Busy: Somebody uses the card.
@@ -80,7 +84,8 @@ class NodeShareFlags:
             self.dcmi.set_device_share(chip.ref, enabled=is_set)
 
         await self.worker.call(change, device=chip.ref)
-        await self.splits.again()
+        with trio.move_on_after(_SEEN_SECONDS):
+            await self.splits.again()
 
     async def processes(self, chip: Chip) -> tuple[int, ...]:
         """See `ShareFlags`."""

@@ -78,13 +78,16 @@ class Vnpus:
         return made
 
     async def destroy(self, node: str, vnpu: int) -> None:
-        """Remove a vNPU; returns when the Board knows, or soon after.
+        """Remove a vNPU; the Board does not know yet.
 
         Raises:
             ClaimUnavailable: The chip is not known.
             DcmiError: It cannot be removed; `Busy` while a container uses it.
         """
         await self._call(node, Dcmi.destroy_vdevice, vnpu)
+
+    async def seen(self) -> None:
+        """Return when the Board has all vNPUs as they are now, however long that takes."""
         await self._splits.again()
 
     def is_gone(self, chip: Chip) -> bool:

@@ -152,7 +152,7 @@ class _Watch:
         while found is None:
             await trio.sleep_until(self._listing.retry_at)
             found = await self._listing.read(known)
-        await self._look_at_all(found)
+        await self._look_at_all(found, since=self._found)
 
     def _read_all_anew(self) -> None:
         """Read what happened since the first reading, which sent no event."""
@@ -252,10 +252,11 @@ class _Watch:
 
     async def _list_if_due(self) -> None:
         if self._listing.is_due(self._found, is_chip_lost=self._is_chip_lost()):
+            before = self._found
             with pulse.step("listing NPUs", limit=_LISTING_STUCK_SECONDS):
-                found = await self._listing.read(self._found)
+                found = await self._listing.read(before)
             if found is not None:
-                await self._look_at_all(found)
+                await self._look_at_all(found, since=before)
 
     def _is_chip_lost(self) -> bool:
         """Whether a new list may bring a chip back; none can be made while a call is out."""
@@ -282,10 +283,19 @@ class _Watch:
         for chip in self._found.chips:
             self._times.want(chip.name)
 
-    async def _look_at_all(self, found: Board) -> None:
+    async def _look_at_all(self, found: Board, *, since: Board) -> None:
+        """Look at all chips of a new list, and tell.
+
+        Args:
+            found: The list.
+            since: What was found before it was read.
+        """
         for chip in found.chips:
             await self._look(chip)
             self._heard_at.pop(chip.name, None)  # listing took longer than the event
+        while self._found is not since:  # how chips are split was read meanwhile, perhaps later
+            since = self._found
+            found = await read_partition(self._worker, self._dcmi, found)
         self._found = found
         self._tell()
 
