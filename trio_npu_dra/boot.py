@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+"""Where Linux says which boot this is, in containers too."""
 
 _SET_SECONDS: Final = 60.0
 """Clocks that differ by more were set in between; by less, they were slewed."""

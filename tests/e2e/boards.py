@@ -62,6 +62,11 @@ def laid_out(driver: Driver, node: NodeAccess, board: Profile) -> Iterator[Drive
     node.execute("rm", "-r", BOARD, *as_paths((*chips, *shared)))
 
 
+def wait_published(driver: Driver, names: set[str]) -> None:
+    """Wait until these devices, and no others, are published on the driver's node."""
+    driver.cluster.wait(lambda: set(driver.devices()) == names, f"the devices {sorted(names)}")
+
+
 def _models(driver: Driver) -> set[str]:
     return {each["attributes"]["chipName"]["string"] for each in driver.devices().values()}
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cluster.api import Object
 from tests.cluster.cluster import NodeAccess
-from tests.e2e.boards import Given, assert_has, begin, laid_out
+from tests.e2e.boards import Given, assert_has, begin, laid_out, wait_published
 from tests.e2e.driver import BOARD, DRIVER, Driver
 from tests.e2e.space import Space, claim, container, placed, pod, request
 from trio_npu_dra.simulator import BoardControl, Severity, load_profile
@@ -48,11 +48,6 @@ def board(driver: Driver) -> Iterator[BoardControl]:
     """The simulated board of the second node."""
     with driver.board() as control:
         yield control
-
-
-def wait_published(driver: Driver, names: set[str]) -> None:
-    """Wait until these devices, and no others, are published on the second node."""
-    driver.cluster.wait(lambda: set(driver.devices()) == names, f"the devices {sorted(names)}")
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ container that uses it.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -15,7 +14,8 @@ import pytest
 from tests.cluster.api import Object
 from tests.cluster.cluster import NodeAccess
 from tests.cluster.processes import ClusterError
-from tests.e2e.driver import DRIVER, NPUS, PROFILE, Driver
+from tests.e2e.boards import laid_out
+from tests.e2e.driver import DRIVER, NPUS, Driver
 from tests.e2e.space import Space, claim, container, placed, pod, request
 from trio_npu_dra.simulator import load_profile
 
@@ -44,17 +44,9 @@ def driver(driver: Driver) -> Iterator[Driver]:
 @pytest.fixture(scope="module")
 def modules(driver: Driver, second_node: NodeAccess) -> Iterator[Driver]:
     """The same driver on the second node, with eight modules."""
-    modules = dataclasses.replace(driver, node=second_node)
-    profile = second_node.root / PROFILE.relative_to("/")
-    profile.parent.mkdir(parents=True, exist_ok=True)
-    profile.write_text(f"{A3.name}\n")
-    modules.label_node("true")
-    modules.wait_ready()
-    modules.wait_registered()
-    modules.cluster.wait(lambda: is_divided(modules), "modules with shares")
-    yield modules
-    modules.label_node(None)
-    modules.cluster.wait(lambda: modules.pid() is None, "no driver on the second node")
+    with laid_out(driver, second_node, A3) as modules:
+        modules.cluster.wait(lambda: is_divided(modules), "modules with shares")
+        yield modules
 
 
 def is_divided(driver: Driver) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterator
 
@@ -10,7 +9,8 @@ import pytest
 import yaml
 
 from tests.cluster.cluster import Cluster, NodeAccess
-from tests.e2e.driver import DRIVER, PROFILE, Driver
+from tests.e2e.boards import laid_out, wait_published
+from tests.e2e.driver import DRIVER, Driver
 from tests.e2e.space import EXAMPLES, Space, claim, container, placed, pod, request
 from trio_npu_dra.simulator import load_profile
 
@@ -25,18 +25,9 @@ NAMES = re.compile(r"^\| \d+ +(310P3\S*) ", re.MULTILINE)
 
 @pytest.fixture(scope="module")
 def driver(driver: Driver, second_node: NodeAccess) -> Iterator[Driver]:
-    """The driver on the second node, with two 310P; afterwards it is not there any more."""
-    there = dataclasses.replace(driver, node=second_node)
-    profile = second_node.root / PROFILE.relative_to("/")
-    profile.parent.mkdir(parents=True, exist_ok=True)
-    profile.write_text(f"{BOARD.name}\n")
-    there.label_node("true")
-    there.wait_ready()
-    there.wait_registered()
-    wait_published(there, {"npu-0", "npu-1"})
-    yield there
-    there.label_node(None)
-    there.cluster.wait(lambda: there.pid() is None, "no driver on the second node")
+    """The driver on the second node, with two 310P; afterwards neither is there any more."""
+    with laid_out(driver, second_node, BOARD) as there:
+        yield there
 
 
 @pytest.fixture
@@ -63,11 +54,6 @@ def classes(cluster: Cluster) -> Iterator[None]:
 def npu_smi(driver: Driver, what: str, *arguments: str) -> None:
     """Do something to the first chip's vNPUs on the node, as an administrator does."""
     driver.node.execute(NPU_SMI, "set", "-t", what, "-i", CARD, "-c", "0", *arguments)
-
-
-def wait_published(driver: Driver, names: set[str]) -> None:
-    """Wait until these devices, and no others, are published on the second node."""
-    driver.cluster.wait(lambda: set(driver.devices()) == names, f"the devices {sorted(names)}")
 
 
 @pytest.mark.usefixtures("cut", "classes")

@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from tests.npu.looking import Look, Relay
+from tests.npu.pacing import Counted, Paced
 from tests.npu.watching import NEVER, Watching
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
@@ -115,3 +116,24 @@ def hang(control: BoardControl) -> Iterator[Callable[[str, int], None]]:
     yield start
     for function, device in hung:
         control.release(function, device)
+
+
+@pytest.fixture
+def counted(simulated: SimulatedBoard) -> Iterator[Counted]:
+    """The board's library; what was held up goes on at the end."""
+    dcmi = Counted.load(simulated.root)
+    yield dcmi
+    for gate in dcmi.held.values():
+        gate.set()
+
+
+@pytest.fixture
+def paced(
+    nursery: trio.Nursery,
+    relay: Relay,
+    counted: Counted,
+    host: Host,
+    tmp_path: Path,
+) -> Paced:
+    """A watcher that looks every ten seconds, and keeps what it knows in a file."""
+    return Paced(nursery, relay, counted, host, tmp_path)

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 
 import pytest
-import trio
 from trio.testing import MockClock
 
-from tests.npu.looking import Relay
-from tests.npu.pacing import NODE, Counted, Paced
+from tests.npu.pacing import NODE, Paced
 from tests.npu.watching import BUSINESS, MINOR
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
-from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import HealthState
 from trio_npu_dra.npu.subscription import WatchStatus
-from trio_npu_dra.simulator import BoardControl, Severity, SimulatedBoard
+from trio_npu_dra.simulator import BoardControl, Severity
 
 
 @pytest.fixture
@@ -25,27 +21,6 @@ async def worker() -> AsyncIterator[DcmiWorker]:
     """The thread for DCMI calls."""
     async with open_worker() as worker:
         yield worker
-
-
-@pytest.fixture
-def counted(simulated: SimulatedBoard) -> Iterator[Counted]:
-    """The board's library; what was held up goes on at the end."""
-    dcmi = Counted.load(simulated.root)
-    yield dcmi
-    for gate in dcmi.held.values():
-        gate.set()
-
-
-@pytest.fixture
-def paced(
-    nursery: trio.Nursery,
-    relay: Relay,
-    counted: Counted,
-    host: Host,
-    tmp_path: Path,
-) -> Paced:
-    """A watcher that looks every ten seconds, and keeps what it knows in a file."""
-    return Paced(nursery, relay, counted, host, tmp_path)
 
 
 async def test_a_late_answer_is_used(

@@ -2,46 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.npu.looking import Relay
-from tests.npu.pacing import NODE, Counted, Paced
+from tests.npu.pacing import NODE, Paced
 from tests.npu.test_chip_faults import LINK
 from tests.npu.watching import BUSINESS, MINOR, NEVER
 from trio_npu_dra import pulse
 from trio_npu_dra.npu.dcmi.types import Assertion
 from trio_npu_dra.npu.faults import ALARM_WITHOUT_CODE, CARD_DROPPED
-from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import FaultLevel, HealthState
 from trio_npu_dra.simulator import BoardControl, Severity, SimulatedBoard
 
 REFUSED = "dcmi_subscribe_fault_event"
-
-
-@pytest.fixture
-def counted(simulated: SimulatedBoard) -> Iterator[Counted]:
-    """The board's library; what was held up goes on at the end."""
-    dcmi = Counted.load(simulated.root)
-    yield dcmi
-    for gate in dcmi.held.values():
-        gate.set()
-
-
-@pytest.fixture
-def paced(
-    nursery: trio.Nursery,
-    relay: Relay,
-    counted: Counted,
-    host: Host,
-    tmp_path: Path,
-) -> Paced:
-    """A watcher that looks every ten seconds, and keeps what it knows in a file."""
-    return Paced(nursery, relay, counted, host, tmp_path)
 
 
 async def test_chips_that_no_event_names_are_asked_every_twelfth_time(

@@ -44,7 +44,6 @@ from trio_npu_dra.observable import Observable
 
 log = logging.getLogger(__name__)
 
-"""Where Linux says which boot this is, in containers too."""
 CLAIMS = "claims"
 """The folder of the records, in the state folder."""
 
