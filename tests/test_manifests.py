@@ -7,11 +7,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from trio_npu_dra import __version__
 from trio_npu_dra.kubelet.probes import CALL_SECONDS
 from trio_npu_dra.npu.model import ChipHealth, Fault, FaultLevel
+from trio_npu_dra.resources.selection import Selection
 from trio_npu_dra.settings import Settings, add_flags, environment_variable
 from trio_npu_dra.slices.taints import TaintEffect, TaintPolicy
 
@@ -191,6 +193,41 @@ def test_overlay_opens_the_port() -> None:
 
     assert (patch["target"]["kind"], change["op"], last) == ("NetworkPolicy", "remove", "from")
     assert policy.keys() == {"from", "ports"}
+
+
+@pytest.mark.parametrize("name", ["all-npus", "some-npus", "labelled-nodes"])
+def test_patches_of_stages_are_about_our_daemonset(name: str) -> None:
+    """They name what is there, and say what the driver understands."""
+    patch = yaml.safe_load((K8S / f"overlays/device-plugin/{name}.yaml").read_text("utf-8"))
+    ours = load("base")["DaemonSet", NAME]
+    assert patch["metadata"] == {key: ours["metadata"][key] for key in ("name", "namespace")}
+    for container in pod_spec({("DaemonSet", NAME): patch}).get("containers", []):
+        assert container["name"] == pod_spec(load("base"))["containers"][0]["name"]
+        (variable,) = container["env"]
+        assert variable["name"] == environment_variable("device_plugin")
+        assert Selection.parse(variable["value"])
+
+
+def test_one_label_says_who_serves_a_node() -> None:
+    """Ours or another agent: the patches ask for two values of one label."""
+    wanted = [
+        yaml.safe_load((K8S / f"overlays/device-plugin/{name}.yaml").read_text("utf-8"))
+        for name in ("labelled-nodes", "other-agents")
+    ]
+    (ours, others) = (each["spec"]["template"]["spec"]["nodeSelector"] for each in wanted)
+    assert ours.keys() == others.keys()
+    assert ours != others
+
+
+def test_migration_page_names_files_that_exist() -> None:
+    """Manifests are said with their path, or by their name alone after that of their folder."""
+    page = (ROOT / "docs/migration.md").read_text("utf-8")
+    named = set(re.findall(r"\bk8s/[\w./-]+[\w]", page))
+    names = set(re.findall(r"`([\w-]+\.yaml)`", page)) - {"kustomization.yaml"}
+    folders = (K8S / "overlays/device-plugin", K8S / "examples")
+    assert named
+    assert [each for each in named if not (ROOT / each).exists()] == []
+    assert [each for each in names if not any((place / each).exists() for place in folders)] == []
 
 
 def test_the_daemonsets_flags_exist() -> None:

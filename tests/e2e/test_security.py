@@ -19,6 +19,7 @@ from tests.cluster.processes import ClusterError
 from tests.config_cases import CASES, GOOD, Case, named
 from tests.e2e.deploy import ROOT
 from tests.e2e.driver import DRIVER, NAME, NAMESPACE, Driver
+from tests.e2e.modes import assert_as_documented
 from tests.e2e.space import CLASS, Space, admit, claim, pod
 
 pytestmark = [pytest.mark.cluster, pytest.mark.every_version]
@@ -343,26 +344,11 @@ def test_policies_compile(driver: Driver) -> None:
 # --- the node ------------------------------------------------------------------------------------
 
 
-def documented_modes() -> dict[str, str]:
-    """Permission bits by path, `*` standing for what differs, as docs/security.md has them."""
-    text = (ROOT / "docs/security.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(/[^`]+)` \| (0[0-7]{3}) \|", text, re.MULTILINE)
-    return {re.sub(r"<[^>]+>", "*", path): mode for path, mode in rows}
-
-
 def test_files_have_the_documented_modes(driver: Driver, space: Space) -> None:
     """What the driver makes on the node is as open as our documentation says, and root's."""
     space.apply(claim("npu"), pod("user", "npu"))
     space.wait_phase("user")
-    root = driver.cluster.node.root
-    seen = {
-        pattern: {
-            (f"{found.stat().st_mode & 0o7777:04o}", found.stat().st_uid)
-            for found in root.glob(pattern.strip("/"))
-        }
-        for pattern in documented_modes()
-    }
-    assert seen == {pattern: {(mode, 0)} for pattern, mode in documented_modes().items()}
+    assert_as_documented(driver)
 
 
 def test_container_is_as_documented(driver: Driver) -> None:

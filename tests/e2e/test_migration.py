@@ -1,0 +1,174 @@
+"""From device plugin to DRA and back on one node, under running pods (docs/migration.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import yaml
+
+from tests.cluster.api import Object
+from tests.e2e.deploy import ROOT
+from tests.e2e.driver import NAME, NAMESPACE, NPUS, Driver
+from tests.e2e.faults import number
+from tests.e2e.modes import assert_as_documented
+from tests.e2e.resource import FLAG, RESOURCE, Plugin, assert_runs_on, user
+from tests.e2e.space import EXAMPLES, Space, claim, pod
+
+pytestmark = [pytest.mark.cluster, pytest.mark.every_version, pytest.mark.since("1.36")]
+
+OVERLAY = ROOT / "k8s/overlays/device-plugin"
+MANIFEST = (EXAMPLES / "device-plugin-pod.yaml").read_text(encoding="utf-8")
+CLASS = (EXAMPLES / "ascend910-by-dra.yaml").read_text(encoding="utf-8")
+SOME = 4
+"""How many NPUs some-npus.yaml leaves to the resource."""
+
+
+@pytest.fixture
+def plugin(driver: Driver, space: Space) -> Iterator[Plugin]:
+    """Off before and after; then the DeviceClass is gone, too."""
+    yield Plugin(driver)
+    space.clear()
+    driver.cluster.remove("deviceclass", yaml.safe_load(CLASS)["metadata"]["name"])
+    driver.set_environment(f"{FLAG}-")
+
+
+def patch(driver: Driver, name: str, *, pool: int) -> None:
+    """Apply a patch of the overlay; then so many NPUs are in the pool."""
+    target = ("daemonset", NAME, "--namespace", NAMESPACE)
+    driver.cluster.kubectl("patch", *target, "--patch-file", OVERLAY / name)
+    driver.wait_rolled_out(devices=pool)
+
+
+def start(space: Space, name: str) -> Object:
+    """A pod of the manifest that its users have today, under another name."""
+    about = yaml.safe_load(MANIFEST)
+    about["metadata"]["name"] = name
+    space.apply(about)
+    return space.wait_phase(name)
+
+
+def is_by_dra(about: Object) -> bool:
+    """Whether the scheduler has made a claim for the pod."""
+    return "extendedResourceClaimStatus" in about["status"]
+
+
+def given(space: Space, name: str) -> list[str]:
+    """What a container has besides its chip: device nodes, mounts, and the Ascend variables."""
+    looks = (
+        "stat -c '%F %a %n' /dev/* | grep -v 'davinci[0-9]'",
+        "cut -d' ' -f5,6 /proc/self/mountinfo",
+        "printenv | grep -E '^(ASCEND|LD)_'",
+    )
+    return [
+        line
+        for look in looks
+        for line in sorted(space.execute(name, "sh", "-c", look).splitlines())
+    ]
+
+
+def test_one_manifest_in_every_stage(driver: Driver, plugin: Plugin, space: Space) -> None:
+    """A device plugin answers it, then DRA, then a device plugin again; no pod loses its NPU."""
+    patch(driver, "all-npus.yaml", pool=0)
+    plugin.wait_allocatable(NPUS)
+    first = start(space, "first")
+    assert not is_by_dra(first)
+    assert_as_documented(driver, with_resources=True)
+
+    # Some NPUs by DRA. The class is not asked where a device plugin has any of the resource.
+    patch(driver, "some-npus.yaml", pool=NPUS - SOME)
+    plugin.wait_allocatable(SOME)
+    driver.cluster.apply(CLASS)
+    space.apply(claim("npu"), pod("by-claim", "npu"), user("too-many", SOME))
+    space.wait_phase("by-claim")
+    assert number(*space.allocated("npu")) >= SOME
+    assert given(space, "first") == given(space, "by-claim")
+    space.wait_event("too-many", "FailedScheduling", f"Insufficient {RESOURCE}")
+    space.delete_pod("too-many")
+
+    # All NPUs by DRA, beside a pod that got its own by the device plugin. The node goes on to show
+    # the resource, with 0, and the class is asked all the same.
+    driver.set_environment(f"{FLAG}-", devices=NPUS - 1)
+    plugin.wait_allocatable(0)
+    node = driver.cluster.get("node", driver.node.name) or {}
+    assert node["status"]["allocatable"][RESOURCE] == "0"
+    assert is_by_dra(start(space, "second"))
+    assert_runs_on(space, {"first": first})
+    nodes = {name: space.davinci_nodes(name) for name in ("first", "second")}
+    assert nodes["first"] != nodes["second"]
+    for name, before in nodes.items():
+        space.kill(name)
+        assert space.davinci_nodes(name) == before
+    space.delete_pod("first")
+    driver.wait_published()
+
+    # And back, beside the pods that have their NPUs by DRA.
+    patch(driver, "all-npus.yaml", pool=2)
+    plugin.wait_allocatable(NPUS - 2)
+    assert not is_by_dra(start(space, "third"))
+    space.kill("second")
+    assert space.davinci_nodes("second") == nodes["second"]
+
+
+def test_overlay_is_accepted(driver: Driver) -> None:
+    """The API server takes it as it is."""
+    driver.cluster.kubectl("apply", "--dry-run=server", "--kustomize", OVERLAY)
+
+
+# --- which agent serves a node -------------------------------------------------------------------
+
+AGENT = "npu.huawei.com/agent"
+
+
+def other_agent() -> Object:
+    """A DaemonSet that stands for another driver of the cluster."""
+    labels = {"app": "other-agent"}
+    spec = pod("other-agent")["spec"] | {"restartPolicy": "Always"}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "other-agent"},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": spec},
+        },
+    }
+
+
+@pytest.fixture
+def label(driver: Driver) -> Iterator[Callable[[str | None], None]]:
+    """Sets the node's label; afterwards the driver is for every node again."""
+
+    def change(value: str | None) -> None:
+        about = {"metadata": {"labels": {AGENT: value}}}
+        driver.cluster.api.patch("node", driver.node.name, change=about)
+
+    yield change
+    everywhere = {"spec": {"template": {"spec": {"nodeSelector": {AGENT: None}}}}}
+    driver.cluster.api.patch("daemonset", NAME, change=everywhere, namespace=NAMESPACE)
+    change(None)
+    driver.wait_rolled_out()
+
+
+def test_label_says_which_agent_serves_a_node(
+    driver: Driver, space: Space, label: Callable[[str | None], None]
+) -> None:
+    """One, the other or, in between, none; never both."""
+
+    def agents() -> set[str]:
+        theirs = space.cluster.objects("pods", namespace=space.name)
+        ours = space.cluster.objects("pods", namespace=NAMESPACE, selector=f"app={NAME}")
+        return {about["metadata"]["labels"]["app"] for about in (*theirs, *ours)}
+
+    space.apply(other_agent())
+    label("other")
+    theirs = ("daemonset", "other-agent", "--namespace", space.name)
+    space.cluster.kubectl("patch", *theirs, "--patch-file", OVERLAY / "other-agents.yaml")
+    ours = ("daemonset", NAME, "--namespace", NAMESPACE)
+    space.cluster.kubectl("patch", *ours, "--patch-file", OVERLAY / "labelled-nodes.yaml")
+    space.wait(lambda: agents() == {"other-agent"}, "the other agent alone")
+    label("none")
+    space.wait(lambda: agents() == set(), "no agent")
+    label("trio-npu-dra")
+    driver.wait_ready()
+    assert agents() == {NAME}
