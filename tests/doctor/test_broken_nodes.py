@@ -255,3 +255,57 @@ def test_wrong_flag_has_an_exit_code_of_its_own(
     """A script does not take it for a problem of the node."""
     assert healthy.doctor("--driver-name=A B") == (2, "")
     assert "npu-dra doctor: --driver-name=A B: " in capsys.readouterr().err
+
+
+def test_folders_that_are_not_there_are_not_judged(healthy: Node) -> None:
+    """As where the kubelet's are not mounted; each check says why, and none ends the command."""
+    shutil.rmtree(healthy.root / "var")
+    shutil.rmtree(healthy.root / "proc")
+    (healthy.root / "etc/containerd/config.toml").unlink()
+
+    code, text = healthy.doctor()
+
+    assert code == 0
+    levels = {check: [level for level, _ in found] for check, found in healthy.findings().items()}
+    assert [check for check, found in levels.items() if found == ["not checked"]] == [
+        *("device plugins", "DRA drivers", "container runtime", "kubelet", "API server"),
+        "this driver",
+    ], text
+
+
+@pytest.mark.parametrize(
+    ("function", "check", "level"),
+    [
+        ("dcmi_init", "Ascend driver", "problem"),
+        ("dcmi_get_device_resource_info", "NPUs in use", "not checked"),
+    ],
+)
+def test_ascend_driver_refuses(healthy: Node, function: str, check: str, level: str) -> None:
+    """All answers, or those about processes."""
+    assert healthy.board is not None
+    with healthy.board.control() as control:
+        control.set_return_code(function, -8005)
+
+    found = healthy.findings()[check]
+
+    assert {each[0] for each in found} == {level}
+    assert all(f"{function} returned -8005" in text for _, text in found)
+
+
+def test_half_written_files_are_told(healthy: Node) -> None:
+    """As a power cut leaves them."""
+    trio.run(hold, healthy)
+    for uid in ("uid-a", "uid-b"):
+        healthy.write(f"etc/cdi/{DRIVER}-npu_{uid}.json", "{").chmod(0o644)
+    (healthy.places.state / "share-flags.json").write_text("[]")
+
+    assert healthy.findings()["this driver"] == [
+        ("not checked", "which share flags this driver has set cannot be read")
+    ]
+
+    (healthy.places.state / "share-flags.json").unlink()
+    said = healthy.findings()["this driver"]
+    assert [(level, text.partition(":")[0]) for level, text in said] == [
+        ("problem", f"the CDI file {DRIVER}-npu_{uid}.json is not whole")
+        for uid in ("uid-a", "uid-b")
+    ]

@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 import trio
 
 from tests.doctor.nodes import DRIVER, NODE
 from trio_npu_dra.doctor import cluster, dra_drivers
-from trio_npu_dra.doctor.cluster import Cluster, NodeWithStatus
+from trio_npu_dra.doctor.cluster import NodeWithStatus
 from trio_npu_dra.doctor.dra_drivers import DraDrivers
 from trio_npu_dra.kube.objects import (
     Device,
@@ -44,9 +45,13 @@ def device(name: str, attribute: str = "type") -> Device:
 
 
 @asynccontextmanager
-async def served(folder: Path, *slices: ResourceSlice) -> AsyncIterator[Path]:
-    """An API server with a node and slices; its kubeconfig."""
+async def served(
+    folder: Path, *slices: ResourceSlice, refuses_lists: int | None = None
+) -> AsyncIterator[Path]:
+    """An API server with a node and slices, which may refuse a list; its kubeconfig."""
     api, socket, kubeconfig = ApiState(), folder / "api.sock", folder / "kubeconfig"
+    if refuses_lists is not None:
+        api.fail_next(status=refuses_lists, verb="list")
     info = {"kubeletVersion": "v1.36.3", "containerRuntimeVersion": "containerd://2.1.6"}
     node = {"metadata": {"name": NODE}, "status": {"nodeInfo": info}}
     api.add(NodeWithStatus.model_validate(node))
@@ -114,9 +119,22 @@ async def test_nobody_who_answers_is_no_finding(folder: Path) -> None:
         assert found.unasked
 
 
-def test_server_without_dra() -> None:
-    """It is of an older version, or the API group is off."""
-    (said,) = cluster.judge(Cluster(kubelet="v1.33.1", serves_dra=False))
+@pytest.mark.parametrize(
+    ("status", "level", "text"),
+    [
+        (404, "problem", "it does not serve resource.k8s.io/v1 (kubelet v1.36.3)"),
+        (403, "not checked", "not asked for versions and the ResourceSlices of others: "),
+    ],
+)
+async def test_slices_that_cannot_be_listed(
+    folder: Path, status: int, level: str, text: str
+) -> None:
+    """They are not served, or not for us; the versions are known all the same."""
+    async with served(folder, refuses_lists=status) as kubeconfig:
+        found = await cluster.look(NODE, kubeconfig)
 
-    assert said.level.value == "problem"
-    assert said.text == "it does not serve resource.k8s.io/v1 (kubelet v1.33.1)"
+    assert found.kubelet == "v1.36.3"
+    assert found.slices is None
+    (said,) = cluster.judge(found)
+    assert said.level.value == level
+    assert said.text.startswith(text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -40,6 +40,7 @@ class OwnState:
         records: Who holds what.
         without_cdi: The claims whose containers have no CDI file.
         without_record: Names of CDI files whose claims have no record.
+        torn: Names of CDI files that are no JSON, as a power cut leaves them.
         lost_nodes: Device nodes that CDI files name and the host lacks, by the file.
         ours: What this driver did to chips.
     """
@@ -52,7 +53,8 @@ class OwnState:
     records: Records = _NONE
     without_cdi: tuple[str, ...] = ()
     without_record: tuple[str, ...] = ()
-    lost_nodes: dict[str, list[str]] = field(default_factory=dict)
+    torn: tuple[str, ...] = ()
+    lost_nodes: Mapping[str, list[str]] = field(default_factory=dict)
     ours: Ours = field(default_factory=Ours)
 
 
@@ -111,12 +113,19 @@ def _with_claims(found: OwnState, places: Places, records: Records) -> OwnState:
     known = records.entries.keys() | records.unreadable.keys()
     ready = [entry for entry in records.entries.values() if _has_file(entry)]
     pieces = [hold.piece for entry in records.entries.values() for hold in entry.holds]
+    paths = (cdi.devices_path, *(cdi.path(uid) for uid in sorted(files.keys() & known)))
+    named = [*_named_nodes(paths)]
     return replace(
         found,
         records=records,
         without_cdi=tuple(str(entry) for entry in ready if not files.get(entry.uid)),
         without_record=tuple(cdi.path(uid).name for uid in sorted(files.keys() - known)),
-        lost_nodes=_lost_nodes(places, cdi, files.keys() & known),
+        torn=tuple(name for name, nodes in named if nodes is None),
+        lost_nodes={
+            name: lost
+            for name, nodes in named
+            if (lost := [node for node in nodes or () if _is_missing(places, node)])
+        },
         ours=Ours(
             vnpus={piece.vnpu for piece in pieces if piece and piece.vnpu is not None},
             shared=flags_set_by_driver(places.state),
@@ -129,18 +138,19 @@ def _has_file(entry: Entry) -> bool:
     return entry.holder.kind is HolderKind.CLAIM and entry.state is State.READY
 
 
-def _lost_nodes(places: Places, cdi: CdiFolder, uids: set[str]) -> dict[str, list[str]]:
-    lost = {}
-    for path in (cdi.devices_path, *(cdi.path(uid) for uid in sorted(uids))):
+def _named_nodes(paths: Iterable[Path]) -> Iterator[tuple[str, list[str] | None]]:
+    """The names of CDI files, and the host's device nodes in each; None for one that is torn."""
+    for path in paths:
         try:
             spec = from_json(storage.read_bytes(path) or b"{}")
-        except ValueError:  # half written, which the form of the file does not show
-            spec = {}
-        named = dict.fromkeys(host_nodes(spec))
-        missing = [node for node in named if not places.host.has_node(node.removeprefix("/dev/"))]
-        if missing:
-            lost[path.name] = missing
-    return lost
+        except ValueError:
+            yield path.name, None
+        else:
+            yield path.name, list(dict.fromkeys(host_nodes(spec)))
+
+
+def _is_missing(places: Places, node: str) -> bool:
+    return not places.host.has_node(node.removeprefix("/dev/"))
 
 
 # --- judging -------------------------------------------------------------------------------------
@@ -198,6 +208,11 @@ def _about_files(found: OwnState) -> Iterator[Finding]:
         yield warning(
             f"the CDI file {file} is of a claim that is not prepared",
             "A daemon that runs removes it; if it does not, look at its log.",
+        )
+    for file in found.torn:
+        yield problem(
+            f"the CDI file {file} is not whole: containers cannot start with it",
+            "Restart this driver's pod, which writes it anew.",
         )
     for file, nodes in found.lost_nodes.items():
         yield problem(
