@@ -23,6 +23,10 @@ NODE = "node-1"
 DRIVER = "npu.huawei.com"
 POD_UID = "pod-1"
 
+HUAWEIS_PODS = (
+    "3f6d2f5e-8f0e-4a54-8c43-6a4a4a1c9a01",
+    "3f6d2f5e-8f0e-4a54-8c43-6a4a4a1c9a02",
+)
 POD = "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0f8b.slice/c.scope\n"
 SESSION = "0::/user.slice/user-1000.slice/session-3.scope\n"
 
@@ -110,7 +114,7 @@ class Node:
             control.set_processes(chip, [(pid, 1 << 30) for pid in pids])
 
     def remember(self, resource: str, *pods: str, devices: Sequence[str] = ()) -> None:
-        """Let the kubelet's checkpoint have pods with that resource."""
+        """Let the kubelet's checkpoint have pods with that resource, by UID."""
         entries = [
             {"PodUID": pod, "ContainerName": "c", "ResourceName": resource, "DeviceIDs": {"-1": []}}
             for pod in pods
@@ -118,6 +122,13 @@ class Node:
         data = {"PodDeviceEntries": entries or None, "RegisteredDevices": {resource: devices}}
         text = json.dumps({"Data": data, "Checksum": 1})
         self.write("var/lib/kubelet/device-plugins/kubelet_internal_checkpoint", text)
+
+    def run_huaweis_pods(self, resource: str, *devices: str) -> None:
+        """Let two pods run that another plugin gave devices, and have one that has ended."""
+        self.remember(resource, *HUAWEIS_PODS, "ended", devices=devices)
+        for pid, uid in enumerate(HUAWEIS_PODS, 500):
+            name = uid.replace("-", "_")
+            self.run_program(pid, "/bin/train", cgroup=f"0::/kubepods.slice/pod{name}.slice/c\n")
 
     def doctor(self, *flags: str) -> tuple[int, str]:
         """Run the command; its exit code, and what it prints with the host's paths."""

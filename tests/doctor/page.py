@@ -21,7 +21,7 @@ def _healthy(node: Node) -> None:
 def _before_a_move(node: Node) -> None:
     node.write("etc/containerd/config.toml", ASCEND_BY_DEFAULT)
     node.listen(node.places.device_plugins / "Ascend910.sock")
-    node.remember("huawei.com/Ascend910", "pod-a", "pod-b")
+    node.run_huaweis_pods("huawei.com/Ascend910")
     node.run_program(4711, "/usr/bin/python3", cgroup=SESSION)
     node.use(3, 4711)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 
 import pytest
@@ -137,3 +138,13 @@ def test_flags_of_programs_have_two_forms(healthy: Node) -> None:
     assert tool.flag("--config", "--other") == "b"
     assert tool.flag("--last") == ""
     assert tool.flag("--none") == ""
+
+
+def test_pods_count_where_no_process_can_be_seen(healthy: Node) -> None:
+    """Rather than that one is missed that runs."""
+    healthy.remember(ASCEND, "pod-a")
+    assert device_plugins.look(healthy.places).pods == {}
+
+    shutil.rmtree(healthy.places.processes)
+
+    assert device_plugins.look(healthy.places).pods == {ASCEND: 1}

@@ -42,13 +42,17 @@ def test_pod_sees_all_of_a_healthy_node(driver: Driver) -> None:
     code, found = doctor(driver)
 
     assert code == 0, found
-    assert {(each["check"], each["level"]) for each in found} == {
-        (check, "ok")
-        for check in (
-            *("Ascend driver", "NPUs in use", "NPUs divided", "device plugins", "DRA drivers"),
+    levels = {each["check"]: each["level"] for each in found}
+    # For five minutes the kubelet knows the devices that an earlier test's plugin served.
+    assert levels.pop("device plugins") in {"ok", "warning"}, found
+    assert levels == dict.fromkeys(
+        (
+            *("Ascend driver", "NPUs in use", "NPUs divided", "DRA drivers"),
             *("container runtime", "kubelet", "API server", "this driver"),
-        )
-    }, found
+        ),
+        "ok",
+    ), found
+    assert len(found) == len(levels) + 1, found
     said = {each["check"]: each["text"] for each in found}
     assert said["Ascend driver"].endswith(", 8 NPUs (910B4)")
     assert "containerd.toml) has CDI on" in said["container runtime"]

@@ -17,6 +17,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from trio_npu_dra.doctor.finding import Finding, not_checked, ok, problem, warning
 from trio_npu_dra.doctor.places import Places, Socket, listed, read, sockets_in
+from trio_npu_dra.doctor.programs import running_pods
 from trio_npu_dra.errors import StorageError
 from trio_npu_dra.kubelet.endpoints import device_plugin_socket
 from trio_npu_dra.resources.names import is_huaweis
@@ -33,7 +34,7 @@ class DevicePlugins:
     Attributes:
         sockets: Those for NPUs that are not this driver's.
         devices: How many healthy devices the kubelet knows of each resource of Huawei's.
-        pods: How many pods have devices of each.
+        pods: How many running pods have devices of each.
         served: The resources among these that this driver serves now.
         unread: Why something could not be read.
     """
@@ -72,7 +73,9 @@ def look(places: Places) -> DevicePlugins:
     live = {socket.name for socket in sockets if socket.listens}
     devices = {name: len(ids or ()) for name, ids in (data.devices or {}).items()}
     users = {(pod.uid, pod.resource) for pod in data.pods or ()}
-    pods = Counter(resource for _, resource in users)
+    # The kubelet takes those that have ended out of the file only when it next has to write it.
+    running = running_pods(places, {uid for uid, _ in users})
+    pods = Counter(resource for uid, resource in users if uid in running)
     return DevicePlugins(
         sockets=tuple(
             socket
@@ -109,7 +112,7 @@ def judge(found: DevicePlugins) -> Iterator[Finding]:
     waiting = {name: count for name, count in found.pods.items() if name not in found.served}
     for name, count in sorted(waiting.items()):
         yield problem(
-            f"the kubelet still counts pods with {name} of another plugin ({count}), of which "
+            f"pods with {name} of another plugin still run ({count}), of which "
             "this driver takes no notice",
             "Wait for these pods to end before claims get NPUs here, or let this driver serve the "
             "resource with --device-plugin, which makes them count.",

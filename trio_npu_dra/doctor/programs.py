@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,6 +47,20 @@ def command(process: Path) -> str:
 def cgroup(process: Path) -> str:
     """The cgroups of a process; empty if it has ended."""
     return _read(process / "cgroup")
+
+
+def running_pods(places: Places, uids: Collection[str]) -> frozenset[str]:
+    """Those pods that have a process; all of them where no /proc of the host is seen.
+
+    Args:
+        places: Where /proc is.
+        uids: The pods; cgroups have their UIDs, with `_` for `-` where systemd makes them.
+    """
+    processes = [*places.processes.glob("[0-9]*")]
+    if not processes:
+        return frozenset(uids)
+    cgroups = "".join({cgroup(process) for process in processes}).replace("_", "-")
+    return frozenset(uid for uid in uids if uid in cgroups)
 
 
 def _is_on_host(process: Path, host_root: Path) -> bool:
