@@ -78,9 +78,10 @@ metrics:
 config:
     python -m trio_npu_dra.config.generate
 
-# draw the simulated nodes of docs/topology.md anew
+# draw the simulated nodes of docs/topology.md anew, and examine those of docs/doctor.md
 pictures:
     python -m tests.cli.pictures
+    python -m tests.doctor.page
 
 # everything that needs no root and no cluster
 check: lint types imports (protos "--check") test

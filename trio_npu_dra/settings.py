@@ -174,7 +174,26 @@ class NodeSettings(PluginSettings):
         return self.shares_per_npu if self.sharing == "shares" else 0
 
 
-class Settings(NodeSettings):
+class MeetingSettings(NodeSettings):
+    """Where the driver meets the kubelet, the container runtime and the API server."""
+
+    kubelet_registrar_directory_path: AbsolutePath = Field(
+        Path("/var/lib/kubelet/plugins_registry"),
+        description="folder in which the kubelet looks for registration sockets",
+    )
+    kubelet_device_plugins_directory_path: AbsolutePath = Field(
+        Path("/var/lib/kubelet/device-plugins"),
+        description="folder with the kubelet's socket for device plugins, and theirs",
+    )
+    cdi_root: AbsolutePath = Field(
+        Path("/etc/cdi"), description="folder in which the container runtime looks for CDI specs"
+    )
+    kubeconfig: AbsolutePath | None = Field(
+        None, description="kubeconfig file; without it the pod's service account is used"
+    )
+
+
+class Settings(MeetingSettings):
     """The settings of one daemon.
 
     The Node's name has no default: the name of the host is the pod's where the daemon runs.
@@ -187,24 +206,13 @@ class Settings(NodeSettings):
         "one can start beside it",
     )
     device_profile: Literal["npu"] = Field("npu", description="kind of device to serve")
-    kubelet_registrar_directory_path: AbsolutePath = Field(
-        Path("/var/lib/kubelet/plugins_registry"),
-        description="folder in which the kubelet looks for registration sockets",
-    )
     pod_name: Annotated[str, StringConstraints(pattern=_SUBDOMAIN, max_length=253)] | None = Field(
         None,
         description="name of our pod: a list of pods by the kubelet without it is not whole yet",
     )
-    kubelet_device_plugins_directory_path: AbsolutePath = Field(
-        Path("/var/lib/kubelet/device-plugins"),
-        description="folder with the kubelet's socket for device plugins, and theirs",
-    )
     kubelet_pod_resources_directory_path: AbsolutePath = Field(
         Path("/var/lib/kubelet/pod-resources"),
         description="folder with the socket on which the kubelet lists pods and their devices",
-    )
-    cdi_root: AbsolutePath = Field(
-        Path("/etc/cdi"), description="folder in which the container runtime looks for CDI specs"
     )
     container_library_path: str = Field(
         "/usr/local/Ascend/driver/lib64:/usr/local/Ascend/driver/lib64/common"
@@ -222,9 +230,6 @@ class Settings(NodeSettings):
         "",
         description="files and folders of the host that containers with an NPU get besides the "
         "Ascend driver's, read-only, where they exist: HOST[:CONTAINER] separated by commas",
-    )
-    kubeconfig: AbsolutePath | None = Field(
-        None, description="kubeconfig file; without it the pod's service account is used"
     )
     healthcheck_port: Annotated[int, Field(ge=-1, le=65535)] = Field(
         -1, description="TCP port of the grpc.health.v1 service, -1 turns it off"

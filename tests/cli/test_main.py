@@ -221,7 +221,10 @@ def test_an_unknown_command_lists_the_known_ones(capsys: pytest.CaptureFixture[s
         main(["server"])
 
     assert caught.value.code == 2
-    assert "'serve', 'health', 'inspect', 'validate', 'simulate', 'demo'" in capsys.readouterr().err
+    assert (
+        "'serve', 'health', 'inspect', 'doctor', 'validate', 'simulate', 'demo'"
+        in capsys.readouterr().err
+    )
 
 
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests.holds.entries import entry
 from trio_npu_dra.holds.ledger import Ledger
-from trio_npu_dra.holds.onlooker import read_holds
+from trio_npu_dra.holds.onlooker import read_holds, read_records
 
 
 async def test_the_holds_of_the_records_are_seen(tmp_path: Path) -> None:
@@ -39,3 +39,21 @@ async def test_records_of_an_earlier_boot_hold_nothing(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_read_tells_nothing(tmp_path: Path) -> None:
     """Nobody says then that an NPU is free."""
     assert read_holds(tmp_path / "none") is None
+
+
+async def test_records_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+    """Set aside or not; one that was prepared again since then counts."""
+    ledger = Ledger(tmp_path)
+    async with ledger.exclusive():
+        ledger.put(entry("uid-a"))
+    claims = tmp_path / "claims"
+    for name in ("uid-a.json.aside", "uid-b.json.aside", "uid-c.json"):
+        (claims / name).write_text("{")
+
+    records = read_records(tmp_path)
+
+    assert list(records.entries) == ["uid-a"]
+    assert records.entries["uid-a"].holds == ledger.holds.value
+    assert records.unreadable.keys() == {"uid-b", "uid-c"}
+    assert records.unreadable["uid-b"] == ""
+    assert "the whole" in records.unreadable["uid-c"]

@@ -13,7 +13,12 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests import foreign
 from trio_npu_dra.errors import StorageError
-from trio_npu_dra.kubelet.endpoints import Endpoints, control_sockets, remove_dead_sockets
+from trio_npu_dra.kubelet.endpoints import (
+    Endpoints,
+    control_sockets,
+    remove_dead_sockets,
+    running_instances,
+)
 from trio_npu_dra.rpc.sockets import UNIX_PATH_LIMIT, Listener, listen_unix
 
 DRIVER = "npu.example.com"
@@ -168,6 +173,18 @@ def test_control_sockets_are_found_oldest_first(folder: Path) -> None:
     (folder / DRIVER / "control-a.lock").touch()
     (folder / DRIVER / "control-link.sock").symlink_to(paths[0])
     assert control_sockets(folder / DRIVER) == paths
+
+
+def test_instances_run_that_listen_for_people(folder: Path) -> None:
+    """A killed one does not, nor does another driver that has the same folder."""
+    ours = Instance(folder, OURS).listen()
+    Instance(folder, OTHER).listen().die()
+    another = listen_unix(Instance(folder, None).service)
+
+    assert running_instances(folder / DRIVER) == (OURS,)
+
+    ours.die()
+    another.socket.close()
 
 
 def test_a_folder_that_is_missing_has_no_sockets(folder: Path) -> None:

@@ -248,7 +248,7 @@ class CdiFolder:
             StorageError: The disk is full, read-only, or fails.
         """
         content = to_json(spec) + b"\n"
-        path = self._path(uid)
+        path = self.path(uid)
         if storage.holds(path, content, mode=_MODE):
             return False
         self._make_root()
@@ -262,7 +262,7 @@ class CdiFolder:
             StorageError: It exists and the disk does not give it.
         """
         try:
-            content = storage.read_bytes(self._path(uid), any_owner=True) or b""
+            content = storage.read_bytes(self.path(uid), any_owner=True) or b""
         except ForeignFile:
             return False
         return any(f'"{node}"'.encode() in content for node in nodes)
@@ -273,7 +273,7 @@ class CdiFolder:
         Raises:
             StorageError: It cannot be removed.
         """
-        storage.remove(self._path(uid))
+        storage.remove(self.path(uid))
 
     def scan(self) -> dict[str, bool]:
         """The claims that have a file, by UID: whether it has the form that `write` gives it.
@@ -323,7 +323,7 @@ class CdiFolder:
         """
         programs = library_hook.others(self.root, self.driver_name, self.libraries.hook)
         if programs:
-            paths = [self.devices_path, *(self._path(uid) for uid in self.scan())]
+            paths = [self.devices_path, *(self.path(uid) for uid in self.scan())]
             files = (storage.read_bytes(path, any_owner=True) for path in paths)
             named_in = [*(to_json(spec) for spec in specs), *(text or b"" for text in files)]
             library_hook.remove_unused(programs, named_in)
@@ -333,12 +333,13 @@ class CdiFolder:
         """The file of a device plugin's devices (`resources.cdi_file`)."""
         return self.root / f"{self.driver_name}-device.json"
 
+    def path(self, uid: str) -> Path:
+        """The file of a claim."""
+        return self.root / f"{self._prefix}{uid}.json"
+
     @property
     def _prefix(self) -> str:
         return f"{self.driver_name}-{_CLASS}_"
-
-    def _path(self, uid: str) -> Path:
-        return self.root / f"{self._prefix}{uid}.json"
 
     def _make_root(self) -> None:
         with storage.translated(f"make {self.root}"):

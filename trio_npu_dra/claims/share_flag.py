@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Collection, Iterable
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -263,9 +264,8 @@ class ShareFlagStep:
         return ours
 
     def _parse(self) -> AbstractSet[str]:
-        data = storage.read_bytes(self._path)
         try:
-            return frozenset(_File.model_validate_json(data).chips) if data else frozenset()
+            return flags_set_by_driver(self._ledger.state_folder)
         except ValidationError:
             storage.set_aside(self._path)
             log.error(
@@ -284,6 +284,20 @@ class ShareFlagStep:
             storage.remove(self._path)
         storage.sync_folder(self._path.parent)
         self._ours.set(frozenset(file.chips))
+
+
+def flags_set_by_driver(state_folder: Path) -> AbstractSet[str]:
+    """The keys of the chips whose flag this driver has set.
+
+    Args:
+        state_folder: That of the `Ledger`.
+
+    Raises:
+        ValidationError: The file is not one of this driver's.
+        StorageError: It cannot be read.
+    """
+    data = storage.read_bytes(state_folder / _FILE)
+    return frozenset(_File.model_validate_json(data).chips) if data else frozenset()
 
 
 def _shared_nodes(entry: Entry) -> frozenset[str]:

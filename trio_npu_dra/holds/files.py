@@ -23,8 +23,10 @@ from trio_npu_dra.holds.entry import Entry, State
 log = logging.getLogger(__name__)
 
 _FOLDER_MODE = 0o700
-_SUFFIX = ".json"
-_ASIDE = ".json.aside"
+SUFFIX = ".json"
+"""How names of records end."""
+ASIDE = ".json.aside"
+"""How names of those end that were set aside."""
 
 
 @dataclass(kw_only=True)
@@ -112,19 +114,19 @@ class EntryFiles:
         with storage.translated(f"read {self._folder}"), os.scandir(self._folder) as found:
             is_file = {entry.name: entry.is_file(follow_symlinks=False) for entry in found}
         return (
-            [uid for uid in entries if not is_file.get(f"{uid}{_SUFFIX}")],
+            [uid for uid in entries if not is_file.get(f"{uid}{SUFFIX}")],
             [
                 uid
                 for uid in unreadable
-                if is_file.keys().isdisjoint({f"{uid}{_SUFFIX}", f"{uid}{_ASIDE}"})
+                if is_file.keys().isdisjoint({f"{uid}{SUFFIX}", f"{uid}{ASIDE}"})
             ],
         )
 
     def _path(self, uid: str) -> Path:
-        return self._folder / f"{uid}{_SUFFIX}"
+        return self._folder / f"{uid}{SUFFIX}"
 
     def _aside(self, uid: str) -> Path:
-        return self._folder / f"{uid}{_ASIDE}"
+        return self._folder / f"{uid}{ASIDE}"
 
     # --- reading the folder ----------------------------------------------------------------------
 
@@ -145,13 +147,13 @@ class EntryFiles:
         name = path.name
         if storage.is_unfinished(name):
             storage.remove_if_abandoned(path)
-        elif name.startswith(".") or not name.endswith((_SUFFIX, _ASIDE)):
+        elif name.startswith(".") or not name.endswith((SUFFIX, ASIDE)):
             if not storage.is_set_aside(name) and self._is_news(path):
                 log.warning("something foreign among the claim records", extra={"path": str(path)})
-        elif name.endswith(_ASIDE):
-            self._look_aside(path, name.removesuffix(_ASIDE), found)
+        elif name.endswith(ASIDE):
+            self._look_aside(path, name.removesuffix(ASIDE), found)
         else:
-            self._read_record(path, name.removesuffix(_SUFFIX), found)
+            self._read_record(path, name.removesuffix(SUFFIX), found)
 
     def _read_record(self, path: Path, uid: str, found: Found) -> None:
         try:

@@ -154,6 +154,16 @@ def control_sockets(plugin_directory: Path) -> list[Path]:
     return [path for _, path in sorted(made)]
 
 
+def running_instances(plugin_directory: Path) -> tuple[str | None, ...]:
+    """The pod UIDs of the instances that listen on their control sockets, or may do so.
+
+    Raises:
+        StorageError: The folder cannot be read.
+    """
+    found = _sockets(plugin_directory, _CONTROL)
+    return tuple(uid for uid, path in found.items() if not is_refused(path))
+
+
 def _others(ours: Endpoints) -> list[Endpoints]:
     folder = ours.plugin_directory
     uids = _sockets(folder, _SERVICE).keys() | _sockets(folder, _CONTROL).keys()

@@ -1,0 +1,311 @@
+"""What `npu-dra doctor` says of nodes that are broken in one way each, and of one that is not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+import trio
+
+from tests.doctor.nodes import ASCEND_BY_DEFAULT, DRIVER, POD, SESSION, Node
+from tests.holds.entries import entry
+from tests.npu.boards import a3, die
+from trio_npu_dra.doctor import own_state
+from trio_npu_dra.doctor.chips import Chips, Ours, judge_division
+from trio_npu_dra.holds.ledger import Ledger
+
+
+def test_healthy_node_has_no_findings(healthy: Node) -> None:
+    """Each line says that all is well, but for the API server, of which nobody knows."""
+    healthy.run_program(300, "/usr/bin/python3", cgroup=POD)
+    healthy.use(1, 300)
+
+    code, text = healthy.doctor()
+
+    assert code == 0
+    assert "ok           NPUs in use        by pods alone: npu-1\n" in text
+    assert (
+        "ok           container runtime  containerd (/etc/containerd/config.toml) has CDI on"
+        in text
+    )
+    assert text.endswith("\nproblems: 0, warnings: 0\n")
+    levels = {check: [level for level, _ in found] for check, found in healthy.findings().items()}
+    assert levels.pop("API server") == ["not checked"]
+    assert levels == {key: ["ok"] for key in levels}
+    assert len(levels) == 8
+
+
+def test_huaweis_device_plugin_runs(healthy: Node) -> None:
+    """Its socket, and the pods that it gave NPUs to."""
+    healthy.listen(healthy.places.device_plugins / "Ascend910.sock")
+    healthy.run_huaweis_pods("huawei.com/Ascend910", "Ascend910-3")
+
+    code, text = healthy.doctor()
+
+    assert code == 1
+    assert (
+        "problem      device plugins     another device plugin for NPUs (Huawei's, or HAMi's) "
+        "listens on Ascend910.sock: it hands out the NPUs that this driver hands out\n"
+        "    -> Keep its DaemonSet off this node, or this driver's.\n"
+        "problem                         pods with huawei.com/Ascend910 "
+        "of another plugin still run (2), of which this driver takes no notice\n"
+    ) in text
+    assert text.endswith("\nproblems: 2, warnings: 0\n")
+
+
+def test_ascend_runtime_is_the_default_and_cdi_is_off(healthy: Node) -> None:
+    """As Huawei's installer leaves a containerd 1.7."""
+    healthy.write("etc/containerd/config.toml", ASCEND_BY_DEFAULT)
+
+    code, text = healthy.doctor()
+
+    assert code == 1
+    assert (
+        "problem      container runtime  CDI is off in containerd (/etc/containerd/config.toml: "
+        "enable_cdi = false): containers get no NPU\n"
+        '    -> Set enable_cdi = true in [plugins."io.containerd.grpc.v1.cri"] of '
+        "/etc/containerd/config.toml, and restart containerd.\n"
+        "warning                         the Ascend runtime is the default of containerd (ascend "
+        "in /etc/containerd/config.toml): "
+    ) in text
+    assert text.endswith("\nproblems: 1, warnings: 1\n")
+
+
+def test_another_dra_driver_has_the_same_name(healthy: Node) -> None:
+    """Its registration belongs to no instance of this driver; other names are told too."""
+    places = healthy.places
+    healthy.listen(places.registrations / f"{DRIVER}-reg.sock")
+    healthy.listen(places.registrations / "ascend.project-hami.io-reg.sock")
+    healthy.listen(places.registrations / "npu.example.com-reg.sock")
+    healthy.listen(places.registrations / "ebs.csi.example.com-reg.sock")
+    healthy.listen(places.plugins / "ascend.project-hami.io/dra.sock")
+
+    code, text = healthy.doctor()
+
+    assert code == 1
+    assert (
+        f"problem      DRA drivers        another driver is registered as {DRIVER} "
+        f"({DRIVER}-reg.sock), which is also the name of Huawei's own DRA driver"
+    ) in text
+    assert (
+        "the driver ascend.project-hami.io serves NPUs here too (ascend.project-hami.io-reg.sock "
+        "and dra.sock)"
+    ) in text
+    assert "\nwarning                         the driver npu.example.com runs here (" in text
+    assert "ebs" not in text
+
+
+def test_npus_are_in_use_outside_of_kubernetes(healthy: Node) -> None:
+    """By a person's process; that of a pod, and one that is not seen, are told apart."""
+    healthy.run_program(4711, "/usr/bin/python3", cgroup=SESSION)
+    healthy.run_program(300, "/usr/bin/python3", cgroup=POD)
+    healthy.use(3, 4711)
+    healthy.use(4, 300, 301)
+
+    code, text = healthy.doctor()
+
+    assert code == 1
+    assert (
+        "problem      NPUs in use        npu-3 is used outside of Kubernetes, by process 4711 "
+        "(python3)\n    -> End that process"
+    ) in text
+    assert "not checked                     npu-4 is used by process 301, which cannot be" in text
+    assert "process 300" not in text
+
+
+def test_ascend_driver_is_missing(healthy: Node) -> None:
+    """The cards are on the PCI bus, and nobody can ask them."""
+    shutil.rmtree(healthy.root / "usr/local")
+
+    code, text = healthy.doctor()
+
+    assert code == 1
+    assert "problem      Ascend driver      libdcmi.so cannot be loaded: looked in " in text
+    assert "    -> Install or repair the Ascend driver of this node; npu-smi info must" in text
+    assert "NPUs in use" not in text
+
+
+async def hold(node: Node) -> None:
+    """Two claims have an NPU each, as the daemon would note it."""
+    ledger = Ledger(node.places.state)
+    async with ledger.exclusive():
+        ledger.put(entry("uid-a"))
+        ledger.put(entry("uid-b", 1))
+
+
+FILE = f"{DRIVER}-npu_uid-b.json"
+
+
+def test_own_state_is_broken(healthy: Node) -> None:
+    """A record that was set aside, CDI files that are missing, left over, or name what is gone."""
+    trio.run(hold, healthy)
+    places = healthy.places
+    (places.state / "claims/uid-c.json.aside").write_text("{")
+    (places.state / "claims/uid-d.json").write_text("{")
+    nodes = '{"devices": [{"containerEdits": {"deviceNodes": [{"hostPath": "/dev/davinci77"}]}}]}'
+    for uid in ("uid-b", "uid-z"):
+        file = healthy.write(f"etc/cdi/{DRIVER}-npu_{uid}.json", nodes)
+        file.chmod(0o644)
+
+    found = dict.fromkeys(healthy.findings()["this driver"])
+
+    assert [(level, text.partition(": ")[0]) for level, text in found] == [
+        ("problem", "the record of claim uid-c was set aside, because it is broken"),
+        ("problem", "the record of claim uid-d cannot be read"),
+        ("problem", "claim default/uid-a has no CDI file, or a wrong one"),
+        ("warning", f"the CDI file {DRIVER}-npu_uid-z.json is of a claim that is not prepared"),
+        (
+            "problem",
+            f"the CDI file {FILE} names /dev/davinci77, which the host does not have",
+        ),
+    ]
+
+
+def test_own_folder_is_a_file(healthy: Node) -> None:
+    """No claim can be prepared."""
+    shutil.rmtree(healthy.places.state)
+    healthy.places.state.touch()
+
+    assert healthy.doctor()[0] == 1
+    assert healthy.findings()["this driver"] == [
+        (
+            "problem",
+            f"/var/lib/kubelet/plugins/{DRIVER} is not a folder: no claim can be prepared",
+        )
+    ]
+
+
+def test_daemon_does_not_run_or_runs_twice(healthy: Node) -> None:
+    """Neither keeps a pod from its NPU for sure."""
+    healthy.run_driver("pod-2")
+    assert healthy.findings()["this driver"] == [("warning", "2 daemons run here")]
+
+    for folder in (healthy.places.state, healthy.places.registrations):
+        for path in folder.iterdir():
+            path.unlink()
+    code, text = healthy.doctor()
+    assert "warning      this driver        the daemon does not run here\n" in text
+    assert code == 0
+
+
+@pytest.mark.parametrize(
+    ("gone", "said"),
+    [
+        ("davinci_manager", "/dev/davinci_manager is missing on the node"),
+        ("davinci3", "accelerator 0000:02:00.0 is not listed"),
+    ],
+)
+def test_device_node_is_missing(healthy: Node, gone: str, said: str) -> None:
+    """No container could have the NPU; the Ascend driver does not list a chip without its own."""
+    (healthy.places.host.dev_root / gone).unlink()
+
+    ((level, text),) = healthy.findings()["Ascend driver"]
+
+    assert level == "problem"
+    assert text.startswith(said)
+
+
+def test_npus_were_cut_and_shared_by_hand(healthy: Node) -> None:
+    """What others did to NPUs is to be known."""
+    assert healthy.board is not None
+    with healthy.board.control() as control:
+        control.set_share(2, enabled=True)
+        vnpu = control.create_vnpu(5, "vir05_1c_8g")
+
+    code, text = healthy.doctor()
+
+    assert code == 0
+    assert "warning      NPUs divided       several containers may open npu-2 at once" in text
+    assert f"warning                         npu-5 was cut into vNPUs by hand ({vnpu}): " in text
+
+
+def test_what_this_driver_did_to_npus_is_no_finding(healthy: Node) -> None:
+    """Nor a policy of the node, which is told."""
+    chips = {"version": 1, "chips": ["/dev/davinci2", "other"]}
+    board = a3(replace(die(2), uuid=None, device_share=True), die(5, vnpus=(140, 141)))
+    (healthy.places.state / "share-flags.json").write_text(json.dumps(chips))
+    (healthy.places.state / "claims").mkdir()
+    ours = own_state.look(healthy.places).ours
+    assert ours == Ours(vnpus=set(), shared={"/dev/davinci2", "other"})
+
+    (said,) = judge_division(
+        Chips(has_hardware=True, board=board), replace(ours, vnpus={140, 141, 142})
+    )
+
+    assert said.text == "none was cut or shared by hand; multi-die policy union"
+
+
+def test_node_without_npus(healthy: Node) -> None:
+    """Nothing is wrong with it, and nobody asks who uses its NPUs."""
+    for folder in ("usr/local", "sys", "dev"):
+        shutil.rmtree(healthy.root / folder)
+
+    code, text = healthy.doctor()
+
+    assert code == 0
+    assert "ok           Ascend driver      this node has neither Ascend NPUs nor an " in text
+    assert {"NPUs in use", "NPUs divided"}.isdisjoint(healthy.findings())
+
+
+def test_wrong_flag_has_an_exit_code_of_its_own(
+    healthy: Node, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A script does not take it for a problem of the node."""
+    assert healthy.doctor("--driver-name=A B") == (2, "")
+    assert "npu-dra doctor: --driver-name=A B: " in capsys.readouterr().err
+
+
+def test_folders_that_are_not_there_are_not_judged(healthy: Node) -> None:
+    """As where the kubelet's are not mounted; each check says why, and none ends the command."""
+    shutil.rmtree(healthy.root / "var")
+    shutil.rmtree(healthy.root / "proc")
+    (healthy.root / "etc/containerd/config.toml").unlink()
+
+    code, text = healthy.doctor()
+
+    assert code == 0
+    levels = {check: [level for level, _ in found] for check, found in healthy.findings().items()}
+    assert [check for check, found in levels.items() if found == ["not checked"]] == [
+        *("device plugins", "DRA drivers", "container runtime", "kubelet", "API server"),
+        "this driver",
+    ], text
+
+
+@pytest.mark.parametrize(
+    ("function", "check", "level"),
+    [
+        ("dcmi_init", "Ascend driver", "problem"),
+        ("dcmi_get_device_resource_info", "NPUs in use", "not checked"),
+    ],
+)
+def test_ascend_driver_refuses(healthy: Node, function: str, check: str, level: str) -> None:
+    """All answers, or those about processes."""
+    assert healthy.board is not None
+    with healthy.board.control() as control:
+        control.set_return_code(function, -8005)
+
+    found = healthy.findings()[check]
+
+    assert {each[0] for each in found} == {level}
+    assert all(f"{function} returned -8005" in text for _, text in found)
+
+
+def test_half_written_files_are_told(healthy: Node) -> None:
+    """As a power cut leaves them."""
+    trio.run(hold, healthy)
+    for uid in ("uid-a", "uid-b"):
+        healthy.write(f"etc/cdi/{DRIVER}-npu_{uid}.json", "{").chmod(0o644)
+    (healthy.places.state / "share-flags.json").write_text("[]")
+
+    assert healthy.findings()["this driver"] == [
+        ("not checked", "which share flags this driver has set cannot be read")
+    ]
+
+    (healthy.places.state / "share-flags.json").unlink()
+    said = healthy.findings()["this driver"]
+    assert [(level, text.partition(":")[0]) for level, text in said] == [
+        ("problem", f"the CDI file {DRIVER}-npu_{uid}.json is not whole")
+        for uid in ("uid-a", "uid-b")
+    ]

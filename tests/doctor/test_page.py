@@ -1,0 +1,29 @@
+"""The documentation shows what the command prints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.doctor.nodes import Node
+from tests.doctor.page import PAGE, SCENES, make, with_output
+from trio_npu_dra.doctor.finding import Level
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_committed_output_is_what_the_command_prints(folder: Path, scene: str) -> None:
+    """`just pictures` makes it anew."""
+    output = make(scene, folder)
+
+    page = PAGE.read_text(encoding="utf-8")
+    assert output in page
+    assert with_output(page, scene, output) == page
+
+
+def test_every_level_and_check_is_explained(healthy: Node) -> None:
+    """Each has a row in a table."""
+    page = PAGE.read_text(encoding="utf-8")
+
+    for name in [*Level, *healthy.findings()]:
+        assert f"\n| {name} | " in page, name

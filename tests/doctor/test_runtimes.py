@@ -1,0 +1,214 @@
+"""What is understood of the configuration of container runtimes, and what is made of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.doctor.nodes import Node
+from trio_npu_dra.doctor.finding import Level
+from trio_npu_dra.doctor.places import Places
+from trio_npu_dra.doctor.runtimes import judge, look
+from trio_npu_dra.npu.host import Host
+
+GRPC = '[plugins."io.containerd.grpc.v1.cri"]\n'
+RUNTIME = '[plugins."io.containerd.cri.v1.runtime"]\n'
+ASCEND = "/usr/local/Ascend/Ascend-Docker-Runtime/ascend-docker-runtime"
+FILE = "etc/containerd/config.toml"
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Node:
+    """A host of which nothing but files is there."""
+    (tmp_path / "etc").mkdir()
+    return Node(tmp_path, None)
+
+
+def said(host: Node, runtime: str = "") -> list[tuple[str, str]]:
+    """Level and beginning of each finding."""
+    places: Places = host.places
+    findings = judge(look(places), runtime, places.cdi_on_host)
+    return [(str(finding.level.value), finding.text.partition(" (")[0]) for finding in findings]
+
+
+@pytest.mark.parametrize(
+    ("config", "runtime", "expected"),
+    [
+        ("version = 3\n", "", ("ok", "containerd")),
+        ("version = 2\n", "containerd://2.1.6", ("ok", "containerd")),
+        (f"version = 2\n{GRPC}enable_cdi = true\n", "", ("ok", "containerd")),
+        (f"version = 2\n{GRPC}enable_cdi = true\n", "containerd://1.7.29", ("ok", "containerd")),
+        ("version = 2\n", "containerd://1.7.29", ("problem", "CDI is off in containerd")),
+        (
+            f"version = 3\n{RUNTIME}enable_cdi = false\n",
+            "",
+            ("problem", "CDI is off in containerd"),
+        ),
+        ("[plugins.cri]\nenable_cdi = false\n", "", ("problem", "CDI is off in containerd")),
+        (
+            "version = 2\n",
+            "containerd://1.6.20",
+            ("problem", "containerd://1.6.20 knows no CDI devices"),
+        ),
+        (
+            f'version = 3\n{RUNTIME}cdi_spec_dirs = ["/run/cdi"]\n',
+            "",
+            ("problem", "containerd does not look for CDI specs in /etc/cdi, only in /run/cdi"),
+        ),
+    ],
+)
+def test_cdi_of_containerd(
+    host: Node, config: str, runtime: str, expected: tuple[str, str]
+) -> None:
+    """By file of each version, and by containerd's version where the file does not say."""
+    host.write(FILE, config)
+
+    assert said(host, runtime) == [expected]
+
+
+def test_cdi_is_not_known_without_containerds_version(host: Node) -> None:
+    """A file of version 2 serves containerd 1.7, where CDI is off, and 2.x, where it is on."""
+    host.write(FILE, "version = 2\n")
+
+    ((level, text),) = said(host)
+
+    assert level == "warning"
+    assert text.startswith("CDI is off if this is containerd 1.7")
+
+
+def test_imported_files_win(host: Node) -> None:
+    """They may be of another version, and import others; none is read twice."""
+    host.write(FILE, f'version = 2\nimports = ["more/*.toml"]\n{GRPC}enable_cdi = false\n')
+    host.write("etc/containerd/more/a.toml", f"version = 3\n{RUNTIME}enable_cdi = true\n")
+    host.write("etc/containerd/more/b.toml", 'imports = ["/etc/containerd/config.toml"]\n')
+    host.write("etc/containerd/more/b.conf", f"version = 2\n{GRPC}enable_cdi = false\n")
+
+    assert said(host) == [("ok", "containerd")]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        (
+            "version = 3\n"
+            '[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]\n'
+            f'BinaryName = "{ASCEND}"\n'
+        ),
+        (
+            'version = 3\n[plugins."io.containerd.cri.v1.runtime".containerd]\n'
+            'default_runtime_name = "ascend"\n'
+            "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.ascend.options]\n"
+            f'BinaryName = "{ASCEND}"\n'
+        ),
+        (
+            f"version = 2\n{GRPC}enable_cdi = true\n"
+            '[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]\n'
+            'runtime_type = "io.containerd.runtime.v1.linux"\n'
+            f'[plugins."io.containerd.runtime.v1.linux"]\nruntime = "{ASCEND}"\n'
+        ),
+    ],
+)
+def test_ascend_runtime_is_the_default(host: Node, config: str) -> None:
+    """By its own name, as runc's binary, or as the binary of all, as guides had it once."""
+    host.write(FILE, config)
+
+    assert said(host) == [("warning", "the Ascend runtime is the default of containerd")]
+
+
+def test_ascend_runtime_beside_runc_is_told(host: Node) -> None:
+    """Pods that name it by a RuntimeClass do no harm."""
+    section = '[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.ascend.options]'
+    host.write(FILE, f'version = 3\n{section}\nBinaryName = "{ASCEND}"\n')
+    places = host.places
+
+    (finding,) = judge(look(places), "", places.cdi_on_host)
+
+    assert finding.level is Level.OK
+    assert "the Ascend runtime is there as ascend, not as the default" in finding.text
+
+
+def test_crio_has_cdi_and_its_dropins_win(host: Node) -> None:
+    """Huawei's installer writes a drop-in."""
+    host.write("etc/crio/crio.conf", '[crio.runtime]\ndefault_runtime = "crun"\n')
+    assert said(host) == [("ok", "CRI-O")]
+
+    host.write(
+        "etc/crio/crio.conf.d/99-ascend-runtime.conf",
+        '[crio.runtime]\ndefault_runtime = "ascend"\ncdi_spec_dirs = ["/var/run/cdi"]\n'
+        f'[crio.runtime.runtimes.ascend]\nruntime_path = "{ASCEND}"\n',
+    )
+    assert said(host, "cri-o://1.34.0") == [
+        ("problem", "CRI-O does not look for CDI specs in /etc/cdi, only in /var/run/cdi"),
+        ("warning", "the Ascend runtime is the default of CRI-O"),
+    ]
+
+
+def test_dockers_default_matters_to_nobody_but_docker(host: Node) -> None:
+    """Its own containerd has no CRI; its containers may take NPUs all the same."""
+    socket = "/var/run/docker/containerd/containerd.toml"
+    host.run_program(10, "/usr/bin/containerd")
+    host.run_program(11, "/usr/bin/containerd", "--config", socket)
+    host.write(FILE, "version = 3\n")
+    host.write(socket.removeprefix("/"), 'disabled_plugins = ["io.containerd.grpc.v1.cri"]\n')
+    host.write(
+        "etc/docker/daemon.json",
+        f'{{"default-runtime": "ascend", "runtimes": {{"ascend": {{"path": "{ASCEND}"}}}}}}',
+    )
+
+    assert said(host) == [
+        ("ok", "containerd"),
+        ("warning", "the Ascend runtime is the default of Docker"),
+    ]
+
+
+def test_file_that_a_running_containerd_was_given_counts(host: Node) -> None:
+    """Processes of containers, which have roots of their own, do not."""
+    host.run_program(10, "/usr/bin/containerd", "--config=/opt/containerd.toml")
+    host.run_program(11, "/usr/bin/containerd", "--config=/opt/other.toml")
+    (host.root / "proc/11/root").unlink()
+    host.write("opt/containerd.toml", "version = 3\n")
+    host.write("opt/other.toml", f"version = 3\n{RUNTIME}enable_cdi = false\n")
+
+    assert said(host) == [("ok", "containerd")]
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        (FILE, "version = \n"),
+        (FILE, f'version = 3\n{RUNTIME}enable_cdi = "yes"\n'),
+        ("etc/docker/daemon.json", "[]"),
+        ("etc/docker/daemon.json", "{"),
+    ],
+)
+def test_broken_file_is_not_judged(host: Node, file: str, text: str) -> None:
+    """It is named; no other check suffers."""
+    host.write(file, text)
+
+    ((level, what),) = said(host)
+
+    assert level == "not checked"
+    assert what.startswith(f"/{file}: ")
+
+
+def test_no_file_at_all(host: Node) -> None:
+    """Then all is as it comes with the runtime, if that is known."""
+    assert said(host)[0][0] == "not checked"
+    assert said(host, "containerd://2.1.6") == [
+        ("ok", "containerd without a file of its own has CDI on")
+    ]
+    assert said(host, "containerd://1.7.29") == [("problem", "CDI is off in containerd")]
+    assert said(host, "docker://28.0.0")[0][0] == "not checked"
+
+
+def test_cdi_folder_is_the_hosts(tmp_path: Path) -> None:
+    """Below the host's root, or mounted where it is on the host."""
+    host = Host(host_root=tmp_path)
+    folders = {"plugins": tmp_path, "registrations": tmp_path, "device_plugins": tmp_path}
+
+    def seen(cdi: Path) -> str:
+        return Places(host=host, driver_name="d", cdi=cdi, **folders).cdi_on_host
+
+    assert seen(tmp_path / "run/cdi") == "/run/cdi"
+    assert seen(Path("/etc/cdi")) == "/etc/cdi"
