@@ -31,6 +31,7 @@ from trio_npu_dra.kubelet.endpoints import KUBELET_SOCKET, Endpoints
 from trio_npu_dra.kubelet.plugin import serve_kubelet
 from trio_npu_dra.kubelet.probes import Probes, serve_probes
 from trio_npu_dra.kubelet.registration import NOT_REGISTERED, RegistrationStatus
+from trio_npu_dra.mindcluster.service import tell_mindcluster
 from trio_npu_dra.npu.ascend_driver import load_library
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
 from trio_npu_dra.npu.fault_memory import NodeFaults
@@ -53,7 +54,7 @@ from trio_npu_dra.observe.state import NodeState
 from trio_npu_dra.report.device_health import device_health
 from trio_npu_dra.report.events import tell_events
 from trio_npu_dra.resources.cdi_file import devices_before
-from trio_npu_dra.resources.division import pool_offers
+from trio_npu_dra.resources.division import ResourceChips, pool_offers
 from trio_npu_dra.resources.pods import PodList
 from trio_npu_dra.resources.selection import Selection
 from trio_npu_dra.resources.service import Node, serve_resources
@@ -68,9 +69,6 @@ from trio_npu_dra.slices.taints import TaintPolicy
 
 GRACE_SECONDS = 20.0
 """How long a stop waits for the kubelet's calls in flight; the pod is killed after 30 s."""
-
-RESOURCE_GRACE_SECONDS = 5.0
-"""The same for its calls about device plugin resources, which take milliseconds."""
 
 REGISTRATION_SECONDS = 2.0
 """How long publishing waits for the kubelet, which retries a pod that came too early in minutes."""
@@ -167,6 +165,7 @@ class _Node:
         # kubelet and resources
         self.pods_known = Observable(False)
         self.leaving: Observable[Mapping[str, str]] = Observable({})
+        self.resource_chips: Observable[ResourceChips] = Observable({})
         self.registration: Observable[RegistrationStatus] = Observable(NOT_REGISTERED)
 
     # --- probes and people -----------------------------------------------------------------------
@@ -305,6 +304,9 @@ class _Node:
                 if self.selection:
                     await self.pods_known.wait_until(bool)
                 nursery.start_soon(self._tell_events, kube)
+                if self.settings.mindcluster_compat:
+                    name, chips = self.settings.node_name, self.resource_chips
+                    nursery.start_soon(tell_mindcluster, kube, chips, self.ledger.holds, name)
                 await publish(
                     kube,
                     node_name=self.settings.node_name,
@@ -369,10 +371,10 @@ class _Node:
                 bridge,
                 folder=settings.kubelet_device_plugins_directory_path,
                 driver_name=settings.driver_name,
-                grace_seconds=RESOURCE_GRACE_SECONDS,
             ),
             leaving=self.leaving,
             pods_known=self.pods_known,
+            chips=self.resource_chips,
         )
         await serve_resources(node)
 

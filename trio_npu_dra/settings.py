@@ -203,6 +203,12 @@ class Settings(NodeSettings):
         Path("/var/lib/kubelet/pod-resources"),
         description="folder with the socket on which the kubelet lists pods and their devices",
     )
+    mindcluster_compat: bool = Field(
+        False,
+        description="whether Node labels, annotations and a ConfigMap tell Volcano's Ascend plugin "
+        "and MindCluster of the chips in huawei.com/Ascend910 and the like, and pods get the chips "
+        "that Volcano chose; it needs the rights of k8s/overlays/mindcluster",
+    )
     cdi_root: AbsolutePath = Field(
         Path("/etc/cdi"), description="folder in which the container runtime looks for CDI specs"
     )
