@@ -9,8 +9,9 @@ import trio
 from tests.mindcluster.chips import RESOURCE
 from tests.rig import NODE, Rig
 from tests.waiting import until
-from trio_npu_dra.kube.applied import ConfigMap
+from trio_npu_dra.kube.applied import ConfigMap, Pod
 from trio_npu_dra.kube.objects import Node
+from trio_npu_dra.mindcluster.volcano import LATEST, REAL, TIME
 
 
 def free(rig: Rig) -> list[str]:
@@ -42,3 +43,38 @@ async def test_chips_of_the_resource_are_told_to_volcano(rig: Rig) -> None:
             await until(lambda: labels(rig) == {})
     (told,) = rig.api.all(ConfigMap)
     assert told.metadata.name == f"mindx-dl-deviceinfo-{NODE}"
+
+
+async def test_a_pod_gets_the_chips_that_volcano_chose(rig: Rig) -> None:
+    """From its annotation over the CDI names to what is written on it."""
+    rig.device_plugin, rig.mindcluster_compat = "all", True
+    annotations = {RESOURCE: "Ascend910-5,Ascend910-7", TIME: "1"}
+    rig.api.create(
+        "pods",
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "train", "namespace": "ml", "annotations": annotations},
+            "spec": {
+                "nodeName": NODE,
+                "containers": [{"resources": {"limits": {RESOURCE: "2"}}}],
+            },
+            "status": {"phase": "Pending"},
+        },
+    )
+    with trio.fail_after(20):
+        async with rig.device_manager() as manager, rig.registered():
+            await manager.wait_for(RESOURCE, *(f"Ascend910-{number}" for number in range(8)))
+            (names,) = await manager.allocate(RESOURCE, ["Ascend910-0", "Ascend910-1"])
+            chips = [name.rpartition("=")[2] for name in names]
+            assert chips == ["Ascend910-5", "Ascend910-7"]
+
+            def written() -> dict[str, str]:
+                (pod,) = rig.api.all(Pod)
+                return pod.metadata.annotations or {}
+
+            await until(lambda: REAL in written())
+            assert written()[REAL] == "Ascend910-5,Ascend910-7"
+            assert written()[TIME] == str(LATEST)
+            await until(lambda: len(free(rig)) == 6)
+            assert "Ascend910-0" in free(rig)

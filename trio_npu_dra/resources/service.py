@@ -25,6 +25,7 @@ from trio_npu_dra.observable import Observable, derive
 from trio_npu_dra.resources import division
 from trio_npu_dra.resources.allocation import ChipPlugin
 from trio_npu_dra.resources.cdi_file import DevicesFile
+from trio_npu_dra.resources.chooser import Chooser
 from trio_npu_dra.resources.division import ResourceChips
 from trio_npu_dra.resources.names import device_id
 from trio_npu_dra.resources.pods import PodHolds, PodList, device_of, resource_of
@@ -57,6 +58,7 @@ class Node:
         pods_known: Set once it is known which pods have which chips; then the DRA pool can be
             published without one of these.
         chips: Set to the chips of each resource; to none while another instance serves them.
+        chooser: Says which chips were chosen for a pod; None if the kubelet's choice counts.
     """
 
     selection: Selection
@@ -69,6 +71,7 @@ class Node:
     leaving: Observable[Mapping[str, str]]
     pods_known: Observable[bool]
     chips: Observable[ResourceChips]
+    chooser: Chooser | None = None
 
 
 async def serve_resources(node: Node) -> None:
@@ -116,6 +119,8 @@ class Resources:
             await nursery.start(derive, node.chips, self._divided, *sources)
             nursery.start_soon(self._keep_finding_unused)
             nursery.start_soon(self._keep_file)
+            if node.chooser is not None:
+                nursery.start_soon(node.chooser.keep)
             node.pods_known.set(True)
             async for chips in node.chips.changes():
                 for resource in chips.keys() - self._plugins.keys():
@@ -132,6 +137,7 @@ class Resources:
             pods=self._pods,
             cdi=self._node.cdi,
             file=self._file,
+            chooser=self._node.chooser,
             write_file=lambda: self._file.write(self._in_file()),
         )
 
