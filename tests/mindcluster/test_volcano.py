@@ -72,6 +72,7 @@ def test_the_earliest_pod_that_wants_so_many_is_next() -> None:
         pod("fewer", 0, 1, limit="1"),
         pod("bare", 0, 1).model_copy(update={"spec": None}),
         pod("none"),
+        Pod.blank(pod("strange", 0, 1).metadata),
     ],
     ids=lambda wrong: wrong.metadata.name,
 )

@@ -142,6 +142,9 @@ def test_servertype_is_ours_until_somebody_sets_it() -> None:
 
     assert labels_of(MANAGER) == {"servertype": "new"}
     assert labels_of("kubectl") is None
+    bare = change(ManagedNode(metadata=ManagedMeta(name=NODE)), wanted)
+    assert bare is not None
+    assert bare.metadata.labels == {"servertype": "new"}
 
 
 class Server:

@@ -140,6 +140,16 @@ async def test_a_chip_whose_pod_has_ended_can_be_chosen(node: NodeOnDisk) -> Non
     assert await instance.held() == {"npu-3": "ml/train"}
 
 
+async def test_of_chips_that_the_kubelet_gives_nobody_is_asked(node: NodeOnDisk) -> None:
+    """They are free, whatever we know of the pod that had them."""
+    kubelet = Kubelet(devices=pod_devices("old", 3))
+    instance = start(node, kubelet, Scheduler([choice("train", 3)]))
+    await instance.pods.look()
+    kubelet.is_away = True
+    await instance.plugin.allocate([ids(3)])
+    assert await instance.held() == {"npu-3": "ml/train"}
+
+
 async def test_a_pod_that_has_its_chips_is_not_served_again(node: NodeOnDisk) -> None:
     """That could not be written on it before the driver died."""
     kubelet = Kubelet()
