@@ -34,7 +34,7 @@ class ManagedMeta(ObjectMeta):
                 fields = one.fields
                 for step in ("f:metadata", f"f:{part}"):
                     fields = fields.get(step) if isinstance(fields, dict) else None
-                found |= {key.removeprefix("f:") for key in fields or ()}
+                found |= {key.removeprefix("f:") for key in fields or () if key != "."}
         return frozenset(found)
 
 

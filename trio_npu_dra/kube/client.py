@@ -187,8 +187,8 @@ class KubeClient:
             manager: Who writes.
 
         Raises:
-            Conflict: It has another UID.
-            Invalid: The API server's validation refused it, or no object can have that name.
+            Invalid: It has another UID, the API server's validation refused it, or no object can
+                have that name.
             KubeError: Refused or unreachable.
         """
         kind, meta = type(obj), obj.metadata

@@ -271,8 +271,12 @@ class ApiState:
         meta = wire["metadata"]
         key = (meta.get("namespace", ""), meta["name"])
         old = self._objects[plural].get(key)
-        if "uid" in meta and meta["uid"] != (old or {"metadata": {"uid": ""}})["metadata"]["uid"]:
-            raise _conflict(plural, meta["name"], "Precondition failed: UID in precondition")
+        if old is not None and meta.get("uid", old["metadata"]["uid"]) != old["metadata"]["uid"]:
+            why = f'metadata.uid: Invalid value: "{meta["uid"]}": field is immutable'
+            raise ApiRefusal(422, "Invalid", f'"{meta["name"]}" is invalid: {why}')
+        if old is None and "uid" in meta:
+            why = f"uid mismatch: {meta['uid']} was given, and no existing object was found"
+            raise _conflict(plural, meta["name"], why)
         new = applied(old, wire, manager)
         if old is None:
             return self.create(plural, new)
