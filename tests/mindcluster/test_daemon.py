@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 import trio
 
 from tests.mindcluster.chips import RESOURCE
@@ -11,7 +12,16 @@ from tests.rig import NODE, Rig
 from tests.waiting import until
 from trio_npu_dra.kube.applied import ConfigMap, Pod
 from trio_npu_dra.kube.objects import Node
+from trio_npu_dra.kubelet.device_plugin import registration
+from trio_npu_dra.mindcluster import device_info_writer
 from trio_npu_dra.mindcluster.volcano import LATEST, REAL, TIME
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks and writes follow each other faster than on a node."""
+    monkeypatch.setattr(registration, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(device_info_writer, "PAUSE_SECONDS", 0.01)
 
 
 def free(rig: Rig) -> list[str]:

@@ -22,6 +22,7 @@ from trio_npu_dra.kube.applied import ConfigMap, ManagedMeta, ManagedNode
 from trio_npu_dra.kube.client import KubeClient, open_client
 from trio_npu_dra.kube.credentials import Credentials
 from trio_npu_dra.kube.objects import Node, ObjectMeta
+from trio_npu_dra.mindcluster import device_info_writer
 from trio_npu_dra.mindcluster.device_info import content
 from trio_npu_dra.mindcluster.device_info_writer import FRESH_SECONDS, keep_device_info
 from trio_npu_dra.mindcluster.node_writer import MANAGER, NodeFacts, change
@@ -72,9 +73,10 @@ def listed(state: ApiState) -> str | None:
 
 
 async def test_the_node_says_what_its_chips_tell(
-    state: ApiState, client: KubeClient, nursery: trio.Nursery
+    state: ApiState, client: KubeClient, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As long as they do; what others wrote stays, and pods take chips from the list."""
+    monkeypatch.setattr(device_info_writer, "PAUSE_SECONDS", 0.01)
     chips: Observable[ResourceChips] = Observable({})
     holds: Observable[tuple[Hold, ...]] = Observable(())
     nursery.start_soon(tell_mindcluster, client, chips, holds, NODE)
