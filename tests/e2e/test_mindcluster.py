@@ -65,6 +65,31 @@ def device_info(driver: Driver) -> Any:
     return found and json.loads(found["data"]["DeviceInfoCfg"])
 
 
+def wait_free(driver: Driver, *numbers: int) -> Any:
+    """Wait until just these NPUs are told to be free; returns all that is told."""
+
+    def look() -> Any:
+        told = device_info(driver)
+        free = told["DeviceInfo"]["DeviceList"].get(RESOURCE, "") if told else ""
+        return told if free == ",".join(f"Ascend910-{number}" for number in numbers) else None
+
+    return driver.cluster.wait(look, f"NPUs {numbers} free")
+
+
+def wait_served(driver: Driver) -> None:
+    """Wait until the kubelet knows the daemon that runs now, and the scheduler all NPUs."""
+
+    def served() -> bool:
+        try:
+            said = driver.said(driver.wait_ready())
+        except ClusterError:  # the pod is between two containers
+            return False
+        allocatable = node(driver)["status"]["allocatable"].get(RESOURCE)
+        return "device plugin registered" in said and allocatable == str(NPUS)
+
+    driver.cluster.wait(served, "the resource served")
+
+
 def chosen(name: str, *numbers: int) -> Object:
     """A pod for which Volcano chose NPUs."""
     about = pod(name)
@@ -90,15 +115,13 @@ def test_node_and_config_map_tell_of_the_npus(compat: Driver) -> None:
         }.items()
     )
     assert len(json.loads(node(compat)["metadata"]["annotations"]["baseDeviceInfos"])) == NPUS
-    told = compat.cluster.wait(lambda: device_info(compat), "the ConfigMap")
+    told = wait_free(compat, *range(NPUS))
     assert told["CheckCode"] == check_code(told["DeviceInfo"])
-    free = told["DeviceInfo"]["DeviceList"][RESOURCE].split(",")
-    assert free == [f"Ascend910-{number}" for number in range(NPUS)]
 
 
 def test_pod_gets_the_npus_that_were_chosen(compat: Driver, space: Space) -> None:
     """Not those that the kubelet would take; pod and ConfigMap say so, and a restart keeps it."""
-    compat.cluster.wait(lambda: device_info(compat), "the ConfigMap")
+    wait_served(compat)
     space.apply(chosen("train", 4, 6))
     space.wait_phase("train")
     assert space.davinci_nodes("train") == ["/dev/davinci4", "/dev/davinci6"]
@@ -112,13 +135,8 @@ def test_pod_gets_the_npus_that_were_chosen(compat: Driver, space: Space) -> Non
     assert annotation("huawei.com/kltDev") == "Ascend910-0,Ascend910-2"
     assert annotation("predicate-time") == str(2**64 - 1)
     compat.kill()
-    compat.wait_ready()
-
-    def is_told() -> bool:
-        free = device_info(compat)["DeviceInfo"]["DeviceList"][RESOURCE].split(",")
-        return bool(free == [f"Ascend910-{number}" for number in (0, 1, 2, 3, 5, 7)])
-
-    compat.cluster.wait(is_told, "the NPUs of the pod not free")
+    wait_served(compat)
+    wait_free(compat, 0, 1, 2, 3, 5, 7)
     space.apply(chosen("next", 0, 2))
     space.wait_phase("next")
     assert space.davinci_nodes("next") == ["/dev/davinci0", "/dev/davinci2"]
