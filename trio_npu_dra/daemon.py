@@ -31,6 +31,8 @@ from trio_npu_dra.kubelet.endpoints import KUBELET_SOCKET, Endpoints
 from trio_npu_dra.kubelet.plugin import serve_kubelet
 from trio_npu_dra.kubelet.probes import Probes, serve_probes
 from trio_npu_dra.kubelet.registration import NOT_REGISTERED, RegistrationStatus
+from trio_npu_dra.mindcluster.service import tell_mindcluster
+from trio_npu_dra.mindcluster.volcano import VolcanosChoices
 from trio_npu_dra.npu.ascend_driver import load_library
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
 from trio_npu_dra.npu.fault_memory import NodeFaults
@@ -53,7 +55,7 @@ from trio_npu_dra.observe.state import NodeState
 from trio_npu_dra.report.device_health import device_health
 from trio_npu_dra.report.events import tell_events
 from trio_npu_dra.resources.cdi_file import devices_before
-from trio_npu_dra.resources.division import pool_offers
+from trio_npu_dra.resources.division import ResourceChips, pool_offers
 from trio_npu_dra.resources.pods import PodList
 from trio_npu_dra.resources.selection import Selection
 from trio_npu_dra.resources.service import Node, serve_resources
@@ -68,9 +70,6 @@ from trio_npu_dra.slices.taints import TaintPolicy
 
 GRACE_SECONDS = 20.0
 """How long a stop waits for the kubelet's calls in flight; the pod is killed after 30 s."""
-
-RESOURCE_GRACE_SECONDS = 5.0
-"""The same for its calls about device plugin resources, which take milliseconds."""
 
 REGISTRATION_SECONDS = 2.0
 """How long publishing waits for the kubelet, which retries a pod that came too early in minutes."""
@@ -167,6 +166,7 @@ class _Node:
         # kubelet and resources
         self.pods_known = Observable(False)
         self.leaving: Observable[Mapping[str, str]] = Observable({})
+        self.resource_chips: Observable[ResourceChips] = Observable({})
         self.registration: Observable[RegistrationStatus] = Observable(NOT_REGISTERED)
 
     # --- probes and people -----------------------------------------------------------------------
@@ -270,10 +270,7 @@ class _Node:
         )
 
     def _library_hook(self) -> LibraryHook | None:
-        """What makes containers find the driver's libraries, if it can be had.
-
-        A claim may want it where the flag does not; only the image has its program.
-        """
+        """What makes containers find libraries; only the image has it, and claims may want it."""
         if self.settings.container_libraries != "ldcache" and not PROGRAM.exists():
             return None
         return installed_hook(self.settings.cdi_root, self.settings.driver_name)
@@ -283,15 +280,12 @@ class _Node:
     async def follow_chips(
         self, kube: KubeClient, worker: DcmiWorker, bridge: Bridge, cdi: CdiFolder
     ) -> None:
-        """Publish what there is, and how it is; nothing before the first look at the chips.
-
-        Nor, where there are device plugin resources, before it is known what pods have of them.
-        """
+        """Publish what there is, once chips and, with resources, what pods have are known."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_features, kube)
             await self._watch(nursery, worker)
             self.leaving.set(devices_before(cdi))
-            nursery.start_soon(self._serve_resources, worker, bridge, cdi)
+            nursery.start_soon(self._serve_resources, kube, worker, bridge, cdi)
             sources = self.board, self.ledger.holds, self.cutting, self.leaving
             await nursery.start(derive, self.offers, self._offered, *sources)
             await nursery.start(derive, self.device_health, self._device_health, self.offers)
@@ -305,6 +299,9 @@ class _Node:
                 if self.selection:
                     await self.pods_known.wait_until(bool)
                 nursery.start_soon(self._tell_events, kube)
+                if self.settings.mindcluster_compat:
+                    name, chips = self.settings.node_name, self.resource_chips
+                    nursery.start_soon(tell_mindcluster, kube, chips, self.ledger.holds, name)
                 await publish(
                     kube,
                     node_name=self.settings.node_name,
@@ -354,8 +351,11 @@ class _Node:
         holds, leaving, cutting = self.ledger.holds.value, self.leaving.value, self.cutting.value
         return board, pool_offers(board, holds, self.selection, leaving=leaving, cutting=cutting)
 
-    async def _serve_resources(self, worker: DcmiWorker, bridge: Bridge, cdi: CdiFolder) -> None:
+    async def _serve_resources(
+        self, kube: KubeClient, worker: DcmiWorker, bridge: Bridge, cdi: CdiFolder
+    ) -> None:
         settings = self.settings
+        volcano = VolcanosChoices(kube, self.board, settings.node_name)
         pods = settings.kubelet_pod_resources_directory_path / KUBELET_SOCKET
         node = Node(
             selection=self.selection,
@@ -369,10 +369,11 @@ class _Node:
                 bridge,
                 folder=settings.kubelet_device_plugins_directory_path,
                 driver_name=settings.driver_name,
-                grace_seconds=RESOURCE_GRACE_SECONDS,
             ),
             leaving=self.leaving,
             pods_known=self.pods_known,
+            chips=self.resource_chips,
+            chooser=volcano if settings.mindcluster_compat else None,
         )
         await serve_resources(node)
 

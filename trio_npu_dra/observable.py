@@ -57,6 +57,10 @@ class Observable(Generic[T]):
             await self._changed.wait()
         return self._value
 
+    async def wait_for_other(self, value: T) -> T:
+        """Return the value as soon as it is another one than *value*, which may be at once."""
+        return await self.wait_until(lambda now: now != value)
+
     async def _newer_than(self, version: int) -> tuple[int, T]:
         while self._version == version:
             await self._changed.wait()

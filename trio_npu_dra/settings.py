@@ -214,6 +214,12 @@ class Settings(MeetingSettings):
         Path("/var/lib/kubelet/pod-resources"),
         description="folder with the socket on which the kubelet lists pods and their devices",
     )
+    mindcluster_compat: bool = Field(
+        False,
+        description="whether Node labels, annotations and a ConfigMap tell Volcano's Ascend plugin "
+        "and MindCluster of the chips in huawei.com/Ascend910 and the like, and pods get the chips "
+        "that Volcano chose; it needs the rights of k8s/overlays/mindcluster",
+    )
     container_library_path: str = Field(
         "/usr/local/Ascend/driver/lib64:/usr/local/Ascend/driver/lib64/common"
         ":/usr/local/Ascend/driver/lib64/driver:/usr/local/dcmi",

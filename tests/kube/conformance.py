@@ -20,6 +20,7 @@ import yaml
 
 from tests.kube.invalid_slices import INVALID, INVALID_COUNTERS, INVALID_SHARES, INVALID_TAINTS
 from trio_npu_dra.errors import Conflict, Forbidden, Gone, Invalid, NotFound, Unavailable
+from trio_npu_dra.kube.applied import ConfigMap, ManagedMeta, ManagedNode
 from trio_npu_dra.kube.client import EventType, KubeClient, WatchEvent
 from trio_npu_dra.kube.objects import (
     Allocation,
@@ -346,6 +347,37 @@ async def a_field_that_is_no_selector_is_refused(client: KubeClient) -> None:
         await client.list(ResourceSlice, field_selector="spec.generation=1")
 
 
+async def what_is_applied_is_the_managers(client: KubeClient) -> None:
+    """What one leaves out goes, unless another has applied it too."""
+    name = f"applied-{uuid.uuid4()}"
+
+    async def apply(manager: str, uid: str | None = None, **data: str) -> dict[str, str]:
+        meta = ObjectMeta(name=name, namespace="default", uid=uid)
+        made = await client.apply(ConfigMap(metadata=meta, data=data), manager=manager)
+        return made.data or {}
+
+    assert await apply("one", a="1", b="1") == {"a": "1", "b": "1"}
+    assert await apply("other", b="2") == {"a": "1", "b": "2"}
+    assert await apply("other", a="1", b="2") == {"a": "1", "b": "2"}
+    assert await apply("one") == {"a": "1", "b": "2"}
+    assert await apply("other", b="2") == {"b": "2"}
+    with pytest.raises(Invalid, match=r"metadata\.uid: .* field is immutable"):
+        await apply("one", uid=str(uuid.uuid4()), a="3")
+
+
+async def a_node_says_who_applied_its_labels(client: KubeClient) -> None:
+    """So that a writer knows which are its own."""
+    node = await client.create(ManagedNode(metadata=ManagedMeta(name=f"node-{uuid.uuid4()}")))
+    labels = {"example.com/a": "1", "b": "2"}
+    meta = ManagedMeta(name=node.metadata.name, labels=labels, annotations={"c": "3"})
+    await client.apply(ManagedNode(metadata=meta), manager="one")
+    found = (await client.get(ManagedNode, node.metadata.name)).metadata
+    assert found.applied_by("one", "labels") == labels.keys()
+    assert found.applied_by("one", "annotations") == {"c"}
+    assert found.applied_by("other", "labels") == frozenset()
+    await client.delete(ManagedNode, node.metadata.name)
+
+
 async def first(events: AsyncIterator[Event], wanted: Callable[[Event], bool]) -> Event:
     """The first event that matches."""
     async for event in events:
@@ -460,5 +492,7 @@ AS_DRIVER_WITH_FEATURES: tuple[Scenario, ...] = (
 AS_ADMINISTRATOR: tuple[Scenario, ...] = (
     a_dry_run_shows_dropped_fields,
     a_path_that_is_not_served_tells_of_no_object,
+    what_is_applied_is_the_managers,
+    a_node_says_who_applied_its_labels,
 )
 """Scenarios that need rights which the driver does not have."""

@@ -12,7 +12,7 @@ from trio_npu_dra.standins.api_state import ApiState
 @pytest.mark.parametrize(
     ("request_line", "status", "words"),
     [
-        ("GET /api/v1/pods", 404, "text/plain; charset=utf-8"),
+        ("GET /api/v1/secrets", 404, "text/plain; charset=utf-8"),
         ("GET /healthz", 404, "\r\n\r\n404 page not found\n"),
         ("GET /api/v1/nodes/n", 404, '"details": {"name": "n", "kind": "nodes"}'),
         (

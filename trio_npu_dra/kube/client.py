@@ -176,6 +176,28 @@ class KubeClient:
             await self._ask_about(asked, "PUT", kind, meta.name, meta.namespace, body=body),
         )
 
+    async def apply(self, obj: K, *, manager: str) -> K:
+        """Write some fields of an object, and remove what *manager* applied before and not now.
+
+        Fields that somebody else wrote are taken over. An object that does not exist is created,
+        unless *obj* has a UID.
+
+        Args:
+            obj: Its name, and these fields alone.
+            manager: Who writes.
+
+        Raises:
+            Invalid: It has another UID, the API server's validation refused it, or no object can
+                have that name.
+            KubeError: Refused or unreachable.
+        """
+        kind, meta = type(obj), obj.metadata
+        asked = f"apply {_words(kind, meta.name, meta.namespace)}"
+        parameters = {"fieldManager": manager, "force": "true"}
+        path = paths.single(kind, meta.name, meta.namespace, **parameters)
+        answer = await self._connections.ask(asked, "PATCH", path, _encoded(obj.to_wire()))
+        return _parsed(kind, asked, answer)
+
     async def delete(
         self,
         kind: type[KubeObject],

@@ -60,6 +60,7 @@ _KEEPALIVE: Final = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
 )
+_APPLY: Final = "application/apply-patch+yaml"  # JSON is YAML
 _DISCONNECTED: Final = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
 
 
@@ -115,7 +116,7 @@ class Connections:
             asked: The request in words, for messages.
             method: The HTTP method.
             path: Path and query.
-            body: JSON.
+            body: JSON; of a PATCH it is applied.
             limit: Bytes of the answer at most.
 
         Raises:
@@ -264,7 +265,7 @@ class Connections:
         if self._credentials.token is not None:
             headers["authorization"] = f"Bearer {self._credentials.token.current()}"
         if body is not None:
-            headers["content-type"] = "application/json"
+            headers["content-type"] = _APPLY if method == "PATCH" else "application/json"
         request = httpx.Request(
             method, self._credentials.base_url + path, headers=headers, content=body
         )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import trio
 
 from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.claims.free import check_free
-from trio_npu_dra.errors import AllocationRefused, NpuDraError
+from trio_npu_dra.errors import AllocationRefused, KubeletSilent, NpuDraError
 from trio_npu_dra.holds.ledger import Ledger
 from trio_npu_dra.kubelet.device_plugin.plugin import Choice, Devices, PluginDevice
 from trio_npu_dra.npu.model import Chip, HealthState
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.resources.cdi_file import DevicesFile
+from trio_npu_dra.resources.chooser import Chooser, Chosen
 from trio_npu_dra.resources.names import device_id
 from trio_npu_dra.resources.pods import PodHolds, entry_of, holder_uid
 from trio_npu_dra.resources.preferred import place_of, preferred
@@ -27,6 +30,7 @@ class ChipPlugin:
         cdi: The claims' files, which guard chips where a record cannot be read.
         file: Says what a container gets with a device.
         write_file: Makes that file right.
+        chooser: Says which chips were chosen for a pod; None if the kubelet's choice counts.
     """
 
     def __init__(
@@ -38,6 +42,7 @@ class ChipPlugin:
         cdi: CdiFolder,
         file: DevicesFile,
         write_file: Callable[[], None],
+        chooser: Chooser | None = None,
     ) -> None:
         self._resource = resource
         self._ledger = ledger
@@ -45,6 +50,8 @@ class ChipPlugin:
         self._cdi = cdi
         self._file = file
         self._write_file = write_file
+        self._chooser = chooser
+        self._choosing = trio.Lock()
         self._chips: Mapping[str, Chip] = {}
         self._devices: Observable[Devices] = Observable(())
 
@@ -60,7 +67,8 @@ class ChipPlugin:
 
     def offer(self, chips: Sequence[Chip]) -> None:
         """Have just these chips from now on."""
-        self._chips = {device_id(self._resource, chip.physical_id): chip for chip in chips}
+        ids = self._pods.ids
+        self._chips = {ids.id_of(self._resource, chip.physical_id): chip for chip in chips}
         self._devices.set(
             tuple(
                 PluginDevice(id=id_, healthy=is_healthy(chip), numa_node=chip.numa_node)
@@ -79,8 +87,20 @@ class ChipPlugin:
         Raises:
             AllocationRefused: A claim has one of them, it is not here any more, or the disk fails.
         """
-        chips = [self._chip(id_) for ids in containers for id_ in ids]
-        entries = [entry_of(chip, self._resource) for chip in chips]
+        async with self._choosing:
+            chosen = await self._chosen(containers) if self._chooser is not None else None
+            if chosen is None:
+                chips = [[self._chip(id_) for id_ in ids] for ids in containers]
+                await self._hold([chip for some in chips for chip in some])
+                return [[self._name(chip) for chip in some] for some in chips]
+            return [await self._give(chosen, containers[0])]
+
+    async def _hold(
+        self, chips: Sequence[Chip], chosen: Chosen | None = None, ids: Sequence[str] = ()
+    ) -> None:
+        """Note that a pod has the chips; the one for which they were chosen, by *ids*, if any."""
+        namespace, pod = chosen.owner if chosen else ("", "")
+        entries = [entry_of(chip, self._resource, namespace=namespace, pod=pod) for chip in chips]
         self._pods.allocated([holder_uid(chip) for chip in chips])
         try:
             async with self._ledger.exclusive():
@@ -89,12 +109,65 @@ class ChipPlugin:
                 for entry in entries:
                     for hold in entry.holds:
                         check_free(hold, others, self._ledger, self._cdi)
+                if chosen is not None:
+                    self._pods.ids.change(self._resource, ids, chosen.numbers)
                 for entry in entries:
                     self._ledger.put(entry)
                 self._write_file()
         except NpuDraError as error:
             raise AllocationRefused(str(error)) from error
-        return [[self._file.name(id_) for id_ in ids] for ids in containers]
+
+    async def _chosen(self, containers: Sequence[Sequence[str]]) -> Chosen | None:
+        """What was chosen for the pod that this is for; None if it is for no such pod.
+
+        Raises:
+            AllocationRefused: Another pod has one of the chips, or it cannot be given out.
+        """
+        assert self._chooser is not None
+        if len(containers) != 1:  # the kubelet asks for one at a time
+            return None
+        ids = containers[0]
+        kubelets = {self._chip(id_).physical_id for id_ in ids}
+        for chosen in await self._chooser.choices(self._resource, len(ids)):
+            owners = await self._owners(set(chosen.numbers) - kubelets)
+            if owners == {chosen.owner}:
+                continue  # it has got them, and that could not be written on it
+            if owners:
+                names = " and ".join("/".join(owner) for owner in sorted(owners))
+                raise AllocationRefused(f"{_about(chosen)}: {names} has one of them")
+            return chosen
+        return None
+
+    async def _owners(self, numbers: Collection[int]) -> set[tuple[str, str]]:
+        """Who has one of these chips, of which the kubelet has not said that they are free."""
+        held = self._pods.entries.keys() & {
+            chip.device_node for chip in self._chips.values() if chip.physical_id in numbers
+        }
+        if not held:
+            return set()
+        try:
+            listed = await self._pods.owners()
+        except KubeletSilent as error:
+            raise AllocationRefused(str(error)) from error
+        return {listed[node] for node in held if node in listed}
+
+    async def _give(self, chosen: Chosen, ids: Sequence[str]) -> Sequence[str]:
+        """Give a pod what was chosen for it, under the ids that the kubelet has given out."""
+        assert self._chooser is not None
+        by_number = {chip.physical_id: chip for chip in self._chips.values()}
+        chips = [by_number[number] for number in chosen.numbers if number in by_number]
+        if len(chips) < len(chosen.numbers) or not all(map(is_healthy, chips)):
+            raise AllocationRefused(f"{_about(chosen)}: one of them is not there, or not healthy")
+        try:
+            await self._hold(chips, chosen, ids)
+        finally:
+            self.offer(list(self._chips.values()))  # under the ids that they have now
+        self._chooser.given(chosen, self._resource, ids)
+        return [self._name(chip) for chip in chips]
+
+    def _name(self, chip: Chip) -> str:
+        """The CDI name of a chip, which always means the same one."""
+        return self._file.name(device_id(self._resource, chip.physical_id))
 
     def _chip(self, id_: str) -> Chip:
         chip = self._chips.get(id_)
@@ -104,6 +177,11 @@ class ChipPlugin:
                 f"{id_} is no device of {self._resource} on this node any more (it has {known})"
             )
         return chip
+
+
+def _about(chosen: Chosen) -> str:
+    numbers = ", ".join(map(str, chosen.numbers))
+    return f"NPUs {numbers} were chosen for pod {chosen.namespace}/{chosen.pod}"
 
 
 def is_healthy(chip: Chip) -> bool:

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from typing import TypeAlias
 
 from trio_npu_dra.holds.hold import Hold, HolderKind, holds_of
 from trio_npu_dra.holds.offered import offered
 from trio_npu_dra.npu.model import Board, Chip
 from trio_npu_dra.npu.offers import NO_CUTTING, Cutting, Offer
 from trio_npu_dra.resources.selection import Selection
+
+ResourceChips: TypeAlias = Mapping[str, tuple[Chip, ...]]
+"""The chips of each resource, by physical id."""
 
 
 def pool_offers(
@@ -56,7 +60,7 @@ def resource_chips(
     *,
     held_as: Mapping[str, str],
     unused: AbstractSet[str],
-) -> Mapping[str, tuple[Chip, ...]]:
+) -> ResourceChips:
     """The chips of each resource, by physical id; a resource of which no chip is free has none.
 
     Args:

@@ -28,7 +28,8 @@ from trio_npu_dra.holds.ledger import Ledger
 from trio_npu_dra.kubelet.device_plugin.pod_resources import PodDevice, PodResources
 from trio_npu_dra.npu.model import Board, Chip
 from trio_npu_dra.observable import Observable
-from trio_npu_dra.resources.names import is_huaweis, physical_id
+from trio_npu_dra.resources.kubelet_ids import KubeletIds
+from trio_npu_dra.resources.names import is_huaweis
 from trio_npu_dra.resources.selection import Selection
 
 log = logging.getLogger(__name__)
@@ -90,6 +91,7 @@ class PodHolds:
         is_busy: Whether a process uses a chip with one of these device nodes of the host.
 
     Attributes:
+        ids: Which chips the kubelet means by its ids.
         known: Whether the kubelet has been asked; before, nobody can tell what is free.
     """
 
@@ -102,6 +104,7 @@ class PodHolds:
         pods: PodList,
         is_busy: Callable[[Collection[str]], Awaitable[bool]],
     ) -> None:
+        self.ids = KubeletIds(ledger.state_folder)
         self.known = Observable(False)
         self._ledger = ledger
         self._board = board
@@ -154,13 +157,33 @@ class PodHolds:
             log.warning("which pods have NPUs is not known", extra={"problem": problem})
         self._problem = problem
 
+    async def owners(self) -> Mapping[str, tuple[str, str]]:
+        """Namespace and name of the pod that has a chip by the kubelet's list, by device node.
+
+        Raises:
+            KubeletSilent: There is no list, or none that is whole.
+        """
+        listed = await self._pods.read()
+        if not self._is_whole(listed):
+            raise KubeletSilent("the kubelet has started and does not list all pods yet")
+        found = self._found(listed).values()
+        return {
+            node: (entry.holder.namespace, entry.holder.name)
+            for entry in found
+            for hold in entry.holds
+            for node in hold.nodes
+        }
+
     async def _look(self) -> None:
         listed = await self._pods.read()
         lacking = await self._note(listed)
-        own = self._pods.own_pod
-        if own is None or any(name == own for _, name in listed.pods):
+        if self._is_whole(listed):
             await self._take_back(lacking)
             self.known.set(True)
+
+    def _is_whole(self, listed: PodResources) -> bool:
+        own = self._pods.own_pod
+        return own is None or any(name == own for _, name in listed.pods)
 
     def _is_settled(self) -> bool:
         return (
@@ -213,7 +236,7 @@ class PodHolds:
         """The physical id of a device of ours, or of Huawei's device plugin; else -1."""
         if not is_huaweis(given.resource) and not self._selection.names(given.resource):
             return -1
-        number = physical_id(given.resource, given.id)
+        number = self.ids.chip_of(given.resource, given.id)
         return -1 if number is None else number
 
     async def _take_back(self, lacking: Mapping[str, Entry]) -> None:

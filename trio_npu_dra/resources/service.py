@@ -25,6 +25,8 @@ from trio_npu_dra.observable import Observable, derive
 from trio_npu_dra.resources import division
 from trio_npu_dra.resources.allocation import ChipPlugin
 from trio_npu_dra.resources.cdi_file import DevicesFile
+from trio_npu_dra.resources.chooser import Chooser
+from trio_npu_dra.resources.division import ResourceChips
 from trio_npu_dra.resources.names import device_id
 from trio_npu_dra.resources.pods import PodHolds, PodList, device_of, resource_of
 from trio_npu_dra.resources.selection import Selection
@@ -55,6 +57,8 @@ class Node:
             their ids by their device nodes (`cdi_file.devices_before`).
         pods_known: Set once it is known which pods have which chips; then the DRA pool can be
             published without one of these.
+        chips: Set to the chips of each resource; to none while another instance serves them.
+        chooser: Says which chips were chosen for a pod; None if the kubelet's choice counts.
     """
 
     selection: Selection
@@ -66,6 +70,8 @@ class Node:
     serve: Serve
     leaving: Observable[Mapping[str, str]]
     pods_known: Observable[bool]
+    chips: Observable[ResourceChips]
+    chooser: Chooser | None = None
 
 
 async def serve_resources(node: Node) -> None:
@@ -99,7 +105,6 @@ class Resources:
         self._unused: Observable[frozenset[str]] = Observable(frozenset())
         self._unclear: Observable[tuple[Chip, ...]] = Observable(())
         self._complaints: set[str] = set()
-        self._chips: Observable[Mapping[str, tuple[Chip, ...]]] = Observable({})
         self._plugins: dict[str, ChipPlugin] = {}
 
     async def serve(self) -> None:
@@ -111,11 +116,13 @@ class Resources:
             await self._pods.known.wait_until(bool)
             await nursery.start(derive, self._unclear, self._found_unclear, *sources)
             await self._find_unused()
-            await nursery.start(derive, self._chips, self._divided, *sources)
+            await nursery.start(derive, node.chips, self._divided, *sources)
             nursery.start_soon(self._keep_finding_unused)
             nursery.start_soon(self._keep_file)
+            if node.chooser is not None:
+                nursery.start_soon(node.chooser.keep)
             node.pods_known.set(True)
-            async for chips in self._chips.changes():
+            async for chips in node.chips.changes():
                 for resource in chips.keys() - self._plugins.keys():
                     self._plugins[resource] = self._plugin(resource)
                     self._plugins[resource].offer(chips[resource])
@@ -130,10 +137,11 @@ class Resources:
             pods=self._pods,
             cdi=self._node.cdi,
             file=self._file,
+            chooser=self._node.chooser,
             write_file=lambda: self._file.write(self._in_file()),
         )
 
-    def _divided(self) -> Mapping[str, tuple[Chip, ...]]:
+    def _divided(self) -> ResourceChips:
         return division.resource_chips(
             self._node.board.value,
             self._node.ledger.holds.value,
@@ -198,7 +206,7 @@ class Resources:
         }
         free = {
             device_id(resource, chip.physical_id): device_of(chip)
-            for resource, chips in self._chips.value.items()
+            for resource, chips in self._node.chips.value.items()
             for chip in chips
         }
         used = {

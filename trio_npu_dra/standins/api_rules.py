@@ -26,7 +26,9 @@ _SEMVER = re.compile(
 _QUANTITY = re.compile(r"(\d+)(Ki|Mi|Gi|Ti|Pi|Ei|k|M|G|T|P|E)?")
 _SELECTABLE: Mapping[str, tuple[str, ...]] = {
     "events": ("involvedObject.kind", "involvedObject.name", "involvedObject.uid", "reason"),
+    "configmaps": ("metadata.name", "metadata.namespace"),
     "nodes": ("metadata.name",),
+    "pods": ("metadata.name", "metadata.namespace", "spec.nodeName", "status.phase"),
     "resourceclaims": ("metadata.name", "metadata.namespace"),
     "resourceslices": ("metadata.name", "spec.driver", "spec.nodeName"),
 }

@@ -1,7 +1,7 @@
 """A small API server in this process: HTTP/1.1 over a unix socket or loopback TCP.
 
-It has what this driver needs of Kubernetes: nodes, resourceslices, resourceclaims and events, under
-the real paths.
+It has what this driver needs of Kubernetes: nodes, resourceslices, resourceclaims, events,
+ConfigMaps and pods, under the real paths.
 """
 
 from __future__ import annotations
@@ -21,6 +21,12 @@ from trio_npu_dra.standins.api_status import ApiRefusal, NoSuchPath
 
 _READ_SIZE: Final = 1 << 16
 _TYPE: Final = ("content-type", "application/json")
+_VERBS: Final = {
+    "GET": "get",
+    "POST": "create",
+    "PUT": "update",
+    "DELETE": "delete",
+}
 _TEXT: Final = ("content-type", "text/plain; charset=utf-8")
 
 
@@ -136,6 +142,8 @@ class _Handler:
                 return self._state.create(call.plural, call.json, dry_run=call.dry_run)
             case "update":
                 return self._state.update(call.plural, call.json)
+            case "patch":
+                return self._state.apply(call.plural, call.json, call.query["fieldManager"])
             case "delete":
                 preconditions = call.json.get("preconditions", {})
                 return self._state.delete(call.plural, call.namespace, call.name, preconditions)
@@ -191,8 +199,9 @@ class _Call:
     def _verb(self, method: str) -> str:
         if method == "GET" and not self.name:
             return "watch" if self.query.get("watch") == "true" else "list"
-        verbs = {"GET": "get", "POST": "create", "PUT": "update", "DELETE": "delete"}
-        return verbs.get(method, method)
+        if method == "PATCH" and "fieldManager" in self.query:
+            return "patch"  # server-side apply, always by force
+        return _VERBS.get(method, method)
 
 
 def _resource(path: str) -> tuple[str, str, str]:

@@ -20,7 +20,9 @@ from typing import Any, Literal, TypeVar
 
 import trio
 
+from trio_npu_dra.kube.applied import ConfigMap, Pod
 from trio_npu_dra.kube.objects import Event, KubeObject, Node, ResourceClaim, ResourceSlice
+from trio_npu_dra.standins.api_apply import applied, disown_changes
 from trio_npu_dra.standins.api_rules import (
     Kubernetes,
     Terms,
@@ -36,7 +38,7 @@ K = TypeVar("K", bound=KubeObject)
 Wire = dict[str, Any]
 
 KINDS: Mapping[str, type[KubeObject]] = {
-    kind.plural: kind for kind in (Node, ResourceSlice, ResourceClaim, Event)
+    kind.plural: kind for kind in (Node, ResourceSlice, ResourceClaim, Event, ConfigMap, Pod)
 }
 _NAME_BASE_LIMIT = 58
 """The API server cuts generateName here, so that name and suffix stay within 63 characters."""
@@ -47,7 +49,7 @@ class Request:
     """One request, as tests see it.
 
     Attributes:
-        verb: get, list, watch, create, update or delete.
+        verb: get, list, watch, create, update, patch or delete.
         path: Without the query.
         query: The parameters.
     """
@@ -258,10 +260,29 @@ class ApiState:
         for kept in ("uid", "resourceVersion", "creationTimestamp"):
             meta[kept] = old["metadata"][kept]
         refuse_immutable_changes(plural, old, obj)
+        disown_changes(old, obj)
         self._admit(plural, obj, old)
         if obj != old:
             self._store(plural, key, "MODIFIED", obj)
         return obj
+
+    def apply(self, plural: str, wire: Wire, manager: str) -> Wire:
+        """Write some fields; equal ones change nothing but who has written them."""
+        meta = wire["metadata"]
+        key = (meta.get("namespace", ""), meta["name"])
+        old = self._objects[plural].get(key)
+        if old is not None and meta.get("uid", old["metadata"]["uid"]) != old["metadata"]["uid"]:
+            why = f'metadata.uid: Invalid value: "{meta["uid"]}": field is immutable'
+            raise ApiRefusal(422, "Invalid", f'"{meta["name"]}" is invalid: {why}')
+        if old is None and "uid" in meta:
+            why = f"uid mismatch: {meta['uid']} was given, and no existing object was found"
+            raise _conflict(plural, meta["name"], why)
+        new = applied(old, wire, manager)
+        if old is None:
+            return self.create(plural, new)
+        if new != old:
+            self._store(plural, key, "MODIFIED", new)
+        return new
 
     def delete(self, plural: str, namespace: str, name: str, preconditions: Wire) -> Wire:
         """Remove an object if it is still the expected one."""

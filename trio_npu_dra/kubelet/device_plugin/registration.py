@@ -35,6 +35,9 @@ VERSION: Final = "v1beta1"
 LOOK_SECONDS: Final = 5.0
 """Between two looks at our socket, and between two tries to register."""
 
+GRACE_SECONDS: Final = 5.0
+"""How long a stop waits for the kubelet's calls in flight, which take milliseconds."""
+
 _REGISTER_SECONDS: Final = 15.0  # the kubelet connects to us meanwhile, which may take it 10 s
 _STREAM_SECONDS: Final = 10.0  # how long a kubelet that took us may take to ask for the list
 
@@ -45,7 +48,7 @@ async def serve_resource(
     *,
     folder: Path,
     driver_name: str,
-    grace_seconds: float,
+    grace_seconds: float = GRACE_SECONDS,
 ) -> None:
     """Be the device plugin of one resource until cancelled.
 

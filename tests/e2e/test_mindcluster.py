@@ -1,0 +1,179 @@
+"""What Volcano reads of a node, and its choice obeyed, with the rights of the overlay."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.cluster.api import ApiServer, Object
+from tests.cluster.processes import ClusterError
+from tests.e2e import test_security
+from tests.e2e.deploy import ROOT
+from tests.e2e.driver import NPUS, Driver
+from tests.e2e.space import Space, pod
+from tests.e2e.test_security import agent
+from trio_npu_dra.mindcluster.device_info import check_code
+
+pytestmark = pytest.mark.cluster
+
+__all__ = ["agent"]  # a fixture
+
+RESOURCE = "huawei.com/Ascend910"
+FLAGS = ("NPU_DRA_DEVICE_PLUGIN", "NPU_DRA_MINDCLUSTER_COMPAT")
+OVERLAY = ROOT / "k8s/overlays/mindcluster"
+MANIFESTS = [OVERLAY / "rbac.yaml", OVERLAY / "own-node.yaml"]
+NOT_OURS: list[tuple[Object, str]] = [
+    ({"metadata": {"labels": {"team": "mine"}}}, "may not write this label"),
+    ({"metadata": {"labels": {"kubernetes.io/os": None}}}, "may not write this label"),
+    ({"metadata": {"annotations": {"team": "mine"}}}, "may not write this annotation"),
+    ({"spec": {"unschedulable": True}}, "may only write labels and annotations"),
+]
+
+
+@pytest.fixture(scope="module")
+def compat(driver: Driver) -> Iterator[Driver]:
+    """The driver with the overlay's rights and flags, and without them at the end."""
+    for path in MANIFESTS:
+        driver.cluster.kubectl("apply", "--filename", path)
+    driver.set_environment(f"{FLAGS[0]}=all", f"{FLAGS[1]}=true", devices=0)
+    yield driver
+    driver.set_environment(f"{FLAGS[0]}-", devices=NPUS)
+    driver.cluster.wait(lambda: "accelerator" not in labels(driver), "the labels gone")
+    driver.set_environment(f"{FLAGS[1]}-", devices=NPUS)
+    for path in MANIFESTS:
+        driver.cluster.kubectl("delete", "--filename", path)
+
+
+def node(driver: Driver) -> Object:
+    """The Node."""
+    return driver.cluster.get("node", driver.node.name) or {}
+
+
+def labels(driver: Driver) -> dict[str, str]:
+    """Those of the Node."""
+    found: dict[str, str] = node(driver)["metadata"]["labels"]
+    return found
+
+
+def device_info(driver: Driver) -> Any:
+    """What the ConfigMap says; None if there is none."""
+    name = f"mindx-dl-deviceinfo-{driver.node.name}"
+    found = driver.cluster.get("configmap", name, namespace="kube-system")
+    return found and json.loads(found["data"]["DeviceInfoCfg"])
+
+
+def wait_free(driver: Driver, *numbers: int) -> Any:
+    """Wait until just these NPUs are told to be free; returns all that is told."""
+
+    def look() -> Any:
+        told = device_info(driver)
+        free = told["DeviceInfo"]["DeviceList"].get(RESOURCE, "") if told else ""
+        return told if free == ",".join(f"Ascend910-{number}" for number in numbers) else None
+
+    return driver.cluster.wait(look, f"NPUs {numbers} free")
+
+
+def wait_served(driver: Driver) -> None:
+    """Wait until the kubelet knows the daemon that runs now, and the scheduler all NPUs."""
+
+    def served() -> bool:
+        try:
+            said = driver.said(driver.wait_ready())
+        except ClusterError:  # the pod is between two containers
+            return False
+        allocatable = node(driver)["status"]["allocatable"].get(RESOURCE)
+        return "device plugin registered" in said and allocatable == str(NPUS)
+
+    driver.cluster.wait(served, "the resource served")
+
+
+def chosen(name: str, *numbers: int) -> Object:
+    """A pod for which Volcano chose NPUs."""
+    about = pod(name)
+    amount = {RESOURCE: str(len(numbers))}
+    about["spec"]["containers"][0]["resources"] = {"limits": amount, "requests": amount}
+    about["metadata"]["annotations"] = {
+        RESOURCE: ",".join(f"Ascend910-{number}" for number in numbers),
+        "predicate-time": "1795280460000000000",
+    }
+    return about
+
+
+def test_node_and_config_map_tell_of_the_npus(compat: Driver) -> None:
+    """As the API server stores it."""
+    compat.cluster.wait(lambda: "accelerator" in labels(compat), "the labels")
+    assert (
+        labels(compat).items()
+        >= {
+            "accelerator": "huawei-Ascend910",
+            "node.kubernetes.io/npu.chip.name": "910B4",
+            "servertype": "Ascend910B-20",
+            "mind-cluster/npu-chip-memory": "32G",
+        }.items()
+    )
+    assert len(json.loads(node(compat)["metadata"]["annotations"]["baseDeviceInfos"])) == NPUS
+    told = wait_free(compat, *range(NPUS))
+    assert told["CheckCode"] == check_code(told["DeviceInfo"])
+
+
+def test_pod_gets_the_npus_that_were_chosen(compat: Driver, space: Space) -> None:
+    """Not those that the kubelet would take; pod and ConfigMap say so, and a restart keeps it."""
+    wait_served(compat)
+    space.apply(chosen("train", 4, 6))
+    space.wait_phase("train")
+    assert space.davinci_nodes("train") == ["/dev/davinci4", "/dev/davinci6"]
+
+    def annotation(name: str) -> str:
+        about = space.get("pod", "train") or {}
+        return str(about["metadata"]["annotations"].get(name, ""))
+
+    space.wait(lambda: annotation("huawei.com/AscendReal"), "the annotation")
+    assert annotation("huawei.com/AscendReal") == "Ascend910-4,Ascend910-6"
+    assert annotation("huawei.com/kltDev") == "Ascend910-0,Ascend910-2"
+    assert annotation("predicate-time") == str(2**64 - 1)
+    compat.kill()
+    wait_served(compat)
+    wait_free(compat, 0, 1, 2, 3, 5, 7)
+    space.apply(chosen("next", 0, 2))
+    space.wait_phase("next")
+    assert space.davinci_nodes("next") == ["/dev/davinci0", "/dev/davinci2"]
+
+
+def test_agent_writes_nothing_else_on_nodes(compat: Driver, agent: ApiServer) -> None:
+    """The policies narrow what RBAC gives; the API server has nothing to say against them."""
+    for change, words in NOT_OURS:
+        with pytest.raises(ClusterError, match=words):
+            agent.patch("node", compat.node.name, change=change)
+    other = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "another"}}
+    compat.cluster.api.create(other)
+    try:
+        with pytest.raises(ClusterError, match="may only write to that node"):
+            agent.patch("node", "another", change={"metadata": {"labels": {"accelerator": "a"}}})
+    finally:
+        compat.cluster.api.delete("node", "another")
+    test_security.test_policies_compile(compat)
+
+
+@pytest.mark.usefixtures("compat")
+def test_agent_writes_nothing_else_on_pods_and_config_maps(agent: ApiServer, space: Space) -> None:
+    """Nor of pods of other nodes."""
+    space.apply(pod("gated", is_gated=True), chosen("here", 7))
+    space.wait_phase("here")
+    wrong: list[tuple[str, Object, str]] = [
+        ("gated", {"metadata": {"annotations": {"predicate-time": "1"}}}, "that node and its pods"),
+        ("here", {"metadata": {"labels": {"a": "b"}}}, "may not write this label"),
+        ("here", {"spec": {"activeDeadlineSeconds": 1}}, "only write labels and annotations"),
+    ]
+    for name, change, words in wrong:
+        with pytest.raises(ClusterError, match=words):
+            agent.patch("pod", name, namespace=space.name, change=change)
+    about = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "mindx-dl-deviceinfo-other", "namespace": "kube-system"},
+    }
+    with pytest.raises(ClusterError, match="may only write the ConfigMap"):
+        agent.create(about, namespace="kube-system")

@@ -1,0 +1,51 @@
+"""Chips of each family, with what they tell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tests.report.boards import fault, npu
+from trio_npu_dra.npu.model import Chip, ChipFamily, ChipHealth
+
+__all__ = ["RESOURCE", "a3", "b4", "duo", "fault", "of_950", "sick"]
+
+RESOURCE = "huawei.com/Ascend910"
+
+
+def b4(number: int = 0, **facts: Any) -> Chip:
+    """A 910B4 of 32 GB."""
+    known: dict[str, Any] = {"ai_cores": 20, "memory_bytes": 32 << 30, "board_id": 0x32}
+    return replace(npu(number), **known | facts)
+
+
+def a3(number: int, **facts: Any) -> Chip:
+    """A die of an A3, in a super pod."""
+    known: dict[str, Any] = {
+        "family": ChipFamily.ASCEND_910_A3,
+        "super_pod_id": 7,
+        "super_pod_server_index": 3,
+        "super_pod_sdid": 12582912 + number,
+    }
+    return b4(number, **known | facts)
+
+
+def of_950(number: int, **facts: Any) -> Chip:
+    """A 950, in a super pod."""
+    return a3(number, **{"family": ChipFamily.ASCEND_950, "chip_name": "Ascend950PR"} | facts)
+
+
+def duo(number: int, **facts: Any) -> Chip:
+    """A chip of a 300I Duo, whose memory is DDR."""
+    known: dict[str, Any] = {
+        "family": ChipFamily.ASCEND_310P,
+        "chip_name": "310P3",
+        "ai_cores": 8,
+        "product_name": "Atlas 300I Duo",
+    }
+    return b4(number, **known | facts)
+
+
+def sick(chip: Chip, **health: Any) -> Chip:
+    """The same chip with another health."""
+    return replace(chip, health=ChipHealth(**health))

@@ -1,0 +1,90 @@
+"""The whole daemon with the flag, at stand-ins for kubelet and API server."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import trio
+
+from tests.mindcluster.chips import RESOURCE
+from tests.rig import NODE, Rig
+from tests.waiting import until
+from trio_npu_dra.kube.applied import ConfigMap, Pod
+from trio_npu_dra.kube.objects import Node
+from trio_npu_dra.kubelet.device_plugin import registration
+from trio_npu_dra.mindcluster import device_info_writer
+from trio_npu_dra.mindcluster.volcano import LATEST, REAL, TIME
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks and writes follow each other faster than on a node."""
+    monkeypatch.setattr(registration, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(device_info_writer, "PAUSE_SECONDS", 0.01)
+
+
+def free(rig: Rig) -> list[str]:
+    """The devices that Volcano may give out."""
+    for found in rig.api.all(ConfigMap):
+        info = json.loads((found.data or {})["DeviceInfoCfg"])
+        return list(filter(None, info["DeviceInfo"]["DeviceList"][RESOURCE].split(",")))
+    return []
+
+
+def labels(rig: Rig) -> dict[str, str]:
+    """Those of the Node."""
+    (node,) = rig.api.all(Node)
+    return node.metadata.labels or {}
+
+
+async def test_chips_of_the_resource_are_told_to_volcano(rig: Rig) -> None:
+    """Those in the DRA pool are not; without the resource the Node says nothing any more."""
+    rig.device_plugin, rig.mindcluster_compat = "0-2", True
+    with trio.fail_after(20):
+        async with rig.device_manager() as manager, rig.registered():
+            await until(lambda: free(rig) == ["Ascend910-0", "Ascend910-1", "Ascend910-2"])
+            await until(lambda: labels(rig).get("accelerator") == "huawei-Ascend910")
+            await manager.wait_for(RESOURCE, *free(rig))
+            await manager.allocate(RESOURCE, ["Ascend910-1"])
+            await until(lambda: free(rig) == ["Ascend910-0", "Ascend910-2"])
+        rig.device_plugin = ""
+        async with rig.registered():
+            await until(lambda: labels(rig) == {})
+    (told,) = rig.api.all(ConfigMap)
+    assert told.metadata.name == f"mindx-dl-deviceinfo-{NODE}"
+
+
+async def test_a_pod_gets_the_chips_that_volcano_chose(rig: Rig) -> None:
+    """From its annotation over the CDI names to what is written on it."""
+    rig.device_plugin, rig.mindcluster_compat = "all", True
+    annotations = {RESOURCE: "Ascend910-5,Ascend910-7", TIME: "1"}
+    rig.api.create(
+        "pods",
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "train", "namespace": "ml", "annotations": annotations},
+            "spec": {
+                "nodeName": NODE,
+                "containers": [{"resources": {"limits": {RESOURCE: "2"}}}],
+            },
+            "status": {"phase": "Pending"},
+        },
+    )
+    with trio.fail_after(20):
+        async with rig.device_manager() as manager, rig.registered():
+            await manager.wait_for(RESOURCE, *(f"Ascend910-{number}" for number in range(8)))
+            (names,) = await manager.allocate(RESOURCE, ["Ascend910-0", "Ascend910-1"])
+            chips = [name.rpartition("=")[2] for name in names]
+            assert chips == ["Ascend910-5", "Ascend910-7"]
+
+            def written() -> dict[str, str]:
+                (pod,) = rig.api.all(Pod)
+                return pod.metadata.annotations or {}
+
+            await until(lambda: REAL in written())
+            assert written()[REAL] == "Ascend910-5,Ascend910-7"
+            assert written()[TIME] == str(LATEST)
+            await until(lambda: len(free(rig)) == 6)
+            assert "Ascend910-0" in free(rig)

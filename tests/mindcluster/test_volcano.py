@@ -1,0 +1,160 @@
+"""Which chips Volcano chose for a pod, and what is written on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from tests.mindcluster.chips import RESOURCE, a3, b4, of_950
+from trio_npu_dra.errors import AllocationRefused, Conflict, KubeError, Unavailable
+from trio_npu_dra.kube.applied import Pod
+from trio_npu_dra.mindcluster.volcano import KUBELETS, LATEST, REAL, TIME, VolcanosChoices, choices
+from trio_npu_dra.npu.model import Board
+from trio_npu_dra.observable import Observable
+from trio_npu_dra.resources.chooser import Chosen
+
+CHIPS = tuple(b4(number) for number in range(8))
+
+
+def pod(
+    name: str,
+    *numbers: int,
+    time: object = 5,
+    resource: str = RESOURCE,
+    limit: object = None,
+    **meta: Any,
+) -> Pod:
+    """A pod for which Volcano chose chips."""
+    last = resource.partition("/")[2]
+    annotations = {resource: ",".join(f"{last}-{number}" for number in numbers), TIME: str(time)}
+    limits = {"cpu": "1", resource: len(numbers) if limit is None else limit}
+    return Pod.model_validate(
+        {
+            "metadata": {
+                "name": name,
+                "namespace": "ml",
+                "uid": f"uid-{name}",
+                "annotations": annotations,
+                **meta,
+            },
+            "spec": {"containers": [{}, {"resources": {}}, {"resources": {"limits": limits}}]},
+        }
+    )
+
+
+def chosen(*pods: Pod, count: int = 2, resource: str = RESOURCE) -> list[tuple[str, ...]]:
+    """The choices: pod and chips."""
+    found = choices(pods, resource, count, CHIPS)
+    return [(each.pod, *map(str, each.numbers)) for each in found]
+
+
+def test_the_earliest_pod_that_wants_so_many_is_next() -> None:
+    """Others wait; of several the time counts, not the order of the list."""
+    pods = pod("b", 6, 1, time=7), pod("a", 0, 2, time=6), pod("one", 3, time=1)
+    assert chosen(*pods) == [("a", "0", "2"), ("b", "6", "1")]
+    assert chosen(*pods, count=1) == [("one", "3")]
+    assert chosen(*pods, count=3) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pod("served", 0, 1, time=LATEST),
+        pod("untold", 0, 1, time="soon"),
+        pod("never", 0, 1, time=""),
+        pod("ends", 0, 1, deletionTimestamp="2026-11-22T19:00:00Z"),
+        pod("far", 0, 99),
+        pod("twice", 1, 1),
+        pod("other", 0, 1, resource="huawei.com/npu"),
+        pod("fewer", 0, 1, limit="1"),
+        pod("bare", 0, 1).model_copy(update={"spec": None}),
+        pod("none"),
+        Pod.blank(pod("strange", 0, 1).metadata),
+    ],
+    ids=lambda wrong: wrong.metadata.name,
+)
+def test_what_is_no_choice(wrong: Pod) -> None:
+    """A pod that has its chips, one that ends, and what does not fit."""
+    assert chosen(wrong) == []
+
+
+def test_a_950_is_named_by_its_logic_id() -> None:
+    """As in baseDeviceInfos."""
+    chips = of_950(4, logic_id=0), of_950(5, logic_id=1), a3(0)
+    (found,) = choices([pod("a", 0, 1, resource="huawei.com/npu")], "huawei.com/npu", 2, chips)
+    assert found.numbers == (4, 5)
+
+
+class Server:
+    """Lists pods; notes what is applied to them."""
+
+    def __init__(self, *pods: Pod) -> None:
+        self.pods = pods
+        self.error: KubeError | None = None
+        self.applied: list[Pod] = []
+
+    async def list(self, kind: type[Pod], *, field_selector: str) -> tuple[tuple[Pod, ...], str]:
+        """The pods."""
+        await trio.lowlevel.checkpoint()
+        assert (kind, field_selector) == (Pod, "spec.nodeName=node-a,status.phase=Pending")
+        if self.error:
+            raise self.error
+        return self.pods, "1"
+
+    async def apply(self, obj: Pod, *, manager: str) -> Pod:
+        """Store it."""
+        await trio.lowlevel.checkpoint()
+        assert manager
+        if self.error:
+            raise self.error
+        self.applied.append(obj)
+        return obj
+
+
+def opened(server: Server) -> VolcanosChoices:
+    """Volcano's choices on a node with eight chips."""
+    client: Any = server
+    return VolcanosChoices(client, Observable(Board(chips=CHIPS)), "node-a")
+
+
+async def test_a_pod_says_what_it_has_got(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
+    """And nothing is chosen for it once more, whether that could be written or not."""
+    del autojump_clock
+    server = Server(pod("a", 4, 5), pod("b", 6, 7, time=9))
+    volcano = opened(server)
+    first, second = await volcano.choices(RESOURCE, 2)
+    assert first == Chosen(namespace="ml", pod="a", uid="uid-a", numbers=(4, 5))
+    server.error = Unavailable("away")
+    volcano.given(first, RESOURCE, ["Ascend910-1", "Ascend910-0"])
+    nursery.start_soon(volcano.keep)
+    await trio.sleep(10)
+    server.error = None
+    assert await volcano.choices(RESOURCE, 2) == (second,)
+    await trio.sleep(70)
+    (written,) = server.applied
+    assert written.metadata.uid == "uid-a"
+    assert written.metadata.annotations == {
+        TIME: str(LATEST),
+        REAL: "Ascend910-4,Ascend910-5",
+        KUBELETS: "Ascend910-0,Ascend910-1",
+    }
+    server.error = Conflict("another UID")
+    volcano.given(second, RESOURCE, ["Ascend910-2", "Ascend910-3"])
+    await trio.sleep(10)
+    server.error = None
+    await trio.sleep(70)
+    assert len(server.applied) == 1
+    nursery.cancel_scope.cancel()
+
+
+async def test_who_cannot_ask_refuses() -> None:
+    """Other chips than Volcano chose would be as bad; other resources are not Volcano's."""
+    server = Server()
+    server.error = Unavailable("list pods: no answer")
+    volcano = opened(server)
+    with pytest.raises(AllocationRefused, match="Volcano chose is not known: list pods: no answer"):
+        await volcano.choices(RESOURCE, 1)
+    assert await volcano.choices("example.com/odd", 1) == ()

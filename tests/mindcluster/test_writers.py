@@ -1,0 +1,206 @@
+"""Node and ConfigMap at an API server: what is written, and when."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from tests.holds.holding import hold
+from tests.mindcluster.chips import RESOURCE, b4
+from tests.waiting import until
+from trio_npu_dra.errors import KubeError, Unavailable
+from trio_npu_dra.holds.hold import Hold
+from trio_npu_dra.kube.applied import ConfigMap, ManagedMeta, ManagedNode
+from trio_npu_dra.kube.client import KubeClient, open_client
+from trio_npu_dra.kube.credentials import Credentials
+from trio_npu_dra.kube.objects import Node, ObjectMeta
+from trio_npu_dra.mindcluster import device_info_writer
+from trio_npu_dra.mindcluster.device_info import content
+from trio_npu_dra.mindcluster.device_info_writer import FRESH_SECONDS, keep_device_info
+from trio_npu_dra.mindcluster.node_writer import MANAGER, NodeFacts, change
+from trio_npu_dra.mindcluster.service import tell_mindcluster
+from trio_npu_dra.observable import Observable
+from trio_npu_dra.resources.division import ResourceChips
+from trio_npu_dra.standins.api_server import serve_api
+from trio_npu_dra.standins.api_state import ApiState
+
+NODE = "node-a"
+TOLD = content({RESOURCE: (b4(0),)}, used=())
+
+
+@pytest.fixture
+def state() -> ApiState:
+    """An API server with a Node that people have labelled."""
+    state = ApiState()
+    labels = {"kubernetes.io/os": "linux", "servertype": "mine"}
+    state.add(Node(metadata=ObjectMeta(name=NODE, labels=labels)))
+    return state
+
+
+@pytest.fixture
+async def client(
+    state: ApiState, tmp_path: Path, nursery: trio.Nursery
+) -> AsyncIterator[KubeClient]:
+    """A client of it."""
+    socket = tmp_path / "api.sock"
+    await nursery.start(serve_api, state, socket)
+    credentials = Credentials(source="test", base_url="http://localhost", unix_socket=socket)
+    async with open_client(credentials) as opened:
+        yield opened
+
+
+def labels(state: ApiState) -> dict[str, str]:
+    """Those of the Node."""
+    (node,) = state.all(Node)
+    return node.metadata.labels or {}
+
+
+def listed(state: ApiState) -> str | None:
+    """The free devices in the ConfigMap."""
+    for found in state.all(ConfigMap):
+        info = json.loads((found.data or {})["DeviceInfoCfg"])
+        free: str | None = info["DeviceInfo"]["DeviceList"].get(RESOURCE)
+        return free
+    return None
+
+
+async def test_the_node_says_what_its_chips_tell(
+    state: ApiState, client: KubeClient, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as they do; what others wrote stays, and pods take chips from the list."""
+    monkeypatch.setattr(device_info_writer, "PAUSE_SECONDS", 0.01)
+    chips: Observable[ResourceChips] = Observable({})
+    holds: Observable[tuple[Hold, ...]] = Observable(())
+    nursery.start_soon(tell_mindcluster, client, chips, holds, NODE)
+    with trio.fail_after(5):
+        await until(lambda: state.asked("get", "nodes") == 1)
+        chips.set({RESOURCE: (b4(0), b4(1))})
+        await until(lambda: listed(state) == "Ascend910-0,Ascend910-1")
+        await until(lambda: labels(state).get("accelerator") == "huawei-Ascend910")
+        assert labels(state)["servertype"] == "mine"
+        holds.set((hold("npu-0", 0),))
+        await until(lambda: listed(state) == "Ascend910-1")
+        chips.set({})
+        await until(lambda: len(labels(state)) == 2)
+        assert labels(state) == {"kubernetes.io/os": "linux", "servertype": "mine"}
+        (node,) = state.all(Node)
+        assert not node.metadata.annotations
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_node_without_chips_is_left_alone(
+    state: ApiState, client: KubeClient, nursery: trio.Nursery
+) -> None:
+    """No ConfigMap, and no write to the Node."""
+    holds: Observable[tuple[Hold, ...]] = Observable(())
+    chips: Observable[ResourceChips] = Observable({})
+    nursery.start_soon(tell_mindcluster, client, chips, holds, NODE)
+    with trio.fail_after(5):
+        await until(lambda: state.asked("get", "nodes") == 1)
+        await wait_all_tasks_blocked(0.01)
+    assert state.asked("patch") == 0
+    nursery.cancel_scope.cancel()
+
+
+async def test_the_node_is_right_again_after_somebody_changed_it(
+    state: ApiState, client: KubeClient
+) -> None:
+    """A look finds it, and nothing is written where nothing is wrong."""
+    wanted = NodeFacts(labels={"a": "1", "servertype": "x"}, annotations={"b": "2"})
+
+    async def look() -> bool:
+        new = change(await client.get(ManagedNode, NODE), wanted)
+        if new is not None:
+            await client.apply(new, manager=MANAGER)
+        return new is not None
+
+    assert await look()
+    assert not await look()
+    (node,) = state.all(ManagedNode)
+    edited = {**(node.metadata.labels or {}), "a": "9"}
+    state.put(node.with_metadata(node.metadata.model_copy(update={"labels": edited})))
+    assert await look()
+    assert labels(state) == {"kubernetes.io/os": "linux", "servertype": "mine", "a": "1"}
+
+
+def test_servertype_is_ours_until_somebody_sets_it() -> None:
+    """Whoever sets it by hand keeps it; what we wrote follows the chips."""
+    wanted = NodeFacts(labels={"servertype": "new"}, annotations={})
+
+    def labels_of(owner: str) -> dict[str, str] | None:
+        fields: Any = {"f:metadata": {"f:labels": {"f:servertype": {}}}}
+        owners = {"manager": owner, "operation": "Apply", "fieldsV1": fields}
+        meta = {"name": NODE, "labels": {"servertype": "old"}, "managedFields": [owners]}
+        new = change(ManagedNode(metadata=ManagedMeta.model_validate(meta)), wanted)
+        return new.metadata.labels if new else None
+
+    assert labels_of(MANAGER) == {"servertype": "new"}
+    assert labels_of("kubectl") is None
+    bare = change(ManagedNode(metadata=ManagedMeta(name=NODE)), wanted)
+    assert bare is not None
+    assert bare.metadata.labels == {"servertype": "new"}
+
+
+class Server:
+    """Takes ConfigMaps; notes when, and what time they say."""
+
+    def __init__(self) -> None:
+        self.written: list[tuple[float, int]] = []
+        self.error: KubeError | None = None
+
+    async def apply(self, obj: ConfigMap, *, manager: str) -> ConfigMap:
+        """Store it."""
+        await trio.lowlevel.checkpoint()
+        assert manager == MANAGER
+        if self.error:
+            raise self.error
+        info = json.loads((obj.data or {})["DeviceInfoCfg"])
+        self.written.append((trio.current_time(), info["DeviceInfo"]["UpdateTime"]))
+        return obj
+
+
+async def test_the_config_map_is_fresh_and_written_seldom(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    """The same every five minutes; changes at most once a second, each with a later time."""
+    server = Server()
+    told: Observable[Mapping[str, Any] | None] = Observable(TOLD)
+    keep = partial(
+        keep_device_info,
+        server,  # type: ignore[arg-type]
+        told,
+        node_name=NODE,
+        clock=lambda: 1000.0,  # a wall clock that stands still
+    )
+    nursery.start_soon(keep)
+    del autojump_clock
+    await trio.sleep(3 * FRESH_SECONDS + 1)
+    began = server.written[0][0]
+    assert [at - began for at, _ in server.written] == [n * FRESH_SECONDS for n in range(4)]
+
+    for number in range(10):
+        told.set({**TOLD, "SuperPodID": number})
+        await trio.sleep(0.2)
+    await trio.sleep(2)
+    times = [at for at, _ in server.written]
+    assert 5 <= len(times) <= 7
+    assert all(after - before >= 1 for before, after in pairwise(times))
+    told_times = [said for _, said in server.written]
+    assert told_times == sorted(set(told_times))
+
+    server.error = Unavailable("away")
+    told.set(TOLD)
+    await trio.sleep(100)
+    server.error = None
+    count = len(server.written)
+    await trio.sleep(70)
+    assert len(server.written) == count + 1
+    nursery.cancel_scope.cancel()

@@ -1,0 +1,177 @@
+"""The chips that Volcano chose for a pod, as the pod's annotations say.
+
+Volcano writes at the binding which chips it chose, and when. Whoever gives the pod its chips writes
+the latest of all times over that, so that the pod is not chosen for once more, and which chips the
+pod really has. Volcano and MindCluster read that.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NoReturn
+
+import trio
+
+from trio_npu_dra import pulse
+from trio_npu_dra.errors import AllocationRefused, KubeError
+from trio_npu_dra.kube.applied import Pod, PodMeta
+from trio_npu_dra.kube.client import KubeClient
+from trio_npu_dra.kube.retry import Retry
+from trio_npu_dra.mindcluster.node_writer import MANAGER, RETRY_LIMIT
+from trio_npu_dra.npu.model import Board, Chip, ChipFamily
+from trio_npu_dra.observable import Observable
+from trio_npu_dra.resources.chooser import Chosen
+from trio_npu_dra.resources.names import USUAL, device_id
+
+log = logging.getLogger(__name__)
+
+TIME: Final = "predicate-time"
+"""When Volcano chose, in nanoseconds since 1970."""
+
+LATEST: Final = 2**64 - 1
+"""The time of a pod that has got its chips."""
+
+REAL: Final = "huawei.com/AscendReal"
+"""The chips that a pod has."""
+
+KUBELETS: Final = "huawei.com/kltDev"
+"""The ids under which the kubelet knows them."""
+
+_COUNT_LIMIT: Final = 1024  # chips of one pod that are read
+_STUCK_SECONDS: Final = 60.0
+
+
+class VolcanosChoices:
+    """What Volcano chose for pods of this node; fulfils `resources.chooser.Chooser`.
+
+    Args:
+        client: The API server; needs `list` and `patch` on pods.
+        board: The chips.
+        node_name: The Node.
+    """
+
+    def __init__(self, client: KubeClient, board: Observable[Board], node_name: str) -> None:
+        self._client = client
+        self._board = board
+        self._selector = f"spec.nodeName={node_name},status.phase=Pending"
+        self._given: set[str] = set()
+        self._to_write: dict[str, Pod] = {}
+        self._wanted = trio.Event()
+
+    async def choices(self, resource: str, count: int) -> Sequence[Chosen]:
+        """What Volcano chose for pods that wait for so many chips, the earliest first.
+
+        Raises:
+            AllocationRefused: The API server does not list the pods.
+        """
+        if resource not in USUAL.values():
+            return ()
+        try:
+            pods, _ = await self._client.list(Pod, field_selector=self._selector)
+        except KubeError as error:
+            raise AllocationRefused(f"which NPUs Volcano chose is not known: {error}") from error
+        self._given &= {pod.metadata.uid or "" for pod in pods}
+        waiting = [pod for pod in pods if pod.metadata.uid not in self._given]
+        return choices(waiting, resource, count, self._board.value.chips)
+
+    def given(self, chosen: Chosen, resource: str, ids: Sequence[str]) -> None:
+        """Have it written on the pod which chips it has."""
+        real = [device_id(resource, number) for number in chosen.numbers]
+        annotations = {
+            TIME: str(LATEST),
+            REAL: ",".join(sorted(real)),
+            KUBELETS: ",".join(sorted(ids)),
+        }
+        meta = PodMeta(
+            name=chosen.pod, namespace=chosen.namespace, uid=chosen.uid, annotations=annotations
+        )
+        self._given.add(chosen.uid)
+        self._to_write[chosen.uid] = Pod(metadata=meta)
+        self._wanted.set()
+
+    async def keep(self) -> NoReturn:
+        """Write on pods what they have, without end."""
+        retry = Retry("writing on pods which NPUs they have", log, limit=RETRY_LIMIT)
+        while True:
+            await self._wanted.wait()
+            self._wanted = trio.Event()
+            for uid, pod in tuple(self._to_write.items()):
+                try:
+                    with pulse.step("writing on a pod", limit=_STUCK_SECONDS):
+                        await self._client.apply(pod, manager=MANAGER)
+                except KubeError as error:
+                    if error.retryable:
+                        self._wanted.set()
+                        await trio.sleep(retry.failed(error))
+                        continue
+                    # It has ended, as a rule; another one of its name has another UID.
+                    log.warning("which NPUs a pod has is not written", extra={"error": str(error)})
+                else:
+                    retry.recovered()
+                del self._to_write[uid]
+
+
+def choices(
+    pods: Iterable[Pod], resource: str, count: int, chips: Iterable[Chip]
+) -> tuple[Chosen, ...]:
+    """What was chosen for those of some pods that wait for so many chips, the earliest first; pure.
+
+    Args:
+        pods: Pods of this node that do not run yet.
+        resource: The resource.
+        count: How many chips the kubelet has been asked for.
+        chips: All of the node.
+    """
+    number_of = _numbers(resource, chips)
+    found = []
+    for pod in pods:
+        numbers = _numbers_in((pod.metadata.annotations or {}).get(resource, ""), number_of)
+        time = _time(pod)
+        if time < LATEST and len(numbers) == count and _asks_for(pod, resource, count):
+            found.append((time, pod.metadata, numbers))
+    return tuple(
+        Chosen(namespace=meta.namespace or "", pod=meta.name, uid=meta.uid or "", numbers=numbers)
+        for _, meta, numbers in sorted(found, key=lambda each: (each[0], each[1].uid or ""))
+    )
+
+
+def _numbers(resource: str, chips: Iterable[Chip]) -> Callable[[str], int | None]:
+    """What finds the physical id of a chip by Volcano's name for it.
+
+    Volcano counts the chips of a 950 as `baseDeviceInfos` does: by logic id.
+    """
+    names: Mapping[str, int] = {
+        device_id(resource, _volcanos_number(chip)): chip.physical_id
+        for chip in chips
+        if USUAL[chip.family] == resource
+    }
+    return names.get
+
+
+def _volcanos_number(chip: Chip) -> int:
+    return chip.logic_id if chip.family is ChipFamily.ASCEND_950 else chip.physical_id
+
+
+def _numbers_in(text: str, number_of: Callable[[str], int | None]) -> tuple[int, ...]:
+    """The chips that an annotation names; none if one of them is not here, or is there twice."""
+    numbers = [number_of(name) for name in text.split(",", _COUNT_LIMIT)]
+    known = dict.fromkeys(number for number in numbers if number is not None)
+    return tuple(known) if len(known) == len(numbers) else ()
+
+
+def _time(pod: Pod) -> int:
+    """When Volcano chose; `LATEST` if that is not told, or the pod has got its chips, or ends."""
+    text = (pod.metadata.annotations or {}).get(TIME, "")
+    is_told = re.fullmatch(r"[0-9]{1,20}", text) is not None
+    return int(text) if is_told and pod.metadata.deletion_timestamp is None else LATEST
+
+
+def _asks_for(pod: Pod, resource: str, count: int) -> bool:
+    """Whether a container wants just so many."""
+    return any(
+        str((container.resources.limits or {}).get(resource)) == str(count)
+        for container in (pod.spec.containers if pod.spec else ())
+        if container.resources
+    )

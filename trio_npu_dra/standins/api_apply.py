@@ -1,0 +1,80 @@
+"""Server-side apply of the stand-in API server: who wrote which label, annotation or datum.
+
+The real one keeps that for every field; the driver applies these maps alone. Conflicts are not
+told: the driver always takes over what it applies.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+Wire = dict[str, Any]
+Place = tuple[str, ...]
+
+_MAPS: tuple[Place, ...] = (("metadata", "labels"), ("metadata", "annotations"), ("data",))
+
+
+def applied(old: Wire | None, wire: Wire, manager: str) -> Wire:
+    """The object after *manager* has applied *wire*."""
+    new = copy.deepcopy(old) if old is not None else {**wire, "metadata": dict(wire["metadata"])}
+    wanted = dict(_entries(wire))
+    owners = _owners(old) if old is not None else {}
+    before = owners.pop(manager, frozenset())
+    others = {place for places in owners.values() for place in places}
+    for place in before - wanted.keys() - others:
+        _part(new, place[:-1]).pop(place[-1], None)
+    for place, value in wanted.items():
+        _part(new, place[:-1])[place[-1]] = value
+    _note(new, {**owners, manager: frozenset(wanted)})
+    return new
+
+
+def disown_changes(old: Wire, new: Wire) -> None:
+    """Take what a plain update changed from those who applied it; *new* is changed in place."""
+    before, now = dict(_entries(old)), dict(_entries(new))
+    kept = {place for place, value in now.items() if before.get(place) == value}
+    if owners := _owners(old):
+        _note(new, {manager: places & kept for manager, places in owners.items()})
+
+
+def _entries(wire: Wire) -> Iterator[tuple[Place, Any]]:
+    for place in _MAPS:
+        for key, value in (_read(wire, place) or {}).items():
+            yield (*place, key), value
+
+
+def _read(wire: Wire, place: Place) -> Any:
+    part: Any = wire
+    for step in place:
+        part = (part or {}).get(step)
+    return part
+
+
+def _part(wire: Wire, place: Place) -> Wire:
+    for step in place:
+        wire = wire.setdefault(step, {})
+    return wire
+
+
+def _owners(wire: Wire) -> dict[str, frozenset[Place]]:
+    return {
+        one["manager"]: frozenset(
+            (*place, key.removeprefix("f:"))
+            for place in _MAPS
+            for key in _read(one["fieldsV1"], tuple(f"f:{step}" for step in place)) or ()
+        )
+        for one in wire["metadata"].get("managedFields", ())
+    }
+
+
+def _note(wire: Wire, owners: Mapping[str, frozenset[Place]]) -> None:
+    noted = []
+    for manager, places in owners.items():
+        fields: Wire = {}
+        for place in sorted(places):
+            _part(fields, tuple(f"f:{step}" for step in place))
+        if fields:
+            noted.append({"manager": manager, "operation": "Apply", "fieldsV1": fields})
+    wire["metadata"]["managedFields"] = noted
