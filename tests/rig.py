@@ -47,6 +47,7 @@ class Rig:
     npu_metrics: bool = True
     health_poll_interval: float = 0.1
     device_plugin: str = ""
+    device_plugin_shares: int = 1
     sharing: Literal["none", "shares"] = "none"
     partitioning: Literal["none", "dynamic"] = "none"
 
@@ -96,6 +97,7 @@ class Rig:
             kubelet_device_plugins_directory_path=self.folder / "device-plugins",
             kubelet_pod_resources_directory_path=self.folder / "pod-resources",
             device_plugin=self.device_plugin,
+            device_plugin_shares=self.device_plugin_shares,
             cdi_root=self.folder / "cdi",
             kubeconfig=self.kubeconfig,
             http_port=self.http_port,

@@ -57,6 +57,7 @@ from trio_npu_dra.resources.division import pool_offers
 from trio_npu_dra.resources.pods import PodList
 from trio_npu_dra.resources.selection import Selection
 from trio_npu_dra.resources.service import Node, serve_resources
+from trio_npu_dra.resources.state import ResourcesState
 from trio_npu_dra.rpc import Bridge, open_bridge
 from trio_npu_dra.settings import Settings
 from trio_npu_dra.slices.build import build_pool
@@ -68,9 +69,6 @@ from trio_npu_dra.slices.taints import TaintPolicy
 
 GRACE_SECONDS = 20.0
 """How long a stop waits for the kubelet's calls in flight; the pod is killed after 30 s."""
-
-RESOURCE_GRACE_SECONDS = 5.0
-"""The same for its calls about device plugin resources, which take milliseconds."""
 
 REGISTRATION_SECONDS = 2.0
 """How long publishing waits for the kubelet, which retries a pod that came too early in minutes."""
@@ -140,7 +138,9 @@ class _Node:
         )
         self.dcmi = load_library(self.host, self.metrics.dcmi_called)
         self.policy = TaintPolicy.parse(settings.taint_effect, domain=settings.driver_name)
-        self.selection = Selection.parse(settings.device_plugin)
+        self.selection = Selection.parse(
+            settings.device_plugin, shares=settings.device_plugin_shares
+        )
         self.endpoints = Endpoints(
             driver_name=settings.driver_name,
             plugin_directory=settings.plugin_directory,
@@ -165,8 +165,7 @@ class _Node:
         self.pool = Observable(PoolContent())
         self.publisher = Observable(PublisherStatus())
         # kubelet and resources
-        self.pods_known = Observable(False)
-        self.leaving: Observable[Mapping[str, str]] = Observable({})
+        self.resources = ResourcesState()
         self.registration: Observable[RegistrationStatus] = Observable(NOT_REGISTERED)
 
     # --- probes and people -----------------------------------------------------------------------
@@ -263,11 +262,14 @@ class _Node:
     def _steps(self, worker: DcmiWorker, cdi: CdiFolder) -> tuple[Step, ...]:
         """What may have to be done to the chips before a claim's containers start."""
         vnpus = Vnpus(worker, self.dcmi, self.board, splits=self.splits, cutting=self.cutting)
-        flags = NodeShareFlags(worker, self.dcmi, self.splits) if self.dcmi is not None else None
         return (
             VnpuStep(ledger=self.ledger, cdi=cdi, vnpus=vnpus, host=self.host),
-            ShareFlagStep(self.ledger, cdi, self.board, flags, self.shared_for_claims),
+            self._share_flags(worker, cdi),
         )
+
+    def _share_flags(self, worker: DcmiWorker, cdi: CdiFolder) -> ShareFlagStep:
+        flags = NodeShareFlags(worker, self.dcmi, self.splits) if self.dcmi is not None else None
+        return ShareFlagStep(self.ledger, cdi, self.board, flags, self.shared_for_claims)
 
     def _library_hook(self) -> LibraryHook | None:
         """What makes containers find the driver's libraries, if it can be had.
@@ -290,9 +292,9 @@ class _Node:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_features, kube)
             await self._watch(nursery, worker)
-            self.leaving.set(devices_before(cdi))
+            self.resources.leaving.set(devices_before(cdi))
             nursery.start_soon(self._serve_resources, worker, bridge, cdi)
-            sources = self.board, self.ledger.holds, self.cutting, self.leaving
+            sources = self.board, self.ledger.holds, self.cutting, self.resources.leaving
             await nursery.start(derive, self.offers, self._offered, *sources)
             await nursery.start(derive, self.device_health, self._device_health, self.offers)
             await self.features.wait_until(lambda features: features is not None)
@@ -303,7 +305,7 @@ class _Node:
                 await self.registration.wait_until(lambda status: status.registered)
             async with publisher_lock(self.settings.plugin_directory, self.publisher):
                 if self.selection:
-                    await self.pods_known.wait_until(bool)
+                    await self.resources.pods_known.wait_until(bool)
                 nursery.start_soon(self._tell_events, kube)
                 await publish(
                     kube,
@@ -350,8 +352,8 @@ class _Node:
         )
 
     def _offered(self) -> tuple[Board, tuple[Offer, ...]]:
-        board = self.board.value
-        holds, leaving, cutting = self.ledger.holds.value, self.leaving.value, self.cutting.value
+        board, holds, cutting = self.board.value, self.ledger.holds.value, self.cutting.value
+        leaving = self.resources.leaving.value
         return board, pool_offers(board, holds, self.selection, leaving=leaving, cutting=cutting)
 
     async def _serve_resources(self, worker: DcmiWorker, bridge: Bridge, cdi: CdiFolder) -> None:
@@ -369,10 +371,9 @@ class _Node:
                 bridge,
                 folder=settings.kubelet_device_plugins_directory_path,
                 driver_name=settings.driver_name,
-                grace_seconds=RESOURCE_GRACE_SECONDS,
             ),
-            leaving=self.leaving,
-            pods_known=self.pods_known,
+            flags=self._share_flags(worker, cdi),
+            state=self.resources,
         )
         await serve_resources(node)
 

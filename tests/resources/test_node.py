@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
-from tests.rig import Rig
+from tests.rig import Rig, served_rig
 from tests.waiting import until
 from trio_npu_dra import daemon
 from trio_npu_dra.kube.objects import ResourceSlice
 from trio_npu_dra.kubelet.device_plugin import registration
 from trio_npu_dra.resources import pods, service
 from trio_npu_dra.rpc import RpcError
-from trio_npu_dra.simulator import Severity
+from trio_npu_dra.simulator import Severity, load_profile
 from trio_npu_dra.standins.device_manager import DeviceManager
 
 RESOURCE = "huawei.com/Ascend910"
@@ -91,6 +92,32 @@ async def test_a_sick_chip_is_not_given_out_until_it_is_well(rig: Rig) -> None:
             await manager.wait_for(RESOURCE, *ids(0, 1, 3, 4, 5, 6, 7))
             control.clear_fault(2, SICK)
             await manager.wait_for(RESOURCE, *ids(*range(8)))
+
+
+async def test_pods_share_a_chip(rig: Rig) -> None:
+    """The daemon lets containers share it from the first pod to the last, over a restart."""
+    rig.device_plugin, rig.device_plugin_shares = "0-1", 2
+    every = [f"Ascend910-{chip}-{share}" for chip in (0, 1) for share in (0, 1)]
+    note = rig.settings.plugin_directory / "share-flags.json"
+    async with rig.device_manager() as manager:
+        async with rig.daemon():
+            await manager.wait_for(RESOURCE, *every)
+            assert await manager.preferred(RESOURCE, 1, available=every[1:]) == [every[1]]
+            for id_ in every[:2]:
+                (names,) = await manager.allocate(RESOURCE, [id_])
+                assert names == ["npu.huawei.com/device=Ascend910-0"]
+                manager.pods["ml", id_] = {RESOURCE: [id_]}
+            assert len(json.loads(note.read_bytes())["chips"]) == 1
+            assert in_file(rig) == ids(0, 1)
+        rig.device_plugin, rig.device_plugin_shares = "", 1
+        async with rig.registered():
+            await until(lambda: len(pool(rig)) == 7)
+            del manager.pods["ml", every[0]]
+            await until(lambda: len(rig.records) == 1)
+            assert note.exists()
+            manager.pods.clear()
+            await until(lambda: len(pool(rig)) == 8)
+            assert not note.exists()
 
 
 async def test_chips_are_in_the_pool_or_in_a_resource(rig: Rig) -> None:
@@ -273,6 +300,22 @@ async def test_nothing_is_left_of_a_flag_that_is_gone(rig: Rig) -> None:
         await until(lambda: len(pool(rig)) == 8)
         await until(lambda: not rig.cdi_files)
         assert manager.registrations == []
+
+
+async def test_dies_that_are_shared_together_are_whole(
+    folder: Path, simulator: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The operator is told what to do."""
+    board = load_profile("a3-16")
+    changes: dict[str, Any] = {"device_plugin": "0-1", "device_plugin_shares": 4}
+    async with (
+        served_rig(folder, simulator, profile=board, **changes) as rig,
+        rig.device_manager() as manager,
+        rig.daemon(),
+    ):
+        await manager.wait_for(RESOURCE, *ids(0, 1))
+    (said,) = (one for one in caplog.records if "--device-plugin-shares" in one.message)
+    assert said.__dict__["npus"] == ["npu-0", "npu-1"]
 
 
 async def test_no_npus_and_a_flag_is_no_error(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,11 +107,24 @@ class ShareFlagStep:
             ClaimUnavailable: Somebody uses a chip still, or its Ascend driver does not answer.
             StorageError: It cannot be written down.
         """
+        await self.release(_shared_nodes(entry), but=entry.uid)
+
+    async def release(self, nodes: Collection[str], *, but: str = "") -> None:
+        """Take the flag back from chips that nobody holds any more; who is being undone does not.
+
+        Args:
+            nodes: Their host device nodes.
+            but: A holder that does not count either.
+
+        Raises:
+            ClaimUnavailable: Somebody uses a chip still, or its Ascend driver does not answer.
+            StorageError: It cannot be written down.
+        """
         if self._flags is None:
             return
         async with self._alone() as flags:
-            for card in cards(self._board.value, _shared_nodes(entry)):
-                await self._take_back(flags, card, but=entry.uid)
+            for card in cards(self._board.value, nodes):
+                await self._take_back(flags, card, but=but)
 
     async def tidy(self) -> None:
         """Take the flag back where no claim needs it, and set it again where one does.

@@ -148,7 +148,7 @@ def _offered(board: Board, settings: NodeSettings) -> tuple[Offer, ...]:
 
 
 def _selection(settings: NodeSettings) -> Selection:
-    return Selection.parse(settings.device_plugin)
+    return Selection.parse(settings.device_plugin, shares=settings.device_plugin_shares)
 
 
 def _cutting(settings: NodeSettings) -> Cutting:
