@@ -22,9 +22,11 @@ from trio_npu_dra.errors import AllocationRefused, KubeletSilent
 from trio_npu_dra.holds.hold import HolderKind, conflict
 from trio_npu_dra.kubelet.device_plugin.plugin import Choice
 from trio_npu_dra.kubelet.device_plugin.pod_resources import PodDevice, PodResources
+from trio_npu_dra.npu.dcmi.types import Resources, VDevice
 from trio_npu_dra.resources.allocation import ChipPlugin
 from trio_npu_dra.resources.cdi_file import DevicesFile, devices_before
 from trio_npu_dra.resources.device import ResourceDevice
+from trio_npu_dra.resources.division import pieces_of
 from trio_npu_dra.resources.pods import LOOK_SECONDS, SOON_SECONDS, PodHolds, PodList
 from trio_npu_dra.resources.selection import Selection
 
@@ -96,20 +98,24 @@ class Instance:
             is_busy=kubelet.is_busy,
             flags=self.step,
         )
-        self.plugin = ChipPlugin(
-            RESOURCE,
-            ledger=self.ledger,
-            pods=self.pods,
-            cdi=node.cdi(),
-            file=self.file,
-            write_file=lambda: self.file.write({one.cdi_name: one.held for one in chips()}),
-            flags=self.step,
-        )
+        self.plugin = self.plugin_of(RESOURCE)
         self.plugin.offer(chips())
         if shares > 1:
             self.plugin.offer(
                 [replace(one, share=share) for one in chips() for share in range(shares)]
             )
+
+    def plugin_of(self, resource: str) -> ChipPlugin:
+        """What serves a resource."""
+        return ChipPlugin(
+            resource,
+            ledger=self.ledger,
+            pods=self.pods,
+            cdi=self.node.cdi(),
+            file=self.file,
+            write_file=lambda: self.file.write({one.cdi_name: one.held for one in chips()}),
+            flags=self.step,
+        )
 
     @property
     def noted(self) -> bool:
@@ -192,6 +198,44 @@ async def test_a_claim_whose_record_cannot_be_read_keeps_its_chip(node: NodeOnDi
     (node.records_folder / "uid-a.json").write_text("broken")
     with pytest.raises(AllocationRefused, match="may be in use by the claim with UID uid-a"):
         await Instance(node, Kubelet()).plugin.allocate([["Ascend910-1"]])
+
+
+async def test_a_pod_gets_a_vnpu_alone(node: NodeOnDisk, autojump_clock: MockClock) -> None:
+    """Others can have those beside it, but neither a claim that piece, nor anybody the chip."""
+    del autojump_clock
+    cut = replace(
+        npu(1),
+        vnpus=(116, 117),
+        vdevices=tuple(
+            VDevice(id=id_, template="vir05_1c_8g", in_use=False, resources=Resources())
+            for id_ in (116, 117)
+        ),
+    )
+    node.board.set(replace(node.board.value, chips=(npu(0), cut)))
+    kubelet = Kubelet()
+    instance = Instance(node, kubelet)
+    resource = f"{RESOURCE}-5c.1cpu.8g"
+    plugin, offered = instance.plugin_of(resource), pieces_of(node.board.value, cut, RESOURCE)
+    plugin.offer(offered)
+    ids = ["Ascend910-5c.1cpu.8g-116-1", "Ascend910-5c.1cpu.8g-117-1"]
+    assert [one.id for one in plugin.devices.value] == ids
+    assert plugin.prefer(Choice(available=tuple(ids), needed=(), size=1)) == (ids[0],)
+    assert await plugin.allocate([ids[:1]]) == [[f"npu.huawei.com/device={ids[0]}"]]
+    (nodes,) = (dict(one.held.nodes) for one in offered[:1])
+    assert nodes == {"/dev/davinci116": "/dev/vdavinci116"}
+
+    with pytest.raises(AllocationRefused, match="which has npu-1-vnpu-116, until it has"):
+        await instance.plugin.allocate([["Ascend910-1"]])
+    piece, *_ = of_piece("c", 116, number=1).holds
+    assert conflict(piece, instance.ledger.holds.value)
+    await plugin.allocate([ids[1:]])
+
+    kubelet.devices = with_ids("train", ids[1], resource=resource)
+    kubelet.busy = {"/dev/vdavinci117", "/dev/davinci1"}
+    for _ in range(2):
+        await instance.pods.look()
+        await trio.sleep(SOON_SECONDS)
+    assert await instance.held() == {"npu-1-vnpu-117": "ml/train"}
 
 
 async def test_an_unknown_device_is_refused(node: NodeOnDisk) -> None:

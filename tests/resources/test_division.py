@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.holds.entries import chip, hold
 from tests.npu.boards import a3, die
 from trio_npu_dra.holds.hold import Hold, HolderKind
-from trio_npu_dra.npu.model import Board, ChipFamily
+from trio_npu_dra.npu.dcmi.types import Resources, VDevice, VnpuMode
+from trio_npu_dra.npu.model import Board, Chip, ChipFamily
 from trio_npu_dra.npu.offers import Cutting
 from trio_npu_dra.npu.piece import Piece
 from trio_npu_dra.resources.device import ResourceDevice
@@ -186,6 +187,57 @@ def test_what_pods_have_stays_as_it_is(shares: int, pods: list[ResourceDevice]) 
 def test_a_share_by_another_resource_keeps_its_chip_from_this_one() -> None:
     """As a whole chip does."""
     assert served([], "1", shares=2, given=[given(1, "example.com/other", share=0)]) == []
+
+
+def vnpu(number: int, template: str = "vir05_1c_8g") -> VDevice:
+    """A vNPU that somebody cut by hand."""
+    return VDevice(id=number, template=template, in_use=False, resources=Resources())
+
+
+def split(number: int, *pieces: VDevice) -> Chip:
+    """A chip of which these were cut off by hand."""
+    return replace(chip(number), vnpus=tuple(one.id for one in pieces), vdevices=pieces)
+
+
+SPLIT = Board(chips=(split(0, vnpu(100), vnpu(101, "vir10_3c_16g")), chip(1)))
+QUARTER_ID, HALF_ID = "Ascend910-5c.1cpu.8g-100-0", "Ascend910-10c.3cpu.16g-101-0"
+
+
+def test_the_vnpus_of_a_chip_that_was_cut_by_hand_have_resources_of_their_own() -> None:
+    """By template; the chip is not there, nor any share of it."""
+    assert served([], "all", board=SPLIT) == [*ids(1), QUARTER_ID, HALF_ID]
+    assert served([], "0", board=SPLIT, shares=4) == [QUARTER_ID, HALF_ID]
+    assert served([], "0", board=SPLIT, unused=[]) == []
+
+
+def test_what_nobody_can_have_is_in_no_resource() -> None:
+    """What is for virtual machines, and those of a template that has no name."""
+    machines = replace(SPLIT, vnpu_mode=VnpuMode.VIRTUAL_MACHINE)
+    assert served([], "0", board=machines) == []
+    assert served([], "0", board=Board(chips=(split(0, vnpu(100, "odd")),))) == []
+
+
+def test_a_vnpu_that_a_claim_has_keeps_the_others_too() -> None:
+    """The chip moves as a whole; meanwhile the claim's piece stays in the pool."""
+    holds = [hold("c", 0, device="npu-0-vnpu-100", piece=Piece(template="a", vnpu=100))]
+    assert served(holds, "0", board=SPLIT) == []
+    assert pool(holds, "0", SPLIT) == ["npu-0-vnpu-100", "npu-1"]
+
+
+def test_a_vnpu_that_a_pod_has_stays_beside_the_others() -> None:
+    """Unless the chip is for the pool now: then it is in neither until the pod has ended."""
+    pod = replace(given(0, f"{RESOURCE}-5c.1cpu.8g"), piece=Piece(template="vir05_1c_8g", vnpu=100))
+    assert served([], "0", board=SPLIT, given=[pod], unused=[]) == [QUARTER_ID, HALF_ID]
+    assert pool(pod.entry().holds, "", SPLIT) == ["npu-1"]
+
+
+def test_a_vnpu_that_vanished_is_not_healthy_and_keeps_its_chip() -> None:
+    """Whoever destroyed it may have cut others, or left the chip whole."""
+    pod = replace(given(0, f"{RESOURCE}-5c.1cpu.8g"), piece=Piece(template="", vnpu=100))
+    assert served([], "0", given=[pod]) == [QUARTER_ID]
+    other = Board(chips=(split(0, vnpu(101, "vir10_3c_16g")),))
+    assert served([], "0", board=other, given=[pod]) == [QUARTER_ID, HALF_ID]
+    assert not pod.is_healthy
 
 
 def test_a_pod_whose_chip_is_not_known_keeps_it() -> None:

@@ -120,6 +120,39 @@ async def test_pods_share_a_chip(rig: Rig) -> None:
             assert not note.exists()
 
 
+async def test_a_chip_that_was_cut_by_hand_has_resources_for_its_vnpus(rig: Rig) -> None:
+    """They come and go as it is cut; a pod keeps its own over a restart without the flag."""
+    rig.device_plugin = "0-1"
+    quarter, half = f"{RESOURCE}-5c.1cpu.8g", f"{RESOURCE}-10c.3cpu.16g"
+    with rig.board.control() as control:
+        control.create_vnpu(0, "vir05_1c_8g", 100)
+        async with rig.device_manager() as manager:
+            async with rig.daemon():
+                await manager.wait_for(RESOURCE, *ids(1))
+                await manager.wait_for(quarter, "Ascend910-5c.1cpu.8g-100-0")
+                control.create_vnpu(0, "vir10_3c_16g", 101)
+                await manager.wait_for(half, "Ascend910-10c.3cpu.16g-101-0")
+                (names,) = await manager.allocate(quarter, ["Ascend910-5c.1cpu.8g-100-0"])
+                assert names == ["npu.huawei.com/device=Ascend910-5c.1cpu.8g-100-0"]
+                manager.pods["ml", "small"] = {quarter: ["Ascend910-5c.1cpu.8g-100-0"]}
+                (device,) = (one for one in spec(rig)["devices"] if "-100-0" in one["name"])
+                (node,) = device["containerEdits"]["deviceNodes"]
+                assert (node["path"], node["hostPath"]) == ("/dev/davinci100", "/dev/vdavinci100")
+                control.destroy_vnpu(0, 101)
+                await manager.wait_for(half)
+            rig.device_plugin = ""
+            async with rig.registered():
+                await until(lambda: len(pool(rig)) == 7)
+                assert "npu-0-vnpu-100" not in pool(rig)
+                assert in_file(rig) == ["Ascend910-5c.1cpu.8g-100-0"]
+                control.use_vnpu(0, 100)
+                manager.pods.clear()
+                await trio.sleep(0.2)
+                assert "npu-0-vnpu-100" not in pool(rig)
+                control.use_vnpu(0, 100, in_use=False)
+                await until(lambda: "npu-0-vnpu-100" in pool(rig))
+
+
 async def test_chips_are_in_the_pool_or_in_a_resource(rig: Rig) -> None:
     """Four each way; a second resource has its own server."""
     rig.device_plugin = "0-1,3=example.com/odd"

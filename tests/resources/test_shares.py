@@ -148,6 +148,7 @@ async def test_a_flag_that_cannot_be_reset_keeps_the_share(
     instance.flags.used_by[2] = (4711,)
     await look_until_sure(instance)
     await instance.pods.look()
+    await instance.repair.look(is_first=False)
     assert (await instance.held()).keys() == {"npu-2-0"}
     assert instance.flags.on == {2}
 

@@ -75,7 +75,7 @@ class ChipPlugin:
 
     def prefer(self, choice: Choice) -> Sequence[str]:
         """The ids that a container had best get."""
-        places = {id_: place_of(one.chip, one.share) for id_, one in self._offered.items()}
+        places = {id_: place_of(one.chip, one.part) for id_, one in self._offered.items()}
         return preferred(places, choice.available, choice.needed, choice.size)
 
     async def allocate(self, containers: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:

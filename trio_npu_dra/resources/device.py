@@ -43,6 +43,11 @@ class ResourceDevice:
         )
 
     @property
+    def part(self) -> int | None:
+        """Which part of its chip it is; None for all of it."""
+        return self.piece.vnpu if self.piece else self.share
+
+    @property
     def id(self) -> str:
         """Its id in the resource."""
         return self._id(self.share)
@@ -88,6 +93,14 @@ class ResourceDevice:
             share_id=None if self.share is None else str(self.share),
         )
         return Entry(holder=holder, state=state, allocation=(given,), devices=(self.held,))
+
+
+def piece_of(chip: Chip, vnpu: int | None) -> Piece | None:
+    """A vNPU of a chip, which may be gone; None for none."""
+    if vnpu is None:
+        return None
+    templates = {vdevice.id: vdevice.template for vdevice in chip.vdevices}
+    return Piece(template=templates.get(vnpu, ""), vnpu=vnpu)
 
 
 def held_device(name: str, chip: Chip, piece: Piece | None = None) -> HeldDevice:

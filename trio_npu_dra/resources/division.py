@@ -13,10 +13,12 @@ from dataclasses import replace
 
 from trio_npu_dra.holds.hold import Hold, HolderKind, holds_of
 from trio_npu_dra.holds.offered import offered
+from trio_npu_dra.npu.dcmi.types import VnpuMode
 from trio_npu_dra.npu.model import Board, Chip
 from trio_npu_dra.npu.offers import NO_CUTTING, Cutting, Offer
+from trio_npu_dra.npu.piece import Piece
 from trio_npu_dra.resources.device import ResourceDevice
-from trio_npu_dra.resources.names import whole_resource
+from trio_npu_dra.resources.names import piece_resource, whole_resource
 from trio_npu_dra.resources.selection import Selection
 
 
@@ -87,18 +89,31 @@ def resource_devices(
         is_free = node in unused and not chip.gone and not holds_of({node}, holds)
         if _claimed({node}, holds) or not (mine or is_free):
             continue
-        wanted = _wanted(chip, resource, selection.shares_of(chip))
+        wanted = _wanted(board, chip, resource, selection.shares_of(chip))
         for device in _beside(wanted, mine, chip, resource):
             found.setdefault(device.resource, []).append(device)
     return {resource: tuple(devices) for resource, devices in found.items()}
 
 
-def _wanted(chip: Chip, resource: str, shares: int) -> list[ResourceDevice]:
+def pieces_of(board: Board, chip: Chip, resource: str) -> list[ResourceDevice]:
+    """The vNPUs that were cut off a chip, which is for a resource; those that can be asked for."""
+    if board.vnpu_mode is VnpuMode.VIRTUAL_MACHINE:
+        return []
+    return [
+        ResourceDevice(
+            resource=of_piece, chip=chip, piece=Piece(template=one.template, vnpu=one.id)
+        )
+        for one in chip.vdevices
+        if (of_piece := piece_resource(resource, one.template)) is not None
+    ]
+
+
+def _wanted(board: Board, chip: Chip, resource: str, shares: int) -> list[ResourceDevice]:
     """A chip's devices while nobody has any of them."""
+    if chip.vnpus:
+        return pieces_of(board, chip, resource)
     whole = ResourceDevice(resource=resource, chip=chip)
-    if not chip.vnpus:
-        return [replace(whole, share=share) for share in range(shares)] if shares > 1 else [whole]
-    return []
+    return [replace(whole, share=share) for share in range(shares)] if shares > 1 else [whole]
 
 
 def _beside(
@@ -117,10 +132,12 @@ def _beside(
         for one in mine
         if whole_resource(one.resource) == resource
     }
-    shares = {one.share for one in wanted}
-    are_alike = len(held) == len(mine) and all(one.share in shares for one in mine)
+    ways = {(one.share, one.piece is None) for one in wanted}
+    are_alike = len(held) == len(mine) and all(
+        (one.share, one.piece is None) in ways for one in mine
+    )
     found = {(one.resource, one.id): one for one in wanted if are_alike} | held
-    return sorted(found.values(), key=lambda one: one.share or 0)
+    return sorted(found.values(), key=lambda one: one.part or 0)
 
 
 def unclear(

@@ -30,7 +30,7 @@ from trio_npu_dra.holds.ledger import Ledger
 from trio_npu_dra.kubelet.device_plugin.pod_resources import PodDevice, PodResources
 from trio_npu_dra.npu.model import Board
 from trio_npu_dra.observable import Observable
-from trio_npu_dra.resources.device import ResourceDevice
+from trio_npu_dra.resources.device import ResourceDevice, piece_of
 from trio_npu_dra.resources.names import is_huaweis, parse_id, whole_resource
 from trio_npu_dra.resources.selection import Selection
 
@@ -66,7 +66,8 @@ class PodHolds:
         board: The chips of this node.
         selection: Tells resources of ours.
         pods: The kubelet's list of pods.
-        is_busy: Whether a process uses a chip with one of these device nodes of the host.
+        is_busy: Whether a process uses a chip, or a vNPU, with one of these device nodes of the
+            host.
         flags: Takes back the share flags of chips.
 
     Attributes:
@@ -194,7 +195,12 @@ class PodHolds:
         told = parse_id(given.resource, given.id)
         for chip in self._board.value.chips:
             if told is not None and chip.physical_id == told.physical_id:
-                return ResourceDevice(resource=given.resource, chip=chip, share=told.share)
+                return ResourceDevice(
+                    resource=given.resource,
+                    chip=chip,
+                    share=told.share,
+                    piece=piece_of(chip, told.vnpu),
+                )
         return None
 
     async def _take_back(self, lacking: Mapping[str, Entry]) -> None:
@@ -209,6 +215,9 @@ class PodHolds:
     async def _is_in_use(self, uid: str) -> bool:
         """Whether a process may use what a pod had that seems to have ended."""
         entry = self._ledger.by_uid.get(uid)
+        pieces = {hold.piece.device_node for hold in entry.holds if hold.piece} if entry else set()
+        if pieces:
+            return await self._is_busy(pieces)
         nodes = {node for hold in entry.holds for node in hold.nodes} if entry else set()
         others = [hold for hold in self._ledger.holds.value if hold.holder.uid != uid]
         # Others share the chip: it is not free in any case, and their processes are no sign of it.

@@ -23,11 +23,13 @@ from trio_npu_dra.holds.hold import HolderKind
 from trio_npu_dra.holds.ledger import Ledger
 from trio_npu_dra.kubelet.device_plugin.plugin import DevicePlugin
 from trio_npu_dra.npu.model import Board, Chip
+from trio_npu_dra.npu.piece import vnpu_node
 from trio_npu_dra.observable import Observable, derive
 from trio_npu_dra.resources import division
 from trio_npu_dra.resources.allocation import ChipPlugin
 from trio_npu_dra.resources.cdi_file import DevicesFile
-from trio_npu_dra.resources.device import held_device
+from trio_npu_dra.resources.device import held_device, piece_of
+from trio_npu_dra.resources.names import parse_cdi_name
 from trio_npu_dra.resources.pods import PodHolds, PodList
 from trio_npu_dra.resources.selection import Selection
 from trio_npu_dra.resources.state import Devices, ResourcesState
@@ -177,7 +179,8 @@ class Resources:
 
     async def _find_unused(self) -> None:
         for chip in self._unclear.value:
-            if not await self._node.is_busy({chip.device_node}):
+            nodes = {chip.device_node, *map(vnpu_node, chip.vnpus)}
+            if not await self._node.is_busy(nodes):
                 left = {**self._node.state.leaving.value}
                 left.pop(chip.physical_id, None)
                 self._unused.set(self._unused.value | {chip.device_node})
@@ -222,9 +225,10 @@ class Resources:
     def _in_file(self) -> dict[str, HeldDevice]:
         """What the CDI file has, by name: what may be given out, and what is or may be in use."""
         before = {
-            name: held_device(chip.name, chip)
+            name: held_device(name, chip, piece_of(chip, told.vnpu))
             for chip in self._node.board.value.chips
             for name in self._node.state.leaving.value.get(chip.physical_id, ())
+            if (told := parse_cdi_name(name)) is not None
         }
         free = [device for devices in self._node.state.devices.value.values() for device in devices]
         now = {device.cdi_name: device.held for device in (*free, *self._pods.given)}
