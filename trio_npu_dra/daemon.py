@@ -216,6 +216,7 @@ class _Node:
             faults=self.faults,
             holds=self.ledger.holds,
             cutting=self.cutting,
+            resources=self.resources,
         )
 
     # --- claims ----------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from trio.testing import MockClock
 from tests.claims.flags import FlagFiles
 from tests.claims.node import AT_ONCE, NodeOnDisk, claim, npu, ref, result
 from tests.holds.entries import holder, of_piece
+from tests.npu.boards import piece, split
 from tests.reliability.disk import Disk
 from trio_npu_dra.claims.repair import Repair
 from trio_npu_dra.claims.share_flag import ShareFlagStep
@@ -22,7 +23,6 @@ from trio_npu_dra.errors import AllocationRefused, KubeletSilent
 from trio_npu_dra.holds.hold import HolderKind, conflict
 from trio_npu_dra.kubelet.device_plugin.plugin import Choice
 from trio_npu_dra.kubelet.device_plugin.pod_resources import PodDevice, PodResources
-from trio_npu_dra.npu.dcmi.types import Resources, VDevice
 from trio_npu_dra.resources.allocation import ChipPlugin
 from trio_npu_dra.resources.cdi_file import DevicesFile, devices_before
 from trio_npu_dra.resources.device import ResourceDevice
@@ -187,8 +187,8 @@ async def test_shares_and_pieces_of_claims_keep_a_chip_from_pods(node: NodeOnDis
     (share,) = replace(chips()[2], share=0).entry().holds
     assert conflict(share, [replace(share, holder=holder("c"), share="7")])
     assert not conflict(share, [replace(chips()[2], share=7).entry().holds[0]])
-    piece, *_ = of_piece("q", 101, number=2).holds
-    assert conflict(piece, instance.ledger.holds.value)
+    claimed, *_ = of_piece("q", 101, number=2).holds
+    assert conflict(claimed, instance.ledger.holds.value)
 
 
 async def test_a_claim_whose_record_cannot_be_read_keeps_its_chip(node: NodeOnDisk) -> None:
@@ -203,14 +203,7 @@ async def test_a_claim_whose_record_cannot_be_read_keeps_its_chip(node: NodeOnDi
 async def test_a_pod_gets_a_vnpu_alone(node: NodeOnDisk, autojump_clock: MockClock) -> None:
     """Others can have those beside it, but neither a claim that piece, nor anybody the chip."""
     del autojump_clock
-    cut = replace(
-        npu(1),
-        vnpus=(116, 117),
-        vdevices=tuple(
-            VDevice(id=id_, template="vir05_1c_8g", in_use=False, resources=Resources())
-            for id_ in (116, 117)
-        ),
-    )
+    cut = split(npu(1), piece(116, "vir05_1c_8g"), piece(117, "vir05_1c_8g"))
     node.board.set(replace(node.board.value, chips=(npu(0), cut)))
     kubelet = Kubelet()
     instance = Instance(node, kubelet)
@@ -226,8 +219,8 @@ async def test_a_pod_gets_a_vnpu_alone(node: NodeOnDisk, autojump_clock: MockClo
 
     with pytest.raises(AllocationRefused, match="which has npu-1-vnpu-116, until it has"):
         await instance.plugin.allocate([["Ascend910-1"]])
-    piece, *_ = of_piece("c", 116, number=1).holds
-    assert conflict(piece, instance.ledger.holds.value)
+    claimed, *_ = of_piece("c", 116, number=1).holds
+    assert conflict(claimed, instance.ledger.holds.value)
     await plugin.allocate([ids[1:]])
 
     kubelet.devices = with_ids("train", ids[1], resource=resource)

@@ -10,14 +10,19 @@ import pytest
 from hypothesis import strategies as st
 
 from tests.holds.entries import chip, hold
-from tests.npu.boards import a3, die
+from tests.npu.boards import a3, die, piece, split
 from trio_npu_dra.holds.hold import Hold, HolderKind
-from trio_npu_dra.npu.dcmi.types import Resources, VDevice, VnpuMode
-from trio_npu_dra.npu.model import Board, Chip, ChipFamily
+from trio_npu_dra.npu.dcmi.types import VnpuMode
+from trio_npu_dra.npu.model import Board, ChipFamily
 from trio_npu_dra.npu.offers import Cutting
 from trio_npu_dra.npu.piece import Piece
 from trio_npu_dra.resources.device import ResourceDevice
-from trio_npu_dra.resources.division import pool_offers, resource_devices, unclear
+from trio_npu_dra.resources.division import (
+    pool_offers,
+    resource_devices,
+    unclear,
+    waiting,
+)
 from trio_npu_dra.resources.selection import Selection
 
 RESOURCE = "huawei.com/Ascend910"
@@ -136,15 +141,15 @@ QUARTER = Piece(template="vir05_1c_8g", number=0, vnpu=115)
 def test_of_a_chip_that_is_to_move_only_the_held_pieces_stay() -> None:
     """No other is given out, nor the rest of the chip; then it moves."""
     board, cutting = Board(chips=(CUTTABLE,)), Cutting(is_on=True)
-    piece = replace(of_claim(3), device="npu-3-vir05-1c-8g-0", piece=QUARTER)
+    claimed = replace(of_claim(3), device="npu-3-vir05-1c-8g-0", piece=QUARTER)
 
     def names(holds: Collection[Hold], text: str) -> list[str]:
         found = pool_offers(board, holds, Selection.parse(text), cutting=cutting)
         return [offer.name for offer in found]
 
-    assert {"npu-3", piece.device, "npu-3-vir05-1c-8g-1"} <= {*names([piece], "")}
-    assert names([piece], "all") == [piece.device]
-    assert served([piece], "all", board=board) == []
+    assert {"npu-3", claimed.device, "npu-3-vir05-1c-8g-1"} <= {*names([claimed], "")}
+    assert names([claimed], "all") == [claimed.device]
+    assert served([claimed], "all", board=board) == []
     assert names([of_claim(3)], "all") == ["npu-3"]
     assert names([], "all") == []
     assert served([], "all", board=board) == ids(3)
@@ -189,17 +194,9 @@ def test_a_share_by_another_resource_keeps_its_chip_from_this_one() -> None:
     assert served([], "1", shares=2, given=[given(1, "example.com/other", share=0)]) == []
 
 
-def vnpu(number: int, template: str = "vir05_1c_8g") -> VDevice:
-    """A vNPU that somebody cut by hand."""
-    return VDevice(id=number, template=template, in_use=False, resources=Resources())
-
-
-def split(number: int, *pieces: VDevice) -> Chip:
-    """A chip of which these were cut off by hand."""
-    return replace(chip(number), vnpus=tuple(one.id for one in pieces), vdevices=pieces)
-
-
-SPLIT = Board(chips=(split(0, vnpu(100), vnpu(101, "vir10_3c_16g")), chip(1)))
+SPLIT = Board(
+    chips=(split(chip(0), piece(100, "vir05_1c_8g"), piece(101, "vir10_3c_16g")), chip(1))
+)
 QUARTER_ID, HALF_ID = "Ascend910-5c.1cpu.8g-100-0", "Ascend910-10c.3cpu.16g-101-0"
 
 
@@ -214,7 +211,7 @@ def test_what_nobody_can_have_is_in_no_resource() -> None:
     """What is for virtual machines, and those of a template that has no name."""
     machines = replace(SPLIT, vnpu_mode=VnpuMode.VIRTUAL_MACHINE)
     assert served([], "0", board=machines) == []
-    assert served([], "0", board=Board(chips=(split(0, vnpu(100, "odd")),))) == []
+    assert served([], "0", board=Board(chips=(split(chip(0), piece(100, "odd")),))) == []
 
 
 def test_a_vnpu_that_a_claim_has_keeps_the_others_too() -> None:
@@ -235,7 +232,7 @@ def test_a_vnpu_that_vanished_is_not_healthy_and_keeps_its_chip() -> None:
     """Whoever destroyed it may have cut others, or left the chip whole."""
     pod = replace(given(0, f"{RESOURCE}-5c.1cpu.8g"), piece=Piece(template="", vnpu=100))
     assert served([], "0", given=[pod]) == [QUARTER_ID]
-    other = Board(chips=(split(0, vnpu(101, "vir10_3c_16g")),))
+    other = Board(chips=(split(chip(0), piece(101, "vir10_3c_16g")),))
     assert served([], "0", board=other, given=[pod]) == [QUARTER_ID, HALF_ID]
     assert not pod.is_healthy
 
@@ -252,6 +249,30 @@ def test_a_module_is_whole_or_not_in_the_pool() -> None:
     assert served([], "0", board=board) == ids(0)
     assert served([], "0", board=board, shares=4) == ids(0)
     assert pool([of_pod(3)], "0", board) == []
+
+
+def test_what_waits_is_told_with_the_reason() -> None:
+    """Who holds it, as long as it is somewhere else."""
+    holds = [
+        *(of_claim(1), of_claim(2)),
+        *(hold for pod in (given(3, share=0), given(3, share=1)) for hold in pod.entry().holds),
+    ]
+    pods = [given(3, share=0), given(3, share=1)]
+
+    def told(text: str, unclear: Collection[int] = ()) -> dict[str, str]:
+        chips = [chip(number) for number in unclear]
+        selection = Selection.parse(text)
+        return {**waiting(BOARD, holds, selection, given=pods, unclear=chips)}
+
+    assert told("0,3", [0]) == {
+        "npu-0": f"to {RESOURCE}, but a process uses it that belongs to nobody known"
+    }
+    by_pod = "but it is held by a pod of a device plugin"
+    assert told("1") == {
+        "npu-1": f"to {RESOURCE}, but it is held by claim default/claim-1",
+        "npu-3": f"to the DRA pool, {by_pod}",
+    }
+    assert told("3=a/b") == {"npu-3": f"to a/b, {by_pod}"}
 
 
 @hypothesis.given(

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from tests.claims.node import AT_ONCE, NodeOnDisk, board, claim, ref, result
+from tests.npu.boards import piece, split
 from tests.resources.test_allocation import Instance, Kubelet
 from trio_npu_dra.errors import AllocationRefused
 from trio_npu_dra.holds.hold import holds_of
 from trio_npu_dra.kubelet.device_plugin.pod_resources import PodDevice
-from trio_npu_dra.npu.dcmi.types import Resources, VDevice
 from trio_npu_dra.npu.model import Chip
 from trio_npu_dra.npu.offers import Held, Offer
 from trio_npu_dra.observable import Observable
@@ -50,11 +50,8 @@ def cut(chip: Chip) -> Chip:
     """The chip as an administrator cuts it, or makes it whole again."""
     if chip.vnpus:
         return replace(chip, vnpus=(), vdevices=())
-    ids = tuple(100 + 16 * chip.physical_id + number for number in range(PIECES))
-    made = (
-        VDevice(id=id_, template="vir05_1c_8g", in_use=False, resources=Resources()) for id_ in ids
-    )
-    return replace(chip, vnpus=ids, vdevices=tuple(made))
+    ids = (100 + 16 * chip.physical_id + number for number in range(PIECES))
+    return split(chip, *(piece(id_, "vir05_1c_8g") for id_ in ids))
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,11 +140,12 @@ async def test_a_chip_that_was_cut_by_hand_has_resources_for_its_vnpus(rig: Rig)
                 assert (node["path"], node["hostPath"]) == ("/dev/davinci100", "/dev/vdavinci100")
                 control.destroy_vnpu(0, 101)
                 await manager.wait_for(half)
+                await until(lambda: in_file(rig) == [*ids(1), "Ascend910-5c.1cpu.8g-100-0"])
             rig.device_plugin = ""
             async with rig.registered():
                 await until(lambda: len(pool(rig)) == 7)
                 assert "npu-0-vnpu-100" not in pool(rig)
-                assert in_file(rig) == ["Ascend910-5c.1cpu.8g-100-0"]
+                await until(lambda: in_file(rig) == ["Ascend910-5c.1cpu.8g-100-0"])
                 control.use_vnpu(0, 100)
                 manager.pods.clear()
                 await trio.sleep(0.2)

@@ -159,6 +159,41 @@ def unclear(
     )
 
 
+def waiting(
+    board: Board,
+    holds: Collection[Hold],
+    selection: Selection,
+    *,
+    given: Iterable[ResourceDevice],
+    unclear: Collection[Chip],
+) -> Mapping[str, str]:
+    """Where chips are to go that are somewhere else, and why they are not there, by their names.
+
+    Args:
+        board: The chips.
+        holds: Who has what.
+        selection: What the operator wants.
+        given: What pods have.
+        unclear: Those that nobody is known to hold, but a process may use (`unclear`).
+    """
+    places = {one.holder_uid: whole_resource(one.resource) for one in given}
+    unknown = {chip.name for chip in unclear}
+    found = {}
+    for chip in board.chips:
+        goal = selection.resource_of(chip)
+        elsewhere = [
+            hold.holder.titled
+            for hold in holds_of({chip.device_node}, holds)
+            if places.get(hold.holder.uid) != goal
+        ]
+        why = "it is held by " + ", ".join(dict.fromkeys(elsewhere)) if elsewhere else ""
+        if chip.name in unknown:
+            why = "a process uses it that belongs to nobody known"
+        if why:
+            found[chip.name] = f"to {goal or 'the DRA pool'}, but {why}"
+    return found
+
+
 def _is_claimed(offer: Offer, holds: Iterable[Hold]) -> bool:
     """Whether a claim has just this piece, or whole chips of the offer."""
     piece = offer.piece.key if offer.piece else None

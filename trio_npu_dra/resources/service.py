@@ -8,7 +8,7 @@ both for the same plugin.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -117,6 +117,9 @@ class Resources:
             await nursery.start(derive, self._unclear, self._found_unclear, *sources)
             await self._find_unused()
             await nursery.start(derive, node.state.devices, self._divided, *sources)
+            await nursery.start(
+                derive, node.state.waiting, self._found_waiting, *sources, self._unclear
+            )
             nursery.start_soon(self._keep_finding_unused)
             nursery.start_soon(self._keep_file)
             node.state.pods_known.set(True)
@@ -167,6 +170,16 @@ class Resources:
             node.selection,
             unused=self._unused.value,
             leaving=node.state.leaving.value,
+        )
+
+    def _found_waiting(self) -> Mapping[str, str]:
+        node = self._node
+        return division.waiting(
+            node.board.value,
+            node.ledger.holds.value,
+            node.selection,
+            given=self._pods.given,
+            unclear=self._unclear.value,
         )
 
     async def _keep_finding_unused(self) -> None:

@@ -17,6 +17,10 @@ def _none() -> Observable[Devices]:
     return Observable({})
 
 
+def _nowhere() -> Observable[Mapping[str, str]]:
+    return Observable({})
+
+
 def _nobody() -> Observable[Mapping[int, tuple[str, ...]]]:
     return Observable({})
 
@@ -31,8 +35,10 @@ class ResourcesState:
         leaving: Chips that were in a resource when we started, and were not seen unused since: the
             names of their devices by physical id (`cdi_file.devices_before`).
         devices: What is served.
+        waiting: Where chips are to go that are somewhere else, and why they are not there, by name.
     """
 
     pods_known: Observable[bool] = field(default_factory=lambda: Observable(False))
     leaving: Observable[Mapping[int, tuple[str, ...]]] = field(default_factory=_nobody)
     devices: Observable[Devices] = field(default_factory=_none)
+    waiting: Observable[Mapping[str, str]] = field(default_factory=_nowhere)
