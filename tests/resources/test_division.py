@@ -171,6 +171,18 @@ def test_a_chip_that_claims_share_stays_in_the_pool() -> None:
     assert served([], "all") == ids(0, 1, 2, 3)
 
 
+def test_a_chip_that_claims_share_gets_no_more_of_them_if_it_is_to_move() -> None:
+    """Others are free to be shared, or are held by one claim alone."""
+    shares = [replace(of_claim(number), share="share") for number in (1, 2)]
+    found = pool_offers(BOARD, [*shares, of_claim(3)], Selection.parse("2-3"))
+    assert [(offer.name, offer.leaving) for offer in found] == [
+        ("npu-0", False),
+        ("npu-1", False),
+        ("npu-2", True),
+        ("npu-3", False),
+    ]
+
+
 def test_a_chip_has_shares() -> None:
     """All of them, whatever of it pods have; each id is one."""
     every = ["Ascend910-1-0", "Ascend910-1-1", "Ascend910-1-2"]

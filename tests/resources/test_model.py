@@ -225,7 +225,7 @@ class World:
         assert (self.instance.flags.on, self.instance.noted) == (set(), False)
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(st.sampled_from(FLAGS), st.lists(acts(), max_size=25))
 def test_no_chip_is_given_twice_and_all_come_back(flag: Flag, history: Sequence[Act]) -> None:
     """Whatever happens, in whatever order."""

@@ -12,7 +12,7 @@ import trio
 from tests.rig import Rig, served_rig
 from tests.waiting import until
 from trio_npu_dra import daemon
-from trio_npu_dra.kube.objects import ResourceSlice
+from trio_npu_dra.kube.objects import Device, ResourceSlice
 from trio_npu_dra.kubelet.device_plugin import registration
 from trio_npu_dra.resources import pods, service
 from trio_npu_dra.rpc import RpcError
@@ -47,10 +47,14 @@ def in_file(rig: Rig) -> list[str]:
     return [device["name"] for device in spec(rig)["devices"]]
 
 
-def pool(rig: Rig) -> list[str]:
+def devices(rig: Rig) -> list[Device]:
     """The devices in the DRA pool."""
-    slices = rig.api.all(ResourceSlice)
-    return [device.name for one in slices for device in one.spec.devices or ()]
+    return [device for one in rig.api.all(ResourceSlice) for device in one.spec.devices or ()]
+
+
+def pool(rig: Rig) -> list[str]:
+    """Their names."""
+    return [device.name for device in devices(rig)]
 
 
 async def allocated(manager: DeviceManager, pod: str, *numbers: int) -> list[str]:
@@ -258,6 +262,8 @@ async def test_a_chip_moves_to_a_resource_once_its_last_share_is_released(rig: R
     async with rig.device_manager() as manager, rig.registered() as kubelet:
         await manager.wait_for(RESOURCE, *ids(1, 2, 3, 4, 6, 7))
         await until(lambda: pool(rig) == ["npu-0", "npu-5"])
+        (taints,) = (one.taints for one in devices(rig) if one.name == "npu-5")
+        assert [taint.key for taint in taints or ()] == ["npu.huawei.com/leaving"]
         await kubelet.unprepare([claim])
         await manager.wait_for(RESOURCE, *ids(*range(1, 8)))
         await until(lambda: pool(rig) == ["npu-0"])

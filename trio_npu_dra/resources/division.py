@@ -15,7 +15,7 @@ from trio_npu_dra.holds.hold import Hold, HolderKind, holds_of
 from trio_npu_dra.holds.offered import offered
 from trio_npu_dra.npu.dcmi.types import VnpuMode
 from trio_npu_dra.npu.model import Board, Chip
-from trio_npu_dra.npu.offers import NO_CUTTING, Cutting, Offer
+from trio_npu_dra.npu.offers import NO_CUTTING, Cutting, Held, Offer
 from trio_npu_dra.npu.piece import Piece
 from trio_npu_dra.resources.device import ResourceDevice
 from trio_npu_dra.resources.names import piece_resource, whole_resource
@@ -33,7 +33,8 @@ def pool_offers(
     """What is in the DRA pool: what claims hold, and of the rest what no resource is to have.
 
     A module is there if all its dies are. Of a chip that is to move the pieces that claims hold
-    are there, and no others; one that claims hold by shares is there with all its shares.
+    are there, and no others; one that claims hold by shares is there with all its shares, and is
+    marked as leaving.
 
     Args:
         board: The chips.
@@ -43,16 +44,18 @@ def pool_offers(
         cutting: Whether chips of the pool are cut for claims.
     """
     of_pods = _nodes_of_pods(holds)
+
+    def is_to_move(offer: Offer) -> bool:
+        return any(selection.resource_of(chip) is not None for chip in offer.chips)
+
     return tuple(
-        offer
+        replace(offer, leaving=offer.held is Held.BY_SHARES and is_to_move(offer))
         for offer in offered(board, holds, cutting)
         if _is_claimed(offer, holds)
         or (
             of_pods.isdisjoint(offer.device_nodes)
-            and all(
-                selection.resource_of(chip) is None and chip.physical_id not in leaving
-                for chip in offer.chips
-            )
+            and not is_to_move(offer)
+            and all(chip.physical_id not in leaving for chip in offer.chips)
         )
     )
 
