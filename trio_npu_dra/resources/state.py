@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from trio_npu_dra.observable import Observable
@@ -13,19 +12,6 @@ Devices: TypeAlias = Mapping[str, tuple[ResourceDevice, ...]]
 """The devices of each resource."""
 
 
-def _none() -> Observable[Devices]:
-    return Observable({})
-
-
-def _nowhere() -> Observable[Mapping[str, str]]:
-    return Observable({})
-
-
-def _nobody() -> Observable[Mapping[int, tuple[str, ...]]]:
-    return Observable({})
-
-
-@dataclass(frozen=True, slots=True)
 class ResourcesState:
     """What is known.
 
@@ -38,7 +24,8 @@ class ResourcesState:
         waiting: Where chips are to go that are somewhere else, and why they are not there, by name.
     """
 
-    pods_known: Observable[bool] = field(default_factory=lambda: Observable(False))
-    leaving: Observable[Mapping[int, tuple[str, ...]]] = field(default_factory=_nobody)
-    devices: Observable[Devices] = field(default_factory=_none)
-    waiting: Observable[Mapping[str, str]] = field(default_factory=_nowhere)
+    def __init__(self) -> None:
+        self.pods_known = Observable(False)
+        self.leaving: Observable[Mapping[int, tuple[str, ...]]] = Observable({})
+        self.devices: Observable[Devices] = Observable({})
+        self.waiting: Observable[Mapping[str, str]] = Observable({})
