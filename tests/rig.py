@@ -48,6 +48,7 @@ class Rig:
     health_poll_interval: float = 0.1
     device_plugin: str = ""
     mindcluster_compat: bool = False
+    device_plugin_shares: int = 1
     sharing: Literal["none", "shares"] = "none"
     partitioning: Literal["none", "dynamic"] = "none"
 
@@ -98,6 +99,7 @@ class Rig:
             kubelet_pod_resources_directory_path=self.folder / "pod-resources",
             device_plugin=self.device_plugin,
             mindcluster_compat=self.mindcluster_compat,
+            device_plugin_shares=self.device_plugin_shares,
             cdi_root=self.folder / "cdi",
             kubeconfig=self.kubeconfig,
             http_port=self.http_port,

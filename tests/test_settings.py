@@ -51,6 +51,21 @@ def test_a_flag_wins_over_its_environment_twin() -> None:
             {"NPU_DRA_SHARING": "shares"},
             "--partitioning=dynamic: NPUs cannot be cut and divided into shares at once: set one",
         ),
+        (
+            {"node_name": "n", "partitioning": "dynamic", "device_plugin": "all"},
+            {"NPU_DRA_DEVICE_PLUGIN_SHARES": "4"},
+            "set one of the two, this or --device-plugin-shares=4",
+        ),
+        (
+            {"node_name": "n", "device_plugin_shares": "4"},
+            {},
+            "--device-plugin-shares=4: no chip is in a resource whose devices could be shares: set",
+        ),
+        (
+            {"node_name": "n", "device_plugin": "all", "device_plugin_shares": "101"},
+            {},
+            "--device-plugin-shares=101: Input should be less than or equal to 100",
+        ),
     ],
 )
 def test_a_wrong_value_names_its_origin(

@@ -55,10 +55,11 @@ from trio_npu_dra.observe.state import NodeState
 from trio_npu_dra.report.device_health import device_health
 from trio_npu_dra.report.events import tell_events
 from trio_npu_dra.resources.cdi_file import devices_before
-from trio_npu_dra.resources.division import ResourceChips, pool_offers
+from trio_npu_dra.resources.division import pool_offers
 from trio_npu_dra.resources.pods import PodList
 from trio_npu_dra.resources.selection import Selection
 from trio_npu_dra.resources.service import Node, serve_resources
+from trio_npu_dra.resources.state import ResourcesState
 from trio_npu_dra.rpc import Bridge, open_bridge
 from trio_npu_dra.settings import Settings
 from trio_npu_dra.slices.build import build_pool
@@ -139,7 +140,9 @@ class _Node:
         )
         self.dcmi = load_library(self.host, self.metrics.dcmi_called)
         self.policy = TaintPolicy.parse(settings.taint_effect, domain=settings.driver_name)
-        self.selection = Selection.parse(settings.device_plugin)
+        self.selection = Selection.parse(
+            settings.device_plugin, shares=settings.device_plugin_shares
+        )
         self.endpoints = Endpoints(
             driver_name=settings.driver_name,
             plugin_directory=settings.plugin_directory,
@@ -164,9 +167,7 @@ class _Node:
         self.pool = Observable(PoolContent())
         self.publisher = Observable(PublisherStatus())
         # kubelet and resources
-        self.pods_known = Observable(False)
-        self.leaving: Observable[Mapping[str, str]] = Observable({})
-        self.resource_chips: Observable[ResourceChips] = Observable({})
+        self.resources = ResourcesState()
         self.registration: Observable[RegistrationStatus] = Observable(NOT_REGISTERED)
 
     # --- probes and people -----------------------------------------------------------------------
@@ -217,6 +218,7 @@ class _Node:
             faults=self.faults,
             holds=self.ledger.holds,
             cutting=self.cutting,
+            resources=self.resources,
         )
 
     # --- claims ----------------------------------------------------------------------------------
@@ -263,11 +265,14 @@ class _Node:
     def _steps(self, worker: DcmiWorker, cdi: CdiFolder) -> tuple[Step, ...]:
         """What may have to be done to the chips before a claim's containers start."""
         vnpus = Vnpus(worker, self.dcmi, self.board, splits=self.splits, cutting=self.cutting)
-        flags = NodeShareFlags(worker, self.dcmi, self.splits) if self.dcmi is not None else None
         return (
             VnpuStep(ledger=self.ledger, cdi=cdi, vnpus=vnpus, host=self.host),
-            ShareFlagStep(self.ledger, cdi, self.board, flags, self.shared_for_claims),
+            self._share_flags(worker, cdi),
         )
+
+    def _share_flags(self, worker: DcmiWorker, cdi: CdiFolder) -> ShareFlagStep:
+        flags = NodeShareFlags(worker, self.dcmi, self.splits) if self.dcmi is not None else None
+        return ShareFlagStep(self.ledger, cdi, self.board, flags, self.shared_for_claims)
 
     def _library_hook(self) -> LibraryHook | None:
         """What makes containers find libraries; only the image has it, and claims may want it."""
@@ -284,9 +289,9 @@ class _Node:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_features, kube)
             await self._watch(nursery, worker)
-            self.leaving.set(devices_before(cdi))
+            self.resources.leaving.set(devices_before(cdi))
             nursery.start_soon(self._serve_resources, kube, worker, bridge, cdi)
-            sources = self.board, self.ledger.holds, self.cutting, self.leaving
+            sources = self.board, self.ledger.holds, self.cutting, self.resources.leaving
             await nursery.start(derive, self.offers, self._offered, *sources)
             await nursery.start(derive, self.device_health, self._device_health, self.offers)
             await self.features.wait_until(lambda features: features is not None)
@@ -297,11 +302,11 @@ class _Node:
                 await self.registration.wait_until(lambda status: status.registered)
             async with publisher_lock(self.settings.plugin_directory, self.publisher):
                 if self.selection:
-                    await self.pods_known.wait_until(bool)
+                    await self.resources.pods_known.wait_until(bool)
                 nursery.start_soon(self._tell_events, kube)
                 if self.settings.mindcluster_compat:
-                    name, chips = self.settings.node_name, self.resource_chips
-                    nursery.start_soon(tell_mindcluster, kube, chips, self.ledger.holds, name)
+                    name, devices = self.settings.node_name, self.resources.devices
+                    nursery.start_soon(tell_mindcluster, kube, devices, self.ledger.holds, name)
                 await publish(
                     kube,
                     node_name=self.settings.node_name,
@@ -347,8 +352,8 @@ class _Node:
         )
 
     def _offered(self) -> tuple[Board, tuple[Offer, ...]]:
-        board = self.board.value
-        holds, leaving, cutting = self.ledger.holds.value, self.leaving.value, self.cutting.value
+        board, holds, cutting = self.board.value, self.ledger.holds.value, self.cutting.value
+        leaving = self.resources.leaving.value
         return board, pool_offers(board, holds, self.selection, leaving=leaving, cutting=cutting)
 
     async def _serve_resources(
@@ -370,9 +375,8 @@ class _Node:
                 folder=settings.kubelet_device_plugins_directory_path,
                 driver_name=settings.driver_name,
             ),
-            leaving=self.leaving,
-            pods_known=self.pods_known,
-            chips=self.resource_chips,
+            flags=self._share_flags(worker, cdi),
+            state=self.resources,
             chooser=volcano if settings.mindcluster_compat else None,
         )
         await serve_resources(node)

@@ -137,6 +137,11 @@ class NodeSettings(PluginSettings):
         "as 0-3, a family such as Ascend310P, or all; the resource is by default the one of "
         "Huawei's device plugin, such as huawei.com/Ascend910",
     )
+    device_plugin_shares: Annotated[int, Field(ge=1, le=100)] = Field(
+        1,
+        description="how many pods may have one chip of --device-plugin at once, each with a share "
+        "as its device; 1 gives each chip to one pod",
+    )
     sharing: Literal["none", "shares"] = Field(
         "none",
         description="whether several claims may have one NPU at once: shares divides each into "
@@ -158,14 +163,30 @@ class NodeSettings(PluginSettings):
         "auto", description="form of log lines; auto is text on a terminal and JSON elsewhere"
     )
 
+    @field_validator("device_plugin_shares")
+    @classmethod
+    def _of_a_resource(cls, value: int, info: ValidationInfo) -> int:
+        if value > 1 and info.data.get("device_plugin") == "":
+            raise ValueError(
+                "no chip is in a resource whose devices could be shares: set "
+                f"{flag('device_plugin')} too, or leave this out"
+            )
+        return value
+
     @field_validator("partitioning")
     @classmethod
     def _not_beside_shares(cls, value: str, info: ValidationInfo) -> str:
-        if value == "dynamic" and info.data.get("sharing") == "shares":
-            raise ValueError(
-                "NPUs cannot be cut and divided into shares at once: set one of the two, this or "
-                f"{flag('sharing')}=shares"
-            )
+        shares = info.data.get("device_plugin_shares", 1)
+        divided = {
+            f"{flag('sharing')}=shares": info.data.get("sharing") == "shares",
+            f"{flag('device_plugin_shares')}={shares}": shares > 1,
+        }
+        for other, is_set in divided.items():
+            if value == "dynamic" and is_set:
+                raise ValueError(
+                    "NPUs cannot be cut and divided into shares at once: set one of the two, this "
+                    f"or {other}"
+                )
         return value
 
     @property

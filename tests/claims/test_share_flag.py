@@ -19,7 +19,7 @@ from trio_npu_dra.errors import Busy, DcmiError, NotPermitted, NotSupported, Slo
 from trio_npu_dra.kube.objects import AllocationConfiguration, OpaqueConfiguration
 from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
 from trio_npu_dra.npu.model import EMPTY_BOARD
-from trio_npu_dra.resources.pods import entry_of
+from trio_npu_dra.resources.device import ResourceDevice
 
 SET = "dcmi_set_device_share_enable"
 
@@ -229,7 +229,8 @@ async def test_a_die_waits_for_a_sister_that_a_pod_has(driver: Driver) -> None:
     """The claim is told that it is a pod of a device plugin."""
     driver.node.board.set(a3(die(2), die(3), policy=MultiDiePolicy.INDEPENDENT))
     async with driver.ledger.exclusive():
-        driver.ledger.put(entry_of(die(3), "huawei.com/Ascend910", namespace="ml", pod="train"))
+        given = ResourceDevice(resource="huawei.com/Ascend910", chip=die(3))
+        driver.ledger.put(given.entry(namespace="ml", pod="train"))
     driver.flags.used_by[3] = (4711,)
     assert "in use by process 4711, pod ml/train (" in await driver.prepare("a")
 

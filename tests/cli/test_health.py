@@ -22,6 +22,7 @@ from trio_npu_dra.control.report import (
     HealthReport,
     HungCallReport,
     NpuReport,
+    ResourceReport,
 )
 
 SEPARATED = FaultReport(
@@ -149,6 +150,14 @@ def test_health_is_a_table_with_a_row_for_each_trouble(
         ({"taints": True}, "sick NPUs: tainted"),
         ({"taints": None}, "sick NPUs: not published yet"),
         ({"npus": ()}, "\nno NPU\n"),
+        (
+            {"resources": (ResourceReport(name="a/b", devices=8, healthy=7, held=2),)},
+            "resource:  a/b: 8 devices, 7 healthy, 2 held\n",
+        ),
+        (
+            {"waiting": {"npu-3": "to a/b, but it is held by claim ml/train"}},
+            "moving:    npu-3 is to go to a/b, but it is held by claim ml/train\n",
+        ),
     ],
 )
 def test_the_header_says_what_is_in_force(

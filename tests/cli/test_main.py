@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.npu.boards import a3, die
+from tests.npu.boards import a3, die, piece, split
+from tests.report.boards import npu
 from trio_npu_dra.cli.inspect import _table
 from trio_npu_dra.cli.main import main
 from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
+from trio_npu_dra.npu.model import Board
 from trio_npu_dra.settings import Settings
 from trio_npu_dra.simulator import Severity, SimulatedBoard, create_board, load_profile
 
@@ -129,6 +131,15 @@ def test_inspect_leaves_out_what_is_for_a_resource() -> None:
 
     assert rows[1].split()[0] == "module-0"
     assert rows[2:] == ["npu-2 is for huawei.com/Ascend910"]
+
+    parts = Settings(node_name="master", device_plugin="Ascend910B=a/b", device_plugin_shares=4)
+    shared, cut_by_hand = npu(0), split(npu(1), piece(116), piece(117))
+    rows = _table(Board(chips=(shared, cut_by_hand)), parts).splitlines()
+    assert [row for row in rows if " is for " in row] == [
+        "npu-0 is for a/b, in 4 shares",
+        "npu-1-vnpu-116 is for a/b-6c.1cpu.16g",
+        "npu-1-vnpu-117 is for a/b-6c.1cpu.16g",
+    ]
 
     cut = Settings(node_name="master", device_plugin="0", partitioning="dynamic")
     first, second = _table(a3(die(0), die(1), policy=MultiDiePolicy.INDEPENDENT), cut).split(

@@ -16,7 +16,7 @@ from tests.npu.boards import piece, split
 from tests.report.boards import board, fault, npu
 from tests.waiting import until
 from trio_npu_dra.control.client import Reply, ask_all
-from trio_npu_dra.control.report import HealthReport, report_npus
+from trio_npu_dra.control.report import HealthReport, report_cutting, report_npus
 from trio_npu_dra.control.server import Control, serve_control
 from trio_npu_dra.errors import Busy, ConfigError
 from trio_npu_dra.kubelet.endpoints import Endpoints
@@ -25,9 +25,12 @@ from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.model import FaultLevel
 from trio_npu_dra.npu.offers import NO_CUTTING
+from trio_npu_dra.npu.piece import Piece
 from trio_npu_dra.npu.reading import Reading
 from trio_npu_dra.npu.subscription import WatchStatus
 from trio_npu_dra.observable import Observable
+from trio_npu_dra.resources.device import ResourceDevice
+from trio_npu_dra.resources.state import ResourcesState
 from trio_npu_dra.slices.features import ServerFeatures
 
 TWICE_A_DAY = 0x80E01801
@@ -83,6 +86,7 @@ async def served(folder: Path, worker: DcmiWorker) -> AsyncIterator[Served]:
         faults=NodeFaults(None),
         holds=Observable((hold("npu-3", 3),)),
         cutting=Observable(NO_CUTTING),
+        resources=ResourcesState(),
     )
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
@@ -100,6 +104,36 @@ def test_a_split_npu_is_offered_in_its_pieces() -> None:
     (told,) = report_npus(board(split_npu), holds)
     assert told.offered_as == "npu-0-vnpu-100, npu-0-vnpu-101"
     assert told.held_by == ("ml/claim-100", "ml/claim-101")
+
+
+async def test_health_has_the_resources_and_what_waits_to_go_there(served: Served) -> None:
+    """How many devices there are, and how many of them pods can get and have."""
+    chip = npu(0)
+    shares = [ResourceDevice(resource="a/b", chip=chip, share=share) for share in range(2)]
+    sick = ResourceDevice(resource="a/b", chip=NPUS[1])
+    served.control.resources.devices.set({"a/c": (), "a/b": (*shares, sick)})
+    served.control.resources.waiting.set({"npu-3": "to a/b, but it is held by claim ml/train"})
+    pods = [share.entry(namespace="ml", pod="train") for share in shares]
+    served.control.holds.set(tuple(hold for pod in pods for hold in pod.holds))
+    report = await served.report()
+    assert [str(resource) for resource in report.resources] == [
+        "a/b: 3 devices, 2 healthy, 2 held",
+        "a/c: 0 devices, 0 healthy, 0 held",
+    ]
+    assert report.waiting == {"npu-3": "to a/b, but it is held by claim ml/train"}
+    assert report.npus[0].held_by == ("ml/train",)
+
+
+def test_a_piece_is_held_by_a_claim_or_a_pod() -> None:
+    """It is said which."""
+    split_npu = split(npu(0), piece(100), piece(101))
+    pod = ResourceDevice(resource="a/b-2c", chip=split_npu, piece=Piece(template="v", vnpu=101))
+    holds = [hold("npu-0-vnpu-100", 0, vnpu=100), *pod.entry(namespace="ml", pod="x").holds]
+    cutting = report_cutting(board(split_npu), holds, NO_CUTTING, None)
+    assert [str(one).partition(", ")[2] for one in cutting.pieces] == [
+        "cut by hand, held by claim ml/train",
+        "cut by hand, held by pod ml/x",
+    ]
 
 
 async def test_health_has_all_that_is_known_of_each_npu(served: Served) -> None:

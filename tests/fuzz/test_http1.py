@@ -25,6 +25,7 @@ from trio_npu_dra.npu.offers import NO_CUTTING
 from trio_npu_dra.npu.subscription import WatchStatus
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.observe.http import Answer, Request, routed, serve_http
+from trio_npu_dra.resources.state import ResourcesState
 
 ANSWER_LIMIT: Final = 1 << 16
 GOOD: Final = b"GET /hello?a=b HTTP/1.1\r\nHost: a\r\nAccept: text/plain\r\n\r\n"
@@ -50,6 +51,7 @@ async def served(path: Path) -> AsyncIterator[None]:
             faults=NodeFaults(None),
             holds=Observable(()),
             cutting=Observable(NO_CUTTING),
+            resources=ResourcesState(),
         )
         pages = {
             ("GET", "/hello"): hello,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -12,17 +12,22 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from tests.claims.flags import FlagFiles
 from tests.claims.node import AT_ONCE, NodeOnDisk, claim, npu, ref, result
-from tests.holds.entries import of_piece
+from tests.holds.entries import holder, of_piece
+from tests.npu.boards import piece, split
 from tests.reliability.disk import Disk
 from trio_npu_dra.claims.repair import Repair
+from trio_npu_dra.claims.share_flag import ShareFlagStep
 from trio_npu_dra.errors import AllocationRefused, KubeletSilent
 from trio_npu_dra.holds.hold import HolderKind, conflict
 from trio_npu_dra.kubelet.device_plugin.plugin import Choice
 from trio_npu_dra.kubelet.device_plugin.pod_resources import PodDevice, PodResources
 from trio_npu_dra.resources.allocation import ChipPlugin
 from trio_npu_dra.resources.cdi_file import DevicesFile, devices_before
-from trio_npu_dra.resources.pods import LOOK_SECONDS, SOON_SECONDS, PodHolds, PodList, device_of
+from trio_npu_dra.resources.device import ResourceDevice
+from trio_npu_dra.resources.division import pieces_of
+from trio_npu_dra.resources.pods import LOOK_SECONDS, SOON_SECONDS, PodHolds, PodList
 from trio_npu_dra.resources.selection import Selection
 
 RESOURCE = "huawei.com/Ascend910"
@@ -32,10 +37,17 @@ OWN = "ascend-npu-dra-kubeletplugin-x"
 def given(pod: str, *numbers: int, resource: str = RESOURCE) -> list[PodDevice]:
     """What a pod has."""
     last = resource.partition("/")[2]
-    return [
-        PodDevice(namespace="ml", pod=pod, resource=resource, id=f"{last}-{number}")
-        for number in numbers
-    ]
+    return with_ids(pod, *(f"{last}-{number}" for number in numbers), resource=resource)
+
+
+def with_ids(pod: str, *ids: str, resource: str = RESOURCE) -> list[PodDevice]:
+    """A pod that has devices, by their ids."""
+    return [PodDevice(namespace="ml", pod=pod, resource=resource, id=id_) for id_ in ids]
+
+
+def chips(count: int = 8) -> list[ResourceDevice]:
+    """The devices of a resource of whole chips."""
+    return [ResourceDevice(resource=RESOURCE, chip=npu(number)) for number in range(count)]
 
 
 @dataclass
@@ -69,35 +81,53 @@ class Kubelet:
 class Instance:
     """A driver instance with a device plugin on the node."""
 
-    def __init__(self, node: NodeOnDisk, kubelet: Kubelet, text: str = "all") -> None:
+    def __init__(
+        self, node: NodeOnDisk, kubelet: Kubelet, text: str = "all", *, shares: int = 1
+    ) -> None:
         self.node = node
         self.ledger = node.ledger()
+        self.flags = FlagFiles(node.root / "flags", node.board)
+        self.step = ShareFlagStep(self.ledger, node.cdi(), node.board, self.flags)
+        self.repair = Repair(self.ledger, node.cdi(), [self.step])
         self.file = DevicesFile(node.cdi())
         self.pods = PodHolds(
             ledger=self.ledger,
             board=node.board,
-            selection=Selection.parse(text),
+            selection=Selection.parse(text, shares=shares),
             pods=PodList(read=kubelet.read, own_pod=OWN),
             is_busy=kubelet.is_busy,
+            flags=self.step,
         )
-        self.plugin = ChipPlugin(
-            RESOURCE,
+        self.plugin = self.plugin_of(RESOURCE)
+        self.plugin.offer(chips())
+        if shares > 1:
+            self.plugin.offer(
+                [replace(one, share=share) for one in chips() for share in range(shares)]
+            )
+
+    def plugin_of(self, resource: str) -> ChipPlugin:
+        """What serves a resource."""
+        return ChipPlugin(
+            resource,
             ledger=self.ledger,
             pods=self.pods,
-            cdi=node.cdi(),
+            cdi=self.node.cdi(),
             file=self.file,
-            write_file=lambda: self.file.write(
-                {f"Ascend910-{number}": device_of(npu(number)) for number in range(8)}
-            ),
+            write_file=lambda: self.file.write({one.cdi_name: one.held for one in chips()}),
+            flags=self.step,
         )
-        self.plugin.offer([npu(number) for number in range(8)])
+
+    @property
+    def noted(self) -> bool:
+        """Whether the driver remembers that it has set a share flag."""
+        return (self.node.state_folder / "share-flags.json").exists()
 
     async def held(self) -> dict[str, str]:
         """Who has what, by chip."""
         async with self.ledger.exclusive():
             pass
         return {
-            entry.device_names[0]: str(entry)
+            entry.uid.removeprefix("pod-of-"): str(entry)
             for entry in self.ledger.by_uid.values()
             if entry.holder.kind is HolderKind.POD
         }
@@ -154,8 +184,11 @@ async def test_shares_and_pieces_of_claims_keep_a_chip_from_pods(node: NodeOnDis
     await instance.plugin.allocate([["Ascend910-2"]])
     error = (await claims.prepare([ref("s2")]))["uid-s2"].error
     assert error == "device npu-2 is held by a pod of a device plugin until it has ended"
-    piece, *_ = of_piece("q", 101, number=2).holds
-    assert conflict(piece, instance.ledger.holds.value)
+    (share,) = replace(chips()[2], share=0).entry().holds
+    assert conflict(share, [replace(share, holder=holder("c"), share="7")])
+    assert not conflict(share, [replace(chips()[2], share=7).entry().holds[0]])
+    claimed, *_ = of_piece("q", 101, number=2).holds
+    assert conflict(claimed, instance.ledger.holds.value)
 
 
 async def test_a_claim_whose_record_cannot_be_read_keeps_its_chip(node: NodeOnDisk) -> None:
@@ -167,10 +200,41 @@ async def test_a_claim_whose_record_cannot_be_read_keeps_its_chip(node: NodeOnDi
         await Instance(node, Kubelet()).plugin.allocate([["Ascend910-1"]])
 
 
+async def test_a_pod_gets_a_vnpu_alone(node: NodeOnDisk, autojump_clock: MockClock) -> None:
+    """Others can have those beside it, but neither a claim that piece, nor anybody the chip."""
+    del autojump_clock
+    cut = split(npu(1), piece(116, "vir05_1c_8g"), piece(117, "vir05_1c_8g"))
+    node.board.set(replace(node.board.value, chips=(npu(0), cut)))
+    kubelet = Kubelet()
+    instance = Instance(node, kubelet)
+    resource = f"{RESOURCE}-5c.1cpu.8g"
+    plugin, offered = instance.plugin_of(resource), pieces_of(node.board.value, cut, RESOURCE)
+    plugin.offer(offered)
+    ids = ["Ascend910-5c.1cpu.8g-116-1", "Ascend910-5c.1cpu.8g-117-1"]
+    assert [one.id for one in plugin.devices.value] == ids
+    assert plugin.prefer(Choice(available=tuple(ids), needed=(), size=1)) == (ids[0],)
+    assert await plugin.allocate([ids[:1]]) == [[f"npu.huawei.com/device={ids[0]}"]]
+    (nodes,) = (dict(one.held.nodes) for one in offered[:1])
+    assert nodes == {"/dev/davinci116": "/dev/vdavinci116"}
+
+    with pytest.raises(AllocationRefused, match="which has npu-1-vnpu-116, until it has"):
+        await instance.plugin.allocate([["Ascend910-1"]])
+    claimed, *_ = of_piece("c", 116, number=1).holds
+    assert conflict(claimed, instance.ledger.holds.value)
+    await plugin.allocate([ids[1:]])
+
+    kubelet.devices = with_ids("train", ids[1], resource=resource)
+    kubelet.busy = {"/dev/vdavinci117", "/dev/davinci1"}
+    for _ in range(2):
+        await instance.pods.look()
+        await trio.sleep(SOON_SECONDS)
+    assert await instance.held() == {"npu-1-vnpu-117": "ml/train"}
+
+
 async def test_an_unknown_device_is_refused(node: NodeOnDisk) -> None:
     """The kubelet may not have the newest list yet."""
     instance = Instance(node, Kubelet())
-    instance.plugin.offer([npu(0)])
+    instance.plugin.offer(chips(1))
     with pytest.raises(AllocationRefused, match=r"Ascend910-1 is no device .* has Ascend910-0\)"):
         await instance.plugin.allocate([["Ascend910-1"]])
     assert instance.plugin.prefer(Choice(available=("Ascend910-0",), needed=(), size=1)) == (
@@ -213,10 +277,8 @@ async def test_a_file_says_what_was_in_resources(node: NodeOnDisk) -> None:
     """One that cannot be read says nothing."""
     assert devices_before(node.cdi()) == {}
     await Instance(node, Kubelet()).plugin.allocate([["Ascend910-1"]])
-    assert devices_before(node.cdi()) == {
-        f"/dev/davinci{number}": f"Ascend910-{number}" for number in range(8)
-    }
-    for broken in ("{", "[]", '{"devices": 5}', '{"devices": [{"name": 1}]}'):
+    assert devices_before(node.cdi()) == {number: (f"Ascend910-{number}",) for number in range(8)}
+    for broken in ("{", "[]", '{"devices": 5}', '{"devices": [{"name": 1}, {"name": "x"}]}'):
         node.cdi().devices_path.write_text(broken)
         assert devices_before(node.cdi()) == {}
     node.cdi().devices_path.unlink()
@@ -242,7 +304,7 @@ async def test_the_list_of_pods_says_who_has_what(node: NodeOnDisk) -> None:
     await instance.pods.look()
     assert await instance.held() == {"npu-1": "ml/train", "npu-7": "ml/old"}
     assert instance.pods.known.value
-    assert {entry.holder.name for entry in instance.pods.entries.values()} == {"train", "old"}
+    assert [one.id for one in instance.pods.given] == ["Ascend910-1", "Ascend910-7"]
 
 
 async def test_a_chip_is_taken_back_when_its_pod_has_ended(

@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+import hypothesis
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.holds.entries import chip, hold
-from tests.npu.boards import a3, die
+from tests.npu.boards import a3, die, piece, split
 from trio_npu_dra.holds.hold import Hold, HolderKind
+from trio_npu_dra.npu.dcmi.types import VnpuMode
 from trio_npu_dra.npu.model import Board, ChipFamily
 from trio_npu_dra.npu.offers import Cutting
 from trio_npu_dra.npu.piece import Piece
-from trio_npu_dra.resources.division import pool_offers, resource_chips, unclear
+from trio_npu_dra.resources.device import ResourceDevice
+from trio_npu_dra.resources.division import (
+    pool_offers,
+    resource_devices,
+    unclear,
+    waiting,
+)
 from trio_npu_dra.resources.selection import Selection
 
 RESOURCE = "huawei.com/Ascend910"
@@ -43,49 +50,60 @@ def pool(holds: Collection[Hold], text: str, board: Board = BOARD) -> list[str]:
     return [offer.name for offer in pool_offers(board, holds, Selection.parse(text))]
 
 
-def resource(
+def given(number: int, resource: str = RESOURCE, *, share: int | None = None) -> ResourceDevice:
+    """What a pod has."""
+    return ResourceDevice(resource=resource, chip=chip(number), share=share)
+
+
+def served(
     holds: Collection[Hold],
     text: str,
     *,
-    held_as: dict[int, str] | None = None,
+    given: Collection[ResourceDevice] = (),
     unused: Collection[int] = range(16),
     board: Board = BOARD,
-) -> list[int]:
-    """The physical ids in the resource."""
-    found = resource_chips(
+    shares: int = 1,
+) -> list[str]:
+    """The ids of all devices of resources, with what pods have beside other holds."""
+    found = resource_devices(
         board,
-        holds,
-        Selection.parse(text),
-        held_as={node(number): name for number, name in (held_as or {}).items()},
+        [*holds, *(hold for one in given for hold in one.entry().holds)],
+        Selection.parse(text, shares=shares),
+        given=given,
         unused=frozenset(map(node, unused)),
     )
-    return [chip.physical_id for chip in found.get(RESOURCE, ())]
+    return [one.id for devices in found.values() for one in devices]
+
+
+def ids(*numbers: int) -> list[str]:
+    """Those of whole chips."""
+    return [f"Ascend910-{number}" for number in numbers]
 
 
 def test_free_chips_are_where_they_belong() -> None:
     """The operator decides."""
     assert pool([], "1-2") == ["npu-0", "npu-3"]
-    assert resource([], "1-2") == [1, 2]
+    assert served([], "1-2") == ids(1, 2)
 
 
 def test_a_claim_keeps_its_chip_in_the_pool() -> None:
     """Who only looks on keeps nothing."""
     holds = [of_claim(1), of_claim(2, observer=True)]
     assert pool(holds, "all") == ["npu-1"]
-    assert resource(holds, "all") == [0, 2, 3]
+    assert served(holds, "all") == ids(0, 2, 3)
 
 
 def test_a_pod_keeps_its_chip_from_the_pool() -> None:
     """It stays in the resource only if it is to be there."""
     holds = [of_pod(1), of_pod(2)]
     assert pool(holds, "") == ["npu-0", "npu-3"]
-    held_as = {1: RESOURCE, 2: "example.com/other"}
-    assert resource(holds, "all", held_as=held_as, unused=[0]) == [0, 1]
+    pods = [given(1), given(2, "example.com/other")]
+    assert served([], "all", given=pods, unused=[0]) == ids(0, 1)
 
 
 def test_a_chip_in_unknown_use_waits() -> None:
     """It is in neither place, and looked at again."""
-    assert resource([], "all", unused=[0, 3]) == [0, 3]
+    assert served([], "all", unused=[0, 3]) == ids(0, 3)
     assert pool([], "all") == []
     found = unclear(BOARD, [of_claim(1)], Selection.parse("0-2"), unused=frozenset({node(0)}))
     assert [chip.physical_id for chip in found] == [2]
@@ -93,7 +111,7 @@ def test_a_chip_in_unknown_use_waits() -> None:
 
 def test_a_chip_that_leaves_a_resource_waits_too() -> None:
     """Unless a claim has it already."""
-    leaving = [node(0), node(1)]
+    leaving = [0, 1]
     holds = [of_claim(1)]
     selection = Selection.parse("")
     found = [offer.name for offer in pool_offers(BOARD, holds, selection, leaving=leaving)]
@@ -110,9 +128,8 @@ def test_what_cannot_be_handed_out_is_not_there() -> None:
         replace(chip(2), gone=True),
         chip(3),
     )
-    holds = [of_pod(2)]
     board = Board(chips=chips)
-    assert resource(holds, "all", held_as={2: RESOURCE}, board=board) == [2, 3]
+    assert served([], "all", given=[given(2)], board=board) == ids(2, 3)
 
 
 CUTTABLE = replace(
@@ -124,24 +141,24 @@ QUARTER = Piece(template="vir05_1c_8g", number=0, vnpu=115)
 def test_of_a_chip_that_is_to_move_only_the_held_pieces_stay() -> None:
     """No other is given out, nor the rest of the chip; then it moves."""
     board, cutting = Board(chips=(CUTTABLE,)), Cutting(is_on=True)
-    piece = replace(of_claim(3), device="npu-3-vir05-1c-8g-0", piece=QUARTER)
+    claimed = replace(of_claim(3), device="npu-3-vir05-1c-8g-0", piece=QUARTER)
 
     def names(holds: Collection[Hold], text: str) -> list[str]:
         found = pool_offers(board, holds, Selection.parse(text), cutting=cutting)
         return [offer.name for offer in found]
 
-    assert {"npu-3", piece.device, "npu-3-vir05-1c-8g-1"} <= {*names([piece], "")}
-    assert names([piece], "all") == [piece.device]
-    assert resource([piece], "all", board=board) == []
+    assert {"npu-3", claimed.device, "npu-3-vir05-1c-8g-1"} <= {*names([claimed], "")}
+    assert names([claimed], "all") == [claimed.device]
+    assert served([claimed], "all", board=board) == []
     assert names([of_claim(3)], "all") == ["npu-3"]
     assert names([], "all") == []
-    assert resource([], "all", board=board) == [3]
+    assert served([], "all", board=board) == ids(3)
 
 
 def test_a_chip_in_a_resource_is_not_cut() -> None:
     """Nor is one that a pod keeps after the flag has changed, or that waits."""
     board, cutting = Board(chips=(CUTTABLE,)), Cutting(is_on=True)
-    for holds, text, leaving in ([], "3", []), ([of_pod(3)], "", []), ([], "", [node(3)]):
+    for holds, text, leaving in ([], "3", []), ([of_pod(3)], "", []), ([], "", [3]):
         selection = Selection.parse(text)
         assert pool_offers(board, holds, selection, leaving=leaving, cutting=cutting) == ()
 
@@ -150,19 +167,127 @@ def test_a_chip_that_claims_share_stays_in_the_pool() -> None:
     """Until the last share is released."""
     shares = [replace(of_claim(1), share=f"share-{number}") for number in range(2)]
     assert pool(shares, "all") == ["npu-1"]
-    assert resource(shares, "all") == [0, 2, 3]
-    assert resource([], "all") == [0, 1, 2, 3]
+    assert served(shares, "all") == ids(0, 2, 3)
+    assert served([], "all") == ids(0, 1, 2, 3)
+
+
+def test_a_chip_that_claims_share_gets_no_more_of_them_if_it_is_to_move() -> None:
+    """Others are free to be shared, or are held by one claim alone."""
+    shares = [replace(of_claim(number), share="share") for number in (1, 2)]
+    found = pool_offers(BOARD, [*shares, of_claim(3)], Selection.parse("2-3"))
+    assert [(offer.name, offer.leaving) for offer in found] == [
+        ("npu-0", False),
+        ("npu-1", False),
+        ("npu-2", True),
+        ("npu-3", False),
+    ]
+
+
+def test_a_chip_has_shares() -> None:
+    """All of them, whatever of it pods have; each id is one."""
+    every = ["Ascend910-1-0", "Ascend910-1-1", "Ascend910-1-2"]
+    assert served([], "1", shares=3) == every
+    assert served([], "1", shares=3, given=[given(1, share=2)], unused=[]) == every
+    assert served([], "1", shares=3, unused=[]) == []
+
+
+@pytest.mark.parametrize(
+    ("shares", "pods"),
+    [(1, [given(1, share=0)]), (3, [given(1)]), (2, [given(1, share=0), given(1, share=2)])],
+    ids=["shares that are whole now", "a whole chip that is shared now", "more shares than now"],
+)
+def test_what_pods_have_stays_as_it_is(shares: int, pods: list[ResourceDevice]) -> None:
+    """Nothing else of the chip is given out after a change of flags until they have ended."""
+    assert served([], "1", shares=shares, given=pods) == [one.id for one in pods]
+
+
+def test_a_share_by_another_resource_keeps_its_chip_from_this_one() -> None:
+    """As a whole chip does."""
+    assert served([], "1", shares=2, given=[given(1, "example.com/other", share=0)]) == []
+
+
+SPLIT = Board(
+    chips=(split(chip(0), piece(100, "vir05_1c_8g"), piece(101, "vir10_3c_16g")), chip(1))
+)
+QUARTER_ID, HALF_ID = "Ascend910-5c.1cpu.8g-100-0", "Ascend910-10c.3cpu.16g-101-0"
+
+
+def test_the_vnpus_of_a_chip_that_was_cut_by_hand_have_resources_of_their_own() -> None:
+    """By template; the chip is not there, nor any share of it."""
+    assert served([], "all", board=SPLIT) == [*ids(1), QUARTER_ID, HALF_ID]
+    assert served([], "0", board=SPLIT, shares=4) == [QUARTER_ID, HALF_ID]
+    assert served([], "0", board=SPLIT, unused=[]) == []
+
+
+def test_what_nobody_can_have_is_in_no_resource() -> None:
+    """What is for virtual machines, and those of a template that has no name."""
+    machines = replace(SPLIT, vnpu_mode=VnpuMode.VIRTUAL_MACHINE)
+    assert served([], "0", board=machines) == []
+    assert served([], "0", board=Board(chips=(split(chip(0), piece(100, "odd")),))) == []
+
+
+def test_a_vnpu_that_a_claim_has_keeps_the_others_too() -> None:
+    """The chip moves as a whole; meanwhile the claim's piece stays in the pool."""
+    holds = [hold("c", 0, device="npu-0-vnpu-100", piece=Piece(template="a", vnpu=100))]
+    assert served(holds, "0", board=SPLIT) == []
+    assert pool(holds, "0", SPLIT) == ["npu-0-vnpu-100", "npu-1"]
+
+
+def test_a_vnpu_that_a_pod_has_stays_beside_the_others() -> None:
+    """Unless the chip is for the pool now: then it is in neither until the pod has ended."""
+    pod = replace(given(0, f"{RESOURCE}-5c.1cpu.8g"), piece=Piece(template="vir05_1c_8g", vnpu=100))
+    assert served([], "0", board=SPLIT, given=[pod], unused=[]) == [QUARTER_ID, HALF_ID]
+    assert pool(pod.entry().holds, "", SPLIT) == ["npu-1"]
+
+
+def test_a_vnpu_that_vanished_is_not_healthy_and_keeps_its_chip() -> None:
+    """Whoever destroyed it may have cut others, or left the chip whole."""
+    pod = replace(given(0, f"{RESOURCE}-5c.1cpu.8g"), piece=Piece(template="", vnpu=100))
+    assert served([], "0", given=[pod]) == [QUARTER_ID]
+    other = Board(chips=(split(chip(0), piece(101, "vir10_3c_16g")),))
+    assert served([], "0", board=other, given=[pod]) == [QUARTER_ID, HALF_ID]
+    assert not pod.is_healthy
+
+
+def test_a_pod_whose_chip_is_not_known_keeps_it() -> None:
+    """A newer version wrote its record."""
+    assert served([of_pod(1)], "0-1") == ids(0)
 
 
 def test_a_module_is_whole_or_not_in_the_pool() -> None:
     """A resource has dies, as with Huawei's device plugin."""
     board = a3(*map(die, range(4)))
     assert pool([], "0", board) == ["module-1"]
-    assert resource([], "0", board=board) == [0]
+    assert served([], "0", board=board) == ids(0)
+    assert served([], "0", board=board, shares=4) == ids(0)
     assert pool([of_pod(3)], "0", board) == []
 
 
-@given(
+def test_what_waits_is_told_with_the_reason() -> None:
+    """Who holds it, as long as it is somewhere else."""
+    holds = [
+        *(of_claim(1), of_claim(2)),
+        *(hold for pod in (given(3, share=0), given(3, share=1)) for hold in pod.entry().holds),
+    ]
+    pods = [given(3, share=0), given(3, share=1)]
+
+    def told(text: str, unclear: Collection[int] = ()) -> dict[str, str]:
+        chips = [chip(number) for number in unclear]
+        selection = Selection.parse(text)
+        return {**waiting(BOARD, holds, selection, given=pods, unclear=chips)}
+
+    assert told("0,3", [0]) == {
+        "npu-0": f"to {RESOURCE}, but a process uses it that belongs to nobody known"
+    }
+    by_pod = "but it is held by a pod of a device plugin"
+    assert told("1") == {
+        "npu-1": f"to {RESOURCE}, but it is held by claim default/claim-1",
+        "npu-3": f"to the DRA pool, {by_pod}",
+    }
+    assert told("3=a/b") == {"npu-3": f"to a/b, {by_pod}"}
+
+
+@hypothesis.given(
     st.lists(st.sampled_from(["free", "claim", "pod", "both"]), min_size=4, max_size=4),
     st.sampled_from(["", "all", "0-1", "2=example.com/a,3"]),
     st.sets(st.integers(0, 3)),
@@ -177,14 +302,14 @@ def test_no_chip_is_in_two_places(states: list[str], text: str, unused: set[int]
         for offer in pool_offers(BOARD, holds, Selection.parse(text))
         for chip in offer.chips
     }
-    found = resource_chips(
+    found = resource_devices(
         BOARD,
         holds,
         Selection.parse(text),
-        held_as=dict.fromkeys(map(node, pods), RESOURCE),
+        given=[given(number) for number in pods],
         unused=frozenset(map(node, unused)),
     )
-    in_resources = [chip.physical_id for chips in found.values() for chip in chips]
+    in_resources = [one.chip.physical_id for devices in found.values() for one in devices]
     assert len(in_resources) == len(set(in_resources))
     assert in_pool.isdisjoint(in_resources)
 
@@ -193,4 +318,4 @@ def test_no_chip_is_in_two_places(states: list[str], text: str, unused: set[int]
 def test_an_empty_board_has_nothing(text: str) -> None:
     """Before the first look."""
     assert pool([], text, Board()) == []
-    assert resource([], text, board=Board()) == []
+    assert served([], text, board=Board()) == []

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
-from tests.rig import Rig
+from tests.rig import Rig, served_rig
 from tests.waiting import until
 from trio_npu_dra import daemon
-from trio_npu_dra.kube.objects import ResourceSlice
+from trio_npu_dra.kube.objects import Device, ResourceSlice
 from trio_npu_dra.kubelet.device_plugin import registration
 from trio_npu_dra.resources import pods, service
 from trio_npu_dra.rpc import RpcError
-from trio_npu_dra.simulator import Severity
+from trio_npu_dra.simulator import Severity, load_profile
 from trio_npu_dra.standins.device_manager import DeviceManager
 
 RESOURCE = "huawei.com/Ascend910"
@@ -46,10 +47,14 @@ def in_file(rig: Rig) -> list[str]:
     return [device["name"] for device in spec(rig)["devices"]]
 
 
-def pool(rig: Rig) -> list[str]:
+def devices(rig: Rig) -> list[Device]:
     """The devices in the DRA pool."""
-    slices = rig.api.all(ResourceSlice)
-    return [device.name for one in slices for device in one.spec.devices or ()]
+    return [device for one in rig.api.all(ResourceSlice) for device in one.spec.devices or ()]
+
+
+def pool(rig: Rig) -> list[str]:
+    """Their names."""
+    return [device.name for device in devices(rig)]
 
 
 async def allocated(manager: DeviceManager, pod: str, *numbers: int) -> list[str]:
@@ -91,6 +96,66 @@ async def test_a_sick_chip_is_not_given_out_until_it_is_well(rig: Rig) -> None:
             await manager.wait_for(RESOURCE, *ids(0, 1, 3, 4, 5, 6, 7))
             control.clear_fault(2, SICK)
             await manager.wait_for(RESOURCE, *ids(*range(8)))
+
+
+async def test_pods_share_a_chip(rig: Rig) -> None:
+    """The daemon lets containers share it from the first pod to the last, over a restart."""
+    rig.device_plugin, rig.device_plugin_shares = "0-1", 2
+    every = [f"Ascend910-{chip}-{share}" for chip in (0, 1) for share in (0, 1)]
+    note = rig.settings.plugin_directory / "share-flags.json"
+    async with rig.device_manager() as manager:
+        async with rig.daemon():
+            await manager.wait_for(RESOURCE, *every)
+            assert await manager.preferred(RESOURCE, 1, available=every[1:]) == [every[1]]
+            for id_ in every[:2]:
+                (names,) = await manager.allocate(RESOURCE, [id_])
+                assert names == ["npu.huawei.com/device=Ascend910-0"]
+                manager.pods["ml", id_] = {RESOURCE: [id_]}
+            assert len(json.loads(note.read_bytes())["chips"]) == 1
+            assert in_file(rig) == ids(0, 1)
+        rig.device_plugin, rig.device_plugin_shares = "", 1
+        async with rig.registered():
+            await until(lambda: len(pool(rig)) == 7)
+            del manager.pods["ml", every[0]]
+            await until(lambda: len(rig.records) == 1)
+            assert note.exists()
+            manager.pods.clear()
+            await until(lambda: len(pool(rig)) == 8)
+            assert not note.exists()
+
+
+async def test_a_chip_that_was_cut_by_hand_has_resources_for_its_vnpus(rig: Rig) -> None:
+    """They come and go as it is cut; a pod keeps its own over a restart without the flag."""
+    rig.device_plugin = "0-1"
+    quarter, half = f"{RESOURCE}-5c.1cpu.8g", f"{RESOURCE}-10c.3cpu.16g"
+    with rig.board.control() as control:
+        control.create_vnpu(0, "vir05_1c_8g", 100)
+        async with rig.device_manager() as manager:
+            async with rig.daemon():
+                await manager.wait_for(RESOURCE, *ids(1))
+                await manager.wait_for(quarter, "Ascend910-5c.1cpu.8g-100-0")
+                control.create_vnpu(0, "vir10_3c_16g", 101)
+                await manager.wait_for(half, "Ascend910-10c.3cpu.16g-101-0")
+                (names,) = await manager.allocate(quarter, ["Ascend910-5c.1cpu.8g-100-0"])
+                assert names == ["npu.huawei.com/device=Ascend910-5c.1cpu.8g-100-0"]
+                manager.pods["ml", "small"] = {quarter: ["Ascend910-5c.1cpu.8g-100-0"]}
+                (device,) = (one for one in spec(rig)["devices"] if "-100-0" in one["name"])
+                (node,) = device["containerEdits"]["deviceNodes"]
+                assert (node["path"], node["hostPath"]) == ("/dev/davinci100", "/dev/vdavinci100")
+                control.destroy_vnpu(0, 101)
+                await manager.wait_for(half)
+                await until(lambda: in_file(rig) == [*ids(1), "Ascend910-5c.1cpu.8g-100-0"])
+            rig.device_plugin = ""
+            async with rig.registered():
+                await until(lambda: len(pool(rig)) == 7)
+                assert "npu-0-vnpu-100" not in pool(rig)
+                await until(lambda: in_file(rig) == ["Ascend910-5c.1cpu.8g-100-0"])
+                control.use_vnpu(0, 100)
+                manager.pods.clear()
+                await trio.sleep(0.2)
+                assert "npu-0-vnpu-100" not in pool(rig)
+                control.use_vnpu(0, 100, in_use=False)
+                await until(lambda: "npu-0-vnpu-100" in pool(rig))
 
 
 async def test_chips_are_in_the_pool_or_in_a_resource(rig: Rig) -> None:
@@ -197,6 +262,8 @@ async def test_a_chip_moves_to_a_resource_once_its_last_share_is_released(rig: R
     async with rig.device_manager() as manager, rig.registered() as kubelet:
         await manager.wait_for(RESOURCE, *ids(1, 2, 3, 4, 6, 7))
         await until(lambda: pool(rig) == ["npu-0", "npu-5"])
+        (taints,) = (one.taints for one in devices(rig) if one.name == "npu-5")
+        assert [taint.key for taint in taints or ()] == ["npu.huawei.com/leaving"]
         await kubelet.unprepare([claim])
         await manager.wait_for(RESOURCE, *ids(*range(1, 8)))
         await until(lambda: pool(rig) == ["npu-0"])
@@ -273,6 +340,22 @@ async def test_nothing_is_left_of_a_flag_that_is_gone(rig: Rig) -> None:
         await until(lambda: len(pool(rig)) == 8)
         await until(lambda: not rig.cdi_files)
         assert manager.registrations == []
+
+
+async def test_dies_that_are_shared_together_are_whole(
+    folder: Path, simulator: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The operator is told what to do."""
+    board = load_profile("a3-16")
+    changes: dict[str, Any] = {"device_plugin": "0-1", "device_plugin_shares": 4}
+    async with (
+        served_rig(folder, simulator, profile=board, **changes) as rig,
+        rig.device_manager() as manager,
+        rig.daemon(),
+    ):
+        await manager.wait_for(RESOURCE, *ids(0, 1))
+    (said,) = (one for one in caplog.records if "--device-plugin-shares" in one.message)
+    assert said.__dict__["npus"] == ["npu-0", "npu-1"]
 
 
 async def test_no_npus_and_a_flag_is_no_error(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
 from itertools import combinations
 
 import pytest
@@ -23,6 +25,16 @@ def server(count: int, *, ring: int, card: int = 1, numa: int | None = None) -> 
             numa_node=None if numa is None else number // numa,
         )
         for number in range(count)
+    }
+
+
+def shared(count: int, *, shares: int, numa: int | None = None) -> dict[str, Place]:
+    """A board of which each chip has so many shares; share 1 of chip 2 is `n-201`."""
+    chips = server(count, ring=count, numa=numa)
+    return {
+        f"n-{100 * place.number + share}": replace(place, part=share)
+        for place in chips.values()
+        for share in range(shares)
     }
 
 
@@ -69,6 +81,44 @@ def test_best_choices(
     assert preferred(places, ids(*free), [], size) == tuple(ids(*chosen))
 
 
+@pytest.mark.parametrize(
+    ("free", "size", "chosen"),
+    [
+        ((100, 101, 102, 200, 201), 1, (200,)),
+        ((100, 101, 102, 200, 201), 2, (200, 201)),
+        ((100, 101, 102, 200, 201), 3, (100, 101, 102)),
+        ((101, 201), 2, (101, 201)),
+        ((100, 101, 102, 200, 201, 301), 4, (301, 100, 101, 102)),
+        ((100, 101, 102, 200, 202, 300, 301), 4, (200, 202, 300, 301)),
+        ((100, 101, 200, 201, 301), 4, (100, 101, 200, 201)),
+    ],
+    ids=[
+        "a chip in use rather than one that nobody uses",
+        "the rest of one",
+        "one chip rather than two",
+        "two chips if it must be",
+        "all of the free chip, and all of another",
+        "two broken chips to the end, so that the free one stays free",
+        "two chips rather than three",
+    ],
+)
+def test_best_shares(free: Collection[int], size: int, chosen: Collection[int]) -> None:
+    """Of four chips with three shares each."""
+    assert preferred(shared(4, shares=3), ids(*free), [], size) == tuple(ids(*chosen))
+
+
+def test_the_fullest_of_chips_in_use_is_filled() -> None:
+    """So a pod with many shares finds room."""
+    places = shared(4, shares=5)
+    assert preferred(places, ids(100, 101, 102, 103, 200, 201, 300, 301, 302), [], 1) == ("n-200",)
+
+
+def test_many_shares_take_no_longer_than_a_call_may() -> None:
+    """Sixteen chips near eight NUMA nodes, a hundred shares each."""
+    places = shared(16, shares=100, numa=2)
+    assert preferred(places, list(places), [], 2) == ("n-0", "n-1")
+
+
 def test_what_is_needed_is_chosen() -> None:
     """The rest goes beside it."""
     assert preferred(server(8, ring=4), ids(*range(8)), ids(6), 2) == ("n-4", "n-6")
@@ -93,14 +143,16 @@ def questions(draw: st.DrawFn) -> tuple[dict[str, Place], list[str], list[str], 
     """A board, what of it is free, what of that is needed, and how many are wanted."""
     count = draw(st.integers(1, 8))
     per_card = draw(st.sampled_from([1, 2]))
+    shares = draw(st.sampled_from([1, 3]))
     rings = draw(st.lists(st.sampled_from("abc"), min_size=count, max_size=count))
     nodes = draw(st.lists(st.sampled_from([None, 0, 1]), min_size=count, max_size=count))
     places = {
         f"n-{number}": Place(
-            number=number,
-            domain=rings[number // per_card],
-            card=number // per_card,
-            numa_node=nodes[number],
+            number=number // shares,
+            domain=rings[number // shares // per_card],
+            card=number // per_card if shares == 1 else number // shares,
+            numa_node=nodes[number // shares],
+            part=None if shares == 1 else number % shares,
         )
         for number in range(count)
     }
@@ -121,8 +173,18 @@ def cost(
         len({place.numa_node for place in taken}),
         broken(map(card, places.values()), map(card, left)),
         broken((place.domain for place in places.values()), (place.domain for place in left)),
-        sorted(place.number for place in taken),
+        sorted(map(partial(rank, free_parts(places, free)), taken)),
     )
+
+
+def free_parts(places: Mapping[str, Place], free: Collection[str]) -> Mapping[int, int]:
+    """How many parts of each chip are free."""
+    return Counter(places[id_].number for id_ in free if places[id_].part is not None)
+
+
+def rank(free: Mapping[int, int], place: Place) -> tuple[int, ...]:
+    """The lower, the rather it is chosen of equally good ones."""
+    return free.get(place.number, 0), place.number, place.part or 0
 
 
 def card(place: Place) -> Hashable:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.holds.entries import chip
 from trio_npu_dra.errors import ConfigError
 from trio_npu_dra.npu.model import ChipFamily
-from trio_npu_dra.resources.names import USUAL, device_id, is_huaweis, physical_id
+from trio_npu_dra.npu.templates import split_of
+from trio_npu_dra.resources.names import (
+    USUAL,
+    DeviceId,
+    is_huaweis,
+    parse_cdi_name,
+    parse_id,
+    piece_resource,
+    whole_resource,
+)
 from trio_npu_dra.resources.selection import Selection
 
 USUAL_910 = "huawei.com/Ascend910"
@@ -57,7 +68,11 @@ def test_each_family_has_the_name_that_manifests_have() -> None:
         ("3-1", "the range 3-1 is empty"),
         ("all=", "'' is no resource"),
         ("all=Ascend910", "'Ascend910' is no resource"),
-        (f"all=example.com/{'a' * 51}", "at most 50 characters"),
+        (f"all=example.com/{'a' * 35}", "at most 34 characters"),
+        (
+            "all=example.com/npu-2c",
+            "is a name for vNPUs: give that of whole NPUs, example.com/npu;",
+        ),
         (f"all={'a.' * 120}b/c", "is no resource"),
         ("all=node.kubernetes.io/npu", "keeps the domain node.kubernetes.io to itself"),
         ("all=requests.example.com/npu", "keeps the domain"),
@@ -71,16 +86,34 @@ def test_a_wrong_part_is_named(text: str, problem: str) -> None:
     assert problem in str(raised.value)
 
 
+def test_dies_that_are_shared_together_are_not_shared_one_by_one() -> None:
+    """A family that is named is refused; of the chips that there are they stay whole."""
+    with pytest.raises(ConfigError) as raised:
+        Selection.parse("Ascend310P,Ascend910A3=example.com/a", shares=4)
+    assert str(raised.value) == (
+        "--device-plugin-shares=4: the dies of an Ascend910A3 cannot be shared one by one: leave "
+        "Ascend910A3 out of --device-plugin, or set --device-plugin-shares=1"
+    )
+    selection = Selection.parse("all", shares=4)
+    assert selection.shares_of(chip(0)) == 4
+    assert selection.shares_of(chip(0, ChipFamily.ASCEND_910_A3)) == 1
+
+
 @pytest.mark.parametrize(
-    ("resource", "id_", "number"),
+    ("resource", "id_", "said"),
     [
-        (USUAL_910, "Ascend910-3", 3),
-        ("huawei.com/npu", "npu-12", 12),
-        ("example.com/a", "a-0", 0),
-        ("huawei.com/Ascend310P", "Ascend310P-1-99", 1),
-        ("huawei.com/Ascend910-2c", "Ascend910-2c-100-7", 7),
-        ("huawei.com/Ascend310P-4c.3cpu.ndvpp", "Ascend310P-4c.3cpu.ndvpp-101-2", 2),
+        (USUAL_910, "Ascend910-3", DeviceId(physical_id=3)),
+        ("huawei.com/npu", "npu-12", DeviceId(physical_id=12)),
+        ("example.com/a-5", "a-5-0", DeviceId(physical_id=0)),
+        ("huawei.com/Ascend310P", "Ascend310P-1-99", DeviceId(physical_id=1, share=99)),
+        ("huawei.com/Ascend910-2c", "Ascend910-2c-100-7", DeviceId(physical_id=7, vnpu=100)),
+        (
+            "huawei.com/Ascend310P-4c.3cpu.ndvpp",
+            "Ascend310P-4c.3cpu.ndvpp-101-2",
+            DeviceId(physical_id=2, vnpu=101),
+        ),
         ("huawei.com/npu-core", "npu-core-5", None),
+        ("huawei.com/Ascend910-2c", "Ascend910-2c-7", None),
         (USUAL_910, "Ascend310P-3", None),
         (USUAL_910, "Ascend910-x", None),
         (USUAL_910, "3", None),
@@ -88,15 +121,35 @@ def test_a_wrong_part_is_named(text: str, problem: str) -> None:
         (USUAL_910, f"Ascend910-{'9' * 30}", None),
     ],
 )
-def test_ids_tell_the_chip(resource: str, id_: str, number: int | None) -> None:
-    """Ours, and those of Huawei's device plugin."""
-    assert physical_id(resource, id_) == number
+def test_ids_tell_the_device(resource: str, id_: str, said: DeviceId | None) -> None:
+    """Ours, and those of Huawei's device plugin; there and back."""
+    assert parse_id(resource, id_) == said
+    if said is not None:
+        assert said.text(resource) == id_
+    if said is not None and said.share is None:
+        assert parse_cdi_name(id_) == said
 
 
-@pytest.mark.parametrize("resource", [USUAL_910, "example.com/Ascend910-2c"])
-def test_our_ids_are_understood(resource: str) -> None:
-    """There and back."""
-    assert physical_id(resource, device_id(resource, 11)) == 11
+VENDORS = {
+    ChipFamily.ASCEND_310P: "1c 2c 2c.1cpu 4c 4c.3cpu 4c.3cpu.ndvpp 4c.4cpu.dvpp",
+    ChipFamily.ASCEND_910: "2c 4c 8c 16c",
+    ChipFamily.ASCEND_910B: "10c.3cpu.16g 10c.4cpu.16g.dvpp 10c.3cpu.16g.ndvpp 5c.1cpu.8g",
+}
+
+
+@pytest.mark.parametrize("family", VENDORS)
+def test_vnpus_have_the_resources_that_manifests_have(family: ChipFamily) -> None:
+    """Those of Huawei's device plugin, for each template."""
+    split = split_of(replace(chip(0, family), board_id=0x41, memory_bytes=32 << 30))
+    assert split is not None
+    found = [piece_resource(USUAL[family], template.name) for template in split.templates]
+    assert found == [f"{USUAL[family]}-{what}" for what in VENDORS[family].split(" ")]
+    assert {whole_resource(resource or "") for resource in found} == {USUAL[family]}
+
+
+def test_a_template_of_another_form_has_no_resource() -> None:
+    """Nobody could ask for it."""
+    assert piece_resource(USUAL_910, "virtual") is None
 
 
 def test_huaweis_resources_are_known_by_their_domain() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trio_npu_dra.errors import ConfigError
-from trio_npu_dra.npu.model import ChipHealth, Fault, FaultLevel
+from trio_npu_dra.npu.model import HEALTHY, ChipHealth, Fault, FaultLevel
 from trio_npu_dra.slices.taints import TaintEffect, TaintPolicy
 
 POLICY = TaintPolicy(domain="npu.huawei.com")
@@ -78,6 +78,14 @@ def test_silence_and_network_are_taints_of_their_own() -> None:
         "network": "NoSchedule",
     }
     assert [taint.time_added for taint in POLICY.taints(health)][1:] == [None, None]
+
+
+def test_an_npu_that_leaves_gets_no_new_claims() -> None:
+    """Where the API server does not keep the taint, it is not published."""
+    (taint,) = POLICY.taints(HEALTHY, leaving=True)
+    assert (taint.key, taint.value, taint.effect) == ("npu.huawei.com/leaving", None, "NoSchedule")
+    assert POLICY.kept_taints(HEALTHY, kept=TaintEffect, leaving=True) == (taint,)
+    assert POLICY.kept_taints(HEALTHY, kept=(), leaving=True) is None
 
 
 def test_the_operator_changes_single_effects() -> None:

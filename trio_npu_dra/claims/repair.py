@@ -163,7 +163,10 @@ class Repair:
     async def _finish(self) -> dict[str, str]:
         """Finish or undo what calls left half done, unless somebody is at it; what went wrong."""
         half_done = [
-            uid for uid, entry in self._ledger.by_uid.items() if not self._holding.is_whole(entry)
+            uid
+            for uid, entry in self._ledger.by_uid.items()
+            if not self._holding.is_whole(entry)
+            and entry.holder.kind is not HolderKind.POD  # `resources.pods` does that
         ]
         outcomes: dict[str, Outcome] = {}
         if half_done:

@@ -1,5 +1,7 @@
 """The step that lets several containers use a claim's chips at once, by the chips' share flag.
 
+Pods with shares by a device plugin need it as claims do (`resources.allocation`, `resources.pods`).
+
 The flag belongs to a chip, not to a claim: several claims with shares of one chip need it once. So
 this driver writes down on which chips it has set the flag, before it does so, and takes it back
 from these alone, when nobody holds them any more. A flag that people have set stays.
@@ -108,14 +110,27 @@ class ShareFlagStep:
             ClaimUnavailable: Somebody uses a chip still, or its Ascend driver does not answer.
             StorageError: It cannot be written down.
         """
+        await self.release(_shared_nodes(entry), but=entry.uid)
+
+    async def release(self, nodes: Collection[str], *, but: str = "") -> None:
+        """Take the flag back from chips that nobody holds any more; who is being undone does not.
+
+        Args:
+            nodes: Their host device nodes.
+            but: A holder that does not count either.
+
+        Raises:
+            ClaimUnavailable: Somebody uses a chip still, or its Ascend driver does not answer.
+            StorageError: It cannot be written down.
+        """
         if self._flags is None:
             return
         async with self._alone() as flags:
-            for card in cards(self._board.value, _shared_nodes(entry)):
-                await self._take_back(flags, card, but=entry.uid)
+            for card in cards(self._board.value, nodes):
+                await self._take_back(flags, card, but=but)
 
     async def tidy(self) -> None:
-        """Take the flag back where no claim needs it, and set it again where one does.
+        """Take the flag back where nobody needs it, and set it again where somebody does.
 
         The first happens after a claim whose record broke, after a die whose sister was in use, and
         after a reboot of a node that recovers flags; the second after a reset of a chip.

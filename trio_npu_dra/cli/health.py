@@ -87,6 +87,10 @@ def _header(report: HealthReport) -> Iterator[str]:
     }
     yield f"sick NPUs: {sick[report.taints]}"
     yield from _cutting(report.cutting)
+    for resource in report.resources:
+        yield f"resource:  {resource}"
+    for npu, where in report.waiting.items():
+        yield f"moving:    {npu} is to go {where}"
     for call in report.hung_calls:
         where = call.device or "the Ascend driver"
         yield f"hung call: {call.function} of {where} has not returned since {call.since}"

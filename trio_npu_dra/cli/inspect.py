@@ -31,7 +31,7 @@ from trio_npu_dra.npu.model import EMPTY_BOARD, Board
 from trio_npu_dra.npu.offers import Cutting, Offer, not_offered
 from trio_npu_dra.npu.watcher import read_board
 from trio_npu_dra.observe import logs
-from trio_npu_dra.resources.division import pool_offers
+from trio_npu_dra.resources.division import pieces_of, pool_offers
 from trio_npu_dra.resources.selection import Selection
 from trio_npu_dra.settings import NodeSettings, add_flags, host_node_name
 from trio_npu_dra.slices.build import build_pool
@@ -148,7 +148,7 @@ def _offered(board: Board, settings: NodeSettings) -> tuple[Offer, ...]:
 
 
 def _selection(settings: NodeSettings) -> Selection:
-    return Selection.parse(settings.device_plugin)
+    return Selection.parse(settings.device_plugin, shares=settings.device_plugin_shares)
 
 
 def _cutting(settings: NodeSettings) -> Cutting:
@@ -193,13 +193,9 @@ def _table(board: Board, settings: NodeSettings) -> str:
     for device in _pool(board, settings).devices:
         how = health[device.name]
         rows.append((*_cells(device), " ".join(filter(None, (how.state.value, how.message)))))
-    elsewhere = {
-        chip.name: resource
-        for chip in board.chips
-        if (resource := _selection(settings).resource_of(chip)) is not None
-    }
+    elsewhere = _elsewhere(board, _selection(settings))
     hidden = (f"{name} is not offered: {why}" for name, why in not_offered(board).items())
-    in_resources = (f"{name} is for {resource}" for name, resource in elsewhere.items())
+    in_resources = (line for lines in elsewhere.values() for line in lines)
     cut = report_cutting(
         board, read_holds(settings.plugin_directory) or (), _cutting(settings), ServerFeatures()
     )
@@ -208,6 +204,20 @@ def _table(board: Board, settings: NodeSettings) -> str:
     )
     lines = (*hidden, *in_resources, *whole, *map(str, cut.pieces))
     return "\n".join((*table.lines(rows), *board.gaps, *lines))
+
+
+def _elsewhere(board: Board, selection: Selection) -> dict[str, list[str]]:
+    """What is said of chips that are for resources, by their names."""
+    found = {}
+    for chip in board.chips:
+        resource, shares = selection.resource_of(chip), selection.shares_of(chip)
+        if resource is not None and chip.vnpus:
+            pieces = pieces_of(board, chip, resource)
+            found[chip.name] = [f"{one.name} is for {one.resource}" for one in pieces]
+        elif resource is not None:
+            divided = f", in {shares} shares" if shares > 1 else ""
+            found[chip.name] = [f"{chip.name} is for {resource}{divided}"]
+    return found
 
 
 def _cells(device: Device) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from trio_npu_dra.npu.dcmi.worker import HungCall
 from trio_npu_dra.npu.model import Board, Chip, Fault
 from trio_npu_dra.npu.offers import NO_CUTTING, Cutting, not_cut
 from trio_npu_dra.npu.subscription import WatchStatus
+from trio_npu_dra.resources.state import Devices
 from trio_npu_dra.slices.features import ServerFeatures
 
 
@@ -57,7 +58,7 @@ class NpuReport(_Report):
         faults: Worst first.
         unmonitored: Why its health cannot be read; empty if it can.
         network: What is wrong with its RoCE port.
-        held_by: The claims that hold it, `namespace/name`.
+        held_by: The claims and pods that hold it, `namespace/name`.
     """
 
     device: str
@@ -92,7 +93,8 @@ class PieceReport(_Report):
         npu: The NPU that it is of.
         template: What it was cut by; empty if that is not told.
         is_ours: Whether it was cut for a claim.
-        held_by: The claim that has it, `namespace/name`.
+        held_by: The claim, or the pod, that has it: `namespace/name`.
+        holder: The same with what it is.
     """
 
     vnpu: int
@@ -100,11 +102,12 @@ class PieceReport(_Report):
     template: str
     is_ours: bool = False
     held_by: str = ""
+    holder: str = ""
 
     def __str__(self) -> str:
         """One line for people."""
         how = "cut for" if self.is_ours else "cut by hand, held by"
-        who = f"{how} claim {self.held_by}" if self.held_by else "cut by hand"
+        who = f"{how} {self.holder}" if self.holder else "cut by hand"
         return " ".join(filter(None, (self.npu, f"vNPU {self.vnpu}", self.template))) + f", {who}"
 
 
@@ -124,6 +127,26 @@ class CuttingReport(_Report):
     pieces: tuple[PieceReport, ...] = ()
 
 
+class ResourceReport(_Report):
+    """A device plugin resource.
+
+    Attributes:
+        name: Such as `huawei.com/Ascend910`.
+        devices: How many it has.
+        healthy: How many of them pods may get.
+        held: How many of them pods have.
+    """
+
+    name: str
+    devices: int
+    healthy: int
+    held: int
+
+    def __str__(self) -> str:
+        """One line for people."""
+        return f"{self.name}: {self.devices} devices, {self.healthy} healthy, {self.held} held"
+
+
 class HealthReport(_Report):
     """All that the daemon knows of its NPUs' health.
 
@@ -136,6 +159,8 @@ class HealthReport(_Report):
         gaps: Why NPUs or facts may be missing, in words.
         npus: By number.
         cutting: How they are cut into pieces.
+        resources: What device plugin resources are served.
+        waiting: Which NPUs are to go to a resource or to the pool, and why they are not there.
     """
 
     watch: Literal["events", "polling", "starting"]
@@ -145,6 +170,22 @@ class HealthReport(_Report):
     gaps: tuple[str, ...] = ()
     npus: tuple[NpuReport, ...] = ()
     cutting: CuttingReport = CuttingReport()
+    resources: tuple[ResourceReport, ...] = ()
+    waiting: dict[str, str] = {}
+
+
+def report_resources(devices: Devices, holds: Iterable[Hold]) -> tuple[ResourceReport, ...]:
+    """The resources that are served."""
+    holders = {hold.holder.uid for hold in holds}
+    return tuple(
+        ResourceReport(
+            name=name,
+            devices=len(some),
+            healthy=sum(one.is_healthy for one in some),
+            held=sum(one.holder_uid in holders for one in some),
+        )
+        for name, some in sorted(devices.items())
+    )
 
 
 def report_npus(
@@ -173,7 +214,7 @@ def _report_npu(chip: Chip, device: str, holds: Iterable[Hold]) -> NpuReport:
         faults=tuple(map(_report_fault, chip.health.faults)),
         unmonitored=chip.health.unmonitored,
         network=chip.health.network,
-        held_by=tuple(map(str, holders)),
+        held_by=tuple(dict.fromkeys(map(str, holders))),
     )
 
 
@@ -196,12 +237,14 @@ def _pieces(board: Board, holds: Iterable[Hold]) -> Iterator[PieceReport]:
     for chip in board.chips:
         templates = {vdevice.id: vdevice.template for vdevice in chip.vdevices}
         for vnpu in chip.vnpus:
+            holder = held.get(vnpu)
             yield PieceReport(
                 vnpu=vnpu,
                 npu=chip.name,
                 template=templates.get(vnpu, ""),
                 is_ours=vnpu in ours,
-                held_by=str(held.get(vnpu, "")),
+                held_by=str(holder or ""),
+                holder=holder.titled if holder else "",
             )
 
 

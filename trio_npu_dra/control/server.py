@@ -18,6 +18,7 @@ from trio_npu_dra.control.report import (
     report_cutting,
     report_hung,
     report_npus,
+    report_resources,
     watch_mode,
 )
 from trio_npu_dra.holds.hold import Hold
@@ -29,6 +30,7 @@ from trio_npu_dra.npu.offers import Cutting
 from trio_npu_dra.npu.subscription import WatchStatus
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.observe.http import Answer, Request, routed, serve_http
+from trio_npu_dra.resources.state import ResourcesState
 from trio_npu_dra.slices.features import ServerFeatures
 
 log = logging.getLogger(__name__)
@@ -46,6 +48,7 @@ class Control:
         faults: What is remembered of faults.
         holds: Who has what.
         cutting: Whether chips are cut for claims.
+        resources: What is served to device plugin pods.
     """
 
     board: Observable[Board]
@@ -55,6 +58,7 @@ class Control:
     faults: NodeFaults
     holds: Observable[tuple[Hold, ...]]
     cutting: Observable[Cutting]
+    resources: ResourcesState
 
     async def health(self, _: Request) -> Answer:
         """The NPUs' health."""
@@ -67,6 +71,8 @@ class Control:
             hung_calls=tuple(report_hung(call, board) for call in self.worker.hung),
             npus=report_npus(board, self.holds.value, self.cutting.value),
             cutting=report_cutting(board, self.holds.value, self.cutting.value, features),
+            resources=report_resources(self.resources.devices.value, self.holds.value),
+            waiting=dict(self.resources.waiting.value),
         )
         return Answer(body=report.model_dump_json(by_alias=True), content_type="application/json")
 

@@ -79,8 +79,9 @@ def conflict(hold: Hold, others: Iterable[Hold]) -> Hold | None:
     """The first of *others* that keeps the holder of *hold* from having it.
 
     Holds conflict when they are of two holders, neither of which only looks on, and have a chip in
-    common; a module conflicts with its dies so. Two shares of the same chips do not, nor do two
-    pieces of one chip: whether there is room for both is for the scheduler to count.
+    common; a module conflicts with its dies so. Two shares of the same chips do not if they are
+    both of claims, or both of pods, which count them each by themselves. Nor do two pieces of one
+    chip: whether there is room for both is for the scheduler to count.
     """
     return next((other for other in others if _excludes(other, hold)), None)
 
@@ -112,7 +113,11 @@ def _excludes(one: Hold, other: Hold) -> bool:
     if one.holder.uid == other.holder.uid or one.observer or other.observer:
         return False
     if one.nodes == other.nodes and None not in {one.share, other.share}:
-        return one.share == other.share
+        return one.share == other.share or _is_of_pod(one) != _is_of_pod(other)
     if one.piece is not None and other.piece is not None and one.piece.key != other.piece.key:
         return False
     return not one.nodes.isdisjoint(other.nodes)
+
+
+def _is_of_pod(hold: Hold) -> bool:
+    return hold.holder.kind is HolderKind.POD

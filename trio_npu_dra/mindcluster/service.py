@@ -15,12 +15,12 @@ from trio_npu_dra.mindcluster.device_info_writer import keep_device_info
 from trio_npu_dra.mindcluster.node_facts import node_annotations, node_labels, usual_chips
 from trio_npu_dra.mindcluster.node_writer import NodeFacts, keep_node
 from trio_npu_dra.observable import Observable, derive
-from trio_npu_dra.resources.division import ResourceChips
+from trio_npu_dra.resources.state import Devices, whole_chips
 
 
 async def tell_mindcluster(
     client: KubeClient,
-    resources: Observable[ResourceChips],
+    resources: Observable[Devices],
     holds: Observable[tuple[Hold, ...]],
     node_name: str,
 ) -> NoReturn:
@@ -30,7 +30,7 @@ async def tell_mindcluster(
 
     Args:
         client: The API server.
-        resources: The chips of each resource.
+        resources: The devices of each resource; parts of chips are not Volcano's.
         holds: Who has what.
         node_name: The Node.
     """
@@ -38,14 +38,14 @@ async def tell_mindcluster(
     told: Observable[Mapping[str, Any] | None] = Observable(None)
 
     def wanted() -> NodeFacts:
-        chips = usual_chips(resources.value)
+        chips = usual_chips(whole_chips(resources.value))
         return NodeFacts(labels=node_labels(chips), annotations=node_annotations(chips))
 
     def to_tell() -> Mapping[str, Any] | None:
         if told.value is None and not resources.value:
             return None
         used = {node for hold in holds.value if not hold.observer for node in hold.nodes}
-        return content(resources.value, used)
+        return content(whole_chips(resources.value), used)
 
     async with trio.open_nursery() as nursery:
         await nursery.start(derive, facts, wanted, resources)

@@ -66,6 +66,8 @@ class Offer:
             overlap, and how many there can be is for the scheduler to count.
         of: What there is of it, by counter; empty where the chip is not cut.
         held: How somebody has it now.
+        leaving: Whether it is to go elsewhere once all its shares are released, so that no more of
+            them may be handed out.
     """
 
     name: str
@@ -75,6 +77,7 @@ class Offer:
     takes: Amounts = field(default_factory=dict, hash=False)
     of: Amounts = field(default_factory=dict, hash=False)
     held: Held = Held.NOT
+    leaving: bool = False
 
     @property
     def key(self) -> tuple[frozenset[str], tuple[str, int | None] | None]:

@@ -3,56 +3,68 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 import trio
 
 from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.claims.free import check_free
+from trio_npu_dra.claims.share_flag import ShareFlagStep
 from trio_npu_dra.errors import AllocationRefused, KubeletSilent, NpuDraError
+from trio_npu_dra.holds.entry import Entry, State
 from trio_npu_dra.holds.ledger import Ledger
 from trio_npu_dra.kubelet.device_plugin.plugin import Choice, Devices, PluginDevice
-from trio_npu_dra.npu.model import Chip, HealthState
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.resources.cdi_file import DevicesFile
 from trio_npu_dra.resources.chooser import Chooser, Chosen
-from trio_npu_dra.resources.names import device_id
-from trio_npu_dra.resources.pods import PodHolds, entry_of, holder_uid
+from trio_npu_dra.resources.device import ResourceDevice
+from trio_npu_dra.resources.pods import PodHolds
 from trio_npu_dra.resources.preferred import place_of, preferred
 
+IN_USE_SECONDS: Final = 5.0
+"""How long an allocation waits for the processes of a chip's last pod. The kubelet gives a chip
+away at once when its pod is deleted by force, and ends the pod's containers within 2 s."""
 
-class ChipPlugin:
-    """The chips of one resource; fulfils `kubelet.device_plugin.plugin.DevicePlugin`.
+_PAUSE_SECONDS: Final = 0.1
 
-    Args:
-        resource: Its name.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """What the plugins of a node work with.
+
+    Attributes:
         ledger: Who holds what.
-        pods: Finds out for whom an allocation was.
+        pods: Finds out for whom an allocation was, and what is in use.
         cdi: The claims' files, which guard chips where a record cannot be read.
         file: Says what a container gets with a device.
         write_file: Makes that file right.
+        flags: Lets containers of several pods use a chip at once.
         chooser: Says which chips were chosen for a pod; None if the kubelet's choice counts.
     """
 
-    def __init__(
-        self,
-        resource: str,
-        *,
-        ledger: Ledger,
-        pods: PodHolds,
-        cdi: CdiFolder,
-        file: DevicesFile,
-        write_file: Callable[[], None],
-        chooser: Chooser | None = None,
-    ) -> None:
+    ledger: Ledger
+    pods: PodHolds
+    cdi: CdiFolder
+    file: DevicesFile
+    write_file: Callable[[], None]
+    flags: ShareFlagStep
+    chooser: Chooser | None = None
+
+
+class ChipPlugin:
+    """The devices of one resource; fulfils `kubelet.device_plugin.plugin.DevicePlugin`.
+
+    Args:
+        resource: Its name.
+        tools: What it works with.
+    """
+
+    def __init__(self, resource: str, tools: Tools) -> None:
         self._resource = resource
-        self._ledger = ledger
-        self._pods = pods
-        self._cdi = cdi
-        self._file = file
-        self._write_file = write_file
-        self._chooser = chooser
-        self._choosing = trio.Lock()
-        self._chips: Mapping[str, Chip] = {}
+        self._tools = tools
+        self._allocating = trio.Lock()  # a choice changes what ids stand for
+        self._offered: Mapping[str, ResourceDevice] = {}
         self._devices: Observable[Devices] = Observable(())
 
     @property
@@ -65,70 +77,130 @@ class ChipPlugin:
         """Its devices."""
         return self._devices
 
-    def offer(self, chips: Sequence[Chip]) -> None:
-        """Have just these chips from now on."""
-        ids = self._pods.ids
-        self._chips = {ids.id_of(self._resource, chip.physical_id): chip for chip in chips}
+    def offer(self, devices: Sequence[ResourceDevice]) -> None:
+        """Have just these devices from now on."""
+        ids = self._tools.pods.ids
+        self._offered = {ids.id_of(device): device for device in devices}
         self._devices.set(
             tuple(
-                PluginDevice(id=id_, healthy=is_healthy(chip), numa_node=chip.numa_node)
-                for id_, chip in self._chips.items()
+                PluginDevice(id=id_, healthy=one.is_healthy, numa_node=one.chip.numa_node)
+                for id_, one in self._offered.items()
             )
         )
 
     def prefer(self, choice: Choice) -> Sequence[str]:
         """The ids that a container had best get."""
-        places = {id_: place_of(chip) for id_, chip in self._chips.items()}
+        places = {id_: place_of(one.chip, one.part) for id_, one in self._offered.items()}
         return preferred(places, choice.available, choice.needed, choice.size)
 
     async def allocate(self, containers: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
-        """Note that a pod has the chips, and make sure that containers can get them.
+        """Note that a pod has the devices, and make sure that containers can get them.
 
         Raises:
-            AllocationRefused: A claim has one of them, it is not here any more, or the disk fails.
+            AllocationRefused: A claim has one of them, it is not here any more, a process goes on
+                using it, its chip cannot be shared now, or the disk fails.
         """
-        async with self._choosing:
-            chosen = await self._chosen(containers) if self._chooser is not None else None
-            if chosen is None:
-                chips = [[self._chip(id_) for id_ in ids] for ids in containers]
-                await self._hold([chip for some in chips for chip in some])
-                return [[self._name(chip) for chip in some] for some in chips]
-            return [await self._give(chosen, containers[0])]
+        async with self._allocating:
+            chosen = await self._chosen(containers)
+            if chosen is not None:
+                return [await self._give(chosen, containers[0])]
+            devices = [[self._device(id_) for id_ in ids] for ids in containers]
+            await self._hold([self._entry(one) for given in devices for one in given])
+            return [self._names(given) for given in devices]
+
+    def _names(self, devices: Sequence[ResourceDevice]) -> Sequence[str]:
+        """The CDI names of what a container gets; of two shares of a chip one."""
+        return list(dict.fromkeys(self._tools.file.name(one.cdi_name) for one in devices))
+
+    def _device(self, id_: str) -> ResourceDevice:
+        device = self._offered.get(id_)
+        if device is None:
+            known = ", ".join(self._offered) or "none"
+            raise AllocationRefused(
+                f"{id_} is no device of {self._resource} on this node any more (it has {known})"
+            )
+        return device
+
+    # --- what the kubelet has picked -------------------------------------------------------------
+
+    def _entry(self, device: ResourceDevice, owner: tuple[str, str] = ("", "")) -> Entry:
+        """What is noted at first; *intended* as long as something is left to do."""
+        namespace, pod = owner
+        entry = device.entry(namespace=namespace, pod=pod)
+        is_all = not self._tools.flags.is_needed(entry)
+        return entry if is_all else replace(entry, state=State.INTENDED)
 
     async def _hold(
-        self, chips: Sequence[Chip], chosen: Chosen | None = None, ids: Sequence[str] = ()
+        self, entries: Sequence[Entry], *, before: Callable[[], None] | None = None
     ) -> None:
-        """Note that a pod has the chips; the one for which they were chosen, by *ids*, if any."""
-        namespace, pod = chosen.owner if chosen else ("", "")
-        entries = [entry_of(chip, self._resource, namespace=namespace, pod=pod) for chip in chips]
-        self._pods.allocated([holder_uid(chip) for chip in chips])
-        try:
-            async with self._ledger.exclusive():
-                # Another pod that had a chip has ended: the kubelet knows, and we may not yet.
-                others = [hold for other in self._ledger.by_uid.values() for hold in other.holds]
+        """Note that a pod has the devices, and do what has to be done to their chips.
+
+        Args:
+            entries: What is noted.
+            before: Called in the critical section, when all of it is known to be free.
+        """
+        with self._tools.pods.allocating([entry.uid for entry in entries]):
+            try:
+                await self._wait_unused(entries)
+                await self._take(entries, before)
+                await self._share([entry for entry in entries if entry.state is State.INTENDED])
+            except NpuDraError as error:
+                raise AllocationRefused(str(error)) from error
+
+    async def _wait_unused(self, entries: Sequence[Entry]) -> None:
+        """Wait until no process uses the devices; the pod that had them may not have ended yet."""
+        pods = self._tools.pods
+        with trio.move_on_after(IN_USE_SECONDS):
+            for entry in entries:
+                while await pods.is_in_use(entry):
+                    await trio.sleep(_PAUSE_SECONDS)
+            return
+        names = ", ".join(name for entry in entries for name in entry.device_names)
+        raise AllocationRefused(
+            f"a process uses {names}, and has not ended for {IN_USE_SECONDS:.0f} s: it may be one "
+            "of a pod that was deleted by force, or of no pod; `npu-smi info` on the node shows it"
+        )
+
+    async def _take(self, entries: Sequence[Entry], before: Callable[[], None] | None) -> None:
+        """Note all, unless somebody else has one."""
+        ledger = self._tools.ledger
+        async with ledger.exclusive():
+            # Another pod that had a device has ended: the kubelet knows, and we may not yet.
+            others = [hold for other in ledger.by_uid.values() for hold in other.holds]
+            for entry in entries:
+                for hold in entry.holds:
+                    check_free(hold, others, ledger, self._tools.cdi)
+            if before is not None:
+                before()
+            for entry in entries:
+                ledger.put(entry)
+            self._tools.write_file()
+
+    async def _share(self, entries: Sequence[Entry]) -> None:
+        """Let others use the chips at the same time, and note that all is done."""
+        for entry in {entry.holds[0].nodes: entry for entry in entries}.values():
+            await self._tools.flags.do(entry)
+        if entries:
+            async with self._tools.ledger.exclusive():
                 for entry in entries:
-                    for hold in entry.holds:
-                        check_free(hold, others, self._ledger, self._cdi)
-                if chosen is not None:
-                    self._pods.ids.change(self._resource, ids, chosen.numbers)
-                for entry in entries:
-                    self._ledger.put(entry)
-                self._write_file()
-        except NpuDraError as error:
-            raise AllocationRefused(str(error)) from error
+                    self._tools.ledger.put(replace(entry, state=State.READY))
+
+    # --- what somebody else has chosen -----------------------------------------------------------
 
     async def _chosen(self, containers: Sequence[Sequence[str]]) -> Chosen | None:
         """What was chosen for the pod that this is for; None if it is for no such pod.
 
         Raises:
-            AllocationRefused: Another pod has one of the chips, or it cannot be given out.
+            AllocationRefused: Another pod has one of the chips, or nobody can tell.
         """
-        assert self._chooser is not None
-        if len(containers) != 1:  # the kubelet asks for one at a time
+        chooser = self._tools.chooser
+        if chooser is None or len(containers) != 1:  # the kubelet asks for one at a time
             return None
-        ids = containers[0]
-        kubelets = {self._chip(id_).physical_id for id_ in ids}
-        for chosen in await self._chooser.choices(self._resource, len(ids)):
+        devices = [self._device(id_) for id_ in containers[0]]
+        if any(device.part is not None for device in devices):
+            return None  # chips are chosen, not parts of them
+        kubelets = {device.chip.physical_id for device in devices}
+        for chosen in await chooser.choices(self._resource, len(devices)):
             owners = await self._owners(set(chosen.numbers) - kubelets)
             if owners == {chosen.owner}:
                 continue  # it has got them, and that could not be written on it
@@ -140,50 +212,40 @@ class ChipPlugin:
 
     async def _owners(self, numbers: Collection[int]) -> set[tuple[str, str]]:
         """Who has one of these chips, of which the kubelet has not said that they are free."""
-        held = self._pods.entries.keys() & {
-            chip.device_node for chip in self._chips.values() if chip.physical_id in numbers
+        nodes = {
+            device.chip.device_node
+            for device in self._offered.values()
+            if device.chip.physical_id in numbers
         }
+        held = nodes & {given.chip.device_node for given in self._tools.pods.given}
         if not held:
             return set()
         try:
-            listed = await self._pods.owners()
+            listed = await self._tools.pods.owners()
         except KubeletSilent as error:
             raise AllocationRefused(str(error)) from error
         return {listed[node] for node in held if node in listed}
 
     async def _give(self, chosen: Chosen, ids: Sequence[str]) -> Sequence[str]:
         """Give a pod what was chosen for it, under the ids that the kubelet has given out."""
-        assert self._chooser is not None
-        by_number = {chip.physical_id: chip for chip in self._chips.values()}
-        chips = [by_number[number] for number in chosen.numbers if number in by_number]
-        if len(chips) < len(chosen.numbers) or not all(map(is_healthy, chips)):
+        assert self._tools.chooser is not None
+        by_number = {one.chip.physical_id: one for one in self._offered.values()}
+        devices = [by_number[number] for number in chosen.numbers if number in by_number]
+        if len(devices) < len(chosen.numbers) or not all(one.is_healthy for one in devices):
             raise AllocationRefused(f"{_about(chosen)}: one of them is not there, or not healthy")
+
+        def change() -> None:
+            self._tools.pods.ids.change(self._resource, ids, chosen.numbers)
+
         try:
-            await self._hold(chips, chosen, ids)
+            entries = [self._entry(device, chosen.owner) for device in devices]
+            await self._hold(entries, before=change)
         finally:
-            self.offer(list(self._chips.values()))  # under the ids that they have now
-        self._chooser.given(chosen, self._resource, ids)
-        return [self._name(chip) for chip in chips]
-
-    def _name(self, chip: Chip) -> str:
-        """The CDI name of a chip, which always means the same one."""
-        return self._file.name(device_id(self._resource, chip.physical_id))
-
-    def _chip(self, id_: str) -> Chip:
-        chip = self._chips.get(id_)
-        if chip is None:
-            known = ", ".join(self._chips) or "none"
-            raise AllocationRefused(
-                f"{id_} is no device of {self._resource} on this node any more (it has {known})"
-            )
-        return chip
+            self.offer(list(self._offered.values()))  # under the ids that they have now
+        self._tools.chooser.given(chosen, self._resource, ids)
+        return self._names(devices)
 
 
 def _about(chosen: Chosen) -> str:
     numbers = ", ".join(map(str, chosen.numbers))
     return f"NPUs {numbers} were chosen for pod {chosen.namespace}/{chosen.pod}"
-
-
-def is_healthy(chip: Chip) -> bool:
-    """Whether new pods may get a chip; one whose health cannot be read is not given out."""
-    return not chip.gone and chip.health.state is HealthState.HEALTHY

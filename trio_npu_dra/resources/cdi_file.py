@@ -15,13 +15,14 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 from pydantic_core import from_json, to_json
 
 from trio_npu_dra import storage
-from trio_npu_dra.claims.cdi import CdiFolder, host_nodes
+from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.errors import NpuDraError, StorageError
 from trio_npu_dra.holds.entry import HeldDevice
+from trio_npu_dra.resources.names import parse_cdi_name
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +30,8 @@ _CLASS: Final = "device"
 _MODE: Final = 0o644
 
 
-def devices_before(folder: CdiFolder) -> dict[str, str]:
-    """What an earlier instance had: the ids by the host's device nodes; nothing without a file."""
+def devices_before(folder: CdiFolder) -> dict[int, tuple[str, ...]]:
+    """What an earlier instance had: names by physical ids of chips; nothing without a file."""
     try:
         spec = from_json(storage.read_bytes(folder.devices_path) or b"{}")
         found = _Devices.model_validate(spec)
@@ -40,14 +41,16 @@ def devices_before(folder: CdiFolder) -> dict[str, str]:
             extra={"path": str(folder.devices_path), "problem": str(error)},
         )
         return {}
-    return {
-        node: device.name for device in found.devices for node in host_nodes(device.container_edits)
-    }
+    names: dict[int, tuple[str, ...]] = {}
+    for device in found.devices:
+        if (told := parse_cdi_name(device.name)) is not None:
+            before = names.get(told.physical_id, ())
+            names[told.physical_id] = (*before, device.name)
+    return names
 
 
 class _Device(BaseModel):
     name: str
-    container_edits: dict[str, Any] = Field(alias="containerEdits")
 
 
 class _Devices(BaseModel):

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from typing import TypeAlias
+from dataclasses import replace
 
 from trio_npu_dra.holds.hold import Hold, HolderKind, holds_of
 from trio_npu_dra.holds.offered import offered
+from trio_npu_dra.npu.dcmi.types import VnpuMode
 from trio_npu_dra.npu.model import Board, Chip
-from trio_npu_dra.npu.offers import NO_CUTTING, Cutting, Offer
+from trio_npu_dra.npu.offers import NO_CUTTING, Cutting, Held, Offer
+from trio_npu_dra.npu.piece import Piece
+from trio_npu_dra.resources.device import ResourceDevice
+from trio_npu_dra.resources.names import piece_resource, whole_resource
 from trio_npu_dra.resources.selection import Selection
 
 ResourceChips: TypeAlias = Mapping[str, tuple[Chip, ...]]
@@ -26,64 +30,120 @@ def pool_offers(
     holds: Collection[Hold],
     selection: Selection,
     *,
-    leaving: Collection[str] = (),
+    leaving: Collection[int] = (),
     cutting: Cutting = NO_CUTTING,
 ) -> tuple[Offer, ...]:
     """What is in the DRA pool: what claims hold, and of the rest what no resource is to have.
 
     A module is there if all its dies are. Of a chip that is to move the pieces that claims hold
-    are there, and no others; one that claims hold by shares is there with all its shares.
+    are there, and no others; one that claims hold by shares is there with all its shares, and is
+    marked as leaving.
 
     Args:
         board: The chips.
         holds: Who has what.
         selection: What the operator wants.
-        leaving: Device nodes of chips that were in a resource, and may still be in use.
+        leaving: Physical ids of chips that were in a resource, and may still be in use.
         cutting: Whether chips of the pool are cut for claims.
     """
-    elsewhere = _nodes_of_pods(holds).union(leaving)
+    of_pods = _nodes_of_pods(holds)
+
+    def is_to_move(offer: Offer) -> bool:
+        return any(selection.resource_of(chip) is not None for chip in offer.chips)
+
     return tuple(
-        offer
+        replace(offer, leaving=offer.held is Held.BY_SHARES and is_to_move(offer))
         for offer in offered(board, holds, cutting)
         if _is_claimed(offer, holds)
         or (
-            elsewhere.isdisjoint(offer.device_nodes)
-            and all(selection.resource_of(chip) is None for chip in offer.chips)
+            of_pods.isdisjoint(offer.device_nodes)
+            and not is_to_move(offer)
+            and all(chip.physical_id not in leaving for chip in offer.chips)
         )
     )
 
 
-def resource_chips(
+def resource_devices(
     board: Board,
     holds: Collection[Hold],
     selection: Selection,
     *,
-    held_as: Mapping[str, str],
+    given: Collection[ResourceDevice],
     unused: AbstractSet[str],
-) -> ResourceChips:
-    """The chips of each resource, by physical id; a resource of which no chip is free has none.
+) -> Mapping[str, tuple[ResourceDevice, ...]]:
+    """The devices of each resource, by physical id; a resource of which no chip is free has none.
+
+    A chip is there whole, in shares, or in the vNPUs that were cut off it by hand. What pods have
+    of it stays as it is, and nothing else of the chip is there until it is released: neither the
+    chip beside shares, nor more shares beside those of an earlier number.
 
     Args:
         board: The chips.
         holds: Who has what.
         selection: What the operator wants.
-        held_as: The resource by which a pod got a chip, by the chip's host device node.
+        given: What pods have.
         unused: Device nodes of chips that no process used when we looked.
     """
-    found: dict[str, list[Chip]] = {}
+    found: dict[str, list[ResourceDevice]] = {}
     for chip in board.chips:
         resource = selection.resource_of(chip)
         if resource is None:
             continue
-        chips = found.setdefault(resource, [])
+        found.setdefault(resource, [])
         node = chip.device_node
-        if node in held_as:
-            is_there = held_as[node] == resource
-        else:
-            is_there = node in unused and not chip.gone
-        if is_there and not chip.vnpus and not _claimed({node}, holds):
-            chips.append(chip)
-    return {resource: tuple(chips) for resource, chips in found.items()}
+        mine = [one for one in given if one.chip.device_node == node]
+        is_free = node in unused and not chip.gone and not holds_of({node}, holds)
+        if _claimed({node}, holds) or not (mine or is_free):
+            continue
+        wanted = _wanted(board, chip, resource, selection.shares_of(chip))
+        for device in _beside(wanted, mine, chip, resource):
+            found.setdefault(device.resource, []).append(device)
+    return {resource: tuple(devices) for resource, devices in found.items()}
+
+
+def pieces_of(board: Board, chip: Chip, resource: str) -> list[ResourceDevice]:
+    """The vNPUs that were cut off a chip, which is for a resource; those that can be asked for."""
+    if board.vnpu_mode is VnpuMode.VIRTUAL_MACHINE:
+        return []
+    return [
+        ResourceDevice(
+            resource=of_piece, chip=chip, piece=Piece(template=one.template, vnpu=one.id)
+        )
+        for one in chip.vdevices
+        if (of_piece := piece_resource(resource, one.template)) is not None
+    ]
+
+
+def _wanted(board: Board, chip: Chip, resource: str, shares: int) -> list[ResourceDevice]:
+    """A chip's devices while nobody has any of them."""
+    if chip.vnpus:
+        return pieces_of(board, chip, resource)
+    whole = ResourceDevice(resource=resource, chip=chip)
+    return [replace(whole, share=share) for share in range(shares)] if shares > 1 else [whole]
+
+
+def _beside(
+    wanted: Collection[ResourceDevice], mine: Collection[ResourceDevice], chip: Chip, resource: str
+) -> list[ResourceDevice]:
+    """A chip's devices beside what pods have of it.
+
+    Args:
+        wanted: Its devices while nobody has any.
+        mine: What pods have.
+        chip: The chip.
+        resource: Where it is to be.
+    """
+    held = {
+        (one.resource, one.id): replace(one, chip=chip)
+        for one in mine
+        if whole_resource(one.resource) == resource
+    }
+    ways = {(one.share, one.piece is None) for one in wanted}
+    are_alike = len(held) == len(mine) and all(
+        (one.share, one.piece is None) in ways for one in mine
+    )
+    found = {(one.resource, one.id): one for one in wanted if are_alike} | held
+    return sorted(found.values(), key=lambda one: one.part or 0)
 
 
 def unclear(
@@ -92,17 +152,52 @@ def unclear(
     selection: Selection,
     *,
     unused: AbstractSet[str],
-    leaving: Collection[str] = (),
+    leaving: Collection[int] = (),
 ) -> tuple[Chip, ...]:
     """Chips that are to move and that nobody is known to hold, but a process may use."""
     return tuple(
         chip
         for chip in board.chips
-        if (selection.resource_of(chip) is not None or chip.device_node in leaving)
+        if (selection.resource_of(chip) is not None or chip.physical_id in leaving)
         and not chip.gone
         and chip.device_node not in unused
         and not holds_of({chip.device_node}, holds)
     )
+
+
+def waiting(
+    board: Board,
+    holds: Collection[Hold],
+    selection: Selection,
+    *,
+    given: Iterable[ResourceDevice],
+    unclear: Collection[Chip],
+) -> Mapping[str, str]:
+    """Where chips are to go that are somewhere else, and why they are not there, by their names.
+
+    Args:
+        board: The chips.
+        holds: Who has what.
+        selection: What the operator wants.
+        given: What pods have.
+        unclear: Those that nobody is known to hold, but a process may use (`unclear`).
+    """
+    places = {one.holder_uid: whole_resource(one.resource) for one in given}
+    unknown = {chip.name for chip in unclear}
+    found = {}
+    for chip in board.chips:
+        goal = selection.resource_of(chip)
+        elsewhere = [
+            hold.holder.titled
+            for hold in holds_of({chip.device_node}, holds)
+            if places.get(hold.holder.uid) != goal
+        ]
+        why = "it is held by " + ", ".join(dict.fromkeys(elsewhere)) if elsewhere else ""
+        if chip.name in unknown:
+            why = "a process uses it that belongs to nobody known"
+        if why:
+            found[chip.name] = f"to {goal or 'the DRA pool'}, but {why}"
+    return found
 
 
 def _is_claimed(offer: Offer, holds: Iterable[Hold]) -> bool:

@@ -22,7 +22,8 @@ from pydantic_core import to_json
 
 from trio_npu_dra import storage
 from trio_npu_dra.errors import StorageError
-from trio_npu_dra.resources.names import device_id, physical_id
+from trio_npu_dra.resources.device import ResourceDevice
+from trio_npu_dra.resources.names import DeviceId, device_id, parse_id
 
 log = logging.getLogger(__name__)
 
@@ -42,16 +43,24 @@ class KubeletIds:
         self._path = folder / FILE
         self._chips = _read(self._path)
 
-    def id_of(self, resource: str, number: int) -> str:
-        """The id that stands for a chip, by the chip's physical id."""
+    def id_of(self, device: ResourceDevice) -> str:
+        """The id that stands for a device."""
+        if device.part is not None:
+            return device.id
+        return self._of_chip(device.resource, device.chip.physical_id)
+
+    def _of_chip(self, resource: str, number: int) -> str:
+        """The id that stands for a whole chip, by the chip's physical id."""
         changed = self._chips.get(resource, {})
         own = next((id_ for id_, chip in changed.items() if chip == number), number)
         return device_id(resource, own)
 
-    def chip_of(self, resource: str, id_: str) -> int | None:
-        """The physical id of the chip that an id stands for; None if the id is of another form."""
-        number = physical_id(resource, id_)
-        return None if number is None else self._meant(resource, number)
+    def device_of(self, resource: str, id_: str) -> DeviceId | None:
+        """What an id stands for; None if it is of another form. Parts of a chip keep their ids."""
+        told = parse_id(resource, id_)
+        if told is None or not told.is_whole:
+            return told
+        return DeviceId(physical_id=self._meant(resource, told.physical_id))
 
     def change(self, resource: str, ids: Sequence[str], numbers: Sequence[int]) -> None:
         """Let ids stand for chips from now on; those that stand for one of them already still do.
@@ -70,7 +79,7 @@ class KubeletIds:
         wanted = [number for number in numbers if number not in now.values()]
         changed = dict(self._chips.get(resource, {}))
         for own, number in zip(moving, wanted, strict=True):
-            other = _number(resource, self.id_of(resource, number))
+            other = _number(resource, self._of_chip(resource, number))
             changed[own], changed[other] = number, now[own]
         chips = {**self._chips, resource: {a: b for a, b in changed.items() if a != b}}
         if chips[resource] != self._chips.get(resource, {}):
@@ -84,9 +93,9 @@ class KubeletIds:
 
 def _number(resource: str, id_: str) -> int:
     """The number in an id of our own form."""
-    number = physical_id(resource, id_)
-    assert number is not None, f"{id_} was made by device_id"
-    return number
+    told = parse_id(resource, id_)
+    assert told is not None and told.is_whole, f"{id_} was made by device_id"
+    return told.physical_id
 
 
 def _read(path: Path) -> Mapping[str, Mapping[int, int]]:

@@ -4,32 +4,35 @@ An allocation is noted before the kubelet gets its answer (`allocation`), and wh
 and that this has ended, is found out by looking at the kubelet's list of pods. The list is looked
 at seldom while nothing depends on it, and a few times a minute while something does.
 
-A chip is taken back from a pod when lists have lacked it for some seconds and no process uses it. A
-kubelet that has just started lists a pod only once it has got it from the API server, which may be
-away; so a list that lacks our own pod does not count. Pods of Huawei's device plugin count too:
-that may have run here before us.
+A device is taken back from a pod when lists have lacked it for some seconds and no process uses it.
+Of a chip that pods share the last share alone waits for processes, because nobody can tell whose
+they are; and it is *undoing* until the chip's share flag is reset. A kubelet that has just started
+lists a pod only once it has got it from the API server, which may be away; so a list that lacks our
+own pod does not count. Pods of Huawei's device plugin count too: that may have run here before us.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Final
 
 import trio
 
 from trio_npu_dra import pulse
-from trio_npu_dra.errors import KubeletSilent, StorageError
-from trio_npu_dra.holds.entry import Allocated, Entry, HeldDevice, State
-from trio_npu_dra.holds.hold import Holder, HolderKind
+from trio_npu_dra.claims.share_flag import ShareFlagStep
+from trio_npu_dra.errors import KubeletSilent, NpuDraError, StorageError
+from trio_npu_dra.holds.entry import Entry, State
+from trio_npu_dra.holds.hold import HolderKind, holds_of
 from trio_npu_dra.holds.ledger import Ledger
 from trio_npu_dra.kubelet.device_plugin.pod_resources import PodDevice, PodResources
-from trio_npu_dra.npu.model import Board, Chip
+from trio_npu_dra.npu.model import Board
 from trio_npu_dra.observable import Observable
+from trio_npu_dra.resources.device import ResourceDevice, piece_of
 from trio_npu_dra.resources.kubelet_ids import KubeletIds
-from trio_npu_dra.resources.names import is_huaweis
+from trio_npu_dra.resources.names import is_huaweis, whole_resource
 from trio_npu_dra.resources.selection import Selection
 
 log = logging.getLogger(__name__)
@@ -41,30 +44,6 @@ SOON_SECONDS: Final = 5.0
 """The same while a pod is to be named, or a chip may be free."""
 
 _STUCK_SECONDS: Final = 120.0
-
-
-def holder_uid(chip: Chip) -> str:
-    """The name of ours for whoever has a chip by a device plugin."""
-    return f"pod-of-{chip.name}"
-
-
-def entry_of(chip: Chip, resource: str, *, namespace: str = "", pod: str = "") -> Entry:
-    """A chip in the hands of a pod, which may not be known yet."""
-    uid = holder_uid(chip)
-    holder = Holder(kind=HolderKind.POD, namespace=namespace, name=pod, uid=uid)
-    given = Allocated(requests=(resource,), pool=resource, device=chip.name)
-    return Entry(holder=holder, state=State.READY, allocation=(given,), devices=(device_of(chip),))
-
-
-def device_of(chip: Chip) -> HeldDevice:
-    """What a chip gives to a container."""
-    nodes = {chip.device_node: chip.device_node}
-    return HeldDevice(device=chip.name, family=chip.family, nodes=nodes, chips=(chip,))
-
-
-def resource_of(entry: Entry) -> str:
-    """The resource by which a pod got its chip."""
-    return entry.allocation[0].pool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +67,11 @@ class PodHolds:
         board: The chips of this node.
         selection: Tells resources of ours.
         pods: The kubelet's list of pods.
-        is_busy: Whether a process uses a chip with one of these device nodes of the host.
+        is_busy: Whether a process uses a chip, or a vNPU, with one of these device nodes of the
+            host.
+        flags: Takes back the share flags of chips.
+        on_free: Told the device nodes of chips that are taken back, which no process uses, before
+            they are free.
 
     Attributes:
         ids: Which chips the kubelet means by its ids.
@@ -103,6 +86,8 @@ class PodHolds:
         selection: Selection,
         pods: PodList,
         is_busy: Callable[[Collection[str]], Awaitable[bool]],
+        flags: ShareFlagStep,
+        on_free: Callable[[Collection[str]], None],
     ) -> None:
         self.ids = KubeletIds(ledger.state_folder)
         self.known = Observable(False)
@@ -111,29 +96,38 @@ class PodHolds:
         self._selection = selection
         self._pods = pods
         self._is_busy = is_busy
+        self._flags = flags
+        self._on_free = on_free
+        self._under_way: set[str] = set()
         self._missing_since: dict[str, float] = {}
         self._looking = trio.Lock()
         self._wanted = trio.Event()
         self._problem = ""
 
     @property
-    def entries(self) -> Mapping[str, Entry]:
-        """What pods have, by the chip's host device node."""
-        return MappingProxyType(
-            {
-                node: entry
-                for entry in self._ledger.by_uid.values()
-                if entry.holder.kind is HolderKind.POD
-                for hold in entry.holds
-                for node in hold.nodes
-            }
+    def given(self) -> tuple[ResourceDevice, ...]:
+        """What pods have."""
+        found = (
+            ResourceDevice.of_entry(entry)
+            for entry in self._ledger.by_uid.values()
+            if entry.holder.kind is HolderKind.POD
         )
+        return tuple(one for one in found if one is not None)
 
-    def allocated(self, uids: Collection[str]) -> None:
-        """Note that these chips were given to a pod just now; it is looked for soon."""
-        for uid in uids:
-            self._missing_since.pop(uid, None)
-        self._wanted.set()
+    @contextmanager
+    def allocating(self, uids: Collection[str]) -> Iterator[None]:
+        """Give devices to a pod inside, by the names of their holders; it is looked for soon.
+
+        Lists of pods say nothing of them meanwhile.
+        """
+        self._under_way.update(uids)
+        try:
+            yield
+        finally:
+            self._under_way.difference_update(uids)
+            for uid in uids:
+                self._missing_since.pop(uid, None)
+            self._wanted.set()
 
     async def keep(self) -> None:
         """Look at the list of pods again and again, without end."""
@@ -189,15 +183,10 @@ class PodHolds:
         return (
             self.known.value
             and not self._missing_since
-            and all(self._is_where_it_belongs(entry) for entry in self.entries.values())
-        )
-
-    def _is_where_it_belongs(self, entry: Entry) -> bool:
-        """Whether its chip is to stay in the resource that the pod got it by."""
-        return all(
-            self._selection.resource_of(chip) == resource_of(entry)
-            for device in entry.devices
-            for chip in device.chips
+            and all(
+                self._selection.resource_of(one.chip) == whole_resource(one.resource)
+                for one in self.given
+            )
         )
 
     async def _note(self, listed: PodResources) -> dict[str, Entry]:
@@ -206,10 +195,7 @@ class PodHolds:
         async with self._ledger.exclusive():
             for uid, entry in found.items():
                 known = self._ledger.by_uid.get(uid)
-                if known is None or (known.holder, known.allocation) != (
-                    entry.holder,
-                    entry.allocation,
-                ):
+                if uid not in self._under_way and (known is None or _what(known) != _what(entry)):
                     self._ledger.put(entry)
                     log.info(
                         "a pod has a device",
@@ -222,35 +208,87 @@ class PodHolds:
             }
 
     def _found(self, listed: PodResources) -> dict[str, Entry]:
-        chips = {chip.physical_id: chip for chip in self._board.value.chips}
         found = {}
         for given in listed.devices:
-            chip = chips.get(self._chip_of(given))
-            if chip is not None:
-                found[holder_uid(chip)] = entry_of(
-                    chip, given.resource, namespace=given.namespace, pod=given.pod
-                )
+            if (device := self._device_of(given)) is not None:
+                entry = device.entry(namespace=given.namespace, pod=given.pod)
+                found[entry.uid] = entry
         return found
 
-    def _chip_of(self, given: PodDevice) -> int:
-        """The physical id of a device of ours, or of Huawei's device plugin; else -1."""
+    def _device_of(self, given: PodDevice) -> ResourceDevice | None:
+        """A device of ours, or of Huawei's device plugin."""
         if not is_huaweis(given.resource) and not self._selection.names(given.resource):
-            return -1
-        number = self.ids.chip_of(given.resource, given.id)
-        return -1 if number is None else number
+            return None
+        told = self.ids.device_of(given.resource, given.id)
+        for chip in self._board.value.chips:
+            if told is not None and chip.physical_id == told.physical_id:
+                return ResourceDevice(
+                    resource=given.resource,
+                    chip=chip,
+                    share=told.share,
+                    piece=piece_of(chip, told.vnpu),
+                )
+        return None
 
     async def _take_back(self, lacking: Mapping[str, Entry]) -> None:
         """Take back what lists have lacked for some seconds and no process uses."""
         now, before = trio.current_time(), self._missing_since
         self._missing_since = {uid: before.get(uid, now) for uid in lacking}
-        for uid, entry in lacking.items():
-            nodes = {node for hold in entry.holds for node in hold.nodes}
+        for uid in lacking:
             is_sure = now - self._missing_since.get(uid, now) >= SOON_SECONDS
-            if is_sure and not await self._is_busy(nodes):
-                async with self._ledger.exclusive():
-                    if self._missing_since.pop(uid, None) is not None:  # else it is given out again
-                        self._ledger.remove(uid)
-                        log.info(
-                            "a pod has ended and its device is free",
-                            extra={"pod": str(entry), "devices": entry.device_names},
-                        )
+            entry = self._ledger.by_uid.get(uid)
+            if is_sure and entry is not None and not await self.is_in_use(entry):
+                await self._release(uid)
+
+    async def is_in_use(self, entry: Entry) -> bool:
+        """Whether a process may use what a record says, and what its last pod had."""
+        pieces = {hold.piece.device_node for hold in entry.holds if hold.piece}
+        if pieces:
+            return await self._is_busy(pieces)
+        # Others share the chip: it is not free in any case, and their processes are no sign of it.
+        return not self._is_shared(entry) and await self._is_busy(_nodes(entry))
+
+    def _is_shared(self, entry: Entry) -> bool:
+        """Whether others have the same chips."""
+        others = [hold for hold in self._ledger.holds.value if hold.holder.uid != entry.uid]
+        return bool(holds_of(_nodes(entry), others))
+
+    async def _release(self, uid: str) -> None:
+        """Remove the record of a pod that has ended, once nothing is left of what it needed."""
+        async with self._ledger.exclusive():
+            entry = self._still_missing(uid)
+            if entry is None:
+                return
+            if self._flags.is_needed(entry) and entry.state is not State.UNDOING:
+                entry = self._ledger.put(replace(entry, state=State.UNDOING))
+        if entry.state is State.UNDOING:
+            try:
+                await self._flags.release(_nodes(entry))
+            except NpuDraError:
+                return  # the next look tries again; the repair of claims does too, and says it
+        async with self._ledger.exclusive():
+            entry = self._still_missing(uid)
+            if entry is not None:
+                self._missing_since.pop(uid)
+                if not self._is_shared(entry) and not any(hold.piece for hold in entry.holds):
+                    self._on_free(_nodes(entry))
+                self._ledger.remove(uid)
+                log.info(
+                    "a pod has ended and its device is free",
+                    extra={"pod": str(entry), "devices": entry.device_names},
+                )
+
+    def _still_missing(self, uid: str) -> Entry | None:
+        """What a pod has that lists lack, unless it is given out again."""
+        is_missing = uid in self._missing_since and uid not in self._under_way
+        return self._ledger.by_uid.get(uid) if is_missing else None
+
+
+def _nodes(entry: Entry) -> set[str]:
+    """The device nodes of its chips."""
+    return {node for hold in entry.holds for node in hold.nodes}
+
+
+def _what(entry: Entry) -> object:
+    """What a record says that a list of pods can tell."""
+    return entry.holder, entry.allocation, entry.state

@@ -1,8 +1,13 @@
-"""Which chips a container had best get of those that are free; pure.
+"""Which devices a container had best get of those that are free; pure.
 
 Best is, in this order: few cards, few HCCS domains, few NUMA nodes, few cards and then few domains
 that are broken, which means that a part of their chips is free. Of equally good choices the one
 with the lowest chips is taken, so that the same question has the same answer.
+
+Of parts of chips the same rules make few chips, and no chip broken that nobody uses yet: chips in
+use are filled first, the fullest of equally good ones. So chips stay free as long as possible,
+which can then move, or be had by a pod with many shares. (Huawei's device plugin has no preference.
+Its scheduler fills NPUs too.)
 
 The choice is exact. All but the NUMA nodes adds up over cards and domains, so for each set of NUMA
 nodes that may be used there is one pass over the cards that keeps the best choice for each count.
@@ -30,14 +35,16 @@ class Place:
     Attributes:
         number: Its chip's physical id.
         domain: What its chips reach each other in: the HCCS domain, else the card.
-        card: The card.
+        card: The card; the chip where devices are parts of chips.
         numa_node: The NUMA node; None if unknown.
+        part: Which part of its chip it is; None for all of it.
     """
 
     number: int
     domain: str
     card: int
     numa_node: int | None
+    part: int | None = None
 
 
 _Cost: TypeAlias = tuple[int, int, int, int, int]
@@ -48,20 +55,21 @@ _Best: TypeAlias = dict[int, _Cost]
 """The best choice of each size."""
 
 
-def place_of(chip: Chip) -> Place:
-    """Where a chip is."""
+def place_of(chip: Chip, part: int | None = None) -> Place:
+    """Where a chip is, or one of its parts."""
     return Place(
         number=chip.physical_id,
         domain=chip.topology_group or f"card-{chip.card_id}",
-        card=chip.card_id,
+        card=chip.card_id if part is None else chip.physical_id,
         numa_node=chip.numa_node,
+        part=part,
     )
 
 
 def preferred(
     places: Mapping[str, Place], available: Collection[str], needed: Collection[str], size: int
 ) -> tuple[str, ...]:
-    """The ids that a container had best get, the lowest chip first.
+    """The ids that a container had best get, the lowest chip first; of parts the fullest chip.
 
     Args:
         places: Where each device of the resource is.
@@ -72,7 +80,7 @@ def preferred(
     Returns:
         None if there is no such choice.
     """
-    ids = sorted({*available, *needed} & places.keys(), key=lambda id_: places[id_].number)
+    ids = _in_order({id_: places[id_] for id_ in {*available, *needed} & places.keys()})
     must = [id_ for id_ in ids if id_ in set(needed)]
     if len(must) < len(set(needed)) or not len(must) <= size <= len(ids):
         return ()
@@ -88,6 +96,19 @@ def preferred(
     return tuple(id_ for bit, id_ in _bits(ids) if -best[-1] & bit)
 
 
+def _in_order(free: Mapping[str, Place]) -> list[str]:
+    """Ids as they are to be chosen of equally good ones."""
+    parts = Counter(place.number for place in free.values())
+
+    def order(id_: str) -> tuple[int, int, int]:
+        place = free[id_]
+        if place.part is None:
+            return 0, place.number, 0
+        return parts[place.number], place.number, place.part
+
+    return sorted(free, key=order)
+
+
 def _near(
     places: Mapping[str, Place],
     ids: Sequence[str],
@@ -96,7 +117,7 @@ def _near(
     size: int,
 ) -> tuple[int, ...] | None:
     """How good the best choice near some NUMA nodes is, and which; None if there is none."""
-    cost = _Choice(places, ids, must, numa_nodes).best_of(size)
+    cost = _Choice(places, ids, must, numa_nodes, size).best()
     if cost is None:
         return None
     cards, domains, *rest = cost
@@ -113,9 +134,10 @@ class _Choice:
 
     Args:
         places: Where each device of the resource is.
-        ids: Those that are free, the lowest chip first.
+        ids: Those that are free, in the order in which equally good ones are chosen.
         must: Those of them that must be chosen.
         numa_nodes: NUMA nodes that may be used.
+        size: How many are wanted.
     """
 
     def __init__(
@@ -124,7 +146,9 @@ class _Choice:
         ids: Sequence[str],
         must: Collection[str],
         numa_nodes: Collection[int | None],
+        size: int,
     ) -> None:
+        self._size = size
         self._must = set(must)
         self._allowed = {id_ for id_ in ids if places[id_].numa_node in numa_nodes}
         self._bit = {id_: bit for bit, id_ in _bits(ids)}
@@ -135,21 +159,20 @@ class _Choice:
             cards = self._domains.setdefault(places[id_].domain, {})
             cards.setdefault(places[id_].card, []).append(id_)
 
-    def best_of(self, size: int) -> _Cost | None:
-        """The best choice of that size; None if there is none."""
-        if not self._must <= self._allowed or len(self._allowed) < size:
+    def best(self) -> _Cost | None:
+        """The best choice; None if there is none."""
+        if not self._must <= self._allowed or len(self._allowed) < self._size:
             return None
         best: _Best = {0: _NOTHING}
         for domain, cards in self._domains.items():
-            best = _joined(best, self._of_domain(domain, cards), size)
-        return best.get(size)
+            best = _joined(best, self._of_domain(domain, cards), self._size)
+        return best.get(self._size)
 
     def _of_domain(self, domain: str, cards: Mapping[int, Sequence[str]]) -> _Best:
         best: _Best = {0: _NOTHING}
-        free = 0
+        free = sum(map(len, cards.values()))
         for card, ids in cards.items():
-            free += len(ids)
-            best = _joined(best, self._of_card((domain, card), ids), free)
+            best = _joined(best, self._of_card((domain, card), ids), self._size)
         return {
             count: (
                 cards_used,
@@ -165,7 +188,7 @@ class _Choice:
         must = [id_ for id_ in ids if id_ in self._must]
         rest = [id_ for id_ in ids if id_ in self._allowed and id_ not in self._must]
         best: _Best = {}
-        for more in range(len(rest) + 1):
+        for more in range(min(len(rest), self._size - len(must)) + 1):
             chosen = [*must, *rest[:more]]
             broken = int(0 < len(ids) - len(chosen) < self._card_sizes[card])
             chips = -sum(self._bit[id_] for id_ in chosen)

@@ -8,15 +8,17 @@ from typing import Final, Self
 
 from trio_npu_dra.errors import ConfigError
 from trio_npu_dra.npu.model import Chip, ChipFamily
-from trio_npu_dra.resources.names import USUAL
+from trio_npu_dra.npu.traits import TRAITS
+from trio_npu_dra.resources.names import USUAL, is_of_pieces, whole_resource
 
 _FLAG: Final = "--device-plugin"
+_SHARES_FLAG: Final = "--device-plugin-shares"
 _ALL: Final = "all"
 _RANGE: Final = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?")
 _DOMAIN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _NAME: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
 _RESOURCE: Final = re.compile(f"(?P<domain>{_DOMAIN})/(?P<name>{_NAME})", re.ASCII)
-_NAME_LIMIT: Final = 50  # an id may have 63 characters, and adds a physical id
+_NAME_LIMIT: Final = 34  # 63 characters have room for that, and for what a vNPU adds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +43,18 @@ class _Rule:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What the operator wants; the first rule that selects a chip decides."""
+    """What the operator wants; the first rule that selects a chip decides.
+
+    Attributes:
+        rules: Which chips go where.
+        shares: Among how many pods a chip is divided; 1 for none.
+    """
 
     rules: tuple[_Rule, ...] = ()
+    shares: int = 1
 
     @classmethod
-    def parse(cls, text: str) -> Self:
+    def parse(cls, text: str, *, shares: int = 1) -> Self:
         """Read `SELECTOR[=RESOURCE]`, separated by commas.
 
         A selector is a physical id, a range of them (`0-3`), a family (`Ascend310P`) or `all`.
@@ -55,7 +63,14 @@ class Selection:
         Raises:
             ConfigError: Names the part that is wrong, and what is expected.
         """
-        return cls(tuple(_parse(part) for part in filter(None, text.split(","))))
+        rules = tuple(_parse(part) for part in filter(None, text.split(",")))
+        for rule in rules:
+            if shares > 1 and rule.family is not None and not _has_shares(rule.family):
+                raise ConfigError(
+                    f"{_SHARES_FLAG}={shares}: the dies of an {rule.family} cannot be shared one "
+                    f"by one: leave {rule.family} out of {_FLAG}, or set {_SHARES_FLAG}=1"
+                )
+        return cls(rules, shares)
 
     def __bool__(self) -> bool:
         return bool(self.rules)
@@ -65,9 +80,19 @@ class Selection:
         rule = next((rule for rule in self.rules if rule.selects(chip)), None)
         return (rule.resource or USUAL[chip.family]) if rule else None
 
+    def shares_of(self, chip: Chip) -> int:
+        """Among how many pods a chip is divided; 1 if each is for one pod."""
+        return self.shares if _has_shares(chip.family) else 1
+
     def names(self, resource: str) -> bool:
-        """Whether a rule names the resource."""
-        return any(rule.resource == resource for rule in self.rules)
+        """Whether a rule names the resource, or that of the chips that it has vNPUs of."""
+        whole = whole_resource(resource)
+        return any(rule.resource == whole for rule in self.rules)
+
+
+def _has_shares(family: ChipFamily) -> bool:
+    """Whether a chip can be shared without others: the dies of a card have one share flag."""
+    return TRAITS[family].dies_of_module == 1
 
 
 def _parse(text: str) -> _Rule:
@@ -98,6 +123,11 @@ def _check_resource(resource: str, text: str) -> None:
         raise ConfigError(
             f"{_FLAG}={text}: {resource!r} is no resource: it must look like "
             f"{USUAL[ChipFamily.ASCEND_910]}, with at most {_NAME_LIMIT} characters after the /"
+        )
+    if is_of_pieces(resource):
+        raise ConfigError(
+            f"{_FLAG}={text}: {resource!r} is a name for vNPUs: give that of whole NPUs, "
+            f"{whole_resource(resource)}; NPUs that are split by hand get the other by themselves"
         )
     if match["domain"].endswith("kubernetes.io") or match["domain"].startswith("requests."):
         raise ConfigError(

@@ -16,20 +16,24 @@ import trio
 
 from trio_npu_dra import file_lock
 from trio_npu_dra.claims.cdi import CdiFolder
+from trio_npu_dra.claims.share_flag import ShareFlagStep
+from trio_npu_dra.errors import NpuDraError
 from trio_npu_dra.holds.entry import HeldDevice
 from trio_npu_dra.holds.hold import HolderKind
 from trio_npu_dra.holds.ledger import Ledger
 from trio_npu_dra.kubelet.device_plugin.plugin import DevicePlugin
 from trio_npu_dra.npu.model import Board, Chip
+from trio_npu_dra.npu.piece import vnpu_node
 from trio_npu_dra.observable import Observable, derive
 from trio_npu_dra.resources import division
-from trio_npu_dra.resources.allocation import ChipPlugin
+from trio_npu_dra.resources.allocation import ChipPlugin, Tools
 from trio_npu_dra.resources.cdi_file import DevicesFile
 from trio_npu_dra.resources.chooser import Chooser
-from trio_npu_dra.resources.division import ResourceChips
-from trio_npu_dra.resources.names import device_id
-from trio_npu_dra.resources.pods import PodHolds, PodList, device_of, resource_of
+from trio_npu_dra.resources.device import held_device, piece_of
+from trio_npu_dra.resources.names import parse_cdi_name
+from trio_npu_dra.resources.pods import PodHolds, PodList
 from trio_npu_dra.resources.selection import Selection
+from trio_npu_dra.resources.state import Devices, ResourcesState
 
 log = logging.getLogger(__name__)
 
@@ -51,13 +55,10 @@ class Node:
         ledger: Who holds what.
         cdi: The claims' CDI files.
         is_busy: Whether a process uses a chip with one of these device nodes of the host.
+        flags: Lets containers of several pods use a chip at once.
         pods: The kubelet's list of pods.
         serve: Serves one resource to the kubelet.
-        leaving: Chips that were in a resource when we started, and were not seen unused since:
-            their ids by their device nodes (`cdi_file.devices_before`).
-        pods_known: Set once it is known which pods have which chips; then the DRA pool can be
-            published without one of these.
-        chips: Set to the chips of each resource; to none while another instance serves them.
+        state: Told what is known; has what was in resources before.
         chooser: Says which chips were chosen for a pod; None if the kubelet's choice counts.
     """
 
@@ -66,11 +67,10 @@ class Node:
     ledger: Ledger
     cdi: CdiFolder
     is_busy: Callable[[Collection[str]], Awaitable[bool]]
+    flags: ShareFlagStep
     pods: PodList
     serve: Serve
-    leaving: Observable[Mapping[str, str]]
-    pods_known: Observable[bool]
-    chips: Observable[ResourceChips]
+    state: ResourcesState
     chooser: Chooser | None = None
 
 
@@ -79,7 +79,7 @@ async def serve_resources(node: Node) -> None:
 
     Without a selection it only takes back what was given out before.
     """
-    if not node.selection and not node.leaving.value:
+    if not node.selection and not node.state.leaving.value:
         await node.ledger.holds.wait_until(
             lambda holds: any(hold.holder.kind is HolderKind.POD for hold in holds)
         )
@@ -101,6 +101,17 @@ class Resources:
             selection=node.selection,
             pods=node.pods,
             is_busy=node.is_busy,
+            flags=node.flags,
+            on_free=self._note_unused,
+        )
+        self._tools = Tools(
+            ledger=node.ledger,
+            pods=self._pods,
+            cdi=node.cdi,
+            file=self._file,
+            write_file=lambda: self._file.write(self._in_file()),
+            flags=node.flags,
+            chooser=node.chooser,
         )
         self._unused: Observable[frozenset[str]] = Observable(frozenset())
         self._unclear: Observable[tuple[Chip, ...]] = Observable(())
@@ -110,43 +121,48 @@ class Resources:
     async def serve(self) -> None:
         """Serve all resources, without end; nothing before it is known what pods have."""
         node = self._node
-        sources = (node.board, node.ledger.holds, self._unused, node.leaving)
+        sources = (node.board, node.ledger.holds, self._unused, node.state.leaving)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._pods.keep)
             await self._pods.known.wait_until(bool)
+            self._say_whole()
+            await self._share_again()
             await nursery.start(derive, self._unclear, self._found_unclear, *sources)
             await self._find_unused()
-            await nursery.start(derive, node.chips, self._divided, *sources)
+            await nursery.start(derive, node.state.devices, self._divided, *sources)
+            await nursery.start(
+                derive, node.state.waiting, self._found_waiting, *sources, self._unclear
+            )
             nursery.start_soon(self._keep_finding_unused)
             nursery.start_soon(self._keep_file)
             if node.chooser is not None:
                 nursery.start_soon(node.chooser.keep)
-            node.pods_known.set(True)
-            async for chips in node.chips.changes():
-                for resource in chips.keys() - self._plugins.keys():
-                    self._plugins[resource] = self._plugin(resource)
-                    self._plugins[resource].offer(chips[resource])
+            node.state.pods_known.set(True)
+            async for devices in node.state.devices.changes():
+                for resource in devices.keys() - self._plugins.keys():
+                    self._plugins[resource] = ChipPlugin(resource, self._tools)
+                    self._plugins[resource].offer(devices[resource])
                     nursery.start_soon(node.serve, self._plugins[resource])
                 for resource, plugin in self._plugins.items():
-                    plugin.offer(chips.get(resource, ()))
+                    plugin.offer(devices.get(resource, ()))
 
-    def _plugin(self, resource: str) -> ChipPlugin:
-        return ChipPlugin(
-            resource,
-            ledger=self._node.ledger,
-            pods=self._pods,
-            cdi=self._node.cdi,
-            file=self._file,
-            chooser=self._node.chooser,
-            write_file=lambda: self._file.write(self._in_file()),
-        )
+    async def _share_again(self) -> None:
+        """Set the share flags that a reboot has reset, before pods that have shares start again.
 
-    def _divided(self) -> ResourceChips:
-        return division.resource_chips(
+        The kubelet starts none of them before their resource is there. It asks for nothing then: it
+        remembers what they have.
+        """
+        try:
+            await self._node.flags.tidy()
+        except NpuDraError as error:
+            log.warning("NPUs of pods cannot be shared yet", extra={"problem": str(error)})
+
+    def _divided(self) -> Devices:
+        return division.resource_devices(
             self._node.board.value,
             self._node.ledger.holds.value,
             self._node.selection,
-            held_as={node: resource_of(entry) for node, entry in self._pods.entries.items()},
+            given=self._pods.given,
             unused=self._unused.value,
         )
 
@@ -157,7 +173,17 @@ class Resources:
             node.ledger.holds.value,
             node.selection,
             unused=self._unused.value,
-            leaving=node.leaving.value,
+            leaving=node.state.leaving.value,
+        )
+
+    def _found_waiting(self) -> Mapping[str, str]:
+        node = self._node
+        return division.waiting(
+            node.board.value,
+            node.ledger.holds.value,
+            node.selection,
+            given=self._pods.given,
+            unclear=self._unclear.value,
         )
 
     async def _keep_finding_unused(self) -> None:
@@ -170,13 +196,35 @@ class Resources:
 
     async def _find_unused(self) -> None:
         for chip in self._unclear.value:
-            if not await self._node.is_busy({chip.device_node}):
-                left = {**self._node.leaving.value}
-                left.pop(chip.device_node, None)
-                self._unused.set(self._unused.value | {chip.device_node})
-                self._node.leaving.set(left)
+            nodes = {chip.device_node, *map(vnpu_node, chip.vnpus)}
+            if not await self._node.is_busy(nodes):
+                self._note_unused({chip.device_node})
             else:
                 self._complain(chip)
+
+    def _note_unused(self, nodes: Collection[str]) -> None:
+        """These chips may be given out wherever they belong, as soon as nobody has them."""
+        chips = self._node.board.value.chips
+        numbers = {chip.physical_id for chip in chips if chip.device_node in nodes}
+        left = self._node.state.leaving.value
+        self._unused.set(self._unused.value.union(nodes))
+        self._node.state.leaving.set({one: left[one] for one in left if one not in numbers})
+
+    def _say_whole(self) -> None:
+        """Say of chips that are to be shared, and cannot be, that pods get them whole."""
+        selection = self._node.selection
+        whole = [
+            chip.name
+            for chip in self._node.board.value.chips
+            if selection.resource_of(chip) is not None
+            if selection.shares_of(chip) < selection.shares
+        ]
+        if whole:
+            log.error(
+                "--device-plugin-shares is not for NPUs whose dies have one share flag: pods get "
+                "these whole. Leave them out of --device-plugin, or set --device-plugin-shares=1",
+                extra={"shares": selection.shares, "npus": whole},
+            )
 
     def _complain(self, chip: Chip) -> None:
         """Say once of a chip that it has to wait."""
@@ -197,22 +245,13 @@ class Resources:
             await trio.sleep(_FILE_SECONDS)
 
     def _in_file(self) -> dict[str, HeldDevice]:
-        """What the CDI file has, by id: what may be given out, and what is or may be in use."""
-        leaving = self._node.leaving.value
+        """What the CDI file has, by name: what may be given out, and what is or may be in use."""
         before = {
-            leaving[chip.device_node]: device_of(chip)
+            name: held_device(name, chip, piece_of(chip, told.vnpu))
             for chip in self._node.board.value.chips
-            if chip.device_node in leaving
+            for name in self._node.state.leaving.value.get(chip.physical_id, ())
+            if (told := parse_cdi_name(name)) is not None
         }
-        free = {
-            device_id(resource, chip.physical_id): device_of(chip)
-            for resource, chips in self._node.chips.value.items()
-            for chip in chips
-        }
-        used = {
-            device_id(resource_of(entry), device.chips[0].physical_id): device
-            for entry in self._pods.entries.values()
-            for device in entry.devices
-            if device.chips
-        }
-        return dict(sorted((before | free | used).items()))
+        free = [device for devices in self._node.state.devices.value.values() for device in devices]
+        now = {device.cdi_name: device.held for device in (*free, *self._pods.given)}
+        return dict(sorted((before | now).items()))

@@ -84,10 +84,11 @@ def build_devices(
         shared_for_claims: Keys of chips that this driver lets containers share while claims need
             it: they do not count as shared, so that no slice changes with each claim.
     """
+    kept = features.taint_effects
     made = (
         (offer, build_device(offer, board, taints, shared_for_claims))
         for offer in offered
-        if (taints := policy.kept_taints(offer.health, features.taint_effects)) is not None
+        if (taints := policy.kept_taints(offer.health, kept, leaving=offer.leaving)) is not None
     )
     return tuple(with_shares(made, features, shares=shares))
 

@@ -1,4 +1,7 @@
-"""The taints that an NPU's health gives it, by the operator's policy; pure."""
+"""The taints that an NPU's health gives it, by the operator's policy; pure.
+
+One more keeps new claims from an NPU that is to leave the pool.
+"""
 
 from __future__ import annotations
 
@@ -77,8 +80,8 @@ class TaintPolicy:
             effects[level] = TaintEffect(effect)
         return cls(domain=domain, effects=effects)
 
-    def taints(self, health: ChipHealth) -> tuple[DeviceTaint, ...]:
-        """The taints of an NPU: one for faults, one if it is unmonitored, one for its network.
+    def taints(self, health: ChipHealth, *, leaving: bool = False) -> tuple[DeviceTaint, ...]:
+        """The taints of an NPU: for faults, if it is unmonitored, for its network, if it leaves.
 
         Of several faults the one with the strongest effect decides, then the one with the worst
         level.
@@ -95,10 +98,12 @@ class TaintPolicy:
             found.append(self._taint("unmonitored", self.effects[UNMONITORED]))
         if health.network and NETWORK in self.effects:
             found.append(self._taint("network", self.effects[NETWORK]))
+        if leaving:
+            found.append(self._taint("leaving", TaintEffect.NO_SCHEDULE))
         return tuple(found)
 
     def kept_taints(
-        self, health: ChipHealth, kept: Collection[TaintEffect]
+        self, health: ChipHealth, kept: Collection[TaintEffect], *, leaving: bool = False
     ) -> tuple[DeviceTaint, ...] | None:
         """The taints of an NPU on an API server that keeps taints with some effects only.
 
@@ -107,7 +112,7 @@ class TaintPolicy:
         Returns:
             `None` if another taint would be missing: then the NPU must not be published.
         """
-        taints = self.taints(health)
+        taints = self.taints(health, leaving=leaving)
         remaining = tuple(taint for taint in taints if taint.effect in kept)
         needed = (taint for taint in taints if taint.effect != TaintEffect.NONE)
         return remaining if all(taint in remaining for taint in needed) else None

@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 
 VERSION: Final = "v1beta1"
 
+GRACE_SECONDS: Final = 5.0
+"""How long a stop waits for the kubelet's calls in flight, which take milliseconds."""
+
 LOOK_SECONDS: Final = 5.0
 """Between two looks at our socket, and between two tries to register."""
 

@@ -1,0 +1,81 @@
+"""Shares of NPUs, and vNPUs that were cut by hand, as devices of device plugin resources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.api import Object
+from tests.e2e.driver import NPUS, Driver
+from tests.e2e.space import Space, container, pod
+
+pytestmark = pytest.mark.cluster
+
+WHOLE = "huawei.com/Ascend910"
+QUARTER = f"{WHOLE}-5c.1cpu.8g"
+SHARES = 2
+VNPU = 116
+USES = ("sh", "-c", "trap 'exit 0' TERM; npu-smi info watch > /tmp/seen & sleep 600 & wait")
+"""A container that goes on using its NPU: without a share flag it keeps all others away."""
+
+
+@pytest.fixture(scope="module")
+def driver(driver: Driver) -> Iterator[Driver]:
+    """The driver with two NPUs in a resource, each for two pods; afterwards all are in the pool."""
+    driver.set_environment(
+        *("NPU_DRA_DEVICE_PLUGIN=0-1", f"NPU_DRA_DEVICE_PLUGIN_SHARES={SHARES}"), devices=NPUS - 2
+    )
+    wait_allocatable(driver, WHOLE, 2 * SHARES)
+    yield driver
+    driver.set_environment("NPU_DRA_DEVICE_PLUGIN-", "NPU_DRA_DEVICE_PLUGIN_SHARES-")
+    driver.cluster.wait(lambda: not shared_chips(driver), "no chip shared")
+    assert driver.pod_records() == []
+
+
+def wait_allocatable(driver: Driver, resource: str, count: int) -> None:
+    """Wait until the scheduler may give so many to pods."""
+
+    def seen() -> bool:
+        node = driver.cluster.get("node", driver.node.name) or {}
+        return bool(node["status"]["allocatable"].get(resource, "0") == str(count))
+
+    driver.cluster.wait(seen, f"{count} of {resource} allocatable")
+
+
+def user(name: str, resource: str) -> Object:
+    """A pod that uses one device."""
+    about = pod(name, containers=[container("main", command=USES)])
+    about["spec"]["containers"][0]["resources"] = {"limits": {resource: "1"}}
+    return about
+
+
+def shared_chips(driver: Driver) -> set[int]:
+    """The chips that several containers may use."""
+    with driver.board() as board:
+        return {chip for chip in range(NPUS) if board.read(chip, "share_enable")}
+
+
+def test_two_pods_share_an_npu(driver: Driver, space: Space) -> None:
+    """Both use it at once, and the other NPU stays free."""
+    space.apply(user("one", WHOLE), user("two", WHOLE))
+    for name in ("one", "two"):
+        space.wait_phase(name)
+        assert space.davinci_nodes(name) == ["/dev/davinci0"]
+        assert len(space.seen_npus(name)) == 1
+    assert shared_chips(driver) == {0}
+
+
+def test_a_pod_has_a_vnpu_that_was_cut_by_hand(driver: Driver, space: Space) -> None:
+    """Its npu-smi shows the piece alone; its NPU is not there meanwhile."""
+    with driver.board() as board:
+        board.create_vnpu(1, "vir05_1c_8g", VNPU)
+        wait_allocatable(driver, QUARTER, 1)
+        wait_allocatable(driver, WHOLE, SHARES)
+        space.apply(user("small", QUARTER))
+        space.wait_phase("small")
+        assert space.davinci_nodes("small") == [f"/dev/davinci{VNPU}"]
+        assert "vir05" in space.execute("small", "npu-smi", "info")
+        space.delete_pod("small")
+        board.destroy_vnpu(1, VNPU)
+        wait_allocatable(driver, QUARTER, 0)
