@@ -73,12 +73,14 @@ class Instance:
         self.node = node
         self.ledger = node.ledger()
         self.file = DevicesFile(node.cdi())
+        self.freed: set[str] = set()
         self.pods = PodHolds(
             ledger=self.ledger,
             board=node.board,
             selection=Selection.parse(text),
             pods=PodList(read=kubelet.read, own_pod=OWN),
             is_busy=kubelet.is_busy,
+            on_free=self.freed.update,
         )
         self.plugin = ChipPlugin(
             RESOURCE,
@@ -261,9 +263,11 @@ async def test_a_chip_is_taken_back_when_its_pod_has_ended(
     await trio.sleep(SOON_SECONDS)
     await instance.pods.look()
     assert await instance.held() == {"npu-1": "ml/train"}
+    assert instance.freed == set()
     kubelet.busy = set()
     await instance.pods.look()
     assert await instance.held() == {}
+    assert instance.freed == {"/dev/davinci1"}
 
 
 async def test_a_chip_that_is_given_again_while_it_is_looked_at_stays(
@@ -277,6 +281,7 @@ async def test_a_chip_that_is_given_again_while_it_is_looked_at_stays(
     kubelet.devices = []
     await instance.pods.look()
     await trio.sleep(SOON_SECONDS)
+
     kubelet.while_asked = partial(instance.plugin.allocate, [["Ascend910-1"]])
     await instance.pods.look()
     assert await instance.held() == {"npu-1": "a pod of a device plugin"}

@@ -88,6 +88,8 @@ class PodHolds:
         selection: Tells resources of ours.
         pods: The kubelet's list of pods.
         is_busy: Whether a process uses a chip with one of these device nodes of the host.
+        on_free: Told the device nodes of chips that are taken back, which no process uses, before
+            they are free.
 
     Attributes:
         known: Whether the kubelet has been asked; before, nobody can tell what is free.
@@ -101,6 +103,7 @@ class PodHolds:
         selection: Selection,
         pods: PodList,
         is_busy: Callable[[Collection[str]], Awaitable[bool]],
+        on_free: Callable[[Collection[str]], None],
     ) -> None:
         self.known = Observable(False)
         self._ledger = ledger
@@ -108,6 +111,7 @@ class PodHolds:
         self._selection = selection
         self._pods = pods
         self._is_busy = is_busy
+        self._on_free = on_free
         self._missing_since: dict[str, float] = {}
         self._looking = trio.Lock()
         self._wanted = trio.Event()
@@ -226,6 +230,7 @@ class PodHolds:
             if is_sure and not await self._is_busy(nodes):
                 async with self._ledger.exclusive():
                     if self._missing_since.pop(uid, None) is not None:  # else it is given out again
+                        self._on_free(nodes)
                         self._ledger.remove(uid)
                         log.info(
                             "a pod has ended and its device is free",

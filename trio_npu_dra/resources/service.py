@@ -95,6 +95,7 @@ class Resources:
             selection=node.selection,
             pods=node.pods,
             is_busy=node.is_busy,
+            on_free=self._note_unused,
         )
         self._unused: Observable[frozenset[str]] = Observable(frozenset())
         self._unclear: Observable[tuple[Chip, ...]] = Observable(())
@@ -163,12 +164,15 @@ class Resources:
     async def _find_unused(self) -> None:
         for chip in self._unclear.value:
             if not await self._node.is_busy({chip.device_node}):
-                left = {**self._node.leaving.value}
-                left.pop(chip.device_node, None)
-                self._unused.set(self._unused.value | {chip.device_node})
-                self._node.leaving.set(left)
+                self._note_unused({chip.device_node})
             else:
                 self._complain(chip)
+
+    def _note_unused(self, nodes: Collection[str]) -> None:
+        """These chips may be given out wherever they belong, as soon as nobody has them."""
+        self._unused.set(self._unused.value.union(nodes))
+        left = {node: id_ for node, id_ in self._node.leaving.value.items() if node not in nodes}
+        self._node.leaving.set(left)
 
     def _complain(self, chip: Chip) -> None:
         """Say once of a chip that it has to wait."""
