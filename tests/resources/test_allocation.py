@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -91,6 +90,7 @@ class Instance:
             write_file=lambda: self.file.write(
                 {f"Ascend910-{number}": device_of(npu(number)) for number in range(8)}
             ),
+            is_busy=kubelet.is_busy,
         )
         self.plugin.offer([npu(number) for number in range(8)])
 
@@ -167,6 +167,33 @@ async def test_a_claim_whose_record_cannot_be_read_keeps_its_chip(node: NodeOnDi
     (node.records_folder / "uid-a.json").write_text("broken")
     with pytest.raises(AllocationRefused, match="may be in use by the claim with UID uid-a"):
         await Instance(node, Kubelet()).plugin.allocate([["Ascend910-1"]])
+
+
+async def test_an_allocation_waits_for_the_last_pods_processes(
+    node: NodeOnDisk, autojump_clock: MockClock
+) -> None:
+    """The kubelet gives away at once what a pod has that is deleted by force."""
+    del autojump_clock
+    kubelet = Kubelet(busy={"/dev/davinci1"})
+    instance = Instance(node, kubelet)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(instance.plugin.allocate, [["Ascend910-0", "Ascend910-1"]])
+        await trio.sleep(2)
+        assert await instance.held() == {}
+        kubelet.busy.clear()
+    assert (await instance.held()).keys() == {"npu-0", "npu-1"}
+
+
+async def test_what_a_process_goes_on_using_is_refused(
+    node: NodeOnDisk, autojump_clock: MockClock
+) -> None:
+    """Its pod is told; others get theirs."""
+    del autojump_clock
+    instance = Instance(node, Kubelet(busy={"/dev/davinci1"}))
+    with pytest.raises(AllocationRefused, match=r"a process uses Ascend910-1, and has not ended"):
+        await instance.plugin.allocate([["Ascend910-1"]])
+    await instance.plugin.allocate([["Ascend910-2"]])
+    assert (await instance.held()).keys() == {"npu-2"}
 
 
 async def test_an_unknown_device_is_refused(node: NodeOnDisk) -> None:
@@ -282,7 +309,11 @@ async def test_a_chip_that_is_given_again_while_it_is_looked_at_stays(
     await instance.pods.look()
     await trio.sleep(SOON_SECONDS)
 
-    kubelet.while_asked = partial(instance.plugin.allocate, [["Ascend910-1"]])
+    async def give_again() -> None:
+        kubelet.while_asked = trio.lowlevel.checkpoint
+        await instance.plugin.allocate([["Ascend910-1"]])
+
+    kubelet.while_asked = give_again
     await instance.pods.look()
     assert await instance.held() == {"npu-1": "a pod of a device plugin"}
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Final
+
+import trio
 
 from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.claims.free import check_free
@@ -16,6 +19,12 @@ from trio_npu_dra.resources.names import device_id
 from trio_npu_dra.resources.pods import PodHolds, entry_of, holder_uid
 from trio_npu_dra.resources.preferred import place_of, preferred
 
+IN_USE_SECONDS: Final = 5.0
+"""How long an allocation waits for the processes of a chip's last pod. The kubelet gives a chip
+away at once when its pod is deleted by force, and ends the pod's containers within 2 s."""
+
+_PAUSE_SECONDS: Final = 0.1
+
 
 class ChipPlugin:
     """The chips of one resource; fulfils `kubelet.device_plugin.plugin.DevicePlugin`.
@@ -27,6 +36,7 @@ class ChipPlugin:
         cdi: The claims' files, which guard chips where a record cannot be read.
         file: Says what a container gets with a device.
         write_file: Makes that file right.
+        is_busy: Whether a process uses a chip with one of these device nodes of the host.
     """
 
     def __init__(
@@ -38,6 +48,7 @@ class ChipPlugin:
         cdi: CdiFolder,
         file: DevicesFile,
         write_file: Callable[[], None],
+        is_busy: Callable[[Collection[str]], Awaitable[bool]],
     ) -> None:
         self._resource = resource
         self._ledger = ledger
@@ -45,6 +56,7 @@ class ChipPlugin:
         self._cdi = cdi
         self._file = file
         self._write_file = write_file
+        self._is_busy = is_busy
         self._chips: Mapping[str, Chip] = {}
         self._devices: Observable[Devices] = Observable(())
 
@@ -77,9 +89,11 @@ class ChipPlugin:
         """Note that a pod has the chips, and make sure that containers can get them.
 
         Raises:
-            AllocationRefused: A claim has one of them, it is not here any more, or the disk fails.
+            AllocationRefused: A claim has one of them, it is not here any more, a process goes on
+                using it, or the disk fails.
         """
         chips = [self._chip(id_) for ids in containers for id_ in ids]
+        await self._wait_unused(chips)
         entries = [entry_of(chip, self._resource) for chip in chips]
         self._pods.allocated([holder_uid(chip) for chip in chips])
         try:
@@ -95,6 +109,19 @@ class ChipPlugin:
         except NpuDraError as error:
             raise AllocationRefused(str(error)) from error
         return [[self._file.name(id_) for id_ in ids] for ids in containers]
+
+    async def _wait_unused(self, chips: Sequence[Chip]) -> None:
+        """Wait until no process uses the chips; the pod that had them may not have ended yet."""
+        nodes = {chip.device_node for chip in chips}
+        with trio.move_on_after(IN_USE_SECONDS):
+            while await self._is_busy(nodes):  # noqa: ASYNC110 - the Ascend driver tells nobody
+                await trio.sleep(_PAUSE_SECONDS)
+            return
+        names = ", ".join(device_id(self._resource, chip.physical_id) for chip in chips)
+        raise AllocationRefused(
+            f"a process uses {names}, and has not ended for {IN_USE_SECONDS:.0f} s: it may be one "
+            "of a pod that was deleted by force, or of no pod; `npu-smi info` on the node shows it"
+        )
 
     def _chip(self, id_: str) -> Chip:
         chip = self._chips.get(id_)

@@ -132,6 +132,7 @@ class Resources:
             cdi=self._node.cdi,
             file=self._file,
             write_file=lambda: self._file.write(self._in_file()),
+            is_busy=self._node.is_busy,
         )
 
     def _divided(self) -> Mapping[str, tuple[Chip, ...]]:
