@@ -214,6 +214,12 @@ class Driver:
         """Names of its records of what pods have of device plugins."""
         return self._files(PLUGIN / "claims", f"{POD}*")
 
+    def pod_holders(self) -> dict[str, str]:
+        """The names of pods that have devices of device plugins, by the device."""
+        folder = self._place(PLUGIN / "claims")
+        records = [json.loads((folder / name).read_text()) for name in self.pod_records()]
+        return {each["devices"][0]["device"]: each["claim"]["name"] for each in records}
+
     def traces(self) -> list[str]:
         """All it keeps on the node for claims."""
         return self.cdi_files() + self.records()

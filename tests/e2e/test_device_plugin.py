@@ -3,66 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 
 import pytest
 
 from tests.cluster.api import Object
-from tests.cluster.processes import ClusterError
+from tests.cluster.cluster import NodeAccess
+from tests.e2e.boards import laid_out
 from tests.e2e.driver import NPUS, Driver
 from tests.e2e.faults import KEEPS_PODS
-from tests.e2e.space import Space, claim, pod
-from trio_npu_dra.simulator import Severity
+from tests.e2e.resources import RESOURCE, Plugin, asking, start, user
+from tests.e2e.space import Space, claim, placed, pod
+from trio_npu_dra.simulator import Severity, load_profile
 
 pytestmark = [pytest.mark.cluster, pytest.mark.every_version]
-
-RESOURCE = "huawei.com/Ascend910"
-FLAG = "NPU_DRA_DEVICE_PLUGIN"
-
-
-@dataclass
-class Plugin:
-    """The driver's device plugin, which most of these tests need; the first one turns it on."""
-
-    driver: Driver
-    is_on: bool = False
-
-    def turn_on(self, *, pool: int = 0) -> None:
-        """All NPUs are for the resource; so many claims still hold one."""
-        if not self.is_on:
-            self.is_on = True
-            self.driver.set_environment(f"{FLAG}=all", devices=pool)
-
-    def turn_off(self, *, pool: int = NPUS) -> None:
-        """All NPUs are for the pool; the pool has so many of them."""
-        if self.is_on:
-            self.driver.set_environment(f"{FLAG}-", devices=pool)
-            self.is_on = False
-
-    def wait_allocatable(self, count: int) -> None:
-        """Wait until the scheduler may give so many to pods."""
-
-        def seen() -> bool:
-            node = self.driver.cluster.get("node", self.driver.node.name) or {}
-            return bool(node["status"]["allocatable"].get(RESOURCE, "0") == str(count))
-
-        self.driver.cluster.wait(seen, f"{count} of {RESOURCE} allocatable")
-
-    def registrations(self) -> int:
-        """How often the kubelet has registered the resource of the daemon that runs now."""
-        return self.driver.said(self.driver.wait_ready()).count("device plugin registered")
-
-    def wait_registered(self, times: int) -> None:
-        """Wait until the kubelet has registered it so often."""
-
-        def registered() -> bool:
-            try:
-                return self.registrations() >= times
-            except ClusterError:  # the kubelet is away, or the pod between two containers
-                return False
-
-        self.driver.cluster.wait(registered, f"the resource registered {times} times")
 
 
 @pytest.fixture(scope="module")
@@ -71,21 +25,6 @@ def plugin(driver: Driver) -> Iterator[Plugin]:
     plugin = Plugin(driver)
     yield plugin
     plugin.turn_off()
-
-
-def user(name: str, count: int) -> Object:
-    """A pod as its users have it today."""
-    about = pod(name)
-    amount = {RESOURCE: str(count)}
-    about["spec"]["containers"][0]["resources"] = {"limits": amount, "requests": amount}
-    about["spec"]["restartPolicy"] = "Always"
-    return about
-
-
-def start(space: Space, **counts: int) -> dict[str, Object]:
-    """Pods that run with so many NPUs each."""
-    space.apply(*(user(name, count) for name, count in counts.items()))
-    return {name: space.wait_phase(name) for name in counts}
 
 
 def assert_runs_on(space: Space, before: dict[str, Object]) -> None:
@@ -120,31 +59,91 @@ def test_pod_with_two_gets_two_that_are_near(plugin: Plugin, space: Space) -> No
     assert space.execute("train", "printenv", "ASCEND_VISIBLE_DEVICES").strip() == "void"
 
 
-def test_sick_npu_is_not_given_out(plugin: Plugin, driver: Driver, space: Space) -> None:
-    """Allocatable falls and rises; who has it keeps it."""
+def test_init_container_that_goes_on_has_an_npu_of_its_own(plugin: Plugin, space: Space) -> None:
+    """It gets that of the one before it, which has ended, and the main container gets another."""
     plugin.turn_on()
     plugin.wait_allocatable(NPUS)
+    look = "ls -d /dev/davinci[0-9]*"
+    begins = asking("begins", 1, command=("sh", "-c", look))
+    goes_on = asking("goes-on", 1, command=("sh", "-c", f"{look}; exec sleep 600"))
+    goes_on["restartPolicy"] = "Always"
+    space.apply(pod("train", containers=[asking("main", 1)], init_containers=[begins, goes_on]))
+    space.wait_phase("train")
+    assert space.log("train", "begins") == space.log("train", "goes-on")
+    assert space.log("train", "begins").split() != space.davinci_nodes("train", container="main")
+
+
+def test_sick_npu_is_not_given_out(plugin: Plugin, driver: Driver, space: Space) -> None:
+    """Allocatable falls and rises; who has it keeps it, and its status says it.
+
+    That is so for a pod that does not start, too. The ledger says soon which pods they are.
+    """
+    plugin.turn_on()
+    plugin.wait_allocatable(NPUS)
+    stuck = user("stuck", 1)
+    stuck["spec"]["containers"][0]["image"] = "no-such-image"
+    space.apply(stuck)
     before = start(space, train=1)
+    chips = {name: space.wait(partial(chip_of, space, name), name) for name in ("train", "stuck")}
     with driver.board() as board:
-        board.add_fault(0, KEEPS_PODS, Severity.CRITICAL)
-        plugin.wait_allocatable(NPUS - 1)
+        for chip in chips.values():
+            board.add_fault(chip, KEEPS_PODS, Severity.CRITICAL)
+        for name in chips:
+            space.wait(partial(has_health, space, name, "Unhealthy"), f"a sick NPU of pod {name}")
+        plugin.wait_allocatable(NPUS - 2)
+        assert plugin.amount("capacity") == NPUS
         assert_runs_on(space, before)
-        board.clear_fault(0, KEEPS_PODS)
+        board.clear_fault(chips["stuck"], KEEPS_PODS)
+        plugin.wait_allocatable(NPUS - 1)
+        board.clear_fault(chips["train"], KEEPS_PODS)
         plugin.wait_allocatable(NPUS)
+    space.wait(partial(has_health, space, "train", "Healthy"), "a pod with an NPU that is well")
+    holders = {f"npu-{chip}": name for name, chip in chips.items()}
+    space.wait(lambda: holders.items() <= driver.pod_holders().items(), f"records of {holders}")
+
+
+def allocated(space: Space, name: str) -> Object:
+    """What the status of a pod says of its device; nothing at first."""
+    about = space.get("pod", name) or {}
+    for state in about["status"].get("containerStatuses", []):
+        for status in state.get("allocatedResourcesStatus", []):
+            (found,) = status["resources"]
+            assert status["name"] == RESOURCE
+            return dict(found)
+    return {}
+
+
+def chip_of(space: Space, name: str) -> int | None:
+    """The chip that a pod has, by its status."""
+    found = allocated(space, name)
+    return int(found["resourceID"].removeprefix("Ascend910-")) if found else None
+
+
+def has_health(space: Space, name: str, health: str) -> bool:
+    """Whether the pod's status says so of its device."""
+    return bool(allocated(space, name)["health"] == health)
 
 
 def test_eight_pods_have_eight_whatever_restarts(
     plugin: Plugin, driver: Driver, space: Space
 ) -> None:
-    """Kubelet, daemon, and both at once; pods run on, and no NPU is given twice."""
+    """Container, kubelet, daemon, and the last two at once; pods run on, no NPU is given twice.
+
+    One pod loses its container while neither kubelet nor daemon is there: the kubelet refuses it,
+    and its NPU is for another.
+    """
     plugin.turn_on()
     plugin.wait_allocatable(NPUS)
-    before = start(space, a=1, b=1)
+    start(space, a=1, b=1, lost=1)
+    nodes = {name: space.davinci_nodes(name) for name in ("a", "b")}
+    space.kill("a")
+    assert space.davinci_nodes("a") == nodes["a"]
 
     times = plugin.registrations()
     driver.cluster.node.restart_kubelet()
     plugin.wait_registered(times + 1)
-    before |= start(space, c=1, d=1)
+    space.kill("b")  # its new container gets what the kubelet remembers
+    before = {name: space.wait_phase(name) for name in nodes} | start(space, c=1, d=1)
 
     driver.kill()
     plugin.wait_registered(1)
@@ -152,7 +151,10 @@ def test_eight_pods_have_eight_whatever_restarts(
 
     driver.cluster.node.kill_kubelet()
     driver.kill_only()
+    space.kill_only("lost")
     driver.cluster.node.start_kubelet()
+    refused = space.wait_phase("lost", "Failed")
+    assert refused["status"]["reason"] == "UnexpectedAdmissionError"
     driver.wait_registered()
     plugin.wait_registered(1)
     plugin.wait_allocatable(NPUS)
@@ -163,12 +165,28 @@ def test_eight_pods_have_eight_whatever_restarts(
         name: driver.cluster.wait_ok(partial(space.davinci_nodes, name), f"exec in {name}")
         for name in before
     }
+    assert see == see | nodes
     every = [node for nodes in see.values() for node in nodes]
     assert sorted(every) == [f"/dev/davinci{number}" for number in range(NPUS)]
-    space.kill("a")  # its new container gets what the kubelet remembers
-    assert space.davinci_nodes("a") == see["a"]
     space.apply(user("ninth", 1))
     space.wait_event("ninth", "FailedScheduling", RESOURCE)
+
+
+def test_two_npus_are_of_one_ring(
+    plugin: Plugin, driver: Driver, second_node: NodeAccess, space: Space
+) -> None:
+    """On a board whose chips 0 to 3 and 4 to 7 are rings; the first free ones would be of two."""
+    plugin.turn_on()
+    with laid_out(driver, second_node, load_profile("910a-8"), in_pool=False) as there:
+        Plugin(there).wait_allocatable(8)
+        given = {}
+        for name, count in (("three", 3), ("pair", 2), ("last", 1)):
+            space.apply(placed(user(name, count), second_node))
+            space.wait_phase(name)
+            given[name] = [int(node[12:]) for node in space.davinci_nodes(name)]
+        assert given == {"three": [0, 1, 2], "pair": [4, 5], "last": [3]}
+        assert len(space.seen_npus("pair")) == 2
+        space.clear()
 
 
 def test_npu_comes_to_the_pool_when_its_pod_has_ended(
@@ -176,16 +194,22 @@ def test_npu_comes_to_the_pool_when_its_pod_has_ended(
 ) -> None:
     """Until then it is in neither place, and the pod runs on.
 
-    The kubelet tells nobody that a pod has ended; here it was away when the pod was deleted.
+    The kubelet tells nobody that a pod has ended; here it was away when the pod was deleted. A pod
+    that has succeeded stays so without the resource.
     """
     plugin.turn_on()
     plugin.wait_allocatable(NPUS)
+    done = user("done", 1, command=("true",))
+    done["spec"]["restartPolicy"] = "Never"
+    space.apply(done)
     before = start(space, train=1)
+    space.wait_phase("done", "Succeeded")
     (node,) = space.davinci_nodes("train")
     plugin.turn_off(pool=NPUS - 1)
     assert node.replace("/dev/davinci", "npu-") not in driver.devices()
     assert_runs_on(space, before)
     assert len(space.seen_npus("train")) == 1
+    plugin.wait_allocatable(0)
 
     driver.cluster.node.kill_kubelet()
     try:
@@ -194,3 +218,4 @@ def test_npu_comes_to_the_pool_when_its_pod_has_ended(
         driver.cluster.node.start_kubelet()
     driver.wait_published()
     assert driver.pod_records() == []
+    space.wait_phase("done", "Succeeded")

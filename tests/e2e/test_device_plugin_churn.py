@@ -1,0 +1,264 @@
+"""Four NPUs in a device plugin resource and four in the pool, while pods of both kinds churn.
+
+Daemon, DaemonSet and kubelet restart under them. A container opens its NPUs as long as it runs, and
+the simulated library has the kernel's rule: a second container is refused. It notes that on the
+node, with what it has and when, so that nothing is lost with a pod.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.api import Object
+from tests.e2e.driver import NPUS, Driver
+from tests.e2e.resources import Plugin, asking
+from tests.e2e.space import Space, claim, container, pod, request
+
+pytestmark = pytest.mark.cluster
+
+SELECTOR = "0-3"
+OF_RESOURCE = frozenset(range(4))
+OF_POOL = frozenset(range(4, NPUS))
+NOTES = "/var/lib/npu-openers"
+"""Where containers note what they do, a file each, on the node."""
+AT_ONCE = 5
+"""Pods of a kind, which ask for more NPUs than there are."""
+USES = """
+say() { echo "$(date +%s.%N) $*" >>/notes/NAME; }
+finish() { sleep SLOW; kill $smi; wait $smi; say end; exit 0; }
+say begin $(ls -d /dev/davinci[0-9]*)
+npu-smi info watch >/tmp/seen 2>&1 & smi=$!
+trap finish TERM
+until [ -s /tmp/seen ]; do sleep 0.05; done
+if grep -q 'ret is' /tmp/seen; then say refused $(cat /tmp/seen); exit 1; fi
+say has
+sleep LIFE & wait $!
+finish
+"""
+"""What a container does: it holds its NPUs open and ends after a while, or when it is told."""
+REFUSED = "UnexpectedAdmissionError"
+"""What the kubelet says of a pod that comes while the resource has no plugin."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """What a container did.
+
+    Attributes:
+        name: Of its pod.
+        chips: Those that it had.
+        began: When it ran, in seconds.
+        ended: When it was done with its NPUs; infinite if it could not say so.
+        refusal: Why it could not open them; empty if it could.
+    """
+
+    name: str
+    chips: frozenset[int]
+    began: float
+    ended: float
+    refusal: str
+
+
+@dataclass
+class Churn:
+    """Pods of both kinds that come and go; a thread of its own does `run`.
+
+    Attributes:
+        space: Where they are.
+        counts: How many NPUs each pod asked for that was created.
+        ends: How pods ended, and how often.
+        wrong: Pods that ended as none should.
+        is_over: Set when no new ones are wanted.
+    """
+
+    space: Space
+    counts: dict[str, int] = field(default_factory=dict)
+    ends: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+    is_over: threading.Event = field(default_factory=threading.Event)
+    _chance: random.Random = field(default_factory=lambda: random.Random(13))  # noqa: S311
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def run(self) -> None:
+        """Create pods and delete them until it is over, and until all have ended then."""
+        pods: list[Object] = []
+        while pods or not self.is_over.is_set():
+            self._end(pods)
+            if not self.is_over.is_set():
+                for kind in ("claim", "resource"):
+                    here = sum(each["metadata"]["name"].startswith(kind) for each in pods)
+                    for _ in range(AT_ONCE - here):
+                        self._begin(kind)
+            time.sleep(0.3)  # the pace of the churn
+            pods = self.space.cluster.objects("pods", namespace=self.space.name)
+
+    def _begin(self, kind: str) -> None:
+        name, count = f"{kind}-{next(self._numbers)}", self._chance.randint(1, 3)
+        self.counts[name] = count
+        command = self._command(name)
+        if kind == "claim":
+            self.space.apply(claim(name, request(count=count)))
+            about = pod(name, name, containers=[container("main", name, command=command)])
+        else:
+            about = pod(name, containers=[asking("main", count, command=command)])
+        about["spec"]["containers"][0]["volumeMounts"] = [{"name": "notes", "mountPath": "/notes"}]
+        folder = {"path": NOTES, "type": "DirectoryOrCreate"}
+        about["spec"]["volumes"] = [{"name": "notes", "hostPath": folder}]
+        self.space.apply(about)
+
+    def _command(self, name: str) -> tuple[str, ...]:
+        life, slow = self._chance.uniform(0.5, 4), self._chance.choice((0, 0, 0.8))
+        script = USES.replace("NAME", name).replace("LIFE", f"{life:.1f}")
+        return "sh", "-c", script.replace("SLOW", str(slow))
+
+    def _end(self, pods: list[Object]) -> None:
+        """Judge and delete pods that have ended, and delete a few others, half of them by force."""
+        for each in pods:
+            name, phase = each["metadata"]["name"], each["status"]["phase"]
+            if "deletionTimestamp" in each["metadata"]:
+                continue
+            if phase in {"Succeeded", "Failed"}:
+                self._judge(each)
+                self._delete(name)
+            elif self._chance.random() < (0.05 if phase == "Running" else 0.02):
+                grace = self._chance.choice((0, 5))
+                self.ends["deleted by force" if grace == 0 else "deleted"] += 1
+                self._delete(name, grace=grace)
+
+    def _judge(self, about: Object) -> None:
+        name, status = about["metadata"]["name"], about["status"]
+        end = str(status.get("reason", status["phase"]))
+        self.ends[end] += 1
+        is_refused = end == REFUSED and name.startswith("resource")
+        if end != "Succeeded" and not is_refused:
+            self.wrong.append(f"{name}: {status}")
+
+    def _delete(self, name: str, *, grace: int | None = None) -> None:
+        self.space.begin_delete("pods", name, grace=grace)
+        if name.startswith("claim"):
+            self.space.begin_delete("resourceclaims", name)
+
+
+@contextmanager
+def churning(space: Space) -> Iterator[Churn]:
+    """Pods churn meanwhile; afterwards all have ended."""
+    churn = Churn(space)
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            churn.run()
+        except Exception as error:  # noqa: BLE001 - it is raised below, in the test's thread
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield churn
+    finally:
+        churn.is_over.set()
+        thread.join(120)
+    if errors:
+        raise errors[0]
+    assert not thread.is_alive(), "a pod does not end"
+
+
+def kill_driver(driver: Driver) -> None:
+    """The daemon dies, and the kubelet starts it anew."""
+    driver.kill()
+
+
+def roll_out(driver: Driver) -> None:
+    """The DaemonSet is updated."""
+    driver.cluster.kubectl(
+        *("rollout", "restart", "daemonset/ascend-npu-dra-kubeletplugin"),
+        *("--namespace", "ascend-dra"),
+    )
+    driver.wait_rolled_out(devices=len(OF_POOL))
+
+
+def restart_kubelet(driver: Driver) -> None:
+    """The kubelet dies and starts again."""
+    driver.cluster.node.restart_kubelet()
+    driver.wait_registered()
+
+
+def opened(driver: Driver) -> list[Opened]:
+    """What containers noted."""
+    folder = driver.node.root / Path(NOTES).relative_to("/")
+    found = []
+    for path in sorted(folder.iterdir()):
+        lines = [line.split(maxsplit=2) for line in path.read_text().splitlines()]
+        said = {words[1]: words for words in lines}
+        chips = said["begin"][2].split()
+        found.append(
+            Opened(
+                name=path.name,
+                chips=frozenset(int(node.removeprefix("/dev/davinci")) for node in chips),
+                began=float(said["begin"][0]),
+                ended=float(said["end"][0]) if "end" in said else float("inf"),
+                refusal=said["refused"][2] if "refused" in said else "",
+            )
+        )
+    return found
+
+
+def overlaps(every: list[Opened]) -> list[str]:
+    """Containers that had a chip while another had it, by what they noted themselves."""
+    found = []
+    for chip in range(NPUS):
+        users = sorted((each for each in every if chip in each.chips), key=lambda each: each.began)
+        found += [
+            f"chip {chip}: {one} and {other}"
+            for one, other in itertools.pairwise(users)
+            if one.ended != float("inf") and other.began < one.ended
+        ]
+    return found
+
+
+def test_no_npu_twice_while_both_kinds_of_pods_churn(
+    driver: Driver, space: Space, notes: list[str], pytestconfig: pytest.Config
+) -> None:
+    """Nor is anything left of them, or stuck: all NPUs are where they were."""
+    seconds: float = pytestconfig.getoption("--churn-seconds")
+    plugin, began = Plugin(driver), time.monotonic()
+    driver.node.execute("rm", "-rf", NOTES)
+    plugin.turn_on(SELECTOR, pool=len(OF_POOL))
+    disturbances = itertools.cycle((kill_driver, restart_kubelet, roll_out, kill_driver, roll_out))
+    done: Counter[str] = Counter()
+    try:
+        plugin.wait_allocatable(len(OF_RESOURCE))
+        with churning(space) as churn:
+            ends = time.monotonic() + seconds
+            while time.monotonic() < ends:
+                time.sleep(2)  # for pods to run undisturbed
+                disturb = next(disturbances)
+                disturb(driver)
+                done[disturb.__name__] += 1
+        plugin.wait_allocatable(len(OF_RESOURCE))
+        driver.wait_published(devices=len(OF_POOL))
+    finally:
+        plugin.turn_off()
+    driver.wait_without_traces()
+    driver.cluster.wait(lambda: not driver.pod_records(), "no record of a pod")
+    every = opened(driver)
+    notes.append(
+        f"{time.monotonic() - began:6.1f} s  {dict(done)}, {len(churn.counts)} pods: "
+        f"{len(every)} had NPUs, {dict(churn.ends)}"
+    )
+    assert churn.wrong == []
+    assert [each for each in every if each.refusal] == []
+    assert overlaps(every) == []
+    for each in every:
+        assert len(each.chips) == churn.counts[each.name]
+        assert each.chips <= (OF_POOL if each.name.startswith("claim") else OF_RESOURCE)
