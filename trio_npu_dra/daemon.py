@@ -70,7 +70,7 @@ GRACE_SECONDS = 20.0
 """How long a stop waits for the kubelet's calls in flight; the pod is killed after 30 s."""
 
 RESOURCE_GRACE_SECONDS = 5.0
-"""The same for its calls about device plugin resources, which take milliseconds."""
+"""The same for its calls about device plugin resources: milliseconds, or until a process ends."""
 
 REGISTRATION_SECONDS = 2.0
 """How long publishing waits for the kubelet, which retries a pod that came too early in minutes."""
