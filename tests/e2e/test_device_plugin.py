@@ -84,7 +84,7 @@ def test_sick_npu_is_not_given_out(plugin: Plugin, driver: Driver, space: Space)
     stuck["spec"]["containers"][0]["image"] = "no-such-image"
     space.apply(stuck)
     before = start(space, train=1)
-    chips = {name: space.wait(partial(chip_of, space, name), name) for name in ("train", "stuck")}
+    chips = {name: chip_of(space, name) for name in ("train", "stuck")}
     with driver.board() as board:
         for chip in chips.values():
             board.add_fault(chip, KEEPS_PODS, Severity.CRITICAL)
@@ -113,10 +113,10 @@ def allocated(space: Space, name: str) -> Object:
     return {}
 
 
-def chip_of(space: Space, name: str) -> int | None:
-    """The chip that a pod has, by its status."""
-    found = allocated(space, name)
-    return int(found["resourceID"].removeprefix("Ascend910-")) if found else None
+def chip_of(space: Space, name: str) -> int:
+    """The chip that a pod has, once its status says it."""
+    found = space.wait(lambda: allocated(space, name), f"the device of pod {name}")
+    return int(found["resourceID"].removeprefix("Ascend910-"))
 
 
 def has_health(space: Space, name: str, health: str) -> bool:
