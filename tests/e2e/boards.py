@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tests.cluster.api import Object
 from tests.cluster.cluster import NodeAccess
-from tests.e2e.driver import BOARD, CDI, DRIVER, PLUGIN, PROFILE, Driver
+from tests.e2e.driver import BOARD, DEVICES_FILE, PLUGIN, PROFILE, Driver
 from tests.e2e.space import Space, claim, container, placed, pod, request
 from trio_npu_dra.simulator import Profile
 
@@ -70,8 +70,7 @@ def laid_out(
     chips = (f"davinci{each.physical_id}" for each in board.devices)
     shared = {name.partition("/")[0] for name in board.shared_nodes}
     kept = (f"{PLUGIN}/claims/{name}" for name in there.pod_records())
-    devices = CDI / f"{DRIVER}-device.json"
-    node.execute("rm", "-rf", BOARD, *as_paths((*chips, *shared)), *kept, devices)
+    node.execute("rm", "-rf", BOARD, *as_paths((*chips, *shared)), *kept, DEVICES_FILE)
 
 
 def _models(driver: Driver) -> set[str]:

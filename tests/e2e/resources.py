@@ -16,22 +16,27 @@ FLAG = "NPU_DRA_DEVICE_PLUGIN"
 
 @dataclass
 class Plugin:
-    """The driver's device plugin, which most of these tests need; the first one turns it on."""
+    """The driver's device plugin, which most of these tests need; the first one turns it on.
+
+    Attributes:
+        driver: The driver.
+        selector: The NPUs that are for the resource; empty while it is off.
+    """
 
     driver: Driver
-    is_on: bool = False
+    selector: str = ""
 
     def turn_on(self, selector: str = "all", *, pool: int = 0) -> None:
         """These NPUs are for the resource; so many are in the pool."""
-        if not self.is_on:
-            self.is_on = True
+        if self.selector != selector:
+            self.selector = selector
             self.driver.set_environment(f"{FLAG}={selector}", devices=pool)
 
     def turn_off(self, *, pool: int = NPUS) -> None:
         """All NPUs are for the pool; the pool has so many of them."""
-        if self.is_on:
+        if self.selector:
             self.driver.set_environment(f"{FLAG}-", devices=pool)
-            self.is_on = False
+            self.selector = ""
 
     def amount(self, which: str = "allocatable") -> int:
         """How many the node has of the resource (`capacity`), or may be given to pods."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from functools import partial
 
@@ -9,6 +10,7 @@ import pytest
 
 from tests.cluster.api import Object
 from tests.cluster.cluster import NodeAccess
+from tests.e2e import churn
 from tests.e2e.boards import laid_out
 from tests.e2e.driver import NPUS, Driver
 from tests.e2e.faults import KEEPS_PODS
@@ -16,15 +18,17 @@ from tests.e2e.resources import RESOURCE, Plugin, asking, start, user
 from tests.e2e.space import Space, claim, placed, pod
 from trio_npu_dra.simulator import Severity, load_profile
 
-pytestmark = [pytest.mark.cluster, pytest.mark.every_version]
+pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture(scope="module")
 def plugin(driver: Driver) -> Iterator[Plugin]:
-    """Off at first, and off at the end."""
+    """Off at first, and off at the end: then nothing is left of it."""
     plugin = Plugin(driver)
     yield plugin
     plugin.turn_off()
+    driver.cluster.wait(lambda: not driver.pod_records(), "no record of a pod")
+    driver.cluster.wait(lambda: not driver.has_devices_file(), "no CDI file of the resource")
 
 
 def assert_runs_on(space: Space, before: dict[str, Object]) -> None:
@@ -35,6 +39,31 @@ def assert_runs_on(space: Space, before: dict[str, Object]) -> None:
         assert first["containerID"] == now["containerID"]
 
 
+def test_no_npu_twice_while_both_kinds_of_pods_churn(
+    plugin: Plugin,
+    driver: Driver,
+    space: Space,
+    notes: list[str],
+    pytestconfig: pytest.Config,
+) -> None:
+    """With four NPUs each way; no pod is stuck, and all NPUs are where they were."""
+    began = time.monotonic()
+    plugin.turn_on(churn.SELECTOR, pool=len(churn.OF_POOL))
+    plugin.wait_allocatable(len(churn.OF_RESOURCE))
+    with churn.churning(space, driver.node) as pods:
+        done = churn.disturb(driver, pytestconfig.getoption("--churn-seconds"))
+    plugin.wait_allocatable(len(churn.OF_RESOURCE))
+    driver.wait_published(devices=len(churn.OF_POOL))
+    driver.wait_without_traces()
+    every = churn.opened(pods)
+    notes.append(
+        f"{time.monotonic() - began:6.1f} s  {dict(done)}, {len(pods.counts)} pods: "
+        f"{len(every)} had NPUs, {dict(pods.ends)}"
+    )
+    churn.judge(pods, every)
+
+
+@pytest.mark.every_version
 def test_npu_comes_to_the_resource_when_its_claim_ends(plugin: Plugin, space: Space) -> None:
     """Until then it is in the pool, and no pod can get it."""
     space.apply(claim("npu"), pod("holder", "npu"))
@@ -49,6 +78,7 @@ def test_npu_comes_to_the_resource_when_its_claim_ends(plugin: Plugin, space: Sp
     plugin.wait_allocatable(NPUS)
 
 
+@pytest.mark.every_version
 def test_pod_with_two_gets_two_that_are_near(plugin: Plugin, space: Space) -> None:
     """It has them by CDI: device nodes, libraries and npu-smi, without the Ascend runtime."""
     plugin.turn_on()
@@ -59,13 +89,16 @@ def test_pod_with_two_gets_two_that_are_near(plugin: Plugin, space: Space) -> No
     assert space.execute("train", "printenv", "ASCEND_VISIBLE_DEVICES").strip() == "void"
 
 
+@pytest.mark.every_version
 def test_init_container_that_goes_on_has_an_npu_of_its_own(plugin: Plugin, space: Space) -> None:
     """It gets that of the one before it, which has ended, and the main container gets another."""
     plugin.turn_on()
     plugin.wait_allocatable(NPUS)
     look = "ls -d /dev/davinci[0-9]*"
     begins = asking("begins", 1, command=("sh", "-c", look))
-    goes_on = asking("goes-on", 1, command=("sh", "-c", f"{look}; exec sleep 600"))
+    goes_on = asking(
+        "goes-on", 1, command=("sh", "-c", f"{look}; trap 'exit 0' TERM; sleep 600 & wait")
+    )
     goes_on["restartPolicy"] = "Always"
     space.apply(pod("train", containers=[asking("main", 1)], init_containers=[begins, goes_on]))
     space.wait_phase("train")
@@ -73,6 +106,7 @@ def test_init_container_that_goes_on_has_an_npu_of_its_own(plugin: Plugin, space
     assert space.log("train", "begins").split() != space.davinci_nodes("train", container="main")
 
 
+@pytest.mark.every_version
 def test_sick_npu_is_not_given_out(plugin: Plugin, driver: Driver, space: Space) -> None:
     """Allocatable falls and rises; who has it keeps it, and its status says it.
 
@@ -124,6 +158,7 @@ def has_health(space: Space, name: str, health: str) -> bool:
     return bool(allocated(space, name)["health"] == health)
 
 
+@pytest.mark.every_version
 def test_eight_pods_have_eight_whatever_restarts(
     plugin: Plugin, driver: Driver, space: Space
 ) -> None:
@@ -172,6 +207,7 @@ def test_eight_pods_have_eight_whatever_restarts(
     space.wait_event("ninth", "FailedScheduling", RESOURCE)
 
 
+@pytest.mark.every_version
 def test_two_npus_are_of_one_ring(
     plugin: Plugin, driver: Driver, second_node: NodeAccess, space: Space
 ) -> None:
@@ -189,6 +225,7 @@ def test_two_npus_are_of_one_ring(
         space.clear()
 
 
+@pytest.mark.every_version
 def test_npu_comes_to_the_pool_when_its_pod_has_ended(
     plugin: Plugin, driver: Driver, space: Space
 ) -> None:

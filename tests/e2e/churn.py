@@ -1,8 +1,8 @@
-"""Four NPUs in a device plugin resource and four in the pool, while pods of both kinds churn.
+"""Pods of claims and of a device plugin resource that churn while everything restarts.
 
-Daemon, DaemonSet and kubelet restart under them. A container opens its NPUs as long as it runs, and
-the simulated library has the kernel's rule: a second container is refused. It notes that on the
-node, with what it has and when, so that nothing is lost with a pod.
+A container opens its NPUs as long as it runs, and the simulated library has the kernel's rule: a
+second container is refused. It notes that on the node, with what it has and when, so that nothing
+is lost with a pod.
 """
 
 from __future__ import annotations
@@ -17,14 +17,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
-
 from tests.cluster.api import Object
+from tests.cluster.cluster import NodeAccess
 from tests.e2e.driver import NAME, NAMESPACE, NPUS, Driver
-from tests.e2e.resources import Plugin, asking
+from tests.e2e.resources import asking
 from tests.e2e.space import Space, claim, container, pod, request
-
-pytestmark = pytest.mark.cluster
 
 SELECTOR = "0-3"
 OF_RESOURCE = frozenset(range(4))
@@ -75,7 +72,7 @@ class Churn:
 
     Attributes:
         space: Where they are.
-        notes: Where their containers note what they do.
+        node: Which has them.
         counts: How many NPUs each pod asked for that was created.
         ends: How pods ended, and how often.
         wrong: Pods that ended as none should.
@@ -83,13 +80,18 @@ class Churn:
     """
 
     space: Space
-    notes: Path
+    node: NodeAccess
     counts: dict[str, int] = field(default_factory=dict)
     ends: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     is_over: threading.Event = field(default_factory=threading.Event)
     _chance: random.Random = field(default_factory=lambda: random.Random(13))  # noqa: S311
     _numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    @property
+    def notes(self) -> Path:
+        """Where their containers note what they do."""
+        return self.node.root / Path(NOTES).relative_to("/")
 
     def run(self) -> None:
         """Create pods and delete them until it is over, and until all have ended then."""
@@ -161,9 +163,10 @@ class Churn:
 
 
 @contextmanager
-def churning(space: Space, notes: Path) -> Iterator[Churn]:
-    """Pods churn meanwhile; afterwards all have ended."""
-    churn = Churn(space, notes)
+def churning(space: Space, node: NodeAccess) -> Iterator[Churn]:
+    """Pods churn on a node meanwhile; afterwards all have ended."""
+    churn = Churn(space, node)
+    node.execute("rm", "-rf", NOTES)
     errors: list[Exception] = []
 
     def run() -> None:
@@ -201,10 +204,22 @@ def restart_kubelet(driver: Driver) -> None:
     driver.wait_registered()
 
 
-def opened(notes: Path) -> list[Opened]:
+def disturb(driver: Driver, seconds: float) -> Counter[str]:
+    """Restart one thing after the other for so long; returns what, and how often."""
+    ends, done = time.monotonic() + seconds, Counter[str]()
+    for restart in itertools.cycle((kill_driver, restart_kubelet, roll_out, kill_driver, roll_out)):
+        if time.monotonic() > ends:
+            break
+        time.sleep(2)  # for pods to run undisturbed
+        restart(driver)
+        done[restart.__name__] += 1
+    return done
+
+
+def opened(churn: Churn) -> list[Opened]:
     """What containers noted."""
     found = []
-    for path in sorted(notes.iterdir()):
+    for path in sorted(churn.notes.iterdir()):
         lines = [line.split(maxsplit=2) for line in path.read_text().splitlines()]
         said = {words[1]: words for words in lines}
         chips = said["begin"][2].split()
@@ -233,37 +248,8 @@ def overlaps(every: list[Opened]) -> list[str]:
     return found
 
 
-def test_no_npu_twice_while_both_kinds_of_pods_churn(
-    driver: Driver, space: Space, notes: list[str], pytestconfig: pytest.Config
-) -> None:
-    """Nor is anything left of them, or stuck: all NPUs are where they were."""
-    seconds: float = pytestconfig.getoption("--churn-seconds")
-    plugin, began = Plugin(driver), time.monotonic()
-    folder = driver.node.root / Path(NOTES).relative_to("/")
-    driver.node.execute("rm", "-rf", NOTES)
-    plugin.turn_on(SELECTOR, pool=len(OF_POOL))
-    disturbances = itertools.cycle((kill_driver, restart_kubelet, roll_out, kill_driver, roll_out))
-    done: Counter[str] = Counter()
-    try:
-        plugin.wait_allocatable(len(OF_RESOURCE))
-        with churning(space, folder) as churn:
-            ends = time.monotonic() + seconds
-            while time.monotonic() < ends:
-                time.sleep(2)  # for pods to run undisturbed
-                disturb = next(disturbances)
-                disturb(driver)
-                done[disturb.__name__] += 1
-        plugin.wait_allocatable(len(OF_RESOURCE))
-        driver.wait_published(devices=len(OF_POOL))
-    finally:
-        plugin.turn_off()
-    driver.wait_without_traces()
-    driver.cluster.wait(lambda: not driver.pod_records(), "no record of a pod")
-    every = opened(folder)
-    notes.append(
-        f"{time.monotonic() - began:6.1f} s  {dict(done)}, {len(churn.counts)} pods: "
-        f"{len(every)} had NPUs, {dict(churn.ends)}"
-    )
+def judge(churn: Churn, every: list[Opened]) -> None:
+    """No NPU was opened twice, each container had what its pod asked for, and no pod went wrong."""
     assert churn.wrong == []
     assert [each for each in every if each.refusal] == []
     assert overlaps(every) == []
