@@ -165,10 +165,13 @@ def test_eight_pods_have_eight_whatever_restarts(
     """Container, kubelet, daemon, and the last two at once; pods run on, no NPU is given twice.
 
     One pod loses its container while neither kubelet nor daemon is there: the kubelet refuses it,
-    and its NPU is for another.
+    and its NPU is for another. One has succeeded before, and stays so.
     """
     plugin.turn_on()
     plugin.wait_allocatable(NPUS)
+    done = user("done", 1, command=("true",))
+    done["spec"]["restartPolicy"] = "Never"
+    space.apply(done)
     start(space, a=1, b=1, lost=1)
     nodes = {name: space.davinci_nodes(name) for name in ("a", "b")}
     space.kill("a")
@@ -184,6 +187,7 @@ def test_eight_pods_have_eight_whatever_restarts(
     plugin.wait_registered(1)
     before |= start(space, e=1, f=1)
 
+    space.wait_phase("done", "Succeeded")
     driver.cluster.node.kill_kubelet()
     driver.kill_only()
     space.kill_only("lost")
@@ -203,6 +207,7 @@ def test_eight_pods_have_eight_whatever_restarts(
     assert see == see | nodes
     every = [node for nodes in see.values() for node in nodes]
     assert sorted(every) == [f"/dev/davinci{number}" for number in range(NPUS)]
+    space.wait_phase("done", "Succeeded")
     space.apply(user("ninth", 1))
     space.wait_event("ninth", "FailedScheduling", RESOURCE)
 
@@ -231,16 +236,11 @@ def test_npu_comes_to_the_pool_when_its_pod_has_ended(
 ) -> None:
     """Until then it is in neither place, and the pod runs on.
 
-    The kubelet tells nobody that a pod has ended; here it was away when the pod was deleted. A pod
-    that has succeeded stays so without the resource.
+    The kubelet tells nobody that a pod has ended; here it was away when the pod was deleted.
     """
     plugin.turn_on()
     plugin.wait_allocatable(NPUS)
-    done = user("done", 1, command=("true",))
-    done["spec"]["restartPolicy"] = "Never"
-    space.apply(done)
     before = start(space, train=1)
-    space.wait_phase("done", "Succeeded")
     (node,) = space.davinci_nodes("train")
     plugin.turn_off(pool=NPUS - 1)
     assert node.replace("/dev/davinci", "npu-") not in driver.devices()
@@ -255,4 +255,3 @@ def test_npu_comes_to_the_pool_when_its_pod_has_ended(
         driver.cluster.node.start_kubelet()
     driver.wait_published()
     assert driver.pod_records() == []
-    space.wait_phase("done", "Succeeded")
