@@ -77,6 +77,7 @@ class Churn:
         ends: How pods ended, and how often.
         wrong: Pods that ended as none should.
         is_over: Set when no new ones are wanted.
+        no_force: Set while no pod is deleted by force.
     """
 
     space: Space
@@ -85,6 +86,7 @@ class Churn:
     ends: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     is_over: threading.Event = field(default_factory=threading.Event)
+    no_force: threading.Event = field(default_factory=threading.Event)
     _chance: random.Random = field(default_factory=lambda: random.Random(13))  # noqa: S311
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
@@ -140,7 +142,8 @@ class Churn:
                 self._delete(name)
             elif self._chance.random() < (0.05 if phase == "Running" else 0.02):
                 is_seen = name.startswith("claim") or self._has_opened(name)
-                grace = self._chance.choice((0, 5)) if is_seen else 5
+                is_fine = is_seen and not self.no_force.is_set()
+                grace = self._chance.choice((0, 5)) if is_fine else 5
                 self.ends["deleted by force" if grace == 0 else "deleted"] += 1
                 self._delete(name, grace=grace)
 
@@ -204,14 +207,21 @@ def restart_kubelet(driver: Driver) -> None:
     driver.wait_registered()
 
 
-def disturb(driver: Driver, seconds: float) -> Counter[str]:
-    """Restart one thing after the other for so long; returns what, and how often."""
+def disturb(driver: Driver, churn: Churn, seconds: float) -> Counter[str]:
+    """Restart one thing after the other for so long; returns what, and how often.
+
+    The kubelet unprepares what was deleted by force while it was away, but a minute later: only
+    under a long churn is that done.
+    """
     ends, done = time.monotonic() + seconds, Counter[str]()
     for restart in itertools.cycle((kill_driver, restart_kubelet, roll_out, kill_driver, roll_out)):
         if time.monotonic() > ends:
             break
         time.sleep(2)  # for pods to run undisturbed
+        if restart is restart_kubelet and seconds < 60:
+            churn.no_force.set()
         restart(driver)
+        churn.no_force.clear()
         done[restart.__name__] += 1
     return done
 

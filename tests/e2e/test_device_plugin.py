@@ -51,7 +51,7 @@ def test_no_npu_twice_while_both_kinds_of_pods_churn(
     plugin.turn_on(churn.SELECTOR, pool=len(churn.OF_POOL))
     plugin.wait_allocatable(len(churn.OF_RESOURCE))
     with churn.churning(space, driver.node) as pods:
-        done = churn.disturb(driver, pytestconfig.getoption("--churn-seconds"))
+        done = churn.disturb(driver, pods, pytestconfig.getoption("--churn-seconds"))
     plugin.wait_allocatable(len(churn.OF_RESOURCE))
     driver.wait_published(devices=len(churn.OF_POOL))
     driver.wait_without_traces()
