@@ -203,19 +203,21 @@ def roll_out(driver: Driver) -> None:
 
 def restart_kubelet(driver: Driver) -> None:
     """The kubelet dies and starts again."""
+    times = driver.registrations()
     driver.cluster.node.restart_kubelet()
-    driver.wait_registered()
+    driver.wait_registered(times + 1)
 
 
 def disturb(driver: Driver, churn: Churn, seconds: float) -> Counter[str]:
-    """Restart one thing after the other for so long; returns what, and how often.
+    """Restart one thing after the other for so long, each once at least; returns how often.
 
     The kubelet unprepares what was deleted by force while it was away, but a minute later: only
     under a long churn is that done.
     """
     ends, done = time.monotonic() + seconds, Counter[str]()
-    for restart in itertools.cycle((kill_driver, restart_kubelet, roll_out, kill_driver, roll_out)):
-        if time.monotonic() > ends:
+    restarts = (kill_driver, restart_kubelet, roll_out, kill_driver, roll_out)
+    for restart in itertools.cycle(restarts):
+        if time.monotonic() > ends and len(done) == len(set(restarts)):
             break
         time.sleep(2)  # for pods to run undisturbed
         if restart is restart_kubelet and seconds < 60:
