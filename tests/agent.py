@@ -62,6 +62,7 @@ async def running_agent(
     pod_uid: str = "",
     limits: Mapping[int, int] = MappingProxyType({}),
     calls: Filter | None = None,
+    constants: Mapping[str, object] = MappingProxyType({}),
     **changes: object,
 ) -> AsyncIterator[Agent]:
     """Start it; it is killed at the end if it still runs.
@@ -71,13 +72,14 @@ async def running_agent(
         pod_uid: That of its pod, when several instances run.
         limits: How much it may have of a resource, by `resource.RLIMIT_...`.
         calls: Before which system calls it is asked.
+        constants: Of its modules, by their names with that of the module, those that differ.
         changes: What else is different from the node's settings.
     """
     if pod_uid:
         changes["pod_uid"] = pod_uid
     environment = os.environ | rig.environment(**changes)
     log = rig.folder / f"agent{pod_uid}.log"
-    agent = Agent(forked.start(environment, log, limits, calls), log)
+    agent = Agent(forked.start(environment, log, limits, calls, constants), log)
     try:
         yield agent
     finally:

@@ -12,6 +12,8 @@ import sys
 from collections.abc import Mapping
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from pkgutil import resolve_name
+from types import MappingProxyType
 
 import anyio._backends._trio  # noqa: F401 - what the first request to the API server imports
 import httpcore  # noqa: F401 - the same
@@ -29,6 +31,7 @@ def start(
     log: Path,
     limits: Mapping[int, int],
     calls: Filter | None = None,
+    constants: Mapping[str, object] = MappingProxyType({}),
 ) -> ForkServerProcess:
     """Start the daemon.
 
@@ -37,16 +40,25 @@ def start(
         log: The file for its standard error.
         limits: How much it may have of a resource, by `resource.RLIMIT_...`.
         calls: Before which system calls it is asked.
+        constants: Of its modules, by their names with that of the module, those that differ.
     """
-    process = _context.Process(target=_serve, args=(dict(environment), log, dict(limits), calls))
+    arguments = (dict(environment), log, dict(limits), calls, dict(constants))
+    process = _context.Process(target=_serve, args=arguments)
     process.start()
     return process
 
 
 def _serve(
-    environment: Mapping[str, str], log: Path, limits: Mapping[int, int], calls: Filter | None
+    environment: Mapping[str, str],
+    log: Path,
+    limits: Mapping[int, int],
+    calls: Filter | None,
+    constants: Mapping[str, object],
 ) -> None:
     """Be the program, in the child."""
+    for name, value in constants.items():
+        module, _, constant = name.rpartition(".")
+        setattr(resolve_name(module), constant, value)
     for kind, limit in limits.items():
         resource.setrlimit(kind, (limit, limit))
     with log.open("wb") as file:

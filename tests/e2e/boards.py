@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tests.cluster.api import Object
 from tests.cluster.cluster import NodeAccess
-from tests.e2e.driver import BOARD, PROFILE, Driver
+from tests.e2e.driver import BOARD, DEVICES_FILE, PLUGIN, PROFILE, Driver
 from tests.e2e.space import Space, claim, container, placed, pod, request
 from trio_npu_dra.simulator import Profile
 
@@ -44,8 +44,17 @@ class Given:
 
 
 @contextmanager
-def laid_out(driver: Driver, node: NodeAccess, board: Profile) -> Iterator[Driver]:
-    """The driver runs on a node with that board, and has published it; afterwards both are gone."""
+def laid_out(
+    driver: Driver, node: NodeAccess, board: Profile, *, in_pool: bool = True
+) -> Iterator[Driver]:
+    """The driver runs on a node with that board; afterwards both are gone, and all that they kept.
+
+    Args:
+        driver: The driver.
+        node: One on which it does not run yet.
+        board: What it has there.
+        in_pool: Whether to wait until the board is published, and not in a device plugin resource.
+    """
     there = dataclasses.replace(driver, node=node)
     profile = node.root / PROFILE.relative_to("/")
     profile.parent.mkdir(parents=True, exist_ok=True)
@@ -53,13 +62,15 @@ def laid_out(driver: Driver, node: NodeAccess, board: Profile) -> Iterator[Drive
     there.label_node("true")
     there.wait_ready()
     there.wait_registered()
-    there.cluster.wait(lambda: _models(there) == {board.chip.name}, f"{board.name} published")
+    if in_pool:
+        there.cluster.wait(lambda: _models(there) == {board.chip.name}, f"{board.name} published")
     yield there
     there.label_node(None)
     there.cluster.wait(lambda: there.pid() is None, f"no driver on {node.name}")
     chips = (f"davinci{each.physical_id}" for each in board.devices)
     shared = {name.partition("/")[0] for name in board.shared_nodes}
-    node.execute("rm", "-r", BOARD, *as_paths((*chips, *shared)))
+    kept = (f"{PLUGIN}/claims/{name}" for name in there.pod_records())
+    node.execute("rm", "-rf", BOARD, *as_paths((*chips, *shared)), *kept, DEVICES_FILE)
 
 
 def wait_published(driver: Driver, names: set[str]) -> None:

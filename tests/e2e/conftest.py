@@ -32,12 +32,18 @@ MARKERS = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let the idle test take longer, and several sessions leave together what they found."""
+    """Let some tests take longer, and several sessions leave together what they found."""
     parser.addoption(
         "--idle-seconds",
         type=float,
         default=60,
         help="how long the driver is watched doing nothing (default 60)",
+    )
+    parser.addoption(
+        "--churn-seconds",
+        type=float,
+        default=15,
+        help="how long pods of claims and of a device plugin churn (default 15)",
     )
     parser.addoption(
         "--rights",

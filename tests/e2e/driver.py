@@ -38,6 +38,8 @@ print(connection.getresponse().read().decode())
 
 CDI = Path("/etc/cdi")
 PLUGIN = Path("/var/lib/kubelet/plugins") / DRIVER
+DEVICES_FILE = CDI / f"{DRIVER}-device.json"
+"""The CDI file of device plugin resources."""
 BOARD = Path("/var/lib/trio-npu-dra/simulator")
 PROFILE = BOARD / "profile"
 """Names the board that is laid out on a node."""
@@ -213,6 +215,16 @@ class Driver:
     def pod_records(self) -> list[str]:
         """Names of its records of what pods have of device plugins."""
         return self._files(PLUGIN / "claims", f"{POD}*")
+
+    def has_devices_file(self) -> bool:
+        """Whether the node has the CDI file of device plugin resources."""
+        return self._place(DEVICES_FILE).exists()
+
+    def pod_holders(self) -> dict[str, str]:
+        """The names of pods that have devices of device plugins, by the device."""
+        folder = self._place(PLUGIN / "claims")
+        records = [json.loads((folder / name).read_text()) for name in self.pod_records()]
+        return {each["devices"][0]["device"]: each["claim"]["name"] for each in records}
 
     def traces(self) -> list[str]:
         """All it keeps on the node for claims."""

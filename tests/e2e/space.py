@@ -219,14 +219,19 @@ class Space:
         path = self.cluster.api.resource("pods").path(self.name, pod, "log")
         return self.cluster.api.ask("GET", path, query={"container": container})
 
-    def kill(self, pod: str, container: str = "main") -> None:
-        """End a container of a pod with SIGKILL, and wait until the kubelet has started it anew."""
+    def kill_only(self, pod: str, container: str = "main") -> Object:
+        """End a container of a pod with SIGKILL; returns the state that it had."""
         before = self._state(pod, container)
         identity = str(before["containerID"]).rpartition("/")[2].encode()
         for process in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):  # it ended with the container's first process
                 if identity in (process / "cgroup").read_bytes():
                     os.kill(int(process.name), signal.SIGKILL)
+        return before
+
+    def kill(self, pod: str, container: str = "main") -> None:
+        """End a container of a pod with SIGKILL, and wait until the kubelet has started it anew."""
+        before = self.kill_only(pod, container)
 
         def restarted() -> bool:
             after = self._state(pod, container)

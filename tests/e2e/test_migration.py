@@ -12,7 +12,7 @@ from tests.e2e.deploy import ROOT
 from tests.e2e.driver import NAME, NAMESPACE, NPUS, Driver
 from tests.e2e.faults import number
 from tests.e2e.modes import assert_as_documented
-from tests.e2e.resource import FLAG, RESOURCE, Plugin, assert_runs_on, user
+from tests.e2e.resources import FLAG, RESOURCE, Plugin, assert_runs_on, user
 from tests.e2e.space import EXAMPLES, Space, claim, pod
 
 pytestmark = [pytest.mark.cluster, pytest.mark.every_version, pytest.mark.since("1.36")]

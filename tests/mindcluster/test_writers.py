@@ -28,7 +28,8 @@ from trio_npu_dra.mindcluster.device_info_writer import FRESH_SECONDS, keep_devi
 from trio_npu_dra.mindcluster.node_writer import MANAGER, NodeFacts, change
 from trio_npu_dra.mindcluster.service import tell_mindcluster
 from trio_npu_dra.observable import Observable
-from trio_npu_dra.resources.division import ResourceChips
+from trio_npu_dra.resources.device import ResourceDevice
+from trio_npu_dra.resources.state import Devices
 from trio_npu_dra.standins.api_server import serve_api
 from trio_npu_dra.standins.api_state import ApiState
 
@@ -77,18 +78,19 @@ async def test_the_node_says_what_its_chips_tell(
 ) -> None:
     """As long as they do; what others wrote stays, and pods take chips from the list."""
     monkeypatch.setattr(device_info_writer, "PAUSE_SECONDS", 0.01)
-    chips: Observable[ResourceChips] = Observable({})
+    devices: Observable[Devices] = Observable({})
     holds: Observable[tuple[Hold, ...]] = Observable(())
-    nursery.start_soon(tell_mindcluster, client, chips, holds, NODE)
+    nursery.start_soon(tell_mindcluster, client, devices, holds, NODE)
     with trio.fail_after(5):
         await until(lambda: state.asked("get", "nodes") == 1)
-        chips.set({RESOURCE: (b4(0), b4(1))})
+        both = tuple(ResourceDevice(resource=RESOURCE, chip=b4(number)) for number in (0, 1))
+        devices.set({RESOURCE: both})
         await until(lambda: listed(state) == "Ascend910-0,Ascend910-1")
         await until(lambda: labels(state).get("accelerator") == "huawei-Ascend910")
         assert labels(state)["servertype"] == "mine"
         holds.set((hold("npu-0", 0),))
         await until(lambda: listed(state) == "Ascend910-1")
-        chips.set({})
+        devices.set({})
         await until(lambda: len(labels(state)) == 2)
         assert labels(state) == {"kubernetes.io/os": "linux", "servertype": "mine"}
         (node,) = state.all(Node)
@@ -101,8 +103,8 @@ async def test_a_node_without_chips_is_left_alone(
 ) -> None:
     """No ConfigMap, and no write to the Node."""
     holds: Observable[tuple[Hold, ...]] = Observable(())
-    chips: Observable[ResourceChips] = Observable({})
-    nursery.start_soon(tell_mindcluster, client, chips, holds, NODE)
+    devices: Observable[Devices] = Observable({})
+    nursery.start_soon(tell_mindcluster, client, devices, holds, NODE)
     with trio.fail_after(5):
         await until(lambda: state.asked("get", "nodes") == 1)
         await wait_all_tasks_blocked(0.01)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 
 import trio
 
@@ -64,12 +65,20 @@ class Reaper:
 
 
 @asynccontextmanager
-async def mortal_agent(rig: Rig, reaper: Reaper) -> AsyncIterator[Agent]:
-    """Start the daemon as a process of its own, which *reaper* watches from its first call on."""
+async def mortal_agent(
+    rig: Rig, reaper: Reaper, *, constants: Mapping[str, object] = MappingProxyType({})
+) -> AsyncIterator[Agent]:
+    """Start the daemon as a process of its own, which *reaper* watches from its first call on.
+
+    Args:
+        rig: Its node.
+        reaper: Decides when it dies.
+        constants: As for `running_agent`.
+    """
     calls = Calls(SYSTEM_CALLS)
     try:
         async with trio.open_nursery() as nursery:
-            async with running_agent(rig, calls=calls.filter) as agent:
+            async with running_agent(rig, calls=calls.filter, constants=constants) as agent:
                 nursery.start_soon(reaper.watch, calls, agent)
                 yield agent
             nursery.cancel_scope.cancel()

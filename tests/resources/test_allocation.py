@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,8 +22,9 @@ from trio_npu_dra.errors import AllocationRefused, KubeletSilent
 from trio_npu_dra.holds.hold import HolderKind, conflict
 from trio_npu_dra.kubelet.device_plugin.plugin import Choice
 from trio_npu_dra.kubelet.device_plugin.pod_resources import PodDevice, PodResources
-from trio_npu_dra.resources.allocation import ChipPlugin
+from trio_npu_dra.resources.allocation import ChipPlugin, Tools
 from trio_npu_dra.resources.cdi_file import DevicesFile, devices_before
+from trio_npu_dra.resources.chooser import Chooser
 from trio_npu_dra.resources.device import ResourceDevice
 from trio_npu_dra.resources.division import pieces_of
 from trio_npu_dra.resources.pods import LOOK_SECONDS, SOON_SECONDS, PodHolds, PodList
@@ -82,14 +82,22 @@ class Instance:
     """A driver instance with a device plugin on the node."""
 
     def __init__(
-        self, node: NodeOnDisk, kubelet: Kubelet, text: str = "all", *, shares: int = 1
+        self,
+        node: NodeOnDisk,
+        kubelet: Kubelet,
+        text: str = "all",
+        *,
+        shares: int = 1,
+        chooser: Chooser | None = None,
     ) -> None:
         self.node = node
+        self.chooser = chooser
         self.ledger = node.ledger()
         self.flags = FlagFiles(node.root / "flags", node.board)
         self.step = ShareFlagStep(self.ledger, node.cdi(), node.board, self.flags)
         self.repair = Repair(self.ledger, node.cdi(), [self.step])
         self.file = DevicesFile(node.cdi())
+        self.freed: set[str] = set()
         self.pods = PodHolds(
             ledger=self.ledger,
             board=node.board,
@@ -97,6 +105,7 @@ class Instance:
             pods=PodList(read=kubelet.read, own_pod=OWN),
             is_busy=kubelet.is_busy,
             flags=self.step,
+            on_free=self.freed.update,
         )
         self.plugin = self.plugin_of(RESOURCE)
         self.plugin.offer(chips())
@@ -107,15 +116,16 @@ class Instance:
 
     def plugin_of(self, resource: str) -> ChipPlugin:
         """What serves a resource."""
-        return ChipPlugin(
-            resource,
+        tools = Tools(
             ledger=self.ledger,
             pods=self.pods,
             cdi=self.node.cdi(),
             file=self.file,
             write_file=lambda: self.file.write({one.cdi_name: one.held for one in chips()}),
             flags=self.step,
+            chooser=self.chooser,
         )
+        return ChipPlugin(resource, tools)
 
     @property
     def noted(self) -> bool:
@@ -231,6 +241,33 @@ async def test_a_pod_gets_a_vnpu_alone(node: NodeOnDisk, autojump_clock: MockClo
     assert await instance.held() == {"npu-1-vnpu-117": "ml/train"}
 
 
+async def test_an_allocation_waits_for_the_last_pods_processes(
+    node: NodeOnDisk, autojump_clock: MockClock
+) -> None:
+    """The kubelet gives away at once what a pod has that is deleted by force."""
+    del autojump_clock
+    kubelet = Kubelet(busy={"/dev/davinci1"})
+    instance = Instance(node, kubelet)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(instance.plugin.allocate, [["Ascend910-0", "Ascend910-1"]])
+        await trio.sleep(2)
+        assert await instance.held() == {}
+        kubelet.busy.clear()
+    assert (await instance.held()).keys() == {"npu-0", "npu-1"}
+
+
+async def test_what_a_process_goes_on_using_is_refused(
+    node: NodeOnDisk, autojump_clock: MockClock
+) -> None:
+    """Its pod is told; others get theirs."""
+    del autojump_clock
+    instance = Instance(node, Kubelet(busy={"/dev/davinci1"}))
+    with pytest.raises(AllocationRefused, match=r"a process uses npu-1, and has not ended"):
+        await instance.plugin.allocate([["Ascend910-1"]])
+    await instance.plugin.allocate([["Ascend910-2"]])
+    assert (await instance.held()).keys() == {"npu-2"}
+
+
 async def test_an_unknown_device_is_refused(node: NodeOnDisk) -> None:
     """The kubelet may not have the newest list yet."""
     instance = Instance(node, Kubelet())
@@ -323,9 +360,11 @@ async def test_a_chip_is_taken_back_when_its_pod_has_ended(
     await trio.sleep(SOON_SECONDS)
     await instance.pods.look()
     assert await instance.held() == {"npu-1": "ml/train"}
+    assert instance.freed == set()
     kubelet.busy = set()
     await instance.pods.look()
     assert await instance.held() == {}
+    assert instance.freed == {"/dev/davinci1"}
 
 
 async def test_a_chip_that_is_given_again_while_it_is_looked_at_stays(
@@ -339,7 +378,12 @@ async def test_a_chip_that_is_given_again_while_it_is_looked_at_stays(
     kubelet.devices = []
     await instance.pods.look()
     await trio.sleep(SOON_SECONDS)
-    kubelet.while_asked = partial(instance.plugin.allocate, [["Ascend910-1"]])
+
+    async def give_again() -> None:
+        kubelet.while_asked = trio.lowlevel.checkpoint
+        await instance.plugin.allocate([["Ascend910-1"]])
+
+    kubelet.while_asked = give_again
     await instance.pods.look()
     assert await instance.held() == {"npu-1": "a pod of a device plugin"}
 

@@ -22,9 +22,12 @@ from tests.report.boards import npu as sick_npu
 from tests.resources.test_allocation import RESOURCE, Instance, Kubelet
 from tests.resources.test_allocation import given as pod_devices
 from trio_npu_dra.errors import AllocationRefused
+from trio_npu_dra.npu.model import Chip
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.resources.chooser import Chosen
+from trio_npu_dra.resources.device import ResourceDevice
 from trio_npu_dra.resources.kubelet_ids import FILE, KubeletIds
+from trio_npu_dra.resources.names import DeviceId
 from trio_npu_dra.resources.pods import SOON_SECONDS
 
 CHIPS = 4
@@ -38,6 +41,11 @@ def ids(*numbers: int) -> list[str]:
 def choice(pod: str, *numbers: int) -> Chosen:
     """What was chosen for a pod."""
     return Chosen(namespace="ml", pod=pod, uid=f"uid-{pod}", numbers=numbers)
+
+
+def whole(chip: Chip) -> ResourceDevice:
+    """A chip as a device."""
+    return ResourceDevice(resource=RESOURCE, chip=chip)
 
 
 @dataclass
@@ -73,9 +81,7 @@ def node(tmp_path: Path) -> NodeOnDisk:
 
 def start(node: NodeOnDisk, kubelet: Kubelet, scheduler: Scheduler) -> Instance:
     """Start the driver."""
-    instance = Instance(node, kubelet)
-    instance.plugin._chooser = scheduler
-    return instance
+    return Instance(node, kubelet, chooser=scheduler)
 
 
 async def test_a_pod_gets_what_was_chosen_for_it(node: NodeOnDisk) -> None:
@@ -106,7 +112,7 @@ async def test_health_is_told_of_the_chip_that_an_id_stands_for(node: NodeOnDisk
     """The pod's own chip is sick, not the one whose id it has."""
     instance = start(node, Kubelet(), Scheduler([choice("train", 5)]))
     await instance.plugin.allocate([ids(0)])
-    instance.plugin.offer([*(npu(number) for number in range(5)), sick_npu(5, fault())])
+    instance.plugin.offer([*map(whole, map(npu, range(5))), whole(sick_npu(5, fault()))])
     sick = [device.id for device in instance.plugin.devices.value if not device.healthy]
     assert sick == ids(0)
 
@@ -120,7 +126,7 @@ async def test_what_cannot_be_given_is_refused(
     """Not another chip instead: the scheduler has to choose again."""
     kubelet = Kubelet(devices=pod_devices("old", 3))
     instance = start(node, kubelet, Scheduler([choice("train", *numbers)]))
-    instance.plugin.offer([*(npu(number) for number in range(6)), sick_npu(6, fault())])
+    instance.plugin.offer([*map(whole, map(npu, range(6))), whole(sick_npu(6, fault()))])
     await instance.pods.look()
     with pytest.raises(AllocationRefused, match=f"chosen for pod ml/train: .*{words}"):
         await instance.plugin.allocate([ids(0)])
@@ -171,12 +177,12 @@ async def test_a_death_at_any_moment_gives_nothing_twice(
     """Ids in use stand for what they stood for, and each id for one chip."""
     del autojump_clock
     node.cdi_root.mkdir()
-    kubelet = Kubelet()
-    instance = start(node, kubelet, Scheduler([choice("a", 5)]))
+    kubelet, scheduler = Kubelet(), Scheduler([choice("a", 5)])
+    instance = start(node, kubelet, scheduler)
     await instance.plugin.allocate([ids(0)])
     kubelet.devices = pod_devices("a", 0)
     disk = Disk(node.state_folder, node.cdi_root)
-    instance.plugin._chooser = Scheduler([choice("b", 3, 6)])
+    scheduler.chosen = [choice("b", 3, 6)]
     with disk.states() as states:
         await instance.plugin.allocate([ids(1, 2)])
     assert len(states) > 4
@@ -187,8 +193,8 @@ async def test_a_death_at_any_moment_gives_nothing_twice(
             await next_one.pods.look()
             await trio.sleep(SOON_SECONDS)
         assert await next_one.held() == {"npu-5": "ml/a"}
-        meant = {next_one.pods.ids.chip_of(RESOURCE, id_) for id_ in ids(*range(8))}
-        assert meant == set(range(8))
+        meant = {next_one.pods.ids.device_of(RESOURCE, id_) for id_ in ids(*range(8))}
+        assert meant == {DeviceId(physical_id=number) for number in range(8)}
 
 
 @pytest.mark.parametrize("broken", ["{", "[]", '{"huawei.com/Ascend910": {"0": 1}}'])
@@ -198,8 +204,8 @@ def test_a_broken_file_is_said(
     """Each id counts as the chip's own then."""
     (tmp_path / FILE).write_text(broken)
     found = KubeletIds(tmp_path)
-    assert found.chip_of(RESOURCE, "Ascend910-0") == 0
-    assert found.chip_of(RESOURCE, "Ascend910-x") is None
+    assert found.device_of(RESOURCE, "Ascend910-0") == DeviceId(physical_id=0)
+    assert found.device_of(RESOURCE, "Ascend910-x") is None
     assert len(caplog.records) == 1
     found.change(RESOURCE, ids(0, 1), [1, 2])
     assert json.loads((tmp_path / FILE).read_text()) == {RESOURCE: {"0": 2, "2": 0}}
@@ -210,12 +216,13 @@ def test_a_broken_file_is_said(
 async def test_a_full_disk_refuses(node: NodeOnDisk) -> None:
     """Each id stands for one chip all the same."""
     node.cdi_root.write_text("a file where the folder should be")
-    instance = start(node, Kubelet(), Scheduler([choice("train", 5)]))
+    scheduler = Scheduler([choice("train", 5)])
+    instance = start(node, Kubelet(), scheduler)
     with pytest.raises(AllocationRefused, match="cdi"):
         await instance.plugin.allocate([ids(0)])
     node.cdi_root.unlink()
     assert await instance.plugin.allocate([ids(0)]) == [["npu.huawei.com/device=Ascend910-5"]]
-    instance.plugin._chooser = None
+    assert scheduler.chosen == []
     assert await instance.plugin.allocate([ids(5)]) == [["npu.huawei.com/device=Ascend910-0"]]
 
 
@@ -244,7 +251,7 @@ class World:
     def start(self) -> None:
         """Start the driver, after the last one was killed."""
         self.instance = start(self.node, self.kubelet, self.scheduler)
-        self.instance.plugin.offer([npu(number) for number in range(CHIPS)])
+        self.instance.plugin.offer([whole(npu(number)) for number in range(CHIPS)])
 
     async def do(self, kind: str, number: int) -> None:
         """Let something happen."""

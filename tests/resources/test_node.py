@@ -27,6 +27,7 @@ SICK = 0x80E01801
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks follow each other faster than on a node."""
     monkeypatch.setattr(registration, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(pods, "LOOK_SECONDS", 0.1)
     monkeypatch.setattr(pods, "SOON_SECONDS", 0.05)
     monkeypatch.setattr(service, "_UNUSED_SECONDS", 0.05)
     monkeypatch.setattr(service, "_FILE_SECONDS", 0.05)
@@ -194,6 +195,32 @@ async def test_a_pod_keeps_its_chips_over_restarts_of_daemon_and_kubelet(rig: Ri
         manager.pods = known
         await manager.wait_for(RESOURCE, *ids(*range(1, 8)))
         assert "Ascend910-2" in in_file(rig)
+
+
+async def test_a_chip_stays_in_its_resource_when_its_pod_has_ended(rig: Rig) -> None:
+    """Also one of which this daemon knows only that a pod has it: the kubelet sees no list less."""
+    rig.device_plugin = "2-3"
+    async with rig.device_manager() as manager:
+        async with rig.daemon():
+            await manager.wait_for(RESOURCE, *ids(2, 3))
+            await allocated(manager, "train", 2)
+        await manager.wait_for(RESOURCE)
+        async with rig.daemon(), trio.open_nursery() as nursery:
+            await manager.wait_for(RESOURCE, *ids(2, 3))
+            seen = []
+
+            async def look() -> None:
+                async for known in manager.resources.changes():
+                    seen.append(sorted(known[RESOURCE].allocatable))
+
+            nursery.start_soon(look)
+            manager.pods.clear()
+            await until(lambda: not rig.records)
+            with rig.board.control() as control:
+                control.add_fault(3, SICK, Severity.MAJOR)  # the next list
+            await until(lambda: len(seen) > 1)
+            assert seen == [ids(2, 3), ids(2)]
+            nursery.cancel_scope.cancel()
 
 
 async def test_a_chip_moves_once_its_pod_has_ended(rig: Rig) -> None:

@@ -70,6 +70,14 @@ class RawDcmi:
         assert self.code(function, card, device, ctypes.byref(count), codes, 128) == 0
         return list(codes[: count.value])
 
+    def processes(self, card: int, device: int = 0) -> list[int]:
+        """The pids of the processes on a device."""
+        count, found = ctypes.c_int(), ctypes.create_string_buffer(64 * 16)
+        function = "dcmi_get_device_resource_info"
+        assert self.code(function, card, device, found, ctypes.byref(count)) == 0
+        pids = (found.raw[16 * one : 16 * one + 4] for one in range(count.value))
+        return [int.from_bytes(pid, "little") for pid in pids]
+
 
 Load = Callable[[Path], RawDcmi]
 

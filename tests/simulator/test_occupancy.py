@@ -54,6 +54,13 @@ def test_a_second_container_is_refused_until_the_first_ends(board: SimulatedBoar
     assert "910B4" in ask(board)
 
 
+def test_the_host_sees_that_a_container_has_a_chip(board: SimulatedBoard, dcmi: RawDcmi) -> None:
+    """As a process; the container does not see itself."""
+    with in_use(command(board, "info", "watch")):
+        assert dcmi.processes(3) == [0]
+    assert dcmi.processes(3) == []
+
+
 def test_a_shared_chip_is_for_all(
     board: SimulatedBoard, dcmi: RawDcmi, control: BoardControl
 ) -> None:

@@ -152,7 +152,7 @@ class ChipPlugin:
         pods = self._tools.pods
         with trio.move_on_after(IN_USE_SECONDS):
             for entry in entries:
-                while await pods.is_in_use(entry):
+                while await pods.is_in_use(entry):  # noqa: ASYNC110 - the Ascend driver tells nobody
                     await trio.sleep(_PAUSE_SECONDS)
             return
         names = ", ".join(name for entry in entries for name in entry.device_names)

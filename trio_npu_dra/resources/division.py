@@ -21,9 +21,6 @@ from trio_npu_dra.resources.device import ResourceDevice
 from trio_npu_dra.resources.names import piece_resource, whole_resource
 from trio_npu_dra.resources.selection import Selection
 
-ResourceChips: TypeAlias = Mapping[str, tuple[Chip, ...]]
-"""The chips of each resource, by physical id."""
-
 
 def pool_offers(
     board: Board,

@@ -1,5 +1,6 @@
 /* What a chip measures: memory, load, heat, power, errors, processes. */
 #include "board.h"
+#include "occupancy.h"
 
 EXPORT int dcmi_get_device_hbm_info(int card_id, int device_id, struct dcmi_hbm_info *info)
 {
@@ -187,11 +188,25 @@ EXPORT int dcmi_get_device_ecc_info(int card_id, int device_id, int input_type,
     return DCMI_OK;
 }
 
+/* Whether a container has the chip, as the host sees it. */
+static bool is_in_use(int index)
+{
+    bool used = !board_is_in_container() && board_lock() != NULL;
+    if (used) {
+        used = occupancy_any(index);
+        board_unlock();
+    }
+    return used;
+}
+
+/* A container that has the chip counts as a process of no memory; its pid is not known here: 0. */
 EXPORT int dcmi_get_device_resource_info(int card_id, int device_id,
                                          struct dcmi_proc_mem_info *proc_info, int *proc_num)
 {
     struct board_device device;
-    int code = open_device(__func__, card_id, device_id, &device);
+    struct slot slot;
+    int code = look_up(__func__, card_id, device_id, &slot, &device);
+    code = code != DCMI_OK ? code : check_presence(__func__, &device);
     if (code != DCMI_OK) {
         return code;
     }
@@ -203,5 +218,8 @@ EXPORT int dcmi_get_device_resource_info(int card_id, int device_id,
         proc_info[i].proc_mem_usage = (unsigned long)device.processes[i].memory;
     }
     *proc_num = (int)device.process_count;
+    if (device.process_count < BOARD_PROCESSES && is_in_use(slot.index)) {
+        proc_info[(*proc_num)++] = (struct dcmi_proc_mem_info){0};
+    }
     return DCMI_OK;
 }

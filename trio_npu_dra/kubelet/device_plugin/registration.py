@@ -32,14 +32,11 @@ log = logging.getLogger(__name__)
 
 VERSION: Final = "v1beta1"
 
-GRACE_SECONDS: Final = 5.0
-"""How long a stop waits for the kubelet's calls in flight, which take milliseconds."""
-
 LOOK_SECONDS: Final = 5.0
 """Between two looks at our socket, and between two tries to register."""
 
 GRACE_SECONDS: Final = 5.0
-"""How long a stop waits for the kubelet's calls in flight, which take milliseconds."""
+"""How long a stop waits for the kubelet's calls in flight, which can wait for a process to end."""
 
 _REGISTER_SECONDS: Final = 15.0  # the kubelet connects to us meanwhile, which may take it 10 s
 _STREAM_SECONDS: Final = 10.0  # how long a kubelet that took us may take to ask for the list

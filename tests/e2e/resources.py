@@ -1,13 +1,14 @@
-"""The driver as a device plugin: turning it on and off, and pods that ask for its resource."""
+"""The driver as a device plugin, and pods that ask for its resource as they did for Huawei's."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests.cluster.api import Object
 from tests.cluster.processes import ClusterError
 from tests.e2e.driver import NPUS, Driver
-from tests.e2e.space import Space, pod
+from tests.e2e.space import ENDS_AT_ONCE, Space, container, pod
 
 RESOURCE = "huawei.com/Ascend910"
 FLAG = "NPU_DRA_DEVICE_PLUGIN"
@@ -15,31 +16,38 @@ FLAG = "NPU_DRA_DEVICE_PLUGIN"
 
 @dataclass
 class Plugin:
-    """The driver's device plugin, which most of these tests need; the first one turns it on."""
+    """The driver's device plugin, which most of these tests need; the first one turns it on.
+
+    Attributes:
+        driver: The driver.
+        selector: The NPUs that are for the resource; empty while it is off.
+    """
 
     driver: Driver
-    is_on: bool = False
+    selector: str = ""
 
-    def turn_on(self, *, pool: int = 0) -> None:
-        """All NPUs are for the resource; so many claims still hold one."""
-        if not self.is_on:
-            self.is_on = True
-            self.driver.set_environment(f"{FLAG}=all", devices=pool)
+    def turn_on(self, selector: str = "all", *, pool: int = 0) -> None:
+        """These NPUs are for the resource; so many are in the pool."""
+        if self.selector != selector:
+            self.selector = selector
+            self.driver.set_environment(f"{FLAG}={selector}", devices=pool)
 
     def turn_off(self, *, pool: int = NPUS) -> None:
         """All NPUs are for the pool; the pool has so many of them."""
-        if self.is_on:
+        if self.selector:
             self.driver.set_environment(f"{FLAG}-", devices=pool)
-            self.is_on = False
+            self.selector = ""
+
+    def amount(self, which: str = "allocatable") -> int:
+        """How many the node has of the resource (`capacity`), or may be given to pods."""
+        node = self.driver.cluster.get("node", self.driver.node.name) or {}
+        return int(node["status"][which].get(RESOURCE, "0"))
 
     def wait_allocatable(self, count: int) -> None:
         """Wait until the scheduler may give so many to pods."""
-
-        def seen() -> bool:
-            node = self.driver.cluster.get("node", self.driver.node.name) or {}
-            return bool(node["status"]["allocatable"].get(RESOURCE, "0") == str(count))
-
-        self.driver.cluster.wait(seen, f"{count} of {RESOURCE} allocatable")
+        self.driver.cluster.wait(
+            lambda: self.amount() == count, f"{count} of {RESOURCE} allocatable"
+        )
 
     def registrations(self) -> int:
         """How often the kubelet has registered the resource of the daemon that runs now."""
@@ -57,13 +65,19 @@ class Plugin:
         self.driver.cluster.wait(registered, f"the resource registered {times} times")
 
 
-def user(name: str, count: int) -> Object:
+def user(name: str, count: int, *, command: Sequence[str] = ENDS_AT_ONCE) -> Object:
     """A pod as its users have it today."""
-    about = pod(name)
-    amount = {RESOURCE: str(count)}
-    about["spec"]["containers"][0]["resources"] = {"limits": amount, "requests": amount}
+    about = pod(name, containers=[asking("main", count, command=command)])
     about["spec"]["restartPolicy"] = "Always"
     return about
+
+
+def asking(name: str, count: int, *, command: Sequence[str] = ENDS_AT_ONCE) -> Object:
+    """A container that asks for so many NPUs."""
+    amount = {RESOURCE: str(count)}
+    made = container(name, command=command)
+    made["resources"] = {"limits": amount, "requests": amount}
+    return made
 
 
 def start(space: Space, **counts: int) -> dict[str, Object]:
