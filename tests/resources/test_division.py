@@ -101,6 +101,14 @@ def test_a_pod_keeps_its_chip_from_the_pool() -> None:
     assert served([], "all", given=pods, unused=[0]) == ids(0, 1)
 
 
+def test_a_resource_stays_until_its_last_pod_has_ended() -> None:
+    """Without devices: the kubelet starts no container of a pod that names an unknown resource."""
+    none = Selection.parse("")
+    found = resource_devices(BOARD, [of_pod(1)], none, given=[given(1)], unused=frozenset())
+    assert found == {"huawei.com/Ascend910": ()}
+    assert resource_devices(BOARD, [], none, given=[], unused=frozenset()) == {}
+
+
 def test_a_chip_in_unknown_use_waits() -> None:
     """It is in neither place, and looked at again."""
     assert served([], "all", unused=[0, 3]) == ids(0, 3)

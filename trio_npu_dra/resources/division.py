@@ -70,6 +70,11 @@ def resource_devices(
 ) -> Mapping[str, tuple[ResourceDevice, ...]]:
     """The devices of each resource, by physical id; a resource of which no chip is free has none.
 
+    A resource of which a pod still has something stays, without devices if need be. Five minutes
+    after the last plugin of a resource has gone, the kubelet starts no container any more whose pod
+    names it ("endpoint not found in cache for a registered resource"; Kubernetes 1.36.3), not even
+    one that has its NPUs by DRA; while a plugin lists none, it does.
+
     A chip is there whole, in shares, or in the vNPUs that were cut off it by hand. What pods have
     of it stays as it is, and nothing else of the chip is there until it is released: neither the
     chip beside shares, nor more shares beside those of an earlier number.
@@ -81,7 +86,7 @@ def resource_devices(
         given: What pods have.
         unused: Device nodes of chips that no process used when we looked.
     """
-    found: dict[str, list[ResourceDevice]] = {}
+    found: dict[str, list[ResourceDevice]] = {one.resource: [] for one in given}
     for chip in board.chips:
         resource = selection.resource_of(chip)
         if resource is None:
