@@ -122,10 +122,6 @@ class _Node:
     """What several tasks of the daemon share: what rooms know of the node, and tell each other.
 
     Each `Observable` is set by one room. What has one user is made beside it, in a method.
-
-    Raises:
-        ConfigError: A setting or a socket's path is wrong.
-        LibraryMissing: The node has Ascend hardware and no libdcmi.so.
     """
 
     def __init__(self, settings: Settings) -> None:

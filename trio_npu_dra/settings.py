@@ -241,6 +241,7 @@ class Settings(MeetingSettings):
         "and MindCluster of the chips in huawei.com/Ascend910 and the like, and pods get the chips "
         "that Volcano chose; it needs the rights of k8s/overlays/mindcluster",
     )
+
     container_library_path: str = Field(
         "/usr/local/Ascend/driver/lib64:/usr/local/Ascend/driver/lib64/common"
         ":/usr/local/Ascend/driver/lib64/driver:/usr/local/dcmi",
@@ -270,6 +271,17 @@ class Settings(MeetingSettings):
     health_poll_interval: Annotated[float, Field(ge=0.1, le=3600)] = Field(
         5.0, description="seconds between two readings of the NPUs' health"
     )
+
+    @field_validator("mindcluster_compat")
+    @classmethod
+    def _of_whole_chips(cls, value: bool, info: ValidationInfo) -> bool:
+        shares = info.data.get("device_plugin_shares", 1)
+        if value and shares > 1:
+            raise ValueError(
+                "Volcano is told of whole chips and chooses such: leave this out, or "
+                f"{flag('device_plugin_shares')}={shares}"
+            )
+        return value
 
     @property
     def extra_mounts(self) -> tuple[tuple[str, str], ...]:
