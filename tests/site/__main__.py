@@ -56,6 +56,8 @@ def serve() -> int:
                 stage()
         except KeyboardInterrupt:
             return 0
+        finally:
+            server.terminate()
         return server.returncode
 
 
