@@ -207,7 +207,7 @@ def test_the_demo_shows_a_claim_from_slice_to_end(demo: str) -> None:
     assert demo.rstrip().endswith("=== done")
 
 
-@pytest.mark.parametrize("page", ["docs/index.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
 def test_a_page_shows_what_the_demo_prints(demo: str, page: str) -> None:
     """Line by line, but for times, names made by chance, and what `...` stands for.
 

@@ -20,7 +20,7 @@ from trio_npu_dra.control.report import FaultReport, HealthReport, NpuReport
 from trio_npu_dra.report.news import Reason
 from trio_npu_dra.settings import Settings
 
-GUIDES = [page for page in sources() if page.startswith("docs/") and page != "docs/config.md"]
+GUIDES = [page for page in sources() if page != "docs/config.md"]
 """Pages whose manifests are written by hand: `just config` makes those of docs/config.md."""
 
 FRAGMENTS = {"docs/image.md": 1}
