@@ -83,6 +83,14 @@ pictures:
     python -m tests.cli.pictures
     python -m tests.doctor.page
 
+# write the pages of docs/reference that are made from the code anew
+reference:
+    python -m tests.site.reference
+
+# build the docs site into build/site; `serve` shows it, `check` opens it in Chromium (needs node, npm)
+docs *arguments:
+    python -m tests.site {{arguments}}
+
 # everything that needs no root and no cluster
 check: lint types imports (protos "--check") test
 

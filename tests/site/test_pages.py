@@ -1,0 +1,154 @@
+"""What the pages for people say is true: their links, manifests, outputs and tables."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.site import words
+from tests.site.markdown import anchors, blocks, links, with_links
+from tests.site.reference import PAGES, _leaves
+from tests.site.stage import ROOT, dead_links, sources
+from tests.test_examples import DRIVER, facts_of_devices
+from trio_npu_dra import errors
+from trio_npu_dra.cli import health
+from trio_npu_dra.control.report import FaultReport, HealthReport, NpuReport
+from trio_npu_dra.report.news import Reason
+from trio_npu_dra.settings import Settings
+
+GUIDES = [page for page in sources() if page != "docs/config.md"]
+"""Pages whose manifests are written by hand: `just config` makes those of docs/config.md."""
+
+FRAGMENTS = {"docs/image.md": 1}
+"""How many YAML blocks of a page are no manifests, but the form of some fields."""
+
+
+def text_of(page: str) -> str:
+    """A page."""
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", sources())
+def test_no_link_is_dead(page: str) -> None:
+    """Neither to a file nor to a heading, whether GitHub shows the page or the site."""
+    assert dead_links(page) == []
+
+
+@pytest.mark.parametrize("page", sources())
+def test_a_list_begins_after_a_blank_line(page: str) -> None:
+    """Without it GitHub shows a list, and the site a paragraph."""
+    text = re.sub(r"^ *(```+).*?^ *\1 *$", "", text_of(page), flags=re.MULTILINE | re.DOTALL)
+    assert re.findall(r"^(?![-\d#| ]).+\n(?:-|1\.) .*", text, re.MULTILINE) == []
+
+
+@pytest.mark.parametrize("page", GUIDES)
+def test_manifests_are_those_of_files(page: str) -> None:
+    """Each YAML names a file below k8s/ and is a part of it; tests on clusters run the files."""
+    shown = [block for block in blocks(text_of(page)) if block.language == "yaml"]
+    named = [block for block in shown if block.title]
+    for block in named:
+        length, whole = block.text.count("\n"), text_of(block.title).splitlines(keepends=True)
+        parts = ("".join(whole[start : start + length]) for start in range(len(whole)))
+        assert block.title.startswith("k8s/")
+        assert textwrap.dedent(block.text) in map(textwrap.dedent, parts)
+    assert len(shown) - len(named) == FRAGMENTS.get(page, 0)
+
+
+def test_the_page_about_sick_npus_shows_what_people_see() -> None:
+    """Its table is what the command prints of such NPUs, its Events are those of the code."""
+    (block,) = (each for each in blocks(text_of(SICK)) if each.language == "console")
+    lines = block.text.splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("faults:"))
+    shown = lines[start : lines.index("...")]
+    fault = FaultReport(
+        code="80E01801",
+        level="ManuallySeparateNPU",
+        rule="2 times in 24 h",
+        text="simulated fault 0x80E01801",
+        since="2026-11-21T17:42:46Z",
+    )
+    npus = (
+        NpuReport(
+            device="npu-0",
+            level=fault.level,
+            state="Unhealthy",
+            faults=(fault,),
+            held_by=("e2e-1/npu",),
+        ),
+        NpuReport(device="npu-1", level="NormalNPU", state="Healthy"),
+    )
+    report = HealthReport(watch="events", taints=True, npus=npus)
+    assert shown == [*health._header(report), "", *health._table(report)]
+
+    for reason in (Reason.FAULT, Reason.SEPARATED, Reason.RECOVERED):
+        (line,) = (line for line in lines if reason in line)
+        said = words.event_example(reason).replace("npu-3", "npu-0")
+        said = said.replace("HBM ECC", fault.text)
+        said = re.sub(r"since \S+?Z", "since ", said)
+        assert said in re.sub(r"since \S+?Z", "since ", line)
+
+
+SICK = "docs/guides/sick.md"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_reference_is_that_of_the_code(name: str) -> None:
+    """The pages are what `just reference` writes."""
+    assert PAGES[name]() == text_of(name)
+
+
+def test_attributes_and_capacities_are_those_of_devices() -> None:
+    """The tables have each that a device can have, and no other."""
+    rows = re.findall(r"^\| (`.*?`) \|", text_of("docs/reference/attributes.md"), re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`([\w./]+)`", row)}
+    known = {
+        own if domain == DRIVER else f"{domain}/{own}" for _, domain, own in facts_of_devices()
+    }
+    assert named == known | {"shares"}
+
+
+def test_what_is_said_of_flags_is_of_flags_that_exist() -> None:
+    """A flag that goes takes its words with it."""
+    assert words.FLAGS.keys() <= Settings.model_fields.keys()
+
+
+def test_each_error_of_a_claim_has_advice() -> None:
+    """And no advice is for an error that is not shown."""
+    shown = {kind.__name__ for kind in (*_leaves(errors.ClaimError), *words.OF_THE_NODE)}
+    shown |= {errors.AllocationRefused.__name__, errors.DeviceNodeMissing.__name__}
+    assert words.ERRORS.keys() == shown
+
+
+def test_navigation_has_each_page_once() -> None:
+    """No page of docs/ is hidden, and those of elsewhere exist."""
+    nav = tomllib.loads(text_of("zensical.toml"))["project"]["nav"]
+    named = re.findall(r"[\w/-]+\.md", str(nav))
+    docs = {page.removeprefix("docs/") for page in sources() if page.startswith("docs/")}
+    others = {page.removeprefix("files/") for page in named if page.startswith("files/")}
+    assert len(named) == len(set(named))
+    assert {page for page in named if not page.startswith("files/")} == docs
+    assert others <= set(sources())
+
+
+def test_links_and_anchors_of_a_page() -> None:
+    """What is in code is none; anchors are those that GitHub makes."""
+    page = (
+        "# `/a` and B_c (d)\n\n[x](y.md#z) `[no](code)`\n\n```sh\n# [no](fence)\n```\n![p](p.svg)\n"
+    )
+    assert links(page) == ["y.md#z", "p.svg"]
+    assert anchors(page) == {"a-and-b_c-d"}
+    assert with_links("[x](y) and [z](w)", str.upper) == "[x](Y) and [z](W)"
+
+
+def test_dead_links_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing file and a missing heading, each with its page."""
+    monkeypatch.setattr("tests.site.stage.ROOT", tmp_path)
+    (tmp_path / "a.md").write_text("# A\n[x](b.md) [y](#a) [z](#b) [w](https://example.com/#q)\n")
+    assert dead_links("a.md") == [
+        "a.md: b.md: there is no b.md",
+        "a.md: #b: a.md has no heading with this anchor",
+    ]
