@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 
 import yaml
@@ -50,13 +49,8 @@ def kustomized(folder: str) -> str:
 
 def objects(text: str) -> Objects:
     """The objects in YAML, by kind and name."""
-    return named(each for each in yaml.safe_load_all(text) if each)
-
-
-def named(several: Iterable[Object]) -> Objects:
-    """The objects by kind and name."""
     found: Objects = {}
-    for about in several:
+    for about in yaml.safe_load_all(text):
         key = about["kind"], about["metadata"]["name"]
         assert key not in found, f"{key} twice"
         found[key] = about
