@@ -12,7 +12,7 @@ Takes a list of the root and the name of the file below manifests/.
 {{- $root := first . -}}
 {{- $text := $root.Files.Get (printf "manifests/%s" (last .)) -}}
 {{- if not $text -}}
-{{- fail (printf "manifests/%s is not in the chart: package it from a checkout with its links" (last .)) -}}
+{{- fail (printf "manifests/%s is not in the chart: manifests must be a link to k8s/" (last .)) -}}
 {{- end -}}
 {{- $text = $text | replace "ascend-dra" $root.Release.Namespace
     | replace "/var/lib/kubelet" $root.Values.kubelet.directory
