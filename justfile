@@ -27,6 +27,10 @@ test *arguments:
 # the same tests with the lines and branches that they reach; takes twice as long
 coverage *arguments: (test "--cov" arguments)
 
+# test what Helm makes of the chart; builds Helm and Kubernetes the first time, which takes minutes
+chart *arguments:
+    python -m pytest tests/helm {{arguments}}
+
 # test on real Kubernetes, version by version: kind's if it is there, else built here; root, Debian, long
 e2e *arguments:
     python -m tests.e2e {{arguments}}
@@ -77,6 +81,10 @@ metrics:
 # write the JSON schema, the admission policy and docs/config.md anew from the model of the config
 config:
     python -m trio_npu_dra.config.generate
+
+# write the tables of docs/helm.md and the chart's schema anew from comments and code
+values:
+    python -m tests.helm.values
 
 # draw the simulated nodes of docs/topology.md anew, and examine those of docs/doctor.md
 pictures:

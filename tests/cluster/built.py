@@ -119,6 +119,10 @@ class BuiltCluster(Cluster):
         """Run kubectl as the administrator; returns its stdout, raises ClusterError."""
         return self.plane.kubectl(*args, stdin=stdin)
 
+    def helm(self, *args: str | Path, stdin: str | None = None) -> str:
+        """Run Helm as the administrator; returns its stdout, raises ClusterError."""
+        return self.plane.helm(*args, stdin=stdin)
+
     def provide_image(
         self, context: Path, *, target: str | None = None, name: str, is_final: bool = False
     ) -> None:

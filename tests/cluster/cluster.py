@@ -83,6 +83,10 @@ class Cluster(ABC):
         """Run kubectl as the administrator; returns its stdout, raises ClusterError."""
 
     @abstractmethod
+    def helm(self, *args: str | Path, stdin: str | None = None) -> str:
+        """Run Helm as the administrator; returns its stdout, raises ClusterError."""
+
+    @abstractmethod
     def provide_image(
         self, context: Path, *, target: str | None = None, name: str, is_final: bool = False
     ) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.cluster.api import ApiServer
+from tests.cluster.binaries import helm
 from tests.cluster.certificates import Authority, Pair
 from tests.cluster.network import SERVER_PORT, Network
 from tests.cluster.processes import ClusterError, Program, run, wait_until
@@ -17,6 +18,9 @@ AUDIT_POLICY = {
     "omitStages": ["RequestReceived", "ResponseStarted"],
     "rules": [{"level": "Metadata"}],
 }
+
+HELM_HOMES = ("CACHE", "CONFIG", "DATA")
+"""Folders in which Helm keeps what belongs to its user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +119,16 @@ class ControlPlane:
             *(self.programs / "kubectl", "--kubeconfig", self.admin),
             *("--cache-dir", self.folder / "kubectl", *args),
             stdin=stdin,
+            timeout=300,
+        )
+
+    def helm(self, *args: str | Path, stdin: str | None = None) -> str:
+        """Run Helm as `kubectl` is run, with the same result."""
+        return run(
+            *(*self.network.inside, helm(), "--kubeconfig", self.admin, *args),
+            stdin=stdin,
+            # This machine's own settings and plugins of Helm are no part of the cluster.
+            env={f"HELM_{kind}_HOME": f"{self.folder}/helm" for kind in HELM_HOMES},
             timeout=300,
         )
 

@@ -103,6 +103,10 @@ class KindCluster(Cluster):
         """Run kubectl as the administrator; returns its stdout, raises ClusterError."""
         return run("kubectl", "--kubeconfig", self.kubeconfig, *args, stdin=stdin, timeout=300)
 
+    def helm(self, *args: str | Path, stdin: str | None = None) -> str:
+        """Run the machine's Helm as the administrator; returns its stdout, raises ClusterError."""
+        return run("helm", "--kubeconfig", self.kubeconfig, *args, stdin=stdin, timeout=300)
+
     def provide_image(
         self, context: Path, *, target: str | None = None, name: str, is_final: bool = False
     ) -> None:

@@ -81,10 +81,10 @@ def config() -> Config:
 
 @pytest.fixture
 def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The calls of a `docker`, `kind` and `kubectl` that do nothing."""
+    """The calls of a `docker`, `kind`, `kubectl` and `helm` that do nothing."""
     programs, notes = tmp_path / "bin", tmp_path / "notes"
     programs.mkdir()
-    for name in ("docker", "kind", "kubectl"):
+    for name in ("docker", "kind", "kubectl", "helm"):
         (programs / name).write_text(FAKE)
         (programs / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
@@ -178,6 +178,7 @@ def test_cluster_is_made_used_and_removed(notes: Path, tmp_path: Path) -> None:
     cluster.node.restart_kubelet()
     cluster.node.kill_kubelet()
     cluster.node.start_kubelet()
+    cluster.helm("list")
     assert calls(notes, cluster) == [
         f"docker build --tag docker.io/library/dra-npu:1.0.0 --target simulator {tmp_path}",
         "kind load docker-image docker.io/library/dra-npu:1.0.0 --name NAME",
@@ -186,6 +187,7 @@ def test_cluster_is_made_used_and_removed(notes: Path, tmp_path: Path) -> None:
         "docker exec NAME-worker systemctl kill --signal=KILL kubelet",
         "docker exec NAME-worker systemctl stop kubelet",
         "docker exec NAME-worker systemctl start kubelet",
+        "helm --kubeconfig FOLDER/kubeconfig list",
     ]
 
     assert cluster.stop() is None

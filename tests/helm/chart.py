@@ -1,0 +1,69 @@
+"""Helm and the chart, without a cluster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import yaml
+
+from tests.cluster.api import Object
+from tests.cluster.binaries import helm, kubernetes
+from tests.cluster.processes import run
+from tests.cluster.releases import DEFAULT
+from tests.helm.values import CHART, ROOT
+
+NAMESPACE = "ascend-dra"
+LABELS = {
+    "app.kubernetes.io/name": "trio-npu-dra",
+    "app.kubernetes.io/instance": "npus",
+    "app.kubernetes.io/managed-by": "Helm",
+}
+"""What every object of the release `npus` has besides what k8s/ says, and `helm.sh/chart`."""
+CHART_LABEL = "helm.sh/chart"
+
+Objects = dict[tuple[str, str], Object]
+
+
+def template(
+    values: Object | None = None, *, chart: Path = CHART, namespace: str = NAMESPACE
+) -> str:
+    """What Helm would install as the release `npus`, as YAML.
+
+    Args:
+        values: What is set besides the chart's defaults.
+        chart: The folder of the chart, or its package.
+        namespace: That of the release.
+
+    Raises:
+        ClusterError: Helm refuses the values; the message ends with its reason.
+    """
+    words = (helm(), "template", "npus", chart, "--namespace", namespace, "--values", "-")
+    return run(*words, stdin=json.dumps(values or {}))  # JSON is YAML
+
+
+def kustomized(folder: str) -> str:
+    """What kubectl makes of a folder below k8s/."""
+    return run(kubernetes(DEFAULT).ready() / "kubectl", "kustomize", ROOT / "k8s" / folder)
+
+
+def objects(text: str) -> Objects:
+    """The objects in YAML, by kind and name."""
+    found: Objects = {}
+    for about in yaml.safe_load_all(text):
+        key = about["kind"], about["metadata"]["name"]
+        assert key not in found, f"{key} twice"
+        found[key] = about
+    return found
+
+
+def without_labels(rendered: Objects) -> Objects:
+    """The objects as k8s/ has them; fails if one lacks a label of the chart."""
+    for about in rendered.values():
+        labels = about["metadata"]["labels"]
+        assert labels.pop(CHART_LABEL).startswith("trio-npu-dra-")
+        for label, value in LABELS.items():
+            assert labels.pop(label) == value
+        if not labels:
+            del about["metadata"]["labels"]
+    return rendered
