@@ -31,6 +31,10 @@ coverage *arguments: (test "--cov" arguments)
 e2e *arguments:
     python -m tests.e2e {{arguments}}
 
+# build the image for arm64 and run it, the demo and tests there, emulated; root, Debian, minutes
+arm64 *arguments:
+    python -m tests.arm64 {{arguments}}
+
 # put faults into a room (npu, slices, holds, claims, kubelet) and see which its tests notice; long
 mutants room *arguments:
     python -m tests.mutants {{room}} {{arguments}}
