@@ -29,7 +29,10 @@ LOCK = Path(__file__).parent / "runtime.txt"
 ENVIRONMENT = "opt/npu-dra"
 OURS = "trio-npu-dra"
 DOCUMENTS = Path("usr/share/doc")
-MACHINE_READABLE = "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/"
+MACHINE_READABLE = tuple(
+    f"Format: {scheme}://www.debian.org/doc/packaging-manuals/copyright-format/"
+    for scheme in ("https", "http")
+)
 CLASSIFIER = "License :: OSI Approved :: "
 NAMES = {
     "Apache 2.0": "Apache-2.0",

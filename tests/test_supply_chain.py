@@ -21,8 +21,8 @@ Version: 2.41-12
 Description: GNU C Library: Shared libraries
  Version: 0 in a long description is not a field
 """
-COPYRIGHT = f"""\
-{sbom.MACHINE_READABLE}1.0/
+COPYRIGHT = """\
+Format: http://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 
 Files: *
 License: LGPL-2.1+
