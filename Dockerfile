@@ -67,6 +67,7 @@ COPY --from=board /usr/local/share/trio-npu-dra /usr/local/share/trio-npu-dra
 
 FROM scratch AS inventory
 COPY --from=runtime /var/lib/dpkg/status.d /var/lib/dpkg/status.d
+COPY --from=runtime /usr/share/doc /usr/share/doc
 COPY --from=runtime /opt/npu-dra/pyvenv.cfg /opt/npu-dra/pyvenv.cfg
 COPY --from=runtime /opt/npu-dra/lib /opt/npu-dra/lib
 

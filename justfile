@@ -35,6 +35,10 @@ chart *arguments:
 e2e *arguments:
     python -m tests.e2e {{arguments}}
 
+# build the image for arm64 and run it, the demo and tests there, emulated; root, Debian, minutes
+arm64 *arguments:
+    python -m tests.arm64 {{arguments}}
+
 # put faults into a room (npu, slices, holds, claims, kubelet) and see which its tests notice; long
 mutants room *arguments:
     python -m tests.mutants {{room}} {{arguments}}
@@ -102,13 +106,15 @@ docs *arguments:
 # everything that needs no root and no cluster
 check: lint types imports (protos "--check") test
 
-# collect what goes into the image: locked wheels for this architecture, and our own
+# collect what goes into the image: locked wheels for amd64 and arm64, and our own
 wheels:
     rm -rf build
-    python -m pip download --quiet --no-deps --require-hashes --only-binary=:all: \
-        --python-version 3.13 --platform manylinux2014_{{arch()}} \
-        --platform manylinux_2_17_{{arch()}} --platform manylinux_2_28_{{arch()}} \
-        --dest build/wheels --requirement requirements/runtime.txt
+    for machine in x86_64 aarch64; do \
+        python -m pip download --quiet --no-deps --require-hashes --only-binary=:all: \
+            --python-version 3.13 --platform manylinux2014_$machine \
+            --platform manylinux_2_17_$machine --platform manylinux_2_28_$machine \
+            --dest build/wheels --requirement requirements/runtime.txt || exit; \
+    done
     # The same tree makes the same wheel, so that builders can reuse the image that they have built.
     SOURCE_DATE_EPOCH=315532800 python -m build --wheel --no-isolation --outdir build/dist >/dev/null
 
@@ -121,6 +127,15 @@ image *arguments: wheels
 sbom *arguments: wheels
     {{builder}} build --target inventory --output type=local,dest=build/inventory {{arguments}} .
     python requirements/sbom.py build/inventory build/sbom.json
+
+# build the image twice and compare; buildah or podman (NPU_DRA_BUILDER); arguments go to the builder
+reproduce *arguments: wheels
+    python requirements/reproduce.py "{{builder}}" {{arguments}}
+
+# make all that is published of a version, unsigned: URIs of who builds and of the source; buildah or podman
+release builder_id source: wheels
+    python -m requirements.release --builder "{{builder}}" --builder-id {{quote(builder_id)}} \
+        --source {{quote(source)}} --version {{version}} build/release
 
 # renew the digest of the Dockerfile's base image; needs skopeo or docker buildx, and a registry
 pin-base:

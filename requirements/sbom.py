@@ -15,9 +15,10 @@ from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
 
+from cyclonedx.contrib.license.factories import LicenseFactory
 from cyclonedx.model.bom import Bom
 from cyclonedx.model.component import Component, ComponentType
-from cyclonedx.model.license import LicenseExpression
+from cyclonedx.model.license import DisjunctiveLicense, License
 from cyclonedx.output.json import JsonV1Dot6
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
@@ -27,6 +28,18 @@ from packaging.utils import canonicalize_name
 LOCK = Path(__file__).parent / "runtime.txt"
 ENVIRONMENT = "opt/npu-dra"
 OURS = "trio-npu-dra"
+DOCUMENTS = Path("usr/share/doc")
+MACHINE_READABLE = tuple(
+    f"Format: {scheme}://www.debian.org/doc/packaging-manuals/copyright-format/"
+    for scheme in ("https", "http")
+)
+CLASSIFIER = "License :: OSI Approved :: "
+NAMES = {
+    "Apache 2.0": "Apache-2.0",
+    "MIT -or- Apache License 2.0": "MIT OR Apache-2.0",
+    "MIT License": "MIT",
+}
+"""What packages call a licence in their own words, and its SPDX expression."""
 
 
 def main(inventory: Path, output: Path) -> None:
@@ -55,14 +68,25 @@ def python_packages(inventory: Path) -> Iterator[Component]:
     """The packages in the image's virtual environment."""
     (folder,) = (inventory / ENVIRONMENT).glob("lib/python3.*/site-packages")
     for found in metadata.distributions(path=[str(folder)]):
-        name, spdx = str(canonicalize_name(found.name)), found.metadata.get("License-Expression")
+        name = str(canonicalize_name(found.name))
         yield Component(
             name=name,
             version=found.version,
             type=ComponentType.LIBRARY,
             purl=PackageURL("pypi", None, name, found.version),
-            licenses=[LicenseExpression(spdx)] if spdx else [],
+            licenses=python_licenses(found),
         )
+
+
+def python_licenses(package: metadata.Distribution) -> list[License]:
+    """What a package says of its licence: as an SPDX expression, in words, or by a classifier."""
+    fields = package.metadata
+    words = fields.get("License-Expression") or fields.get("License", "")
+    if not words or "\n" in words:  # the whole text
+        classifiers = fields.get_all("Classifier") or []
+        named = [text for text in classifiers if text.startswith(CLASSIFIER)]
+        words = named[0].removeprefix(CLASSIFIER) if named else ""
+    return [LicenseFactory().make_from_string(NAMES.get(words, words))] if words else []
 
 
 def interpreter(inventory: Path) -> Component:
@@ -74,6 +98,7 @@ def interpreter(inventory: Path) -> Component:
         version=version,
         type=ComponentType.PLATFORM,
         purl=PackageURL("generic", None, "python", version),
+        licenses=[LicenseFactory().make_from_string("Python-2.0.1")],
     )
 
 
@@ -88,7 +113,21 @@ def debian_packages(inventory: Path) -> Iterator[Component]:
             version=version,
             type=ComponentType.LIBRARY,
             purl=PackageURL("deb", "debian", name, version, {"arch": fields["Architecture"]}),
+            licenses=debian_licenses(inventory, name),
         )
+
+
+def debian_licenses(inventory: Path, package: str) -> list[License]:
+    """The licences of the sources of a package, by the names that Debian gives them.
+
+    A text that no program can read is named by its place in the image.
+    """
+    place = DOCUMENTS / package / "copyright"
+    text = (inventory / place).read_text(encoding="utf-8")
+    names = {f"see /{place}"}
+    if text.startswith(MACHINE_READABLE):
+        names = set(re.findall(r"^License: *(\S.*)$", text, re.MULTILINE))
+    return [DisjunctiveLicense(name=name) for name in sorted(names)]
 
 
 def pins(lock: str) -> dict[str, str]:

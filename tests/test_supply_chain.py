@@ -21,6 +21,18 @@ Version: 2.41-12
 Description: GNU C Library: Shared libraries
  Version: 0 in a long description is not a field
 """
+COPYRIGHT = """\
+Format: http://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+
+Files: *
+License: LGPL-2.1+
+
+License: LGPL-2.1+
+ The text of it.
+
+Files: a.c
+License: ISC
+"""
 LOCKED = sbom.pins(sbom.LOCK.read_text(encoding="utf-8"))
 
 
@@ -34,7 +46,13 @@ def inventory(folder: Path, packages: dict[str, str]) -> Path:
     (folder / sbom.ENVIRONMENT / "pyvenv.cfg").write_text("home = /usr\nversion = 3.13.9\n")
     status = folder / "var/lib/dpkg/status.d"
     status.mkdir(parents=True)
-    (status / "libc6").write_text(DPKG)
+    for name, text in (
+        ("libc6", COPYRIGHT),
+        ("gcc-14-base", "This is gcc.\n\nLicense: of words\n"),
+    ):
+        (status / name).write_text(DPKG.replace("libc6", name))
+        (folder / sbom.DOCUMENTS / name).mkdir(parents=True)
+        (folder / sbom.DOCUMENTS / name / "copyright").write_text(text)
     return folder
 
 
@@ -48,8 +66,40 @@ def test_bill_has_every_locked_package(tmp_path: Path) -> None:
     assert {component["purl"] for component in bill["components"]} == {
         *(f"pkg:pypi/{name}@{version}" for name, version in LOCKED.items()),
         "pkg:generic/python@3.13.9",
+        "pkg:deb/debian/gcc-14-base@2.41-12?arch=amd64",
         "pkg:deb/debian/libc6@2.41-12?arch=amd64",
     }
+
+
+LICENSES: dict[str, tuple[str, list[dict[str, Any]]]] = {
+    "expression": ("License-Expression: MIT AND PSF-2.0", [{"expression": "MIT AND PSF-2.0"}]),
+    "identifier": ("License: MPL-2.0", [{"license": {"id": "MPL-2.0"}}]),
+    "words": ("License: Apache 2.0", [{"license": {"id": "Apache-2.0"}}]),
+    "text": (
+        f"License: Copyright\n        of somebody\nClassifier: {sbom.CLASSIFIER}MIT License",
+        [{"license": {"id": "MIT"}}],
+    ),
+    "nothing": ("License-File: LICENSE", []),
+}
+
+
+def test_bill_names_licences(tmp_path: Path) -> None:
+    """Those that a package names in any of the usual ways; Debian's by Debian's names."""
+    folder, output = inventory(tmp_path / "inventory", LOCKED), tmp_path / "sbom.json"
+    changed = dict(zip(LOCKED, LICENSES, strict=False))
+    for name, kind in changed.items():
+        (metadata,) = folder.rglob(f"{name}-{LOCKED[name]}.dist-info/METADATA")
+        metadata.write_text(metadata.read_text() + LICENSES[kind][0] + "\n")
+    sbom.main(folder, output)
+
+    bill = json.loads(output.read_text(encoding="utf-8"))
+    found = {each["name"]: each.get("licenses", []) for each in bill["components"]}
+    for name, kind in changed.items():
+        assert found[name] == LICENSES[kind][1], kind
+    assert found["python"] == [{"license": {"id": "Python-2.0.1"}}]
+    assert [each["license"]["name"] for each in found["libc6"]] == ["ISC", "LGPL-2.1+"]
+    place = "see /usr/share/doc/gcc-14-base/copyright"
+    assert found["gcc-14-base"] == [{"license": {"name": place}}]
 
 
 def test_image_that_differs_from_the_lock_gets_no_bill(tmp_path: Path) -> None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +35,26 @@ DOCUMENTS = 'find "$1"/usr/share/doc -type f ! -name copyright -delete'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Storage:
+    """Images for one kind of machine.
+
+    `architecture` is Debian's name of it, if it is another than this machine's; `within` comes
+    before programs, so that its own run here.
+    """
+
+    architecture: str = ""
+    within: tuple[str | Path, ...] = ()
+
+    def named(self, name: str) -> str:
+        """The name of something in the cache that each storage has."""
+        return f"{name}-{self.architecture}" if self.architecture else name
+
+
+OURS = Storage()
+ARM64 = Storage(architecture="arm64", within=(sys.executable, HERE / "emulated.py"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
     """A base image: its recipe is text, and its key is the text's digest.
 
@@ -42,6 +64,7 @@ class Base:
 
     name: str
     recipe: str
+    storage: Storage = OURS
     fill: Callable[[Path], None] | None = None
     parent: Base | None = None
 
@@ -68,8 +91,8 @@ class Base:
         """
         if self.parent:
             self.parent.ready()
-        with locked("images"):
-            if not image_id(self.tag):
+        with locked(self.storage.named("images")):
+            if not image_id(self.tag, storage=self.storage):
                 self._build()
         return self.tag
 
@@ -81,23 +104,33 @@ class Base:
             if self.fill:
                 self.fill(context)
             (context / "Containerfile").write_text(self.containerfile)
-            buildah("build", "--isolation=chroot", "--pull-never", "--tag", self.tag, context)
+            options = (*building(self.storage), "--tag", self.tag)
+            buildah("build", *options, context, storage=self.storage)
         print(f"made {self.name} in {time.monotonic() - began:.0f} s", flush=True)
 
 
-def debian(name: str, *packages: str, then: str = "") -> Base:
+def debian(name: str, *packages: str, then: str = "", storage: Storage = OURS) -> Base:
     """A base image of Debian's minimal system with further packages.
 
     Args:
         name: its name in pods.
         packages: Debian packages besides the minimal set.
         then: shell text run in the finished tree (its root is the argument).
+        storage: where it is kept, which decides for which machine it is.
     """
+    architecture = storage.architecture
 
     def fill(context: Path) -> None:
         root = context / "root"
-        include = (f"--include={','.join(packages)}",) if packages else ()
-        run("debootstrap", "--variant=minbase", *include, SUITE, root, timeout=1800)
+        run(
+            # Where it may make no device nodes, as in a user namespace, it wants to be told so.
+            *(*storage.within, "env", *(("container=lxc",) if architecture else ())),
+            *("debootstrap", "--variant=minbase"),
+            *((f"--arch={architecture}",) if architecture else ()),
+            *((f"--include={','.join(packages)}",) if packages else ()),
+            *(SUITE, root),
+            timeout=1800,
+        )
         for path in CLUTTER:
             shutil.rmtree(root / path, ignore_errors=True)
             (root / path).mkdir(parents=True)
@@ -106,7 +139,7 @@ def debian(name: str, *packages: str, then: str = "") -> Base:
         shutil.rmtree(root)
 
     finish = "\n".join(filter(None, (DOCUMENTS, then)))
-    made_of = " ".join((SUITE, *packages))
+    made_of = " ".join(filter(None, (SUITE, architecture, *packages)))
     recipe = (
         f"# Debian {made_of}\n"
         + "".join(f"# {line}\n" for line in finish.splitlines())
@@ -115,7 +148,7 @@ def debian(name: str, *packages: str, then: str = "") -> Base:
         "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
         'CMD ["bash"]\n'
     )
-    return Base(name=name, recipe=recipe, fill=fill)
+    return Base(name=name, recipe=recipe, storage=storage, fill=fill)
 
 
 def _fill_pause(context: Path) -> None:
@@ -139,10 +172,14 @@ PAUSE = Base(
     'FROM scratch\nCOPY pause /pause\nENTRYPOINT ["/pause"]\n',
     fill=_fill_pause,
 )
-PYTHON = debian(
-    "library/python:build",
-    *("python3", "python3-venv", "python3-pip", "gcc", "libc6-dev", "libstdc++6", "mount"),
-    then=AS_PYTHON_IMAGE,
+PYTHON, PYTHON_ARM64 = (
+    debian(
+        "library/python:build",
+        *("python3", "python3-venv", "python3-pip", "gcc", "libc6-dev", "libstdc++6", "mount"),
+        then=AS_PYTHON_IMAGE,
+        storage=storage,
+    )
+    for storage in (OURS, ARM64)
 )
 SERVED = (PAUSE, UBUNTU, UBUNTU_LDPATH)
 """The base images that pods of the tests name."""
@@ -200,33 +237,51 @@ def push(tag: str, registry: Registry, name: str) -> None:
         stamp.write_text(identity)
 
 
-def image_id(tag: str) -> str:
-    """The id of an image in our storage; empty if it is not there."""
-    rows = buildah("images", "--format", "{{.Name}}:{{.Tag}} {{.ID}}").splitlines()
-    return dict(row.split() for row in rows).get(tag, "")
+def image_id(tag: str, *, storage: Storage = OURS) -> str:
+    """The id of an image in a storage; empty if it is not there."""
+    listed = buildah("images", "--format", "{{.Name}}:{{.Tag}} {{.ID}}", storage=storage)
+    return dict(row.split() for row in listed.splitlines()).get(tag, "")
 
 
-def buildah(command: str, *args: str | Path, within: Sequence[str] = ()) -> str:
-    """Run buildah on the storage in our cache, never on the machine's.
+def building(storage: Storage) -> tuple[str, ...]:
+    """The options of each build: nothing is pulled, and nothing runs in a container."""
+    platform = (f"--platform=linux/{storage.architecture}",) if storage.architecture else ()
+    return ("--isolation=chroot", "--pull-never", *platform)
 
-    It runs in a mount namespace of its own, with which its overlay mounts end; what it knows of
-    mounts is as short-lived.
+
+def buildah(
+    command: str, *args: str | Path, within: Sequence[str] = (), storage: Storage = OURS
+) -> str:
+    """Run buildah on a storage in our cache, never on the machine's.
 
     Args:
         command: buildah's command.
         args: the command's own arguments.
         within: the command that enters the network that it needs.
+        storage: the images and containers that it knows.
+    """
+    with invocation(command, *args, within=within, storage=storage) as words:
+        return run(*words, timeout=1800)
+
+
+@contextmanager
+def invocation(
+    command: str, *args: str | Path, within: Sequence[str] = (), storage: Storage = OURS
+) -> Iterator[list[str | Path]]:
+    """The same as words, for a process that runs while inside.
+
+    It runs in a mount namespace of its own, with which its overlay mounts end; what it knows of
+    mounts is as short-lived.
     """
     policy = ("--signature-policy", HERE / "policy.json")
     with tempfile.TemporaryDirectory(prefix="trio-npu-dra-buildah-") as temp:
-        return run(
-            *(*within, "unshare", "--mount", "--propagation", "private", "--"),
-            *("buildah", "--root", cache() / "buildah", "--runroot", temp),
+        yield [
+            *(*within, *storage.within, "unshare", "--mount", "--propagation", "private", "--"),
+            *("buildah", "--root", cache() / storage.named("buildah"), "--runroot", temp),
             *("--storage-driver", "overlay", command),
-            *(policy if command in {"build", "push"} else ()),
+            *(policy if command in {"build", "from", "push"} else ()),
             *args,
-            timeout=1800,
-        )
+        ]
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ be on the PATH besides.
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterable
 
 PACKAGES = (
     "buildah",
@@ -26,21 +27,25 @@ PACKAGES = (
 )
 
 
-def missing() -> list[str]:
-    """The packages that are not installed."""
+def missing(names: Iterable[str]) -> list[str]:
+    """Those of the packages that are not installed."""
     shown = subprocess.run(
-        ["dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status}\n", *PACKAGES],
+        ["dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status}\n", *names],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,  # it complains about each unknown package
         text=True,
         check=False,
     )
-    return [name for name in PACKAGES if f"{name} installed" not in shown.stdout.splitlines()]
+    return [name for name in names if f"{name} installed" not in shown.stdout.splitlines()]
 
 
-def install() -> None:
-    """Install what is missing; does nothing, without network, if all is there."""
-    wanted = missing()
+def install(*further: str) -> None:
+    """Install what is missing; does nothing, without network, if all is there.
+
+    Args:
+        further: Packages that not every cluster needs.
+    """
+    wanted = missing((*PACKAGES, *further))
     if not wanted:
         return
     print(f"installing {' '.join(wanted)}", flush=True)

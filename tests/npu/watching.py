@@ -82,7 +82,7 @@ class Watching:
 
     async def until(self, condition: Callable[[Board], bool]) -> Board:
         """The first Board that fulfils *condition*."""
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             return await self.board.wait_until(condition)
 
     async def until_health(
