@@ -38,15 +38,15 @@ class Plugin:
             self.driver.set_environment(f"{FLAG}-", devices=pool)
             self.selector = ""
 
-    def amount(self, which: str = "allocatable") -> int:
-        """How many the node has of the resource (`capacity`), or may be given to pods."""
+    def amount(self, which: str = "allocatable", *, of: str = RESOURCE) -> int:
+        """How many the node has of a resource (`capacity`), or may be given to pods."""
         node = self.driver.cluster.get("node", self.driver.node.name) or {}
-        return int(node["status"][which].get(RESOURCE, "0"))
+        return int(node["status"][which].get(of, "0"))
 
-    def wait_allocatable(self, count: int) -> None:
+    def wait_allocatable(self, count: int, *, of: str = RESOURCE) -> None:
         """Wait until the scheduler may give so many to pods."""
         self.driver.cluster.wait(
-            lambda: self.amount() == count, f"{count} of {RESOURCE} allocatable"
+            lambda: self.amount(of=of) == count, f"{count} of {of} allocatable"
         )
 
     def registrations(self) -> int:

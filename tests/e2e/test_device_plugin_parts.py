@@ -8,12 +8,12 @@ import pytest
 
 from tests.cluster.api import Object
 from tests.e2e.driver import NPUS, Driver
+from tests.e2e.resources import RESOURCE, Plugin
 from tests.e2e.space import Space, container, pod
 
 pytestmark = pytest.mark.cluster
 
-WHOLE = "huawei.com/Ascend910"
-QUARTER = f"{WHOLE}-5c.1cpu.8g"
+QUARTER = f"{RESOURCE}-5c.1cpu.8g"
 SHARES = 2
 VNPU = 116
 USES = ("sh", "-c", "trap 'exit 0' TERM; npu-smi info watch > /tmp/seen & sleep 600 & wait")
@@ -26,21 +26,11 @@ def driver(driver: Driver) -> Iterator[Driver]:
     driver.set_environment(
         *("NPU_DRA_DEVICE_PLUGIN=0-1", f"NPU_DRA_DEVICE_PLUGIN_SHARES={SHARES}"), devices=NPUS - 2
     )
-    wait_allocatable(driver, WHOLE, 2 * SHARES)
+    Plugin(driver).wait_allocatable(2 * SHARES)
     yield driver
     driver.set_environment("NPU_DRA_DEVICE_PLUGIN-", "NPU_DRA_DEVICE_PLUGIN_SHARES-")
     driver.cluster.wait(lambda: not shared_chips(driver), "no chip shared")
     assert driver.pod_records() == []
-
-
-def wait_allocatable(driver: Driver, resource: str, count: int) -> None:
-    """Wait until the scheduler may give so many to pods."""
-
-    def seen() -> bool:
-        node = driver.cluster.get("node", driver.node.name) or {}
-        return bool(node["status"]["allocatable"].get(resource, "0") == str(count))
-
-    driver.cluster.wait(seen, f"{count} of {resource} allocatable")
 
 
 def user(name: str, resource: str) -> Object:
@@ -56,9 +46,16 @@ def shared_chips(driver: Driver) -> set[int]:
         return {chip for chip in range(NPUS) if board.read(chip, "share_enable")}
 
 
+def npu_smi(driver: Driver, what: str, *arguments: str) -> None:
+    """Do something to the second chip's vNPUs on the node, as an administrator does."""
+    driver.node.execute(
+        *("/usr/local/bin/npu-smi", "set", "-t", what, "-i", "1", "-c", "0"), *arguments
+    )
+
+
 def test_two_pods_share_an_npu(driver: Driver, space: Space) -> None:
     """Both use it at once, and the other NPU stays free."""
-    space.apply(user("one", WHOLE), user("two", WHOLE))
+    space.apply(user("one", RESOURCE), user("two", RESOURCE))
     for name in ("one", "two"):
         space.wait_phase(name)
         assert space.davinci_nodes(name) == ["/dev/davinci0"]
@@ -68,14 +65,14 @@ def test_two_pods_share_an_npu(driver: Driver, space: Space) -> None:
 
 def test_a_pod_has_a_vnpu_that_was_cut_by_hand(driver: Driver, space: Space) -> None:
     """Its npu-smi shows the piece alone; its NPU is not there meanwhile."""
-    with driver.board() as board:
-        board.create_vnpu(1, "vir05_1c_8g", VNPU)
-        wait_allocatable(driver, QUARTER, 1)
-        wait_allocatable(driver, WHOLE, SHARES)
-        space.apply(user("small", QUARTER))
-        space.wait_phase("small")
-        assert space.davinci_nodes("small") == [f"/dev/davinci{VNPU}"]
-        assert "vir05" in space.execute("small", "npu-smi", "info")
-        space.delete_pod("small")
-        board.destroy_vnpu(1, VNPU)
-        wait_allocatable(driver, QUARTER, 0)
+    plugin = Plugin(driver)
+    npu_smi(driver, "create-vnpu", "-f", "vir05_1c_8g", "-v", str(VNPU))
+    plugin.wait_allocatable(1, of=QUARTER)
+    plugin.wait_allocatable(SHARES)
+    space.apply(user("small", QUARTER))
+    space.wait_phase("small")
+    assert space.davinci_nodes("small") == [f"/dev/davinci{VNPU}"]
+    assert "vir05" in space.execute("small", "npu-smi", "info")
+    space.delete_pod("small")
+    npu_smi(driver, "destroy-vnpu", "-v", str(VNPU))
+    plugin.wait_allocatable(0, of=QUARTER)
