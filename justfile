@@ -118,7 +118,7 @@ lock:
     python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "needs Python 3.11")'
     python -m piptools compile {{lock_options}} --upgrade \
         --output-file requirements/runtime.txt pyproject.toml
-    python -m piptools compile {{lock_options}} --upgrade --extra dev --all-build-deps \
+    python -m piptools compile {{lock_options}} --upgrade --extra dev --extra cli --all-build-deps \
         --constraint requirements/runtime.txt --output-file requirements/dev.txt pyproject.toml
 
 lock_options := "--quiet --generate-hashes --allow-unsafe --strip-extras --no-header" + \
