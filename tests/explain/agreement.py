@@ -170,8 +170,7 @@ def main(version: str = DEFAULT, cases: str = str(CASES)) -> int:
         cluster = view(api)
         started = time.monotonic()
         said = {
-            world.node: explain_pod(Pod.model_validate(pod_for(world)), cluster)
-            for world in worlds
+            world.node: explain_pod(Pod.model_validate(pod_for(world)), cluster) for world in worlds
         }
         seconds = time.monotonic() - started
         at_once(lambda one: api.create(without_uid(one)), map(pod_for, worlds))

@@ -58,7 +58,7 @@ class Maker:
     """
 
     def __init__(self, seed: int, *, shares: bool = True) -> None:
-        self._random = Random(seed)
+        self._random = Random(seed)  # noqa: S311 - worlds, no secrets
         self._is_new = shares
         self._node = f"case-{seed}"
         self._is_cut = shares and self._chance(0.25)
@@ -142,7 +142,7 @@ class Maker:
 
     def _claim(self, name: str) -> Wire:
         requests = [self._request(f"r{number}") for number in range(self._random.choice((1, 1, 2)))]
-        constraints = []
+        constraints: list[Wire] = []
         if self._chance(0.35):
             kind = self._random.choice(("matchAttribute", "matchAttribute", "distinctAttribute"))
             what = self._random.choice(("ring", "model"))

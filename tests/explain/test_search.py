@@ -31,7 +31,7 @@ def admits(expression: str, one: Wire) -> bool:
 
 def test_free_and_waiting_are_what_a_brute_force_finds() -> None:
     """Worlds whose selectors fail are for the test against the real scheduler."""
-    outcomes = {outcome: 0 for outcome in Outcome}
+    outcomes = dict.fromkeys(Outcome, 0)
     for seed in range(WORLDS):
         world = Maker(seed).world()
         found = explained(world)

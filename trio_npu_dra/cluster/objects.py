@@ -135,18 +135,19 @@ class CounterSet(ApiModel):
 
 
 class Consumption(ApiModel):
-    """spec.devices[].consumesCounters[]."""
-
-    counter_set: str
-    counters: Named[Counter]
-
-
-class Device(ApiModel):
-    """spec.devices[] of a slice.
+    """spec.devices[].consumesCounters[].
 
     Attributes:
         compatibility_groups: Of an alpha feature that this package does not weigh.
     """
+
+    counter_set: str
+    counters: Named[Counter]
+    compatibility_groups: Items[str] | None = None
+
+
+class Device(ApiModel):
+    """spec.devices[] of a slice."""
 
     name: str
     attributes: Named[Attribute] = Field(default_factory=dict)
@@ -158,7 +159,6 @@ class Device(ApiModel):
     consumes_counters: Items[Consumption] = ()
     taints: Items[DeviceTaint] = ()
     binding_conditions: Items[str] | None = None
-    compatibility_groups: Items[str] | None = None
 
 
 class Pool(ApiModel):

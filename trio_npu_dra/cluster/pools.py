@@ -12,6 +12,7 @@ from trio_npu_dra.cluster.inventory import (
     PoolId,
     Taken,
     devices_of,
+    newest,
     pool_of,
 )
 from trio_npu_dra.cluster.matching import selects
@@ -49,6 +50,20 @@ class NodePool:
                     left[key] = left.get(key, Fraction(0)) - amount
         return left
 
+    def takers(self, placed: PlacedDevice, taken: Taken) -> tuple[PlacedDevice, ...]:
+        """The devices that have taken what a device needs of counters; none if enough is left."""
+        if not placed.device.consumes_counters or taken.has(placed.id):
+            return ()
+        left = self.left(taken)
+        for key, amount in consumed(placed.device):
+            left[key] -= amount
+        sets = {set_ for (set_, _), amount in left.items() if amount < 0}
+        return tuple(
+            other
+            for other in (*self.devices, *self.others)
+            if taken.has(other.id) and any(set_ in sets for (set_, _), _ in consumed(other.device))
+        )
+
 
 def consumed(device: Device) -> Iterable[tuple[CounterKey, Fraction]]:
     """What a device takes from counters."""
@@ -72,6 +87,13 @@ def pools_for(node: ClusterNode, slices: Sequence[Slice]) -> tuple[NodePool, ...
         if pool is not None:
             found.append(pool)
     return tuple(sorted(found, key=_binds))
+
+
+def whole_pools(slices: Sequence[Slice]) -> Mapping[PoolId, NodePool]:
+    """The newest generation of each pool with all devices, whatever node may have them."""
+    return {
+        id_: _built(id_, list(found), list(found), None) for id_, found in newest(slices).items()
+    }
 
 
 def _binds(pool: NodePool) -> bool:
@@ -115,7 +137,9 @@ def _of(slices: Iterable[Slice], generation: int) -> list[Slice]:
     return sorted(found, key=lambda slice_: slice_.metadata.name)
 
 
-def _built(id_: PoolId, near: list[Slice], known: list[Slice], node: ClusterNode) -> NodePool:
+def _built(
+    id_: PoolId, near: list[Slice], known: list[Slice], node: ClusterNode | None
+) -> NodePool:
     counters: dict[CounterKey, Fraction] = {}
     sets = [one for slice_ in known for one in slice_.spec.shared_counters]
     for set_ in sets:
@@ -128,9 +152,12 @@ def _built(id_: PoolId, near: list[Slice], known: list[Slice], node: ClusterNode
     mine = tuple(
         placed
         for placed in devices
-        if not placed.slice.spec.per_device_node_selection or _is_for(placed.device, node)
+        if node is None
+        or not placed.slice.spec.per_device_node_selection
+        or _is_for(placed.device, node)
     )
-    rest = tuple(placed for placed in devices if placed not in mine)
+    names_here = {placed.id for placed in mine}
+    rest = tuple(placed for placed in devices if placed.id not in names_here)
     return NodePool(id=id_, devices=mine, others=(*rest, *others), counters=counters, flaw=flaw)
 
 

@@ -7,7 +7,9 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
-_FORM: Final = re.compile(r"([+-]?)(\d+\.?\d*|\.\d+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?\d+)?")
+_FORM: Final = re.compile(
+    r"([+-]?)([0-9]+\.?[0-9]*|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?"
+)
 _DECIMAL: Final[dict[str, Fraction]] = {suffix: Fraction(f"1e{power}") for suffix, power in zip(
     ("n", "u", "m", "k", "M", "G", "T", "P", "E"), (-9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True
 )}  # fmt: skip

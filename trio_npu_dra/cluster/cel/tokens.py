@@ -98,7 +98,8 @@ def _device(words: Sequence[Token], at: int) -> tuple[str, int]:
         if dot != ".":
             raise Undecided("`device` is used as a whole")
         return "device", at + 1
-    if after == "." and _word(words, at + 4).kind == "name":
+    is_call = _word(words, at + 5).text == "("
+    if after == "." and _word(words, at + 4).kind == "name" and not is_call:
         return f"device.{name}.{DOMAIN}('{words[at + 4].text}')", at + 5
     if after not in {"[", "[?"}:
         if _texts(words, at - 1, 1) == ("in",):

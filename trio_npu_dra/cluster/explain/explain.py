@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trio_npu_dra.cluster.cel.verdict import Undecided
 from trio_npu_dra.cluster.explain.explanation import ClaimReport, Explanation, Outcome
@@ -13,11 +13,12 @@ from trio_npu_dra.cluster.explain.matcher import Matcher
 from trio_npu_dra.cluster.explain.outlook import Helps, NodeOutlook, outlook
 from trio_npu_dra.cluster.explain.pod_claims import PodClaims, claim_for, claims_of, from_devices
 from trio_npu_dra.cluster.explain.pod_fit import Usage, not_weighed, obstacles
+from trio_npu_dra.cluster.explain.search import value_of
 from trio_npu_dra.cluster.explain.wanted import ClassMissing, WantedClaim, wanted_claim
-from trio_npu_dra.cluster.explain.words import counted, names_of, short_words
-from trio_npu_dra.cluster.inventory import DeviceId, holdings, taken
+from trio_npu_dra.cluster.explain.words import counted, short_words
+from trio_npu_dra.cluster.inventory import PlacedDevice, holdings, taken
 from trio_npu_dra.cluster.matching import selects
-from trio_npu_dra.cluster.objects import Claim, ClusterNode, Pod
+from trio_npu_dra.cluster.objects import Claim, ClaimStatus, ClusterNode, Pod
 from trio_npu_dra.cluster.pools import pools_for
 from trio_npu_dra.cluster.view import ClusterView
 
@@ -26,20 +27,14 @@ def explain_claim(claim: Claim, view: ClusterView) -> Explanation:
     """Why a claim waits, or what it has, whatever pod comes for it."""
     subject = f"claim {claim.title}"
     if claim.status.allocation is not None:
-        report = given_report(claim, published(view))
+        report = _had(claim, view)
         return _answer(subject, Outcome.GIVEN, report.state, view, claims=(report,))
     case = _Case(None, (claim,), view)
     found = case.explanation(subject)
     if found.outcome is not Outcome.FREE:
         return found
-    return _answer(
-        subject,
-        found.outcome,
-        f"it can be allocated on {found.sentence}, once a pod that uses it is scheduled",
-        view,
-        claims=found.claims,
-        nodes=found.nodes,
-    )
+    sentence = f"it can be allocated on {found.sentence}, once a pod that uses it is scheduled"
+    return replace(found, sentence=sentence)
 
 
 def explain_pod(pod: Pod, view: ClusterView) -> Explanation:
@@ -56,25 +51,19 @@ def explain_pod(pod: Pod, view: ClusterView) -> Explanation:
     explanation = _Case(pod, tuple(found.claims.values()), view).explanation(subject)
     if explanation.outcome is not Outcome.FREE:
         return explanation
-    return _answer(
-        subject,
-        Outcome.FREE,
+    sentence = (
         f"nothing is in its way on {explanation.sentence}: the scheduler has not come to it yet, "
-        "or has reasons that are not weighed here (see its events)",
-        view,
-        claims=explanation.claims,
-        nodes=explanation.nodes,
-        doubts=explanation.doubts,
+        "or has reasons that are not weighed here (see its events)"
     )
+    return replace(explanation, sentence=sentence)
 
 
 def _placed(subject: str, pod: Pod, found: PodClaims, view: ClusterView) -> Explanation:
     """A pod that has its node."""
-    devices = published(view)
     made = pod.status.extended_resource_claim_status
     names = {f"{pod.metadata.namespace}/{made.resource_claim_name}"} if made else set()
     claims = [*found.claims.values(), *(one for one in view.claims if one.title in names)]
-    reports = tuple(given_report(claim, devices) for claim in claims)
+    reports = tuple(_had(claim, view) for claim in claims)
     sentence = f"it is on {pod.spec.node_name}, {pod.status.phase}"
     problems = [event for event in _events(view) if event.startswith("Warning")]
     if pod.status.phase == "Pending":
@@ -83,6 +72,15 @@ def _placed(subject: str, pod: Pod, found: PodClaims, view: ClusterView) -> Expl
         if problems:
             sentence = f"it is on {pod.spec.node_name}, and does not start: {problems[-1]}"
     return _answer(subject, Outcome.GIVEN, sentence, view, claims=reports)
+
+
+def _had(claim: Claim, view: ClusterView) -> ClaimReport:
+    """A claim that is allocated, and what it could choose from if it were not."""
+    report = given_report(claim, published(view))
+    others = tuple(one for one in view.claims if one.title != claim.title)
+    again = claim.model_copy(update={"status": ClaimStatus()})
+    found = _Case(None, (again,), replace(view, claims=others)).explanation(claim.title)
+    return replace(report, funnels=tuple(one for made in found.claims for one in made.funnels))
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,24 +235,42 @@ def _no_node(barred: Mapping[str, str]) -> str:
 
 def _together(wanted: Sequence[WantedClaim], around: Surroundings, matcher: Matcher) -> str:
     """Each request by itself could be served; all together cannot."""
-    rules = [f"{rule.words} of claim {claim.title}" for claim in wanted for rule in claim.rules]
+    rules = [(claim, rule) for claim in wanted for rule in claim.rules]
     unbound = tuple(
         WantedClaim(title=claim.title, requests=claim.requests, rules=()) for claim in wanted
     )
-    open_ = [node for node in around.pools if node not in around.barred]
-    for node in open_:
+    devices = {
+        placed.id: placed
+        for pools in around.pools.values()
+        for pool in pools
+        for placed in pool.devices
+    }
+    for node in around.pools if rules else ():
         look = outlook(node, unbound, around, matcher)
-        if look.outcome is Outcome.FREE:
-            devices = names_of(DeviceId(*given.device) for given in look.given)
+        if node not in around.barred and look.outcome is Outcome.FREE:
+            given = [devices[one.device] for one in look.given]
+            values = "; ".join(_values(rule.attribute, given) for _, rule in rules)
+            words = " and ".join(f"{rule.words} of claim {claim.title}" for claim, rule in rules)
             return (
-                f"each request could be served by itself, but no devices of one node satisfy "
-                f"{' and '.join(rules)}; without that, {devices} would do"
+                f"enough devices of one node are free, but no choice of them satisfies {words}; "
+                f"on {node} there would be {values}"
             )
     count = sum(len(claim.requests) for claim in wanted)
     return (
         f"each of its {counted(count, 'request')} could be served by itself, but no node has "
         "enough free devices, counters or shares for all of them together"
     )
+
+
+def _values(attribute: str, given: Sequence[PlacedDevice]) -> str:
+    """`npu-1 with topologyGroup ring-0, npu-3 with topologyGroup ring-1`."""
+    short = attribute.rpartition("/")[2]
+    told = []
+    for placed in given:
+        value = value_of(attribute, placed)
+        how = f"with {short} {value[1]}" if value else f"without {short}"
+        told.append(f"{placed.id.name} {how}")
+    return ", ".join(told)
 
 
 def _node_words(

@@ -51,7 +51,7 @@ class ClaimReport:
         title: `namespace/name`, or what the pod calls it if there is no claim.
         state: A sentence.
         given: Its devices, if it is allocated.
-        funnels: For each request and subrequest, if it is not.
+        funnels: For each request and subrequest; if it is allocated, as if it were not.
     """
 
     title: str

@@ -14,7 +14,7 @@ from trio_npu_dra.cluster.explain.search import tolerates
 from trio_npu_dra.cluster.explain.wanted import Cel, Wanted
 from trio_npu_dra.cluster.inventory import DeviceId, Holding, PlacedDevice, Taken
 from trio_npu_dra.cluster.matching import BLOCKING, taint_words, tolerated
-from trio_npu_dra.cluster.pools import NodePool, consumed
+from trio_npu_dra.cluster.pools import NodePool
 from trio_npu_dra.cluster.quantity import parse_quantity, quantity_words
 
 NodePools = Mapping[str, Sequence[NodePool]]
@@ -54,6 +54,14 @@ class Step:
     enough: bool
     losses: tuple[Loss, ...]
 
+    @property
+    def counting(self) -> str:
+        """The words, with a verb that agrees with the number of devices that are left."""
+        verb, _, rest = self.words.partition(" ")
+        if self.left > 1:
+            return self.words
+        return f"{ {'are': 'is', 'have': 'has', 'match': 'matches'}[verb] } {rest}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Funnel:
@@ -61,7 +69,7 @@ class Funnel:
 
     Attributes:
         wanted: The request.
-        steps: In the order in which they are asked.
+        steps: In the order in which they are asked, up to one that leaves nothing.
     """
 
     wanted: Wanted
@@ -123,6 +131,8 @@ def funnel(wanted: Wanted, around: Surroundings, matcher: Matcher) -> Funnel:
     need = _Need(wanted.count, seen_by)
     steps = [_step("are published", left, need, _flaws(around.pools))]
     for words, is_about_state, test in _tests(wanted, around, matcher):
+        if not left:
+            return Funnel(wanted=wanted, steps=tuple(steps))
         if is_about_state and wanted.count is None and not need.everything:
             need = _Need(None, seen_by, tuple(left))
         losses: dict[str, list[DeviceId]] = {}
@@ -131,7 +141,8 @@ def funnel(wanted: Wanted, around: Surroundings, matcher: Matcher) -> Funnel:
                 losses.setdefault(why, []).append(placed.id)
                 del left[placed.id]
         steps.append(_step(words, left, need, losses))
-    steps.append(_on_nodes(left, need, around.barred))
+    if left:
+        steps.append(_on_nodes(left, need, around.barred))
     return Funnel(wanted=wanted, steps=tuple(steps))
 
 
@@ -188,7 +199,7 @@ def _counts(
 
 def _flaws(pools: NodePools) -> dict[str, list[DeviceId]]:
     found = {
-        f"pool {pool.id.name} of {pool.id.driver}: {pool.flaw}": [
+        f"of pool {pool.id.name} of {pool.id.driver} {pool.flaw}": [
             placed.id for placed in pool.devices
         ]
         for near in pools.values()
@@ -209,7 +220,7 @@ def _tests(
     if wanted.requests:
         amounts = ", ".join(f"{name} {amount}" for name, amount in wanted.requests.items())
         yield f"have {amounts} at all", False, lambda placed: _size(wanted, placed)
-    yield "have no taint that keeps the claim away", True, lambda placed: _taints(wanted, placed)
+    yield "are well or tolerated", True, lambda placed: _taints(wanted, placed)
     if not wanted.admin:
         yield "are free", True, lambda placed: _holders(wanted, placed, around)
 
@@ -292,21 +303,12 @@ def _holders(wanted: Wanted, placed: PlacedDevice, around: Surroundings) -> str:
 
 
 def _counters(placed: PlacedDevice, around: Surroundings) -> str:
-    if not placed.device.consumes_counters:
-        return ""
-    pool = next(pool for pools in around.pools.values() for pool in pools if pool.id == placed.pool)
-    left = pool.left(around.taken)
-    for key, amount in consumed(placed.device):
-        left[key] -= amount
-    lacking = [key for key, amount in left.items() if amount < 0]
-    if not lacking:
-        return ""
-    sets = {set_ for set_, _ in lacking}
+    pools = (pool for near in around.pools.values() for pool in near if pool.id == placed.pool)
+    takers = next(pools).takers(placed, around.taken)
     owners = {
         one.words
-        for other in (*pool.devices, *pool.others)
-        if any(set_ in sets for (set_, _), _ in consumed(other.device))
+        for other in takers
         for one in around.held.get(other.id, ())
         if not one.result.admin_access
     }
-    return f"need what {' and '.join(sorted(owners))} took of the same NPU or counters"
+    return f"need what {' and '.join(sorted(owners))} has of the same counters" if owners else ""

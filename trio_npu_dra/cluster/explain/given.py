@@ -10,7 +10,7 @@ from trio_npu_dra.cluster.matching import taint_words
 from trio_npu_dra.cluster.objects import Allocation, Claim, Result
 from trio_npu_dra.cluster.view import ClusterView
 
-_TOLD = ("model", "productName", "chipName", "type", "template", "topologyGroup", "numaNode")
+_TOLD = ("chipName", "productName", "template", "topologyGroup")
 
 
 def published(view: ClusterView) -> Mapping[DeviceId, PlacedDevice]:

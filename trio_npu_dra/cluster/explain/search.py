@@ -206,6 +206,8 @@ class Search:
         """Whether all counters of the pool suffice: one that is overdrawn blocks all of it."""
         if not placed.device.consumes_counters:
             return True
+        if any(one.compatibility_groups for one in placed.device.consumes_counters):
+            raise Undecided(f"{placed.id.name} has compatibility groups, which are not known here")
         left = dict(self._left.get(placed.pool, {}))
         for entry in self._given:
             if entry.charged and entry.placed.pool == placed.pool:

@@ -130,7 +130,7 @@ def _wanted(name: str, sub: str, ask: Ask, classes: Mapping[str, DeviceClass]) -
     if class_ is None:
         raise ClassMissing(
             f"request {title}: there is no DeviceClass {ask.device_class_name}; "
-            f"there {'are ' + ', '.join(sorted(classes)) if classes else 'is none at all'}"
+            f"those that exist: {', '.join(sorted(classes)) or 'none'}"
         )
     if ask.derived_attributes:
         raise Undecided(f"request {title} has derived attributes, which are not known here")

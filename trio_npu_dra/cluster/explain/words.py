@@ -70,25 +70,30 @@ def short_words(claim: str, funnel: Funnel) -> str:
     step, wanted = funnel.steps[at], funnel.wanted
     asked = f"request {wanted.title} of claim {claim} wants {ask_words(wanted)}"
     if at == 0 and not step.left:
-        why = f": {loss_words(step.losses)}" if step.losses else ""
+        why = f" that can be used: {loss_words(step.losses)}" if step.losses else ""
         return f"{asked}, and no device is published{why}"
     before = funnel.steps[at - 1] if at else None
-    had = f"{before.left} {before.words}, " if before else ""
-    return f"{asked}: {had}{_left(step, wanted)}{_because(step)}"
+    had = f"{before.left} {before.counting}, " if before else ""
+    return f"{asked}: {had}{_left(step, wanted)}{_because(step, funnel.steps[:at])}"
 
 
 def _left(step: Step, wanted: Wanted) -> str:
     left = str(step.left) if step.left else "none of them"
-    words = _singular(step.words) if step.left <= 1 else step.words
+    words = step.counting
     if step.left and wanted.count is not None and step.most < step.left:
         return f"{left} {words}, at most {step.most} on one node"
     return f"{left} {words}"
 
 
-def _singular(words: str) -> str:
-    verb, _, rest = words.partition(" ")
-    return f"{ {'are': 'is', 'have': 'has', 'match': 'matches'}.get(verb, verb) } {rest}"
+def _because(step: Step, earlier: Sequence[Step]) -> str:
+    """What the step takes away, and what selectors and taints have taken before it."""
+    parts = [loss_words(step.losses)] if step.losses else []
+    others = [loss for one in earlier[1:] for loss in one.losses if _is_near_miss(one)]
+    if others:
+        parts.append(f"of the others {loss_words(others)}")
+    return f": {'; '.join(parts)}" if parts else ""
 
 
-def _because(step: Step) -> str:
-    return f": {loss_words(step.losses)}" if step.losses else ""
+def _is_near_miss(step: Step) -> bool:
+    """Whether what the step takes away had the right class."""
+    return not step.words.startswith("are of class")

@@ -1,0 +1,102 @@
+"""Each pod that waits gets its reason, and the page has what is printed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.explain.page import PAGE, with_outputs
+from tests.explain.reasons import MEMORY, REASONS, Reason, held, npu
+from tests.explain.world import ask, claim, class_, node, pod, slice_, view_of
+from trio_npu_dra.cluster.explain.explain import explain_claim, explain_pod
+from trio_npu_dra.cluster.explain.explanation import Outcome
+from trio_npu_dra.cluster.objects import Claim, Pod
+
+
+@pytest.mark.parametrize("reason", REASONS, ids=lambda reason: reason.title)
+def test_each_reason_has_its_outcome(reason: Reason) -> None:
+    """The sentences are in the table of the page."""
+    assert reason.explained().outcome is reason.outcome
+
+
+def test_no_two_reasons_have_one_sentence() -> None:
+    """A person can tell them apart."""
+    sentences = [reason.explained().sentence for reason in REASONS]
+
+    assert len(sentences) > 20
+    assert len(set(sentences)) == len(sentences)
+
+
+def test_the_page_has_what_is_printed() -> None:
+    """`python -m tests.explain.page` writes it anew."""
+    page = PAGE.read_text(encoding="utf-8")
+
+    assert with_outputs(page) == page
+
+
+def test_what_would_help_is_found_by_trying() -> None:
+    """Either of two claims has to end; one that holds nothing of use is not named."""
+    made = claim("train", ask(count=2))
+    view = view_of(
+        node("n1"),
+        class_(),
+        slice_("s1", npu(0), npu(1), npu(2)),
+        held(0, name="a"),
+        held(1, name="b"),
+        made,
+    )
+
+    found = explain_pod(Pod.model_validate(pod("train", "train")), view)
+
+    assert found.helps == (
+        "the end of claim default/a (pod a-0), on n1",
+        "the end of claim default/b (pod b-0), on n1",
+        "1 instead of 2 for request npu of default/train, on n1",
+    )
+
+
+def test_a_claim_alone_is_explained() -> None:
+    """It says where it could be allocated; an allocated one says what it has."""
+    free, mine = claim("train", ask()), held(0)
+    view = view_of(node("n1"), class_(), slice_("s1", npu(0), npu(1)), free, mine)
+
+    found = explain_claim(Claim.model_validate(free), view)
+    given = explain_claim(Claim.model_validate(mine), view)
+
+    assert found.outcome is Outcome.FREE
+    assert found.sentence.startswith("it can be allocated on n1")
+    assert given.outcome is Outcome.GIVEN
+    assert [one.device.name for one in given.claims[0].given] == ["npu-0"]
+    assert given.claims[0].funnels[0].steps[-1].left == 2
+
+
+def test_a_pod_that_does_not_start_has_its_event_as_the_reason() -> None:
+    """It has its node and its devices; what is wrong is told by the last warning."""
+    event = {
+        "kind": "Event",
+        "metadata": {"name": "e"},
+        "type": "Warning",
+        "reason": "FailedPrepareDynamicResources",
+        "message": "npu-0 is held by another claim",
+    }
+    stuck = pod("infer-0", "infer", nodeName="n1")
+    view = view_of(node("n1"), class_(), slice_("s1", npu(0)), held(0), stuck, event)
+
+    found = explain_pod(Pod.model_validate(stuck), view)
+
+    assert found.outcome is Outcome.GIVEN
+    assert found.sentence.endswith(
+        "does not start: Warning FailedPrepareDynamicResources: npu-0 is held by another claim"
+    )
+
+
+def test_without_rights_nothing_is_said_of_nodes() -> None:
+    """Devices are weighed alone, on the nodes that slices name."""
+    whole = view_of(class_(), slice_("s1", npu(0)), claim("train", ask(MEMORY.replace("64", "32"))))
+    view = type(whole)(
+        slices=whole.slices, claims=whole.claims, classes=whole.classes, doubts=("nodes",)
+    )
+
+    found = explain_pod(Pod.model_validate(pod("train", "train", nodeSelector={"a": "b"})), view)
+
+    assert found.outcome is Outcome.FREE
+    assert found.doubts == ("nodes",)
