@@ -82,6 +82,14 @@ config:
 pictures:
     python -m tests.cli.pictures
 
+# write the outputs of docs/kubectl-npu.md anew
+explanations:
+    python -m tests.explain.page
+
+# hold `kubectl npu explain` against a real scheduler over random claims and pools; a Kubernetes version
+agreement *version:
+    python -m tests.explain.agreement {{version}}
+
 # everything that needs no root and no cluster
 check: lint types imports (protos "--check") test
 

@@ -1,21 +1,23 @@
 """Does the real scheduler do what `explain` says? `python -m tests.explain.agreement [VERSION]`.
 
-A control plane without kubelets gets random pools and claims, each on a node of its own. First
-`explain` says of each pod whether its claims can be had; then the pods are created. The exit status
-is 1 if the scheduler does otherwise.
+A control plane without kubelets gets random pools and claims, each on a node of its own, and what
+`tests.explain.reasons` has. First `explain` says of each pod whether its claims can be had, then the
+pods are created. The exit status is 1 if the scheduler does otherwise.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from tests.cluster.api import ApiServer, NotThere, Object
 from tests.cluster.binaries import kubernetes
@@ -23,13 +25,15 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.processes import wait_until
 from tests.cluster.releases import DEFAULT, RELEASES
 from tests.explain.random_worlds import Maker, World
-from tests.explain.world import class_, node, pod, view_of
+from tests.explain.reasons import REASONS, Reason
+from tests.explain.world import DRIVER, class_, node, pod, view_of
 from trio_npu_dra.cluster.explain.explain import explain_pod
 from trio_npu_dra.cluster.explain.explanation import Explanation, Outcome
 from trio_npu_dra.cluster.objects import Pod
 from trio_npu_dra.cluster.view import ClusterView
 
 CASES: Final = 300
+RESOURCE: Final = "huawei.com/Ascend910"
 LISTS: Final = (
     ("Node", "/api/v1/nodes"),
     *(
@@ -61,9 +65,9 @@ def scheduler(version: str) -> Iterator[ApiServer]:
             plane.stop()
 
 
-def _has_account(api: ApiServer) -> bool:
+def _has_account(api: ApiServer, namespace: str = "default") -> bool:
     try:
-        api.read("/api/v1/namespaces/default/serviceaccounts/default")
+        api.read(f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
     except NotThere:
         return False
     return True
@@ -77,9 +81,10 @@ def at_once(work: Callable[[Object], object], objects: Iterable[Object]) -> None
 
 def store(api: ApiServer, about: Object) -> None:
     """Create an object with its status."""
-    made = api.create(without_uid(about))
-    if "status" in about and about["kind"] in {"Node", "ResourceClaim"}:
-        path = api.resource(about["kind"]).path("default", about["metadata"]["name"], "status")
+    namespace = about["metadata"].get("namespace", "default")
+    made = api.create(without_uid(about), namespace=namespace)
+    if "status" in about and about["kind"] in {"Node", "ResourceClaim", "Pod"}:
+        path = api.resource(about["kind"]).path(namespace, about["metadata"]["name"], "status")
         status = about["status"]
         if about["kind"] == "Node":
             status = {**status, "capacity": status["allocatable"]}
@@ -136,31 +141,87 @@ def outcomes(api: ApiServer, said: dict[str, Explanation]) -> dict[str, Outcome 
         time.sleep(0.5)
 
 
-def allocations(api: ApiServer) -> dict[str, list[tuple[str, str]]]:
-    """Requests and devices of each claim."""
-    return {
-        f"default/{one['metadata']['name']}": [
-            (result["request"], result["device"])
-            for result in one.get("status", {})
-            .get("allocation", {})
-            .get("devices", {})
-            .get("results", ())
-        ]
-        for one in api.read("/apis/resource.k8s.io/v1/resourceclaims")["items"]
+def placed(reason: Reason, number: int) -> list[Object]:
+    """The objects and the pod of a reason in a namespace, and on nodes, of its own."""
+    prefix = f"reason-{number}"
+    found = []
+    for one in (*reason.objects, reason.pod):
+        if one["kind"] == "DeviceClass":
+            continue
+        text = json.dumps(one)
+        for name in ("n1", "n2", "s0", "s1", "s2"):
+            text = text.replace(f'"{name}"', f'"{prefix}-{name}"')
+        made = json.loads(text)
+        made.get("status", {}).pop("reservedFor", None)  # no such pod: the claim would be freed
+        if "namespace" in made["metadata"]:
+            made["metadata"]["namespace"] = prefix
+        found.append(made)
+    names = [one["metadata"]["name"] for one in found if one["kind"] == "Node"]
+    here = {"key": "kubernetes.io/hostname", "operator": "In", "values": names}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [here]}]}
+    waiting = found[-1]["spec"]
+    waiting["affinity"] = {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}
     }
+    waiting["tolerations"] = [
+        {"key": f"node.kubernetes.io/{state}", "operator": "Exists"}
+        for state in ("not-ready", "unreachable")
+    ]
+    return found
+
+
+def create_reasons(api: ApiServer, reasons: Sequence[tuple[int, Reason]]) -> None:
+    """Create all of them, the pods that wait last."""
+    names = [f"reason-{number}" for number, _ in reasons]
+    for name in names:
+        about = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        api.ask("POST", "/api/v1/namespaces", about)
+    for name in names:
+        wait_until(partial(_has_account, api, name), "the service account", timeout=30)
+    objects = [placed(reason, number) for number, reason in reasons]
+    for kind in ("Node", "ResourceSlice", "ResourceClaim", "Pod"):
+        at_once(
+            lambda one: store(api, one),
+            (one for made in objects for one in made if one["kind"] == kind),
+        )
+
+
+def reasons_kept(api: ApiServer, reasons: Sequence[tuple[int, Reason]]) -> int:
+    """Print what both say of each; returns how many pods the scheduler has not kept waiting."""
+    wrong = 0
+    for number, reason in reasons:
+        one = api.read(f"/api/v1/namespaces/reason-{number}/pods/train")
+        found = seen(one)
+        fails = reason.outcome is Outcome.FAILS
+        is_right = found is Outcome.FAILS if fails else found in {None, Outcome.WAITS}
+        wrong += not is_right
+        said = [
+            condition.get("message", "")
+            for condition in one["status"].get("conditions", ())
+            if condition["type"] == "PodScheduled"
+        ]
+        print(f"{reason.title}{'' if is_right else ': THEY DIFFER'}")
+        print(f"  explain:   {reason.explained().sentence}")
+        print(f"  scheduler: {' '.join(said) or '(nothing)'}")
+    return wrong
 
 
 def main(version: str = DEFAULT, cases: str = str(CASES)) -> int:
-    """Print a line for each case in which they differ, and the numbers; returns 1 if there is one.
+    """Print what differs, what both say of the reasons, and the numbers; returns 1 if any differs.
 
     Args:
         version: Of Kubernetes.
-        cases: How many.
+        cases: How many random ones.
     """
     is_new = not version.startswith("1.34")
     worlds = [Maker(seed, shares=is_new).world() for seed in range(int(cases))]
+    reasons = [
+        (number, reason)
+        for number, reason in enumerate(REASONS)
+        if is_new or reason.since == "1.34"
+    ]
     with scheduler(version) as api:
-        api.create(class_())
+        api.create(class_(DRIVER, **({"extendedResourceName": RESOURCE} if is_new else {})))
         at_once(lambda one: store(api, one), (node(world.node) for world in worlds))
         for part in ("slices", "others", "claims"):
             at_once(
@@ -173,33 +234,28 @@ def main(version: str = DEFAULT, cases: str = str(CASES)) -> int:
             world.node: explain_pod(Pod.model_validate(pod_for(world)), cluster) for world in worlds
         }
         seconds = time.monotonic() - started
+        create_reasons(api, reasons)
         at_once(lambda one: api.create(without_uid(one)), map(pod_for, worlds))
         done = outcomes(api, said)
-        given = allocations(api)
-        pods = {
-            one["metadata"]["name"]: one
-            for one in api.read("/api/v1/namespaces/default/pods")["items"]
-        }
-    return _print(said, done, given, pods, seconds=seconds)
+        wrong = reasons_kept(api, reasons)
+        differing = differences(api, said, done)
+    numbers = Counter(f"{one.outcome}" for one in said.values())
+    print(f"explain says {dict(sorted(numbers.items()))}, in {seconds:.1f} s")
+    print(f"reasons: {len(reasons)}, of which the scheduler thinks otherwise: {wrong}")
+    print(f"random cases: {len(said)}, in which the scheduler does otherwise: {differing}")
+    return int(wrong + differing > 0)
 
 
-def _print(
-    said: dict[str, Explanation],
-    done: dict[str, Outcome | None],
-    given: dict[str, list[tuple[str, str]]],
-    pods: dict[str, Any],
-    *,
-    seconds: float,
+def differences(
+    api: ApiServer, said: dict[str, Explanation], done: dict[str, Outcome | None]
 ) -> int:
-    del given
+    """Print the cases in which they differ; returns how many there are."""
     differing = [name for name, one in said.items() if one.outcome is not done[name]]
     for name in differing:
+        conditions = api.read(f"/api/v1/namespaces/default/pods/{name}")["status"].get("conditions")
         print(f"{name}: explain says {said[name].outcome}: {said[name].sentence}")
-        print(f"  the scheduler: {done[name]}: {pods[name]['status'].get('conditions')}")
-    numbers = Counter(f"{one.outcome}" for one in said.values())
-    print(f"said: {dict(sorted(numbers.items()))}, in {seconds:.1f} s")
-    print(f"cases: {len(said)}, in which the scheduler does otherwise: {len(differing)}")
-    return int(bool(differing))
+        print(f"  the scheduler: {done[name]}: {conditions}")
+    return len(differing)
 
 
 if __name__ == "__main__":
