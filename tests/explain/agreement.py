@@ -1,8 +1,8 @@
 """Does the real scheduler do what `explain` says? `python -m tests.explain.agreement [VERSION]`.
 
 A control plane without kubelets gets random pools and claims, each on a node of its own, and what
-`tests.explain.reasons` has. First `explain` says of each pod whether its claims can be had, then the
-pods are created. The exit status is 1 if the scheduler does otherwise.
+`tests.explain.reasons` has. First `explain` says of each pod whether it can have its claims; then
+the pods are created. The exit status is 1 if the scheduler does otherwise.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.explain.reasons import REASONS, Reason
 from tests.explain.world import DRIVER, class_, node, pod, view_of
 from trio_npu_dra.cluster.explain.explain import explain_pod
 from trio_npu_dra.cluster.explain.explanation import Explanation, Outcome
-from trio_npu_dra.cluster.objects import Pod
+from trio_npu_dra.cluster.pod_objects import Pod
 from trio_npu_dra.cluster.view import ClusterView
 
 CASES: Final = 300

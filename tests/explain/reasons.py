@@ -24,7 +24,7 @@ from tests.explain.world import (
 )
 from trio_npu_dra.cluster.explain.explain import explain_pod
 from trio_npu_dra.cluster.explain.explanation import Explanation, Outcome
-from trio_npu_dra.cluster.objects import Pod
+from trio_npu_dra.cluster.pod_objects import Pod
 
 MEMORY = f'device.capacity["{DRIVER}"].memCapacity.compareTo(quantity("64Gi")) >= 0'
 RING = {"matchAttribute": f"{DRIVER}/topologyGroup"}

@@ -32,15 +32,17 @@ class StaticApi:
     Attributes:
         objects: All of it.
         forbidden: Plurals that may not be listed.
-        watched: Set when somebody watches.
-        changed: Ends the watches when it is set.
+        watched: Counts the watches of claims that have begun.
+        changed: Each release tells one watch of claims of a change.
+        ended: Set when the server ends.
         asked: Verb and plural of all requests.
     """
 
     objects: list[Wire]
     forbidden: frozenset[str] = frozenset()
-    watched: threading.Event = field(default_factory=threading.Event)
-    changed: threading.Event = field(default_factory=threading.Event)
+    watched: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    changed: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    ended: threading.Event = field(default_factory=threading.Event)
     asked: set[tuple[str, str]] = field(default_factory=set)
 
     def answer(self, target: str) -> tuple[int, Wire]:
@@ -111,13 +113,15 @@ def served(api: StaticApi, folder: Path) -> Iterator[Path]:
             self.send_header("Connection", "close")
             self.end_headers()
             self.wfile.flush()
-            api.watched.set()
-            api.changed.wait(10)
-            kept = [one for one in api.objects if one["kind"] == "ResourceClaim"]
-            if kept and "resourceclaims" in self.path:
-                event = {"type": "MODIFIED", "object": kept[0]}
-                self.wfile.write(json.dumps(event).encode() + b"\n")
             self.close_connection = True
+            if "resourceclaims" not in self.path:
+                api.ended.wait(10)
+                return
+            api.watched.release()
+            api.changed.acquire(timeout=10)
+            claim = next(one for one in api.objects if one["kind"] == "ResourceClaim")
+            event = {"type": "MODIFIED", "object": claim}
+            self.wfile.write(json.dumps(event).encode() + b"\n")
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as in the base
             pass
@@ -132,7 +136,7 @@ def served(api: StaticApi, folder: Path) -> Iterator[Path]:
         try:
             yield _kubeconfig(folder, socket)
         finally:
-            api.changed.set()
+            api.ended.set()
             server.shutdown()
             thread.join()
 

@@ -9,7 +9,8 @@ from tests.explain.reasons import MEMORY, REASONS, Reason, held, npu
 from tests.explain.world import ask, claim, class_, node, pod, slice_, view_of
 from trio_npu_dra.cluster.explain.explain import explain_claim, explain_pod
 from trio_npu_dra.cluster.explain.explanation import Outcome
-from trio_npu_dra.cluster.objects import Claim, Pod
+from trio_npu_dra.cluster.objects import Claim
+from trio_npu_dra.cluster.pod_objects import Pod
 
 
 @pytest.mark.parametrize("reason", REASONS, ids=lambda reason: reason.title)

@@ -9,7 +9,8 @@ from trio_npu_dra.cluster.cel.selector import matches
 from trio_npu_dra.cluster.cel.verdict import SelectorFails
 from trio_npu_dra.cluster.explain.explain import explain_pod
 from trio_npu_dra.cluster.explain.explanation import Explanation, Outcome
-from trio_npu_dra.cluster.objects import Device, Pod
+from trio_npu_dra.cluster.objects import Device
+from trio_npu_dra.cluster.pod_objects import Pod
 
 WORLDS = 300
 

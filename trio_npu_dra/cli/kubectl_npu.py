@@ -22,6 +22,7 @@ from trio_npu_dra import __version__
 from trio_npu_dra.errors import ConfigError, Gone, NotFound, NpuDraError, Unavailable
 from trio_npu_dra.kube.client import KubeClient, open_client
 from trio_npu_dra.kube.credentials import load_credentials
+from trio_npu_dra.kube.kubeconfig import current_namespace
 from trio_npu_dra.kube.objects import KubeObject
 
 _LIBRARIES: Final = ("cel", "rich")
@@ -102,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("name", nargs="?", metavar="NAME", help="what the command is about")
     parser.add_argument(
-        "-n", "--namespace", default="default", help="of the pod or claim (default: default)"
+        "-n", "--namespace", default="", help="of the pod or claim (default: that of the context)"
     )
     parser.add_argument("-w", "--watch", action="store_true", help="print again when it changes")
     parser.add_argument(
@@ -139,7 +140,10 @@ def _kubeconfig(given: Path | None, environment: Mapping[str, str]) -> Path | No
 async def _run(asked: argparse.Namespace) -> None:
     if asked.command != "list" and not asked.name:
         raise ConfigError(f"`{asked.command}` needs a name: `kubectl npu {asked.command} NAME`")
-    credentials = load_credentials(_kubeconfig(asked.kubeconfig, os.environ))
+    kubeconfig = _kubeconfig(asked.kubeconfig, os.environ)
+    credentials = load_credentials(kubeconfig)
+    if not asked.namespace:
+        asked.namespace = current_namespace(kubeconfig) if kubeconfig else "default"
     async with open_client(credentials) as client:
         async for answer in _answers(client, asked):
             _print(answer, asked.output)

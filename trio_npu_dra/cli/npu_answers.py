@@ -11,7 +11,8 @@ from trio_npu_dra.cli.topology import matrix
 from trio_npu_dra.cluster.explain import explain
 from trio_npu_dra.cluster.fleet import NodeRow, fleet
 from trio_npu_dra.cluster.gather import events_about, read_cluster, read_devices
-from trio_npu_dra.cluster.objects import Claim, ClusterNode, Pod
+from trio_npu_dra.cluster.objects import Claim, ClusterNode
+from trio_npu_dra.cluster.pod_objects import Pod
 from trio_npu_dra.cluster.sickness import find, sickness
 from trio_npu_dra.errors import ConfigError
 from trio_npu_dra.kube.client import KubeClient

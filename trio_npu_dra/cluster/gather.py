@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from typing import Final, TypeVar
 
-from trio_npu_dra.cluster.objects import (
-    Claim,
-    ClusterNode,
-    DeviceClass,
-    DeviceTaintRule,
-    Pod,
-    SeenEvent,
-    Slice,
-)
+from trio_npu_dra.cluster.objects import Claim, ClusterNode, DeviceClass, DeviceTaintRule, Slice
+from trio_npu_dra.cluster.pod_objects import Pod, SeenEvent
 from trio_npu_dra.cluster.view import ClusterView
 from trio_npu_dra.errors import Forbidden, KubeError
 from trio_npu_dra.kube.client import KubeClient

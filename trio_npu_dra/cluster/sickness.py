@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from trio_npu_dra.cluster.fleet import DeviceRow, NodeRow
 from trio_npu_dra.cluster.matching import taint_words
-from trio_npu_dra.cluster.objects import SeenEvent
+from trio_npu_dra.cluster.pod_objects import SeenEvent
 from trio_npu_dra.errors import NpuDraError
 
 _EVENTS = 10

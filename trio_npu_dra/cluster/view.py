@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from trio_npu_dra.cluster.objects import Claim, ClusterNode, DeviceClass, Pod, SeenEvent, Slice
+from trio_npu_dra.cluster.objects import Claim, ClusterNode, DeviceClass, Slice
+from trio_npu_dra.cluster.pod_objects import Pod, SeenEvent
 from trio_npu_dra.kube.objects import ObjectMeta
 
 

@@ -118,7 +118,8 @@ def _refuse_differences(words: tuple[Token, ...], device: Device) -> None:
     """
     texts = [word.text for word in words]
     values = [one.string for one in device.attributes.values() if one.string is not None]
-    if not all(text.isascii() for text in (*texts, *values)):
+    is_counted = "size" in texts or "matches" in texts
+    if is_counted and not all(text.isascii() for text in (*texts, *values)):
         raise Undecided("there are letters in it or in the device that are not ASCII")
     lists = {name for name, one in device.attributes.items() if one.value is None}
     versions = {name for name, one in device.attributes.items() if one.version is not None}

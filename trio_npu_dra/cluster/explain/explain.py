@@ -18,7 +18,8 @@ from trio_npu_dra.cluster.explain.wanted import ClassMissing, WantedClaim, wante
 from trio_npu_dra.cluster.explain.words import counted, short_words
 from trio_npu_dra.cluster.inventory import PlacedDevice, holdings, taken
 from trio_npu_dra.cluster.matching import selects
-from trio_npu_dra.cluster.objects import Claim, ClaimStatus, ClusterNode, Pod
+from trio_npu_dra.cluster.objects import Claim, ClaimStatus, ClusterNode
+from trio_npu_dra.cluster.pod_objects import Pod
 from trio_npu_dra.cluster.pools import pools_for
 from trio_npu_dra.cluster.view import ClusterView
 

@@ -14,10 +14,9 @@ from trio_npu_dra.cluster.objects import (
     ClaimSpec,
     ClusterNode,
     DeviceClass,
-    Pod,
-    PodClaim,
     Request,
 )
+from trio_npu_dra.cluster.pod_objects import Pod, PodClaim
 from trio_npu_dra.cluster.quantity import parse_quantity
 from trio_npu_dra.cluster.view import ClusterView
 
@@ -49,7 +48,7 @@ def claims_of(pod: Pod, view: ClusterView) -> PodClaims:
         if name is None and one.name in made:
             continue  # the claim is not needed
         claim = known.get(f"{pod.metadata.namespace}/{name}") if name else None
-        if claim is not None:
+        if claim is not None and claim not in found.values():
             found[one.name] = claim
         problem = problem or _problem(pod, one, name, claim)
     return PodClaims(claims=found, problem=problem)

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 
 from trio_npu_dra.cluster.matching import BLOCKING, selects, taint_words, tolerated
-from trio_npu_dra.cluster.objects import ClusterNode, Container, Pod, Taint
+from trio_npu_dra.cluster.objects import ClusterNode, Taint
+from trio_npu_dra.cluster.pod_objects import Container, Pod
 from trio_npu_dra.cluster.quantity import parse_quantity, quantity_words
 
 _CORDONED = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
@@ -14,14 +15,18 @@ Amounts = dict[str, Fraction]
 
 
 def requested(pod: Pod) -> Amounts:
-    """What a pod asks a node for: its containers together, or its largest init container."""
+    """What a pod asks a node for: its containers together, or its largest init container.
+
+    Of cpu and memory it may say itself what all of it needs.
+    """
     spec = pod.spec
     beside = [one for one in spec.init_containers if one.restart_policy == "Always"]
     total = _sum(_of(one) for one in (*spec.containers, *beside))
     for one in spec.init_containers:
         for name, amount in _of(one).items():
             total[name] = max(total.get(name, Fraction(0)), amount)
-    return _sum((total, _parsed(spec.overhead)))
+    whole = {**spec.resources.limits, **spec.resources.requests}
+    return _sum(({**total, **_parsed(whole)}, _parsed(spec.overhead)))
 
 
 def _of(container: Container) -> Amounts:

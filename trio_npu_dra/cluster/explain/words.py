@@ -50,8 +50,13 @@ def loss_words(losses: Sequence[Loss]) -> str:
     """`8 are held by claim default/a; 6 have memCapacity 32Gi`."""
     parts = [f"{len(loss.devices)} {_agreeing(loss)}" if loss.devices else loss.why
              for loss in losses[:_LOSSES]]  # fmt: skip
-    rest = sum(len(loss.devices) for loss in losses[_LOSSES:])
-    return "; ".join((*parts, *([f"{rest} for other reasons"] if rest else ())))
+    rest = losses[_LOSSES:]
+    if rest:
+        count = sum(len(loss.devices) for loss in rest)
+        is_held = all(loss.why.startswith("are held by") for loss in rest)
+        others = "claims" if is_held else "reasons"
+        parts.append(f"{count} {'by' if is_held else 'for'} {len(rest)} other {others}")
+    return "; ".join(parts)
 
 
 def _agreeing(loss: Loss) -> str:
