@@ -22,11 +22,12 @@ from typing import Final
 from tests.cluster.api import ApiServer, NotThere, Object
 from tests.cluster.binaries import kubernetes
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.processes import wait_until
+from tests.cluster.processes import ClusterError, wait_until
 from tests.cluster.releases import DEFAULT, RELEASES
 from tests.explain.random_worlds import Maker, World
 from tests.explain.reasons import REASONS, Reason
-from tests.explain.world import DRIVER, class_, node, pod, view_of
+from tests.explain.selectors import ADMITTING, FAILING, NPU
+from tests.explain.world import DRIVER, ask, claim, class_, node, pod, slice_, view_of
 from trio_npu_dra.cluster.explain.explain import explain_pod
 from trio_npu_dra.cluster.explain.explanation import Explanation, Outcome
 from trio_npu_dra.cluster.pod_objects import Pod
@@ -95,6 +96,32 @@ def without_uid(about: Object) -> Object:
     """The API server gives UIDs."""
     metadata = {key: value for key, value in about["metadata"].items() if key != "uid"}
     return {**about, "metadata": metadata}
+
+
+def selector_worlds() -> Iterator[World]:
+    """A world with one device for each selector of the table."""
+    for number, expression in enumerate((*ADMITTING, *(one for one, _ in FAILING))):
+        name = f"selector-{number}"
+        yield World(
+            node=name,
+            slices=(slice_(name, NPU, node=name),),
+            others=(),
+            claims=(claim(name, ask(expression)),),
+        )
+
+
+def storable(api: ApiServer, worlds: Iterable[World]) -> list[World]:
+    """The worlds whose claims the API server takes; prints what it says to the others."""
+    found = []
+    for world in worlds:
+        try:
+            for one in world.claims:
+                api.create(without_uid(one), dry_run=True)
+        except ClusterError as refusal:
+            print(f"{world.node}: {refusal}")
+        else:
+            found.append(world)
+    return found
 
 
 def view(api: ApiServer) -> ClusterView:
@@ -207,11 +234,14 @@ def reasons_kept(api: ApiServer, reasons: Sequence[tuple[int, Reason]]) -> int:
 
 
 def main(version: str = DEFAULT, cases: str = str(CASES)) -> int:
-    """Print what differs, what both say of the reasons, and the numbers; returns 1 if any differs.
+    """Print what differs, what both say of the reasons, and the numbers.
 
     Args:
         version: Of Kubernetes.
         cases: How many random ones.
+
+    Returns:
+        1 if something differs.
     """
     is_new = not version.startswith("1.34")
     worlds = [Maker(seed, shares=is_new).world() for seed in range(int(cases))]
@@ -221,6 +251,8 @@ def main(version: str = DEFAULT, cases: str = str(CASES)) -> int:
         if is_new or reason.since == "1.34"
     ]
     with scheduler(version) as api:
+        selectors = storable(api, selector_worlds())
+        worlds += selectors
         api.create(class_(DRIVER, **({"extendedResourceName": RESOURCE} if is_new else {})))
         at_once(lambda one: store(api, one), (node(world.node) for world in worlds))
         for part in ("slices", "others", "claims"):
@@ -242,8 +274,10 @@ def main(version: str = DEFAULT, cases: str = str(CASES)) -> int:
     numbers = Counter(f"{one.outcome}" for one in said.values())
     print(f"explain says {dict(sorted(numbers.items()))}, in {seconds:.1f} s")
     print(f"reasons: {len(reasons)}, of which the scheduler thinks otherwise: {wrong}")
-    print(f"random cases: {len(said)}, in which the scheduler does otherwise: {differing}")
-    return int(wrong + differing > 0)
+    refused = len(ADMITTING) + len(FAILING) - len(selectors)
+    print(f"selectors that the API server refuses: {refused}")
+    print(f"random claims and selectors: {len(said)}, of which it does otherwise: {differing}")
+    return int(wrong + differing + refused > 0)
 
 
 def differences(
