@@ -6,7 +6,7 @@ import pytest
 
 from tests.explain.page import PAGE, with_outputs
 from tests.explain.reasons import MEMORY, REASONS, Reason, held, npu
-from tests.explain.world import ask, claim, class_, node, pod, slice_, view_of
+from tests.explain.world import ask, claim, class_, node, pod, slice_, view_of, with_results
 from trio_npu_dra.cluster.explain.explain import explain_claim, explain_pod
 from trio_npu_dra.cluster.explain.explanation import Outcome
 from trio_npu_dra.cluster.objects import Claim
@@ -101,3 +101,22 @@ def test_without_rights_nothing_is_said_of_nodes() -> None:
 
     assert found.outcome is Outcome.FREE
     assert found.doubts == ("nodes",)
+
+
+def test_who_looks_on_takes_nothing_and_needs_nothing_free() -> None:
+    """Admin access to a device that is held; it is free for others beside such a claim."""
+    looking = claim("look", ask(adminAccess=True))
+    result = {
+        "request": "npu", "driver": "npu.huawei.com", "pool": "n1", "device": "npu-0",
+        "adminAccess": True,
+    }
+    base = (node("n1"), class_(), slice_("s1", npu(0)))
+    wanting = Pod.model_validate(pod("train", "look"))
+    other = Pod.model_validate(pod("train", "train"))
+
+    beside = explain_pod(wanting, view_of(*base, held(0), looking))
+    after = explain_pod(
+        other, view_of(*base, with_results(looking, [result]), claim("train", ask()))
+    )
+
+    assert [beside.outcome, after.outcome] == [Outcome.FREE, Outcome.FREE]

@@ -109,7 +109,7 @@ def _lacking(
         used = usage.of(node.metadata.name, name)
         if used + amount > has:
             yield (
-                f"has {quantity_words(has - used)} of {quantity_words(has)} {name} left, "
+                f"has {quantity_words(max(has - used, Fraction(0)))} of {quantity_words(has)} {name} left, "
                 f"and the pod wants {quantity_words(amount)}"
             )
 
