@@ -107,7 +107,10 @@ def test_who_looks_on_takes_nothing_and_needs_nothing_free() -> None:
     """Admin access to a device that is held; it is free for others beside such a claim."""
     looking = claim("look", ask(adminAccess=True))
     result = {
-        "request": "npu", "driver": "npu.huawei.com", "pool": "n1", "device": "npu-0",
+        "request": "npu",
+        "driver": "npu.huawei.com",
+        "pool": "n1",
+        "device": "npu-0",
         "adminAccess": True,
     }
     base = (node("n1"), class_(), slice_("s1", npu(0)))

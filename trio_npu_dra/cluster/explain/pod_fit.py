@@ -107,9 +107,10 @@ def _lacking(
             continue
         has = parse_quantity(node.status.allocatable[name])
         used = usage.of(node.metadata.name, name)
-        if used + amount > has:
+        left = max(has - used, Fraction(0))
+        if amount > left:
             yield (
-                f"has {quantity_words(max(has - used, Fraction(0)))} of {quantity_words(has)} {name} left, "
+                f"has {quantity_words(left)} of {quantity_words(has)} {name} left, "
                 f"and the pod wants {quantity_words(amount)}"
             )
 
