@@ -72,12 +72,15 @@ def test_an_explanation_as_data(cluster: Cluster) -> None:
     assert len(data["helps"]) == 3
 
 
-def test_colours_are_for_terminals(cluster: Cluster) -> None:
-    """Into a pipe goes plain text."""
-    _, out, _ = cluster.run("-o", "wide")
+def test_colours_are_for_terminals(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Into a pipe goes plain text, unless colours are asked for."""
+    _, plain, _ = cluster.run("-o", "wide")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    _, coloured, _ = cluster.run("-o", "wide")
 
-    assert "used, sick" in out
-    assert "\x1b" not in out
+    assert "used, sick" in plain
+    assert "\x1b" not in plain
+    assert "\x1b[1;31msick\x1b[0m" in coloured
 
 
 def test_many_slices_come_in_pages(cluster: Cluster) -> None:

@@ -103,6 +103,18 @@ def test_without_rights_nothing_is_said_of_nodes() -> None:
     assert found.doubts == ("nodes",)
 
 
+def test_without_rights_devices_of_several_nodes_are_not_decided() -> None:
+    """The labels of nodes that may not be read decide who can have them."""
+    labels = {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}
+    shared = slice_("s1", npu(0), node="", pool="p", nodeSelector={"nodeSelectorTerms": [labels]})
+    whole = view_of(class_(), shared, claim("train", ask()))
+    view = type(whole)(slices=whole.slices, claims=whole.claims, classes=whole.classes)
+
+    found = explain_pod(Pod.model_validate(pod("train", "train")), view)
+
+    assert found.outcome is Outcome.UNDECIDED
+
+
 def test_who_looks_on_takes_nothing_and_needs_nothing_free() -> None:
     """Admin access to a device that is held; it is free for others beside such a claim."""
     looking = claim("look", ask(adminAccess=True))

@@ -114,7 +114,7 @@ def _parser() -> argparse.ArgumentParser:
         help="form of the output (default: table)",
     )
     parser.add_argument(
-        "--driver", default=_DRIVER, help=f"whose devices; '' for all drivers' (default: {_DRIVER})"
+        "--driver", default=_DRIVER, help=f"whose devices; '' for all drivers (default: {_DRIVER})"
     )
     parser.add_argument(
         "--kubeconfig", type=Path, help="default: $KUBECONFIG, then ~/.kube/config, then the pod's"

@@ -56,7 +56,7 @@ class NodePool:
             return ()
         left = self.left(taken)
         for key, amount in consumed(placed.device):
-            left[key] -= amount
+            left[key] = left.get(key, Fraction(0)) - amount
         sets = {set_ for (set_, _), amount in left.items() if amount < 0}
         return tuple(
             other

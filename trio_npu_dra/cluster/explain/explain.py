@@ -126,6 +126,9 @@ class _Case:
         wanted = max((case.claims for case in cases.values()), key=len, default=())
         reports = tuple(self._reports(wanted, around))
         outcome, sentence = self._verdict(looks, reports, around, wanted)
+        if outcome is Outcome.WAITS and self._are_nodes_missed():
+            outcome = Outcome.UNDECIDED
+            sentence = "cannot decide: some devices are not of one node, and nodes may not be read"
         is_stuck = outcome is Outcome.WAITS and bool(wanted)
         return _answer(
             subject,
@@ -137,6 +140,11 @@ class _Case:
             helps=Helps(wanted, around, self._matcher).found() if is_stuck else (),
             doubts=tuple(not_weighed(self._pod)) if self._pod else (),
         )
+
+    def _are_nodes_missed(self) -> bool:
+        """Whether there may be nodes that could serve it, and that we may not read."""
+        is_shared = any(slice_.spec.node_name is None for slice_ in self._view.slices)
+        return self._view.nodes is None and is_shared
 
     def _cases(self) -> dict[str, _NodeCase]:
         usage = Usage(self._view.pods)
