@@ -12,7 +12,7 @@ from trio_npu_dra.cluster.explain.explanation import Explanation, Outcome
 from trio_npu_dra.cluster.objects import Device
 from trio_npu_dra.cluster.pod_objects import Pod
 
-WORLDS = 300
+WORLDS = 120
 
 
 def explained(world: World) -> Explanation:
