@@ -29,6 +29,8 @@ SELECTORS = (
     f'["a", "c"].exists(one, one == {HERE}.model)',
     f'device.driver.matches("^npu[.]") && device.driver == "{DRIVER}"',
 )
+NEWER = "allowMultipleAllocations"
+"""What no selector may name before 1.36."""
 FAILING = (f'{HERE}.ring == "r0"', f"{HERE}.model > 3", f'{HERE}.nothing == "x"')
 
 
@@ -162,7 +164,8 @@ class Maker:
     def _ask(self) -> Wire:
         count = self._random.choice((0, 1, 1, 1, 2, 2, 3))
         mode: Wire = {"allocationMode": "All"} if count == 0 else {"count": count}
-        expressions = self._random.sample(SELECTORS, k=self._random.choice((0, 1, 1, 2)))
+        known = [one for one in SELECTORS if self._is_new or NEWER not in one]
+        expressions = self._random.sample(known, k=self._random.choice((0, 1, 1, 2)))
         if self._chance(0.06):
             expressions.append(self._random.choice(FAILING))
         more: dict[str, Any] = {}
