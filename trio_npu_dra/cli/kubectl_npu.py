@@ -145,8 +145,11 @@ async def _run(asked: argparse.Namespace) -> None:
     if not asked.namespace:
         asked.namespace = current_namespace(kubeconfig) if kubeconfig else "default"
     async with open_client(credentials) as client:
+        between = ""
         async for answer in _answers(client, asked):
+            print(between, end="")
             _print(answer, asked.output)
+            between = {"json": "", "yaml": "---\n"}.get(asked.output, "\n")
 
 
 async def _answers(client: KubeClient, asked: argparse.Namespace) -> AsyncIterator[Answer]:
@@ -231,10 +234,10 @@ async def _explain(
 
 def _print(answer: Answer, form: str) -> None:
     if form == "json":
-        print(json.dumps(answer.wire, indent=2))
+        print(json.dumps(answer.wire, indent=2), flush=True)
         return
     if form == "yaml":
-        print(yaml.safe_dump(answer.wire, sort_keys=False), end="")
+        print(yaml.safe_dump(answer.wire, sort_keys=False), end="", flush=True)
         return
     from rich.console import Console  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
