@@ -83,13 +83,13 @@ def at_once(work: Callable[[Object], object], objects: Iterable[Object]) -> None
 def store(api: ApiServer, about: Object) -> None:
     """Create an object with its status."""
     namespace = about["metadata"].get("namespace", "default")
-    made = api.create(without_uid(about), namespace=namespace)
-    if "status" in about and about["kind"] in {"Node", "ResourceClaim", "Pod"}:
-        path = api.resource(about["kind"]).path(namespace, about["metadata"]["name"], "status")
-        status = about["status"]
-        if about["kind"] == "Node":
-            status = {**status, "capacity": status["allocatable"]}
-        api.ask("PUT", path, {**made, "status": status})
+    api.create(without_uid(about), namespace=namespace)
+    kind, name, status = about["kind"], about["metadata"]["name"], about.get("status")
+    if status is None or kind not in {"Node", "ResourceClaim", "Pod"}:
+        return
+    if kind == "Node":
+        status = {**status, "capacity": status["allocatable"]}
+    api.patch(kind, name, "status", change={"status": status}, namespace=namespace)
 
 
 def without_uid(about: Object) -> Object:

@@ -41,7 +41,9 @@ def test_selectors_that_fail(expression: str, why: str) -> None:
         (f'{HERE}.model = "x"', "is not understood"),
         (f'{HERE}.model == (("x")', "does not parse"),
         (f'{HERE}.exists(key, value, key == "model")', "not known here"),
-        (f"cel.bind(mine, {HERE}.ring, true || mine)", "cel.bind around something that fails"),
+        (f"-{HERE}.cores < 0", "a minus sign"),
+        (f"[1, 2].all(one, one < {HERE}.ring)", "all around something that fails"),
+        (f"cel.bind(mine, {HERE}.ring, true || mine)", "bind around something that fails"),
     ],
 )
 def test_selectors_that_are_left_to_the_scheduler(expression: str, why: str) -> None:

@@ -155,7 +155,6 @@ FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = MappingProxyType(
         "isLessThan": lambda one, other: _compared(one, other) < 0,
         "add": lambda one, other: _sum(one, other, 1),
         "sub": lambda one, other: _sum(one, other, -1),
-        "sign": lambda one: (_amount(one) > 0) - (_amount(one) < 0),
         "asInteger": _integer,
         "isInteger": _is_integer,
         "asApproximateFloat": lambda one: float(_amount(one)),

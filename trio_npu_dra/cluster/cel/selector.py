@@ -35,6 +35,8 @@ _SAME: Final = frozenset(
 )
 """Functions of the library that do what the scheduler's do, given ASCII."""
 _KNOWN: Final = _OPERATORS | _SAME | frozenset(FUNCTIONS)
+_LENIENT: Final = frozenset(("bind", "all", "exists"))
+"""Macros in which the scheduler can pass over an error with which the library ends."""
 _VERSION_METHODS: Final = frozenset(
     ("isGreaterThan", "isLessThan", "compareTo", "major", "minor", "patch")
 )
@@ -91,8 +93,9 @@ def matches(expression: str, driver: str, device: Device) -> bool:
     try:
         answer = compiled.program.execute(context)
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        if any(word.text == "bind" for word in compiled.words):
-            raise Undecided("cel.bind around something that fails") from error
+        lenient = [word.text for word in compiled.words if word.text in _LENIENT]
+        if lenient:
+            raise Undecided(f"{lenient[0]} around something that fails") from error
         if "Undefined variable" in str(error):
             raise Undecided("it has a name that is not known here") from error
         raise SelectorFails(_why(error)) from error

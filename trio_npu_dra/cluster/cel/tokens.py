@@ -67,6 +67,8 @@ def _pieces(words: Sequence[Token]) -> Iterator[str]:
     at = 0
     while at < len(words):
         text = words[at].text
+        if text == "-" and _is_sign(words, at) and _word(words, at + 1).kind != "number":
+            raise Undecided("a minus sign that is before no number")  # the library negates more
         if text == ".?":
             name = _word(words, at + 1)
             if name.kind != "name":
@@ -89,6 +91,11 @@ def _pieces(words: Sequence[Token]) -> Iterator[str]:
         else:
             yield text
             at += 1
+
+
+def _is_sign(words: Sequence[Token], at: int) -> bool:
+    """Whether a minus is the sign of what follows, not a difference."""
+    return at == 0 or (words[at - 1].kind == "mark" and words[at - 1].text not in {")", "]", "}"})
 
 
 def _device(words: Sequence[Token], at: int) -> tuple[str, int]:
