@@ -223,6 +223,7 @@ def _reasons() -> tuple[Reason, ...]:
         Reason(
             title="half of the slices are published",
             objects=(n1, slice_("s1", npu(0), npu(1), count=2), TRAIN),
+            since="1.36",
         ),
         Reason(
             title="all are wanted and one is held",

@@ -49,6 +49,8 @@ class StaticApi:
         """Status and body of a GET."""
         url = urlsplit(target)
         query = dict(parse_qsl(url.query))
+        if url.path == "/version":
+            return 200, {"major": "1", "minor": "37+"}
         parts = url.path.split("/")
         plural = next((part for part in parts if part in PLURALS.values()), "")
         if not plural:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.explain.page import PAGE, with_outputs
@@ -101,6 +103,19 @@ def test_without_rights_nothing_is_said_of_nodes() -> None:
 
     assert found.outcome is Outcome.FREE
     assert found.doubts == ("nodes",)
+
+
+def test_what_older_schedulers_make_of_flawed_pools_is_not_decided() -> None:
+    """1.34 allocates from a pool that is not complete."""
+    half = slice_("s1", npu(0), count=2)
+    new = view_of(node("n1"), class_(), half, claim("train", ask()), minor=36)
+    train = Pod.model_validate(pod("train", "train"))
+
+    found = explain_pod(train, new)
+    older = explain_pod(train, replace(new, minor=34))
+
+    assert [found.outcome, older.outcome] == [Outcome.WAITS, Outcome.UNDECIDED]
+    assert "before Kubernetes 1.36" in older.sentence
 
 
 def test_without_rights_devices_of_several_nodes_are_not_decided() -> None:

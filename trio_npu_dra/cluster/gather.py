@@ -50,6 +50,7 @@ async def read_cluster(client: KubeClient, about: KubeObject) -> ClusterView:
     )
     doubts += await _taint_rules(client)
     events = await events_about(client, about, doubts)
+    minor = await client.minor_version()
     return ClusterView(
         slices=devices.slices,
         claims=devices.claims,
@@ -58,6 +59,7 @@ async def read_cluster(client: KubeClient, about: KubeObject) -> ClusterView:
         pods=pods,
         events=events,
         doubts=tuple(doubts),
+        minor=minor,
     )
 
 

@@ -22,6 +22,7 @@ class ClusterView:
         pods: Pods that have not ended; None if we have not asked or may not.
         events: About what is explained.
         doubts: What was not read, and so is not weighed.
+        minor: The N of Kubernetes 1.N; None for one that does what 1.37 does.
     """
 
     slices: tuple[Slice, ...] = ()
@@ -31,6 +32,7 @@ class ClusterView:
     pods: tuple[Pod, ...] | None = None
     events: tuple[SeenEvent, ...] = ()
     doubts: tuple[str, ...] = ()
+    minor: int | None = None
 
     @property
     def known_nodes(self) -> tuple[ClusterNode, ...]:

@@ -76,6 +76,10 @@ class _RawEvent(BaseModel):
     object: dict[str, Any]
 
 
+class _Version(BaseModel):
+    minor: str
+
+
 class _WithMetadata(BaseModel):
     metadata: ObjectMeta
 
@@ -177,6 +181,19 @@ class KubeClient:
             more = answer.metadata.more
             if not more:
                 return found, version
+
+    async def minor_version(self) -> int:
+        """The N of the API server's Kubernetes 1.N.
+
+        Raises:
+            KubeError: Refused or unreachable.
+        """
+        asked = "get version"
+        answer = _parsed(_Version, asked, await self._connections.ask(asked, "GET", "/version"))
+        digits = answer.minor.rstrip("+")  # some providers mark their patches
+        if not (digits.isascii() and digits.isdigit()):
+            raise Unreadable(f"{asked}: the answer is {shortened(answer.minor)}, no number")
+        return int(digits)
 
     async def create(self, obj: K, *, dry_run: bool = False) -> K:
         """Create an object; with *dry_run* the answer shows what would be stored.

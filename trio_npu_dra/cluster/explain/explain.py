@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from trio_npu_dra.cluster.cel.verdict import Undecided
 from trio_npu_dra.cluster.explain.explanation import ClaimReport, Explanation, Outcome
@@ -22,6 +23,9 @@ from trio_npu_dra.cluster.objects import Claim, ClaimStatus, ClusterNode
 from trio_npu_dra.cluster.pod_objects import Pod
 from trio_npu_dra.cluster.pools import pools_for
 from trio_npu_dra.cluster.view import ClusterView
+
+_STRICT_SINCE: Final = 36
+"""The minor version of Kubernetes from which nothing is allocated from flawed pools."""
 
 
 def explain_claim(claim: Claim, view: ClusterView) -> Explanation:
@@ -119,7 +123,7 @@ class _Case:
             return _answer(subject, Outcome.UNDECIDED, f"cannot decide: {error}", view)
         around = self._surroundings(cases)
         looks = {
-            node: outlook(node, case.claims, around, self._matcher)
+            node: self._flawed(node, around) or outlook(node, case.claims, around, self._matcher)
             for node, case in cases.items()
             if not case.barred
         }
@@ -140,6 +144,18 @@ class _Case:
             helps=Helps(wanted, around, self._matcher).found() if is_stuck else (),
             doubts=tuple(not_weighed(self._pod)) if self._pod else (),
         )
+
+    def _flawed(self, node: str, around: Surroundings) -> NodeOutlook | None:
+        """Older schedulers allocate from pools that are not complete, and fail at invalid ones."""
+        flawed = [pool for pool in around.pools[node] if pool.flaw]
+        if not flawed or self._view.minor is None or self._view.minor >= _STRICT_SINCE:
+            return None
+        pool = flawed[0]
+        why = (
+            f"of pool {pool.id.name} of {pool.id.driver} {pool.flaw}, and what a scheduler before "
+            f"Kubernetes 1.{_STRICT_SINCE} makes of that is not known here"
+        )
+        return NodeOutlook(outcome=Outcome.UNDECIDED, why=why)
 
     def _are_nodes_missed(self) -> bool:
         """Whether there may be nodes that could serve it, and that we may not read."""
