@@ -141,7 +141,11 @@ def part_of(cluster: ClusterView, world: World) -> ClusterView:
     return replace(
         cluster,
         nodes=tuple(one for one in cluster.known_nodes if one.metadata.name == world.node),
-        slices=tuple(one for one in cluster.slices if one.spec.node_name == world.node),
+        slices=tuple(
+            one
+            for one in cluster.slices
+            if one.spec.node_name == world.node or one.spec.shared_counters
+        ),
         claims=tuple(one for one in cluster.claims if one.metadata.name in names),
     )
 

@@ -108,6 +108,18 @@ def test_nothing_is_had_of_a_flawed_pool(slices: list[Wire], flaw: str) -> None:
     assert pool.flaw == flaw
 
 
+def test_older_schedulers_see_counters_of_other_nodes() -> None:
+    """A pool of another node that is not complete is seen by its counters."""
+    counters = slice_("c", node="n2", sharedCounters=[{"name": "s", "counters": {}}], count=2)
+    here = ClusterNode.model_validate(node("n1"))
+    slices = [Slice.model_validate(one) for one in (counters, slice_("a", device("x")))]
+
+    new, old = pools_for(here, slices, minor=37), pools_for(here, slices, minor=36)
+
+    assert [pool.id.name for pool in new] == ["n1"]
+    assert [(pool.id.name, bool(pool.flaw)) for pool in old] == [("n1", False), ("n2", True)]
+
+
 def test_pools_and_slices_have_an_order() -> None:
     """By driver and name; pools whose devices have binding conditions come last."""
     binding = device("x", bindingConditions=["ready"], bindingFailureConditions=["failed"])

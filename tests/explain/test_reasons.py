@@ -115,7 +115,19 @@ def test_what_older_schedulers_make_of_flawed_pools_is_not_decided() -> None:
     older = explain_pod(train, replace(new, minor=34))
 
     assert [found.outcome, older.outcome] == [Outcome.WAITS, Outcome.UNDECIDED]
-    assert "before Kubernetes 1.36" in older.sentence
+    assert "a scheduler of Kubernetes 1.34" in older.sentence
+
+
+def test_what_older_schedulers_make_of_distinct_attributes_is_not_decided() -> None:
+    """Up to 1.36 they compare only some of the devices of one request."""
+    rule = {"distinctAttribute": "npu.huawei.com/topologyGroup"}
+    several = claim("train", ask(count=2), constraints=[rule])
+    new = view_of(node("n1"), class_(), slice_("s1", npu(0), npu(1)), several, minor=37)
+    train = Pod.model_validate(pod("train", "train"))
+
+    outcomes = [explain_pod(train, replace(new, minor=minor)).outcome for minor in (37, 36)]
+
+    assert outcomes == [Outcome.WAITS, Outcome.UNDECIDED]
 
 
 def test_without_rights_devices_of_several_nodes_are_not_decided() -> None:

@@ -19,6 +19,7 @@ from trio_npu_dra.cluster.matching import selects
 from trio_npu_dra.cluster.objects import ClusterNode, Device, Slice, SliceSpec
 from trio_npu_dra.cluster.quantity import parse_quantity
 
+_COUNTERS_EVERYWHERE = 36
 CounterKey = tuple[str, str]
 """A counter set and a counter in it."""
 
@@ -72,17 +73,30 @@ def consumed(device: Device) -> Iterable[tuple[CounterKey, Fraction]]:
             yield (consumption.counter_set, name), parse_quantity(counter.value)
 
 
-def pools_for(node: ClusterNode, slices: Sequence[Slice]) -> tuple[NodePool, ...]:
+def pools_for(
+    node: ClusterNode, slices: Sequence[Slice], *, minor: int | None = None
+) -> tuple[NodePool, ...]:
     """The pools that a node sees, in the scheduler's order.
 
     Those whose devices have binding conditions come last.
+
+    Args:
+        node: The node.
+        slices: All there are.
+        minor: The N of Kubernetes 1.N: up to 1.36 all nodes see all slices with counters, so that
+            a pool of another node which is not complete stops requests for all devices.
     """
+    sees_counters = minor is not None and minor <= _COUNTERS_EVERYWHERE
     everywhere: dict[PoolId, list[Slice]] = {}
     for slice_ in slices:
         everywhere.setdefault(pool_of(slice_), []).append(slice_)
     found = []
     for id_, all_of_it in sorted(everywhere.items()):
-        near = [slice_ for slice_ in all_of_it if _is_near(slice_.spec, node)]
+        near = [
+            slice_
+            for slice_ in all_of_it
+            if (sees_counters and slice_.spec.shared_counters) or _is_near(slice_.spec, node)
+        ]
         pool = _pool(id_, near, all_of_it, node) if near else None
         if pool is not None:
             found.append(pool)

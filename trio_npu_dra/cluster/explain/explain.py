@@ -26,6 +26,8 @@ from trio_npu_dra.cluster.view import ClusterView
 
 _STRICT_SINCE: Final = 36
 """The minor version of Kubernetes from which nothing is allocated from flawed pools."""
+_AS_KNOWN_SINCE: Final = 37
+"""That from which a distinctAttribute compares all devices of a request with each other."""
 
 
 def explain_claim(claim: Claim, view: ClusterView) -> Explanation:
@@ -123,7 +125,8 @@ class _Case:
             return _answer(subject, Outcome.UNDECIDED, f"cannot decide: {error}", view)
         around = self._surroundings(cases)
         looks = {
-            node: self._flawed(node, around) or outlook(node, case.claims, around, self._matcher)
+            node: self._older(node, case.claims, around)
+            or outlook(node, case.claims, around, self._matcher)
             for node, case in cases.items()
             if not case.barred
         }
@@ -145,16 +148,25 @@ class _Case:
             doubts=tuple(not_weighed(self._pod)) if self._pod else (),
         )
 
-    def _flawed(self, node: str, around: Surroundings) -> NodeOutlook | None:
-        """Older schedulers allocate from pools that are not complete, and fail at invalid ones."""
-        flawed = [pool for pool in around.pools[node] if pool.flaw]
-        if not flawed or self._view.minor is None or self._view.minor >= _STRICT_SINCE:
+    def _older(
+        self, node: str, claims: Sequence[WantedClaim], around: Surroundings
+    ) -> NodeOutlook | None:
+        """What older schedulers do in another way than is known here; None if that is nothing."""
+        minor = self._view.minor
+        if minor is None or minor >= _AS_KNOWN_SINCE:
             return None
-        pool = flawed[0]
-        why = (
-            f"of pool {pool.id.name} of {pool.id.driver} {pool.flaw}, and what a scheduler before "
-            f"Kubernetes 1.{_STRICT_SINCE} makes of that is not known here"
-        )
+        why = ""
+        flawed = [pool for pool in around.pools[node] if pool.flaw]
+        if flawed and minor < _STRICT_SINCE:
+            why = f"of pool {flawed[0].id.name} of {flawed[0].id.driver} {flawed[0].flaw}"
+        for claim in claims:
+            if _compares_several(claim):
+                why = (
+                    f"claim {claim.title} has a distinctAttribute for several devices of a request"
+                )
+        if not why:
+            return None
+        why += f", and what a scheduler of Kubernetes 1.{minor} makes of that is not known here"
         return NodeOutlook(outcome=Outcome.UNDECIDED, why=why)
 
     def _are_nodes_missed(self) -> bool:
@@ -191,7 +203,10 @@ class _Case:
     def _surroundings(self, cases: Mapping[str, _NodeCase]) -> Surroundings:
         held = holdings(self._view.claims)
         return Surroundings(
-            pools={node.metadata.name: pools_for(node, self._view.slices) for node in self._nodes},
+            pools={
+                node.metadata.name: pools_for(node, self._view.slices, minor=self._view.minor)
+                for node in self._nodes
+            },
             taken=taken(held),
             held=held,
             barred={node: case.barred for node, case in cases.items() if case.barred},
@@ -237,6 +252,12 @@ class _Case:
         if not looks:
             return Outcome.WAITS, _no_node(around.barred)
         return Outcome.WAITS, _together(wanted, around, self._matcher)
+
+
+def _compares_several(claim: WantedClaim) -> bool:
+    """Whether a distinctAttribute is about several devices of one request."""
+    wanted = [one for choices in claim.requests for one in choices if one.count != 1]
+    return any(rule.distinct and rule.is_about(one) for rule in claim.rules for one in wanted)
 
 
 def _short(title: str, funnels: Sequence[Funnel], wanted: Sequence[WantedClaim]) -> str:
