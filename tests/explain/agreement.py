@@ -136,7 +136,11 @@ def view(api: ApiServer) -> ClusterView:
 
 
 def part_of(cluster: ClusterView, world: World) -> ClusterView:
-    """What of the cluster a pod can reach that must be on one node: so each answer is quick."""
+    """What matters to a pod that must be on one node: so each answer is quick.
+
+    Older schedulers see pools with counters everywhere.
+    """
+    cut = {one.spec.pool.name for one in cluster.slices if one.spec.shared_counters}
     names = {one["metadata"]["name"] for one in (*world.others, *world.claims)}
     return replace(
         cluster,
@@ -144,7 +148,7 @@ def part_of(cluster: ClusterView, world: World) -> ClusterView:
         slices=tuple(
             one
             for one in cluster.slices
-            if one.spec.node_name == world.node or one.spec.shared_counters
+            if one.spec.node_name == world.node or one.spec.pool.name in cut
         ),
         claims=tuple(one for one in cluster.claims if one.metadata.name in names),
     )
@@ -243,7 +247,7 @@ def reasons_kept(api: ApiServer, reasons: Sequence[tuple[int, Reason]]) -> int:
         one = api.read(f"/api/v1/namespaces/reason-{number}/pods/train")
         found = seen(one)
         fails = reason.outcome is Outcome.FAILS
-        is_right = found is Outcome.FAILS if fails else found in {None, Outcome.WAITS}
+        is_right = found is Outcome.FAILS if fails else found is not Outcome.FREE
         wrong += not is_right
         said = [
             condition.get("message", "")
