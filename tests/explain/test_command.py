@@ -67,8 +67,8 @@ def test_an_explanation_as_data(cluster: Cluster) -> None:
 
     (request,) = data["claims"][0]["requests"]
     assert data["outcome"] == "waits"
-    assert [step["left"] for step in request["steps"]] == [12, 12, 8, 8, 2, 2]
-    assert request["firstTooFew"] == 4
+    assert [step["left"] for step in request["steps"]] == [12, 12, 12, 8, 8, 2]
+    assert request["firstTooFew"] == 5
     assert len(data["helps"]) == 3
 
 

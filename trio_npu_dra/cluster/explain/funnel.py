@@ -130,24 +130,27 @@ def funnel(wanted: Wanted, around: Surroundings, matcher: Matcher) -> Funnel:
             seen_by.setdefault(placed.id, []).append(node)
     need = _Need(wanted.count, seen_by)
     steps = [_step("are published", left, need, _flaws(around.pools))]
-    for words, is_about_state, test in _tests(wanted, around, matcher):
+    for at, (words, is_about_state, test) in enumerate(_tests(wanted, around, matcher)):
+        if left and at == len(wanted.class_selectors):
+            step, need = _on_nodes(left, need, around.barred)
+            steps.append(step)
         if not left:
-            return Funnel(wanted=wanted, steps=tuple(steps))
+            break
         if is_about_state and wanted.count is None and not need.everything:
-            need = _Need(None, seen_by, tuple(left))
+            need = _Need(None, need.seen_by, tuple(left))
         losses: dict[str, list[DeviceId]] = {}
         for placed in list(left.values()):
             if why := test(placed):
                 losses.setdefault(why, []).append(placed.id)
                 del left[placed.id]
         steps.append(_step(words, left, need, losses))
-    if left:
-        steps.append(_on_nodes(left, need, around.barred))
     return Funnel(wanted=wanted, steps=tuple(steps))
 
 
-def _on_nodes(left: dict[DeviceId, PlacedDevice], need: _Need, barred: Mapping[str, str]) -> Step:
-    """The last step: the nodes that take the pod."""
+def _on_nodes(
+    left: dict[DeviceId, PlacedDevice], need: _Need, barred: Mapping[str, str]
+) -> tuple[Step, _Need]:
+    """What is on nodes that take the pod, and what later steps need on these."""
     open_to = {
         device: [node for node in need.seen_by[device] if node not in barred] for device in left
     }
@@ -157,8 +160,8 @@ def _on_nodes(left: dict[DeviceId, PlacedDevice], need: _Need, barred: Mapping[s
             node = need.seen_by[device][0]
             losses.setdefault(f"are on {node}, which {barred[node]}", []).append(device)
             del left[device]
-    words = "are on nodes that take the pod"
-    return _step(words, left, _Need(need.count, open_to, need.everything), losses)
+    here = _Need(need.count, open_to)
+    return _step("are on nodes that take the pod", left, here, losses), here
 
 
 def _step(
