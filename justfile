@@ -103,6 +103,14 @@ reference:
 docs *arguments:
     python -m tests.site {{arguments}}
 
+# write the outputs of docs/kubectl-npu.md anew
+explanations:
+    python -m tests.explain.page
+
+# hold `kubectl npu explain` against a real scheduler over random claims and pools; a Kubernetes version
+agreement *version:
+    python -m tests.explain.agreement {{version}}
+
 # everything that needs no root and no cluster
 check: lint types imports (protos "--check") test
 
@@ -150,7 +158,7 @@ lock:
     python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "needs Python 3.11")'
     python -m piptools compile {{lock_options}} --upgrade \
         --output-file requirements/runtime.txt pyproject.toml
-    python -m piptools compile {{lock_options}} --upgrade --extra dev --all-build-deps \
+    python -m piptools compile {{lock_options}} --upgrade --extra dev --extra cli --all-build-deps \
         --constraint requirements/runtime.txt --output-file requirements/dev.txt pyproject.toml
 
 lock_options := "--quiet --generate-hashes --allow-unsafe --strip-extras --no-header" + \

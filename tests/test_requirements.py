@@ -42,11 +42,19 @@ def test_runtime_lock_fulfils_the_dependencies() -> None:
     assert wrong(project()["project"]["dependencies"], pins("runtime.txt")) == []
 
 
-def test_dev_lock_fulfils_extra_and_build_system() -> None:
+def test_dev_lock_fulfils_extras_and_build_system() -> None:
     """`just setup` installs all tools, and what building without isolation needs."""
-    extra = project()["project"]["optional-dependencies"]["dev"]
+    extras = project()["project"]["optional-dependencies"]
+    needed = extras["dev"] + extras["cli"] + project()["build-system"]["requires"]
 
-    assert wrong(extra + project()["build-system"]["requires"], pins("dev.txt")) == []
+    assert wrong(needed, pins("dev.txt")) == []
+
+
+def test_the_image_has_nothing_of_kubectl_npu() -> None:
+    """Nodes evaluate no CEL."""
+    extra = project()["project"]["optional-dependencies"]["cli"]
+
+    assert wrong(extra, pins("runtime.txt")) == extra
 
 
 def test_tests_run_on_what_ships() -> None:

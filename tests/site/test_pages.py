@@ -23,8 +23,8 @@ from trio_npu_dra.settings import Settings
 GUIDES = [page for page in sources() if page != "docs/config.md"]
 """Pages whose manifests are written by hand: `just config` makes those of docs/config.md."""
 
-FRAGMENTS = {"docs/image.md": 1}
-"""How many YAML blocks of a page are no manifests, but the form of some fields."""
+FRAGMENTS = {"docs/helm.md": 1, "docs/image.md": 1}
+"""How many YAML blocks of a page are no manifests, but values or the form of some fields."""
 
 
 def text_of(page: str) -> str:

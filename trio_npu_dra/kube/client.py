@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Generic, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from trio_npu_dra import __version__
 from trio_npu_dra.errors import NotFound, Unavailable, Unreadable
@@ -63,6 +63,7 @@ class WatchEvent(Generic[K]):
 
 class _ListMeta(BaseModel):
     resourceVersion: str = ""  # noqa: N815 - as on the wire
+    more: str = Field("", alias="continue")
 
 
 class _List(BaseModel):
@@ -73,6 +74,10 @@ class _List(BaseModel):
 class _RawEvent(BaseModel):
     type: EventType
     object: dict[str, Any]
+
+
+class _Version(BaseModel):
+    minor: str
 
 
 class _WithMetadata(BaseModel):
@@ -138,6 +143,57 @@ class KubeClient:
         if len(raw) > OBJECTS_LIMIT:
             raise Unreadable(f"{asked}: {len(raw)} objects, at most {OBJECTS_LIMIT} are read")
         return self._converted(kind, asked, *raw), answer.metadata.resourceVersion
+
+    async def list_all(
+        self, kind: type[K], *, namespace: str | None = None, field_selector: str = "", page: int
+    ) -> tuple[tuple[K, ...], str]:
+        """Read all objects of a kind page by page, so that there may be any number of them.
+
+        Args:
+            kind: Their kind.
+            namespace: Theirs; all namespaces without it.
+            field_selector: Which of them, `spec.nodeName=n1`.
+            page: How many objects one answer has; they must fit the limits of an answer.
+
+        Returns:
+            The objects, and the resourceVersion of the first page.
+
+        Raises:
+            Gone: It took so long that the API server has forgotten the first page.
+            KubeError: Refused or unreachable.
+        """
+        asked = f"list {kind.plural} {field_selector}".rstrip()
+        found: tuple[K, ...] = ()
+        version, more = "", ""
+        while True:
+            path = paths.collection(
+                kind,
+                namespace,
+                fieldSelector=field_selector,
+                limit=str(page),
+                **{"continue": more},
+            )
+            answer = _parsed(
+                _List, asked, await self._connections.ask(asked, "GET", path, limit=LIST_LIMIT)
+            )
+            found += self._converted(kind, asked, *(answer.items or ()))
+            version = version or answer.metadata.resourceVersion
+            more = answer.metadata.more
+            if not more:
+                return found, version
+
+    async def minor_version(self) -> int:
+        """The N of the API server's Kubernetes 1.N.
+
+        Raises:
+            KubeError: Refused or unreachable.
+        """
+        asked = "get version"
+        answer = _parsed(_Version, asked, await self._connections.ask(asked, "GET", "/version"))
+        digits = answer.minor.rstrip("+")  # some providers mark their patches
+        if not (digits.isascii() and digits.isdigit()):
+            raise Unreadable(f"{asked}: the answer is {shortened(answer.minor)}, no number")
+        return int(digits)
 
     async def create(self, obj: K, *, dry_run: bool = False) -> K:
         """Create an object; with *dry_run* the answer shows what would be stored.

@@ -87,6 +87,7 @@ class User(_Part):
 class _Context(_Part):
     cluster: str
     user: str = ""
+    namespace: str = ""
 
 
 class _NamedCluster(_Part):
@@ -126,6 +127,17 @@ def current_context(path: Path) -> tuple[Cluster, User]:
     _refuse(path, "cluster", cluster)
     _refuse(path, "user", user)
     return cluster, user
+
+
+def current_namespace(path: Path) -> str:
+    """The namespace of the current context; `default` if it has none.
+
+    Raises:
+        ConfigError: The file cannot be read, or does not parse.
+    """
+    config = _parsed(path)
+    context = _named(path, "contexts", config.current_context, config.contexts).context
+    return str(context.namespace or "default")
 
 
 def _parsed(path: Path) -> _Kubeconfig:

@@ -1,0 +1,46 @@
+"""A cluster of two nodes for the command's own outputs: rings, holders, a sick NPU, a pod."""
+
+from __future__ import annotations
+
+from tests.explain.reasons import MEMORY, RING, SEPARATED, held, npu
+from tests.explain.world import Wire, ask, claim, class_, node, pod, slice_
+
+
+def _npu(number: int, **more: str) -> Wire:
+    """An NPU with what the topology is drawn from."""
+    made = npu(number, ring=number // 4, **more)
+    numa = 0 if number < 4 else 1
+    made["attributes"] |= {"physicalId": {"int": number}, "numaNode": {"int": numa}}
+    return made
+
+
+def scene() -> list[Wire]:
+    """n1 has eight NPUs of 64Gi, of which six are held; n2 has four of 32Gi, one of them sick."""
+    sick = _npu(3)
+    sick["taints"] = [{**SEPARATED, "timeAdded": "2026-11-22T08:15:02Z"}]
+    event = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": "n2.1", "namespace": "default"},
+        "involvedObject": {"kind": "Node", "name": "n2"},
+        "type": "Warning",
+        "reason": "NpuSeparated",
+        "message": "npu-3: 0x80E01801 HBM multi-bit ECC error (SeparateNPU)",
+        "count": 2,
+        "lastTimestamp": "2026-11-22T08:15:02Z",
+    }
+    tight = [{**RING}]
+    return [
+        node("n1"),
+        node("n2"),
+        class_(),
+        slice_("n1-0", *(_npu(number, memory="64Gi") for number in range(8))),
+        slice_("n2-0", _npu(0), _npu(1), _npu(2), sick, node="n2"),
+        held(0, 1, 2, 3, name="train", node="n1"),
+        held(4, 5, name="infer", node="n1"),
+        held(3, name="eval", node="n2"),
+        claim("large", ask(MEMORY, count=4), constraints=tight),
+        pod("large", "large"),
+        pod("train-0", "train", nodeName="n1", status={"phase": "Running"}),
+        event,
+    ]

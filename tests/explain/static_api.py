@@ -1,0 +1,154 @@
+"""An API server of fixed objects on a unix socket: pages, field selectors, and missing rights."""
+
+from __future__ import annotations
+
+import json
+import socketserver
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from tests.explain.world import Wire
+
+PLURALS = {
+    "Node": "nodes",
+    "Pod": "pods",
+    "Event": "events",
+    "ResourceSlice": "resourceslices",
+    "ResourceClaim": "resourceclaims",
+    "DeviceClass": "deviceclasses",
+}
+
+
+@dataclass(slots=True)
+class StaticApi:
+    """What is served.
+
+    Attributes:
+        objects: All of it.
+        forbidden: Plurals that may not be listed.
+        watched: Counts the watches of claims that have begun.
+        changed: Each release tells one watch of claims of a change.
+        ended: Set when the server ends.
+        asked: Verb and plural of all requests.
+    """
+
+    objects: list[Wire]
+    forbidden: frozenset[str] = frozenset()
+    watched: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    changed: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    ended: threading.Event = field(default_factory=threading.Event)
+    asked: set[tuple[str, str]] = field(default_factory=set)
+
+    def answer(self, target: str) -> tuple[int, Wire]:
+        """Status and body of a GET."""
+        url = urlsplit(target)
+        query = dict(parse_qsl(url.query))
+        if url.path == "/version":
+            return 200, {"major": "1", "minor": "37+"}
+        parts = url.path.split("/")
+        plural = next((part for part in parts if part in PLURALS.values()), "")
+        if not plural:
+            self.asked.add(("list", parts[-1]))
+            return 404, {}
+        name = parts[parts.index(plural) + 1] if parts[-1] != plural else ""
+        self.asked.add(("get" if name else "list", plural))
+        if not name and plural in self.forbidden:
+            return 403, {"kind": "Status", "message": f"you cannot list {plural}"}
+        found = [one for one in self.objects if PLURALS[one["kind"]] == plural]
+        if name:
+            named = [one for one in found if one["metadata"]["name"] == name]
+            missing = {"kind": plural, "name": name}
+            status = {"kind": "Status", "reason": "NotFound", "details": missing}
+            return (200, named[0]) if named else (404, status)
+        return 200, _page(_selected(found, query.get("fieldSelector", "")), query)
+
+
+def _selected(objects: Sequence[Wire], selector: str) -> list[Wire]:
+    """Of Events those that are about the object; other selectors do not matter here."""
+    lines = dict(line.split("=", 1) for line in selector.split(",") if "involvedObject." in line)
+    wanted = {key.removeprefix("involvedObject."): value for key, value in lines.items()}
+    return [
+        one
+        for one in objects
+        if all(one.get("involvedObject", {}).get(key) == wanted[key] for key in wanted)
+    ]
+
+
+def _page(objects: list[Wire], query: dict[str, str]) -> Wire:
+    start, limit = int(query.get("continue", 0)), int(query.get("limit", 500))
+    end = start + limit
+    metadata = {"resourceVersion": "7"}
+    if end < len(objects):
+        metadata["continue"] = str(end)
+    return {"metadata": metadata, "items": objects[start:end]}
+
+
+@contextmanager
+def served(api: StaticApi, folder: Path) -> Iterator[Path]:
+    """Serve it; the value is a kubeconfig for it."""
+    socket = folder / "api.sock"
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            if "watch=true" in self.path:
+                self._watch()
+                return
+            status, body = api.answer(self.path)
+            content = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def _watch(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Connection", "close")
+            self.end_headers()
+            self.wfile.flush()
+            self.close_connection = True
+            if "resourceclaims" not in self.path:
+                api.ended.wait(10)
+                return
+            api.watched.release()
+            api.changed.acquire(timeout=10)
+            claim = next(one for one in api.objects if one["kind"] == "ResourceClaim")
+            event = {"type": "MODIFIED", "object": claim}
+            self.wfile.write(json.dumps(event).encode() + b"\n")
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as in the base
+            pass
+
+        def address_string(self) -> str:
+            return "unix"
+
+    with socketserver.ThreadingUnixStreamServer(str(socket), Handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield _kubeconfig(folder, socket)
+        finally:
+            api.ended.set()
+            server.shutdown()
+            thread.join()
+
+
+def _kubeconfig(folder: Path, socket: Path) -> Path:
+    path = folder / "kubeconfig"
+    config = {
+        "current-context": "test",
+        "clusters": [{"name": "test", "cluster": {"server": f"unix://{socket}"}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test"}}],
+    }
+    path.write_text(json.dumps(config))
+    return path

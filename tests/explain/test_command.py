@@ -1,0 +1,213 @@
+"""`kubectl npu` against an API server: outputs, rights, errors, and what it follows."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.explain.reasons import held, npu
+from tests.explain.scene import scene
+from tests.explain.static_api import StaticApi, served
+from tests.explain.world import class_, node, slice_
+from trio_npu_dra.cli.kubectl_npu import main
+
+ROLE = Path(__file__).parents[2] / "k8s/kubectl-npu/viewer.yaml"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """An API server, and the command that asks it."""
+
+    api: StaticApi
+    kubeconfig: Path
+    capsys: pytest.CaptureFixture[str]
+
+    def run(self, *words: str) -> tuple[int, str, str]:
+        """The exit status, stdout and stderr of `kubectl npu`."""
+        status = main([*words, "--kubeconfig", str(self.kubeconfig)])
+        return status, *self.capsys.readouterr()
+
+    def data(self, *words: str) -> Any:
+        """What `-o json` prints."""
+        status, out, _ = self.run(*words, "-o", "json")
+        assert status == 0
+        return json.loads(out)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Cluster]:
+    """The scene of the page."""
+    api = StaticApi(scene())
+    with served(api, tmp_path) as kubeconfig:
+        yield Cluster(api, kubeconfig, capsys)
+
+
+def test_json_and_yaml_are_the_same(cluster: Cluster) -> None:
+    """Free, used and sick NPUs, and who holds them."""
+    data = cluster.data()
+    _, out, _ = cluster.run("-o", "yaml")
+
+    assert yaml.safe_load(out) == data
+    n1, n2 = data["nodes"]
+    assert [(one["free"], one["used"], one["sick"]) for one in (n1, n2)] == [(2, 6, 0), (3, 1, 1)]
+    assert n2["devices"][3]["heldBy"][0]["pods"] == ["eval-0"]
+    assert [(ring["size"], ring["free"]) for ring in n1["rings"]] == [(4, 0), (4, 2)]
+
+
+def test_an_explanation_as_data(cluster: Cluster) -> None:
+    """The steps are there with their losses."""
+    data = cluster.data("explain", "pod/large")
+
+    (request,) = data["claims"][0]["requests"]
+    assert data["outcome"] == "waits"
+    assert [step["left"] for step in request["steps"]] == [12, 12, 12, 8, 8, 2]
+    assert request["firstTooFew"] == 5
+    assert len(data["helps"]) == 3
+
+
+def test_colours_are_for_terminals(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Into a pipe goes plain text, unless colours are asked for."""
+    _, plain, _ = cluster.run("-o", "wide")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    _, coloured, _ = cluster.run("-o", "wide")
+
+    assert "used, sick" in plain
+    assert "\x1b" not in plain
+    assert "\x1b[1;31msick\x1b[0m" in coloured
+
+
+def test_many_slices_come_in_pages(cluster: Cluster) -> None:
+    """More than one answer of the API server has."""
+    cluster.api.objects += [slice_(f"m{at}-0", npu(0), node=f"m{at:02}") for at in range(23)]
+
+    assert len(cluster.data()["nodes"]) == 25
+
+
+def test_what_may_not_be_read_is_said(cluster: Cluster) -> None:
+    """It answers with less rights, and never claims to have weighed what it has not seen."""
+    cluster.api.forbidden = frozenset({"nodes", "pods", "events"})
+
+    doubts = cluster.data("explain", "large")["notWeighed"]
+    status, _, err = cluster.run("why-sick", "n2/npu-3")
+
+    assert [doubt.partition(":")[0] for doubt in doubts] == [
+        "labels, taints and resources of nodes",
+        "what other pods use of resources",
+        "Events",
+    ]
+    assert (status, err) == (0, "")
+
+
+def test_without_the_right_to_see_claims_it_is_an_error(cluster: Cluster) -> None:
+    """Who holds what is not known then."""
+    cluster.api.forbidden = frozenset({"resourceclaims"})
+
+    status, out, err = cluster.run()
+
+    assert (status, out) == (1, "")
+    assert "you cannot list resourceclaims" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("explain", "nobody"), "there is no pod and no claim nobody in namespace default"),
+        (("explain", "claim/nobody"), "there is no claim nobody in namespace default"),
+        (("explain", "node/n1"), "only pod/NAME and claim/NAME can be explained"),
+        (("explain",), "`explain` needs a name"),
+        (("node", "n3"), "node n3 has no devices of npu.huawei.com"),
+        (("why-sick", "npu-0"), "2 nodes have a device npu-0; say which: n1/npu-0, n2/npu-0"),
+        (("why-sick", "npu-9"), "no device npu-9 is published"),
+    ],
+)
+def test_errors_say_what_to_do(cluster: Cluster, words: tuple[str, ...], said: str) -> None:
+    """One line, and the exit status 1."""
+    status, out, err = cluster.run(*words)
+
+    assert (status, out) == (1, "")
+    assert said in err
+
+
+def test_a_healthy_device_is_not_called_sick(cluster: Cluster) -> None:
+    """It says so, with who has it."""
+    _, out, _ = cluster.run("why-sick", "n1/npu-4")
+
+    assert out.splitlines()[0] == "npu-4 of n1 is not sick: no taint keeps claims away"
+    assert "claim default/infer (pod infer-0)" in out
+
+
+def test_pieces_and_other_drivers(cluster: Cluster) -> None:
+    """A piece that is held makes its NPU used; other drivers' devices come with `--driver`."""
+    counters = [{"name": "npu-0", "counters": {"ai-cores": {"value": "20"}}}]
+
+    def takes(amount: str) -> dict[str, Any]:
+        used = {"counterSet": "npu-0", "counters": {"ai-cores": {"value": amount}}}
+        return {"consumesCounters": [used]}
+
+    piece = npu(0, **takes("10"))
+    piece["name"], piece["attributes"]["type"] = "npu-0-vnpu-1", {"string": "vnpu"}
+    claim = held(0, name="infer")
+    (result,) = claim["status"]["allocation"]["devices"]["results"]
+    result["device"] = "npu-0-vnpu-1"
+    nic = slice_("nic", npu(7), driver="nic.example.com", pool="nics")
+    cluster.api.objects[:] = [
+        *(node("n1"), class_(), claim, nic),
+        slice_("s0", count=2, sharedCounters=counters),
+        slice_("s1", npu(0, **takes("20")), piece, count=2),
+    ]
+
+    (row,) = cluster.data()["nodes"]
+    (other,) = cluster.data("--driver", "nic.example.com")["nodes"]
+
+    assert [(one["name"], one["state"]) for one in row["devices"]] == [
+        ("npu-0", "shared"),
+        ("npu-0-vnpu-1", "used"),
+    ]
+    assert (row["total"], row["used"]) == (1, 1)
+    assert [one["name"] for one in other["devices"]] == ["npu-7"]
+
+
+def test_watching_prints_again_when_it_changes(cluster: Cluster) -> None:
+    """The second answer comes after the change; then it may not read any more, and it ends."""
+
+    def change() -> None:
+        assert cluster.api.watched.acquire(timeout=10)
+        kept = [one for one in cluster.api.objects if one["metadata"]["name"] != "eval"]
+        cluster.api.objects[:] = kept
+        cluster.api.changed.release()
+        assert cluster.api.watched.acquire(timeout=10)
+        cluster.api.forbidden = frozenset({"resourceslices"})
+        cluster.api.changed.release()
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    status, out, err = cluster.run("-w")
+    thread.join()
+
+    assert status == 1
+    assert "you cannot list resourceslices" in err
+    assert out.count("NODE  NPUS") == 2
+    assert out.count("claim default/eval") == 1
+
+
+def test_it_asks_for_no_more_than_the_role_allows(cluster: Cluster) -> None:
+    """Only reading, and only what the manifest names."""
+    for words in ((), ("node", "n1"), ("explain", "large"), ("why-sick", "n2/npu-3")):
+        assert cluster.run(*words)[0] == 0
+
+    role = yaml.safe_load(ROLE.read_text(encoding="utf-8"))
+    allowed = {
+        (verb, resource)
+        for rule in role["rules"]
+        for verb in rule["verbs"]
+        for resource in rule["resources"]
+    }
+    assert cluster.api.asked <= allowed
+    assert {verb for verb, _ in allowed} == {"get", "list", "watch"}

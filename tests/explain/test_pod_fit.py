@@ -1,0 +1,141 @@
+"""What keeps a pod from a node, apart from devices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.explain.world import Wire, node, pod
+from trio_npu_dra.cluster.explain.pod_fit import Usage, not_weighed, obstacles
+from trio_npu_dra.cluster.matching import requirement_holds
+from trio_npu_dra.cluster.objects import ClusterNode, Requirement
+from trio_npu_dra.cluster.pod_objects import Pod
+
+GPU = {"key": "dedicated", "value": "train", "effect": "NoSchedule"}
+
+
+def containers(*requests: Wire) -> list[Wire]:
+    """Containers with those requests."""
+    return [{"name": str(at), "resources": {"requests": one}} for at, one in enumerate(requests)]
+
+
+def kept_by(about: Wire, *others: Wire, **spec: Any) -> list[str]:
+    """What keeps a pod with that spec from a node, beside other pods."""
+    mine = Pod.model_validate(pod("train", **spec))
+    usage = Usage([Pod.model_validate(one) for one in others])
+    return list(obstacles(mine, ClusterNode.model_validate(about), usage, frozenset()))
+
+
+@pytest.mark.parametrize(
+    ("about", "spec", "said"),
+    [
+        (node("n1"), {}, []),
+        (node("n1", unschedulable=True), {}, ["is cordoned"]),
+        (node("n1", unschedulable=True), {"tolerations": [{"operator": "Exists"}]}, []),
+        (
+            node("n1", taints=[GPU]),
+            {},
+            ["has the taint dedicated=train:NoSchedule, which the pod does not tolerate"],
+        ),
+        (
+            node("n1", taints=[GPU]),
+            {"tolerations": [{"key": "dedicated", "value": "train"}]},
+            [],
+        ),
+        (node("n1", taints=[{**GPU, "effect": "PreferNoSchedule"}]), {}, []),
+        (
+            node("n1"),
+            {"nodeSelector": {"zone": "a"}},
+            ["is not zone=a, as the pod's nodeSelector wants"],
+        ),
+        (
+            node("n1"),
+            {
+                "affinity": {
+                    "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {
+                            "nodeSelectorTerms": [
+                                {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}
+                            ]
+                        }
+                    }
+                }
+            },
+            ["is not what the pod's node affinity wants"],
+        ),
+        (
+            node("n1", allocatable={"cpu": "4"}),
+            {"containers": containers({"cpu": "3"}, {"cpu": "1500m"})},
+            ["has 4 of 4 cpu left, and the pod wants 4.5"],
+        ),
+        (
+            node("n1", allocatable={"cpu": "4"}),
+            {"containers": containers({"cpu": "3"}), "initContainers": containers({"cpu": "4"})},
+            [],
+        ),
+        (
+            node("n1", allocatable={"cpu": "4"}),
+            {"containers": containers({"cpu": "8"}), "resources": {"requests": {"cpu": "2"}}},
+            [],
+        ),
+        (
+            node("n1"),
+            {"containers": containers({"example.com/fpga": "1"})},
+            ["has no example.com/fpga"],
+        ),
+    ],
+)
+def test_obstacles(about: Wire, spec: Wire, said: list[str]) -> None:
+    """Labels, taints and resources, each by itself."""
+    assert kept_by(about, **spec) == said
+
+
+def test_pods_that_have_ended_use_nothing() -> None:
+    """The others use what they request, and a place."""
+    small = node("n1", allocatable={"cpu": "4", "pods": "2"})
+    running = pod("a", nodeName="n1", containers=containers({"cpu": "3"}))
+    ended = pod("b", nodeName="n1", containers=containers({"cpu": "3"}), status={"phase": "Failed"})
+    wants = {"containers": containers({"cpu": "1"})}
+
+    assert kept_by(small, running, ended, **wants) == []
+    assert kept_by(small, running, running, **wants) == [
+        "has 0 of 2 pods left, and the pod wants 1",
+        "has 0 of 4 cpu left, and the pod wants 1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "holds"),
+    [
+        ("In", ["5"], True),
+        ("NotIn", ["5"], False),
+        ("Exists", [], True),
+        ("DoesNotExist", [], False),
+        ("Gt", ["4"], True),
+        ("Lt", ["4"], False),
+        ("Gt", ["x"], False),
+        ("Near", ["5"], False),
+    ],
+)
+def test_operators(operator: str, values: list[str], holds: bool) -> None:
+    """Those of Kubernetes; what is not known holds for nothing."""
+    line = Requirement(key="size", operator=operator, values=tuple(values))
+
+    assert requirement_holds(line, {"size": "5"}) is holds
+
+
+def test_what_is_not_weighed_is_said() -> None:
+    """Only of a pod that has it."""
+    plain = Pod.model_validate(pod("train"))
+    special = Pod.model_validate(
+        pod(
+            "train",
+            schedulerName="volcano",
+            affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": []}},
+            topologySpreadConstraints=[{"maxSkew": 1}],
+        )
+    )
+
+    assert list(not_weighed(plain)) == []
+    assert len(list(not_weighed(special))) == 3

@@ -1,0 +1,164 @@
+"""Each pod that waits gets its reason, and the page has what is printed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.explain.page import PAGE, with_outputs
+from tests.explain.reasons import MEMORY, REASONS, Reason, held, npu
+from tests.explain.world import ask, claim, class_, node, pod, slice_, view_of, with_results
+from trio_npu_dra.cluster.explain.explain import explain_claim, explain_pod
+from trio_npu_dra.cluster.explain.explanation import Outcome
+from trio_npu_dra.cluster.objects import Claim
+from trio_npu_dra.cluster.pod_objects import Pod
+
+
+@pytest.mark.parametrize("reason", REASONS, ids=lambda reason: reason.title)
+def test_each_reason_has_its_outcome(reason: Reason) -> None:
+    """The sentences are in the table of the page."""
+    assert reason.explained().outcome is reason.outcome
+
+
+def test_no_two_reasons_have_one_sentence() -> None:
+    """A person can tell them apart."""
+    sentences = [reason.explained().sentence for reason in REASONS]
+
+    assert len(sentences) > 20
+    assert len(set(sentences)) == len(sentences)
+
+
+def test_the_page_has_what_is_printed() -> None:
+    """`python -m tests.explain.page` writes it anew."""
+    page = PAGE.read_text(encoding="utf-8")
+
+    assert with_outputs(page) == page
+
+
+def test_what_would_help_is_found_by_trying() -> None:
+    """Either of two claims has to end; one that holds nothing of use is not named."""
+    made = claim("train", ask(count=2))
+    view = view_of(
+        node("n1"),
+        class_(),
+        slice_("s1", npu(0), npu(1), npu(2)),
+        held(0, name="a"),
+        held(1, name="b"),
+        made,
+    )
+
+    found = explain_pod(Pod.model_validate(pod("train", "train")), view)
+
+    assert found.helps == (
+        "the end of claim default/a (pod a-0), on n1",
+        "the end of claim default/b (pod b-0), on n1",
+        "1 instead of 2 for request npu of default/train, on n1",
+    )
+
+
+def test_a_claim_alone_is_explained() -> None:
+    """It says where it could be allocated; an allocated one says what it has."""
+    free, mine = claim("train", ask()), held(0)
+    view = view_of(node("n1"), class_(), slice_("s1", npu(0), npu(1)), free, mine)
+
+    found = explain_claim(Claim.model_validate(free), view)
+    given = explain_claim(Claim.model_validate(mine), view)
+
+    assert found.outcome is Outcome.FREE
+    assert found.sentence.startswith("it can be allocated on n1")
+    assert given.outcome is Outcome.GIVEN
+    assert [one.device.name for one in given.claims[0].given] == ["npu-0"]
+    assert given.claims[0].funnels[0].steps[-1].left == 2
+
+
+def test_a_pod_that_does_not_start_has_its_event_as_the_reason() -> None:
+    """It has its node and its devices; what is wrong is told by the last warning."""
+    event = {
+        "kind": "Event",
+        "metadata": {"name": "e"},
+        "type": "Warning",
+        "reason": "FailedPrepareDynamicResources",
+        "message": "npu-0 is held by another claim",
+    }
+    stuck = pod("infer-0", "infer", nodeName="n1")
+    view = view_of(node("n1"), class_(), slice_("s1", npu(0)), held(0), stuck, event)
+
+    found = explain_pod(Pod.model_validate(stuck), view)
+
+    assert found.outcome is Outcome.GIVEN
+    assert found.sentence.endswith(
+        "does not start: Warning FailedPrepareDynamicResources: npu-0 is held by another claim"
+    )
+
+
+def test_without_rights_nothing_is_said_of_nodes() -> None:
+    """Devices are weighed alone, on the nodes that slices name."""
+    whole = view_of(class_(), slice_("s1", npu(0)), claim("train", ask(MEMORY.replace("64", "32"))))
+    view = type(whole)(
+        slices=whole.slices, claims=whole.claims, classes=whole.classes, doubts=("nodes",)
+    )
+
+    found = explain_pod(Pod.model_validate(pod("train", "train", nodeSelector={"a": "b"})), view)
+
+    assert found.outcome is Outcome.FREE
+    assert found.doubts == ("nodes",)
+
+
+def test_what_older_schedulers_make_of_flawed_pools_is_not_decided() -> None:
+    """1.34 allocates from a pool that is not complete."""
+    half = slice_("s1", npu(0), count=2)
+    new = view_of(node("n1"), class_(), half, claim("train", ask()), minor=36)
+    train = Pod.model_validate(pod("train", "train"))
+
+    found = explain_pod(train, new)
+    older = explain_pod(train, replace(new, minor=34))
+
+    assert [found.outcome, older.outcome] == [Outcome.WAITS, Outcome.UNDECIDED]
+    assert "a scheduler of Kubernetes 1.34" in older.sentence
+
+
+def test_what_older_schedulers_make_of_distinct_attributes_is_not_decided() -> None:
+    """Up to 1.36 they compare only some of the devices of one request."""
+    rule = {"distinctAttribute": "npu.huawei.com/topologyGroup"}
+    several = claim("train", ask(count=2), constraints=[rule])
+    new = view_of(node("n1"), class_(), slice_("s1", npu(0), npu(1)), several, minor=37)
+    train = Pod.model_validate(pod("train", "train"))
+
+    outcomes = [explain_pod(train, replace(new, minor=minor)).outcome for minor in (37, 36)]
+
+    assert outcomes == [Outcome.WAITS, Outcome.UNDECIDED]
+
+
+def test_without_rights_devices_of_several_nodes_are_not_decided() -> None:
+    """The labels of nodes that may not be read decide who can have them."""
+    labels = {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}
+    shared = slice_("s1", npu(0), node="", pool="p", nodeSelector={"nodeSelectorTerms": [labels]})
+    whole = view_of(class_(), shared, claim("train", ask()))
+    view = type(whole)(slices=whole.slices, claims=whole.claims, classes=whole.classes)
+
+    found = explain_pod(Pod.model_validate(pod("train", "train")), view)
+
+    assert found.outcome is Outcome.UNDECIDED
+
+
+def test_who_looks_on_takes_nothing_and_needs_nothing_free() -> None:
+    """Admin access to a device that is held; it is free for others beside such a claim."""
+    looking = claim("look", ask(adminAccess=True))
+    result = {
+        "request": "npu",
+        "driver": "npu.huawei.com",
+        "pool": "n1",
+        "device": "npu-0",
+        "adminAccess": True,
+    }
+    base = (node("n1"), class_(), slice_("s1", npu(0)))
+    wanting = Pod.model_validate(pod("train", "look"))
+    other = Pod.model_validate(pod("train", "train"))
+
+    beside = explain_pod(wanting, view_of(*base, held(0), looking))
+    after = explain_pod(
+        other, view_of(*base, with_results(looking, [result]), claim("train", ask()))
+    )
+
+    assert [beside.outcome, after.outcome] == [Outcome.FREE, Outcome.FREE]

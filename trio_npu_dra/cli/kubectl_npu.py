@@ -1,0 +1,255 @@
+"""`kubectl npu`: the cluster's NPUs, who has them, why a pod waits for one, and what is wrong.
+
+It reads and never writes. What it needs beside the driver is the extra `cli` of the package.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import trio
+import yaml
+
+from trio_npu_dra import __version__
+from trio_npu_dra.errors import ConfigError, Gone, NotFound, NpuDraError, Unavailable
+from trio_npu_dra.kube.client import KubeClient, open_client
+from trio_npu_dra.kube.credentials import load_credentials
+from trio_npu_dra.kube.kubeconfig import current_namespace
+from trio_npu_dra.kube.objects import KubeObject
+
+_LIBRARIES: Final = ("cel", "rich")
+_DRIVER: Final = "npu.huawei.com"
+_PAUSE: Final = 0.3
+"""Seconds after a change: what belongs together comes together."""
+_LONGEST: Final = 60.0
+"""Seconds after which all is read again, whatever a watch says."""
+_STYLES: Final = {
+    "bold red": (r"\bsick\b", r"\bfails\b", r"<- too few"),
+    "yellow": (r"\bwaits\b", r"\bis not decided\b", r"\bshared\b"),
+    "green": (r"\bfree\b", r"\bhas its devices\b", r"\bcan be served\b", r"could serve it"),
+    "bold": (r"^[A-Z][A-Z ]+$", r"^claim \S+", r"^pod \S+"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is printed: lines for people, or data."""
+
+    lines: tuple[str, ...]
+    wire: dict[str, Any]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command.
+
+    Args:
+        arguments: The words after `kubectl npu`; the process's own without it.
+
+    Returns:
+        The exit code: 0 fine, 1 an error that was printed, 2 a wrong command line.
+    """
+    asked = _parser().parse_args(arguments)
+    missing = [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]
+    code = 0
+    try:
+        if missing:
+            raise ConfigError(
+                f"the Python package {missing[0]} is missing: install trio-npu-dra[cli]"
+            )
+        trio.run(_run, asked)
+    except* KeyboardInterrupt:
+        code = 130
+    except* NpuDraError as group:
+        code = 1
+        for error in _leaves(group):
+            print(f"kubectl npu: {error}", file=sys.stderr)
+    return code
+
+
+def _leaves(error: BaseException) -> Iterable[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
+    return [error]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="kubectl npu",
+        description="The NPUs of a cluster: who has them, and why a pod waits for one. Read only.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=(
+            "commands:\n"
+            "  (none)             the NPUs by node: free, used, sick, held by whom\n"
+            "  node NAME          one node: its NPUs and how they are connected\n"
+            "  explain POD|CLAIM  why it waits, or what it has; also pod/NAME, claim/NAME\n"
+            "  why-sick DEVICE    what is wrong with a device, and whom it touches; NODE/DEVICE"
+        ),
+    )
+    parser.add_argument("--version", action="version", version=f"kubectl-npu {__version__}")
+    parser.add_argument(
+        "command",
+        nargs="?",
+        choices=("list", "node", "explain", "why-sick"),
+        default="list",
+        metavar="COMMAND",
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="what the command is about")
+    parser.add_argument(
+        "-n", "--namespace", default="", help="of the pod or claim (default: that of the context)"
+    )
+    parser.add_argument("-w", "--watch", action="store_true", help="print again when it changes")
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=("table", "wide", "json", "yaml"),
+        default="table",
+        help="form of the output (default: table)",
+    )
+    parser.add_argument(
+        "--driver", default=_DRIVER, help=f"whose devices; '' for all drivers (default: {_DRIVER})"
+    )
+    parser.add_argument(
+        "--kubeconfig", type=Path, help="default: $KUBECONFIG, then ~/.kube/config, then the pod's"
+    )
+    return parser
+
+
+def _kubeconfig(given: Path | None, environment: Mapping[str, str]) -> Path | None:
+    """The file that kubectl would take; None in a pod.
+
+    Raises:
+        ConfigError: `KUBECONFIG` names several files, which are not merged here.
+    """
+    named = environment.get("KUBECONFIG", "")
+    if given is None and os.pathsep in named:
+        raise ConfigError(f"KUBECONFIG={named} names several files: give --kubeconfig")
+    if given is not None or named:
+        return given or Path(named)
+    usual = Path("~/.kube/config").expanduser()
+    return usual if usual.exists() else None
+
+
+async def _run(asked: argparse.Namespace) -> None:
+    if asked.command != "list" and not asked.name:
+        raise ConfigError(f"`{asked.command}` needs a name: `kubectl npu {asked.command} NAME`")
+    kubeconfig = _kubeconfig(asked.kubeconfig, os.environ)
+    credentials = load_credentials(kubeconfig)
+    if not asked.namespace:
+        asked.namespace = current_namespace(kubeconfig) if kubeconfig else "default"
+    async with open_client(credentials) as client:
+        between = ""
+        async for answer in _answers(client, asked):
+            print(between, end="")
+            _print(answer, asked.output)
+            between = {"json": "", "yaml": "---\n"}.get(asked.output, "\n")
+
+
+async def _answers(client: KubeClient, asked: argparse.Namespace) -> AsyncIterator[Answer]:
+    """The answer, and with `-w` a new one whenever it has become another."""
+    from trio_npu_dra.cluster.gather import read_devices  # noqa: PLC0415
+
+    last: dict[str, Any] | None = None
+    while True:
+        versions: dict[type[KubeObject], str] = {}
+        if asked.watch:
+            _, versions = await read_devices(client)
+        answer = await _answer(client, asked)
+        if answer.wire != last:
+            last = answer.wire
+            yield answer
+        if not asked.watch:
+            return
+        await _changed(client, versions)
+
+
+async def _changed(client: KubeClient, versions: Mapping[type[KubeObject], str]) -> None:
+    """Wait until a slice or a claim changes, and a moment longer."""
+    with trio.move_on_after(_LONGEST):
+        async with trio.open_nursery() as nursery:
+
+            async def wait_for(kind: type[KubeObject], version: str) -> None:
+                try:
+                    async with client.watch(kind, resource_version=version) as events:
+                        async for event in events:
+                            if event.object is not None:
+                                break
+                except (Gone, Unavailable):
+                    await trio.sleep(1)  # then all is read again, which says what is wrong
+                nursery.cancel_scope.cancel()
+
+            for kind, version in versions.items():
+                nursery.start_soon(wait_for, kind, version)
+    await trio.sleep(_PAUSE)
+
+
+async def _answer(client: KubeClient, asked: argparse.Namespace) -> Answer:
+    # The command line is parsed, and a missing package told, before these are imported.
+    from trio_npu_dra.cli import npu_answers  # noqa: PLC0415
+
+    match asked.command:
+        case "node":
+            lines, wire = await npu_answers.node(client, asked.name, asked.driver)
+        case "explain":
+            lines, wire = await _explain(client, asked)
+        case "why-sick":
+            lines, wire = await npu_answers.why_sick(client, asked.name, asked.driver)
+        case _:
+            lines, wire = await npu_answers.overview(
+                client, asked.driver, is_wide=asked.output == "wide"
+            )
+    return Answer(tuple(lines), wire)
+
+
+async def _explain(
+    client: KubeClient, asked: argparse.Namespace
+) -> tuple[Iterable[str], dict[str, Any]]:
+    """Of a bare name first the pod, then the claim.
+
+    Raises:
+        ConfigError: There is neither.
+    """
+    from trio_npu_dra.cli import npu_answers  # noqa: PLC0415
+
+    kind, _, name = asked.name.rpartition("/")
+    explainers = {"pod": npu_answers.explain_pod, "claim": npu_answers.explain_claim}
+    kinds = [kind.removesuffix("s")] if kind else list(explainers)
+    if not set(kinds) <= set(explainers):
+        raise ConfigError(f"{asked.name}: only pod/NAME and claim/NAME can be explained")
+    for one in kinds:
+        try:
+            return await explainers[one](client, name, asked.namespace)
+        except NotFound:
+            continue
+    words = " and no ".join(kinds)
+    raise ConfigError(f"there is no {words} {name} in namespace {asked.namespace}")
+
+
+def _print(answer: Answer, form: str) -> None:
+    if form == "json":
+        print(json.dumps(answer.wire, indent=2), flush=True)
+        return
+    if form == "yaml":
+        print(yaml.safe_dump(answer.wire, sort_keys=False), end="", flush=True)
+        return
+    from rich.console import Console  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
+    for line in answer.lines:
+        text = Text(line)
+        for style, patterns in _STYLES.items():
+            for pattern in patterns:
+                text.highlight_regex(pattern, style)
+        console.print(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

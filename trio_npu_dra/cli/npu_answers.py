@@ -1,0 +1,86 @@
+"""What each command of `kubectl npu` reads, and what it makes of that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from trio_npu_dra.cli import npu_wire, npu_words
+from trio_npu_dra.cli.published_board import topology_of_node
+from trio_npu_dra.cli.topology import matrix
+from trio_npu_dra.cluster.explain import explain
+from trio_npu_dra.cluster.fleet import NodeRow, fleet
+from trio_npu_dra.cluster.gather import events_about, read_cluster, read_devices
+from trio_npu_dra.cluster.objects import Claim, ClusterNode
+from trio_npu_dra.cluster.pod_objects import Pod
+from trio_npu_dra.cluster.sickness import find, sickness
+from trio_npu_dra.errors import ConfigError
+from trio_npu_dra.kube.client import KubeClient
+from trio_npu_dra.kube.objects import ObjectMeta
+
+Said = tuple[Iterable[str], dict[str, Any]]
+"""Lines for people, and the same as data."""
+
+
+async def _fleet(client: KubeClient, driver: str) -> tuple[NodeRow, ...]:
+    view, _ = await read_devices(client)
+    return fleet(view, driver)
+
+
+async def overview(client: KubeClient, driver: str, *, is_wide: bool) -> Said:
+    """The cluster by node; wide has a row for each device."""
+    nodes = await _fleet(client, driver)
+    lines = npu_words.device_lines(nodes) if is_wide else npu_words.fleet_lines(nodes)
+    return lines, npu_wire.fleet_wire(nodes)
+
+
+async def node(client: KubeClient, name: str, driver: str) -> Said:
+    """One node.
+
+    Raises:
+        ConfigError: It has no devices.
+    """
+    nodes = [row for row in await _fleet(client, driver) if row.node == name]
+    if not nodes:
+        raise ConfigError(f"node {name} has no devices of {driver or 'any driver'}")
+    lines = list(npu_words.device_lines(nodes))
+    topology = topology_of_node(nodes[0])
+    if topology.board.chips:
+        lines = [matrix(topology), "", *lines]
+    return lines, npu_wire.fleet_wire(nodes)
+
+
+async def explain_pod(client: KubeClient, name: str, namespace: str) -> Said:
+    """Why a pod waits.
+
+    Raises:
+        NotFound: There is no such pod.
+    """
+    pod = await client.get(Pod, name, namespace)
+    said = explain.explain_pod(pod, await read_cluster(client, pod))
+    return npu_words.explanation_lines(said), npu_wire.explanation_wire(said)
+
+
+async def explain_claim(client: KubeClient, name: str, namespace: str) -> Said:
+    """Why a claim waits.
+
+    Raises:
+        NotFound: There is no such claim.
+    """
+    claim = await client.get(Claim, name, namespace)
+    said = explain.explain_claim(claim, await read_cluster(client, claim))
+    return npu_words.explanation_lines(said), npu_wire.explanation_wire(said)
+
+
+async def why_sick(client: KubeClient, device: str, driver: str) -> Said:
+    """What is wrong with a device.
+
+    Raises:
+        NoSuchDevice: No device, or more than one, has that name.
+    """
+    name, row = find(await _fleet(client, driver), device)
+    doubts: list[str] = []
+    about = ClusterNode(metadata=ObjectMeta(name=name))
+    events = await events_about(client, about, doubts)
+    sick = sickness(name, row, events, tuple(doubts))
+    return npu_words.sickness_lines(sick), npu_wire.sickness_wire(sick)

@@ -1,0 +1,46 @@
+"""A node's NPUs as its ResourceSlices tell them, in the form that the topology is drawn from.
+
+Links between single NPUs are not published; which NPUs are one HCCS domain is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from trio_npu_dra.cli.topology import Topology
+from trio_npu_dra.cluster.fleet import DeviceRow, NodeRow
+from trio_npu_dra.npu.dcmi.types import ChipRef
+from trio_npu_dra.npu.model import Board, Chip, ChipFamily
+
+
+def topology_of_node(node: NodeRow) -> Topology:
+    """The topology of a node, as far as it is published."""
+    chips = sorted(_chips(node.whole), key=lambda chip: chip.physical_id)
+    return Topology(node=node.node, board=Board(chips=tuple(chips)), cpus={}, holds=None)
+
+
+def _chips(rows: Iterable[DeviceRow]) -> Iterator[Chip]:
+    """The devices that are one chip; a module of two dies has no physical id."""
+    families = {str(family): family for family in ChipFamily}
+    for row in rows:
+        attributes = row.placed.device.attributes
+        numbers = {name: found.int_ for name, found in attributes.items() if found.int_ is not None}
+        words = {name: found.string for name, found in attributes.items() if found.string}
+        family = families.get(words.get("model", ""))
+        if family is None or "physicalId" not in numbers:
+            continue
+        physical_id = numbers["physicalId"]
+        yield Chip(
+            ref=ChipRef(physical_id),
+            physical_id=physical_id,
+            logic_id=numbers.get("logicId", physical_id),
+            card_id=numbers.get("cardId", physical_id),
+            device_id=numbers.get("deviceId", 0),
+            family=family,
+            chip_name=words.get("chipName", ""),
+            numa_node=numbers.get("numaNode"),
+            topology_group=words.get("topologyGroup"),
+            module=words.get("module"),
+            super_pod_id=numbers.get("superPodId"),
+            super_pod_server_index=numbers.get("superPodServerIndex"),
+        )

@@ -1,0 +1,192 @@
+"""The devices of the cluster by node: what they are, who holds them, what is still whole; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from trio_npu_dra.cluster.inventory import (
+    DeviceId,
+    Holding,
+    PlacedDevice,
+    Taken,
+    holdings,
+    taken,
+)
+from trio_npu_dra.cluster.matching import BLOCKING, taint_words
+from trio_npu_dra.cluster.pools import NodePool, whole_pools
+from trio_npu_dra.cluster.view import ClusterView
+
+PIECE = "vnpu"
+"""The attribute `type` of a piece of an NPU."""
+
+
+class State(StrEnum):
+    """How a device is to a claim that comes now."""
+
+    FREE = "free"
+    USED = "used"
+    SHARED = "shared"
+    """Some of its shares, or some pieces of it, are in use."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRow:
+    """One device.
+
+    Attributes:
+        placed: The device.
+        state: How it is.
+        is_sick: Whether it has a taint that keeps claims away; it may be in use too.
+        taints: All its taints in words.
+        holders: Who has it, or pieces of it.
+    """
+
+    placed: PlacedDevice
+    state: State
+    is_sick: bool
+    taints: tuple[str, ...]
+    holders: tuple[Holding, ...]
+
+    def attribute(self, name: str) -> str:
+        """An attribute in words; `-` if the device has none of that name."""
+        found = self.placed.device.attributes.get(name)
+        return "-" if found is None or found.value is None else str(found.value)
+
+    @property
+    def memory(self) -> str:
+        """Its memory; for other drivers that of a capacity named so."""
+        capacity = self.placed.device.capacity
+        found = capacity.get("memCapacity") or capacity.get("memory")
+        return found.value if found else "-"
+
+    @property
+    def model(self) -> str:
+        """What it is; for other drivers the name of the product."""
+        names = ("chipName", "model", "productName", "type")
+        return next((word for name in names if (word := self.attribute(name)) != "-"), "-")
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a claim can have all of it."""
+        return self.state is State.FREE and not self.is_sick
+
+    @property
+    def is_piece(self) -> bool:
+        """Whether it is a piece of another device."""
+        return self.attribute("type") == PIECE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ring:
+    """The devices with one value of `topologyGroup`.
+
+    Attributes:
+        name: `ring-0`.
+        size: How many devices it has.
+        free: How many of them are free.
+    """
+
+    name: str
+    size: int
+    free: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a claim can have all of it."""
+        return self.free == self.size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRow:
+    """The devices of one node.
+
+    Attributes:
+        node: Its name; that of the pool for devices that are not of one node.
+        devices: Without pieces that could be made and are not.
+        rings: What claims can have together.
+    """
+
+    node: str
+    devices: tuple[DeviceRow, ...]
+    rings: tuple[Ring, ...]
+
+    @property
+    def whole(self) -> tuple[DeviceRow, ...]:
+        """The devices that are no pieces."""
+        return tuple(row for row in self.devices if not row.is_piece)
+
+    @property
+    def free(self) -> int:
+        """How many devices a claim can have."""
+        return sum(row.is_free for row in self.whole)
+
+    @property
+    def used(self) -> int:
+        """How many are in use, wholly or in part."""
+        return sum(row.state is not State.FREE for row in self.whole)
+
+    @property
+    def sick(self) -> int:
+        """How many keep claims away."""
+        return sum(row.is_sick for row in self.whole)
+
+
+def fleet(view: ClusterView, driver: str) -> tuple[NodeRow, ...]:
+    """The nodes and their devices.
+
+    Args:
+        view: Slices and claims.
+        driver: Of which driver; of all if empty.
+    """
+    held = holdings(view.claims)
+    in_use = taken(held)
+    nodes: dict[str, list[DeviceRow]] = {}
+    for pool in whole_pools(view.slices).values():
+        if driver and pool.id.driver != driver:
+            continue
+        for placed in pool.devices:
+            row = _row(placed, pool, held, in_use)
+            if row.is_piece and not row.holders:
+                continue
+            spec = placed.slice.spec
+            node = spec.node_name or placed.device.node_name or f"pool {pool.id.name}"
+            nodes.setdefault(node, []).append(row)
+    return tuple(
+        NodeRow(node=node, devices=tuple(rows), rings=tuple(_rings(rows)))
+        for node, rows in sorted(nodes.items())
+    )
+
+
+def _row(
+    placed: PlacedDevice,
+    pool: NodePool,
+    held: Mapping[DeviceId, Sequence[Holding]],
+    in_use: Taken,
+) -> DeviceRow:
+    takers = pool.takers(placed, in_use)
+    mine = held.get(placed.id, ())
+    holders = tuple(mine) + tuple(one for other in takers for one in held.get(other.id, ()))
+    state = State.FREE
+    if placed.id in in_use.whole:
+        state = State.USED
+    elif placed.id in in_use.shared or takers:
+        state = State.SHARED
+    return DeviceRow(
+        placed=placed,
+        state=state,
+        is_sick=any(taint.effect in BLOCKING for taint in placed.device.taints),
+        taints=tuple(taint_words(taint) for taint in placed.device.taints),
+        holders=holders,
+    )
+
+
+def _rings(rows: Iterable[DeviceRow]) -> Iterator[Ring]:
+    members: dict[str, list[DeviceRow]] = {}
+    for row in rows:
+        if not row.is_piece and row.attribute("topologyGroup") != "-":
+            members.setdefault(row.attribute("topologyGroup"), []).append(row)
+    for name, found in sorted(members.items()):
+        free = sum(row.is_free for row in found)
+        yield Ring(name=name, size=len(found), free=free)

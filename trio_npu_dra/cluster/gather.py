@@ -1,0 +1,120 @@
+"""Reads the cluster from the API server; where a right is missing, the view says so."""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+from trio_npu_dra.cluster.objects import Claim, ClusterNode, DeviceClass, DeviceTaintRule, Slice
+from trio_npu_dra.cluster.pod_objects import Pod, SeenEvent
+from trio_npu_dra.cluster.view import ClusterView
+from trio_npu_dra.errors import Forbidden, KubeError
+from trio_npu_dra.kube.client import KubeClient
+from trio_npu_dra.kube.objects import KubeObject
+
+K = TypeVar("K", bound=KubeObject)
+
+_PAGES: Final[dict[type[KubeObject], int]] = {Slice: 5, Claim: 200, ClusterNode: 50, Pod: 50}
+"""Objects in one answer, by their usual size; a full slice has 13,000 values."""
+_PAGE: Final = 100
+_RUNNING: Final = "status.phase!=Succeeded,status.phase!=Failed"
+
+
+async def read_devices(client: KubeClient) -> tuple[ClusterView, dict[type[KubeObject], str]]:
+    """Slices and claims, and from which versions they can be watched.
+
+    Raises:
+        KubeError: Refused or unreachable.
+    """
+    slices, slices_version = await _all(client, Slice)
+    claims, claims_version = await _all(client, Claim)
+    versions: dict[type[KubeObject], str] = {Slice: slices_version, Claim: claims_version}
+    return ClusterView(slices=slices, claims=claims), versions
+
+
+async def read_cluster(client: KubeClient, about: KubeObject) -> ClusterView:
+    """All that an explanation weighs.
+
+    Args:
+        client: The API server.
+        about: The pod or claim that is explained: its Events are read too.
+
+    Raises:
+        KubeError: Slices, claims or classes cannot be read; without them nothing can be said.
+    """
+    devices, _ = await read_devices(client)
+    classes, _ = await _all(client, DeviceClass)
+    doubts: list[str] = []
+    nodes = await _if_allowed(client, ClusterNode, doubts, "labels, taints and resources of nodes")
+    pods = await _if_allowed(
+        client, Pod, doubts, "what other pods use of resources", field_selector=_RUNNING
+    )
+    doubts += await _taint_rules(client)
+    events = await events_about(client, about, doubts)
+    minor = await client.minor_version()
+    return ClusterView(
+        slices=devices.slices,
+        claims=devices.claims,
+        classes={one.metadata.name: one for one in classes},
+        nodes=nodes,
+        pods=pods,
+        events=events,
+        doubts=tuple(doubts),
+        minor=minor,
+    )
+
+
+async def events_about(
+    client: KubeClient, about: KubeObject, doubts: list[str]
+) -> tuple[SeenEvent, ...]:
+    """The Events about an object; a missing right becomes a doubt."""
+    meta = about.metadata
+    selector = f"involvedObject.name={meta.name},involvedObject.kind={about.kind_name}"
+    events = await _if_allowed(
+        client,
+        SeenEvent,
+        doubts,
+        "Events",
+        namespace=meta.namespace or "default",
+        field_selector=selector,
+    )
+    return events or ()
+
+
+async def _all(client: KubeClient, kind: type[K]) -> tuple[tuple[K, ...], str]:
+    return await client.list_all(kind, page=_PAGES.get(kind, _PAGE))
+
+
+async def _if_allowed(
+    client: KubeClient,
+    kind: type[K],
+    doubts: list[str],
+    what: str,
+    *,
+    namespace: str | None = None,
+    field_selector: str = "",
+) -> tuple[K, ...] | None:
+    """All objects of a kind; None if we may not read them."""
+    try:
+        found, _ = await client.list_all(
+            kind,
+            namespace=namespace,
+            field_selector=field_selector,
+            page=_PAGES.get(kind, _PAGE),
+        )
+    except Forbidden:
+        doubts.append(f"{what}: you may not list {kind.plural}")
+        return None
+    return found
+
+
+async def _taint_rules(client: KubeClient) -> list[str]:
+    """Whether rules taint devices beside their slices; older API servers know no such rules."""
+    try:
+        rules, _ = await _all(client, DeviceTaintRule)
+    except Forbidden:
+        return ["DeviceTaintRules: you may not list them"]
+    except KubeError as error:
+        if error.status == 404:
+            return []
+        raise
+    return ["DeviceTaintRules, of which there are some: their taints"] if rules else []

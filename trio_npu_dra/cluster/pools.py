@@ -1,0 +1,194 @@
+"""Which devices a node can have: pools that are complete and valid, by the scheduler's rules."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from trio_npu_dra.cluster.inventory import (
+    PlacedDevice,
+    PoolId,
+    Taken,
+    devices_of,
+    newest,
+    pool_of,
+)
+from trio_npu_dra.cluster.matching import selects
+from trio_npu_dra.cluster.objects import ClusterNode, Device, Slice, SliceSpec
+from trio_npu_dra.cluster.quantity import parse_quantity
+
+_COUNTERS_EVERYWHERE = 36
+CounterKey = tuple[str, str]
+"""A counter set and a counter in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePool:
+    """A pool as one node sees it.
+
+    Attributes:
+        id: Its name.
+        devices: Those that the node can have, in the scheduler's order.
+        others: Those of the pool that only other nodes can have.
+        counters: What the counter sets have in all.
+        flaw: Why nothing is allocated from it; empty if nothing is wrong.
+    """
+
+    id: PoolId
+    devices: tuple[PlacedDevice, ...] = ()
+    others: tuple[PlacedDevice, ...] = ()
+    counters: Mapping[CounterKey, Fraction]
+    flaw: str = ""
+
+    def left(self, taken: Taken) -> dict[CounterKey, Fraction]:
+        """What is left of each counter."""
+        left = dict(self.counters)
+        for placed in (*self.devices, *self.others):
+            if taken.has(placed.id):
+                for key, amount in consumed(placed.device):
+                    left[key] = left.get(key, Fraction(0)) - amount
+        return left
+
+    def takers(self, placed: PlacedDevice, taken: Taken) -> tuple[PlacedDevice, ...]:
+        """The devices that have taken what a device needs of counters; none if enough is left."""
+        if not placed.device.consumes_counters or taken.has(placed.id):
+            return ()
+        left = self.left(taken)
+        for key, amount in consumed(placed.device):
+            left[key] = left.get(key, Fraction(0)) - amount
+        sets = {set_ for (set_, _), amount in left.items() if amount < 0}
+        return tuple(
+            other
+            for other in (*self.devices, *self.others)
+            if taken.has(other.id) and any(set_ in sets for (set_, _), _ in consumed(other.device))
+        )
+
+
+def consumed(device: Device) -> Iterable[tuple[CounterKey, Fraction]]:
+    """What a device takes from counters."""
+    for consumption in device.consumes_counters:
+        for name, counter in consumption.counters.items():
+            yield (consumption.counter_set, name), parse_quantity(counter.value)
+
+
+def pools_for(
+    node: ClusterNode, slices: Sequence[Slice], *, minor: int | None = None
+) -> tuple[NodePool, ...]:
+    """The pools that a node sees, in the scheduler's order.
+
+    Those whose devices have binding conditions come last.
+
+    Args:
+        node: The node.
+        slices: All there are.
+        minor: The N of Kubernetes 1.N: up to 1.36 all nodes see all slices with counters, so that
+            a pool of another node which is not complete stops requests for all devices.
+    """
+    sees_counters = minor is not None and minor <= _COUNTERS_EVERYWHERE
+    everywhere: dict[PoolId, list[Slice]] = {}
+    for slice_ in slices:
+        everywhere.setdefault(pool_of(slice_), []).append(slice_)
+    found = []
+    for id_, all_of_it in sorted(everywhere.items()):
+        near = [
+            slice_
+            for slice_ in all_of_it
+            if (sees_counters and slice_.spec.shared_counters) or _is_near(slice_.spec, node)
+        ]
+        pool = _pool(id_, near, all_of_it, node) if near else None
+        if pool is not None:
+            found.append(pool)
+    return tuple(sorted(found, key=_binds))
+
+
+def whole_pools(slices: Sequence[Slice]) -> Mapping[PoolId, NodePool]:
+    """The newest generation of each pool with all devices, whatever node may have them."""
+    return {
+        id_: _built(id_, list(found), list(found), None) for id_, found in newest(slices).items()
+    }
+
+
+def _binds(pool: NodePool) -> bool:
+    return any(placed.device.binding_conditions for placed in pool.devices)
+
+
+def _is_near(spec: SliceSpec, node: ClusterNode) -> bool:
+    if spec.per_device_node_selection:
+        return any(_is_for(device, node) for device in spec.devices)
+    return _is_for(spec, node)
+
+
+def _is_for(place: SliceSpec | Device, node: ClusterNode) -> bool:
+    if place.node_name:
+        return place.node_name == node.metadata.name
+    if place.all_nodes:
+        return True
+    return place.node_selector is not None and selects(place.node_selector, node)
+
+
+def _pool(
+    id_: PoolId, near: list[Slice], all_of_it: list[Slice], node: ClusterNode
+) -> NodePool | None:
+    """The newest generation that the node sees; None if only other nodes see a newer one."""
+    generation = max(slice_.spec.pool.generation for slice_ in near)
+    near = _of(near, generation)
+    wanted = near[0].spec.pool.resource_slice_count
+    known = near
+    if len(near) != wanted:
+        if any(slice_.spec.pool.generation > generation for slice_ in all_of_it):
+            return None
+        known = _of(all_of_it, generation)
+    if len(known) != wanted:
+        flaw = f"only {len(known)} of its {wanted} slices are published"
+        return NodePool(id=id_, counters={}, flaw=flaw)
+    return _built(id_, near, known, node)
+
+
+def _of(slices: Iterable[Slice], generation: int) -> list[Slice]:
+    found = (slice_ for slice_ in slices if slice_.spec.pool.generation == generation)
+    return sorted(found, key=lambda slice_: slice_.metadata.name)
+
+
+def _built(
+    id_: PoolId, near: list[Slice], known: list[Slice], node: ClusterNode | None
+) -> NodePool:
+    counters: dict[CounterKey, Fraction] = {}
+    sets = [one for slice_ in known for one in slice_.spec.shared_counters]
+    for set_ in sets:
+        for name, counter in set_.counters.items():
+            counters[set_.name, name] = parse_quantity(counter.value)
+    names = {slice_.metadata.name for slice_ in near}
+    far = [slice_ for slice_ in known if slice_.metadata.name not in names]
+    devices, others = devices_of(near), devices_of(far)
+    flaw = _flaw(devices, others, counters, [set_.name for set_ in sets])
+    mine = tuple(
+        placed
+        for placed in devices
+        if node is None
+        or not placed.slice.spec.per_device_node_selection
+        or _is_for(placed.device, node)
+    )
+    names_here = {placed.id for placed in mine}
+    rest = tuple(placed for placed in devices if placed.id not in names_here)
+    return NodePool(id=id_, devices=mine, others=(*rest, *others), counters=counters, flaw=flaw)
+
+
+def _flaw(
+    devices: Sequence[PlacedDevice],
+    others: Sequence[PlacedDevice],
+    counters: Mapping[CounterKey, Fraction],
+    sets: Sequence[str],
+) -> str:
+    """What makes a pool invalid, in the scheduler's eyes."""
+    names = Counter(placed.device.name for placed in devices)
+    if names and max(names.values()) > 1:
+        return f"several devices have the name {names.most_common(1)[0][0]}"
+    if len(set(sets)) < len(sets):
+        return "several counter sets have one name"
+    for placed in (*devices, *others):
+        for (set_, name), _ in consumed(placed.device):
+            if (set_, name) not in counters:
+                return f"{placed.device.name} takes from {set_}/{name}, a counter that is not there"
+    return ""
