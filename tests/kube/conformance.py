@@ -21,7 +21,8 @@ import yaml
 from tests.kube.invalid_slices import INVALID, INVALID_COUNTERS, INVALID_SHARES, INVALID_TAINTS
 from trio_npu_dra.errors import Conflict, Forbidden, Gone, Invalid, NotFound, Unavailable
 from trio_npu_dra.kube.applied import ConfigMap, ManagedMeta, ManagedNode
-from trio_npu_dra.kube.client import EventType, KubeClient, WatchEvent
+from trio_npu_dra.kube.client import KubeClient, WatchEvent
+from trio_npu_dra.kube.envelopes import EventType
 from trio_npu_dra.kube.objects import (
     Allocation,
     CapacityPolicy,

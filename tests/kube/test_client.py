@@ -11,9 +11,10 @@ from trio.testing import MockClock
 from tests.kube.conformance import assert_gone, new_driver, slice_of
 from trio_npu_dra.errors import Conflict, Forbidden, Gone, Invalid, KubeError, Unavailable
 from trio_npu_dra.kube.answers import refusal
-from trio_npu_dra.kube.client import EventType, KubeClient, open_client
+from trio_npu_dra.kube.client import KubeClient, open_client
 from trio_npu_dra.kube.connections import AT_ONCE, Connections
 from trio_npu_dra.kube.credentials import Credentials, Token
+from trio_npu_dra.kube.envelopes import EventType
 from trio_npu_dra.kube.material import Material
 from trio_npu_dra.kube.objects import Node, ObjectMeta, ResourceClaim, ResourceSlice
 from trio_npu_dra.standins.api_state import ApiState

@@ -7,10 +7,7 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Final, Generic, TypeVar
-
-from pydantic import BaseModel, Field
 
 from trio_npu_dra import __version__
 from trio_npu_dra.errors import NotFound, Unavailable, Unreadable
@@ -19,12 +16,21 @@ from trio_npu_dra.kube.answers import Status, refusal
 from trio_npu_dra.kube.bodies import LIST_LIMIT
 from trio_npu_dra.kube.connections import Connections
 from trio_npu_dra.kube.credentials import Credentials
-from trio_npu_dra.kube.objects import KubeObject, ObjectMeta
-from trio_npu_dra.kube.parsing import NotUnderstood, convert, parse, shortened
+from trio_npu_dra.kube.envelopes import (
+    EventType,
+    ObjectList,
+    RawEvent,
+    Version,
+    WithMetadata,
+    parsed,
+    part,
+    unreadable,
+)
+from trio_npu_dra.kube.objects import KubeObject
+from trio_npu_dra.kube.parsing import NotUnderstood, convert, shortened
 
 log = logging.getLogger(__name__)
 K = TypeVar("K", bound=KubeObject)
-M = TypeVar("M", bound=BaseModel)
 
 REQUEST_DEADLINE: Final = 10.0
 WATCH_SECONDS: Final = 290
@@ -32,16 +38,6 @@ WATCH_SECONDS: Final = 290
 _WATCH_MARGIN: Final = 15.0
 OBJECTS_LIMIT: Final = 1000
 """Objects in one list; those that we ask for are of one node."""
-
-
-class EventType(StrEnum):
-    """What a watch says about an object."""
-
-    ADDED = "ADDED"
-    MODIFIED = "MODIFIED"
-    DELETED = "DELETED"
-    BOOKMARK = "BOOKMARK"
-    ERROR = "ERROR"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,29 +55,6 @@ class WatchEvent(Generic[K]):
     object: K | None
     resource_version: str
     size: int
-
-
-class _ListMeta(BaseModel):
-    resourceVersion: str = ""  # noqa: N815 - as on the wire
-    more: str = Field("", alias="continue")
-
-
-class _List(BaseModel):
-    metadata: _ListMeta
-    items: list[Any] | None = None  # each is converted by itself, up to the first that is wrong
-
-
-class _RawEvent(BaseModel):
-    type: EventType
-    object: dict[str, Any]
-
-
-class _Version(BaseModel):
-    minor: str
-
-
-class _WithMetadata(BaseModel):
-    metadata: ObjectMeta
 
 
 class KubeClient:
@@ -113,7 +86,7 @@ class KubeClient:
             KubeError: Refused or unreachable.
         """
         asked = f"get {_words(kind, name, namespace)}"
-        found = _parsed(
+        found = parsed(
             kind,
             asked,
             await self._ask_about(
@@ -136,8 +109,8 @@ class KubeClient:
         """
         asked = f"list {kind.plural} {field_selector}".rstrip()
         path = paths.collection(kind, fieldSelector=field_selector)
-        answer = _parsed(
-            _List, asked, await self._connections.ask(asked, "GET", path, limit=LIST_LIMIT)
+        answer = parsed(
+            ObjectList, asked, await self._connections.ask(asked, "GET", path, limit=LIST_LIMIT)
         )
         raw = answer.items or ()
         if len(raw) > OBJECTS_LIMIT:
@@ -173,8 +146,8 @@ class KubeClient:
                 limit=str(page),
                 **{"continue": more},
             )
-            answer = _parsed(
-                _List, asked, await self._connections.ask(asked, "GET", path, limit=LIST_LIMIT)
+            answer = parsed(
+                ObjectList, asked, await self._connections.ask(asked, "GET", path, limit=LIST_LIMIT)
             )
             found += self._converted(kind, asked, *(answer.items or ()))
             version = version or answer.metadata.resourceVersion
@@ -189,7 +162,7 @@ class KubeClient:
             KubeError: Refused or unreachable.
         """
         asked = "get version"
-        answer = _parsed(_Version, asked, await self._connections.ask(asked, "GET", "/version"))
+        answer = parsed(Version, asked, await self._connections.ask(asked, "GET", "/version"))
         digits = answer.minor.rstrip("+")  # some providers mark their patches
         if not (digits.isascii() and digits.isdigit()):
             raise Unreadable(f"{asked}: the answer is {shortened(answer.minor)}, no number")
@@ -209,7 +182,7 @@ class KubeClient:
         name = meta.name or f"{meta.generate_name}*"
         asked = f"create {_words(type(obj), name, meta.namespace)}"
         path = paths.collection(type(obj), meta.namespace, dryRun="All" if dry_run else "")
-        return _parsed(
+        return parsed(
             type(obj),
             asked,
             await self._connections.ask(asked, "POST", path, _encoded(obj.to_wire())),
@@ -226,7 +199,7 @@ class KubeClient:
         """
         kind, meta, body = type(obj), obj.metadata, _encoded(obj.to_wire())
         asked = f"update {_words(kind, meta.name, meta.namespace)}"
-        return _parsed(
+        return parsed(
             kind,
             asked,
             await self._ask_about(asked, "PUT", kind, meta.name, meta.namespace, body=body),
@@ -252,7 +225,7 @@ class KubeClient:
         parameters = {"fieldManager": manager, "force": "true"}
         path = paths.single(kind, meta.name, meta.namespace, **parameters)
         answer = await self._connections.ask(asked, "PATCH", path, _encoded(obj.to_wire()))
-        return _parsed(kind, asked, answer)
+        return parsed(kind, asked, answer)
 
     async def delete(
         self,
@@ -313,14 +286,14 @@ class KubeClient:
         self, kind: type[K], asked: str, lines: AsyncIterator[bytes]
     ) -> AsyncGenerator[WatchEvent[K], None]:
         async for line in lines:
-            raw = _parsed(_RawEvent, asked, line)
+            raw = parsed(RawEvent, asked, line)
             if raw.type is EventType.ERROR:
-                code = _part(Status, asked, raw.object).code
+                code = part(Status, asked, raw.object).code
                 raise refusal(asked, code, json.dumps(raw.object).encode())
             obj = None
             if raw.type is not EventType.BOOKMARK:
                 (obj,) = self._converted(kind, asked, raw.object)
-            metadata = obj.metadata if obj else _part(_WithMetadata, asked, raw.object).metadata
+            metadata = obj.metadata if obj else part(WithMetadata, asked, raw.object).metadata
             yield WatchEvent(
                 type=raw.type,
                 object=obj,
@@ -335,11 +308,11 @@ class KubeClient:
             try:
                 obj = convert(kind, item)
             except NotUnderstood as error:
-                metadata = _part(_WithMetadata, asked, item).metadata
+                metadata = part(WithMetadata, asked, item).metadata
                 where = shortened(_words(kind, metadata.name, metadata.namespace))
                 blank = kind.blank(metadata)
                 if blank is None:
-                    raise _unreadable(f"{asked}: {where}", error) from error
+                    raise unreadable(f"{asked}: {where}", error) from error
                 obj = blank
                 flaws.append(f"{where}: {error}")
             objects.append(obj)
@@ -401,21 +374,3 @@ def _words(kind: type[KubeObject], name: str, namespace: str | None) -> str:
 
 def _encoded(wire: dict[str, Any]) -> bytes:
     return json.dumps(wire, separators=(",", ":")).encode()
-
-
-def _parsed(model: type[M], asked: str, body: bytes) -> M:
-    try:
-        return parse(model, body)
-    except NotUnderstood as error:
-        raise _unreadable(asked, error) from error
-
-
-def _part(model: type[M], asked: str, value: Any) -> M:
-    try:
-        return convert(model, value)
-    except NotUnderstood as error:
-        raise _unreadable(asked, error) from error
-
-
-def _unreadable(asked: str, error: NotUnderstood) -> Unreadable:
-    return Unreadable(f"{asked}: the answer is not understood: {error}")

@@ -13,7 +13,8 @@ import anyio
 
 from trio_npu_dra.errors import Gone, KubeError, Unavailable, Unreadable
 from trio_npu_dra.kube.bodies import LIST_LIMIT
-from trio_npu_dra.kube.client import OBJECTS_LIMIT, EventType, KubeClient, WatchEvent
+from trio_npu_dra.kube.client import OBJECTS_LIMIT, KubeClient, WatchEvent
+from trio_npu_dra.kube.envelopes import EventType
 from trio_npu_dra.kube.objects import KubeObject
 from trio_npu_dra.kube.retry import Retry
 
