@@ -16,6 +16,7 @@ _HOLDER = ("HELD BY", "NODE", "DEVICES")
 _DEVICE = ("NODE", "DEVICE", "MODEL", "MEMORY", "STATE", "RING", "NUMA", "TAINTS", "HELD BY")
 _MEANS = {
     Outcome.GIVEN: "has its devices",
+    Outcome.ENDED: "has ended",
     Outcome.FREE: "can be served",
     Outcome.WAITS: "waits",
     Outcome.FAILS: "fails",

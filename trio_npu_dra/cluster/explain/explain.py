@@ -48,6 +48,9 @@ def explain_pod(pod: Pod, view: ClusterView) -> Explanation:
     """Why a pod waits, or what it has."""
     subject = f"pod {pod.title}"
     found = claims_of(pod, view)
+    if pod.status.phase in {"Succeeded", "Failed"}:
+        where = f"was on {pod.spec.node_name}" if pod.spec.node_name else "never had a node"
+        return _answer(subject, Outcome.ENDED, f"it {where}, and has {pod.status.phase}", view)
     if pod.spec.node_name:
         return _placed(subject, pod, found, view)
     if pod.spec.scheduling_gates:
@@ -72,13 +75,29 @@ def _placed(subject: str, pod: Pod, found: PodClaims, view: ClusterView) -> Expl
     claims = [*found.claims.values(), *(one for one in view.claims if one.title in names)]
     reports = tuple(_had(claim, view) for claim in claims)
     sentence = f"it is on {pod.spec.node_name}, {pod.status.phase}"
-    problems = [event for event in _events(view) if event.startswith("Warning")]
+    if not claims and not found.missing:
+        return _answer(subject, Outcome.GIVEN, f"it has no claims; {sentence}", view)
+    lacking = [f"claim {claim.title} is not allocated" for claim in claims if not _has(claim)]
+    if found.missing or lacking:
+        why = found.missing or lacking[0]
+        sentence = f"it is on {pod.spec.node_name}, and the kubelet does not start it: {why}"
+        return _answer(subject, Outcome.WAITS, sentence, view, claims=reports)
+    problems = [event for event in _events(view) if _is_of_kubelet(event)]
     if pod.status.phase == "Pending":
         what = "its devices are being prepared and its containers started"
         sentence = f"it is on {pod.spec.node_name}; {what}"
         if problems:
             sentence = f"it is on {pod.spec.node_name}, and does not start: {problems[-1]}"
     return _answer(subject, Outcome.GIVEN, sentence, view, claims=reports)
+
+
+def _has(claim: Claim) -> bool:
+    return claim.status.allocation is not None
+
+
+def _is_of_kubelet(event: str) -> bool:
+    """Whether a warning is about a pod that has its node; the scheduler's are over then."""
+    return event.startswith("Warning") and not event.startswith("Warning FailedScheduling")
 
 
 def _had(claim: Claim, view: ClusterView) -> ClaimReport:

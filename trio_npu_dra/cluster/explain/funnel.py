@@ -60,7 +60,7 @@ class Step:
         verb, _, rest = self.words.partition(" ")
         if self.left > 1:
             return self.words
-        return f"{ {'are': 'is', 'have': 'has', 'match': 'matches'}[verb] } {rest}"
+        return f"{ {'are': 'is', 'have': 'has', 'match': 'matches', 'may': 'may'}[verb] } {rest}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +130,8 @@ def funnel(wanted: Wanted, around: Surroundings, matcher: Matcher) -> Funnel:
             seen_by.setdefault(placed.id, []).append(node)
     need = _Need(wanted.count, seen_by)
     steps = [_step("are published", left, need, _flaws(around.pools))]
-    for at, (words, is_about_state, test) in enumerate(_tests(wanted, around, matcher)):
+    asked = matcher.assuming(True)
+    for at, (words, is_about_state, test) in enumerate(_tests(wanted, around, asked)):
         if left and at == len(wanted.class_selectors):
             step, need = _on_nodes(left, need, around.barred)
             steps.append(step)
@@ -139,11 +140,13 @@ def funnel(wanted: Wanted, around: Surroundings, matcher: Matcher) -> Funnel:
         if is_about_state and wanted.count is None and not need.everything:
             need = _Need(None, need.seen_by, tuple(left))
         losses: dict[str, list[DeviceId]] = {}
+        asked.undecided = ""
         for placed in list(left.values()):
             if why := test(placed):
                 losses.setdefault(why, []).append(placed.id)
                 del left[placed.id]
-        steps.append(_step(words, left, need, losses))
+        told = f"may {words.replace('are ', 'be ', 1)}" if asked.undecided else words
+        steps.append(_step(told, left, need, losses))
     return Funnel(wanted=wanted, steps=tuple(steps))
 
 
