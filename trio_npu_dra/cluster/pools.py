@@ -73,34 +73,45 @@ def consumed(device: Device) -> Iterable[tuple[CounterKey, Fraction]]:
             yield (consumption.counter_set, name), parse_quantity(counter.value)
 
 
-def pools_for(
-    node: ClusterNode, slices: Sequence[Slice], *, minor: int | None = None
-) -> tuple[NodePool, ...]:
-    """The pools that a node sees, in the scheduler's order.
+def pools_by_node(
+    nodes: Iterable[ClusterNode], slices: Iterable[Slice], *, minor: int | None = None
+) -> dict[str, tuple[NodePool, ...]]:
+    """The pools that each node sees, in the scheduler's order, by its name.
 
-    Those whose devices have binding conditions come last.
+    Those whose devices have binding conditions come last. A node is held against the slices that
+    name it, and those that name no node: a cluster has thousands of both.
 
     Args:
-        node: The node.
+        nodes: The nodes.
         slices: All there are.
         minor: The N of Kubernetes 1.N: up to 1.36 all nodes see all slices with counters, so that
             a pool of another node which is not complete stops requests for all devices.
     """
     sees_counters = minor is not None and minor <= _COUNTERS_EVERYWHERE
     everywhere: dict[PoolId, list[Slice]] = {}
+    of_node: dict[str, set[PoolId]] = {}
+    of_many: set[PoolId] = set()
     for slice_ in slices:
-        everywhere.setdefault(pool_of(slice_), []).append(slice_)
-    found = []
-    for id_, all_of_it in sorted(everywhere.items()):
-        near = [
-            slice_
-            for slice_ in all_of_it
-            if (sees_counters and slice_.spec.shared_counters) or _is_near(slice_.spec, node)
-        ]
-        pool = _pool(id_, near, all_of_it, node) if near else None
-        if pool is not None:
-            found.append(pool)
-    return tuple(sorted(found, key=_binds))
+        id_, spec = pool_of(slice_), slice_.spec
+        everywhere.setdefault(id_, []).append(slice_)
+        if spec.node_name and not (sees_counters and spec.shared_counters):
+            of_node.setdefault(spec.node_name, set()).add(id_)
+        else:
+            of_many.add(id_)
+    seen: dict[str, tuple[NodePool, ...]] = {}
+    for node in nodes:
+        found = []
+        for id_ in sorted(of_many | of_node.get(node.metadata.name, set())):
+            near = [
+                slice_
+                for slice_ in everywhere[id_]
+                if (sees_counters and slice_.spec.shared_counters) or _is_near(slice_.spec, node)
+            ]
+            pool = _pool(id_, near, everywhere[id_], node) if near else None
+            if pool is not None:
+                found.append(pool)
+        seen[node.metadata.name] = tuple(sorted(found, key=_binds))
+    return seen
 
 
 def whole_pools(slices: Sequence[Slice]) -> Mapping[PoolId, NodePool]:

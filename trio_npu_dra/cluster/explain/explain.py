@@ -21,7 +21,7 @@ from trio_npu_dra.cluster.inventory import PlacedDevice, holdings, taken
 from trio_npu_dra.cluster.matching import selects
 from trio_npu_dra.cluster.objects import Claim, ClaimStatus, ClusterNode
 from trio_npu_dra.cluster.pod_objects import Pod
-from trio_npu_dra.cluster.pools import pools_for
+from trio_npu_dra.cluster.pools import pools_by_node
 from trio_npu_dra.cluster.view import ClusterView
 
 _STRICT_SINCE: Final = 36
@@ -105,8 +105,8 @@ def _had(claim: Claim, view: ClusterView) -> ClaimReport:
     report = given_report(claim, published(view))
     others = tuple(one for one in view.claims if one.title != claim.title)
     again = claim.model_copy(update={"status": ClaimStatus()})
-    found = _Case(None, (again,), replace(view, claims=others)).explanation(claim.title)
-    return replace(report, funnels=tuple(one for made in found.claims for one in made.funnels))
+    funnels = _Case(None, (again,), replace(view, claims=others)).funnels()
+    return replace(report, funnels=funnels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +132,16 @@ class _Case:
         self._view = view
         self._nodes = view.known_nodes
         self._matcher = Matcher()
+
+    def funnels(self) -> tuple[Funnel, ...]:
+        """What each request could choose from; none if that cannot be told."""
+        try:
+            cases = self._cases()
+        except (ClassMissing, Undecided):
+            return ()
+        wanted = max((case.claims for case in cases.values()), key=len, default=())
+        reports = self._reports(wanted, self._surroundings(cases))
+        return tuple(one for report in reports for one in report.funnels)
 
     def explanation(self, subject: str) -> Explanation:
         """What is said; of an outcome `FREE` the sentence names the nodes."""
@@ -222,10 +232,7 @@ class _Case:
     def _surroundings(self, cases: Mapping[str, _NodeCase]) -> Surroundings:
         held = holdings(self._view.claims)
         return Surroundings(
-            pools={
-                node.metadata.name: pools_for(node, self._view.slices, minor=self._view.minor)
-                for node in self._nodes
-            },
+            pools=pools_by_node(self._nodes, self._view.slices, minor=self._view.minor),
             taken=taken(held),
             held=held,
             barred={node: case.barred for node, case in cases.items() if case.barred},

@@ -12,7 +12,7 @@ from trio_npu_dra.cluster.cel.verdict import SelectorFails
 from trio_npu_dra.cluster.explain.matcher import Matcher
 from trio_npu_dra.cluster.explain.search import tolerates
 from trio_npu_dra.cluster.explain.wanted import Cel, Wanted
-from trio_npu_dra.cluster.inventory import DeviceId, Holding, PlacedDevice, Taken
+from trio_npu_dra.cluster.inventory import DeviceId, Holding, PlacedDevice, PoolId, Taken
 from trio_npu_dra.cluster.matching import BLOCKING, taint_words, tolerated
 from trio_npu_dra.cluster.pools import NodePool
 from trio_npu_dra.cluster.quantity import parse_quantity, quantity_words
@@ -228,7 +228,8 @@ def _tests(
         yield f"have {amounts} at all", False, lambda placed: _size(wanted, placed)
     yield "are well or tolerated", True, lambda placed: _taints(wanted, placed)
     if not wanted.admin:
-        yield "are free", True, lambda placed: _holders(wanted, placed, around)
+        pools = {pool.id: pool for near in around.pools.values() for pool in near}
+        yield "are free", True, lambda placed: _holders(wanted, placed, around, pools)
 
 
 def _one_line(expression: str) -> str:
@@ -287,7 +288,12 @@ def _taints(wanted: Wanted, placed: PlacedDevice) -> str:
     return f"have the taint {', '.join(kept)}"
 
 
-def _holders(wanted: Wanted, placed: PlacedDevice, around: Surroundings) -> str:
+def _holders(
+    wanted: Wanted,
+    placed: PlacedDevice,
+    around: Surroundings,
+    pools: Mapping[PoolId, NodePool],
+) -> str:
     """Who has the device, or what it would need of shares and counters."""
     owners = [one for one in around.held.get(placed.id, ()) if not one.result.admin_access]
     words = " and ".join(sorted({one.words for one in owners}))
@@ -305,12 +311,11 @@ def _holders(wanted: Wanted, placed: PlacedDevice, around: Surroundings) -> str:
         return f"have too little left ({left}) beside {words}"
     if placed.id in around.taken.shared:
         return ""
-    return _counters(placed, around)
+    return _counters(placed, pools[placed.pool], around)
 
 
-def _counters(placed: PlacedDevice, around: Surroundings) -> str:
-    pools = (pool for near in around.pools.values() for pool in near if pool.id == placed.pool)
-    takers = next(pools).takers(placed, around.taken)
+def _counters(placed: PlacedDevice, pool: NodePool, around: Surroundings) -> str:
+    takers = pool.takers(placed, around.taken)
     owners = {
         one.words
         for other in takers
