@@ -202,6 +202,20 @@ def test_pieces_and_other_drivers(cluster: Cluster) -> None:
     assert [other["devices"][0][fact] for fact in facts] == [None] * 4
 
 
+def test_a_pool_that_is_not_complete_is_said_to_be(cluster: Cluster) -> None:
+    """Its devices look free, and schedulers give nobody any of them."""
+    cluster.api.objects += [slice_("n3-0", npu(0), node="n3", count=2)]
+
+    _, out, _ = cluster.run()
+    *_, row = cluster.data()["nodes"]
+
+    flaw = "of pool n3 of npu.huawei.com only 1 of its 2 slices are published"
+    assert out.endswith(
+        f"\nno devices are allocated here (Kubernetes 1.36 and later)\n  n3: {flaw}\n"
+    )
+    assert row["flaws"] == [flaw]
+
+
 def test_watching_prints_again_when_it_changes(cluster: Cluster) -> None:
     """The second answer comes after the change; then it may not read any more, and it ends."""
 

@@ -27,6 +27,7 @@ def fleet_wire(nodes: Sequence[NodeRow]) -> Wire:
                 "rings": [
                     {"name": ring.name, "size": ring.size, "free": ring.free} for ring in node.rings
                 ],
+                "flaws": list(node.flaws),
                 "devices": [_row(row) for row in node.devices],
             }
             for node in nodes

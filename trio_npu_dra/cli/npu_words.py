@@ -35,6 +35,13 @@ def fleet_lines(nodes: Sequence[NodeRow]) -> Iterator[str]:
     if holders:
         yield ""
         yield from table.lines([_HOLDER, *holders])
+    yield from _flaw_lines(nodes)
+
+
+def _flaw_lines(nodes: Iterable[NodeRow]) -> Iterator[str]:
+    """What looks free and is not; schedulers before 1.36 do allocate from some of these pools."""
+    found = (f"{node.node}: {flaw}" for node in nodes for flaw in node.flaws)
+    return _listed("no devices are allocated here (Kubernetes 1.36 and later)", found)
 
 
 def _node_cells(node: NodeRow) -> tuple[str, ...]:
@@ -73,6 +80,7 @@ def device_lines(nodes: Sequence[NodeRow]) -> Iterator[str]:
     """A row for each device."""
     rows = [_device_cells(node.node, row) for node in nodes for row in node.devices]
     yield from table.lines([_DEVICE, *rows]) if rows else ["no device is published"]
+    yield from _flaw_lines(nodes)
 
 
 def _device_cells(node: str, row: DeviceRow) -> tuple[str, ...]:

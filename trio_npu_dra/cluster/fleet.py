@@ -106,11 +106,13 @@ class NodeRow:
         node: Its name; that of the pool for devices that are not of one node.
         devices: Without pieces that could be made and are not.
         rings: What claims can have together.
+        flaws: Why nothing is allocated from pools of these devices, in the scheduler's eyes.
     """
 
     node: str
     devices: tuple[DeviceRow, ...]
     rings: tuple[Ring, ...]
+    flaws: tuple[str, ...]
 
     @property
     def whole(self) -> tuple[DeviceRow, ...]:
@@ -143,6 +145,7 @@ def fleet(view: ClusterView, driver: str) -> tuple[NodeRow, ...]:
     held = holdings(view.claims)
     in_use = taken(held)
     nodes: dict[str, list[DeviceRow]] = {}
+    flaws: dict[str, dict[str, None]] = {}
     for pool in whole_pools(view.slices).values():
         if driver and pool.id.driver != driver:
             continue
@@ -153,8 +156,15 @@ def fleet(view: ClusterView, driver: str) -> tuple[NodeRow, ...]:
             spec = placed.slice.spec
             node = spec.node_name or placed.device.node_name or f"pool {pool.id.name}"
             nodes.setdefault(node, []).append(row)
+            if pool.flaw:
+                flaws.setdefault(node, {})[pool.flaw_words] = None
     return tuple(
-        NodeRow(node=node, devices=tuple(rows), rings=tuple(_rings(rows)))
+        NodeRow(
+            node=node,
+            devices=tuple(rows),
+            rings=tuple(_rings(rows)),
+            flaws=tuple(flaws.get(node, ())),
+        )
         for node, rows in sorted(nodes.items())
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from trio_npu_dra.cluster.inventory import (
@@ -41,6 +41,11 @@ class NodePool:
     others: tuple[PlacedDevice, ...] = ()
     counters: Mapping[CounterKey, Fraction]
     flaw: str = ""
+
+    @property
+    def flaw_words(self) -> str:
+        """The flaw with the pool's name: `of pool n1 of npu.huawei.com only 1 of its 2 ...`."""
+        return f"of pool {self.id.name} of {self.id.driver} {self.flaw}" if self.flaw else ""
 
     def left(self, taken: Taken) -> dict[CounterKey, Fraction]:
         """What is left of each counter."""
@@ -116,9 +121,11 @@ def pools_by_node(
 
 def whole_pools(slices: Sequence[Slice]) -> Mapping[PoolId, NodePool]:
     """The newest generation of each pool with all devices, whatever node may have them."""
-    return {
-        id_: _built(id_, list(found), list(found), None) for id_, found in newest(slices).items()
-    }
+    pools = {}
+    for id_, found in newest(slices).items():
+        pool = _built(id_, list(found), list(found), None)
+        pools[id_] = replace(pool, flaw=_missing(found) or pool.flaw)
+    return pools
 
 
 def _binds(pool: NodePool) -> bool:
@@ -145,16 +152,22 @@ def _pool(
     """The newest generation that the node sees; None if only other nodes see a newer one."""
     generation = max(slice_.spec.pool.generation for slice_ in near)
     near = _of(near, generation)
-    wanted = near[0].spec.pool.resource_slice_count
     known = near
-    if len(near) != wanted:
+    if _missing(near):
         if any(slice_.spec.pool.generation > generation for slice_ in all_of_it):
             return None
         known = _of(all_of_it, generation)
-    if len(known) != wanted:
-        flaw = f"only {len(known)} of its {wanted} slices are published"
+    if flaw := _missing(known):
         return NodePool(id=id_, counters={}, flaw=flaw)
     return _built(id_, near, known, node)
+
+
+def _missing(slices: Sequence[Slice]) -> str:
+    """What lacks of one generation of a pool."""
+    wanted = slices[0].spec.pool.resource_slice_count
+    if len(slices) == wanted:
+        return ""
+    return f"only {len(slices)} of its {wanted} slices are published"
 
 
 def _of(slices: Iterable[Slice], generation: int) -> list[Slice]:

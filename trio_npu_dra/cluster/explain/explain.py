@@ -187,7 +187,7 @@ class _Case:
         why = ""
         flawed = [pool for pool in around.pools[node] if pool.flaw]
         if flawed and minor < _STRICT_SINCE:
-            why = f"of pool {flawed[0].id.name} of {flawed[0].id.driver} {flawed[0].flaw}"
+            why = flawed[0].flaw_words
         for claim in claims:
             if _compares_several(claim):
                 why = (

@@ -205,9 +205,7 @@ def _counts(
 
 def _flaws(pools: NodePools) -> dict[str, list[DeviceId]]:
     found = {
-        f"of pool {pool.id.name} of {pool.id.driver} {pool.flaw}": [
-            placed.id for placed in pool.devices
-        ]
+        pool.flaw_words: [placed.id for placed in pool.devices]
         for near in pools.values()
         for pool in near
         if pool.flaw
