@@ -169,6 +169,20 @@ def test_a_healthy_device_is_not_called_sick(cluster: Cluster) -> None:
     assert "claim default/infer (pod infer-0)" in out
 
 
+def test_an_npu_that_is_to_leave_is_not_called_sick(cluster: Cluster) -> None:
+    """It goes to a device plugin resource once its shares are released; nobody gets more of it."""
+    leaving = npu(0, taints=[{"key": "npu.huawei.com/leaving", "effect": "NoSchedule"}])
+    cluster.api.objects += [slice_("n3-0", leaving, node="n3")]
+
+    _, out, _ = cluster.run("why-sick", "n3/npu-0")
+    *_, row = cluster.data()["nodes"]
+
+    assert out.startswith(
+        "npu-0 of n3 is not sick, and no claim gets it: npu.huawei.com/leaving:NoSchedule\n"
+    )
+    assert (row["free"], row["sick"], row["devices"][0]["sick"]) == (0, 0, False)
+
+
 def test_pieces_and_other_drivers(cluster: Cluster) -> None:
     """A piece that is held makes its NPU used; other drivers' devices come with `--driver`."""
     counters = [{"name": "npu-0", "counters": {"ai-cores": {"value": "20"}}}]

@@ -19,6 +19,7 @@ import trio
 import yaml
 
 from trio_npu_dra import __version__
+from trio_npu_dra.config.model import DRIVER
 from trio_npu_dra.errors import ConfigError, Gone, NotFound, NpuDraError, Unavailable
 from trio_npu_dra.kube.client import KubeClient, open_client
 from trio_npu_dra.kube.credentials import load_credentials
@@ -26,7 +27,6 @@ from trio_npu_dra.kube.kubeconfig import current_namespace
 from trio_npu_dra.kube.objects import KubeObject
 
 _LIBRARIES: Final = ("cel", "rich")
-_DRIVER: Final = "npu.huawei.com"
 _PAUSE: Final = 0.3
 """Seconds after a change: what belongs together comes together."""
 _LONGEST: Final = 60.0
@@ -65,7 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if missing:
             raise ConfigError(
-                f"the Python package {missing[0]} is missing: install trio-npu-dra[cli]"
+                f"the Python package {missing[0]} is missing: in a clone of the driver, "
+                "run `python3 -m pip install '.[cli]'`"
             )
         trio.run(_run, asked)
     except* KeyboardInterrupt:
@@ -120,7 +121,7 @@ def _parser() -> argparse.ArgumentParser:
         help="form of the output (default: table)",
     )
     parser.add_argument(
-        "--driver", default=_DRIVER, help=f"whose devices; '' for all drivers (default: {_DRIVER})"
+        "--driver", default=DRIVER, help=f"whose devices; '' for all drivers (default: {DRIVER})"
     )
     parser.add_argument(
         "--kubeconfig", type=Path, help="default: $KUBECONFIG, then ~/.kube/config, then the pod's"

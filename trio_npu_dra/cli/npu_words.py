@@ -159,10 +159,13 @@ def _losses(step: Step) -> Iterator[str]:
 
 def sickness_lines(sick: Sickness) -> Iterator[str]:
     """What is wrong with a device, and whom it touches."""
-    if not sick.row.is_sick:
-        yield f"{sick.title} is not sick: no taint keeps claims away"
+    taints = ", ".join(sick.row.taints)
+    if sick.row.is_sick:
+        yield f"{sick.title} is sick: {taints}"
+    elif sick.row.is_barred:
+        yield f"{sick.title} is not sick, and no claim gets it: {taints}"
     else:
-        yield f"{sick.title} is sick: {', '.join(sick.row.taints)}"
+        yield f"{sick.title} is not sick: no taint keeps claims away"
     yield from _listed("taints", sick.taints)
     yield from _listed("touched", (one.words for one in sick.row.holders))
     yield from _listed("events", sick.events)
