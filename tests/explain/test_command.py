@@ -150,7 +150,7 @@ def test_without_the_right_to_see_claims_it_is_an_error(cluster: Cluster) -> Non
         (("list", "n1"), "`list` takes no name: `kubectl npu node n1` shows one node"),
         (("node", "n3"), "node n3 has no devices of npu.huawei.com"),
         (("why-sick", "npu-0"), "2 nodes have a device npu-0; say which: n1/npu-0, n2/npu-0"),
-        (("why-sick", "npu-9"), "no device npu-9 is published"),
+        (("why-sick", "npu-9"), "no device npu-9 is published, and no piece of that name is held"),
     ],
 )
 def test_errors_say_what_to_do(cluster: Cluster, words: tuple[str, ...], said: str) -> None:
