@@ -24,8 +24,8 @@ def scene() -> list[Wire]:
         "metadata": {"name": "n2.1", "namespace": "default"},
         "involvedObject": {"kind": "Node", "name": "n2"},
         "type": "Warning",
-        "reason": "NpuSeparated",
-        "message": "npu-3: 0x80E01801 HBM multi-bit ECC error (SeparateNPU)",
+        "reason": "NpuFault",
+        "message": "npu-3: 80E18402 HBM (SeparateNPU, fault table), since 2026-11-22T08:15:02Z",
         "count": 2,
         "lastTimestamp": "2026-11-22T08:15:02Z",
     }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ import yaml
 from tests.explain.reasons import held, npu
 from tests.explain.scene import scene
 from tests.explain.static_api import StaticApi, served
-from tests.explain.world import class_, node, slice_
+from tests.explain.world import class_, device, node, slice_
 from trio_npu_dra.cli.kubectl_npu import main
 
 ROLE = Path(__file__).parents[2] / "k8s/kubectl-npu/viewer.yaml"
@@ -59,6 +61,7 @@ def test_json_and_yaml_are_the_same(cluster: Cluster) -> None:
     assert [(one["free"], one["used"], one["sick"]) for one in (n1, n2)] == [(2, 6, 0), (3, 1, 1)]
     assert n2["devices"][3]["heldBy"][0]["pods"] == ["eval-0"]
     assert [(ring["size"], ring["free"]) for ring in n1["rings"]] == [(4, 0), (4, 2)]
+    assert (n1["devices"][5]["ring"], n1["devices"][5]["numaNode"]) == ("ring-1", 1)
 
 
 def test_an_explanation_as_data(cluster: Cluster) -> None:
@@ -81,6 +84,28 @@ def test_colours_are_for_terminals(cluster: Cluster, monkeypatch: pytest.MonkeyP
     assert "used, sick" in plain
     assert "\x1b" not in plain
     assert "\x1b[1;31msick\x1b[0m" in coloured
+
+
+@pytest.mark.parametrize("form", ["table", "json", "yaml"])
+def test_a_reader_that_has_seen_enough_is_no_error(
+    cluster: Cluster, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `| head` ends before the command; nothing is said."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w", encoding="utf-8") as pipe:
+        monkeypatch.setattr(sys, "stdout", pipe)
+        assert cluster.run("-o", form) == (1, "", "")
+
+
+def test_control_characters_do_not_reach_the_terminal(cluster: Cluster) -> None:
+    """Whoever may write an Event could else write to the screen, and lines of his own."""
+    event = next(one for one in cluster.api.objects if one["kind"] == "Event")
+    event["message"] = "npu-3: \x1b[2J\nnpu-3 of n2 is not sick"
+
+    _, out, _ = cluster.run("why-sick", "n2/npu-3")
+
+    assert "npu-3: \\x1b[2J\\x0anpu-3 of n2 is not sick (2 times)" in out
 
 
 def test_many_slices_come_in_pages(cluster: Cluster) -> None:
@@ -122,9 +147,10 @@ def test_without_the_right_to_see_claims_it_is_an_error(cluster: Cluster) -> Non
         (("explain", "claim/nobody"), "there is no claim nobody in namespace default"),
         (("explain", "node/n1"), "only pod/NAME and claim/NAME can be explained"),
         (("explain",), "`explain` needs a name"),
+        (("list", "n1"), "`list` takes no name: `kubectl npu node n1` shows one node"),
         (("node", "n3"), "node n3 has no devices of npu.huawei.com"),
         (("why-sick", "npu-0"), "2 nodes have a device npu-0; say which: n1/npu-0, n2/npu-0"),
-        (("why-sick", "npu-9"), "no device npu-9 is published"),
+        (("why-sick", "npu-9"), "no device npu-9 is published, and no piece of that name is held"),
     ],
 )
 def test_errors_say_what_to_do(cluster: Cluster, words: tuple[str, ...], said: str) -> None:
@@ -143,6 +169,20 @@ def test_a_healthy_device_is_not_called_sick(cluster: Cluster) -> None:
     assert "claim default/infer (pod infer-0)" in out
 
 
+def test_an_npu_that_is_to_leave_is_not_called_sick(cluster: Cluster) -> None:
+    """It goes to a device plugin resource once its shares are released; nobody gets more of it."""
+    leaving = npu(0, taints=[{"key": "npu.huawei.com/leaving", "effect": "NoSchedule"}])
+    cluster.api.objects += [slice_("n3-0", leaving, node="n3")]
+
+    _, out, _ = cluster.run("why-sick", "n3/npu-0")
+    *_, row = cluster.data()["nodes"]
+
+    assert out.startswith(
+        "npu-0 of n3 is not sick, and no claim gets it: npu.huawei.com/leaving:NoSchedule\n"
+    )
+    assert (row["free"], row["sick"], row["devices"][0]["sick"]) == (0, 0, False)
+
+
 def test_pieces_and_other_drivers(cluster: Cluster) -> None:
     """A piece that is held makes its NPU used; other drivers' devices come with `--driver`."""
     counters = [{"name": "npu-0", "counters": {"ai-cores": {"value": "20"}}}]
@@ -156,7 +196,7 @@ def test_pieces_and_other_drivers(cluster: Cluster) -> None:
     claim = held(0, name="infer")
     (result,) = claim["status"]["allocation"]["devices"]["results"]
     result["device"] = "npu-0-vnpu-1"
-    nic = slice_("nic", npu(7), driver="nic.example.com", pool="nics")
+    nic = slice_("nic", device("npu-7"), driver="nic.example.com", pool="nics")
     cluster.api.objects[:] = [
         *(node("n1"), class_(), claim, nic),
         slice_("s0", count=2, sharedCounters=counters),
@@ -172,6 +212,22 @@ def test_pieces_and_other_drivers(cluster: Cluster) -> None:
     ]
     assert (row["total"], row["used"]) == (1, 1)
     assert [one["name"] for one in other["devices"]] == ["npu-7"]
+    facts = ("model", "memory", "ring", "numaNode")
+    assert [other["devices"][0][fact] for fact in facts] == [None] * 4
+
+
+def test_a_pool_that_is_not_complete_is_said_to_be(cluster: Cluster) -> None:
+    """Its devices look free, and schedulers give nobody any of them."""
+    cluster.api.objects += [slice_("n3-0", npu(0), node="n3", count=2)]
+
+    _, out, _ = cluster.run()
+    *_, row = cluster.data()["nodes"]
+
+    flaw = "of pool n3 of npu.huawei.com only 1 of its 2 slices are published"
+    assert out.endswith(
+        f"\nno devices are allocated here (Kubernetes 1.36 and later)\n  n3: {flaw}\n"
+    )
+    assert row["flaws"] == [flaw]
 
 
 def test_watching_prints_again_when_it_changes(cluster: Cluster) -> None:

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from tests.explain.world import Wire, node, pod
+from tests.explain.world import Wire, class_, node, pod, view_of
+from trio_npu_dra.cluster.explain.pod_claims import from_devices
 from trio_npu_dra.cluster.explain.pod_fit import Usage, not_weighed, obstacles
 from trio_npu_dra.cluster.matching import requirement_holds
 from trio_npu_dra.cluster.objects import ClusterNode, Requirement
 from trio_npu_dra.cluster.pod_objects import Pod
 
+NAME = "huawei.com/Ascend910"
 GPU = {"key": "dedicated", "value": "train", "effect": "NoSchedule"}
 
 
@@ -139,3 +141,30 @@ def test_what_is_not_weighed_is_said() -> None:
 
     assert list(not_weighed(plain)) == []
     assert len(list(not_weighed(special))) == 3
+
+
+def test_an_init_container_runs_beside_the_sidecars_that_started_before_it() -> None:
+    """Those that come later do not count for it."""
+    sidecar = {"name": "log", "restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}}
+    (setup,) = containers({"cpu": "4"})
+    small = node("n1", allocatable={"cpu": "4"})
+
+    assert kept_by(small, initContainers=[setup, sidecar]) == []
+    assert kept_by(small, initContainers=[sidecar, setup]) == [
+        "has 4 of 4 cpu left, and the pod wants 5"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("counted", "minor", "by_claim"),
+    [({}, 34, True), ({NAME: "0"}, 34, False), ({NAME: "0"}, 36, True), ({NAME: "8"}, 36, False)],
+)
+def test_a_resource_that_no_plugin_has_left_is_asked_of_the_class(
+    counted: Wire, minor: int, by_claim: bool
+) -> None:
+    """A kubelet whose plugin has gone shows 0, which the scheduler takes for none since 1.36."""
+    view = view_of(class_(extendedResourceName=NAME), minor=minor)
+    mine = Pod.model_validate(pod("train", containers=containers({NAME: "1"})))
+    here = ClusterNode.model_validate(node("n1", allocatable=counted))
+
+    assert from_devices(mine, here, view) == ({NAME} if by_claim else set())

@@ -8,7 +8,7 @@ import pytest
 
 from tests.explain.world import Wire, device, node, slice_
 from trio_npu_dra.cluster.objects import ClusterNode, Device, Slice
-from trio_npu_dra.cluster.pools import NodePool, pools_for
+from trio_npu_dra.cluster.pools import NodePool, pools_by_node
 from trio_npu_dra.cluster.quantity import parse_quantity
 from trio_npu_dra.cluster.shares import fits, share_of
 
@@ -22,7 +22,7 @@ THERE = {
 def seen(*slices: Wire, name: str = "n1") -> tuple[NodePool, ...]:
     """What a node in zone a sees."""
     here = ClusterNode.model_validate(node(name, labels={"zone": "a"}))
-    return pools_for(here, [Slice.model_validate(one) for one in slices])
+    return pools_by_node([here], [Slice.model_validate(one) for one in slices])[name]
 
 
 def names(*slices: Wire) -> list[str]:
@@ -114,7 +114,7 @@ def test_older_schedulers_see_counters_of_other_nodes() -> None:
     here = ClusterNode.model_validate(node("n1"))
     slices = [Slice.model_validate(one) for one in (counters, slice_("a", device("x")))]
 
-    new, old = pools_for(here, slices, minor=37), pools_for(here, slices, minor=36)
+    new, old = (pools_by_node([here], slices, minor=minor)["n1"] for minor in (37, 36))
 
     assert [pool.id.name for pool in new] == ["n1"]
     assert [(pool.id.name, bool(pool.flaw)) for pool in old] == [("n1", False), ("n2", True)]

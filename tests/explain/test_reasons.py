@@ -8,7 +8,17 @@ import pytest
 
 from tests.explain.page import PAGE, with_outputs
 from tests.explain.reasons import MEMORY, REASONS, Reason, held, npu
-from tests.explain.world import ask, claim, class_, node, pod, slice_, view_of, with_results
+from tests.explain.world import (
+    Wire,
+    ask,
+    claim,
+    class_,
+    node,
+    pod,
+    slice_,
+    view_of,
+    with_results,
+)
 from trio_npu_dra.cluster.explain.explain import explain_claim, explain_pod
 from trio_npu_dra.cluster.explain.explanation import Outcome
 from trio_npu_dra.cluster.objects import Claim
@@ -90,6 +100,78 @@ def test_a_pod_that_does_not_start_has_its_event_as_the_reason() -> None:
     assert found.sentence.endswith(
         "does not start: Warning FailedPrepareDynamicResources: npu-0 is held by another claim"
     )
+
+
+def test_a_warning_of_the_scheduler_is_over_once_the_pod_has_its_node() -> None:
+    """It waited for an NPU, has one now, and is being started."""
+    event = {
+        "kind": "Event",
+        "metadata": {"name": "e"},
+        "type": "Warning",
+        "reason": "FailedScheduling",
+        "message": "0/1 nodes are available",
+    }
+    placed = pod("infer-0", "infer", nodeName="n1")
+    view = view_of(node("n1"), class_(), slice_("s1", npu(0)), held(0), placed, event)
+
+    found = explain_pod(Pod.model_validate(placed), view)
+
+    assert "does not start" not in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("claims", "said"),
+    [
+        ((claim("train", ask()),), "claim default/train is not allocated"),
+        ((), "there is no ResourceClaim train in namespace default"),
+    ],
+)
+def test_a_pod_that_names_its_node_itself_has_no_devices(
+    claims: tuple[Wire, ...], said: str
+) -> None:
+    """The scheduler has not seen it, so nobody has allocated its claim."""
+    placed = pod("train", "train", nodeName="n1")
+    view = view_of(node("n1"), class_(), slice_("s1", npu(0)), *claims, placed)
+
+    found = explain_pod(Pod.model_validate(placed), view)
+
+    assert found.outcome is Outcome.WAITS
+    assert said in found.sentence
+    assert all(report.state == "is not allocated" for report in found.claims)
+
+
+def test_a_pod_that_has_ended_has_no_devices() -> None:
+    """Its claim may have been freed, or be another pod's by now."""
+    ended = pod("train", "train", nodeName="n1", status={"phase": "Succeeded"})
+    view = view_of(node("n1"), class_(), slice_("s1", npu(0)), claim("train", ask()), ended)
+
+    found = explain_pod(Pod.model_validate(ended), view)
+
+    assert (found.outcome, found.sentence) == (Outcome.ENDED, "it was on n1, and has Succeeded")
+
+
+def test_a_pod_without_claims_is_not_said_to_have_devices() -> None:
+    """It may be asked about by mistake."""
+    plain = pod("web", nodeName="n1", status={"phase": "Running"})
+
+    found = explain_pod(Pod.model_validate(plain), view_of(node("n1"), plain))
+
+    assert found.sentence == "it has no claims; it is on n1, Running"
+
+
+def test_a_selector_that_is_not_understood_is_not_said_to_match() -> None:
+    """That all are held is known; whether they match is not."""
+    unknown = 'device.attributes["npu.huawei.com"].model.split("n").size() == 2'
+    made = claim("train", ask(unknown))
+    view = view_of(node("n1"), class_(), slice_("s1", npu(0), npu(1)), held(0, 1), made)
+
+    found = explain_pod(Pod.model_validate(pod("train", "train")), view)
+
+    steps = found.claims[0].funnels[0].steps
+    assert found.outcome is Outcome.WAITS
+    assert [step.counting.partition(" ")[0] for step in steps] == [
+        *("are", "are", "are", "may", "are", "is"),
+    ]
 
 
 def test_without_rights_nothing_is_said_of_nodes() -> None:

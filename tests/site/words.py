@@ -74,6 +74,10 @@ TAINTS_TAIL: Final = """\
 its default. An API server that keeps no taints (Kubernetes 1.34 and 1.35, without the feature gate
 `DRADeviceTaints`) gets a slice without the NPU instead, and no pod is evicted.
 [`tolerates-fault.yaml`](../../k8s/examples/tolerates-fault.yaml) is a claim that tolerates faults.
+
+An NPU that is to move to a device plugin resource, and of which claims still have shares, has the
+taint `npu.huawei.com/leaving:NoSchedule`, whatever `--taint-effect` says: no new claim gets one of
+its shares.
 """
 
 # --- Events --------------------------------------------------------------------------------------

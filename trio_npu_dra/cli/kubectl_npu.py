@@ -10,7 +10,7 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +19,7 @@ import trio
 import yaml
 
 from trio_npu_dra import __version__
+from trio_npu_dra.config.model import DRIVER
 from trio_npu_dra.errors import ConfigError, Gone, NotFound, NpuDraError, Unavailable
 from trio_npu_dra.kube.client import KubeClient, open_client
 from trio_npu_dra.kube.credentials import load_credentials
@@ -26,7 +27,6 @@ from trio_npu_dra.kube.kubeconfig import current_namespace
 from trio_npu_dra.kube.objects import KubeObject
 
 _LIBRARIES: Final = ("cel", "rich")
-_DRIVER: Final = "npu.huawei.com"
 _PAUSE: Final = 0.3
 """Seconds after a change: what belongs together comes together."""
 _LONGEST: Final = 60.0
@@ -37,6 +37,9 @@ _STYLES: Final = {
     "green": (r"\bfree\b", r"\bhas its devices\b", r"\bcan be served\b", r"could serve it"),
     "bold": (r"^[A-Z][A-Z ]+$", r"^claim \S+", r"^pod \S+"),
 }
+
+_VISIBLE: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
+"""Control characters, which anybody can write into an Event, must not reach a terminal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +65,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if missing:
             raise ConfigError(
-                f"the Python package {missing[0]} is missing: install trio-npu-dra[cli]"
+                f"the Python package {missing[0]} is missing: in a clone of the driver, "
+                "run `python3 -m pip install '.[cli]'`"
             )
         trio.run(_run, asked)
     except* KeyboardInterrupt:
         code = 130
+    except* BrokenPipeError:  # whoever reads has seen enough, as `head` has
+        code = 1
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except* NpuDraError as group:
         code = 1
         for error in _leaves(group):
@@ -114,7 +121,7 @@ def _parser() -> argparse.ArgumentParser:
         help="form of the output (default: table)",
     )
     parser.add_argument(
-        "--driver", default=_DRIVER, help=f"whose devices; '' for all drivers (default: {_DRIVER})"
+        "--driver", default=DRIVER, help=f"whose devices; '' for all drivers (default: {DRIVER})"
     )
     parser.add_argument(
         "--kubeconfig", type=Path, help="default: $KUBECONFIG, then ~/.kube/config, then the pod's"
@@ -140,31 +147,31 @@ def _kubeconfig(given: Path | None, environment: Mapping[str, str]) -> Path | No
 async def _run(asked: argparse.Namespace) -> None:
     if asked.command != "list" and not asked.name:
         raise ConfigError(f"`{asked.command}` needs a name: `kubectl npu {asked.command} NAME`")
+    if asked.command == "list" and asked.name:
+        raise ConfigError(f"`list` takes no name: `kubectl npu node {asked.name}` shows one node")
     kubeconfig = _kubeconfig(asked.kubeconfig, os.environ)
     credentials = load_credentials(kubeconfig)
     if not asked.namespace:
         asked.namespace = current_namespace(kubeconfig) if kubeconfig else "default"
     async with open_client(credentials) as client:
-        between = ""
-        async for answer in _answers(client, asked):
-            print(between, end="")
-            _print(answer, asked.output)
-            between = {"json": "", "yaml": "---\n"}.get(asked.output, "\n")
+        await _print_answers(client, asked)
 
 
-async def _answers(client: KubeClient, asked: argparse.Namespace) -> AsyncIterator[Answer]:
-    """The answer, and with `-w` a new one whenever it has become another."""
+async def _print_answers(client: KubeClient, asked: argparse.Namespace) -> None:
+    """Print the answer, and with `-w` a new one whenever it has become another."""
     from trio_npu_dra.cluster.gather import read_devices  # noqa: PLC0415
 
     last: dict[str, Any] | None = None
+    between = {"json": "", "yaml": "---\n"}.get(asked.output, "\n")
     while True:
         versions: dict[type[KubeObject], str] = {}
         if asked.watch:
             _, versions = await read_devices(client)
         answer = await _answer(client, asked)
         if answer.wire != last:
+            print(between if last is not None else "", end="")
+            _print(answer, asked.output)
             last = answer.wire
-            yield answer
         if not asked.watch:
             return
         await _changed(client, versions)
@@ -243,12 +250,14 @@ def _print(answer: Answer, form: str) -> None:
     from rich.text import Text  # noqa: PLC0415
 
     console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
-    for line in answer.lines:
-        text = Text(line)
-        for style, patterns in _STYLES.items():
-            for pattern in patterns:
-                text.highlight_regex(pattern, style)
-        console.print(text)
+    with console.capture() as captured:
+        for line in answer.lines:
+            text = Text(line.translate(_VISIBLE))
+            for style, patterns in _STYLES.items():
+                for pattern in patterns:
+                    text.highlight_regex(pattern, style)
+            console.print(text)
+    print(captured.get(), end="", flush=True)
 
 
 if __name__ == "__main__":

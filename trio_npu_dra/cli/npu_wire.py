@@ -27,6 +27,7 @@ def fleet_wire(nodes: Sequence[NodeRow]) -> Wire:
                 "rings": [
                     {"name": ring.name, "size": ring.size, "free": ring.free} for ring in node.rings
                 ],
+                "flaws": list(node.flaws),
                 "devices": [_row(row) for row in node.devices],
             }
             for node in nodes
@@ -35,15 +36,22 @@ def fleet_wire(nodes: Sequence[NodeRow]) -> Wire:
 
 
 def _row(row: DeviceRow) -> Wire:
+    numa = row.placed.device.attributes.get("numaNode")
     return {
         **_device(row.placed.id),
-        "model": row.model,
-        "memory": row.memory,
+        "model": _told(row.model),
+        "memory": _told(row.memory),
+        "ring": _told(row.attribute("topologyGroup")),
+        "numaNode": None if numa is None else numa.int_,
         "state": str(row.state),
         "sick": row.is_sick,
         "taints": list(row.taints),
         "heldBy": [_holding(one) for one in row.holders],
     }
+
+
+def _told(word: str) -> str | None:
+    return None if word == "-" else word
 
 
 def _device(device: DeviceId) -> Wire:

@@ -16,6 +16,7 @@ _HOLDER = ("HELD BY", "NODE", "DEVICES")
 _DEVICE = ("NODE", "DEVICE", "MODEL", "MEMORY", "STATE", "RING", "NUMA", "TAINTS", "HELD BY")
 _MEANS = {
     Outcome.GIVEN: "has its devices",
+    Outcome.ENDED: "has ended",
     Outcome.FREE: "can be served",
     Outcome.WAITS: "waits",
     Outcome.FAILS: "fails",
@@ -34,6 +35,13 @@ def fleet_lines(nodes: Sequence[NodeRow]) -> Iterator[str]:
     if holders:
         yield ""
         yield from table.lines([_HOLDER, *holders])
+    yield from _flaw_lines(nodes)
+
+
+def _flaw_lines(nodes: Iterable[NodeRow]) -> Iterator[str]:
+    """What looks free and is not; schedulers before 1.36 do allocate from some of these pools."""
+    found = (f"{node.node}: {flaw}" for node in nodes for flaw in node.flaws)
+    return _listed("no devices are allocated here (Kubernetes 1.36 and later)", found)
 
 
 def _node_cells(node: NodeRow) -> tuple[str, ...]:
@@ -72,6 +80,7 @@ def device_lines(nodes: Sequence[NodeRow]) -> Iterator[str]:
     """A row for each device."""
     rows = [_device_cells(node.node, row) for node in nodes for row in node.devices]
     yield from table.lines([_DEVICE, *rows]) if rows else ["no device is published"]
+    yield from _flaw_lines(nodes)
 
 
 def _device_cells(node: str, row: DeviceRow) -> tuple[str, ...]:
@@ -150,10 +159,13 @@ def _losses(step: Step) -> Iterator[str]:
 
 def sickness_lines(sick: Sickness) -> Iterator[str]:
     """What is wrong with a device, and whom it touches."""
-    if not sick.row.is_sick:
-        yield f"{sick.title} is not sick: no taint keeps claims away"
+    taints = ", ".join(sick.row.taints)
+    if sick.row.is_sick:
+        yield f"{sick.title} is sick: {taints}"
+    elif sick.row.is_barred:
+        yield f"{sick.title} is not sick, and no claim gets it: {taints}"
     else:
-        yield f"{sick.title} is sick: {', '.join(sick.row.taints)}"
+        yield f"{sick.title} is not sick: no taint keeps claims away"
     yield from _listed("taints", sick.taints)
     yield from _listed("touched", (one.words for one in sick.row.holders))
     yield from _listed("events", sick.events)

@@ -17,9 +17,7 @@ from trio_npu_dra.cluster.inventory import (
 from trio_npu_dra.cluster.matching import BLOCKING, taint_words
 from trio_npu_dra.cluster.pools import NodePool, whole_pools
 from trio_npu_dra.cluster.view import ClusterView
-
-PIECE = "vnpu"
-"""The attribute `type` of a piece of an NPU."""
+from trio_npu_dra.npu.offers import LEAVING, OfferKind
 
 
 class State(StrEnum):
@@ -38,13 +36,15 @@ class DeviceRow:
     Attributes:
         placed: The device.
         state: How it is.
-        is_sick: Whether it has a taint that keeps claims away; it may be in use too.
+        is_barred: Whether it has a taint that keeps claims away; it may be in use too.
+        is_sick: Whether one of these says more than that it is to go elsewhere.
         taints: All its taints in words.
         holders: Who has it, or pieces of it.
     """
 
     placed: PlacedDevice
     state: State
+    is_barred: bool
     is_sick: bool
     taints: tuple[str, ...]
     holders: tuple[Holding, ...]
@@ -70,12 +70,12 @@ class DeviceRow:
     @property
     def is_free(self) -> bool:
         """Whether a claim can have all of it."""
-        return self.state is State.FREE and not self.is_sick
+        return self.state is State.FREE and not self.is_barred
 
     @property
     def is_piece(self) -> bool:
         """Whether it is a piece of another device."""
-        return self.attribute("type") == PIECE
+        return self.attribute("type") == OfferKind.VNPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,11 +106,13 @@ class NodeRow:
         node: Its name; that of the pool for devices that are not of one node.
         devices: Without pieces that could be made and are not.
         rings: What claims can have together.
+        flaws: Why nothing is allocated from pools of these devices, in the scheduler's eyes.
     """
 
     node: str
     devices: tuple[DeviceRow, ...]
     rings: tuple[Ring, ...]
+    flaws: tuple[str, ...]
 
     @property
     def whole(self) -> tuple[DeviceRow, ...]:
@@ -143,6 +145,7 @@ def fleet(view: ClusterView, driver: str) -> tuple[NodeRow, ...]:
     held = holdings(view.claims)
     in_use = taken(held)
     nodes: dict[str, list[DeviceRow]] = {}
+    flaws: dict[str, dict[str, None]] = {}
     for pool in whole_pools(view.slices).values():
         if driver and pool.id.driver != driver:
             continue
@@ -153,8 +156,15 @@ def fleet(view: ClusterView, driver: str) -> tuple[NodeRow, ...]:
             spec = placed.slice.spec
             node = spec.node_name or placed.device.node_name or f"pool {pool.id.name}"
             nodes.setdefault(node, []).append(row)
+            if pool.flaw:
+                flaws.setdefault(node, {})[pool.flaw_words] = None
     return tuple(
-        NodeRow(node=node, devices=tuple(rows), rings=tuple(_rings(rows)))
+        NodeRow(
+            node=node,
+            devices=tuple(rows),
+            rings=tuple(_rings(rows)),
+            flaws=tuple(flaws.get(node, ())),
+        )
         for node, rows in sorted(nodes.items())
     )
 
@@ -173,10 +183,12 @@ def _row(
         state = State.USED
     elif placed.id in in_use.shared or takers:
         state = State.SHARED
+    barring = [taint.key for taint in placed.device.taints if taint.effect in BLOCKING]
     return DeviceRow(
         placed=placed,
         state=state,
-        is_sick=any(taint.effect in BLOCKING for taint in placed.device.taints),
+        is_barred=bool(barring),
+        is_sick=any(key != f"{placed.id.driver}/{LEAVING}" for key in barring),
         taints=tuple(taint_words(taint) for taint in placed.device.taints),
         holders=holders,
     )

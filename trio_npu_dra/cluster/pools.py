@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from trio_npu_dra.cluster.inventory import (
@@ -42,6 +42,11 @@ class NodePool:
     counters: Mapping[CounterKey, Fraction]
     flaw: str = ""
 
+    @property
+    def flaw_words(self) -> str:
+        """The flaw with the pool's name: `of pool n1 of npu.huawei.com only 1 of its 2 ...`."""
+        return f"of pool {self.id.name} of {self.id.driver} {self.flaw}" if self.flaw else ""
+
     def left(self, taken: Taken) -> dict[CounterKey, Fraction]:
         """What is left of each counter."""
         left = dict(self.counters)
@@ -73,41 +78,54 @@ def consumed(device: Device) -> Iterable[tuple[CounterKey, Fraction]]:
             yield (consumption.counter_set, name), parse_quantity(counter.value)
 
 
-def pools_for(
-    node: ClusterNode, slices: Sequence[Slice], *, minor: int | None = None
-) -> tuple[NodePool, ...]:
-    """The pools that a node sees, in the scheduler's order.
+def pools_by_node(
+    nodes: Iterable[ClusterNode], slices: Iterable[Slice], *, minor: int | None = None
+) -> dict[str, tuple[NodePool, ...]]:
+    """The pools that each node sees, in the scheduler's order, by its name.
 
-    Those whose devices have binding conditions come last.
+    Those whose devices have binding conditions come last. A node is held against the slices that
+    name it, and those that name no node: a cluster has thousands of both.
 
     Args:
-        node: The node.
+        nodes: The nodes.
         slices: All there are.
         minor: The N of Kubernetes 1.N: up to 1.36 all nodes see all slices with counters, so that
             a pool of another node which is not complete stops requests for all devices.
     """
     sees_counters = minor is not None and minor <= _COUNTERS_EVERYWHERE
     everywhere: dict[PoolId, list[Slice]] = {}
+    of_node: dict[str, set[PoolId]] = {}
+    of_many: set[PoolId] = set()
     for slice_ in slices:
-        everywhere.setdefault(pool_of(slice_), []).append(slice_)
-    found = []
-    for id_, all_of_it in sorted(everywhere.items()):
-        near = [
-            slice_
-            for slice_ in all_of_it
-            if (sees_counters and slice_.spec.shared_counters) or _is_near(slice_.spec, node)
-        ]
-        pool = _pool(id_, near, all_of_it, node) if near else None
-        if pool is not None:
-            found.append(pool)
-    return tuple(sorted(found, key=_binds))
+        id_, spec = pool_of(slice_), slice_.spec
+        everywhere.setdefault(id_, []).append(slice_)
+        if spec.node_name and not (sees_counters and spec.shared_counters):
+            of_node.setdefault(spec.node_name, set()).add(id_)
+        else:
+            of_many.add(id_)
+    seen: dict[str, tuple[NodePool, ...]] = {}
+    for node in nodes:
+        found = []
+        for id_ in sorted(of_many | of_node.get(node.metadata.name, set())):
+            near = [
+                slice_
+                for slice_ in everywhere[id_]
+                if (sees_counters and slice_.spec.shared_counters) or _is_near(slice_.spec, node)
+            ]
+            pool = _pool(id_, near, everywhere[id_], node) if near else None
+            if pool is not None:
+                found.append(pool)
+        seen[node.metadata.name] = tuple(sorted(found, key=_binds))
+    return seen
 
 
 def whole_pools(slices: Sequence[Slice]) -> Mapping[PoolId, NodePool]:
     """The newest generation of each pool with all devices, whatever node may have them."""
-    return {
-        id_: _built(id_, list(found), list(found), None) for id_, found in newest(slices).items()
-    }
+    pools = {}
+    for id_, found in newest(slices).items():
+        pool = _built(id_, list(found), list(found), None)
+        pools[id_] = replace(pool, flaw=_missing(found) or pool.flaw)
+    return pools
 
 
 def _binds(pool: NodePool) -> bool:
@@ -134,16 +152,22 @@ def _pool(
     """The newest generation that the node sees; None if only other nodes see a newer one."""
     generation = max(slice_.spec.pool.generation for slice_ in near)
     near = _of(near, generation)
-    wanted = near[0].spec.pool.resource_slice_count
     known = near
-    if len(near) != wanted:
+    if _missing(near):
         if any(slice_.spec.pool.generation > generation for slice_ in all_of_it):
             return None
         known = _of(all_of_it, generation)
-    if len(known) != wanted:
-        flaw = f"only {len(known)} of its {wanted} slices are published"
+    if flaw := _missing(known):
         return NodePool(id=id_, counters={}, flaw=flaw)
     return _built(id_, near, known, node)
+
+
+def _missing(slices: Sequence[Slice]) -> str:
+    """What lacks of one generation of a pool."""
+    wanted = slices[0].spec.pool.resource_slice_count
+    if len(slices) == wanted:
+        return ""
+    return f"only {len(slices)} of its {wanted} slices are published"
 
 
 def _of(slices: Iterable[Slice], generation: int) -> list[Slice]:

@@ -52,7 +52,10 @@ def find(nodes: Sequence[NodeRow], words: str) -> tuple[str, DeviceRow]:
     if len(found) == 1:
         return found[0]
     if not found:
-        raise NoSuchDevice(f"no device {words} is published: `kubectl npu -o wide` lists them")
+        raise NoSuchDevice(
+            f"no device {words} is published, and no piece of that name is held: "
+            "`kubectl npu -o wide` lists them"
+        )
     places = ", ".join(f"{node}/{name}" for node, _ in found[:5])
     raise NoSuchDevice(f"{len(found)} nodes have a device {name}; say which: {places}")
 

@@ -36,6 +36,9 @@ class Cutting:
 
 NO_CUTTING: Final = Cutting()
 
+LEAVING: Final = "leaving"
+"""The taint of an offer that is to go elsewhere, without the driver's name before it."""
+
 
 class OfferKind(StrEnum):
     """What an offer is; the attribute `type` of its device."""

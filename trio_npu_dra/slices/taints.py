@@ -14,6 +14,7 @@ from typing import Final, Self
 from trio_npu_dra.errors import ConfigError
 from trio_npu_dra.kube.objects import DeviceTaint, rfc3339
 from trio_npu_dra.npu.model import ChipHealth, FaultLevel
+from trio_npu_dra.npu.offers import LEAVING
 
 UNMONITORED: Final = "Unmonitored"
 NETWORK: Final = "Network"
@@ -99,7 +100,7 @@ class TaintPolicy:
         if health.network and NETWORK in self.effects:
             found.append(self._taint("network", self.effects[NETWORK]))
         if leaving:
-            found.append(self._taint("leaving", TaintEffect.NO_SCHEDULE))
+            found.append(self._taint(LEAVING, TaintEffect.NO_SCHEDULE))
         return tuple(found)
 
     def kept_taints(

@@ -21,7 +21,7 @@ from trio_npu_dra.cluster.inventory import PlacedDevice, holdings, taken
 from trio_npu_dra.cluster.matching import selects
 from trio_npu_dra.cluster.objects import Claim, ClaimStatus, ClusterNode
 from trio_npu_dra.cluster.pod_objects import Pod
-from trio_npu_dra.cluster.pools import pools_for
+from trio_npu_dra.cluster.pools import pools_by_node
 from trio_npu_dra.cluster.view import ClusterView
 
 _STRICT_SINCE: Final = 36
@@ -48,6 +48,9 @@ def explain_pod(pod: Pod, view: ClusterView) -> Explanation:
     """Why a pod waits, or what it has."""
     subject = f"pod {pod.title}"
     found = claims_of(pod, view)
+    if pod.status.phase in {"Succeeded", "Failed"}:
+        where = f"was on {pod.spec.node_name}" if pod.spec.node_name else "never had a node"
+        return _answer(subject, Outcome.ENDED, f"it {where}, and has {pod.status.phase}", view)
     if pod.spec.node_name:
         return _placed(subject, pod, found, view)
     if pod.spec.scheduling_gates:
@@ -72,7 +75,14 @@ def _placed(subject: str, pod: Pod, found: PodClaims, view: ClusterView) -> Expl
     claims = [*found.claims.values(), *(one for one in view.claims if one.title in names)]
     reports = tuple(_had(claim, view) for claim in claims)
     sentence = f"it is on {pod.spec.node_name}, {pod.status.phase}"
-    problems = [event for event in _events(view) if event.startswith("Warning")]
+    if not claims and not found.missing:
+        return _answer(subject, Outcome.GIVEN, f"it has no claims; {sentence}", view)
+    lacking = [f"claim {claim.title} is not allocated" for claim in claims if not _has(claim)]
+    if found.missing or lacking:
+        why = found.missing or lacking[0]
+        sentence = f"it is on {pod.spec.node_name}, and the kubelet does not start it: {why}"
+        return _answer(subject, Outcome.WAITS, sentence, view, claims=reports)
+    problems = [event for event in _events(view) if _is_of_kubelet(event)]
     if pod.status.phase == "Pending":
         what = "its devices are being prepared and its containers started"
         sentence = f"it is on {pod.spec.node_name}; {what}"
@@ -81,13 +91,22 @@ def _placed(subject: str, pod: Pod, found: PodClaims, view: ClusterView) -> Expl
     return _answer(subject, Outcome.GIVEN, sentence, view, claims=reports)
 
 
+def _has(claim: Claim) -> bool:
+    return claim.status.allocation is not None
+
+
+def _is_of_kubelet(event: str) -> bool:
+    """Whether a warning is about a pod that has its node; the scheduler's are over then."""
+    return event.startswith("Warning") and not event.startswith("Warning FailedScheduling")
+
+
 def _had(claim: Claim, view: ClusterView) -> ClaimReport:
     """A claim that is allocated, and what it could choose from if it were not."""
     report = given_report(claim, published(view))
     others = tuple(one for one in view.claims if one.title != claim.title)
     again = claim.model_copy(update={"status": ClaimStatus()})
-    found = _Case(None, (again,), replace(view, claims=others)).explanation(claim.title)
-    return replace(report, funnels=tuple(one for made in found.claims for one in made.funnels))
+    funnels = _Case(None, (again,), replace(view, claims=others)).funnels()
+    return replace(report, funnels=funnels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +132,16 @@ class _Case:
         self._view = view
         self._nodes = view.known_nodes
         self._matcher = Matcher()
+
+    def funnels(self) -> tuple[Funnel, ...]:
+        """What each request could choose from; none if that cannot be told."""
+        try:
+            cases = self._cases()
+        except (ClassMissing, Undecided):
+            return ()
+        wanted = max((case.claims for case in cases.values()), key=len, default=())
+        reports = self._reports(wanted, self._surroundings(cases))
+        return tuple(one for report in reports for one in report.funnels)
 
     def explanation(self, subject: str) -> Explanation:
         """What is said; of an outcome `FREE` the sentence names the nodes."""
@@ -158,7 +187,7 @@ class _Case:
         why = ""
         flawed = [pool for pool in around.pools[node] if pool.flaw]
         if flawed and minor < _STRICT_SINCE:
-            why = f"of pool {flawed[0].id.name} of {flawed[0].id.driver} {flawed[0].flaw}"
+            why = flawed[0].flaw_words
         for claim in claims:
             if _compares_several(claim):
                 why = (
@@ -203,10 +232,7 @@ class _Case:
     def _surroundings(self, cases: Mapping[str, _NodeCase]) -> Surroundings:
         held = holdings(self._view.claims)
         return Surroundings(
-            pools={
-                node.metadata.name: pools_for(node, self._view.slices, minor=self._view.minor)
-                for node in self._nodes
-            },
+            pools=pools_by_node(self._nodes, self._view.slices, minor=self._view.minor),
             taken=taken(held),
             held=held,
             barred={node: case.barred for node, case in cases.items() if case.barred},

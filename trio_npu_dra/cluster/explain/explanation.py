@@ -14,6 +14,8 @@ class Outcome(StrEnum):
 
     GIVEN = "given"
     """It has its devices."""
+    ENDED = "ended"
+    """It is a pod that has ended, and needs no devices any more."""
     FREE = "free"
     """Nothing that we know of is in its way: the scheduler can allocate."""
     WAITS = "waits"

@@ -12,7 +12,7 @@ from trio_npu_dra.cluster.cel.verdict import SelectorFails
 from trio_npu_dra.cluster.explain.matcher import Matcher
 from trio_npu_dra.cluster.explain.search import tolerates
 from trio_npu_dra.cluster.explain.wanted import Cel, Wanted
-from trio_npu_dra.cluster.inventory import DeviceId, Holding, PlacedDevice, Taken
+from trio_npu_dra.cluster.inventory import DeviceId, Holding, PlacedDevice, PoolId, Taken
 from trio_npu_dra.cluster.matching import BLOCKING, taint_words, tolerated
 from trio_npu_dra.cluster.pools import NodePool
 from trio_npu_dra.cluster.quantity import parse_quantity, quantity_words
@@ -60,7 +60,7 @@ class Step:
         verb, _, rest = self.words.partition(" ")
         if self.left > 1:
             return self.words
-        return f"{ {'are': 'is', 'have': 'has', 'match': 'matches'}[verb] } {rest}"
+        return f"{ {'are': 'is', 'have': 'has', 'match': 'matches', 'may': 'may'}[verb] } {rest}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +130,8 @@ def funnel(wanted: Wanted, around: Surroundings, matcher: Matcher) -> Funnel:
             seen_by.setdefault(placed.id, []).append(node)
     need = _Need(wanted.count, seen_by)
     steps = [_step("are published", left, need, _flaws(around.pools))]
-    for at, (words, is_about_state, test) in enumerate(_tests(wanted, around, matcher)):
+    asked = matcher.assuming(True)
+    for at, (words, is_about_state, test) in enumerate(_tests(wanted, around, asked)):
         if left and at == len(wanted.class_selectors):
             step, need = _on_nodes(left, need, around.barred)
             steps.append(step)
@@ -139,11 +140,13 @@ def funnel(wanted: Wanted, around: Surroundings, matcher: Matcher) -> Funnel:
         if is_about_state and wanted.count is None and not need.everything:
             need = _Need(None, need.seen_by, tuple(left))
         losses: dict[str, list[DeviceId]] = {}
+        asked.undecided = ""
         for placed in list(left.values()):
             if why := test(placed):
                 losses.setdefault(why, []).append(placed.id)
                 del left[placed.id]
-        steps.append(_step(words, left, need, losses))
+        told = f"may {words.replace('are ', 'be ', 1)}" if asked.undecided else words
+        steps.append(_step(told, left, need, losses))
     return Funnel(wanted=wanted, steps=tuple(steps))
 
 
@@ -202,9 +205,7 @@ def _counts(
 
 def _flaws(pools: NodePools) -> dict[str, list[DeviceId]]:
     found = {
-        f"of pool {pool.id.name} of {pool.id.driver} {pool.flaw}": [
-            placed.id for placed in pool.devices
-        ]
+        pool.flaw_words: [placed.id for placed in pool.devices]
         for near in pools.values()
         for pool in near
         if pool.flaw
@@ -225,7 +226,8 @@ def _tests(
         yield f"have {amounts} at all", False, lambda placed: _size(wanted, placed)
     yield "are well or tolerated", True, lambda placed: _taints(wanted, placed)
     if not wanted.admin:
-        yield "are free", True, lambda placed: _holders(wanted, placed, around)
+        pools = {pool.id: pool for near in around.pools.values() for pool in near}
+        yield "are free", True, lambda placed: _holders(wanted, placed, around, pools)
 
 
 def _one_line(expression: str) -> str:
@@ -284,7 +286,12 @@ def _taints(wanted: Wanted, placed: PlacedDevice) -> str:
     return f"have the taint {', '.join(kept)}"
 
 
-def _holders(wanted: Wanted, placed: PlacedDevice, around: Surroundings) -> str:
+def _holders(
+    wanted: Wanted,
+    placed: PlacedDevice,
+    around: Surroundings,
+    pools: Mapping[PoolId, NodePool],
+) -> str:
     """Who has the device, or what it would need of shares and counters."""
     owners = [one for one in around.held.get(placed.id, ()) if not one.result.admin_access]
     words = " and ".join(sorted({one.words for one in owners}))
@@ -302,12 +309,11 @@ def _holders(wanted: Wanted, placed: PlacedDevice, around: Surroundings) -> str:
         return f"have too little left ({left}) beside {words}"
     if placed.id in around.taken.shared:
         return ""
-    return _counters(placed, around)
+    return _counters(placed, pools[placed.pool], around)
 
 
-def _counters(placed: PlacedDevice, around: Surroundings) -> str:
-    pools = (pool for near in around.pools.values() for pool in near if pool.id == placed.pool)
-    takers = next(pools).takers(placed, around.taken)
+def _counters(placed: PlacedDevice, pool: NodePool, around: Surroundings) -> str:
+    takers = pool.takers(placed, around.taken)
     owners = {
         one.words
         for other in takers

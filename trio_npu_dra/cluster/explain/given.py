@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from trio_npu_dra.cluster.explain.explanation import ClaimReport, GivenDevice
 from trio_npu_dra.cluster.inventory import DeviceId, PlacedDevice, devices_of, newest
 from trio_npu_dra.cluster.matching import taint_words
-from trio_npu_dra.cluster.objects import Allocation, Claim, Result
+from trio_npu_dra.cluster.objects import Claim, Result
 from trio_npu_dra.cluster.view import ClusterView
 
 _TOLD = ("chipName", "productName", "template", "topologyGroup")
@@ -20,8 +20,10 @@ def published(view: ClusterView) -> Mapping[DeviceId, PlacedDevice]:
 
 
 def given_report(claim: Claim, devices: Mapping[DeviceId, PlacedDevice]) -> ClaimReport:
-    """What is said about a claim that is allocated."""
-    allocation = claim.status.allocation or Allocation()
+    """What a claim has, if it is allocated."""
+    allocation = claim.status.allocation
+    if allocation is None:
+        return ClaimReport(title=claim.title, state="is not allocated")
     users = [one.name for one in claim.status.reserved_for]
     used = f"used by {', '.join(users)}" if users else "no pod uses it now"
     count = len(allocation.devices.results)

@@ -22,6 +22,8 @@ from trio_npu_dra.cluster.view import ClusterView
 
 _IMPLICIT = "deviceclass.resource.kubernetes.io/"
 _CONSUMERS_LIMIT = 256
+_ZERO_IS_NONE_SINCE = 36
+"""The minor version of Kubernetes from which a resource of which a node has 0 is no plugin's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +32,12 @@ class PodClaims:
 
     Attributes:
         claims: Those that exist, by what the pod calls them.
+        missing: Which of its claims does not exist; empty if all do.
         problem: Why the scheduler does not even look for devices; empty if it does.
     """
 
     claims: Mapping[str, Claim]
+    missing: str = ""
     problem: str = ""
 
 
@@ -42,7 +46,7 @@ def claims_of(pod: Pod, view: ClusterView) -> PodClaims:
     known = {claim.title: claim for claim in view.claims}
     made = {one.name: one.resource_claim_name for one in pod.status.resource_claim_statuses}
     found: dict[str, Claim] = {}
-    problem = ""
+    missing = problem = ""
     for one in pod.spec.resource_claims:
         name = one.resource_claim_name or made.get(one.name)
         if name is None and one.name in made:
@@ -50,18 +54,22 @@ def claims_of(pod: Pod, view: ClusterView) -> PodClaims:
         claim = known.get(f"{pod.metadata.namespace}/{name}") if name else None
         if claim is not None and claim not in found.values():
             found[one.name] = claim
-        problem = problem or _problem(pod, one, name, claim)
-    return PodClaims(claims=found, problem=problem)
+        if claim is None:
+            missing = missing or _missing(pod, one, name)
+        problem = problem or (_problem(pod, one, claim) if claim else missing)
+    return PodClaims(claims=found, missing=missing, problem=problem)
 
 
-def _problem(pod: Pod, one: PodClaim, name: str | None, claim: Claim | None) -> str:
+def _missing(pod: Pod, one: PodClaim, name: str | None) -> str:
     if name is None:
         return (
             f"no claim {one.name} has been made of the ResourceClaimTemplate "
             f"{one.resource_claim_template_name} yet: does the template exist?"
         )
-    if claim is None:
-        return f"there is no ResourceClaim {name} in namespace {pod.metadata.namespace}"
+    return f"there is no ResourceClaim {name} in namespace {pod.metadata.namespace}"
+
+
+def _problem(pod: Pod, one: PodClaim, claim: Claim) -> str:
     if claim.metadata.deletion_timestamp:
         return f"claim {claim.title} is being deleted"
     if one.resource_claim_template_name and not _is_owned(claim, pod):
@@ -88,10 +96,13 @@ def class_of(resource: str, classes: Mapping[str, DeviceClass]) -> str | None:
 
 def from_devices(pod: Pod, node: ClusterNode, view: ClusterView) -> frozenset[str]:
     """The pod's resources that a node gives through DeviceClasses, not through a device plugin."""
+    counted = set(node.status.allocatable)
+    if view.minor is None or view.minor >= _ZERO_IS_NONE_SINCE:
+        counted = {name for name in counted if parse_quantity(node.status.allocatable[name])}
     return frozenset(
         name
         for name in requested(pod)
-        if name not in node.status.allocatable and class_of(name, view.classes) is not None
+        if name not in counted and class_of(name, view.classes) is not None
     )
 
 

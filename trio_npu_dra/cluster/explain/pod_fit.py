@@ -15,15 +15,21 @@ Amounts = dict[str, Fraction]
 
 
 def requested(pod: Pod) -> Amounts:
-    """What a pod asks a node for: its containers together, or its largest init container.
+    """What a pod asks a node for: its containers together, or an init container if it needs more.
 
-    Of cpu and memory it may say itself what all of it needs.
+    Init containers that run on (sidecars) count for all that start after them. Of cpu and memory
+    a pod may say itself what all of it needs.
     """
     spec = pod.spec
-    beside = [one for one in spec.init_containers if one.restart_policy == "Always"]
-    total = _sum(_of(one) for one in (*spec.containers, *beside))
+    beside: Amounts = {}
+    starts: list[Amounts] = []
     for one in spec.init_containers:
-        for name, amount in _of(one).items():
+        starts.append(_sum((beside, _of(one))))
+        if one.restart_policy == "Always":
+            beside = starts[-1]
+    total = _sum((beside, *map(_of, spec.containers)))
+    for start in starts:
+        for name, amount in start.items():
             total[name] = max(total.get(name, Fraction(0)), amount)
     whole = {**spec.resources.limits, **spec.resources.requests}
     return _sum(({**total, **_parsed(whole)}, _parsed(spec.overhead)))

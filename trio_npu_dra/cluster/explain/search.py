@@ -114,8 +114,7 @@ class Search:
         for pool in self._pools:
             if pool.flaw:
                 raise AllRefused(
-                    f"request {wanted.title} asks for all devices, but of pool {pool.id.name} "
-                    f"of {pool.id.driver} {pool.flaw}"
+                    f"request {wanted.title} asks for all devices, but {pool.flaw_words}"
                 )
             for placed in pool.devices:
                 if self._selects(wanted, placed):

@@ -101,4 +101,4 @@ def _because(step: Step, earlier: Sequence[Step]) -> str:
 
 def _is_near_miss(step: Step) -> bool:
     """Whether what the step takes away had the right class, and was on a node for the pod."""
-    return not step.words.startswith(("are of class", "are on nodes"))
+    return not step.words.startswith(("are of class", "may be of class", "are on nodes"))
