@@ -10,10 +10,11 @@ import pytest
 import trio
 
 from tests.doctor.nodes import ASCEND_BY_DEFAULT, DRIVER, POD, SESSION, Node
-from tests.holds.entries import entry
+from tests.holds.entries import entry, of_piece
 from tests.npu.boards import a3, die
 from trio_npu_dra.doctor import own_state
 from trio_npu_dra.doctor.chips import Chips, Ours, judge_division
+from trio_npu_dra.holds.encoding import encode
 from trio_npu_dra.holds.ledger import Ledger
 
 
@@ -226,7 +227,9 @@ def test_what_this_driver_did_to_npus_is_no_finding(healthy: Node) -> None:
     chips = {"version": 1, "chips": ["/dev/davinci2", "other"]}
     board = a3(replace(die(2), uuid=None, device_share=True), die(5, vnpus=(140, 141)))
     (healthy.places.state / "share-flags.json").write_text(json.dumps(chips))
-    (healthy.places.state / "claims").mkdir()
+    records = healthy.places.state / "claims"
+    records.mkdir()
+    (records / "uid-c.json").write_bytes(encode(of_piece("uid-c", 150)))  # cut by hand
     ours = own_state.look(healthy.places).ours
     assert ours == Ours(vnpus=set(), shared={"/dev/davinci2", "other"})
 
