@@ -150,15 +150,17 @@ class ChipPlugin:
     async def _wait_unused(self, entries: Sequence[Entry]) -> None:
         """Wait until no process uses the devices; the pod that had them may not have ended yet."""
         pods = self._tools.pods
+        names = ""
         with trio.move_on_after(IN_USE_SECONDS):
             for entry in entries:
+                names = ", ".join(entry.device_names)
                 while await pods.is_in_use(entry):  # noqa: ASYNC110 - the Ascend driver tells nobody
                     await trio.sleep(_PAUSE_SECONDS)
             return
-        names = ", ".join(name for entry in entries for name in entry.device_names)
         raise AllocationRefused(
-            f"a process uses {names}, and has not ended for {IN_USE_SECONDS:.0f} s: it may be one "
-            "of a pod that was deleted by force, or of no pod; `npu-smi info` on the node shows it"
+            f"{names} is still in use after {IN_USE_SECONDS:.0f} s: by a process of a pod that was "
+            "deleted by force, or of no pod, which `npu-smi info` on the node shows; or the Ascend "
+            "driver does not tell"
         )
 
     async def _take(self, entries: Sequence[Entry], before: Callable[[], None] | None) -> None:
