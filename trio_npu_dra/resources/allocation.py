@@ -231,7 +231,8 @@ class ChipPlugin:
     async def _give(self, chosen: Chosen, ids: Sequence[str]) -> Sequence[str]:
         """Give a pod what was chosen for it, under the ids that the kubelet has given out."""
         assert self._tools.chooser is not None
-        by_number = {one.chip.physical_id: one for one in self._offered.values()}
+        whole = [device for device in self._offered.values() if device.part is None]
+        by_number = {device.chip.physical_id: device for device in whole}
         devices = [by_number[number] for number in chosen.numbers if number in by_number]
         if len(devices) < len(chosen.numbers) or not all(one.is_healthy for one in devices):
             raise AllocationRefused(f"{_about(chosen)}: one of them is not there, or not healthy")
