@@ -55,11 +55,11 @@ class Scheduler:
     chosen: list[Chosen] = field(default_factory=list)
     told: dict[str, Sequence[str]] = field(default_factory=dict)
 
-    async def choices(self, resource: str, count: int) -> Sequence[Chosen]:
+    async def choices(self, resource: str, ids: Sequence[str]) -> Sequence[Chosen]:
         """Those for so many."""
         await trio.lowlevel.checkpoint()
         assert resource == RESOURCE
-        return [each for each in self.chosen if len(each.numbers) == count]
+        return [each for each in self.chosen if len(each.numbers) == len(ids)]
 
     def given(self, chosen: Chosen, resource: str, ids: Sequence[str]) -> None:
         """Its pod has got them."""

@@ -202,7 +202,7 @@ class ChipPlugin:
         if any(device.part is not None for device in devices):
             return None  # chips are chosen, not parts of them
         kubelets = {device.chip.physical_id for device in devices}
-        for chosen in await chooser.choices(self._resource, len(devices)):
+        for chosen in await chooser.choices(self._resource, containers[0]):
             owners = await self._owners(set(chosen.numbers) - kubelets)
             if owners == {chosen.owner}:
                 continue  # it has got them, and that could not be written on it
