@@ -344,6 +344,25 @@ async def test_the_list_of_pods_says_who_has_what(node: NodeOnDisk) -> None:
     assert [one.id for one in instance.pods.given] == ["Ascend910-1", "Ascend910-7"]
 
 
+@pytest.mark.parametrize("text", ["", "all"])
+async def test_a_pod_keeps_its_chip_in_a_resource_that_no_flag_names_any_more(
+    node: NodeOnDisk, autojump_clock: MockClock, text: str
+) -> None:
+    """Also one without a process: the kubelet lists it, and its record says whose the name is."""
+    del autojump_clock
+    resource = "example.com/odd"
+    kubelet = Kubelet()
+    plugin = Instance(node, kubelet, f"all={resource}").plugin_of(resource)
+    plugin.offer([replace(one, resource=resource) for one in chips()])
+    await plugin.allocate([["odd-1"]])
+    kubelet.devices = given("train", 1, resource=resource)
+    instance = Instance(node, kubelet, text)
+    for _ in range(2):
+        await instance.pods.look()
+        await trio.sleep(SOON_SECONDS)
+    assert await instance.held() == {"npu-1": "ml/train"}
+
+
 async def test_a_chip_is_taken_back_when_its_pod_has_ended(
     node: NodeOnDisk, autojump_clock: MockClock
 ) -> None:

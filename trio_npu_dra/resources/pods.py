@@ -209,21 +209,23 @@ class PodHolds:
 
     def _found(self, listed: PodResources) -> dict[str, Entry]:
         found = {}
+        in_records = {one.resource for one in self.given}
         for given in listed.devices:
-            if (device := self._device_of(given)) is not None:
+            if (device := self._device_of(given, in_records)) is not None:
                 entry = device.entry(namespace=given.namespace, pod=given.pod)
                 found[entry.uid] = entry
         return found
 
-    def _device_of(self, given: PodDevice) -> ResourceDevice | None:
-        """A device of ours, or of Huawei's device plugin."""
-        if not is_huaweis(given.resource) and not self._selection.names(given.resource):
+    def _device_of(self, given: PodDevice, in_records: Collection[str]) -> ResourceDevice | None:
+        """A device of ours, maybe by an earlier flag, or of Huawei's device plugin."""
+        name = given.resource
+        if not (is_huaweis(name) or self._selection.names(name) or name in in_records):
             return None
-        told = self.ids.device_of(given.resource, given.id)
+        told = self.ids.device_of(name, given.id)
         for chip in self._board.value.chips:
             if told is not None and chip.physical_id == told.physical_id:
                 return ResourceDevice(
-                    resource=given.resource,
+                    resource=name,
                     chip=chip,
                     share=told.share,
                     piece=piece_of(chip, told.vnpu),
