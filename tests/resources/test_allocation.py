@@ -60,6 +60,7 @@ class Kubelet:
     busy: set[str] = field(default_factory=set)
     asked: int = 0
     while_asked: Callable[[], Awaitable[object]] = trio.lowlevel.checkpoint
+    while_answered: Callable[[], Awaitable[object]] = trio.lowlevel.checkpoint
 
     async def read(self) -> PodResources:
         """Answer."""
@@ -68,9 +69,11 @@ class Kubelet:
         if self.is_away:
             raise KubeletSilent("the kubelet does not list pods on /x: refused")
         names = self.others | {one.pod for one in self.devices}
-        return PodResources(
+        listed = PodResources(
             pods=frozenset(("ml", name) for name in names), devices=tuple(self.devices)
         )
+        await self.while_answered()
+        return listed
 
     async def is_busy(self, nodes: Collection[str]) -> bool:
         """Whether a process uses one of them."""
@@ -361,6 +364,25 @@ async def test_a_pod_keeps_its_chip_in_a_resource_that_no_flag_names_any_more(
         await instance.pods.look()
         await trio.sleep(SOON_SECONDS)
     assert await instance.held() == {"npu-1": "ml/train"}
+
+
+async def test_a_list_that_was_read_before_an_allocation_says_nothing_of_it(
+    node: NodeOnDisk,
+) -> None:
+    """It may know the pod that had the chip last."""
+    kubelet = Kubelet(devices=given("old", 1))
+    instance = Instance(node, kubelet)
+
+    async def give() -> None:
+        await instance.plugin.allocate([["Ascend910-1"]])
+
+    kubelet.while_answered = give
+    await instance.pods.look()
+    assert await instance.held() == {"npu-1": "a pod of a device plugin"}
+    kubelet.while_answered = trio.lowlevel.checkpoint
+    kubelet.devices = given("next", 1)
+    await instance.pods.look()
+    assert await instance.held() == {"npu-1": "ml/next"}
 
 
 async def test_a_chip_is_taken_back_when_its_pod_has_ended(

@@ -99,6 +99,7 @@ class PodHolds:
         self._flags = flags
         self._on_free = on_free
         self._under_way: set[str] = set()
+        self._given_since: set[str] = set()  # the list that counts was asked for
         self._missing_since: dict[str, float] = {}
         self._looking = trio.Lock()
         self._wanted = trio.Event()
@@ -118,13 +119,14 @@ class PodHolds:
     def allocating(self, uids: Collection[str]) -> Iterator[None]:
         """Give devices to a pod inside, by the names of their holders; it is looked for soon.
 
-        Lists of pods say nothing of them meanwhile.
+        Lists of pods that are asked for before the end say nothing of them.
         """
         self._under_way.update(uids)
         try:
             yield
         finally:
             self._under_way.difference_update(uids)
+            self._given_since.update(uids)
             for uid in uids:
                 self._missing_since.pop(uid, None)
             self._wanted.set()
@@ -169,6 +171,7 @@ class PodHolds:
         }
 
     async def _look(self) -> None:
+        self._given_since.clear()
         listed = await self._pods.read()
         lacking = await self._note(listed)
         if self._is_whole(listed):
@@ -195,7 +198,8 @@ class PodHolds:
         async with self._ledger.exclusive():
             for uid, entry in found.items():
                 known = self._ledger.by_uid.get(uid)
-                if uid not in self._under_way and (known is None or _what(known) != _what(entry)):
+                is_new = known is None or _what(known) != _what(entry)
+                if is_new and uid not in self._under_way | self._given_since:
                     self._ledger.put(entry)
                     log.info(
                         "a pod has a device",
