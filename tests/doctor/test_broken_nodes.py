@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 import trio
 
+from tests.claims.node import npu
 from tests.doctor.nodes import ASCEND_BY_DEFAULT, DRIVER, POD, SESSION, Node
 from tests.holds.entries import entry, of_piece
 from tests.npu.boards import a3, die
@@ -16,6 +17,7 @@ from trio_npu_dra.doctor import own_state
 from trio_npu_dra.doctor.chips import Chips, Ours, judge_division
 from trio_npu_dra.holds.encoding import encode
 from trio_npu_dra.holds.ledger import Ledger
+from trio_npu_dra.resources.device import ResourceDevice
 
 
 def test_healthy_node_has_no_findings(healthy: Node) -> None:
@@ -134,6 +136,21 @@ async def hold(node: Node) -> None:
     async with ledger.exclusive():
         ledger.put(entry("uid-a"))
         ledger.put(entry("uid-b", 1))
+
+
+def test_a_pod_with_several_npus_is_named_once(healthy: Node) -> None:
+    """By what it is: a claim may have the same name."""
+
+    async def give() -> None:
+        ledger = Ledger(healthy.places.state)
+        async with ledger.exclusive():
+            for number in (0, 1):
+                device = ResourceDevice(resource="huawei.com/Ascend910", chip=npu(number))
+                ledger.put(device.entry(namespace="ml", pod="train"))
+
+    trio.run(give)
+    (_, text), *_ = healthy.findings()["this driver"]
+    assert text == "the daemon runs; NPUs are held by pod ml/train"
 
 
 FILE = f"{DRIVER}-npu_uid-b.json"

@@ -169,7 +169,8 @@ def judge(found: OwnState) -> Iterator[Finding]:
     findings = [*_about_daemon(found), *_about_records(found), *_about_files(found)]
     yield from findings
     if not findings:
-        holders = listed(map(str, found.records.entries.values()))
+        entries = found.records.entries.values()
+        holders = listed(dict.fromkeys(entry.holder.titled for entry in entries))
         yield ok(f"the daemon runs; NPUs are held by {holders or 'nobody'}")
 
 
