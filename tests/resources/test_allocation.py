@@ -408,6 +408,26 @@ async def test_a_chip_is_taken_back_when_its_pod_has_ended(
     assert instance.freed == {"/dev/davinci1"}
 
 
+async def test_a_record_that_cannot_be_read_goes_with_its_pod(
+    node: NodeOnDisk, autojump_clock: MockClock
+) -> None:
+    """The list says whether it runs; a list that is not whole says nothing."""
+    del autojump_clock
+    await Instance(node, Kubelet()).plugin.allocate([["Ascend910-1", "Ascend910-2"]])
+    for number in (1, 2):
+        (node.records_folder / f"pod-of-npu-{number}.json").write_text("broken")
+    kubelet = Kubelet(devices=given("train", 1), others=set())
+    instance = Instance(node, kubelet)
+    await instance.pods.look()
+    assert await instance.held() == {"npu-1": "ml/train"}
+    assert instance.ledger.unreadable == {"pod-of-npu-2"}
+    kubelet.others = {OWN}
+    await instance.pods.look()
+    assert await instance.held() == {"npu-1": "ml/train"}
+    assert instance.ledger.unreadable == set()
+    assert not [*node.records_folder.glob("pod-of-npu-2*")]
+
+
 async def test_a_chip_that_is_given_again_while_it_is_looked_at_stays(
     node: NodeOnDisk, autojump_clock: MockClock
 ) -> None:

@@ -30,7 +30,7 @@ from trio_npu_dra.holds.ledger import Ledger
 from trio_npu_dra.kubelet.device_plugin.pod_resources import PodDevice, PodResources
 from trio_npu_dra.npu.model import Board
 from trio_npu_dra.observable import Observable
-from trio_npu_dra.resources.device import ResourceDevice, piece_of
+from trio_npu_dra.resources.device import HOLDER_PREFIX, ResourceDevice, piece_of
 from trio_npu_dra.resources.kubelet_ids import KubeletIds
 from trio_npu_dra.resources.names import is_huaweis, whole_resource
 from trio_npu_dra.resources.selection import Selection
@@ -205,11 +205,19 @@ class PodHolds:
                         "a pod has a device",
                         extra={"pod": str(entry), "devices": entry.device_names},
                     )
+            if self._is_whole(listed):
+                self._forget_unreadable(found.keys() | self._under_way | self._given_since)
             return {
                 uid: entry
                 for uid, entry in self._ledger.by_uid.items()
                 if entry.holder.kind is HolderKind.POD and uid not in found
             }
+
+    def _forget_unreadable(self, known: Collection[str]) -> None:
+        """Remove the records that cannot be read, of pods that have ended; they guard nothing."""
+        for uid in self._ledger.unreadable - set(known):
+            if uid.startswith(HOLDER_PREFIX):
+                self._ledger.remove(uid)
 
     def _found(self, listed: PodResources) -> dict[str, Entry]:
         found = {}
