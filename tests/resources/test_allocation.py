@@ -22,7 +22,7 @@ from trio_npu_dra.errors import AllocationRefused, KubeletSilent
 from trio_npu_dra.holds.hold import HolderKind, conflict
 from trio_npu_dra.kubelet.device_plugin.plugin import Choice
 from trio_npu_dra.kubelet.device_plugin.pod_resources import PodDevice, PodResources
-from trio_npu_dra.resources.allocation import ChipPlugin, Tools
+from trio_npu_dra.resources.allocation import ResourcePlugin, Tools
 from trio_npu_dra.resources.cdi_file import DevicesFile, devices_before
 from trio_npu_dra.resources.chooser import Chooser
 from trio_npu_dra.resources.device import ResourceDevice
@@ -117,7 +117,7 @@ class Instance:
                 [replace(one, share=share) for one in chips() for share in range(shares)]
             )
 
-    def plugin_of(self, resource: str) -> ChipPlugin:
+    def plugin_of(self, resource: str) -> ResourcePlugin:
         """What serves a resource."""
         tools = Tools(
             ledger=self.ledger,
@@ -128,7 +128,7 @@ class Instance:
             flags=self.step,
             chooser=self.chooser,
         )
-        return ChipPlugin(resource, tools)
+        return ResourcePlugin(resource, tools)
 
     @property
     def noted(self) -> bool:

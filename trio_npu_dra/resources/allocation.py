@@ -52,7 +52,7 @@ class Tools:
     chooser: Chooser | None = None
 
 
-class ChipPlugin:
+class ResourcePlugin:
     """The devices of one resource; fulfils `kubelet.device_plugin.plugin.DevicePlugin`.
 
     Args:
@@ -121,7 +121,7 @@ class ChipPlugin:
             )
         return device
 
-    # --- what the kubelet has picked -------------------------------------------------------------
+    # --- noting that a pod has them --------------------------------------------------------------
 
     def _entry(self, device: ResourceDevice, owner: tuple[str, str] = ("", "")) -> Entry:
         """What is noted at first; *intended* as long as something is left to do."""
