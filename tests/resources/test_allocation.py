@@ -348,10 +348,11 @@ async def test_the_list_of_pods_says_who_has_what(node: NodeOnDisk) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "all"])
+@pytest.mark.parametrize("is_rebooted", [False, True])
 async def test_a_pod_keeps_its_chip_in_a_resource_that_no_flag_names_any_more(
-    node: NodeOnDisk, autojump_clock: MockClock, text: str
+    node: NodeOnDisk, autojump_clock: MockClock, text: str, is_rebooted: bool
 ) -> None:
-    """Also one without a process: the kubelet lists it, and its record says whose the name is."""
+    """Also one without a process: the kubelet lists it, also after a reboot."""
     del autojump_clock
     resource = "example.com/odd"
     kubelet = Kubelet()
@@ -359,6 +360,8 @@ async def test_a_pod_keeps_its_chip_in_a_resource_that_no_flag_names_any_more(
     plugin.offer([replace(one, resource=resource) for one in chips()])
     await plugin.allocate([["odd-1"]])
     kubelet.devices = given("train", 1, resource=resource)
+    if is_rebooted:
+        node.reboot()
     instance = Instance(node, kubelet, text)
     for _ in range(2):
         await instance.pods.look()

@@ -172,6 +172,7 @@ class ResourcePlugin:
             for entry in entries:
                 for hold in entry.holds:
                     check_free(hold, others, ledger, self._tools.cdi)
+            self._tools.pods.ids.note(self._resource)
             if before is not None:
                 before()
             for entry in entries:

@@ -32,7 +32,7 @@ from trio_npu_dra.npu.model import Board
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.resources.device import HOLDER_PREFIX, ResourceDevice, piece_of
 from trio_npu_dra.resources.kubelet_ids import KubeletIds
-from trio_npu_dra.resources.names import is_huaweis, whole_resource
+from trio_npu_dra.resources.names import whole_resource
 from trio_npu_dra.resources.selection import Selection
 
 log = logging.getLogger(__name__)
@@ -221,17 +221,16 @@ class PodHolds:
 
     def _found(self, listed: PodResources) -> dict[str, Entry]:
         found = {}
-        in_records = {one.resource for one in self.given}
         for given in listed.devices:
-            if (device := self._device_of(given, in_records)) is not None:
+            if (device := self._device_of(given)) is not None:
                 entry = device.entry(namespace=given.namespace, pod=given.pod)
                 found[entry.uid] = entry
         return found
 
-    def _device_of(self, given: PodDevice, in_records: Collection[str]) -> ResourceDevice | None:
+    def _device_of(self, given: PodDevice) -> ResourceDevice | None:
         """A device of ours, maybe by an earlier flag, or of Huawei's device plugin."""
         name = given.resource
-        if not (is_huaweis(name) or self._selection.names(name) or name in in_records):
+        if not (self.ids.is_ours(name) or self._selection.names(name)):
             return None
         told = self.ids.device_of(name, given.id)
         for chip in self._board.value.chips:
