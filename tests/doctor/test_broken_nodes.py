@@ -9,12 +9,15 @@ from dataclasses import replace
 import pytest
 import trio
 
+from tests.claims.node import npu
 from tests.doctor.nodes import ASCEND_BY_DEFAULT, DRIVER, POD, SESSION, Node
-from tests.holds.entries import entry
+from tests.holds.entries import entry, of_piece
 from tests.npu.boards import a3, die
 from trio_npu_dra.doctor import own_state
 from trio_npu_dra.doctor.chips import Chips, Ours, judge_division
+from trio_npu_dra.holds.encoding import encode
 from trio_npu_dra.holds.ledger import Ledger
+from trio_npu_dra.resources.device import ResourceDevice
 
 
 def test_healthy_node_has_no_findings(healthy: Node) -> None:
@@ -135,6 +138,21 @@ async def hold(node: Node) -> None:
         ledger.put(entry("uid-b", 1))
 
 
+def test_a_pod_with_several_npus_is_named_once(healthy: Node) -> None:
+    """By what it is: a claim may have the same name."""
+
+    async def give() -> None:
+        ledger = Ledger(healthy.places.state)
+        async with ledger.exclusive():
+            for number in (0, 1):
+                device = ResourceDevice(resource="huawei.com/Ascend910", chip=npu(number))
+                ledger.put(device.entry(namespace="ml", pod="train"))
+
+    trio.run(give)
+    (_, text), *_ = healthy.findings()["this driver"]
+    assert text == "the daemon runs; NPUs are held by pod ml/train"
+
+
 FILE = f"{DRIVER}-npu_uid-b.json"
 
 
@@ -226,7 +244,9 @@ def test_what_this_driver_did_to_npus_is_no_finding(healthy: Node) -> None:
     chips = {"version": 1, "chips": ["/dev/davinci2", "other"]}
     board = a3(replace(die(2), uuid=None, device_share=True), die(5, vnpus=(140, 141)))
     (healthy.places.state / "share-flags.json").write_text(json.dumps(chips))
-    (healthy.places.state / "claims").mkdir()
+    records = healthy.places.state / "claims"
+    records.mkdir()
+    (records / "uid-c.json").write_bytes(encode(of_piece("uid-c", 150)))  # cut by hand
     ours = own_state.look(healthy.places).ours
     assert ours == Ours(vnpus=set(), shared={"/dev/davinci2", "other"})
 

@@ -10,13 +10,18 @@ from trio.testing import MockClock
 
 from tests.mindcluster.chips import RESOURCE, a3, b4, of_950
 from trio_npu_dra.errors import AllocationRefused, Conflict, KubeError, Unavailable
-from trio_npu_dra.kube.applied import Pod
+from trio_npu_dra.kube.applied import Container, Pod
 from trio_npu_dra.mindcluster.volcano import KUBELETS, LATEST, REAL, TIME, VolcanosChoices, choices
 from trio_npu_dra.npu.model import Board
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.resources.chooser import Chosen
 
 CHIPS = tuple(b4(number) for number in range(8))
+
+
+def ids(*numbers: int) -> list[str]:
+    """Device ids."""
+    return [f"Ascend910-{number}" for number in numbers]
 
 
 def pod(
@@ -125,14 +130,14 @@ async def test_a_pod_says_what_it_has_got(autojump_clock: MockClock, nursery: tr
     del autojump_clock
     server = Server(pod("a", 4, 5), pod("b", 6, 7, time=9))
     volcano = opened(server)
-    first, second = await volcano.choices(RESOURCE, 2)
+    first, second = await volcano.choices(RESOURCE, ids(0, 1))
     assert first == Chosen(namespace="ml", pod="a", uid="uid-a", numbers=(4, 5))
     server.error = Unavailable("away")
-    volcano.given(first, RESOURCE, ["Ascend910-1", "Ascend910-0"])
+    volcano.given(first, RESOURCE, ids(1, 0))
     nursery.start_soon(volcano.keep)
     await trio.sleep(10)
     server.error = None
-    assert await volcano.choices(RESOURCE, 2) == (second,)
+    assert await volcano.choices(RESOURCE, ids(2, 3)) == (second,)
     await trio.sleep(70)
     (written,) = server.applied
     assert written.metadata.uid == "uid-a"
@@ -142,7 +147,7 @@ async def test_a_pod_says_what_it_has_got(autojump_clock: MockClock, nursery: tr
         KUBELETS: "Ascend910-0,Ascend910-1",
     }
     server.error = Conflict("another UID")
-    volcano.given(second, RESOURCE, ["Ascend910-2", "Ascend910-3"])
+    volcano.given(second, RESOURCE, ids(2, 3))
     await trio.sleep(10)
     server.error = None
     await trio.sleep(70)
@@ -156,5 +161,31 @@ async def test_who_cannot_ask_refuses() -> None:
     server.error = Unavailable("list pods: no answer")
     volcano = opened(server)
     with pytest.raises(AllocationRefused, match="Volcano chose is not known: list pods: no answer"):
-        await volcano.choices(RESOURCE, 1)
-    assert await volcano.choices("example.com/odd", 1) == ()
+        await volcano.choices(RESOURCE, ids(0))
+    assert await volcano.choices("example.com/odd", ["odd-0"]) == ()
+
+
+async def test_ids_that_a_waiting_pod_has_are_for_another_container_of_it() -> None:
+    """An init container has had them; the chips of the next pod in line are not for this one."""
+    server = Server(pod("a", 4), pod("b", 6, time=9))
+    volcano = opened(server)
+    first, second = await volcano.choices(RESOURCE, ids(0))
+    volcano.given(first, RESOURCE, ids(0))
+    assert await volcano.choices(RESOURCE, ids(0)) == ()
+    assert await volcano.choices(RESOURCE, ids(1)) == (second,)
+    for left in ([pod("b", 6)], [pod("a", 4, deletionTimestamp="now"), pod("b", 6)]):
+        server.pods = tuple(left)
+        assert await volcano.choices(RESOURCE, ids(0)) == (second,)
+
+
+@pytest.mark.parametrize(("wanted", "found"), [(None, ["a"]), (2, ["a"]), (1, [])])
+def test_all_containers_that_follow_each_other_want_the_same(
+    wanted: int | None, found: list[str]
+) -> None:
+    """The chips of an init container with fewer would be free before it has ended."""
+    limits = {} if wanted is None else {RESOURCE: wanted}
+    init = [Container.model_validate({"resources": {"limits": limits}}), Container()]
+    one = pod("a", 4, 5)
+    assert one.spec
+    one = one.model_copy(update={"spec": one.spec.model_copy(update={"init_containers": init})})
+    assert [each.pod for each in choices([one], RESOURCE, 2, CHIPS)] == found

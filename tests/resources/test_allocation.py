@@ -22,7 +22,7 @@ from trio_npu_dra.errors import AllocationRefused, KubeletSilent
 from trio_npu_dra.holds.hold import HolderKind, conflict
 from trio_npu_dra.kubelet.device_plugin.plugin import Choice
 from trio_npu_dra.kubelet.device_plugin.pod_resources import PodDevice, PodResources
-from trio_npu_dra.resources.allocation import ChipPlugin, Tools
+from trio_npu_dra.resources.allocation import ResourcePlugin, Tools
 from trio_npu_dra.resources.cdi_file import DevicesFile, devices_before
 from trio_npu_dra.resources.chooser import Chooser
 from trio_npu_dra.resources.device import ResourceDevice
@@ -60,6 +60,7 @@ class Kubelet:
     busy: set[str] = field(default_factory=set)
     asked: int = 0
     while_asked: Callable[[], Awaitable[object]] = trio.lowlevel.checkpoint
+    while_answered: Callable[[], Awaitable[object]] = trio.lowlevel.checkpoint
 
     async def read(self) -> PodResources:
         """Answer."""
@@ -68,9 +69,11 @@ class Kubelet:
         if self.is_away:
             raise KubeletSilent("the kubelet does not list pods on /x: refused")
         names = self.others | {one.pod for one in self.devices}
-        return PodResources(
+        listed = PodResources(
             pods=frozenset(("ml", name) for name in names), devices=tuple(self.devices)
         )
+        await self.while_answered()
+        return listed
 
     async def is_busy(self, nodes: Collection[str]) -> bool:
         """Whether a process uses one of them."""
@@ -114,7 +117,7 @@ class Instance:
                 [replace(one, share=share) for one in chips() for share in range(shares)]
             )
 
-    def plugin_of(self, resource: str) -> ChipPlugin:
+    def plugin_of(self, resource: str) -> ResourcePlugin:
         """What serves a resource."""
         tools = Tools(
             ledger=self.ledger,
@@ -125,7 +128,7 @@ class Instance:
             flags=self.step,
             chooser=self.chooser,
         )
-        return ChipPlugin(resource, tools)
+        return ResourcePlugin(resource, tools)
 
     @property
     def noted(self) -> bool:
@@ -262,8 +265,8 @@ async def test_what_a_process_goes_on_using_is_refused(
     """Its pod is told; others get theirs."""
     del autojump_clock
     instance = Instance(node, Kubelet(busy={"/dev/davinci1"}))
-    with pytest.raises(AllocationRefused, match=r"a process uses npu-1, and has not ended"):
-        await instance.plugin.allocate([["Ascend910-1"]])
+    with pytest.raises(AllocationRefused, match=r"^npu-1 is still in use after 5 s: "):
+        await instance.plugin.allocate([["Ascend910-0", "Ascend910-1"]])
     await instance.plugin.allocate([["Ascend910-2"]])
     assert (await instance.held()).keys() == {"npu-2"}
 
@@ -344,6 +347,47 @@ async def test_the_list_of_pods_says_who_has_what(node: NodeOnDisk) -> None:
     assert [one.id for one in instance.pods.given] == ["Ascend910-1", "Ascend910-7"]
 
 
+@pytest.mark.parametrize("text", ["", "all"])
+@pytest.mark.parametrize("is_rebooted", [False, True])
+async def test_a_pod_keeps_its_chip_in_a_resource_that_no_flag_names_any_more(
+    node: NodeOnDisk, autojump_clock: MockClock, text: str, is_rebooted: bool
+) -> None:
+    """Also one without a process: the kubelet lists it, also after a reboot."""
+    del autojump_clock
+    resource = "example.com/odd"
+    kubelet = Kubelet()
+    plugin = Instance(node, kubelet, f"all={resource}").plugin_of(resource)
+    plugin.offer([replace(one, resource=resource) for one in chips()])
+    await plugin.allocate([["odd-1"]])
+    kubelet.devices = given("train", 1, resource=resource)
+    if is_rebooted:
+        node.reboot()
+    instance = Instance(node, kubelet, text)
+    for _ in range(2):
+        await instance.pods.look()
+        await trio.sleep(SOON_SECONDS)
+    assert await instance.held() == {"npu-1": "ml/train"}
+
+
+async def test_a_list_that_was_read_before_an_allocation_says_nothing_of_it(
+    node: NodeOnDisk,
+) -> None:
+    """It may know the pod that had the chip last."""
+    kubelet = Kubelet(devices=given("old", 1))
+    instance = Instance(node, kubelet)
+
+    async def give() -> None:
+        await instance.plugin.allocate([["Ascend910-1"]])
+
+    kubelet.while_answered = give
+    await instance.pods.look()
+    assert await instance.held() == {"npu-1": "a pod of a device plugin"}
+    kubelet.while_answered = trio.lowlevel.checkpoint
+    kubelet.devices = given("next", 1)
+    await instance.pods.look()
+    assert await instance.held() == {"npu-1": "ml/next"}
+
+
 async def test_a_chip_is_taken_back_when_its_pod_has_ended(
     node: NodeOnDisk, autojump_clock: MockClock
 ) -> None:
@@ -365,6 +409,26 @@ async def test_a_chip_is_taken_back_when_its_pod_has_ended(
     await instance.pods.look()
     assert await instance.held() == {}
     assert instance.freed == {"/dev/davinci1"}
+
+
+async def test_a_record_that_cannot_be_read_goes_with_its_pod(
+    node: NodeOnDisk, autojump_clock: MockClock
+) -> None:
+    """The list says whether it runs; a list that is not whole says nothing."""
+    del autojump_clock
+    await Instance(node, Kubelet()).plugin.allocate([["Ascend910-1", "Ascend910-2"]])
+    for number in (1, 2):
+        (node.records_folder / f"pod-of-npu-{number}.json").write_text("broken")
+    kubelet = Kubelet(devices=given("train", 1), others=set())
+    instance = Instance(node, kubelet)
+    await instance.pods.look()
+    assert await instance.held() == {"npu-1": "ml/train"}
+    assert instance.ledger.unreadable == {"pod-of-npu-2"}
+    kubelet.others = {OWN}
+    await instance.pods.look()
+    assert await instance.held() == {"npu-1": "ml/train"}
+    assert instance.ledger.unreadable == set()
+    assert not [*node.records_folder.glob("pod-of-npu-2*")]
 
 
 async def test_a_chip_that_is_given_again_while_it_is_looked_at_stays(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NoReturn
@@ -55,11 +55,11 @@ class Scheduler:
     chosen: list[Chosen] = field(default_factory=list)
     told: dict[str, Sequence[str]] = field(default_factory=dict)
 
-    async def choices(self, resource: str, count: int) -> Sequence[Chosen]:
+    async def choices(self, resource: str, ids: Sequence[str]) -> Sequence[Chosen]:
         """Those for so many."""
         await trio.lowlevel.checkpoint()
         assert resource == RESOURCE
-        return [each for each in self.chosen if len(each.numbers) == count]
+        return [each for each in self.chosen if len(each.numbers) == len(ids)]
 
     def given(self, chosen: Chosen, resource: str, ids: Sequence[str]) -> None:
         """Its pod has got them."""
@@ -131,6 +131,17 @@ async def test_what_cannot_be_given_is_refused(
     with pytest.raises(AllocationRefused, match=f"chosen for pod ml/train: .*{words}"):
         await instance.plugin.allocate([ids(0)])
     assert await instance.held() == {"npu-3": "ml/old"}
+
+
+async def test_a_chip_that_is_left_in_shares_is_not_given_for_a_whole_one(node: NodeOnDisk) -> None:
+    """Shares of a flag of yesterday stay until their last pod has ended, as the kubelet sees it."""
+    shares = Instance(node, Kubelet(), shares=4)
+    await shares.plugin.allocate([["Ascend910-3-2"]])
+    instance = start(node, Kubelet(), Scheduler([choice("train", 3)]))
+    await instance.held()
+    instance.plugin.offer([whole(npu(0)), replace(whole(npu(3)), share=2)])
+    with pytest.raises(AllocationRefused, match=r"chosen for pod ml/train: .*is not there"):
+        await instance.plugin.allocate([ids(0)])
 
 
 async def test_a_chip_whose_pod_has_ended_can_be_chosen(node: NodeOnDisk) -> None:

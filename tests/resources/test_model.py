@@ -30,7 +30,7 @@ from trio_npu_dra.resources.selection import Selection
 
 CHIPS = 3
 PIECES = 2
-FLAGS = (("", 1), ("all", 1), ("0", 1), ("1-2", 1), ("all", 3), ("0-1", 2))
+FLAGS = (("", 1), ("all", 1), ("0", 1), ("1-2=example.com/odd", 1), ("all", 3), ("0-1", 2))
 EVERYTHING = frozenset(f"/dev/davinci{number}" for number in range(CHIPS))
 
 Act = tuple[str, Any]

@@ -73,6 +73,7 @@ def test_each_family_has_the_name_that_manifests_have() -> None:
             "all=example.com/npu-2c",
             "is a name for vNPUs: give that of whole NPUs, example.com/npu;",
         ),
+        ("0=huawei.com/npu-core", "is a name for vNPUs that are split when a pod starts: leave "),
         (f"all={'a.' * 120}b/c", "is no resource"),
         ("all=node.kubernetes.io/npu", "keeps the domain node.kubernetes.io to itself"),
         ("all=requests.example.com/npu", "keeps the domain"),

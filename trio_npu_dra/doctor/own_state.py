@@ -19,7 +19,7 @@ from trio_npu_dra.doctor.finding import Finding, not_checked, ok, problem, warni
 from trio_npu_dra.doctor.places import Places, listed
 from trio_npu_dra.errors import StorageError
 from trio_npu_dra.holds.entry import Entry, State
-from trio_npu_dra.holds.hold import HolderKind
+from trio_npu_dra.holds.hold import HolderKind, vnpus_of
 from trio_npu_dra.holds.ledger import CLAIMS
 from trio_npu_dra.holds.onlooker import Records, read_records
 from trio_npu_dra.kubelet.endpoints import running_instances
@@ -112,7 +112,6 @@ def _with_claims(found: OwnState, places: Places, records: Records) -> OwnState:
     files = cdi.scan()
     known = records.entries.keys() | records.unreadable.keys()
     ready = [entry for entry in records.entries.values() if _has_file(entry)]
-    pieces = [hold.piece for entry in records.entries.values() for hold in entry.holds]
     paths = (cdi.devices_path, *(cdi.path(uid) for uid in sorted(files.keys() & known)))
     named = [*_named_nodes(paths)]
     return replace(
@@ -127,7 +126,7 @@ def _with_claims(found: OwnState, places: Places, records: Records) -> OwnState:
             if (lost := [node for node in nodes or () if _is_missing(places, node)])
         },
         ours=Ours(
-            vnpus={piece.vnpu for piece in pieces if piece and piece.vnpu is not None},
+            vnpus=vnpus_of(hold for entry in records.entries.values() for hold in entry.holds),
             shared=flags_set_by_driver(places.state),
         ),
     )
@@ -170,7 +169,8 @@ def judge(found: OwnState) -> Iterator[Finding]:
     findings = [*_about_daemon(found), *_about_records(found), *_about_files(found)]
     yield from findings
     if not findings:
-        holders = listed(map(str, found.records.entries.values()))
+        entries = found.records.entries.values()
+        holders = listed(dict.fromkeys(entry.holder.titled for entry in entries))
         yield ok(f"the daemon runs; NPUs are held by {holders or 'nobody'}")
 
 

@@ -72,7 +72,7 @@ class ContainerResources(ApiModel):
 
 
 class Container(ApiModel):
-    """spec.containers[]."""
+    """spec.containers[] and spec.initContainers[]."""
 
     resources: ContainerResources | None = None
 
@@ -82,6 +82,7 @@ class PodSpec(ApiModel):
 
     node_name: str | None = None
     containers: Items[Container] = ()
+    init_containers: Items[Container] = ()
 
 
 class PodStatus(ApiModel):

@@ -16,7 +16,7 @@ import trio
 
 from trio_npu_dra import pulse
 from trio_npu_dra.errors import AllocationRefused, KubeError
-from trio_npu_dra.kube.applied import Pod, PodMeta
+from trio_npu_dra.kube.applied import Container, Pod, PodMeta
 from trio_npu_dra.kube.client import KubeClient
 from trio_npu_dra.kube.retry import Retry
 from trio_npu_dra.mindcluster.node_writer import MANAGER, RETRY_LIMIT
@@ -56,12 +56,15 @@ class VolcanosChoices:
         self._client = client
         self._board = board
         self._selector = f"spec.nodeName={node_name},status.phase=Pending"
-        self._given: set[str] = set()
+        self._given: Mapping[str, frozenset[str]] = {}  # ids by the pod's UID
         self._to_write: dict[str, Pod] = {}
         self._wanted = trio.Event()
 
-    async def choices(self, resource: str, count: int) -> Sequence[Chosen]:
+    async def choices(self, resource: str, ids: Sequence[str]) -> Sequence[Chosen]:
         """What Volcano chose for pods that wait for so many chips, the earliest first.
+
+        None for ids that a pod has which waits: one of its init containers has had them, and the
+        kubelet asks for the next container.
 
         Raises:
             AllocationRefused: The API server does not list the pods.
@@ -72,9 +75,12 @@ class VolcanosChoices:
             pods, _ = await self._client.list(Pod, field_selector=self._selector)
         except KubeError as error:
             raise AllocationRefused(f"which NPUs Volcano chose is not known: {error}") from error
-        self._given &= {pod.metadata.uid or "" for pod in pods}
+        staying = {pod.metadata.uid for pod in pods if pod.metadata.deletion_timestamp is None}
+        self._given = {uid: some for uid, some in self._given.items() if uid in staying}
+        if any(not some.isdisjoint(ids) for some in self._given.values()):
+            return ()
         waiting = [pod for pod in pods if pod.metadata.uid not in self._given]
-        return choices(waiting, resource, count, self._board.value.chips)
+        return choices(waiting, resource, len(ids), self._board.value.chips)
 
     def given(self, chosen: Chosen, resource: str, ids: Sequence[str]) -> None:
         """Have it written on the pod which chips it has."""
@@ -87,7 +93,7 @@ class VolcanosChoices:
         meta = PodMeta(
             name=chosen.pod, namespace=chosen.namespace, uid=chosen.uid, annotations=annotations
         )
-        self._given.add(chosen.uid)
+        self._given = {**self._given, chosen.uid: frozenset(ids)}
         self._to_write[chosen.uid] = Pod(metadata=meta)
         self._wanted.set()
 
@@ -169,9 +175,18 @@ def _time(pod: Pod) -> int:
 
 
 def _asks_for(pod: Pod, resource: str, count: int) -> bool:
-    """Whether a container wants just so many."""
-    return any(
-        str((container.resources.limits or {}).get(resource)) == str(count)
-        for container in (pod.spec.containers if pod.spec else ())
-        if container.resources
-    )
+    """Whether a container wants just so many, and no init container another number.
+
+    The kubelet gives the ids of an init container to the next ones. If these stood for other chips
+    from then on, the first ones would be free before the init container has ended.
+    """
+    if pod.spec is None:
+        return False
+    wanted = [_limit(container, resource) for container in pod.spec.containers]
+    before = {_limit(container, resource) for container in pod.spec.init_containers}
+    return str(count) in wanted and before <= {"0", str(count)}
+
+
+def _limit(container: Container, resource: str) -> str:
+    limits = container.resources.limits if container.resources else None
+    return str((limits or {}).get(resource, 0))

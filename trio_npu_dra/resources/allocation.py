@@ -52,7 +52,7 @@ class Tools:
     chooser: Chooser | None = None
 
 
-class ChipPlugin:
+class ResourcePlugin:
     """The devices of one resource; fulfils `kubelet.device_plugin.plugin.DevicePlugin`.
 
     Args:
@@ -121,7 +121,7 @@ class ChipPlugin:
             )
         return device
 
-    # --- what the kubelet has picked -------------------------------------------------------------
+    # --- noting that a pod has them --------------------------------------------------------------
 
     def _entry(self, device: ResourceDevice, owner: tuple[str, str] = ("", "")) -> Entry:
         """What is noted at first; *intended* as long as something is left to do."""
@@ -150,15 +150,17 @@ class ChipPlugin:
     async def _wait_unused(self, entries: Sequence[Entry]) -> None:
         """Wait until no process uses the devices; the pod that had them may not have ended yet."""
         pods = self._tools.pods
+        names = ""
         with trio.move_on_after(IN_USE_SECONDS):
             for entry in entries:
+                names = ", ".join(entry.device_names)
                 while await pods.is_in_use(entry):  # noqa: ASYNC110 - the Ascend driver tells nobody
                     await trio.sleep(_PAUSE_SECONDS)
             return
-        names = ", ".join(name for entry in entries for name in entry.device_names)
         raise AllocationRefused(
-            f"a process uses {names}, and has not ended for {IN_USE_SECONDS:.0f} s: it may be one "
-            "of a pod that was deleted by force, or of no pod; `npu-smi info` on the node shows it"
+            f"{names} is still in use after {IN_USE_SECONDS:.0f} s: by a process of a pod that was "
+            "deleted by force, or of no pod, which `npu-smi info` on the node shows; or the Ascend "
+            "driver does not tell"
         )
 
     async def _take(self, entries: Sequence[Entry], before: Callable[[], None] | None) -> None:
@@ -170,6 +172,7 @@ class ChipPlugin:
             for entry in entries:
                 for hold in entry.holds:
                     check_free(hold, others, ledger, self._tools.cdi)
+            self._tools.pods.ids.note(self._resource)
             if before is not None:
                 before()
             for entry in entries:
@@ -200,7 +203,7 @@ class ChipPlugin:
         if any(device.part is not None for device in devices):
             return None  # chips are chosen, not parts of them
         kubelets = {device.chip.physical_id for device in devices}
-        for chosen in await chooser.choices(self._resource, len(devices)):
+        for chosen in await chooser.choices(self._resource, containers[0]):
             owners = await self._owners(set(chosen.numbers) - kubelets)
             if owners == {chosen.owner}:
                 continue  # it has got them, and that could not be written on it
@@ -229,7 +232,8 @@ class ChipPlugin:
     async def _give(self, chosen: Chosen, ids: Sequence[str]) -> Sequence[str]:
         """Give a pod what was chosen for it, under the ids that the kubelet has given out."""
         assert self._tools.chooser is not None
-        by_number = {one.chip.physical_id: one for one in self._offered.values()}
+        whole = [device for device in self._offered.values() if device.part is None]
+        by_number = {device.chip.physical_id: device for device in whole}
         devices = [by_number[number] for number in chosen.numbers if number in by_number]
         if len(devices) < len(chosen.numbers) or not all(one.is_healthy for one in devices):
             raise AllocationRefused(f"{_about(chosen)}: one of them is not there, or not healthy")

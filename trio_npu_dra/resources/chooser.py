@@ -32,10 +32,15 @@ class Chosen:
 class Chooser(Protocol):
     """Knows what was chosen."""
 
-    async def choices(self, resource: str, count: int) -> Sequence[Chosen]:
+    async def choices(self, resource: str, ids: Sequence[str]) -> Sequence[Chosen]:
         """What was chosen for pods that wait for so many devices of a resource, next one first.
 
-        The kubelet does not say for which pod it asks.
+        The kubelet does not say for which pod it asks. Where one that was given some of the ids
+        waits still, it asks for another container of that one, and nothing is chosen.
+
+        Args:
+            resource: The resource.
+            ids: Those that the kubelet gives out.
 
         Raises:
             AllocationRefused: Nobody can tell.

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 from trio_npu_dra.holds.entry import Allocated, Entry, HeldDevice, State
 from trio_npu_dra.holds.hold import Holder, HolderKind
 from trio_npu_dra.npu.model import Chip, HealthState
 from trio_npu_dra.npu.piece import Piece
 from trio_npu_dra.resources.names import DeviceId
+
+HOLDER_PREFIX: Final = "pod-of-"
+"""What the names of ours for pods begin with; no UID of a claim does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +73,8 @@ class ResourceDevice:
     @property
     def holder_uid(self) -> str:
         """The name of ours for the pod that has it."""
-        return f"pod-of-{self.name}" if self.share is None else f"pod-of-{self.name}-{self.share}"
+        uid = f"{HOLDER_PREFIX}{self.name}"
+        return uid if self.share is None else f"{uid}-{self.share}"
 
     @property
     def is_healthy(self) -> bool:

@@ -7,7 +7,8 @@ time, one in use for the chip that its pod has; the health and counts that the k
 true.
 
 The kubelet remembers ids over a reboot of the node, so what has changed is kept in a file that
-outlasts it too.
+outlasts it too. So are the names of resources that only a flag tells: pods keep what they have of
+one when the flag has changed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pydantic_core import to_json
 from trio_npu_dra import storage
 from trio_npu_dra.errors import StorageError
 from trio_npu_dra.resources.device import ResourceDevice
-from trio_npu_dra.resources.names import DeviceId, device_id, parse_id
+from trio_npu_dra.resources.names import DeviceId, device_id, is_huaweis, parse_id
 
 log = logging.getLogger(__name__)
 
@@ -81,11 +82,27 @@ class KubeletIds:
         for own, number in zip(moving, wanted, strict=True):
             other = _number(resource, self._of_chip(resource, number))
             changed[own], changed[other] = number, now[own]
-        chips = {**self._chips, resource: {a: b for a, b in changed.items() if a != b}}
-        if chips[resource] != self._chips.get(resource, {}):
-            storage.write_atomic(self._path, to_json(chips) + b"\n")
-            storage.sync_folder(self._path.parent)
-            self._chips = chips
+        changed = {a: b for a, b in changed.items() if a != b}
+        if changed != self._chips.get(resource, {}):
+            self._write({**self._chips, resource: changed})
+
+    def note(self, resource: str) -> None:
+        """Note that devices of a resource were given out.
+
+        Raises:
+            StorageError: The file cannot be written.
+        """
+        if not is_huaweis(resource) and resource not in self._chips:
+            self._write({**self._chips, resource: {}})
+
+    def is_ours(self, resource: str) -> bool:
+        """Whether its ids stand for chips: one of Huawei's, or one that was ever given out here."""
+        return is_huaweis(resource) or resource in self._chips
+
+    def _write(self, chips: Mapping[str, Mapping[int, int]]) -> None:
+        storage.write_atomic(self._path, to_json(chips) + b"\n")
+        storage.sync_folder(self._path.parent)
+        self._chips = chips
 
     def _meant(self, resource: str, number: int) -> int:
         return self._chips.get(resource, {}).get(number, number)

@@ -2,8 +2,7 @@
 
 The id of a chip is the resource's last part and the chip's physical id, `Ascend910-3`; the id of a
 share of it has the share's number besides, `Ascend310P-0-99`. A vNPU has a resource of its own, by
-what it has of the chip, and an id with its own id and the chip's: `Ascend910-2c-100-0`. The ids of
-`npu-core`, vNPUs that Huawei's plugin makes when a pod starts, name no chip.
+what it has of the chip, and an id with its own id and the chip's: `Ascend910-2c-100-0`.
 """
 
 from __future__ import annotations
@@ -31,7 +30,9 @@ USUAL: Final[Mapping[ChipFamily, str]] = MappingProxyType(
 )
 """The resource of each family, as manifests have it today."""
 
-_MADE_LATER: Final = f"{DOMAIN}/npu-core"
+MADE_LATER: Final = f"{DOMAIN}/npu-core"
+"""Of vNPUs that Huawei's plugin splits off when a pod starts; its ids name no chip."""
+
 _NUMBER: Final = r"\d{1,9}"
 _PIECE: Final = re.compile(r"(.+)-\d{1,2}c(\.\d{1,2}cpu)?(\.\d{1,3}g)?(\.n?dvpp)?")
 _TEMPLATE: Final = re.compile(
@@ -74,7 +75,7 @@ def parse_id(resource: str, id_: str) -> DeviceId | None:
     """What an id in a resource says; None if it is of another form."""
     last = _last(resource)
     tail = id_.removeprefix(f"{last}-")
-    if tail == id_ or resource == _MADE_LATER:
+    if tail == id_ or resource == MADE_LATER:
         return None
     if is_of_pieces(resource):
         match = re.fullmatch(f"({_NUMBER})-({_NUMBER})", tail)

@@ -30,9 +30,9 @@ from trio_npu_dra.holds.ledger import Ledger
 from trio_npu_dra.kubelet.device_plugin.pod_resources import PodDevice, PodResources
 from trio_npu_dra.npu.model import Board
 from trio_npu_dra.observable import Observable
-from trio_npu_dra.resources.device import ResourceDevice, piece_of
+from trio_npu_dra.resources.device import HOLDER_PREFIX, ResourceDevice, piece_of
 from trio_npu_dra.resources.kubelet_ids import KubeletIds
-from trio_npu_dra.resources.names import is_huaweis, whole_resource
+from trio_npu_dra.resources.names import whole_resource
 from trio_npu_dra.resources.selection import Selection
 
 log = logging.getLogger(__name__)
@@ -99,6 +99,7 @@ class PodHolds:
         self._flags = flags
         self._on_free = on_free
         self._under_way: set[str] = set()
+        self._given_since: set[str] = set()  # the list that counts was asked for
         self._missing_since: dict[str, float] = {}
         self._looking = trio.Lock()
         self._wanted = trio.Event()
@@ -118,13 +119,14 @@ class PodHolds:
     def allocating(self, uids: Collection[str]) -> Iterator[None]:
         """Give devices to a pod inside, by the names of their holders; it is looked for soon.
 
-        Lists of pods say nothing of them meanwhile.
+        Lists of pods that are asked for before the end say nothing of them.
         """
         self._under_way.update(uids)
         try:
             yield
         finally:
             self._under_way.difference_update(uids)
+            self._given_since.update(uids)
             for uid in uids:
                 self._missing_since.pop(uid, None)
             self._wanted.set()
@@ -169,6 +171,7 @@ class PodHolds:
         }
 
     async def _look(self) -> None:
+        self._given_since.clear()
         listed = await self._pods.read()
         lacking = await self._note(listed)
         if self._is_whole(listed):
@@ -195,17 +198,26 @@ class PodHolds:
         async with self._ledger.exclusive():
             for uid, entry in found.items():
                 known = self._ledger.by_uid.get(uid)
-                if uid not in self._under_way and (known is None or _what(known) != _what(entry)):
+                is_new = known is None or _what(known) != _what(entry)
+                if is_new and uid not in self._under_way | self._given_since:
                     self._ledger.put(entry)
                     log.info(
                         "a pod has a device",
                         extra={"pod": str(entry), "devices": entry.device_names},
                     )
+            if self._is_whole(listed):
+                self._forget_unreadable(found.keys() | self._under_way | self._given_since)
             return {
                 uid: entry
                 for uid, entry in self._ledger.by_uid.items()
                 if entry.holder.kind is HolderKind.POD and uid not in found
             }
+
+    def _forget_unreadable(self, known: Collection[str]) -> None:
+        """Remove the records that cannot be read, of pods that have ended; they guard nothing."""
+        for uid in self._ledger.unreadable - set(known):
+            if uid.startswith(HOLDER_PREFIX):
+                self._ledger.remove(uid)
 
     def _found(self, listed: PodResources) -> dict[str, Entry]:
         found = {}
@@ -216,14 +228,15 @@ class PodHolds:
         return found
 
     def _device_of(self, given: PodDevice) -> ResourceDevice | None:
-        """A device of ours, or of Huawei's device plugin."""
-        if not is_huaweis(given.resource) and not self._selection.names(given.resource):
+        """A device of ours, maybe by an earlier flag, or of Huawei's device plugin."""
+        name = given.resource
+        if not (self.ids.is_ours(name) or self._selection.names(name)):
             return None
-        told = self.ids.device_of(given.resource, given.id)
+        told = self.ids.device_of(name, given.id)
         for chip in self._board.value.chips:
             if told is not None and chip.physical_id == told.physical_id:
                 return ResourceDevice(
-                    resource=given.resource,
+                    resource=name,
                     chip=chip,
                     share=told.share,
                     piece=piece_of(chip, told.vnpu),

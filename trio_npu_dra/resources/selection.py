@@ -9,7 +9,7 @@ from typing import Final, Self
 from trio_npu_dra.errors import ConfigError
 from trio_npu_dra.npu.model import Chip, ChipFamily
 from trio_npu_dra.npu.traits import TRAITS
-from trio_npu_dra.resources.names import USUAL, is_of_pieces, whole_resource
+from trio_npu_dra.resources.names import MADE_LATER, USUAL, is_of_pieces, whole_resource
 
 _FLAG: Final = "--device-plugin"
 _SHARES_FLAG: Final = "--device-plugin-shares"
@@ -128,6 +128,11 @@ def _check_resource(resource: str, text: str) -> None:
         raise ConfigError(
             f"{_FLAG}={text}: {resource!r} is a name for vNPUs: give that of whole NPUs, "
             f"{whole_resource(resource)}; NPUs that are split by hand get the other by themselves"
+        )
+    if resource == MADE_LATER:
+        raise ConfigError(
+            f"{_FLAG}={text}: {resource!r} is a name for vNPUs that are split when a pod starts: "
+            f"leave it out, or give that of whole NPUs, {USUAL[ChipFamily.ASCEND_910]}"
         )
     if match["domain"].endswith("kubernetes.io") or match["domain"].startswith("requests."):
         raise ConfigError(

@@ -26,7 +26,7 @@ from trio_npu_dra.npu.model import Board, Chip
 from trio_npu_dra.npu.piece import vnpu_node
 from trio_npu_dra.observable import Observable, derive
 from trio_npu_dra.resources import division
-from trio_npu_dra.resources.allocation import ChipPlugin, Tools
+from trio_npu_dra.resources.allocation import ResourcePlugin, Tools
 from trio_npu_dra.resources.cdi_file import DevicesFile
 from trio_npu_dra.resources.chooser import Chooser
 from trio_npu_dra.resources.device import held_device, piece_of
@@ -116,7 +116,7 @@ class Resources:
         self._unused: Observable[frozenset[str]] = Observable(frozenset())
         self._unclear: Observable[tuple[Chip, ...]] = Observable(())
         self._complaints: set[str] = set()
-        self._plugins: dict[str, ChipPlugin] = {}
+        self._plugins: dict[str, ResourcePlugin] = {}
 
     async def serve(self) -> None:
         """Serve all resources, without end; nothing before it is known what pods have."""
@@ -140,7 +140,7 @@ class Resources:
             node.state.pods_known.set(True)
             async for devices in node.state.devices.changes():
                 for resource in devices.keys() - self._plugins.keys():
-                    self._plugins[resource] = ChipPlugin(resource, self._tools)
+                    self._plugins[resource] = ResourcePlugin(resource, self._tools)
                     self._plugins[resource].offer(devices[resource])
                     nursery.start_soon(node.serve, self._plugins[resource])
                 for resource, plugin in self._plugins.items():
