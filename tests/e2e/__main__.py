@@ -35,6 +35,7 @@ SHARES = {
         "rolling_update",
     ),
     "claims and faults": ("claims_*", "faults*", "health", "refusals", "sick_npu"),
+    "device plugin": ("device_plugin*", "doctor", "mindcluster", "migration"),
     "another version, another board": (
         "boards",
         "modules",
