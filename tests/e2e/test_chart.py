@@ -155,7 +155,7 @@ def test_pods_run_on_through_a_releases_life(chart: Chart, space: Space, holder:
     assert_runs_on(space, holder)
 
     chart.uninstall()
-    assert driver.cluster.get("daemonset", NAME, namespace=NAMESPACE) is None
+    driver.cluster.wait_gone("daemonset", NAME, namespace=NAMESPACE)
     assert len(driver.records()) == len(driver.cdi_files()) == 1
     assert_runs_on(space, holder)
 

@@ -154,10 +154,12 @@ def has_health(space: Space, name: str, health: str) -> bool:
 def test_eight_pods_have_eight_whatever_restarts(
     plugin: Plugin, driver: Driver, space: Space
 ) -> None:
-    """Container, kubelet, daemon, and the last two at once; pods run on, no NPU is given twice.
+    """Kubelet, daemon, both at once, and containers; pods run on, no NPU is given twice.
 
-    One pod loses its container while neither kubelet nor daemon is there: the kubelet refuses it,
-    and its NPU is for another. One has succeeded before, and stays so.
+    Containers restart last: a kubelet that starts may take a dead one of a pod for the pod's only
+    one, and refuse the pod while no plugin is registered. One pod loses its container while neither
+    kubelet nor daemon is there: the kubelet refuses it, and its NPU is for another. One has
+    succeeded before, and stays so.
     """
     plugin.turn_on()
     plugin.wait_allocatable(NPUS)
@@ -166,13 +168,10 @@ def test_eight_pods_have_eight_whatever_restarts(
     space.apply(done)
     start(space, a=1, b=1, lost=1)
     nodes = {name: space.davinci_nodes(name) for name in ("a", "b")}
-    space.kill("a")
-    assert space.davinci_nodes("a") == nodes["a"]
 
     times = plugin.registrations()
     driver.cluster.node.restart_kubelet()
     plugin.wait_registered(times + 1)
-    space.kill("b")  # its new container gets what the kubelet remembers
     before = {name: space.wait_phase(name) for name in nodes} | start(space, c=1, d=1)
 
     driver.kill()
@@ -199,6 +198,9 @@ def test_eight_pods_have_eight_whatever_restarts(
     assert see == see | nodes
     every = [node for nodes in see.values() for node in nodes]
     assert sorted(every) == [f"/dev/davinci{number}" for number in range(NPUS)]
+    for name, had in nodes.items():  # its new container gets what the kubelet remembers
+        space.kill(name)
+        assert space.davinci_nodes(name) == had
     space.wait_phase("done", "Succeeded")
     space.apply(user("ninth", 1))
     space.wait_event("ninth", "FailedScheduling", RESOURCE)
