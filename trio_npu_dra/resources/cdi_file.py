@@ -12,6 +12,7 @@ they follow from the physical id in it.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -84,7 +85,7 @@ class DevicesFile:
         """
         path = self._folder.devices_path
         if not devices:
-            if storage.remove(path):
+            if os.path.lexists(path) and storage.remove(path):
                 log.info("CDI file without devices removed", extra={"path": str(path)})
             return
         content = to_json(self._spec(devices)) + b"\n"
