@@ -45,6 +45,8 @@ finish
 """What a container does: it holds its NPUs open and ends after a while, or when it is told."""
 REFUSED = "UnexpectedAdmissionError"
 """What the kubelet says of a pod that comes while the resource has no plugin."""
+CUT_OFF = "StartError"
+"""What it says of a container that it was about to start when it was restarted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,9 +156,12 @@ class Churn:
     def _judge(self, about: Object) -> None:
         name, status = about["metadata"]["name"], about["status"]
         end = str(status.get("reason", status["phase"]))
+        states = [each["state"] for each in status.get("containerStatuses", [])]
+        if any(state.get("terminated", {}).get("reason") == CUT_OFF for state in states):
+            end = CUT_OFF
         self.ends[end] += 1
         is_refused = end == REFUSED and name.startswith("resource")
-        if end != "Succeeded" and not is_refused:
+        if end not in {"Succeeded", CUT_OFF} and not is_refused:
             self.wrong.append(f"{name}: {status}")
 
     def _delete(self, name: str, *, grace: int | None = None) -> None:

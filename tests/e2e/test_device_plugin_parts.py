@@ -31,6 +31,7 @@ def driver(driver: Driver) -> Iterator[Driver]:
     driver.set_environment("NPU_DRA_DEVICE_PLUGIN-", "NPU_DRA_DEVICE_PLUGIN_SHARES-")
     driver.cluster.wait(lambda: not shared_chips(driver), "no chip shared")
     assert driver.pod_records() == []
+    driver.cluster.wait(lambda: not driver.has_devices_file(), "no CDI file of the resource")
 
 
 def user(name: str, resource: str) -> Object:
