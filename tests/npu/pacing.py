@@ -138,14 +138,19 @@ class Paced:
             before = self._done()
             for _ in range(10):
                 await trio.lowlevel.checkpoint()
-            is_saving = self.faults.is_saving and self.faults.slow.is_set()
-            if self._done() == before and not self._relay.out and not is_saving:
+            if self._done() == before and not self._is_at_work:
                 return
             await _moment()
         raise AssertionError("somebody does not rest")
 
-    def _done(self) -> tuple[int, int]:
-        return len(self._relay.devices), self.faults.looked_up
+    def _done(self) -> tuple[object, ...]:
+        """What differs as soon as somebody begins or ends something."""
+        return len(self._relay.devices), self.faults.looked_up, self._is_at_work
+
+    @property
+    def _is_at_work(self) -> bool:
+        is_saving = self.faults.is_saving and self.faults.slow.is_set()
+        return self._relay.out > 0 or is_saving
 
     async def jump(self, seconds: float) -> None:
         """Let so much time pass, and then what is due be done."""
