@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
-from pathlib import Path
-from typing import Any
 
-import anyio
 import pytest
-import yaml
 
 from tests.kube.invalid_slices import INVALID, INVALID_COUNTERS, INVALID_SHARES, INVALID_TAINTS
-from trio_npu_dra.errors import Conflict, Forbidden, Gone, Invalid, NotFound, Unavailable
+from tests.kube.scenario import Scenario, new_driver, slice_of, stored, with_counters
+from tests.kube.watch_scenarios import (
+    a_bookmark_moves_a_quiet_watch_on,
+    a_picture_follows_the_changes,
+    a_watch_tells_each_change_in_order,
+)
+from trio_npu_dra.errors import Conflict, Forbidden, Invalid, NotFound, Unavailable
 from trio_npu_dra.kube.applied import ConfigMap, ManagedMeta, ManagedNode
-from trio_npu_dra.kube.client import KubeClient, WatchEvent
-from trio_npu_dra.kube.envelopes import EventType
+from trio_npu_dra.kube.client import KubeClient
 from trio_npu_dra.kube.objects import (
     Allocation,
     CapacityPolicy,
@@ -40,55 +39,7 @@ from trio_npu_dra.kube.objects import (
     ResourceClaimStatus,
     ResourcePool,
     ResourceSlice,
-    ResourceSliceSpec,
 )
-from trio_npu_dra.kube.watch import View, list_and_watch
-
-Scenario = Callable[[KubeClient], Awaitable[None]]
-Event = WatchEvent[ResourceSlice]
-
-_RBAC = Path(__file__).parents[2] / "k8s/base/rbac.yaml"
-_BOOKMARK_LIMIT = 90.0
-"""Seconds; a real API server sends bookmarks once a minute."""
-
-
-def driver_rules() -> list[dict[str, Any]]:
-    """The rules of the ClusterRole in the manifests."""
-    documents = yaml.safe_load_all(_RBAC.read_text())
-    rules: list[dict[str, Any]] = next(one for one in documents if one["kind"] == "ClusterRole")[
-        "rules"
-    ]
-    return rules
-
-
-def new_driver() -> str:
-    """A driver name that no other scenario uses."""
-    return f"d{uuid.uuid4().hex[:8]}.example.com"
-
-
-def slice_of(driver: str, *devices: Device, node: str = "node-1") -> ResourceSlice:
-    """A slice to be created."""
-    return ResourceSlice(
-        metadata=ObjectMeta(generate_name=f"{node}-{driver}-00000-"),
-        spec=ResourceSliceSpec(
-            driver=driver,
-            node_name=node,
-            pool=ResourcePool(name=node, generation=1, resource_slice_count=1),
-            devices=devices or None,
-        ),
-    )
-
-
-def with_counters(item: ResourceSlice, *sets: CounterSet) -> ResourceSlice:
-    """The slice with counter sets too."""
-    spec = item.spec.model_copy(update={"shared_counters": sets or None})
-    return item.model_copy(update={"spec": spec})
-
-
-async def stored(client: KubeClient, name: str) -> tuple[ResourceSlice, ...]:
-    """The slice of that name, if it exists; the driver may list slices, not get them."""
-    found, _ = await client.list(ResourceSlice, field_selector=f"metadata.name={name}")
-    return found
 
 
 async def a_created_object_gets_name_uid_and_version(client: KubeClient) -> None:
@@ -377,88 +328,6 @@ async def a_node_says_who_applied_its_labels(client: KubeClient) -> None:
     assert found.applied_by("one", "annotations") == {"c"}
     assert found.applied_by("other", "labels") == frozenset()
     await client.delete(ManagedNode, node.metadata.name)
-
-
-async def first(events: AsyncIterator[Event], wanted: Callable[[Event], bool]) -> Event:
-    """The first event that matches."""
-    async for event in events:
-        if wanted(event):
-            return event
-    raise AssertionError("the watch ended")
-
-
-def is_change(event: Event) -> bool:
-    """Whether it is no bookmark, because those can come at any time."""
-    return event.type is not EventType.BOOKMARK
-
-
-async def a_watch_tells_each_change_in_order(client: KubeClient) -> None:
-    """From the list's version on it misses no change, and sends none of other objects."""
-    driver = new_driver()
-    selector = f"spec.driver={driver}"
-    _, version = await client.list(ResourceSlice, field_selector=selector)
-    made = await client.create(slice_of(driver, Device(name="npu-0")))
-    await client.create(slice_of(new_driver()))
-    with anyio.fail_after(10):
-        async with client.watch(
-            ResourceSlice, field_selector=selector, resource_version=version
-        ) as events:
-            added = await first(events, is_change)
-            spec = made.spec.model_copy(update={"devices": None})
-            changed = await client.update(made.model_copy(update={"spec": spec}))
-            modified = await first(events, is_change)
-            await client.delete(ResourceSlice, made.metadata.name)
-            deleted = await first(events, is_change)
-    assert (added.type, added.object) == (EventType.ADDED, made)
-    assert (modified.type, modified.object) == (EventType.MODIFIED, changed)
-    assert deleted.type is EventType.DELETED
-    assert int(deleted.resource_version) > int(modified.resource_version)
-
-
-async def a_bookmark_moves_a_quiet_watch_on(client: KubeClient) -> None:
-    """A watch without events still learns the newest version."""
-    selector = f"spec.driver={new_driver()}"
-    _, version = await client.list(ResourceSlice, field_selector=selector)
-    with anyio.fail_after(_BOOKMARK_LIMIT):
-        async with client.watch(
-            ResourceSlice, field_selector=selector, resource_version=version
-        ) as events:
-            other = await client.create(slice_of(new_driver()))
-            goal = int(other.metadata.resource_version or 0)
-            bookmark = await first(events, lambda event: int(event.resource_version) >= goal)
-    assert (bookmark.type, bookmark.object) == (EventType.BOOKMARK, None)
-
-
-async def a_picture_follows_the_changes(client: KubeClient) -> None:
-    """List and watch together show what exists, as it comes and goes."""
-    driver = new_driver()
-    made = await client.create(slice_of(driver, Device(name="npu-0")))
-    views = list_and_watch(client, ResourceSlice, field_selector=f"spec.driver={driver}")
-    with anyio.fail_after(10):
-        async with aclosing(views):
-            await shows(views, made)
-            other = await client.create(slice_of(driver, node="node-2"))
-            await shows(views, made, other)
-            await client.delete(ResourceSlice, made.metadata.name)
-            await shows(views, other)
-
-
-async def shows(views: AsyncIterator[View[ResourceSlice]], *expected: ResourceSlice) -> None:
-    """Wait for a fresh view of exactly these objects."""
-    wanted = {one.metadata.name: one for one in expected}
-    async for view in views:
-        if view.stale_since is None and view.objects == wanted:
-            return
-
-
-async def assert_gone(client: KubeClient, kind: type[KubeObject]) -> None:
-    """A watch from the oldest version of all is refused, where history starts later.
-
-    Each server loses history in its own way, so this is no scenario of its own.
-    """
-    with anyio.fail_after(10), pytest.raises(Gone, match="too old resource version: 1"):
-        async with client.watch(kind, resource_version="1") as events:
-            await anext(events)
 
 
 AS_DRIVER: tuple[Scenario, ...] = (
