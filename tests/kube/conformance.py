@@ -12,8 +12,8 @@ import uuid
 
 import pytest
 
-from tests.kube.invalid_slices import INVALID, INVALID_COUNTERS, INVALID_SHARES, INVALID_TAINTS
-from tests.kube.scenario import Scenario, new_driver, slice_of, stored, with_counters
+from tests.kube.invalid_slices import INVALID
+from tests.kube.scenario import Scenario, new_driver, slice_of, stored
 from tests.kube.watch_scenarios import (
     a_bookmark_moves_a_quiet_watch_on,
     a_picture_follows_the_changes,
@@ -24,14 +24,8 @@ from trio_npu_dra.kube.applied import ConfigMap, ManagedMeta, ManagedNode
 from trio_npu_dra.kube.client import KubeClient
 from trio_npu_dra.kube.objects import (
     Allocation,
-    CapacityPolicy,
-    CapacityRange,
-    Counter,
-    CounterSet,
     Device,
     DeviceCapacity,
-    DeviceCounterConsumption,
-    DeviceTaint,
     KubeObject,
     Node,
     ObjectMeta,
@@ -105,53 +99,6 @@ async def quantities_come_back_canonical(client: KubeClient) -> None:
     }
 
 
-async def a_taint_gets_its_time(client: KubeClient) -> None:
-    """The API server notes when a taint was added."""
-    taint = DeviceTaint(key="example.com/fault", effect="NoSchedule")
-    made = await client.create(
-        slice_of(new_driver(), Device(name="npu-0", taints=(taint,))), dry_run=True
-    )
-    assert made.spec.devices is not None
-    assert made.spec.devices[0].taints is not None
-    assert made.spec.devices[0].taints[0].time_added
-
-
-async def counters_are_kept(client: KubeClient) -> None:
-    """Sets and devices in slices of their own; quantities as canonical as others.
-
-    Nobody looks whether what a device consumes is there.
-    """
-    taken = DeviceCounterConsumption(counter_set="s", counters={"memory": Counter(value="1024Mi")})
-    made = await client.create(
-        slice_of(new_driver(), Device(name="npu-0", consumes_counters=(taken,))), dry_run=True
-    )
-    kept = taken.model_copy(update={"counters": {"memory": Counter(value="1Gi")}})
-    assert made.spec.devices == (Device(name="npu-0", consumes_counters=(kept,)),)
-    wanted = with_counters(slice_of(new_driver()), CounterSet(name="s", counters=taken.counters))
-    made = await client.create(wanted, dry_run=True)
-    assert made.spec.shared_counters == (CounterSet(name="s", counters=kept.counters),)
-
-
-async def shares_are_kept(client: KubeClient) -> None:
-    """A device may be allocated several times, each time with as much as its policy says."""
-    unit = CapacityRange(min="0", step="1Mi")
-    policy = CapacityPolicy(default="1024Mi", valid_range=unit)
-    memory = DeviceCapacity(value="8192Mi", request_policy=policy)
-    device = Device(name="npu-0", allow_multiple_allocations=True, capacity={"memory": memory})
-    made = await client.create(slice_of(new_driver(), device), dry_run=True)
-    kept = DeviceCapacity(
-        value="8Gi", request_policy=CapacityPolicy(default="1Gi", valid_range=unit)
-    )
-    assert made.spec.devices == (device.model_copy(update={"capacity": {"memory": kept}}),)
-
-
-async def an_invalid_share_is_refused_with_the_field(client: KubeClient) -> None:
-    """What one allocation may take has to fit the capacity."""
-    for devices, words in INVALID_SHARES:
-        with pytest.raises(Invalid, match=re.escape(words)):
-            await client.create(slice_of(new_driver(), *devices))
-
-
 async def a_missing_object_is_not_found(client: KubeClient) -> None:
     """Get, update and delete of a missing object say so, with its name."""
     with pytest.raises(NotFound, match='nodes "nowhere" not found'):
@@ -189,20 +136,6 @@ async def an_invalid_slice_is_refused_with_the_field(client: KubeClient) -> None
         await client.create(
             made.model_copy(update={"spec": made.spec.model_copy(update={"pool": pool})})
         )
-
-
-async def an_invalid_taint_is_refused_with_the_field(client: KubeClient) -> None:
-    """Taints have their own limits, and lower those of the slice."""
-    for devices, words in INVALID_TAINTS:
-        with pytest.raises(Invalid, match=re.escape(words)):
-            await client.create(slice_of(new_driver(), *devices))
-
-
-async def an_invalid_counter_is_refused_with_the_field(client: KubeClient) -> None:
-    """In sets and in what devices take from them."""
-    for devices, sets, words in INVALID_COUNTERS:
-        with pytest.raises(Invalid, match=re.escape(words)):
-            await client.create(with_counters(slice_of(new_driver(), *devices), *sets))
 
 
 async def what_the_role_does_not_give_is_forbidden(client: KubeClient) -> None:
@@ -293,6 +226,41 @@ async def a_list_selects_by_driver_and_node(client: KubeClient) -> None:
     assert version
 
 
+def name_of(item: ResourceSlice) -> str:
+    """By which lists are sorted."""
+    return item.metadata.name
+
+
+async def a_long_list_comes_in_pages(client: KubeClient) -> None:
+    """Together they have each object once, and a watch continues from where the first page was."""
+    driver = new_driver()
+    made = [await client.create(slice_of(driver, node=f"node-{at}")) for at in range(5)]
+    await client.create(slice_of(new_driver()))
+    selector = f"spec.driver={driver}"
+    for page in (1, 2, 5, 100):
+        listed, version = await client.list_all(ResourceSlice, field_selector=selector, page=page)
+        assert sorted(listed, key=name_of) == sorted(made, key=name_of)
+        assert int(version) >= int(made[-1].metadata.resource_version or 0)
+
+
+async def a_list_may_be_of_one_namespace(client: KubeClient) -> None:
+    """Objects of the same name in others stay out; without a namespace they are all there."""
+    name = f"listed-{uuid.uuid4()}"
+    for namespace in ("default", "kube-system"):
+        meta = ObjectMeta(name=name, namespace=namespace)
+        await client.apply(ConfigMap(metadata=meta, data={}), manager="one")
+    places = []
+    for asked in ("default", "kube-public", None):
+        found, _ = await client.list_all(ConfigMap, namespace=asked, page=1)
+        places.append([one.metadata.namespace for one in found if one.metadata.name == name])
+    assert places == [["default"], [], ["default", "kube-system"]]
+
+
+async def the_server_tells_its_version(client: KubeClient) -> None:
+    """Everybody who is known may ask; 1.34 is the oldest with resource.k8s.io/v1."""
+    assert await client.minor_version() >= 34
+
+
 async def a_field_that_is_no_selector_is_refused(client: KubeClient) -> None:
     """The message names the field."""
     with pytest.raises(Invalid, match=r"field label not supported.*: spec\.generation"):
@@ -345,23 +313,17 @@ AS_DRIVER: tuple[Scenario, ...] = (
     an_equal_update_changes_nothing,
     a_delete_keeps_its_preconditions,
     a_list_selects_by_driver_and_node,
+    a_long_list_comes_in_pages,
+    the_server_tells_its_version,
     a_field_that_is_no_selector_is_refused,
     a_watch_tells_each_change_in_order,
     a_picture_follows_the_changes,
     a_bookmark_moves_a_quiet_watch_on,
 )
-AS_DRIVER_WITH_FEATURES: tuple[Scenario, ...] = (
-    a_taint_gets_its_time,
-    an_invalid_taint_is_refused_with_the_field,
-    counters_are_kept,
-    an_invalid_counter_is_refused_with_the_field,
-    shares_are_kept,
-    an_invalid_share_is_refused_with_the_field,
-)
-"""For an API server that keeps taints, counters and shares, as all since 1.36 do."""
 AS_ADMINISTRATOR: tuple[Scenario, ...] = (
     a_dry_run_shows_dropped_fields,
     a_path_that_is_not_served_tells_of_no_object,
+    a_list_may_be_of_one_namespace,
     what_is_applied_is_the_managers,
     a_node_says_who_applied_its_labels,
 )

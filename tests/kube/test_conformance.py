@@ -8,8 +8,8 @@ import trio
 from tests.kube.conformance import (
     AS_ADMINISTRATOR,
     AS_DRIVER,
-    AS_DRIVER_WITH_FEATURES,
 )
+from tests.kube.feature_scenarios import AS_DRIVER_WITH_FEATURES
 from tests.kube.loops import LOOPS, run_on
 from tests.kube.scenario import Scenario, driver_rules
 from trio_npu_dra.kube.client import open_client
