@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 import yaml
@@ -26,6 +26,9 @@ from trio_npu_dra.kube.credentials import Credentials, load_credentials
 from trio_npu_dra.kube.kubeconfig import choose, files_of_person
 from trio_npu_dra.kube.login import log_in
 from trio_npu_dra.kube.objects import KubeObject
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 _LIBRARIES: Final = ("cel", "rich")
 _PAUSE: Final = 0.3
@@ -267,17 +270,23 @@ def _print(answer: Answer, form: str) -> None:
         print(yaml.safe_dump(answer.wire, sort_keys=False), end="", flush=True)
         return
     from rich.console import Console  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
 
     console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
     with console.capture() as captured:
         for line in answer.lines:
-            text = Text(line.translate(_VISIBLE))
-            for style, patterns in _STYLES.items():
-                for pattern in patterns:
-                    text.highlight_regex(pattern, style)
-            console.print(text)
+            console.print(styled(line))
     print(captured.get(), end="", flush=True)
+
+
+def styled(line: str) -> Text:
+    """A line for people in the colours of a terminal."""
+    from rich.text import Text  # noqa: PLC0415
+
+    text = Text(line.translate(_VISIBLE))
+    for style, patterns in _STYLES.items():
+        for pattern in patterns:
+            text.highlight_regex(pattern, style)
+    return text
 
 
 if __name__ == "__main__":
