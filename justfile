@@ -103,7 +103,7 @@ reference:
 docs *arguments:
     python -m tests.site {{arguments}}
 
-# write the outputs of docs/kubectl-npu.md anew
+# write outputs and pictures of docs/kubectl-npu.md anew
 explanations:
     python -m tests.explain.page
 

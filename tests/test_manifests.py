@@ -14,7 +14,13 @@ from trio_npu_dra import __version__
 from trio_npu_dra.kubelet.probes import CALL_SECONDS
 from trio_npu_dra.npu.model import ChipHealth, Fault, FaultLevel
 from trio_npu_dra.resources.selection import Selection
-from trio_npu_dra.settings import Settings, add_flags, environment_variable
+from trio_npu_dra.settings import (
+    MeetingSettings,
+    Settings,
+    add_flags,
+    environment_variable,
+    flag,
+)
 from trio_npu_dra.slices.taints import TaintEffect, TaintPolicy
 
 ROOT = Path(__file__).parent.parent
@@ -252,6 +258,24 @@ def test_commands_in_the_pod_know_its_node() -> None:
     assert not any(argument.startswith("--node-name") for argument in container["args"])
 
 
+@pytest.mark.parametrize("folder", ["base", "overlays/simulator"])
+def test_commands_in_the_pod_see_the_host(folder: str) -> None:
+    """Where it is mounted is in the environment too; a flag of a patch of the DaemonSet wins."""
+    (container,) = pod_spec(load("base"))["containers"]
+    (patched,) = pod_spec(load(folder))["containers"]
+    variables = {each["name"]: each.get("value", "") for each in container["env"] + patched["env"]}
+    del variables[environment_variable("node_name")]
+    roots = ("host_root", "dev_root", "sysfs_root")
+    sysfs = {"base": "/host/sys", "overlays/simulator": "/var/lib/trio-npu-dra/simulator/sys"}
+
+    settings = MeetingSettings.load({}, variables)
+    wanted = [Path("/host"), Path("/host/dev"), Path(sysfs[folder])]
+    assert [getattr(settings, name) for name in roots] == wanted
+    assert MeetingSettings.load({"sysfs_root": "/a"}, variables).sysfs_root == Path("/a")
+    given = {argument.partition("=")[0] for argument in container["args"]}
+    assert given.isdisjoint(map(flag, roots))
+
+
 def test_probes_ask_the_pages() -> None:
     """They use the port's name, and have more time than the pages' own calls take."""
     (container,) = pod_spec(load("base"))["containers"]
@@ -291,12 +315,15 @@ def test_two_instances_fit_on_one_node() -> None:
 
 
 def test_flags_name_mounted_folders() -> None:
-    """Every folder that a flag names exists in the container."""
+    """Every folder that a flag or a variable names exists in the container."""
     (container,) = pod_spec(load("base"))["containers"]
     mounts = [Path(mount["mountPath"]) for mount in container["volumeMounts"]]
 
-    values = [Path(argument.partition("=")[2]) for argument in container["args"]]
-    for folder in (value for value in values if value.is_absolute()):
+    values = [argument.partition("=")[2] for argument in container["args"]]
+    values += [each.get("value", "") for each in container["env"]]
+    folders = [Path(value) for value in values if value.startswith("/")]
+    assert Path("/host/sys") in folders
+    for folder in folders:
         assert any(folder.is_relative_to(mount) for mount in mounts), folder
 
 

@@ -16,11 +16,10 @@ from tests.cluster.releases import RELEASES
 from tests.kube.conformance import (
     AS_ADMINISTRATOR,
     AS_DRIVER,
-    AS_DRIVER_WITH_FEATURES,
-    Scenario,
-    assert_gone,
-    driver_rules,
 )
+from tests.kube.feature_scenarios import AS_DRIVER_WITH_FEATURES
+from tests.kube.scenario import Scenario, driver_rules
+from tests.kube.watch_scenarios import assert_gone
 from trio_npu_dra.errors import Unavailable
 from trio_npu_dra.kube.client import KubeClient, open_client
 from trio_npu_dra.kube.credentials import load_credentials

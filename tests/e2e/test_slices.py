@@ -13,7 +13,7 @@ from tests.cluster.api import Object
 from tests.cluster.audit import WRITES
 from tests.cluster.cluster import Cluster
 from tests.cluster.processes import ClusterError
-from tests.e2e.driver import ACCOUNT, BOARD, NAMESPACE, Driver
+from tests.e2e.driver import ACCOUNT, NAMESPACE, Driver
 
 pytestmark = pytest.mark.cluster
 
@@ -109,9 +109,7 @@ def test_inspect_shows_what_is_published(driver: Driver) -> None:
     """`npu-dra inspect`, run with the daemon's own view of the host, prints the same devices."""
     name = driver.wait_ready()["metadata"]["name"]
     shown = driver.cluster.execute(
-        *(name, "npu-dra", "inspect", "--output=json"),
-        *("--host-root=/host", "--dev-root=/host/dev", f"--sysfs-root={BOARD}/sys"),
-        namespace=NAMESPACE,
+        *(name, "npu-dra", "inspect", "--output=json"), namespace=NAMESPACE
     )
     (published,) = driver.slices()
     (seen,) = json.loads(shown)["items"]

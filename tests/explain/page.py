@@ -1,4 +1,4 @@
-"""Writes the outputs of docs/kubectl-npu.md anew: `python -m tests.explain.page`."""
+"""Writes outputs and pictures of docs/kubectl-npu.md anew: `python -m tests.explain.page`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,38 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.terminal_theme import DEFAULT_TERMINAL_THEME
 
 from tests.explain.reasons import REASONS
 from tests.explain.scene import scene
 from tests.explain.static_api import StaticApi, served
-from trio_npu_dra.cli.kubectl_npu import main
+from trio_npu_dra.cli.kubectl_npu import main, styled
 from trio_npu_dra.cli.npu_words import explanation_lines
 
 PAGE = Path(__file__).parents[2] / "docs/kubectl-npu.md"
+PICTURES: Final = {
+    "kubectl-npu": (100, ("", "explain large")),
+    "kubectl-npu-node": (132, ("node n2", "why-sick n2/npu-3")),
+}
+"""Terminals by the names of their files in docs/assets: their columns, and commands."""
+_SVG: Final = """\
+<svg viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
+<style>
+.{unique_id}-matrix {{ font: {char_height}px/{line_height}px monospace; }}
+{styles}
+</style>
+<rect width="100%" height="100%" rx="8" fill="#fff" stroke="#bbb"/>
+<g transform="translate(9, 9)" class="{unique_id}-matrix">
+{backgrounds}{matrix}
+</g>
+</svg>
+"""
+"""Without the window and the fonts of the web that rich puts around it."""
+_UNUSED = re.compile(r' clip-path="[^"]*"|<text [^>]*>\n</text>')
+"""References to what is left out, and the ends of lines."""
 _BLOCK = re.compile(r"(```console\n\$ kubectl npu(?: (?P<words>[^\n]*))?\n).*?(```\n)", re.DOTALL)
 _TABLE = re.compile(r"(<!-- reasons -->\n).*?(<!-- end of reasons -->\n)", re.DOTALL)
 
@@ -31,6 +55,18 @@ def printed(words: str) -> str:
         status = main([*words.split(), "--kubeconfig", str(kubeconfig)])
     assert status == 0
     return output.getvalue()
+
+
+def picture(name: str) -> str:
+    """A terminal with some commands and what they print, as SVG."""
+    columns, commands = PICTURES[name]
+    console = Console(record=True, file=io.StringIO(), width=columns, highlight=False)
+    for at, words in enumerate(commands):
+        console.print("\n" * bool(at) + f"$ kubectl npu {words}".rstrip(), style="bold")
+        for line in printed(words).splitlines():
+            console.print(styled(line))
+    drawn = console.export_svg(theme=DEFAULT_TERMINAL_THEME, code_format=_SVG, unique_id=name)
+    return _UNUSED.sub("", drawn)
 
 
 def reasons_table() -> Iterator[str]:
@@ -55,3 +91,5 @@ def with_outputs(page: str) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(with_outputs(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for file in PICTURES:
+        (PAGE.parent / f"assets/{file}.svg").write_text(picture(file), encoding="utf-8")

@@ -92,197 +92,6 @@ def shared(left: str) -> Wire:
     return made
 
 
-def _reasons() -> tuple[Reason, ...]:
-    n1 = node("n1")
-    two = slice_("s1", npu(0), npu(1))
-    wants_two = claim("train", ask(count=2))
-    cut = slice_(
-        "s0",
-        count=2,
-        sharedCounters=[{"name": "npu-0", "counters": {"ai-cores": {"value": "20"}}}],
-    )
-    share = {
-        "request": "npu",
-        "driver": DRIVER,
-        "pool": "n1",
-        "device": "npu-0",
-        "shareID": "00000000-0000-4000-8000-000000000001",
-        "consumedCapacity": {"memCapacity": "24Gi"},
-    }
-    return (
-        Reason(title="nothing is published", objects=(n1, TRAIN)),
-        Reason(
-            title="other devices only",
-            objects=(n1, slice_("s1", device("x"), driver="nic.example.com"), TRAIN),
-        ),
-        Reason(title="too little memory", objects=(n1, two, claim("train", ask(MEMORY)))),
-        Reason(title="all are held", objects=(n1, two, held(0, 1), TRAIN)),
-        Reason(
-            title="sick",
-            objects=(n1, slice_("s1", npu(0, taints=[SEPARATED])), TRAIN),
-            since="1.36",
-        ),
-        Reason(
-            title="one on each of two nodes",
-            objects=(
-                n1,
-                node("n2"),
-                slice_("s1", npu(0)),
-                slice_("s2", npu(0), node="n2"),
-                wants_two,
-            ),
-        ),
-        Reason(
-            title="no ring has two left",
-            objects=(
-                n1,
-                slice_("s1", npu(0), npu(1), npu(2, ring=1), npu(3, ring=1)),
-                held(0, 2),
-                claim("train", ask(count=2), constraints=[RING]),
-            ),
-        ),
-        Reason(
-            title="two of different models wanted",
-            objects=(
-                n1,
-                two,
-                claim(
-                    "train", ask(count=2), constraints=[{"distinctAttribute": f"{DRIVER}/model"}]
-                ),
-            ),
-            since="1.36",
-        ),
-        Reason(
-            title="a piece is taken of the NPU",
-            objects=(
-                n1,
-                cut,
-                slice_("s1", npu(0, consumesCounters=_takes("20")), piece(1), count=2),
-                allocated(claim("infer", ask()), "npu-0-vnpu-1", users=["infer-0"]),
-                claim("train", ask(f'device.attributes["{DRIVER}"].type == "npu"')),
-            ),
-            since="1.36",
-        ),
-        Reason(
-            title="too small a share left",
-            objects=(
-                n1,
-                slice_("s1", shared("16Gi")),
-                with_results(claim("infer", ask()), [share], users=["infer-0"]),
-                claim("train", ask(capacity={"requests": {"memCapacity": "16Gi"}})),
-            ),
-            since="1.36",
-        ),
-        Reason(title="no such claim", objects=(n1, two)),
-        Reason(
-            title="no claim made of the template",
-            objects=(n1, two),
-            pod=pod(
-                "train",
-                resourceClaims=[{"name": "npu", "resourceClaimTemplateName": "one-npu"}],
-            ),
-        ),
-        Reason(
-            title="no such class",
-            objects=(n1, two, claim("train", ask(class_name="npu.example.com"))),
-        ),
-        Reason(
-            title="the selector fails",
-            objects=(n1, two, claim("train", ask(f'device.attributes["{DRIVER}"].numaNode == 0'))),
-            outcome=Outcome.FAILS,
-        ),
-        Reason(
-            title="a CEL function that is not known here",
-            objects=(n1, two, claim("train", ask('device.driver.split(".").size() > 9'))),
-            outcome=Outcome.UNDECIDED,
-        ),
-        Reason(
-            title="the pod's nodeSelector",
-            objects=(n1, two, TRAIN),
-            pod=pod("train", "train", nodeSelector={"disk": "ssd"}),
-        ),
-        Reason(
-            title="the node is cordoned",
-            objects=(node("n1", unschedulable=True), two, TRAIN),
-        ),
-        Reason(
-            title="too little CPU",
-            objects=(node("n1", allocatable={"cpu": "4"}), two, TRAIN),
-            pod=pod(
-                "train",
-                "train",
-                containers=[
-                    {
-                        "name": "main",
-                        "image": "none.invalid/none",
-                        "resources": {"requests": {"cpu": "8"}},
-                    }
-                ],
-            ),
-        ),
-        Reason(
-            title="half of the slices are published",
-            objects=(n1, slice_("s1", npu(0), npu(1), count=2), TRAIN),
-            since="1.36",
-        ),
-        Reason(
-            title="all are wanted and one is held",
-            objects=(n1, two, held(0), claim("train", ask(allocationMode="All"))),
-        ),
-        Reason(
-            title="a scheduling gate",
-            objects=(n1, two, TRAIN),
-            pod=pod("train", "train", schedulingGates=[{"name": "example.com/quota"}]),
-        ),
-        Reason(
-            title="the device plugin's are in use",
-            objects=(
-                node("n1", allocatable={"huawei.com/Ascend910": "2"}),
-                _with_npus("infer", 1, nodeName="n1", status={"phase": "Running"}),
-            ),
-            pod=_with_npus("train", 2),
-        ),
-        Reason(
-            title="a resource of a DeviceClass",
-            objects=(
-                n1,
-                slice_("s1", npu(0)),
-                class_(DRIVER, extendedResourceName="huawei.com/Ascend910"),
-            ),
-            pod=_with_npus("train", 2),
-            since="1.36",
-        ),
-        Reason(
-            title="the claim has a device of another node",
-            objects=(n1, node("n2", labels={"disk": "ssd"}), two, held(0, name="train")),
-            pod=pod("train", "train", nodeSelector={"disk": "ssd"}),
-        ),
-        Reason(
-            title="none of the choices",
-            objects=(
-                n1,
-                two,
-                held(1),
-                claim(
-                    "train",
-                    {
-                        "name": "npu",
-                        "firstAvailable": [
-                            {"name": "large", **ask(MEMORY)},
-                            {"name": "two", **ask(count=2)},
-                        ],
-                    },
-                ),
-            ),
-        ),
-        Reason(
-            title="two claims for one NPU",
-            objects=(n1, slice_("s1", npu(0)), TRAIN, claim("more", ask())),
-            pod=pod("train", "train", "more"),
-        ),
-    )
-
-
 def _with_npus(name: str, count: int, **spec: Any) -> Wire:
     """A pod that asks for NPUs as an extended resource."""
     limits = {"limits": {"huawei.com/Ascend910": str(count)}}
@@ -290,4 +99,225 @@ def _with_npus(name: str, count: int, **spec: Any) -> Wire:
     return pod(name, containers=[main], **spec)
 
 
-REASONS = _reasons()
+_N1 = node("n1")
+_TWO = slice_("s1", npu(0), npu(1))
+_WANTS_TWO = claim("train", ask(count=2))
+_CUT = slice_(
+    "s0",
+    count=2,
+    sharedCounters=[{"name": "npu-0", "counters": {"ai-cores": {"value": "20"}}}],
+)
+_SHARE = {
+    "request": "npu",
+    "driver": DRIVER,
+    "pool": "n1",
+    "device": "npu-0",
+    "shareID": "00000000-0000-4000-8000-000000000001",
+    "consumedCapacity": {"memCapacity": "24Gi"},
+}
+
+_DEVICES = (
+    Reason(title="nothing is published", objects=(_N1, TRAIN)),
+    Reason(
+        title="other devices only",
+        objects=(_N1, slice_("s1", device("x"), driver="nic.example.com"), TRAIN),
+    ),
+    Reason(title="too little memory", objects=(_N1, _TWO, claim("train", ask(MEMORY)))),
+    Reason(title="all are held", objects=(_N1, _TWO, held(0, 1), TRAIN)),
+    Reason(
+        title="sick",
+        objects=(_N1, slice_("s1", npu(0, taints=[SEPARATED])), TRAIN),
+        since="1.36",
+    ),
+    Reason(
+        title="one on each of two nodes",
+        objects=(
+            _N1,
+            node("n2"),
+            slice_("s1", npu(0)),
+            slice_("s2", npu(0), node="n2"),
+            _WANTS_TWO,
+        ),
+    ),
+    Reason(
+        title="no ring has two left",
+        objects=(
+            _N1,
+            slice_("s1", npu(0), npu(1), npu(2, ring=1), npu(3, ring=1)),
+            held(0, 2),
+            claim("train", ask(count=2), constraints=[RING]),
+        ),
+    ),
+    Reason(
+        title="two of different models wanted",
+        objects=(
+            _N1,
+            _TWO,
+            claim("train", ask(count=2), constraints=[{"distinctAttribute": f"{DRIVER}/model"}]),
+        ),
+        since="1.36",
+    ),
+)
+"""Devices are missing, or held."""
+
+_PARTS = (
+    Reason(
+        title="a piece is taken of the NPU",
+        objects=(
+            _N1,
+            _CUT,
+            slice_("s1", npu(0, consumesCounters=_takes("20")), piece(1), count=2),
+            allocated(claim("infer", ask()), "npu-0-vnpu-1", users=["infer-0"]),
+            claim("train", ask(f'device.attributes["{DRIVER}"].type == "npu"')),
+        ),
+        since="1.36",
+    ),
+    Reason(
+        title="too small a share left",
+        objects=(
+            _N1,
+            slice_("s1", shared("16Gi")),
+            with_results(claim("infer", ask()), [_SHARE], users=["infer-0"]),
+            claim("train", ask(capacity={"requests": {"memCapacity": "16Gi"}})),
+        ),
+        since="1.36",
+    ),
+)
+"""A part of an NPU is left."""
+
+_CLAIMS = (
+    Reason(title="no such claim", objects=(_N1, _TWO)),
+    Reason(
+        title="no claim made of the template",
+        objects=(_N1, _TWO),
+        pod=pod(
+            "train",
+            resourceClaims=[{"name": "npu", "resourceClaimTemplateName": "one-npu"}],
+        ),
+    ),
+    Reason(
+        title="no such class",
+        objects=(_N1, _TWO, claim("train", ask(class_name="npu.example.com"))),
+    ),
+    Reason(
+        title="the selector fails",
+        objects=(_N1, _TWO, claim("train", ask(f'device.attributes["{DRIVER}"].numaNode == 0'))),
+        outcome=Outcome.FAILS,
+    ),
+    Reason(
+        title="a CEL function that is not known here",
+        objects=(_N1, _TWO, claim("train", ask('device.driver.split(".").size() > 9'))),
+        outcome=Outcome.UNDECIDED,
+    ),
+)
+"""The claim cannot be served by anything, or cannot be judged."""
+
+_NODES = (
+    Reason(
+        title="the pod's nodeSelector",
+        objects=(_N1, _TWO, TRAIN),
+        pod=pod("train", "train", nodeSelector={"disk": "ssd"}),
+    ),
+    Reason(
+        title="the node is cordoned",
+        objects=(node("n1", unschedulable=True), _TWO, TRAIN),
+    ),
+    Reason(
+        title="too little CPU",
+        objects=(node("n1", allocatable={"cpu": "4"}), _TWO, TRAIN),
+        pod=pod(
+            "train",
+            "train",
+            containers=[
+                {
+                    "name": "main",
+                    "image": "none.invalid/none",
+                    "resources": {"requests": {"cpu": "8"}},
+                }
+            ],
+        ),
+    ),
+)
+"""Nodes do not take the pod."""
+
+_POOLS = (
+    Reason(
+        title="half of the slices are published",
+        objects=(_N1, slice_("s1", npu(0), npu(1), count=2), TRAIN),
+        since="1.36",
+    ),
+    Reason(
+        title="all are wanted and one is held",
+        objects=(_N1, _TWO, held(0), claim("train", ask(allocationMode="All"))),
+    ),
+)
+"""All of a pool, and pools that are not whole."""
+
+_PODS = (
+    Reason(
+        title="a scheduling gate",
+        objects=(_N1, _TWO, TRAIN),
+        pod=pod("train", "train", schedulingGates=[{"name": "example.com/quota"}]),
+    ),
+    Reason(
+        title="the device plugin's are in use",
+        objects=(
+            node("n1", allocatable={"huawei.com/Ascend910": "2"}),
+            _with_npus("infer", 1, nodeName="n1", status={"phase": "Running"}),
+        ),
+        pod=_with_npus("train", 2),
+    ),
+    Reason(
+        title="a resource of a DeviceClass",
+        objects=(
+            _N1,
+            slice_("s1", npu(0)),
+            class_(DRIVER, extendedResourceName="huawei.com/Ascend910"),
+        ),
+        pod=_with_npus("train", 2),
+        since="1.36",
+    ),
+)
+"""The pod itself, and resources that it asks for without a claim."""
+
+_CHOICES = (
+    Reason(
+        title="the claim has a device of another node",
+        objects=(_N1, node("n2", labels={"disk": "ssd"}), _TWO, held(0, name="train")),
+        pod=pod("train", "train", nodeSelector={"disk": "ssd"}),
+    ),
+    Reason(
+        title="none of the choices",
+        objects=(
+            _N1,
+            _TWO,
+            held(1),
+            claim(
+                "train",
+                {
+                    "name": "npu",
+                    "firstAvailable": [
+                        {"name": "large", **ask(MEMORY)},
+                        {"name": "two", **ask(count=2)},
+                    ],
+                },
+            ),
+        ),
+    ),
+    Reason(
+        title="two claims for one NPU",
+        objects=(_N1, slice_("s1", npu(0)), TRAIN, claim("more", ask())),
+        pod=pod("train", "train", "more"),
+    ),
+)
+"""Several claims, requests or nodes."""
+
+REASONS: tuple[Reason, ...] = (
+    *_DEVICES,
+    *_PARTS,
+    *_CLAIMS,
+    *_NODES,
+    *_POOLS,
+    *_PODS,
+    *_CHOICES,
+)

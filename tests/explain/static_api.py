@@ -62,22 +62,27 @@ class StaticApi:
             return 403, {"kind": "Status", "message": f"you cannot list {plural}"}
         found = [one for one in self.objects if PLURALS[one["kind"]] == plural]
         if name:
-            named = [one for one in found if one["metadata"]["name"] == name]
+            namespace = parts[parts.index("namespaces") + 1] if "namespaces" in parts else None
+            named = [one for one in found if _key(one) == (name, namespace)]
             missing = {"kind": plural, "name": name}
             status = {"kind": "Status", "reason": "NotFound", "details": missing}
             return (200, named[0]) if named else (404, status)
         return 200, _page(_selected(found, query.get("fieldSelector", "")), query)
 
 
+def _key(one: Wire) -> tuple[str, str | None]:
+    return one["metadata"]["name"], one["metadata"].get("namespace")
+
+
 def _selected(objects: Sequence[Wire], selector: str) -> list[Wire]:
-    """Of Events those that are about the object; other selectors do not matter here."""
-    lines = dict(line.split("=", 1) for line in selector.split(",") if "involvedObject." in line)
-    wanted = {key.removeprefix("involvedObject."): value for key, value in lines.items()}
-    return [
-        one
-        for one in objects
-        if all(one.get("involvedObject", {}).get(key) == wanted[key] for key in wanted)
-    ]
+    """Objects of a name, and Events about an object; other selectors do not matter here."""
+    found = list(objects)
+    for line in selector.split(","):
+        field, _, value = line.partition("=")
+        part, _, key = field.partition(".")
+        if part in {"involvedObject", "metadata"}:
+            found = [one for one in found if one[part].get(key) == value]
+    return found
 
 
 def _page(objects: list[Wire], query: dict[str, str]) -> Wire:

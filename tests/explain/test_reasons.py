@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
-from tests.explain.page import PAGE, with_outputs
+from tests.explain.page import PAGE, PICTURES, picture, with_outputs
 from tests.explain.reasons import MEMORY, REASONS, Reason, held, npu
 from tests.explain.world import (
     Wire,
@@ -44,6 +45,15 @@ def test_the_page_has_what_is_printed() -> None:
     page = PAGE.read_text(encoding="utf-8")
 
     assert with_outputs(page) == page
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_the_pictures_show_what_is_printed(name: str) -> None:
+    """Also written anew; they name no other place, from which a browser would load something."""
+    drawn = (PAGE.parent / f"assets/{name}.svg").read_text(encoding="utf-8")
+
+    assert picture(name) == drawn
+    assert set(re.findall(r"\w+://[^\s\"]+", drawn)) == {"http://www.w3.org/2000/svg"}
 
 
 def test_what_would_help_is_found_by_trying() -> None:

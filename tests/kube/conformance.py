@@ -9,30 +9,23 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
-from pathlib import Path
-from typing import Any
 
-import anyio
 import pytest
-import yaml
 
-from tests.kube.invalid_slices import INVALID, INVALID_COUNTERS, INVALID_SHARES, INVALID_TAINTS
-from trio_npu_dra.errors import Conflict, Forbidden, Gone, Invalid, NotFound, Unavailable
+from tests.kube.invalid_slices import INVALID
+from tests.kube.scenario import Scenario, new_driver, slice_of, stored
+from tests.kube.watch_scenarios import (
+    a_bookmark_moves_a_quiet_watch_on,
+    a_picture_follows_the_changes,
+    a_watch_tells_each_change_in_order,
+)
+from trio_npu_dra.errors import Conflict, Forbidden, Invalid, NotFound, Unavailable
 from trio_npu_dra.kube.applied import ConfigMap, ManagedMeta, ManagedNode
-from trio_npu_dra.kube.client import KubeClient, WatchEvent
-from trio_npu_dra.kube.envelopes import EventType
+from trio_npu_dra.kube.client import KubeClient
 from trio_npu_dra.kube.objects import (
     Allocation,
-    CapacityPolicy,
-    CapacityRange,
-    Counter,
-    CounterSet,
     Device,
     DeviceCapacity,
-    DeviceCounterConsumption,
-    DeviceTaint,
     KubeObject,
     Node,
     ObjectMeta,
@@ -40,55 +33,7 @@ from trio_npu_dra.kube.objects import (
     ResourceClaimStatus,
     ResourcePool,
     ResourceSlice,
-    ResourceSliceSpec,
 )
-from trio_npu_dra.kube.watch import View, list_and_watch
-
-Scenario = Callable[[KubeClient], Awaitable[None]]
-Event = WatchEvent[ResourceSlice]
-
-_RBAC = Path(__file__).parents[2] / "k8s/base/rbac.yaml"
-_BOOKMARK_LIMIT = 90.0
-"""Seconds; a real API server sends bookmarks once a minute."""
-
-
-def driver_rules() -> list[dict[str, Any]]:
-    """The rules of the ClusterRole in the manifests."""
-    documents = yaml.safe_load_all(_RBAC.read_text())
-    rules: list[dict[str, Any]] = next(one for one in documents if one["kind"] == "ClusterRole")[
-        "rules"
-    ]
-    return rules
-
-
-def new_driver() -> str:
-    """A driver name that no other scenario uses."""
-    return f"d{uuid.uuid4().hex[:8]}.example.com"
-
-
-def slice_of(driver: str, *devices: Device, node: str = "node-1") -> ResourceSlice:
-    """A slice to be created."""
-    return ResourceSlice(
-        metadata=ObjectMeta(generate_name=f"{node}-{driver}-00000-"),
-        spec=ResourceSliceSpec(
-            driver=driver,
-            node_name=node,
-            pool=ResourcePool(name=node, generation=1, resource_slice_count=1),
-            devices=devices or None,
-        ),
-    )
-
-
-def with_counters(item: ResourceSlice, *sets: CounterSet) -> ResourceSlice:
-    """The slice with counter sets too."""
-    spec = item.spec.model_copy(update={"shared_counters": sets or None})
-    return item.model_copy(update={"spec": spec})
-
-
-async def stored(client: KubeClient, name: str) -> tuple[ResourceSlice, ...]:
-    """The slice of that name, if it exists; the driver may list slices, not get them."""
-    found, _ = await client.list(ResourceSlice, field_selector=f"metadata.name={name}")
-    return found
 
 
 async def a_created_object_gets_name_uid_and_version(client: KubeClient) -> None:
@@ -154,53 +99,6 @@ async def quantities_come_back_canonical(client: KubeClient) -> None:
     }
 
 
-async def a_taint_gets_its_time(client: KubeClient) -> None:
-    """The API server notes when a taint was added."""
-    taint = DeviceTaint(key="example.com/fault", effect="NoSchedule")
-    made = await client.create(
-        slice_of(new_driver(), Device(name="npu-0", taints=(taint,))), dry_run=True
-    )
-    assert made.spec.devices is not None
-    assert made.spec.devices[0].taints is not None
-    assert made.spec.devices[0].taints[0].time_added
-
-
-async def counters_are_kept(client: KubeClient) -> None:
-    """Sets and devices in slices of their own; quantities as canonical as others.
-
-    Nobody looks whether what a device consumes is there.
-    """
-    taken = DeviceCounterConsumption(counter_set="s", counters={"memory": Counter(value="1024Mi")})
-    made = await client.create(
-        slice_of(new_driver(), Device(name="npu-0", consumes_counters=(taken,))), dry_run=True
-    )
-    kept = taken.model_copy(update={"counters": {"memory": Counter(value="1Gi")}})
-    assert made.spec.devices == (Device(name="npu-0", consumes_counters=(kept,)),)
-    wanted = with_counters(slice_of(new_driver()), CounterSet(name="s", counters=taken.counters))
-    made = await client.create(wanted, dry_run=True)
-    assert made.spec.shared_counters == (CounterSet(name="s", counters=kept.counters),)
-
-
-async def shares_are_kept(client: KubeClient) -> None:
-    """A device may be allocated several times, each time with as much as its policy says."""
-    unit = CapacityRange(min="0", step="1Mi")
-    policy = CapacityPolicy(default="1024Mi", valid_range=unit)
-    memory = DeviceCapacity(value="8192Mi", request_policy=policy)
-    device = Device(name="npu-0", allow_multiple_allocations=True, capacity={"memory": memory})
-    made = await client.create(slice_of(new_driver(), device), dry_run=True)
-    kept = DeviceCapacity(
-        value="8Gi", request_policy=CapacityPolicy(default="1Gi", valid_range=unit)
-    )
-    assert made.spec.devices == (device.model_copy(update={"capacity": {"memory": kept}}),)
-
-
-async def an_invalid_share_is_refused_with_the_field(client: KubeClient) -> None:
-    """What one allocation may take has to fit the capacity."""
-    for devices, words in INVALID_SHARES:
-        with pytest.raises(Invalid, match=re.escape(words)):
-            await client.create(slice_of(new_driver(), *devices))
-
-
 async def a_missing_object_is_not_found(client: KubeClient) -> None:
     """Get, update and delete of a missing object say so, with its name."""
     with pytest.raises(NotFound, match='nodes "nowhere" not found'):
@@ -238,20 +136,6 @@ async def an_invalid_slice_is_refused_with_the_field(client: KubeClient) -> None
         await client.create(
             made.model_copy(update={"spec": made.spec.model_copy(update={"pool": pool})})
         )
-
-
-async def an_invalid_taint_is_refused_with_the_field(client: KubeClient) -> None:
-    """Taints have their own limits, and lower those of the slice."""
-    for devices, words in INVALID_TAINTS:
-        with pytest.raises(Invalid, match=re.escape(words)):
-            await client.create(slice_of(new_driver(), *devices))
-
-
-async def an_invalid_counter_is_refused_with_the_field(client: KubeClient) -> None:
-    """In sets and in what devices take from them."""
-    for devices, sets, words in INVALID_COUNTERS:
-        with pytest.raises(Invalid, match=re.escape(words)):
-            await client.create(with_counters(slice_of(new_driver(), *devices), *sets))
 
 
 async def what_the_role_does_not_give_is_forbidden(client: KubeClient) -> None:
@@ -342,6 +226,41 @@ async def a_list_selects_by_driver_and_node(client: KubeClient) -> None:
     assert version
 
 
+def name_of(item: ResourceSlice) -> str:
+    """By which lists are sorted."""
+    return item.metadata.name
+
+
+async def a_long_list_comes_in_pages(client: KubeClient) -> None:
+    """Together they have each object once, and a watch continues from where the first page was."""
+    driver = new_driver()
+    made = [await client.create(slice_of(driver, node=f"node-{at}")) for at in range(5)]
+    await client.create(slice_of(new_driver()))
+    selector = f"spec.driver={driver}"
+    for page in (1, 2, 5, 100):
+        listed, version = await client.list_all(ResourceSlice, field_selector=selector, page=page)
+        assert sorted(listed, key=name_of) == sorted(made, key=name_of)
+        assert int(version) >= int(made[-1].metadata.resource_version or 0)
+
+
+async def a_list_may_be_of_one_namespace(client: KubeClient) -> None:
+    """Objects of the same name in others stay out; without a namespace they are all there."""
+    name = f"listed-{uuid.uuid4()}"
+    for namespace in ("default", "kube-system"):
+        meta = ObjectMeta(name=name, namespace=namespace)
+        await client.apply(ConfigMap(metadata=meta, data={}), manager="one")
+    places = []
+    for asked in ("default", "kube-public", None):
+        found, _ = await client.list_all(ConfigMap, namespace=asked, page=1)
+        places.append([one.metadata.namespace for one in found if one.metadata.name == name])
+    assert places == [["default"], [], ["default", "kube-system"]]
+
+
+async def the_server_tells_its_version(client: KubeClient) -> None:
+    """Everybody who is known may ask; 1.34 is the oldest with resource.k8s.io/v1."""
+    assert await client.minor_version() >= 34
+
+
 async def a_field_that_is_no_selector_is_refused(client: KubeClient) -> None:
     """The message names the field."""
     with pytest.raises(Invalid, match=r"field label not supported.*: spec\.generation"):
@@ -379,88 +298,6 @@ async def a_node_says_who_applied_its_labels(client: KubeClient) -> None:
     await client.delete(ManagedNode, node.metadata.name)
 
 
-async def first(events: AsyncIterator[Event], wanted: Callable[[Event], bool]) -> Event:
-    """The first event that matches."""
-    async for event in events:
-        if wanted(event):
-            return event
-    raise AssertionError("the watch ended")
-
-
-def is_change(event: Event) -> bool:
-    """Whether it is no bookmark, because those can come at any time."""
-    return event.type is not EventType.BOOKMARK
-
-
-async def a_watch_tells_each_change_in_order(client: KubeClient) -> None:
-    """From the list's version on it misses no change, and sends none of other objects."""
-    driver = new_driver()
-    selector = f"spec.driver={driver}"
-    _, version = await client.list(ResourceSlice, field_selector=selector)
-    made = await client.create(slice_of(driver, Device(name="npu-0")))
-    await client.create(slice_of(new_driver()))
-    with anyio.fail_after(10):
-        async with client.watch(
-            ResourceSlice, field_selector=selector, resource_version=version
-        ) as events:
-            added = await first(events, is_change)
-            spec = made.spec.model_copy(update={"devices": None})
-            changed = await client.update(made.model_copy(update={"spec": spec}))
-            modified = await first(events, is_change)
-            await client.delete(ResourceSlice, made.metadata.name)
-            deleted = await first(events, is_change)
-    assert (added.type, added.object) == (EventType.ADDED, made)
-    assert (modified.type, modified.object) == (EventType.MODIFIED, changed)
-    assert deleted.type is EventType.DELETED
-    assert int(deleted.resource_version) > int(modified.resource_version)
-
-
-async def a_bookmark_moves_a_quiet_watch_on(client: KubeClient) -> None:
-    """A watch without events still learns the newest version."""
-    selector = f"spec.driver={new_driver()}"
-    _, version = await client.list(ResourceSlice, field_selector=selector)
-    with anyio.fail_after(_BOOKMARK_LIMIT):
-        async with client.watch(
-            ResourceSlice, field_selector=selector, resource_version=version
-        ) as events:
-            other = await client.create(slice_of(new_driver()))
-            goal = int(other.metadata.resource_version or 0)
-            bookmark = await first(events, lambda event: int(event.resource_version) >= goal)
-    assert (bookmark.type, bookmark.object) == (EventType.BOOKMARK, None)
-
-
-async def a_picture_follows_the_changes(client: KubeClient) -> None:
-    """List and watch together show what exists, as it comes and goes."""
-    driver = new_driver()
-    made = await client.create(slice_of(driver, Device(name="npu-0")))
-    views = list_and_watch(client, ResourceSlice, field_selector=f"spec.driver={driver}")
-    with anyio.fail_after(10):
-        async with aclosing(views):
-            await shows(views, made)
-            other = await client.create(slice_of(driver, node="node-2"))
-            await shows(views, made, other)
-            await client.delete(ResourceSlice, made.metadata.name)
-            await shows(views, other)
-
-
-async def shows(views: AsyncIterator[View[ResourceSlice]], *expected: ResourceSlice) -> None:
-    """Wait for a fresh view of exactly these objects."""
-    wanted = {one.metadata.name: one for one in expected}
-    async for view in views:
-        if view.stale_since is None and view.objects == wanted:
-            return
-
-
-async def assert_gone(client: KubeClient, kind: type[KubeObject]) -> None:
-    """A watch from the oldest version of all is refused, where history starts later.
-
-    Each server loses history in its own way, so this is no scenario of its own.
-    """
-    with anyio.fail_after(10), pytest.raises(Gone, match="too old resource version: 1"):
-        async with client.watch(kind, resource_version="1") as events:
-            await anext(events)
-
-
 AS_DRIVER: tuple[Scenario, ...] = (
     a_created_object_gets_name_uid_and_version,
     a_long_generate_name_is_cut,
@@ -476,23 +313,17 @@ AS_DRIVER: tuple[Scenario, ...] = (
     an_equal_update_changes_nothing,
     a_delete_keeps_its_preconditions,
     a_list_selects_by_driver_and_node,
+    a_long_list_comes_in_pages,
+    the_server_tells_its_version,
     a_field_that_is_no_selector_is_refused,
     a_watch_tells_each_change_in_order,
     a_picture_follows_the_changes,
     a_bookmark_moves_a_quiet_watch_on,
 )
-AS_DRIVER_WITH_FEATURES: tuple[Scenario, ...] = (
-    a_taint_gets_its_time,
-    an_invalid_taint_is_refused_with_the_field,
-    counters_are_kept,
-    an_invalid_counter_is_refused_with_the_field,
-    shares_are_kept,
-    an_invalid_share_is_refused_with_the_field,
-)
-"""For an API server that keeps taints, counters and shares, as all since 1.36 do."""
 AS_ADMINISTRATOR: tuple[Scenario, ...] = (
     a_dry_run_shows_dropped_fields,
     a_path_that_is_not_served_tells_of_no_object,
+    a_list_may_be_of_one_namespace,
     what_is_applied_is_the_managers,
     a_node_says_who_applied_its_labels,
 )

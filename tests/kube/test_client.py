@@ -8,7 +8,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.kube.conformance import assert_gone, new_driver, slice_of
+from tests.kube.scenario import new_driver, slice_of
+from tests.kube.watch_scenarios import assert_gone
 from trio_npu_dra.errors import Conflict, Forbidden, Gone, Invalid, KubeError, Unavailable
 from trio_npu_dra.kube.answers import refusal
 from trio_npu_dra.kube.client import KubeClient, open_client

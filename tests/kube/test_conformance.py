@@ -8,11 +8,10 @@ import trio
 from tests.kube.conformance import (
     AS_ADMINISTRATOR,
     AS_DRIVER,
-    AS_DRIVER_WITH_FEATURES,
-    Scenario,
-    driver_rules,
 )
+from tests.kube.feature_scenarios import AS_DRIVER_WITH_FEATURES
 from tests.kube.loops import LOOPS, run_on
+from tests.kube.scenario import Scenario, driver_rules
 from trio_npu_dra.kube.client import open_client
 from trio_npu_dra.kube.credentials import Credentials
 from trio_npu_dra.standins.api_state import ApiState

@@ -19,8 +19,8 @@ from tests.claims.node import NodeOnDisk, board, npu
 from tests.reliability.disk import Disk
 from tests.report.boards import fault
 from tests.report.boards import npu as sick_npu
-from tests.resources.test_allocation import RESOURCE, Instance, Kubelet
-from tests.resources.test_allocation import given as pod_devices
+from tests.resources.instance import RESOURCE, Instance, Kubelet
+from tests.resources.instance import given as pod_devices
 from trio_npu_dra.errors import AllocationRefused
 from trio_npu_dra.npu.model import Chip
 from trio_npu_dra.observable import Observable
@@ -28,7 +28,6 @@ from trio_npu_dra.resources.chooser import Chosen
 from trio_npu_dra.resources.device import ResourceDevice
 from trio_npu_dra.resources.kubelet_ids import FILE, KubeletIds
 from trio_npu_dra.resources.names import DeviceId
-from trio_npu_dra.resources.pods import SOON_SECONDS
 
 CHIPS = 4
 
@@ -200,9 +199,7 @@ async def test_a_death_at_any_moment_gives_nothing_twice(
     for state in states:
         disk.restore(state)
         next_one = Instance(node, kubelet)
-        for _ in range(2):
-            await next_one.pods.look()
-            await trio.sleep(SOON_SECONDS)
+        await next_one.look_until_sure()
         assert await next_one.held() == {"npu-5": "ml/a"}
         meant = {next_one.pods.ids.device_of(RESOURCE, id_) for id_ in ids(*range(8))}
         assert meant == {DeviceId(physical_id=number) for number in range(8)}
@@ -301,9 +298,7 @@ class World:
 
     async def look(self) -> None:
         """All pods are known, and have what they were given."""
-        for _ in range(2):
-            await self.instance.pods.look()
-            await trio.sleep(SOON_SECONDS)
+        await self.instance.look_until_sure()
         await self.instance.pods.look()
         held = await self.instance.held()
         assert held == {

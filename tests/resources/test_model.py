@@ -16,7 +16,7 @@ from trio.testing import MockClock
 
 from tests.claims.node import AT_ONCE, NodeOnDisk, board, claim, ref, result
 from tests.npu.boards import piece, split
-from tests.resources.test_allocation import Instance, Kubelet
+from tests.resources.instance import Instance, Kubelet
 from trio_npu_dra.errors import AllocationRefused
 from trio_npu_dra.holds.hold import holds_of
 from trio_npu_dra.kubelet.device_plugin.pod_resources import PodDevice

@@ -15,7 +15,7 @@ from trio.testing import MockClock
 from tests.claims.node import AT_ONCE, NodeOnDisk, claim, ref, result
 from tests.claims.test_cancelled import cancelled_at
 from tests.reliability.disk import Disk
-from tests.resources.test_allocation import Instance, Kubelet, with_ids
+from tests.resources.instance import Instance, Kubelet, with_ids
 from trio_npu_dra.errors import AllocationRefused
 from trio_npu_dra.kubelet.device_plugin.plugin import Choice
 from trio_npu_dra.resources.pods import SOON_SECONDS
@@ -45,13 +45,6 @@ def share(chip: int, number: int) -> str:
     return f"Ascend910-{chip}-{number}"
 
 
-async def look_until_sure(instance: Instance) -> None:
-    """Look at the list of pods until what it lacks is taken back."""
-    for _ in range(2):
-        await instance.pods.look()
-        await trio.sleep(SOON_SECONDS)
-
-
 async def test_a_chip_is_shared_from_the_first_pod_to_the_last(
     node: NodeOnDisk, kubelet: Kubelet, autojump_clock: MockClock
 ) -> None:
@@ -63,17 +56,17 @@ async def test_a_chip_is_shared_from_the_first_pod_to_the_last(
     assert instance.flags.on == {2}
     await instance.plugin.allocate([[share(2, 3)]])
     kubelet.devices = with_ids("a", share(2, 0)) + with_ids("b", share(2, 3))
-    await look_until_sure(instance)
+    await instance.look_until_sure()
     assert await instance.held() == {"npu-2-0": "ml/a", "npu-2-3": "ml/b"}
 
     kubelet.devices = with_ids("b", share(2, 3))
     kubelet.busy = {"/dev/davinci2"}  # by b
-    await look_until_sure(instance)
+    await instance.look_until_sure()
     assert await instance.held() == {"npu-2-3": "ml/b"}
     assert instance.flags.on == {2}
 
     kubelet.devices = []
-    await look_until_sure(instance)
+    await instance.look_until_sure()
     assert await instance.held() == {"npu-2-3": "ml/b"}
     kubelet.busy = set()
     await instance.pods.look()
@@ -133,7 +126,7 @@ async def test_a_chip_in_use_is_not_shared_and_the_pod_is_told_who_uses_it(
     await instance.repair.look(is_first=True)
     assert (await instance.held()).keys() == {"npu-2-0"}
     instance.flags.used_by.clear()
-    await look_until_sure(instance)
+    await instance.look_until_sure()
     assert await instance.held() == {}
     assert not instance.noted
 
@@ -146,7 +139,7 @@ async def test_a_flag_that_cannot_be_reset_keeps_the_share(
     instance = started(node, kubelet)
     await instance.plugin.allocate([[share(2, 0)]])
     instance.flags.used_by[2] = (4711,)
-    await look_until_sure(instance)
+    await instance.look_until_sure()
     await instance.pods.look()
     await instance.repair.look(is_first=False)
     assert (await instance.held()).keys() == {"npu-2-0"}
@@ -155,7 +148,7 @@ async def test_a_flag_that_cannot_be_reset_keeps_the_share(
     await instance.plugin.allocate([[share(2, 0)]])
     instance.flags.used_by.clear()
     kubelet.devices = with_ids("a", share(2, 0))
-    await look_until_sure(instance)
+    await instance.look_until_sure()
     assert await instance.held() == {"npu-2-0": "ml/a"}
     assert instance.flags.on == {2}
 
@@ -191,7 +184,7 @@ async def test_the_list_says_nothing_of_a_share_that_is_being_given(
     instance = started(node, kubelet)
     kubelet.devices = with_ids("old", share(2, 0))
     with instance.pods.allocating(["pod-of-npu-2-0"]):
-        await look_until_sure(instance)
+        await instance.look_until_sure()
         assert await instance.held() == {}
 
 
@@ -230,14 +223,14 @@ async def test_a_death_at_any_moment_leaves_nothing_for_long(
     instance = started(node, kubelet)
     with disk.states() as states:
         await instance.plugin.allocate([[share(1, 0), share(2, 0)]])
-        await look_until_sure(instance)
+        await instance.look_until_sure()
     assert not instance.flags.on
     assert len(states) > 12
     node.source.store(claim("a", result("npu-1"), result("npu-2", "other")))
     for state in states:
         disk.restore(state)
         next_one = started(node, kubelet)
-        await look_until_sure(next_one)
+        await next_one.look_until_sure()
         await next_one.repair.look(is_first=True)
         assert await next_one.held() == {}
         assert (next_one.flags.on, next_one.noted) == (set(), False)
@@ -262,7 +255,7 @@ async def test_a_call_can_be_cancelled_at_each_checkpoint(
             act = instance.pods.look
         goes_on = await cancelled_at(step, act)
         assert instance.flags.on <= {2}
-        await look_until_sure(instance)
+        await instance.look_until_sure()
         assert await instance.held() == {}
         await instance.repair.look(is_first=False)
         assert (instance.flags.on, instance.noted) == (set(), False)

@@ -62,7 +62,9 @@ def flags_page() -> str:
         "## The node agent\n\n"
         "The image's entrypoint is `npu-dra serve`: the DaemonSet passes bare flags. A flag wins "
         f"over its variable, the variable over the default.\n\n{given}"
-        f"## The other commands\n\nGive them what the agent was given:\n\n{''.join(parts)}"
+        "## The other commands\n\nThey read the same variables; in the agent's pod these say where "
+        "the host's folders are. Give\nthem the flags that the agent was given:\n\n"
+        f"{''.join(parts)}"
     )
 
 

@@ -23,6 +23,7 @@ from trio_npu_dra.control.report import report_cutting
 from trio_npu_dra.errors import ConfigError
 from trio_npu_dra.holds.onlooker import read_holds
 from trio_npu_dra.kube.objects import Device, DeviceTaint, ObjectMeta, OwnerReference, ResourceSlice
+from trio_npu_dra.npu import fact_names
 from trio_npu_dra.npu.ascend_driver import load_library
 from trio_npu_dra.npu.dcmi.worker import open_worker
 from trio_npu_dra.npu.fault_memory import NodeFaults
@@ -233,12 +234,12 @@ def _cells(device: Device) -> tuple[str, ...]:
 
     return (
         device.name,
-        attribute("chipName"),
-        amount("memCapacity"),
-        amount("aiCores"),
-        attribute("numaNode"),
-        attribute("topologyGroup"),
-        attribute("resource.kubernetes.io/pciBusID"),
+        attribute(fact_names.CHIP_NAME),
+        amount(fact_names.MEMORY),
+        amount(fact_names.AI_CORES),
+        attribute(fact_names.NUMA_NODE),
+        attribute(fact_names.TOPOLOGY_GROUP),
+        attribute(fact_names.STANDARD_PCI_BUS_ID),
         ",".join(_taint(taint) for taint in device.taints or ()) or "-",
     )
 

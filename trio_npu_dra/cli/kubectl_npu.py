@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 import yaml
@@ -22,9 +22,13 @@ from trio_npu_dra import __version__
 from trio_npu_dra.config.model import DRIVER
 from trio_npu_dra.errors import ConfigError, Gone, NotFound, NpuDraError, Unavailable
 from trio_npu_dra.kube.client import KubeClient, open_client
-from trio_npu_dra.kube.credentials import load_credentials
-from trio_npu_dra.kube.kubeconfig import current_namespace
+from trio_npu_dra.kube.credentials import Credentials, load_credentials
+from trio_npu_dra.kube.kubeconfig import choose, files_of_person
+from trio_npu_dra.kube.login import log_in
 from trio_npu_dra.kube.objects import KubeObject
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 _LIBRARIES: Final = ("cel", "rich")
 _PAUSE: Final = 0.3
@@ -109,8 +113,15 @@ def _parser() -> argparse.ArgumentParser:
         metavar="COMMAND",
     )
     parser.add_argument("name", nargs="?", metavar="NAME", help="what the command is about")
-    parser.add_argument(
+    namespaces = parser.add_mutually_exclusive_group()
+    namespaces.add_argument(
         "-n", "--namespace", default="", help="of the pod or claim (default: that of the context)"
+    )
+    namespaces.add_argument(
+        "-A",
+        "--all-namespaces",
+        action="store_true",
+        help="explain: look for the pod or claim in all; the other commands always show all",
     )
     parser.add_argument("-w", "--watch", action="store_true", help="print again when it changes")
     parser.add_argument(
@@ -124,24 +135,33 @@ def _parser() -> argparse.ArgumentParser:
         "--driver", default=DRIVER, help=f"whose devices; '' for all drivers (default: {DRIVER})"
     )
     parser.add_argument(
-        "--kubeconfig", type=Path, help="default: $KUBECONFIG, then ~/.kube/config, then the pod's"
+        "--kubeconfig",
+        type=Path,
+        metavar="FILE",
+        help="default: the files of $KUBECONFIG, then ~/.kube/config, then the pod's account",
+    )
+    parser.add_argument(
+        "--context", default="", help="of the kubeconfig (default: its current context)"
     )
     return parser
 
 
-def _kubeconfig(given: Path | None, environment: Mapping[str, str]) -> Path | None:
-    """The file that kubectl would take; None in a pod.
+async def _credentials(asked: argparse.Namespace) -> tuple[Credentials, str]:
+    """How to get in, and the namespace that is meant without `--namespace`.
 
     Raises:
-        ConfigError: `KUBECONFIG` names several files, which are not merged here.
+        ConfigError: There is neither a kubeconfig nor a pod's service account, or the user of the
+            context cannot log in.
     """
-    named = environment.get("KUBECONFIG", "")
-    if given is None and os.pathsep in named:
-        raise ConfigError(f"KUBECONFIG={named} names several files: give --kubeconfig")
-    if given is not None or named:
-        return given or Path(named)
-    usual = Path("~/.kube/config").expanduser()
-    return usual if usual.exists() else None
+    files = (asked.kubeconfig,) if asked.kubeconfig else files_of_person(os.environ)
+    if files:
+        chosen = choose(files, asked.context)
+        return await log_in(chosen), chosen.namespace
+    if asked.context:
+        raise ConfigError(
+            f"there is no kubeconfig that could have the context {asked.context}: give --kubeconfig"
+        )
+    return load_credentials(None), "default"
 
 
 async def _run(asked: argparse.Namespace) -> None:
@@ -149,10 +169,8 @@ async def _run(asked: argparse.Namespace) -> None:
         raise ConfigError(f"`{asked.command}` needs a name: `kubectl npu {asked.command} NAME`")
     if asked.command == "list" and asked.name:
         raise ConfigError(f"`list` takes no name: `kubectl npu node {asked.name}` shows one node")
-    kubeconfig = _kubeconfig(asked.kubeconfig, os.environ)
-    credentials = load_credentials(kubeconfig)
-    if not asked.namespace:
-        asked.namespace = current_namespace(kubeconfig) if kubeconfig else "default"
+    credentials, usual = await _credentials(asked)
+    asked.namespace = asked.namespace or usual
     async with open_client(credentials) as client:
         await _print_answers(client, asked)
 
@@ -231,12 +249,17 @@ async def _explain(
     if not set(kinds) <= set(explainers):
         raise ConfigError(f"{asked.name}: only pod/NAME and claim/NAME can be explained")
     for one in kinds:
+        namespace: str | None = asked.namespace
+        if asked.all_namespaces:
+            namespace = await npu_answers.only_namespace(client, one, name)
         try:
-            return await explainers[one](client, name, asked.namespace)
+            if namespace is not None:
+                return await explainers[one](client, name, namespace)
         except NotFound:
             continue
     words = " and no ".join(kinds)
-    raise ConfigError(f"there is no {words} {name} in namespace {asked.namespace}")
+    where = "any namespace" if asked.all_namespaces else f"namespace {asked.namespace}"
+    raise ConfigError(f"there is no {words} {name} in {where}")
 
 
 def _print(answer: Answer, form: str) -> None:
@@ -247,17 +270,23 @@ def _print(answer: Answer, form: str) -> None:
         print(yaml.safe_dump(answer.wire, sort_keys=False), end="", flush=True)
         return
     from rich.console import Console  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
 
     console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
     with console.capture() as captured:
         for line in answer.lines:
-            text = Text(line.translate(_VISIBLE))
-            for style, patterns in _STYLES.items():
-                for pattern in patterns:
-                    text.highlight_regex(pattern, style)
-            console.print(text)
+            console.print(styled(line))
     print(captured.get(), end="", flush=True)
+
+
+def styled(line: str) -> Text:
+    """A line for people in the colours of a terminal."""
+    from rich.text import Text  # noqa: PLC0415
+
+    text = Text(line.translate(_VISIBLE))
+    for style, patterns in _STYLES.items():
+        for pattern in patterns:
+            text.highlight_regex(pattern, style)
+    return text
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from trio_npu_dra.cli.published_board import topology_of_node
 from trio_npu_dra.cli.topology import matrix
 from trio_npu_dra.cluster.explain import explain
 from trio_npu_dra.cluster.fleet import NodeRow, fleet
-from trio_npu_dra.cluster.gather import events_about, read_cluster, read_devices
+from trio_npu_dra.cluster.gather import events_about, namespaces_of, read_cluster, read_devices
 from trio_npu_dra.cluster.objects import Claim, ClusterNode
 from trio_npu_dra.cluster.pod_objects import Pod
 from trio_npu_dra.cluster.sickness import find, sickness
@@ -48,6 +48,21 @@ async def node(client: KubeClient, name: str, driver: str) -> Said:
     if topology.board.chips:
         lines = [*matrix(topology).splitlines(), "", *lines]
     return lines, npu_wire.fleet_wire(nodes)
+
+
+async def only_namespace(client: KubeClient, kind: str, name: str) -> str | None:
+    """The one namespace with a `pod` or `claim` of that name; `None` if there is none.
+
+    Raises:
+        ConfigError: Several have one.
+    """
+    found = await namespaces_of(client, {"pod": Pod, "claim": Claim}[kind], name)
+    if len(found) > 1:
+        raise ConfigError(
+            f"{len(found)} namespaces have a {kind} {name}; say which with --namespace: "
+            f"{', '.join(sorted(found))}"
+        )
+    return found[0] if found else None
 
 
 async def explain_pod(client: KubeClient, name: str, namespace: str) -> Said:

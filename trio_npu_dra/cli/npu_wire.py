@@ -10,6 +10,7 @@ from trio_npu_dra.cluster.explain.funnel import Funnel, Step
 from trio_npu_dra.cluster.fleet import DeviceRow, NodeRow
 from trio_npu_dra.cluster.inventory import DeviceId, Holding
 from trio_npu_dra.cluster.sickness import Sickness
+from trio_npu_dra.npu import fact_names
 
 Wire = dict[str, Any]
 
@@ -36,12 +37,12 @@ def fleet_wire(nodes: Sequence[NodeRow]) -> Wire:
 
 
 def _row(row: DeviceRow) -> Wire:
-    numa = row.placed.device.attributes.get("numaNode")
+    numa = row.placed.device.attributes.get(fact_names.NUMA_NODE)
     return {
         **_device(row.placed.id),
         "model": _told(row.model),
         "memory": _told(row.memory),
-        "ring": _told(row.attribute("topologyGroup")),
+        "ring": _told(row.attribute(fact_names.TOPOLOGY_GROUP)),
         "numaNode": None if numa is None else numa.int_,
         "state": str(row.state),
         "sick": row.is_sick,

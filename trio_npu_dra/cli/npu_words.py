@@ -10,6 +10,7 @@ from trio_npu_dra.cluster.explain.funnel import Funnel, Step
 from trio_npu_dra.cluster.explain.words import ask_words, loss_words, names_of
 from trio_npu_dra.cluster.fleet import DeviceRow, NodeRow, Ring
 from trio_npu_dra.cluster.sickness import Sickness
+from trio_npu_dra.npu import fact_names
 
 _NODE = ("NODE", "NPUS", "MODEL", "MEMORY", "FREE", "USED", "SICK", "WHOLE RINGS")
 _HOLDER = ("HELD BY", "NODE", "DEVICES")
@@ -90,8 +91,8 @@ def _device_cells(node: str, row: DeviceRow) -> tuple[str, ...]:
         row.model,
         row.memory,
         f"{row.state}, sick" if row.is_sick else row.state,
-        row.attribute("topologyGroup"),
-        row.attribute("numaNode"),
+        row.attribute(fact_names.TOPOLOGY_GROUP),
+        row.attribute(fact_names.NUMA_NODE),
         ", ".join(row.taints) or "-",
         ", ".join(dict.fromkeys(one.words for one in row.holders)) or "-",
     )

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from trio_npu_dra.cli.topology import Topology
 from trio_npu_dra.cluster.fleet import DeviceRow, NodeRow
+from trio_npu_dra.npu import fact_names
 from trio_npu_dra.npu.dcmi.types import ChipRef
 from trio_npu_dra.npu.model import Board, Chip, ChipFamily
 
@@ -26,21 +27,21 @@ def _chips(rows: Iterable[DeviceRow]) -> Iterator[Chip]:
         attributes = row.placed.device.attributes
         numbers = {name: found.int_ for name, found in attributes.items() if found.int_ is not None}
         words = {name: found.string for name, found in attributes.items() if found.string}
-        family = families.get(words.get("model", ""))
-        if family is None or "physicalId" not in numbers:
+        family = families.get(words.get(fact_names.MODEL, ""))
+        if family is None or fact_names.PHYSICAL_ID not in numbers:
             continue
-        physical_id = numbers["physicalId"]
+        physical_id = numbers[fact_names.PHYSICAL_ID]
         yield Chip(
             ref=ChipRef(physical_id),
             physical_id=physical_id,
-            logic_id=numbers.get("logicId", physical_id),
-            card_id=numbers.get("cardId", physical_id),
-            device_id=numbers.get("deviceId", 0),
+            logic_id=numbers.get(fact_names.LOGIC_ID, physical_id),
+            card_id=numbers.get(fact_names.CARD_ID, physical_id),
+            device_id=numbers.get(fact_names.DEVICE_ID, 0),
             family=family,
-            chip_name=words.get("chipName", ""),
-            numa_node=numbers.get("numaNode"),
-            topology_group=words.get("topologyGroup"),
-            module=words.get("module"),
-            super_pod_id=numbers.get("superPodId"),
-            super_pod_server_index=numbers.get("superPodServerIndex"),
+            chip_name=words.get(fact_names.CHIP_NAME, ""),
+            numa_node=numbers.get(fact_names.NUMA_NODE),
+            topology_group=words.get(fact_names.TOPOLOGY_GROUP),
+            module=words.get(fact_names.MODULE),
+            super_pod_id=numbers.get(fact_names.SUPER_POD_ID),
+            super_pod_server_index=numbers.get(fact_names.SUPER_POD_SERVER_INDEX),
         )

@@ -17,6 +17,7 @@ from trio_npu_dra.cluster.inventory import (
 from trio_npu_dra.cluster.matching import BLOCKING, taint_words
 from trio_npu_dra.cluster.pools import NodePool, whole_pools
 from trio_npu_dra.cluster.view import ClusterView
+from trio_npu_dra.npu import fact_names
 from trio_npu_dra.npu.offers import LEAVING, OfferKind
 
 
@@ -58,13 +59,13 @@ class DeviceRow:
     def memory(self) -> str:
         """Its memory; for other drivers that of a capacity named so."""
         capacity = self.placed.device.capacity
-        found = capacity.get("memCapacity") or capacity.get("memory")
+        found = capacity.get(fact_names.MEMORY) or capacity.get("memory")
         return found.value if found else "-"
 
     @property
     def model(self) -> str:
         """What it is; for other drivers the name of the product."""
-        names = ("chipName", "model", "productName", "type")
+        names = (fact_names.CHIP_NAME, fact_names.MODEL, fact_names.PRODUCT_NAME, fact_names.TYPE)
         return next((word for name in names if (word := self.attribute(name)) != "-"), "-")
 
     @property
@@ -75,7 +76,7 @@ class DeviceRow:
     @property
     def is_piece(self) -> bool:
         """Whether it is a piece of another device."""
-        return self.attribute("type") == OfferKind.VNPU
+        return self.attribute(fact_names.TYPE) == OfferKind.VNPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,8 +198,8 @@ def _row(
 def _rings(rows: Iterable[DeviceRow]) -> Iterator[Ring]:
     members: dict[str, list[DeviceRow]] = {}
     for row in rows:
-        if not row.is_piece and row.attribute("topologyGroup") != "-":
-            members.setdefault(row.attribute("topologyGroup"), []).append(row)
+        if not row.is_piece and row.attribute(fact_names.TOPOLOGY_GROUP) != "-":
+            members.setdefault(row.attribute(fact_names.TOPOLOGY_GROUP), []).append(row)
     for name, found in sorted(members.items()):
         free = sum(row.is_free for row in found)
         yield Ring(name=name, size=len(found), free=free)

@@ -80,6 +80,16 @@ async def events_about(
     return events or ()
 
 
+async def namespaces_of(client: KubeClient, kind: type[KubeObject], name: str) -> tuple[str, ...]:
+    """The namespaces that have an object of that name.
+
+    Raises:
+        KubeError: Refused or unreachable.
+    """
+    found, _ = await client.list_all(kind, field_selector=f"metadata.name={name}", page=_PAGE)
+    return tuple(one.metadata.namespace or "" for one in found)
+
+
 async def _all(client: KubeClient, kind: type[K]) -> tuple[tuple[K, ...], str]:
     return await client.list_all(kind, page=_PAGES.get(kind, _PAGE))
 

@@ -1,6 +1,8 @@
 """The parts of API objects from which the cluster is understood, for any DRA driver.
 
-Names follow resource.k8s.io/v1 and v1. All is read, nothing is written.
+Names follow resource.k8s.io/v1 and v1. All is read, nothing is written. What `kube.objects` has in
+the same form is taken from there. What differs is not: the driver's models have the fields that it
+writes, always with a value, and other drivers' devices and policies have others or leave some out.
 """
 
 from __future__ import annotations
@@ -9,7 +11,19 @@ from typing import Any
 
 from pydantic import Field
 
-from trio_npu_dra.kube.objects import ApiModel, DeviceTaint, Items, KubeObject, Named, ObjectMeta
+from trio_npu_dra.kube.objects import (
+    AllocationResult,
+    ApiModel,
+    Consumer,
+    CounterSet,
+    DeviceCounterConsumption,
+    DeviceTaint,
+    Items,
+    KubeObject,
+    Named,
+    ObjectMeta,
+    ResourcePool,
+)
 
 # --- nodes ---------------------------------------------------------------------------------------
 
@@ -121,28 +135,13 @@ class Capacity(ApiModel):
     request_policy: CapacityPolicy | None = None
 
 
-class Counter(ApiModel):
-    """An amount in a counter set."""
-
-    value: str
-
-
-class CounterSet(ApiModel):
-    """spec.sharedCounters[]."""
-
-    name: str
-    counters: Named[Counter]
-
-
-class Consumption(ApiModel):
+class Consumption(DeviceCounterConsumption):
     """spec.devices[].consumesCounters[].
 
     Attributes:
         compatibility_groups: Of an alpha feature that this package does not weigh.
     """
 
-    counter_set: str
-    counters: Named[Counter]
     compatibility_groups: Items[str] | None = None
 
 
@@ -161,19 +160,11 @@ class Device(ApiModel):
     binding_conditions: Items[str] | None = None
 
 
-class Pool(ApiModel):
-    """spec.pool."""
-
-    name: str
-    generation: int
-    resource_slice_count: int
-
-
 class SliceSpec(ApiModel):
     """spec of a ResourceSlice."""
 
     driver: str
-    pool: Pool
+    pool: ResourcePool
     node_name: str | None = None
     node_selector: NodeSelector | None = None
     all_nodes: bool | None = None
@@ -269,15 +260,9 @@ class ClaimSpec(ApiModel):
     devices: ClaimDevices = ClaimDevices()
 
 
-class Result(ApiModel):
-    """status.allocation.devices.results[]."""
+class Result(AllocationResult):
+    """status.allocation.devices.results[], with what it takes of capacities."""
 
-    request: str
-    driver: str
-    pool: str
-    device: str
-    admin_access: bool | None = None
-    share_id: str | None = Field(None, alias="shareID")
     consumed_capacity: Named[str] | None = None
 
 
@@ -292,14 +277,6 @@ class Allocation(ApiModel):
 
     devices: Results = Results()
     node_selector: NodeSelector | None = None
-
-
-class Consumer(ApiModel):
-    """status.reservedFor[]."""
-
-    resource: str
-    name: str
-    uid: str
 
 
 class ClaimStatus(ApiModel):

@@ -12,7 +12,8 @@ Two requests are sent twice, within their deadline (longer retries are up to the
 
 - a GET that fails with a kept-alive connection, once, on a new connection;
 - a request answered with 401, once, if token or certificates were replaced by now (the caller of a
-  watch opens it again, with the new ones).
+  watch opens it again, with the new ones). Where a credential plugin gave them, it is asked for
+  others, outside of the deadline: it may wait for a person.
 """
 
 from __future__ import annotations
@@ -122,22 +123,11 @@ class Connections:
         Raises:
             KubeError: Refused, or not answered in time; the wait for its turn counts.
         """
-        was_sent = False
-        try:
-            with anyio.fail_after(self._deadline):
-                async with self._slots:
-                    was_sent = True
-                    answer = await self._exchange(asked, method, path, body, limit)
-                    if answer.outdated:
-                        await self.close()
-                        answer = await self._exchange(asked, method, path, body, limit)
-        except (TimeoutError, httpx.HTTPError) as error:
-            if not was_sent:
-                raise Unavailable(
-                    f"{asked}: not sent in {self._deadline:g} s, {AT_ONCE} others are under way"
-                ) from error
-            await self.close()  # the other idle connections are probably broken too
-            raise self._unreachable(asked, error) from error
+        used = await self._log_in()
+        answer = await self._ask_in_time(asked, method, path, body, limit)
+        if answer.status == 401 and await self._log_in(used) is not used:
+            await self.close()
+            answer = await self._ask_in_time(asked, method, path, body, limit)
         if not is_success(answer.status, answer.headers):
             raise refusal(asked, answer.status, answer.body, answer.headers)
         return answer.body
@@ -156,6 +146,7 @@ class Connections:
         Raises:
             KubeError: Refused, broken, longer than *seconds*, or a line not whole in time.
         """
+        await self._log_in()
         ends = anyio.current_time() + seconds
         connection = self._new_connection()
         try:
@@ -187,6 +178,33 @@ class Connections:
         """Close idle connections."""
         while self._idle:
             await close(self._idle.pop()[1].transport)
+
+    async def _log_in(self, refused: Credentials | None = None) -> Credentials:
+        """Take other credentials if there is a login and these have ended, or are *refused*."""
+        if self._credentials.login is not None:
+            self._credentials = await self._credentials.login.current(refused)
+        return self._credentials
+
+    async def _ask_in_time(
+        self, asked: str, method: str, path: str, body: bytes | None, limit: int
+    ) -> _Answer:
+        was_sent = False
+        try:
+            with anyio.fail_after(self._deadline):
+                async with self._slots:
+                    was_sent = True
+                    answer = await self._exchange(asked, method, path, body, limit)
+                    if answer.outdated:
+                        await self.close()
+                        answer = await self._exchange(asked, method, path, body, limit)
+        except (TimeoutError, httpx.HTTPError) as error:
+            if not was_sent:
+                raise Unavailable(
+                    f"{asked}: not sent in {self._deadline:g} s, {AT_ONCE} others are under way"
+                ) from error
+            await self.close()  # the other idle connections are probably broken too
+            raise self._unreachable(asked, error) from error
+        return answer
 
     async def _open(self, connection: _Connection, asked: str, path: str) -> httpx.Response:
         request = self._request("GET", path, None)

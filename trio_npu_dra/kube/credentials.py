@@ -1,7 +1,8 @@
 """Address of the API server and our identity there, from the service account or a kubeconfig file.
 
-Nothing else counts: `HTTP_PROXY`, `HTTPS_PROXY`, `NO_PROXY`, `SSL_CERT_FILE` and `KUBECONFIG` in
-the environment change nothing. A pod reaches its API server without a proxy.
+Nothing else counts: `HTTP_PROXY`, `HTTPS_PROXY`, `NO_PROXY` and `SSL_CERT_FILE` in the environment
+change nothing. A pod reaches its API server without a proxy. `KUBECONFIG` counts for people alone
+(`kubeconfig.files_of_person`), and for them alone credential plugins are run (`kube.login`).
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import httpx
 
 from trio_npu_dra.errors import ConfigError
 from trio_npu_dra.kube import kubeconfig
+from trio_npu_dra.kube.kubeconfig import Chosen
 from trio_npu_dra.kube.material import Material
 from trio_npu_dra.kube.tls import ClientCertificate, Tls
 
@@ -65,6 +68,7 @@ class Credentials:
         tls: Trusts the cluster's CA alone; `None` on a unix socket.
         unix_socket: The socket of `kubectl proxy --unix-socket`.
         token: Sent as bearer token.
+        login: Gives other credentials once these end.
     """
 
     source: str
@@ -72,6 +76,22 @@ class Credentials:
     tls: Tls | None = None
     unix_socket: Path | None = None
     token: Token | None = None
+    login: Login | None = None
+
+
+class Login(Protocol):
+    """What gives credentials that end."""
+
+    async def current(self, refused: Credentials | None = None) -> Credentials:
+        """Credentials that have not ended.
+
+        Args:
+            refused: Credentials that the API server does not take (any more).
+
+        Raises:
+            ConfigError: There are none.
+        """
+        ...
 
 
 def load_credentials(path: Path | None) -> Credentials:
@@ -120,31 +140,65 @@ def from_kubeconfig(path: Path) -> Credentials:
     Raises:
         ConfigError: The file does not parse, or needs something that we do not support.
     """
-    cluster, user = kubeconfig.current_context(path)
-    if cluster.server.startswith("unix://"):
-        socket = Path(cluster.server.removeprefix("unix://"))
+    chosen = kubeconfig.choose((path,))
+    if chosen.user.exec:
+        raise ConfigError(f"{path}: user.exec is not supported: {kubeconfig.IDENTITY}")
+    return credentials_of(chosen, token_of(chosen), client_certificate_of(chosen))
+
+
+def credentials_of(
+    chosen: Chosen,
+    token: Token | None,
+    certificate: ClientCertificate | None,
+    login: Login | None = None,
+) -> Credentials:
+    """Credentials for the chosen cluster.
+
+    Raises:
+        ConfigError: The cluster's address or CA is missing, or cannot be used.
+    """
+    path, cluster = chosen.cluster_file, chosen.cluster
+    if socket := unix_socket_of(chosen):
         return Credentials(source=str(path), base_url="http://localhost", unix_socket=socket)
     if not _is_https(cluster.server):
         raise ConfigError(
             f"{path}: cluster.server is {cluster.server!r}: only https:// and unix:// are spoken"
         )
-    authority = _material(
-        path,
-        "cluster.certificate-authority",
-        cluster.certificate_authority_data,
-        cluster.certificate_authority,
-    )
+    authority = authority_of(chosen)
     if authority is None:
         raise ConfigError(f"{path}: cluster.certificate-authority(-data) is missing")
     return Credentials(
         source=str(path),
         base_url=cluster.server.rstrip("/"),
-        tls=Tls(authority, _client_certificate(path, user)),
-        token=_token_of(path, user),
+        tls=Tls(authority, certificate),
+        token=token,
+        login=login,
     )
 
 
-def _token_of(path: Path, user: kubeconfig.User) -> Token | None:
+def unix_socket_of(chosen: Chosen) -> Path | None:
+    """The socket of `kubectl proxy --unix-socket`, if that is the server."""
+    server = chosen.cluster.server
+    return Path(server.removeprefix("unix://")) if server.startswith("unix://") else None
+
+
+def authority_of(chosen: Chosen) -> Material | None:
+    """The cluster's CA."""
+    return _material(
+        chosen.cluster_file,
+        "cluster.certificate-authority",
+        chosen.cluster.certificate_authority_data,
+        chosen.cluster.certificate_authority,
+    )
+
+
+def token_of(chosen: Chosen) -> Token | None:
+    """The user's token.
+
+    Raises:
+        ConfigError: Its file cannot be read, or it is no token.
+    """
+    path, user = chosen.user_file, chosen.user
     if user.token_file:  # wins over `token`, as in kubectl
         return Token(Material(field=f"{path}: user.tokenFile", path=path.parent / user.token_file))
     if user.token:
@@ -152,7 +206,13 @@ def _token_of(path: Path, user: kubeconfig.User) -> Token | None:
     return None
 
 
-def _client_certificate(path: Path, user: kubeconfig.User) -> ClientCertificate | None:
+def client_certificate_of(chosen: Chosen) -> ClientCertificate | None:
+    """The user's client certificate.
+
+    Raises:
+        ConfigError: It has no key, or there is a key alone.
+    """
+    path, user = chosen.user_file, chosen.user
     certificate = _material(
         path, "user.client-certificate", user.client_certificate_data, user.client_certificate
     )

@@ -1,12 +1,14 @@
-"""The kubeconfig file: its current context, and the fields that this client does not support."""
+"""Kubeconfig files: a context of them, and the fields that this client does not support."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
@@ -14,15 +16,15 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from trio_npu_dra.errors import ConfigError
 from trio_npu_dra.storage import translated
 
-_IDENTITY: Final = "give a token, tokenFile or client certificate"
+T = TypeVar("T")
+IDENTITY: Final = "give a token, tokenFile or client certificate"
 _REFUSED: Final[Mapping[str, str]] = {
     "cluster.insecure-skip-tls-verify": "TLS is always verified: give certificate-authority",
     "cluster.proxy-url": "the API server must be reachable directly, or give server: unix://",
     "cluster.tls-server-name": "the server's certificate must be for the host in server",
-    "user.exec": _IDENTITY,
-    "user.auth-provider": _IDENTITY,
-    "user.username": _IDENTITY,
-    "user.password": _IDENTITY,
+    "user.auth-provider": IDENTITY,
+    "user.username": IDENTITY,
+    "user.password": IDENTITY,
     "user.as": "give the credentials of that user",
     "user.as-uid": "give the credentials of that user",
     "user.as-groups": "give the credentials of that user",
@@ -63,18 +65,26 @@ def _decoded(value: Any) -> Any:
 
 
 Base64 = Annotated[bytes, BeforeValidator(_decoded)]
+_Entries = Annotated[tuple[T, ...], BeforeValidator(lambda value: () if value is None else value)]
+"""A list; kubectl writes null for an empty one."""
+
+
+class _Extension(_Part):
+    name: str
+    extension: Any = None
 
 
 class Cluster(_Part):
-    """clusters[].cluster."""
+    """clusters[].cluster; *extensions* are what other programs keep there."""
 
     server: str
     certificate_authority: str | None = None
     certificate_authority_data: Base64 | None = None
+    extensions: _Entries[_Extension] = ()
 
 
 class User(_Part):
-    """users[].user."""
+    """users[].user; *exec* is a credential plugin, which is understood only if it is to be run."""
 
     token: str | None = None
     token_file: str | None = Field(None, alias="tokenFile")
@@ -82,6 +92,7 @@ class User(_Part):
     client_certificate_data: Base64 | None = None
     client_key: str | None = None
     client_key_data: Base64 | None = None
+    exec: dict[str, Any] | None = None
 
 
 class _Context(_Part):
@@ -105,44 +116,99 @@ class _NamedContext(_Part):
     context: _Context
 
 
+N = TypeVar("N", _NamedCluster, _NamedUser, _NamedContext)
+
+
 class _Kubeconfig(_Part):
-    current_context: str = Field(min_length=1)
-    clusters: tuple[_NamedCluster, ...] = ()
-    users: tuple[_NamedUser, ...] | None = None
-    contexts: tuple[_NamedContext, ...] = ()
+    current_context: str = ""
+    clusters: _Entries[_NamedCluster] = ()
+    users: _Entries[_NamedUser] = ()
+    contexts: _Entries[_NamedContext] = ()
 
 
-def current_context(path: Path) -> tuple[Cluster, User]:
-    """Cluster and user of the current context.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """What a context names.
+
+    Attributes:
+        cluster: Its cluster.
+        cluster_file: Where that is; paths in it are relative to the folder of this file.
+        user: Its user; blank if the context has none.
+        user_file: Where that is.
+        namespace: The namespace of the context; `default` if it has none.
+    """
+
+    cluster: Cluster
+    cluster_file: Path
+    user: User
+    user_file: Path
+    namespace: str
+
+
+def files_of_person(environment: Mapping[str, str]) -> tuple[Path, ...]:
+    """The files that kubectl takes unless it is told: those of `KUBECONFIG`, or `~/.kube/config`.
+
+    Of several in `KUBECONFIG` some may be missing. None at all is no error without `KUBECONFIG`.
 
     Raises:
-        ConfigError: The file cannot be read, does not parse, or needs what we do not support.
+        ConfigError: `KUBECONFIG` names no file that exists.
     """
-    config = _parsed(path)
-    context = _named(path, "contexts", config.current_context, config.contexts).context
-    cluster: Cluster = _named(path, "clusters", context.cluster, config.clusters).cluster
-    user = User()
-    if context.user:
-        user = _named(path, "users", context.user, config.users or ()).user
-    _refuse(path, "cluster", cluster)
-    _refuse(path, "user", user)
-    return cluster, user
+    named = environment.get("KUBECONFIG", "")
+    if not named:
+        usual = Path("~/.kube/config").expanduser()
+        return (usual,) if usual.exists() else ()
+    found = tuple(
+        path for path in map(Path, filter(None, named.split(os.pathsep))) if path.exists()
+    )
+    if not found:
+        raise ConfigError(f"KUBECONFIG={named} names no file that exists")
+    return found
 
 
-def current_namespace(path: Path) -> str:
-    """The namespace of the current context; `default` if it has none.
+def choose(files: Sequence[Path], context: str = "") -> Chosen:
+    """A context of the files, which are read as if they were one.
+
+    As in kubectl, the first file with an entry of a name has that entry, and the first with a
+    current context has that.
+
+    Args:
+        files: One or more.
+        context: The name of the context; the current one without it.
 
     Raises:
-        ConfigError: The file cannot be read, or does not parse.
+        ConfigError: A file cannot be read or does not parse, the context does not lead to a
+            cluster, or needs what we do not support.
     """
-    config = _parsed(path)
-    context = _named(path, "contexts", config.current_context, config.contexts).context
-    return str(context.namespace or "default")
+    where = ", ".join(map(str, files))
+    configs = [(path, _parsed(path)) for path in files]
+    name = context or next((one.current_context for _, one in configs if one.current_context), "")
+    if not name:
+        raise ConfigError(f"{where}: current-context is missing")
+    contexts = [(path, one.contexts) for path, one in configs]
+    chosen = _named(where, "contexts", name, contexts)[1].context
+    clusters = [(path, one.clusters) for path, one in configs]
+    cluster_file, named_cluster = _named(where, "clusters", chosen.cluster, clusters)
+    cluster = named_cluster.cluster
+    user_file, user = files[0], User()
+    if chosen.user:
+        users = [(path, one.users) for path, one in configs]
+        user_file, named_user = _named(where, "users", chosen.user, users)
+        user = named_user.user
+    _refuse(cluster_file, "cluster", cluster)
+    _refuse(user_file, "user", user)
+    return Chosen(
+        cluster=cluster,
+        cluster_file=cluster_file,
+        user=user,
+        user_file=user_file,
+        namespace=chosen.namespace or "default",
+    )
 
 
 def _parsed(path: Path) -> _Kubeconfig:
     try:
-        return _Kubeconfig.model_validate(_loaded(path))
+        content = _loaded(path)
+        return _Kubeconfig.model_validate({} if content is None else content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(str(step) for step in first["loc"])
@@ -159,11 +225,15 @@ def _loaded(path: Path) -> Any:
         raise ConfigError(f"{path} is not YAML: {words}") from error
 
 
-def _named(path: Path, section: str, name: str, entries: tuple[Any, ...]) -> Any:
-    for entry in entries:
-        if entry.name == name:
-            return entry
-    raise ConfigError(f"{path}: {section} has no entry named {name!r}")
+def _named(
+    where: str, section: str, name: str, entries: Iterable[tuple[Path, tuple[N, ...]]]
+) -> tuple[Path, N]:
+    """The first entry of a name, and its file."""
+    for path, of_file in entries:
+        for entry in of_file:
+            if entry.name == name:
+                return path, entry
+    raise ConfigError(f"{where}: {section} has no entry named {name!r}")
 
 
 def _refuse(path: Path, section: str, part: _Part) -> None:

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from trio_npu_dra.kube.objects import Device, DeviceAttribute, DeviceCapacity, DeviceTaint
+from trio_npu_dra.npu import fact_names
 from trio_npu_dra.npu.model import Board, Chip
 from trio_npu_dra.npu.offers import Offer
 from trio_npu_dra.slices.counters import build_counter_sets, consumption, without_counters
@@ -26,7 +27,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_STANDARD = "resource.kubernetes.io"
 _VALUE_LIMIT = 64
 """Bytes of a string or version attribute (resource.k8s.io/v1 DeviceAttributeMaxValueLength)."""
 
@@ -131,43 +131,43 @@ def _attributes(
     common = _Common(offer.chips)
     piece, whole = offer.piece, offer.piece is None
     strings = {
-        "type": offer.kind,
-        "model": common(lambda chip: chip.family),
-        "chipName": common(lambda chip: chip.chip_name),
-        "productName": common(lambda chip: chip.product_name),
-        "npuName": common(lambda chip: chip.npu_name),
-        "uuid": common(lambda chip: chip.uuid) if whole else None,
-        "parentUUID": None if whole else common(lambda chip: chip.uuid),
-        "template": piece.template if piece else None,
-        "topologyGroup": common(lambda chip: chip.topology_group),
-        "module": common(lambda chip: chip.module),
-        "multiDiePolicy": board.multi_die_policy,
-        f"{_STANDARD}/pciBusID": common(lambda chip: chip.pci_bus_id) if whole else None,
-        f"{_STANDARD}/pcieRoot": common(lambda chip: chip.pcie_root),
+        fact_names.TYPE: offer.kind,
+        fact_names.MODEL: common(lambda chip: chip.family),
+        fact_names.CHIP_NAME: common(lambda chip: chip.chip_name),
+        fact_names.PRODUCT_NAME: common(lambda chip: chip.product_name),
+        fact_names.NPU_NAME: common(lambda chip: chip.npu_name),
+        fact_names.UUID: common(lambda chip: chip.uuid) if whole else None,
+        fact_names.PARENT_UUID: None if whole else common(lambda chip: chip.uuid),
+        fact_names.TEMPLATE: piece.template if piece else None,
+        fact_names.TOPOLOGY_GROUP: common(lambda chip: chip.topology_group),
+        fact_names.MODULE: common(lambda chip: chip.module),
+        fact_names.MULTI_DIE_POLICY: board.multi_die_policy,
+        fact_names.STANDARD_PCI_BUS_ID: common(lambda chip: chip.pci_bus_id) if whole else None,
+        fact_names.STANDARD_PCIE_ROOT: common(lambda chip: chip.pcie_root),
     }
     numa_node = common(lambda chip: chip.numa_node)
     numbers = {
-        "physicalId": common(lambda chip: chip.physical_id),
-        "logicId": common(lambda chip: chip.logic_id) if whole else None,
-        "cardId": common(lambda chip: chip.card_id),
-        "deviceId": common(lambda chip: chip.device_id),
-        "numaNode": numa_node,
-        f"{_STANDARD}/numaNode": numa_node,
-        "superPodId": common(lambda chip: chip.super_pod_id),
-        "superPodServerIndex": common(lambda chip: chip.super_pod_server_index),
-        "superPodSdid": common(lambda chip: chip.super_pod_sdid) if whole else None,
+        fact_names.PHYSICAL_ID: common(lambda chip: chip.physical_id),
+        fact_names.LOGIC_ID: common(lambda chip: chip.logic_id) if whole else None,
+        fact_names.CARD_ID: common(lambda chip: chip.card_id),
+        fact_names.DEVICE_ID: common(lambda chip: chip.device_id),
+        fact_names.NUMA_NODE: numa_node,
+        fact_names.STANDARD_NUMA_NODE: numa_node,
+        fact_names.SUPER_POD_ID: common(lambda chip: chip.super_pod_id),
+        fact_names.SUPER_POD_SERVER_INDEX: common(lambda chip: chip.super_pod_server_index),
+        fact_names.SUPER_POD_SDID: common(lambda chip: chip.super_pod_sdid) if whole else None,
     }
     attributes = {
         name: DeviceAttribute(string=value) for name, value in _fitting(strings).items()
     } | {name: DeviceAttribute(int_=value) for name, value in numbers.items() if value is not None}
     share = common(is_shared) if whole else None
     if share is not None:
-        attributes["deviceShare"] = DeviceAttribute(bool_=share)
+        attributes[fact_names.DEVICE_SHARE] = DeviceAttribute(bool_=share)
     printed = board.driver_version
     if printed and (version := semantic_version(printed)) is not None:
-        attributes["driverVersion"] = DeviceAttribute(version=version)
+        attributes[fact_names.DRIVER_VERSION] = DeviceAttribute(version=version)
     elif printed:
-        _complain("driverVersion", printed, "it is no semantic version")
+        _complain(fact_names.DRIVER_VERSION, printed, "it is no semantic version")
     return dict(sorted(attributes.items()))
 
 
@@ -199,15 +199,15 @@ def _fitting(strings: Mapping[str, str | None]) -> dict[str, str]:
 
 def _capacity(offer: Offer) -> dict[str, DeviceCapacity]:
     amounts = {
-        "aiCores": _sum(chip.ai_cores for chip in offer.chips),
-        "memCapacity": _sum(chip.memory_bytes for chip in offer.chips),
+        fact_names.AI_CORES: _sum(chip.ai_cores for chip in offer.chips),
+        fact_names.MEMORY: _sum(chip.memory_bytes for chip in offer.chips),
     }
     if (piece := offer.usable) is not None:
         memory = piece.memory_mib
         amounts = {
-            "aiCores": piece.ai_cores,
-            "aiCpus": piece.ai_cpus,
-            "memCapacity": memory if memory is None else memory << 20,
+            fact_names.AI_CORES: piece.ai_cores,
+            fact_names.AI_CPUS: piece.ai_cpus,
+            fact_names.MEMORY: memory if memory is None else memory << 20,
         }
     return {
         name: DeviceCapacity(value=canonical_quantity(amount))

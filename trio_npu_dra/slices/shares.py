@@ -11,19 +11,17 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from trio_npu_dra.kube.objects import CapacityPolicy, CapacityRange, Device, DeviceCapacity
+from trio_npu_dra.npu import fact_names
 from trio_npu_dra.npu.offers import Held, Offer, OfferKind
 from trio_npu_dra.slices.features import ServerFeatures
 from trio_npu_dra.slices.quantities import amount_of, canonical_quantity
 
 log = logging.getLogger(__name__)
 
-CAPACITY = "shares"
-"""The capacity of which each claim takes one, or as many as it asks for."""
-
 _DIVISIBLE = frozenset({OfferKind.NPU, OfferKind.MODULE})
 """What has a share flag."""
 
-_UNITS = {"memCapacity": 1 << 20}
+_UNITS = {fact_names.MEMORY: 1 << 20}
 """The unit in which a capacity is counted, where that is not 1: DCMI tells memory in MiB."""
 
 
@@ -67,7 +65,9 @@ def divided(device: Device, shares: int) -> Device:
         for name, part in (device.capacity or {}).items()
     }
     one = CapacityPolicy(default="1", valid_range=CapacityRange(min="1", step="1"))
-    capacity[CAPACITY] = DeviceCapacity(value=canonical_quantity(shares), request_policy=one)
+    capacity[fact_names.SHARES] = DeviceCapacity(
+        value=canonical_quantity(shares), request_policy=one
+    )
     return device.model_copy(update={"allow_multiple_allocations": True, "capacity": capacity})
 
 

@@ -1,7 +1,7 @@
 """A small API server in this process: HTTP/1.1 over a unix socket or loopback TCP.
 
 It has what this driver needs of Kubernetes: nodes, resourceslices, resourceclaims, events,
-ConfigMaps and pods, under the real paths.
+ConfigMaps, pods and its version, under the real paths.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ _VERBS: Final = {
     "PUT": "update",
     "DELETE": "delete",
 }
+_VERSION: Final = "/version"
 _TEXT: Final = ("content-type", "text/plain; charset=utf-8")
 
 
@@ -125,6 +126,8 @@ class _Handler:
         given = dict(request.headers).get(b"authorization", b"")
         if self._state.token is not None and given != b"Bearer " + self._state.token.encode():
             raise ApiRefusal(401, "Unauthorized", "Unauthorized")
+        if call.path == _VERSION:
+            return  # everybody may know it
         if not call.plural:
             raise NoSuchPath
         self._state.authorize(call.verb, call.plural, call.name)
@@ -134,7 +137,7 @@ class _Handler:
             case "get":
                 return self._state.get(call.plural, call.namespace, call.name)
             case "list":
-                return self._state.list(call.plural, call.query.get("fieldSelector", ""))
+                return self._list(call)
             case "create":
                 call.json.pop("status", None)  # the status has a path of its own
                 if call.namespace:
@@ -148,6 +151,17 @@ class _Handler:
                 preconditions = call.json.get("preconditions", {})
                 return self._state.delete(call.plural, call.namespace, call.name, preconditions)
         raise ApiRefusal(405, "MethodNotAllowed", f"the server does not allow {call.verb}")
+
+    def _list(self, call: _Call) -> Wire:
+        if call.path == _VERSION:
+            return {"major": "1", "minor": str(self._state.kubernetes.minor)}
+        return self._state.list(
+            call.plural,
+            call.query.get("fieldSelector", ""),
+            namespace=call.namespace,
+            limit=int(call.query.get("limit", "0")),
+            more=call.query.get("continue", ""),
+        )
 
     async def _watch(
         self, connection: h11.Connection, stream: trio.abc.Stream, call: _Call

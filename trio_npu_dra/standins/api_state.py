@@ -212,16 +212,36 @@ class ApiState:
         except KeyError:
             raise _not_found(plural, name) from None
 
-    def list(self, plural: str, selector: str) -> Wire:
-        """Read all objects that *selector* admits."""
+    def list(
+        self, plural: str, selector: str, *, namespace: str = "", limit: int = 0, more: str = ""
+    ) -> Wire:
+        """Read the objects that *selector* admits.
+
+        Args:
+            plural: Their kind.
+            selector: A field selector; all fit an empty one.
+            namespace: Theirs; all namespaces without it.
+            limit: Objects in one page; 0 for no pages.
+            more: Where this page begins, as the page before said. Unlike the API server, it shows
+                objects as they are now, not as they were for the first page.
+        """
         stored, wanted = self._objects[plural], terms(plural, selector)
-        items = [stored[key] for key in sorted(stored) if matches(stored[key], wanted)]
+        version, last = json.loads(more) if more else (self._version, ["", ""])
+        keys = [
+            key
+            for key in sorted(stored)
+            if key > tuple(last) and namespace in {"", key[0]} and matches(stored[key], wanted)
+        ]
+        page = keys[:limit] if limit else keys
+        metadata = {"resourceVersion": str(version)}
+        if len(page) < len(keys):
+            metadata["continue"] = json.dumps([version, page[-1]])
         kind = KINDS[plural]
         return {
             "apiVersion": kind.group_version,
             "kind": f"{kind.kind_name}List",
-            "metadata": {"resourceVersion": str(self._version)},
-            "items": items,
+            "metadata": metadata,
+            "items": [stored[key] for key in page],
         }
 
     def create(self, plural: str, wire: Wire, *, dry_run: bool = False) -> Wire:

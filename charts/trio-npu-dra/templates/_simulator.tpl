@@ -20,8 +20,13 @@ Takes a list of the root and the pod's spec.
 {{- $_ := set $spec "initContainers" $added.initContainers -}}
 {{- $_ := set $spec "nodeSelector" (merge $added.nodeSelector $spec.nodeSelector) -}}
 {{- $_ := set $spec "volumes" (concat $added.volumes $spec.volumes) -}}
-{{- $mounts := (first $added.containers).volumeMounts -}}
-{{- $_ := set $container "volumeMounts" (concat $mounts $container.volumeMounts) -}}
-{{- $sysfs := "--sysfs-root=/var/lib/trio-npu-dra/simulator/sys" -}}
-{{- $_ := set $container "args" (append $container.args $sysfs) -}}
+{{- $patched := first $added.containers -}}
+{{- $_ := set $container "volumeMounts" (concat $patched.volumeMounts $container.volumeMounts) -}}
+{{- $env := $patched.env -}}
+{{- $replaced := list -}}
+{{- range $env }}{{ $replaced = append $replaced .name }}{{ end -}}
+{{- range $variable := $container.env -}}
+{{- if not (has $variable.name $replaced) }}{{ $env = append $env $variable }}{{ end -}}
+{{- end -}}
+{{- $_ := set $container "env" $env -}}
 {{- end }}

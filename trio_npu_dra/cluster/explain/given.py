@@ -9,8 +9,14 @@ from trio_npu_dra.cluster.inventory import DeviceId, PlacedDevice, devices_of, n
 from trio_npu_dra.cluster.matching import taint_words
 from trio_npu_dra.cluster.objects import Claim, Result
 from trio_npu_dra.cluster.view import ClusterView
+from trio_npu_dra.npu import fact_names
 
-_TOLD = ("chipName", "productName", "template", "topologyGroup")
+_TOLD = (
+    fact_names.CHIP_NAME,
+    fact_names.PRODUCT_NAME,
+    fact_names.TEMPLATE,
+    fact_names.TOPOLOGY_GROUP,
+)
 
 
 def published(view: ClusterView) -> Mapping[DeviceId, PlacedDevice]:
