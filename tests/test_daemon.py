@@ -2,9 +2,11 @@
 
 import os
 import signal
+from collections import Counter
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from tests.rig import DRIVER, NODE, Rig
 from tests.waiting import until
@@ -46,6 +48,34 @@ async def test_nothing_is_scheduled_before_the_kubelet_knows_the_driver(
         await rig.published()
     said = [record.getMessage() for record in caplog.records]
     assert said.index("registered with the kubelet") < said.index("pool published")
+
+
+async def test_a_start_asks_the_api_server_five_times(rig: Rig) -> None:
+    """Once for each thing: 5,000 nodes may start at a time. The next start has nothing to write."""
+
+    def asked() -> Counter[str]:
+        return Counter(
+            "dry run"
+            if "dryRun" in request.query
+            else f"{request.verb} {request.path.partition('/v1/')[2]}"
+            for request in rig.api.requests
+        )
+
+    look = {
+        "dry run": 1,
+        f"get nodes/{NODE}": 1,
+        "list resourceslices": 1,
+        "watch resourceslices": 1,
+    }
+    async with rig.registered():
+        await until(lambda: asked().total() >= 5)
+        await wait_all_tasks_blocked(0.02)
+        assert asked() == look | {"create resourceslices": 1}
+    rig.api.requests.clear()
+    async with rig.registered():
+        await until(lambda: asked().total() >= 4)
+        await wait_all_tasks_blocked(0.02)
+        assert asked() == look
 
 
 async def test_the_kubelet_sees_each_npus_health(rig: Rig) -> None:

@@ -162,6 +162,7 @@ class _Node:
         self.features: Observable[ServerFeatures | None] = Observable(None)
         self.pool = Observable(PoolContent())
         self.publisher = Observable(PublisherStatus())
+        self.node_uid: Observable[str] = Observable("")
         # kubelet and resources
         self.resources = ResourcesState()
         self.registration: Observable[RegistrationStatus] = Observable(NOT_REGISTERED)
@@ -309,6 +310,7 @@ class _Node:
                     driver_name=self.settings.driver_name,
                     pool=self.pool,
                     status=self.publisher,
+                    node_uid=self.node_uid,
                     on_event=self.metrics.published,
                 )
 
@@ -343,6 +345,7 @@ class _Node:
             self.ledger.holds,
             self.shared,
             node_name=self.settings.node_name,
+            node_uid=self.node_uid,
             component=self.settings.driver_name,
             since=self.started_at,
         )

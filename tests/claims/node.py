@@ -14,7 +14,7 @@ from trio_npu_dra.claims.cdi import CdiFolder, Libraries
 from trio_npu_dra.claims.patience import Patience
 from trio_npu_dra.claims.service import CallAnswered, NodeClaims
 from trio_npu_dra.claims.steps import Step
-from trio_npu_dra.errors import KubeError, NotFound, NpuDraError
+from trio_npu_dra.errors import KubeError, NotFound, NpuDraError, Unavailable
 from trio_npu_dra.holds.ledger import Ledger
 from trio_npu_dra.kube.objects import (
     Allocation,
@@ -117,9 +117,20 @@ def ref(name: str, uid: str | None = None) -> ClaimRef:
 
 @dataclass
 class FakeClaims:
-    """A claim source in memory; `test_claim_source` holds it to what the API client does."""
+    """A claim source in memory; `test_claim_source` holds it to what the API client does.
+
+    Attributes:
+        stored: The claims.
+        not_cached: Names of claims that a cached read does not find yet.
+        has_etcd: Whether reads work that are not cached.
+        faults: What the next reads meet instead.
+        asked: How often claims were read.
+        asked_cache: How often of those an old answer would do.
+    """
 
     stored: dict[tuple[str | None, str], ResourceClaim] = field(default_factory=dict)
+    not_cached: set[str] = field(default_factory=set)
+    has_etcd: bool = True
     faults: deque[KubeError] = field(default_factory=deque)
     asked: int = 0
     asked_cache: int = 0
@@ -144,10 +155,15 @@ class FakeClaims:
         self.asked_cache += is_cached
         if self.faults:
             raise self.faults.popleft()
+        if not is_cached and not self.has_etcd:
+            raise Unavailable("etcdserver: no leader (HTTP 503)", status=503)
+        missing = NotFound(f"get resourceclaims {namespace}/{name}: 404", status=404)
+        if is_cached and name in self.not_cached:
+            raise missing
         try:
             return self.stored[namespace, name]
         except KeyError:
-            raise NotFound(f"get resourceclaims {namespace}/{name}: 404", status=404) from None
+            raise missing from None
 
 
 @dataclass

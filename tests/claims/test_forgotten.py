@@ -145,6 +145,36 @@ async def test_a_claim_that_comes_back_is_not_gone(
     assert node.record_uids() == {"uid-a", "uid-b"}
 
 
+async def test_a_claim_that_only_the_cache_lacks_is_not_gone(
+    node: NodeOnDisk, busy: Busy, autojump_clock: MockClock
+) -> None:
+    """One API server of several may be cut off: the others know before a claim is taken back."""
+    del busy, autojump_clock
+    node.source.not_cached = {"a", "b"}
+    await trio.sleep(4 * LATEST)
+    assert node.record_uids() == {"uid-a", "uid-b"}
+    assert node.source.asked_cache < node.source.asked < 2 * node.source.asked_cache
+
+    node.source.stored.clear()
+    await trio.sleep(LATEST)
+    assert node.record_uids() == set()
+
+
+async def test_nothing_is_taken_back_while_the_api_server_answers_from_its_cache_alone(
+    node: NodeOnDisk, busy: Busy, autojump_clock: MockClock
+) -> None:
+    """As without etcd."""
+    del busy, autojump_clock
+    node.source.stored.clear()
+    node.source.has_etcd = False
+    await trio.sleep(3 * LATEST)
+    assert node.record_uids() == {"uid-a", "uid-b"}
+
+    node.source.has_etcd = True
+    await trio.sleep(1.2 * LOOK + 120)
+    assert node.record_uids() == set()
+
+
 async def test_an_outage_makes_no_claim_gone(
     node: NodeOnDisk, busy: Busy, autojump_clock: MockClock
 ) -> None:

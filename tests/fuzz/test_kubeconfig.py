@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-import httpx
 import pytest
 import trio
 import yaml
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 from tests.fuzz.values import encoded, expanded, mangled, spoilt
 from trio_npu_dra.errors import ConfigError, Unavailable
 from trio_npu_dra.kube.client import open_client
+from trio_npu_dra.kube.connection import Server
 from trio_npu_dra.kube.credentials import Credentials, from_kubeconfig
 from trio_npu_dra.kube.objects import Node
 
@@ -153,7 +153,7 @@ def test_any_file_is_credentials_or_one_error(place: Path, content: bytes) -> No
         assert len(words.splitlines()) == 1
         assert len(words) < 1000 + 10 * len(content)
     else:
-        assert httpx.Request("GET", f"{credentials.base_url}/api/v1/nodes/a").url.host
+        assert Server(credentials, "fuzz").origin.host
         if credentials.unix_socket is not None:
             trio.run(_ask_nobody, credentials)
 

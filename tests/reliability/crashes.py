@@ -196,8 +196,7 @@ async def published(scene: Scene, *, since: int = 0) -> None:
         scene: Its node.
         since: How many lists of slices others have asked for before.
     """
-    # The list of the watch, and the one on which writes are planned.
-    await until(lambda: scene.api.asked("list", "resourceslices") >= since + 2)
+    await until(lambda: scene.api.asked("list", "resourceslices") > since)
     await until(lambda: len(scene.slice_writes) >= len(scene.writes))
 
 

@@ -21,7 +21,7 @@ from trio_npu_dra.holds.hold import Holder, HolderKind
 from trio_npu_dra.holds.shared_claim import SharedClaim
 from trio_npu_dra.kube.client import open_client
 from trio_npu_dra.kube.credentials import Credentials
-from trio_npu_dra.kube.objects import Event, Node, ObjectMeta
+from trio_npu_dra.kube.objects import Event
 from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
 from trio_npu_dra.npu.model import Board
 from trio_npu_dra.observable import Observable
@@ -31,7 +31,6 @@ from trio_npu_dra.report.news import MESSAGE_LIMIT, shared_news
 from trio_npu_dra.standins.api_server import serve_api
 from trio_npu_dra.standins.api_state import ApiState
 
-NODE = Node(metadata=ObjectMeta(name="node-a"))
 NPUS = 8
 WELL = board(*(npu(number) for number in range(NPUS)))
 SICK = board(*(npu(number, fault()) for number in range(NPUS)))
@@ -48,11 +47,6 @@ class Server:
         self.error: KubeError | None = None
         self.asked = 0
         self.events: dict[str, Event] = {}
-
-    async def get(self, _: type[Node], name: str) -> Node:
-        """The Node."""
-        await trio.lowlevel.checkpoint()
-        return NODE.with_metadata(ObjectMeta(name=name, uid="n"))
 
     async def create(self, event: Event) -> Event:
         """Store an Event."""
@@ -94,7 +88,13 @@ async def boards(
 ) -> AsyncIterator[Observable[Board]]:
     """The Board of a node whose Events are told; it is well."""
     boards = Observable(WELL)
-    tell = partial(tell_events, node_name="node-a", component="npu.huawei.com", since=0)
+    tell = partial(
+        tell_events,
+        node_name="node-a",
+        node_uid=Observable("n"),
+        component="npu.huawei.com",
+        since=0,
+    )
     nursery.start_soon(tell, server, boards, HOLDS, shared)
     await wait_all_tasks_blocked()
     yield boards
@@ -252,7 +252,6 @@ async def test_a_refusal_costs_one_event_only(
 async def test_a_lost_answer_makes_no_second_event() -> None:
     """The API server stored it and the connection broke: the next try finds it there."""
     state = ApiState()
-    state.add(NODE)
     boards = Observable(board(npu(3)))
     with TemporaryDirectory(prefix="npu-") as folder:
         socket = Path(folder) / "api.sock"
@@ -263,11 +262,12 @@ async def test_a_lost_answer_makes_no_second_event() -> None:
                 tell = partial(
                     tell_events,
                     node_name="node-a",
+                    node_uid=Observable("n"),
                     component="npu.huawei.com",
                     since=0,
                 )
                 nursery.start_soon(tell, client, boards, Observable(()), Observable({}))
-                await until(lambda: state.asked("get", "nodes") == 1)
+                await wait_all_tasks_blocked()
                 state.fail_next(drop="after", verb="create")
                 boards.set(board(npu(3, fault())))
                 await until(lambda: state.asked("update", "events") == 1)

@@ -37,6 +37,7 @@ class Subject:
     def __init__(self, pool: PoolContent, state: ApiState) -> None:
         self.pool = Observable(pool)
         self.status = Observable(PublisherStatus())
+        self.node_uid = Observable("")
         self.state = state
         self.events: list[PoolAccepted | SliceWritten] = []
 
@@ -99,6 +100,7 @@ async def publishing(
                     driver_name=DRIVER,
                     pool=subject.pool,
                     status=subject.status,
+                    node_uid=subject.node_uid,
                     on_event=subject.events.append,
                 )
             )

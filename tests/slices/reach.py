@@ -38,11 +38,13 @@ class Reach(Connections):
         state: What the API server stores.
         asked: How many requests came, by verb or `dry-run`, also those that had no answer.
         deleted: The preconditions of each delete.
+        lag: Seconds after which a watch shows a change.
     """
 
     def __init__(self, state: ApiState) -> None:
         self.asked: Counter[str] = Counter()
         self.deleted: list[dict[str, str]] = []
+        self.lag = 0.0
         self.state = state
         self._left: trio.Event | None = None  # while it is away
         self._leaves = trio.Event()
@@ -82,6 +84,7 @@ class Reach(Connections):
         version = int(call.query["resourceVersion"])
         yield b""
         while (events := await self._events(asked, call, version, ends)) is not None:
+            await trio.sleep(self.lag)
             for event in events:
                 version = int(event["object"]["metadata"].get("resourceVersion", version))
                 yield json.dumps(event).encode()

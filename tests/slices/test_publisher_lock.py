@@ -28,6 +28,7 @@ class Instance:
             driver_name="npu.example.com",
             pool=Observable(PoolContent(devices=(Device(name=device),))),
             status=self.status,
+            node_uid=Observable(""),
         )
         self.folder = folder
         self.life = trio.CancelScope()

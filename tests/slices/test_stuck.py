@@ -45,6 +45,7 @@ async def test_requests_without_end_are_named(
             driver_name="npu.example.com",
             pool=Observable(PoolContent(devices=(Device(name="npu-0"),))),
             status=status,
+            node_uid=Observable(""),
         )
     )
     await trio.sleep(20)

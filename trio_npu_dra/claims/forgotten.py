@@ -46,11 +46,14 @@ async def forget_gone_claims(
 ) -> None:
     """Unprepare claims that were gone at two looks one after the other, without end.
 
+    The looks are answered from the API server's cache, which may lag or be of a server that was
+    cut off: before a claim is taken back, the API server is asked to read it anew.
+
     Args:
         ledger: Who holds what.
         claims: Unprepares them.
-        reader: Tells whether a claim exists: one small GET a claim each ten minutes at most, which
-            the API server answers from its cache.
+        reader: Tells whether a claim exists: one small GET a claim each ten minutes at most, and
+            one more for a claim that is to be taken back.
         is_busy: Whether a process uses a chip with one of these device nodes of the host.
         task_status: Told once started.
     """
@@ -80,17 +83,12 @@ async def _looked(
     reader: ClaimReader,
     is_busy: Callable[[Collection[str]], Awaitable[bool]],
 ) -> _Look:
-    """Look for one claim, take it back if it was gone before; the next look."""
-    with pulse.step(f"looking whether claim {entry} exists", limit=_ASK_STUCK_SECONDS):
-        is_gone = await _is_gone(entry, reader)
+    """Look for one claim, take it back if it is gone and was gone before; the next look."""
+    is_gone = await _is_gone(entry, reader, is_cached=True)
     if is_gone and last.was_gone:
-        with pulse.step(f"forgetting claim {entry}", limit=_FORGET_STUCK_SECONDS):
-            nodes = {node for device in entry.devices for node in device.nodes.values()}
-            if not await is_busy(nodes):
-                log.warning(
-                    "claim does not exist any more and is unprepared", extra={"claim": str(entry)}
-                )
-                await claims.unprepare([_ref(entry)])
+        is_gone = await _is_gone(entry, reader, is_cached=False)  # the cache may be behind
+        if is_gone:
+            await _forget(entry, claims, is_busy)
     pause = _LOOK_SECONDS * random.uniform(1, 1 + _JITTER)  # noqa: S311 - no secret
     return _Look(
         due_at=trio.current_time() + pause,
@@ -98,18 +96,34 @@ async def _looked(
     )
 
 
-async def _is_gone(entry: Entry, reader: ClaimReader) -> bool | None:
+async def _is_gone(entry: Entry, reader: ClaimReader, *, is_cached: bool) -> bool | None:
     """Whether the claim is gone or replaced; `None` when the API server does not say."""
     holder = entry.holder
-    try:
-        claim = await reader.get(ResourceClaim, holder.name, holder.namespace, is_cached=True)
-    except NotFound:
-        return True
-    except KubeError:
-        return None
+    with pulse.step(f"looking whether claim {entry} exists", limit=_ASK_STUCK_SECONDS):
+        try:
+            claim = await reader.get(
+                ResourceClaim, holder.name, holder.namespace, is_cached=is_cached
+            )
+        except NotFound:
+            return True
+        except KubeError:
+            return None
     if not claim.metadata.uid:
         return None  # each object has one: this is an answer of something else
     return claim.metadata.uid != holder.uid
+
+
+async def _forget(
+    entry: Entry, claims: NodeClaims, is_busy: Callable[[Collection[str]], Awaitable[bool]]
+) -> None:
+    """Unprepare a claim, unless a process uses its chips."""
+    with pulse.step(f"forgetting claim {entry}", limit=_FORGET_STUCK_SECONDS):
+        nodes = {node for device in entry.devices for node in device.nodes.values()}
+        if not await is_busy(nodes):
+            log.warning(
+                "claim does not exist any more and is unprepared", extra={"claim": str(entry)}
+            )
+            await claims.unprepare([_ref(entry)])
 
 
 def _ref(entry: Entry) -> ClaimRef:

@@ -1,4 +1,4 @@
-"""The raw Kubernetes client: the verbs and object parts this driver needs, over httpx.
+"""The raw Kubernetes client: the verbs and object parts this driver needs.
 
 Which code retries which failure, each rule in one place:
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator
 from contextlib import suppress
-from typing import Final
+from typing import Final, Protocol, TypeAlias
 
 import anyio
+import httpcore
 import httpx
 
 from trio_npu_dra.errors import Unreadable
@@ -15,18 +16,30 @@ OBJECT_LIMIT: Final = 2 << 20
 """Bytes of an answer about one object, or of one line of a watch; etcd takes up to 1.5 MiB."""
 LIST_LIMIT: Final = 8 << 20
 """Bytes of a list; those that we ask for are of one node."""
+BROKEN: Final = (httpx.HTTPError, httpcore.NetworkError, httpcore.ProtocolError)
+"""What is raised when the server cannot be reached, hangs up, or does not speak HTTP."""
 _CLOSE_LIMIT: Final = 1.0
+
+Response: TypeAlias = httpx.Response | httpcore.Response
+
+
+class Closable(Protocol):
+    """A connection."""
+
+    async def aclose(self) -> None:
+        """Close it."""
+        ...
 
 
 class Body(httpx.AsyncByteStream):
-    """The body of one request, in one piece.
+    """The body of one request, in one piece; nothing for one without a body.
 
-    httpx's own is an async generator: if a cancelled request leaves it half-way, the garbage
-    collector closes it, perhaps after the event loop has ended.
+    Those of httpx and httpcore are async generators: if a cancelled request leaves one half-way,
+    the garbage collector closes it, perhaps after the event loop has ended.
     """
 
     def __init__(self, content: bytes) -> None:
-        self._parts = iter((content,))
+        self._parts = iter((content,) if content else ())
 
     def __aiter__(self) -> Body:
         return self
@@ -65,14 +78,14 @@ class Lines:
         return [bytes(line) for line in lines if line]
 
 
-async def read_whole(response: httpx.Response, asked: str, *, limit: int) -> bytes:
-    """The whole body; the connection goes back to its transport.
+async def read_whole(response: Response, asked: str, *, limit: int) -> bytes:
+    """The whole body; after it the connection can serve another request.
 
     Raises:
         Unreadable: It is longer than *limit* bytes.
     """
     body = bytearray()
-    chunks = aiter(stream_of(response))
+    chunks = chunks_of(response)
     async for chunk in chunks:
         body += chunk
         if len(body) > limit:
@@ -82,25 +95,25 @@ async def read_whole(response: httpx.Response, asked: str, *, limit: int) -> byt
     return bytes(body)
 
 
-def stream_of(response: httpx.Response) -> httpx.AsyncByteStream:
-    """The body in chunks."""
-    assert isinstance(response.stream, httpx.AsyncByteStream)
-    return response.stream
+def chunks_of(response: Response) -> AsyncIterator[bytes]:
+    """The body as it arrives."""
+    assert isinstance(response.stream, AsyncIterable)
+    return aiter(response.stream)
 
 
-async def abandon(response: httpx.Response, chunks: AsyncIterator[bytes]) -> None:
+async def abandon(response: Response, chunks: AsyncIterator[bytes]) -> None:
     """End an answer that was not read to its end.
 
-    The generators inside httpx do not close one another; reading on from the closed connection
-    makes each of them end with its error.
+    The generators inside httpx and httpcore do not close one another; reading on from the closed
+    connection makes each of them end with its error.
     """
-    with anyio.move_on_after(_CLOSE_LIMIT, shield=True), suppress(httpx.HTTPError):
+    with anyio.move_on_after(_CLOSE_LIMIT, shield=True), suppress(*BROKEN):
         await response.aclose()
         async for _ in chunks:
             pass
 
 
-async def close(transport: httpx.AsyncHTTPTransport) -> None:
+async def close(connection: Closable) -> None:
     """Close a connection, whatever state it is in."""
     with anyio.move_on_after(_CLOSE_LIMIT, shield=True):
-        await transport.aclose()
+        await connection.aclose()

@@ -1,10 +1,12 @@
 """HTTP to the API server, with as few steps for a request as possible.
 
-Each transport has one connection and serves one request at a time; idle ones wait on a list. That
-halves the CPU of eight GETs at once against one pool of eight connections, whose bookkeeping grows
-with each. `AT_ONCE` requests run side by side, others wait for their turn; so a burst opens no more
-connections than that, and uses them again. A watch has a connection of its own, so that watches and
-requests never wait for each other. Cookies, redirects, proxies and compression are off: an API
+Requests go to single connections of httpcore, each of which serves one at a time; idle ones wait on
+a list. The pool that httpx puts around them, and its own objects for requests and answers, cost two
+fifths as much again. `AT_ONCE` requests run side by side, others wait for their turn; so a burst
+opens no more connections than that, and uses them again.
+
+A watch has a connection of its own, so that watches and requests never wait for each other. It is
+one request in minutes: httpx serves it. Cookies, redirects, proxies and compression are off: an API
 server needs none.
 
 Two requests are sent twice, within their deadline (longer retries are up to the callers, see
@@ -18,27 +20,28 @@ Two requests are sent twice, within their deadline (longer retries are up to the
 
 from __future__ import annotations
 
-import socket
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator
-from dataclasses import dataclass
 from math import inf
 from typing import Final
 
 import anyio
+import httpcore
 import httpx
 
 from trio_npu_dra.errors import Unavailable
 from trio_npu_dra.kube.answers import is_success, refusal
 from trio_npu_dra.kube.bodies import (
+    BROKEN,
     OBJECT_LIMIT,
     Body,
     Lines,
     abandon,
+    chunks_of,
     close,
     read_whole,
-    stream_of,
 )
+from trio_npu_dra.kube.connection import Answer, Connection, Headers, Server
 from trio_npu_dra.kube.credentials import Credentials
 
 AT_ONCE: Final = 32
@@ -49,38 +52,9 @@ _IDLE_LIMIT: Final = 8
 """Idle connections that are kept for as long as the API server does."""
 _SURPLUS_SECONDS: Final = 5.0
 """Seconds that further ones are kept for the rest of a burst."""
-_LIMITS: Final = httpx.Limits(
-    max_connections=1,
-    max_keepalive_connections=1,
-    keepalive_expiry=85.0,  # the API server closes an idle connection after 90 s
-)
-_KEEPALIVE: Final = (
-    # A watch may be silent for minutes; these options find a silently dead peer in 30 s.
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-)
-_APPLY: Final = "application/apply-patch+yaml"  # JSON is YAML
-_DISCONNECTED: Final = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Connection:
-    """One connection, and the certificates that it was opened with."""
-
-    transport: httpx.AsyncHTTPTransport
-    tls: ssl.SSLContext
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Answer:
-    """A whole answer; *outdated* if it refuses an identity that we have replaced."""
-
-    status: int
-    headers: httpx.Headers
-    body: bytes
-    outdated: bool
+_JSON: Final = b"application/json"
+_APPLY: Final = b"application/apply-patch+yaml"  # JSON is YAML
+_DISCONNECTED: Final = (httpcore.RemoteProtocolError, httpcore.ReadError, httpcore.WriteError)
 
 
 class Connections:
@@ -95,11 +69,9 @@ class Connections:
     def __init__(self, credentials: Credentials, *, deadline: float, user_agent: str) -> None:
         self._credentials = credentials
         self._deadline = deadline
-        self._headers = {"accept": "application/json", "user-agent": user_agent}
-        # Used without TLS: an empty context saves the 40 ms that the default one costs.
-        self._no_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self._server = Server(credentials, user_agent)
         self._slots = anyio.Semaphore(AT_ONCE, fast_acquire=True)
-        self._idle: list[tuple[float, _Connection]] = []  # since when; that used last is at the end
+        self._idle: list[tuple[float, Connection]] = []  # since when; that used last is at the end
         self._ended = False
 
     async def ask(
@@ -148,10 +120,10 @@ class Connections:
         """
         await self._log_in()
         ends = anyio.current_time() + seconds
-        connection = self._new_connection()
+        transport = self._new_transport()
         try:
-            response = await self._open(connection, asked, path)
-            chunks = aiter(stream_of(response))
+            response = await self._open(transport, asked, path)
+            chunks = chunks_of(response)
             lines, spent = Lines(asked), 0.0  # seconds of waiting for the rest of a line
             try:
                 yield b""
@@ -167,7 +139,7 @@ class Connections:
             finally:
                 await abandon(response, chunks)
         finally:
-            await close(connection.transport)
+            await close(transport)
 
     async def end(self) -> None:
         """Close all connections; one with a request under way closes when that ends."""
@@ -177,7 +149,7 @@ class Connections:
     async def close(self) -> None:
         """Close idle connections."""
         while self._idle:
-            await close(self._idle.pop()[1].transport)
+            await self._idle.pop()[1].close()
 
     async def _log_in(self, refused: Credentials | None = None) -> Credentials:
         """Take other credentials if there is a login and these have ended, or are *refused*."""
@@ -187,17 +159,17 @@ class Connections:
 
     async def _ask_in_time(
         self, asked: str, method: str, path: str, body: bytes | None, limit: int
-    ) -> _Answer:
+    ) -> Answer:
         was_sent = False
         try:
             with anyio.fail_after(self._deadline):
                 async with self._slots:
                     was_sent = True
-                    answer = await self._exchange(asked, method, path, body, limit)
-                    if answer.outdated:
+                    answer, is_outdated = await self._exchange(asked, method, path, body, limit)
+                    if is_outdated:
                         await self.close()
-                        answer = await self._exchange(asked, method, path, body, limit)
-        except (TimeoutError, httpx.HTTPError) as error:
+                        answer, _ = await self._exchange(asked, method, path, body, limit)
+        except (TimeoutError, *BROKEN) as error:
             if not was_sent:
                 raise Unavailable(
                     f"{asked}: not sent in {self._deadline:g} s, {AT_ONCE} others are under way"
@@ -206,17 +178,21 @@ class Connections:
             raise self._unreachable(asked, error) from error
         return answer
 
-    async def _open(self, connection: _Connection, asked: str, path: str) -> httpx.Response:
-        request = self._request("GET", path, None)
+    async def _open(
+        self, transport: httpx.AsyncHTTPTransport, asked: str, path: str
+    ) -> httpx.Response:
+        url = self._credentials.base_url + path
+        request = httpx.Request("GET", url, headers=[*self._server.headers, *self._identity()])
+        request.stream = Body(b"")
         try:
             with anyio.fail_after(self._deadline):
-                response = await connection.transport.handle_async_request(request)
+                response = await transport.handle_async_request(request)
                 if is_success(response.status_code, response.headers):
                     return response
-                answer = await self._read(connection, request, response, asked, OBJECT_LIMIT)
-        except (TimeoutError, httpx.HTTPError) as error:
+                body = await read_whole(response, asked, limit=OBJECT_LIMIT)
+        except (TimeoutError, *BROKEN) as error:
             raise self._unreachable(asked, error) from error
-        raise refusal(asked, answer.status, answer.body, answer.headers)
+        raise refusal(asked, response.status_code, body, response.headers)
 
     async def _next(self, chunks: AsyncIterator[bytes], asked: str, limit: float) -> bytes | None:
         try:
@@ -224,97 +200,79 @@ class Connections:
                 return await anext(chunks, None)
         except TimeoutError:
             raise Unavailable(f"{asked}: neither a whole event nor an end in time") from None
-        except httpx.HTTPError as error:
+        except BROKEN as error:
             raise self._unreachable(asked, error) from error
 
     async def _exchange(
         self, asked: str, method: str, path: str, body: bytes | None, limit: int
-    ) -> _Answer:
-        request = self._request(method, path, body)
-        if self._idle:
+    ) -> tuple[Answer, bool]:
+        """The answer, and whether it refuses an identity that we have replaced."""
+        headers = self._identity()
+        if body is not None:
+            headers += ((b"content-type", _APPLY if method == "PATCH" else _JSON),)
+        request = self._server.request(method, path, headers=headers, body=body)
+        connection = await self._take_idle()
+        if connection is not None:
             try:
-                return await self._send(self._idle.pop()[1], request, asked, limit)
+                return await self._send(connection, request, asked, limit)
             except _DISCONNECTED:
                 if method != "GET":
                     raise
-        return await self._send(self._new_connection(), request, asked, limit)
+        return await self._send(Connection(self._server, self._tls()), request, asked, limit)
+
+    async def _take_idle(self) -> Connection | None:
+        """The connection that was used last, if it can be used again."""
+        while self._idle:
+            _, connection = self._idle.pop()
+            if connection.is_usable:
+                return connection
+            await connection.close()
+        return None
 
     async def _send(
-        self, connection: _Connection, request: httpx.Request, asked: str, limit: int
-    ) -> _Answer:
-        try:
-            response = await connection.transport.handle_async_request(request)
-            answer = await self._read(connection, request, response, asked, limit)
-        except BaseException:
-            # Also when cancelled: a connection in an unknown state is not used again.
-            await close(connection.transport)
-            raise
-        if answer.outdated or self._ended:
-            await close(connection.transport)
+        self, connection: Connection, request: httpcore.Request, asked: str, limit: int
+    ) -> tuple[Answer, bool]:
+        answer = await connection.exchange(request, asked, limit=limit)
+        is_outdated = answer.status == 401 and self._is_outdated(connection, request)
+        if is_outdated or self._ended or not connection.is_open:
+            await connection.close()
         else:
             await self._keep(connection)
-        return answer
+        return answer, is_outdated
 
-    async def _keep(self, connection: _Connection) -> None:
+    async def _keep(self, connection: Connection) -> None:
         """Keep a connection for the next request; close those that a burst no longer needs."""
         now = anyio.current_time()
         self._idle.append((now, connection))
         while len(self._idle) > _IDLE_LIMIT and self._idle[0][0] < now - _SURPLUS_SECONDS:
-            await close(self._idle.pop(0)[1].transport)
+            await self._idle.pop(0)[1].close()
 
-    async def _read(
-        self,
-        connection: _Connection,
-        request: httpx.Request,
-        response: httpx.Response,
-        asked: str,
-        limit: int,
-    ) -> _Answer:
-        body = await read_whole(response, asked, limit=limit)
-        return _Answer(
-            status=response.status_code,
-            headers=response.headers,
-            body=body,
-            outdated=response.status_code == 401 and self._is_outdated(connection, request),
-        )
-
-    def _request(self, method: str, path: str, body: bytes | None) -> httpx.Request:
-        headers = dict(self._headers)
-        if self._credentials.token is not None:
-            headers["authorization"] = f"Bearer {self._credentials.token.current()}"
-        if body is not None:
-            headers["content-type"] = _APPLY if method == "PATCH" else "application/json"
-        request = httpx.Request(
-            method, self._credentials.base_url + path, headers=headers, content=body
-        )
-        request.stream = Body(body or b"")
-        return request
-
-    def _new_connection(self) -> _Connection:
-        unix_socket = self._credentials.unix_socket
-        tls = self._tls()
-        transport = httpx.AsyncHTTPTransport(
-            verify=tls,
-            trust_env=False,
-            limits=_LIMITS,
-            uds=str(unix_socket) if unix_socket else None,
-            socket_options=None if unix_socket else _KEEPALIVE,
-        )
-        return _Connection(transport=transport, tls=tls)
-
-    def _tls(self) -> ssl.SSLContext:
-        return self._credentials.tls.current() if self._credentials.tls else self._no_tls
-
-    def _is_outdated(self, connection: _Connection, request: httpx.Request) -> bool:
-        """Whether our files have another identity than the request used."""
+    def _identity(self) -> Headers:
+        """The header that says who we are, if a certificate does not."""
         token = self._credentials.token
-        if token is not None:
-            token.reread()
-            if request.headers["authorization"] != f"Bearer {token.current()}":
-                return True
-        return self._tls() is not connection.tls
+        return ((b"authorization", b"Bearer " + token.current().encode()),) if token else ()
 
-    def _unreachable(self, asked: str, error: TimeoutError | httpx.HTTPError) -> Unavailable:
+    def _tls(self) -> ssl.SSLContext | None:
+        return self._credentials.tls.current() if self._credentials.tls else None
+
+    def _is_outdated(self, connection: Connection, request: httpcore.Request) -> bool:
+        """Whether our files have another identity than the request used."""
+        if self._credentials.token is not None:
+            self._credentials.token.reread()
+        is_same = all(header in request.headers for header in self._identity())
+        return not is_same or self._tls() is not connection.tls
+
+    def _new_transport(self) -> httpx.AsyncHTTPTransport:
+        """A connection for one watch."""
+        return httpx.AsyncHTTPTransport(
+            # The default context, which would not be used without TLS, costs 40 ms.
+            verify=self._tls() or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+            trust_env=False,
+            uds=self._server.unix_socket,
+            socket_options=self._server.socket_options,
+        )
+
+    def _unreachable(self, asked: str, error: Exception) -> Unavailable:
         if isinstance(error, TimeoutError):
             return Unavailable(f"{asked}: no answer in {self._deadline:g} s")
         where = self._credentials.unix_socket or self._credentials.base_url

@@ -40,7 +40,11 @@ class View(Generic[K]):
 
 
 async def list_and_watch(
-    client: KubeClient, kind: type[K], *, field_selector: str = ""
+    client: KubeClient,
+    kind: type[K],
+    *,
+    field_selector: str = "",
+    listed: tuple[tuple[K, ...], str] | None = None,
 ) -> AsyncGenerator[View[K], None]:
     """Yield a view now, and a new one after each change, loss of contact and recovery, for ever.
 
@@ -53,16 +57,18 @@ async def list_and_watch(
         client: The API server.
         kind: What to follow.
         field_selector: Which of them, `spec.nodeName=n1,spec.driver=d`.
+        listed: What `client.list` gave just now, if that was asked already.
     """
     retry = Retry(f"watching {kind.plural}", log)
-    listed = -inf
+    listed_at = -inf
     picture: _Picture[K] = _Picture(f"watch {kind.plural} {field_selector}".rstrip())
     yield picture.view()
     while True:
         try:
             if not picture.version:
-                listed = anyio.current_time()
-                picture.replace(*await client.list(kind, field_selector=field_selector))
+                listed_at = anyio.current_time()
+                picture.replace(*(listed or await client.list(kind, field_selector=field_selector)))
+                listed = None
             opened = anyio.current_time()
             async with client.watch(
                 kind, field_selector=field_selector, resource_version=picture.version
@@ -81,7 +87,7 @@ async def list_and_watch(
                 yield picture.view()
             if isinstance(error, Gone | Unreadable):
                 picture.version = ""
-            if isinstance(error, Gone) and anyio.current_time() - listed > _SHORT_WATCH:
+            if isinstance(error, Gone) and anyio.current_time() - listed_at > _SHORT_WATCH:
                 continue  # the place is too old: list; only a fresh one is worth a wait
             await anyio.sleep(retry.failed(error))
 

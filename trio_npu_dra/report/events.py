@@ -38,23 +38,28 @@ async def tell_events(
     shared: Observable[Mapping[str, SharedClaim]],
     *,
     node_name: str,
+    node_uid: Observable[str],
     component: str,
     since: float,
 ) -> NoReturn:
     """Write Events of what happens to the NPUs, without end.
 
     Args:
-        client: The API server; needs `get` on nodes, `create` and `update` on events.
+        client: The API server; needs `create` and `update` on events.
         board: The chips.
         holds: Who has which of them: further objects for the Events.
         shared: Claims that several pods have, by UID.
         node_name: The Node.
+        node_uid: Its UID; empty until it is known.
         component: The driver's name, as the source of the Events.
         since: When this daemon started, in seconds since 1970: an earlier one has written the
             Events of faults that began before.
     """
     retry = Retry("saying Events", log)
-    node = await _reference(client, node_name, retry)
+    uid = await node_uid.wait_until(bool)
+    node = ObjectReference(
+        api_version=Node.group_version, kind=Node.kind_name, name=node_name, uid=uid
+    )
     series = EventSeries(component=component, node_name=node_name)
     arrived = trio.Event()
 
@@ -108,17 +113,6 @@ def _claim(holder: Holder) -> ObjectReference:
         name=holder.name,
         uid=holder.uid,
     )
-
-
-async def _reference(client: KubeClient, node_name: str, retry: Retry) -> ObjectReference:
-    while True:
-        try:
-            node = await client.get(Node, node_name)
-        except KubeError as error:
-            await trio.sleep(retry.failed(error))
-            continue
-        uid = node.metadata.uid or ""
-        return ObjectReference(api_version="v1", kind="Node", name=node_name, uid=uid)
 
 
 async def _write_due(client: KubeClient, series: EventSeries, retry: Retry) -> None:

@@ -1,9 +1,10 @@
 """The loop that keeps the API server's slices equal to the newest pool.
 
 It knows pools of devices, not what the devices are. Existing slices are adopted: a restart with an
-equal pool writes nothing. Each write is planned on a list that was read just before. So the watch
-only tells when to look, and a create whose answer was lost is not repeated. When the task is
-cancelled the slices stay: they belong to the Node, not to this process.
+equal pool writes nothing. Each write is planned on a list that was read just before; the watch
+begins with the first such list. So the watch only tells when to look, and a create whose answer was
+lost is not repeated. When the task is cancelled the slices stay: they belong to the Node, not to
+this process.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from trio_npu_dra.kube.watch import View, list_and_watch
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.slices.change_pace import ChangePace
 from trio_npu_dra.slices.diff import Create, Delete, Update, Write, plan
+from trio_npu_dra.slices.own_writes import OwnWrites
 from trio_npu_dra.slices.pool import Pool, PoolContent, check
 from trio_npu_dra.slices.repair_pace import RepairPace
 from trio_npu_dra.slices.stored_forms import StoredForms
@@ -34,6 +36,10 @@ log = logging.getLogger(__name__)
 
 _RECONCILE_STUCK_SECONDS: Final = 180.0  # a node may need a dozen slices, each request has 10 s
 _WATCH_STUCK_SECONDS: Final = WATCH_SECONDS + 60.0
+_LAG_SECONDS: Final = 2.0
+"""How long the watch may take to show what was written, before it counts as undone."""
+
+Slices = tuple[ResourceSlice, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +97,7 @@ async def publish(
     driver_name: str,
     pool: Observable[PoolContent],
     status: Observable[PublisherStatus],
+    node_uid: Observable[str],
     on_event: OnEvent = lambda _: None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -106,11 +113,18 @@ async def publish(
         driver_name: The driver.
         pool: What is to be published, as the API server keeps it (`slices.features`).
         status: Kept up to date.
+        node_uid: Set to the UID of the Node, once it is read, for those who need it too.
         on_event: Called with what happens.
         task_status: Started when the loop runs.
     """
     publisher = _Publisher(
-        client, node_name, driver_name, pool=pool, status=status, on_event=on_event
+        client,
+        node_name,
+        driver_name,
+        pool=pool,
+        status=status,
+        node_uid=node_uid,
+        on_event=on_event,
     )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(publisher.follow_pool)
@@ -137,6 +151,7 @@ class _Publisher:
         *,
         pool: Observable[PoolContent],
         status: Observable[PublisherStatus],
+        node_uid: Observable[str],
         on_event: OnEvent,
     ) -> None:
         self._client = client
@@ -145,11 +160,15 @@ class _Publisher:
         self._selector = f"spec.driver={driver_name},spec.nodeName={node_name}"
         self._pool = pool
         self._status = status
+        self._node_uid = node_uid
         self._on_event = on_event
         self._view: View[ResourceSlice] = View()
         self._owner: OwnerReference | None = None
         self._settled: PoolContent | None = None
         self._stored = StoredForms()
+        self._own_writes = OwnWrites()
+        self._first_list: tuple[Slices, str] = ((), "")
+        self._has_begun = trio.Event()
         self._change_pace = ChangePace(trio.current_time)
         self._repair_pace = RepairPace(trio.current_time)
         self._new_pool = trio.Event()
@@ -165,7 +184,10 @@ class _Publisher:
 
     async def follow_slices(self) -> None:
         """Wake the loop when someone changes our slices."""
-        views = list_and_watch(self._client, ResourceSlice, field_selector=self._selector)
+        await self._has_begun.wait()
+        views = list_and_watch(
+            self._client, ResourceSlice, field_selector=self._selector, listed=self._first_list
+        )
         async with aclosing(views):
             while True:
                 # An open watch ends after a time. A broken one has no limit: it is retried.
@@ -174,8 +196,10 @@ class _Publisher:
                     view = await anext(views)
                 if self._view.synced and self._view.stale_since and not view.stale_since:
                     self._learn_anew()
+                    self._own_writes.forget()  # they may be part of a list that was read anew
                     self._note(watch_restarts=self._status.value.watch_restarts + 1)
                 self._view = view
+                self._own_writes.compare(view.objects)
                 self._note(watching=view.stale_since is None)
                 self._news.set()
 
@@ -209,7 +233,10 @@ class _Publisher:
             self._settled = None
 
     async def _reconcile(self) -> None:
+        listed = None if self._has_begun.is_set() else await self._begin()
         check(self._pool.value)  # an invalid pool must not cost a request
+        if self._pool.value == self._settled:
+            await self._see_own_writes()
         if self._pool.value == self._settled:
             if not self._was_edited():
                 self._note(current=True, problem="")
@@ -222,7 +249,7 @@ class _Publisher:
         content = self._pool.value
         is_repair = content == self._settled
         with pulse.step("publishing ResourceSlices", limit=_RECONCILE_STUCK_SECONDS):
-            slices, writes = await self._look(content)
+            slices, writes = await self._look(content, listed)
             for write in writes:
                 await self._perform(write)
         if writes:
@@ -240,19 +267,44 @@ class _Publisher:
         """Whether the watch shows other slices than those of the accepted pool."""
         return self._view.synced and bool(self._plan(self._view.objects.values(), self._pool.value))
 
-    async def _look(
-        self, content: PoolContent
-    ) -> tuple[tuple[ResourceSlice, ...], tuple[Write, ...]]:
-        """List the slices and plan the writes; a new slice gets an owner read just now."""
-        known = self._owner is not None
-        if not known:
+    async def _begin(self) -> Slices:
+        """Read the Node and the slices, from which on `follow_slices` watches."""
+        with pulse.step("publishing ResourceSlices", limit=_RECONCILE_STUCK_SECONDS):
             self._owner = await self._read_owner()
-        slices, _ = await self._client.list(ResourceSlice, field_selector=self._selector)
+            self._first_list = await self._list()
+        self._has_begun.set()
+        return self._first_list[0]
+
+    async def _look(
+        self, content: PoolContent, listed: Slices | None
+    ) -> tuple[Slices, tuple[Write, ...]]:
+        """List the slices and plan the writes; a new slice gets an owner read just now.
+
+        Args:
+            content: What is wanted.
+            listed: The slices, if they and the Node were read just now.
+        """
+        slices = (await self._list())[0] if listed is None else listed
         writes = self._plan(slices, content)
-        if known and any(isinstance(write, Create) for write in writes):
+        if listed is None and any(isinstance(write, Create) for write in writes):
             self._owner = await self._read_owner()
             writes = self._plan(slices, content)
         return slices, writes
+
+    async def _list(self) -> tuple[Slices, str]:
+        return await self._client.list(ResourceSlice, field_selector=self._selector)
+
+    async def _see_own_writes(self) -> None:
+        """Wait until the watch shows what was written, unless something else is to be done."""
+        with trio.move_on_after(_LAG_SECONDS):
+            while (
+                not self._own_writes.are_seen
+                and self._view.stale_since is None
+                and self._pool.value == self._settled
+            ):
+                await self._news.wait()
+                self._news = trio.Event()
+        self._own_writes.forget()
 
     def _plan(self, slices: Iterable[ResourceSlice], content: PoolContent) -> tuple[Write, ...]:
         assert self._owner is not None
@@ -288,20 +340,25 @@ class _Publisher:
                     )
                 except NotFound:
                     log.debug("slice was gone already", extra={"slice": meta.name})
+                self._own_writes.note(meta.name, None, self._view.objects)
             case Update():
-                stored = await self._client.update(write.slice)
-                self._stored.learn(write.slice.spec, stored.spec)
+                self._learn(write, await self._client.update(write.slice))
             case Create():
-                stored = await self._client.create(write.slice)
-                self._stored.learn(write.slice.spec, stored.spec)
+                self._learn(write, await self._client.create(write.slice))
+
+    def _learn(self, write: Create | Update, stored: ResourceSlice) -> None:
+        self._stored.learn(write.slice.spec, stored.spec)
+        meta = stored.metadata
+        self._own_writes.note(meta.name, meta.resource_version, self._view.objects)
 
     async def _read_owner(self) -> OwnerReference:
         node = await self._client.get(Node, self._node_name)
+        self._node_uid.set(node.metadata.uid or "")
         return OwnerReference(
             api_version=Node.group_version,
             kind=Node.kind_name,
             name=self._node_name,
-            uid=node.metadata.uid or "",
+            uid=self._node_uid.value,
             controller=True,
         )
 
@@ -317,7 +374,7 @@ class _Publisher:
     def _settle(
         self,
         content: PoolContent,
-        slices: tuple[ResourceSlice, ...],
+        slices: Slices,
         writes: tuple[Write, ...],
     ) -> None:
         self._settled = content
