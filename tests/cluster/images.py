@@ -12,16 +12,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.cluster.binaries import cache, locked, pause
-from tests.cluster.processes import run
+from tests.cluster.processes import ClusterError, run
 from tests.cluster.registry import Registry
 
 HERE = Path(__file__).parent
 SUITE = "trixie"
+UNNAMED_KEPT = 40
+"""Images without a name that are kept for the builds to come: those of a few trees."""
 CLUTTER = (
     "dev",
     "var/cache/apt",
@@ -241,6 +243,15 @@ def image_id(tag: str, *, storage: Storage = OURS) -> str:
     """The id of an image in a storage; empty if it is not there."""
     listed = buildah("images", "--format", "{{.Name}}:{{.Tag}} {{.ID}}", storage=storage)
     return dict(row.split() for row in listed.splitlines()).get(tag, "")
+
+
+def tidy() -> None:
+    """Remove all but the newest images without a name: a build looks through all that there are."""
+    with locked("images"):
+        unnamed = buildah("images", "--quiet", "--filter", "dangling=true").split()
+        if old := unnamed[UNNAMED_KEPT:]:
+            with suppress(ClusterError):  # one that a build uses, or a killed one did, stays
+                buildah("rmi", *old)
 
 
 def building(storage: Storage) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.cluster import packages
+from tests.cluster import images, packages
 from tests.cluster.binaries import containerd, kubernetes
 from tests.cluster.releases import BY_NEED, DEFAULT, Release
 from tests.kind import cluster as kind
@@ -207,6 +207,7 @@ def main(arguments: Sequence[str]) -> int:
     else:
         print("the clusters are built here, for docker and kind are not", flush=True)
         packages.install()
+        images.tidy()
         passed = suite.run_all()
     suite.show()
     return int(not passed)
