@@ -12,7 +12,7 @@ from trio.testing import MockClock
 from tests.claims.marking import marks, two_steps
 from tests.claims.node import AT_ONCE, NodeOnDisk, claim, ref, result
 from tests.claims.restarted import errors_in
-from tests.claims.test_cancelled import cancelled_at
+from tests.claims.test_cancelled import cancelled_at, keep_busy
 from trio_npu_dra.claims.patience import Patience
 from trio_npu_dra.claims.repair import Repair, keep_cdi_files
 from trio_npu_dra.claims.service import NodeClaims
@@ -294,6 +294,7 @@ async def test_a_call_can_be_cancelled_at_each_checkpoint(
     while goes_on:
         driver.node.source.store(claim("a", result("npu-2")))
         await leave(driver, state)
+        keep_busy(driver.ledger)
         act = driver.prepare if goal is Goal.PREPARE else driver.unprepare
         goes_on = await cancelled_at(step, act)
         assert driver.node.cdi_uids() <= driver.node.record_uids()

@@ -61,13 +61,19 @@ class NodeLock:
     async def hold(self) -> AsyncIterator[Turn]:
         """Wait for the turn. Cancelled while waiting, nothing is held.
 
+        There is no checkpoint where it is free.
+
         Raises:
             StorageError: The file cannot be opened, or another process keeps it for 3 s.
         """
-        async with (
-            self._in_process,
-            file_lock.hold(
+        try:
+            self._in_process.acquire_nowait()
+        except trio.WouldBlock:
+            await self._in_process.acquire()
+        try:
+            async with file_lock.hold(
                 self._path, pause_seconds=_PAUSE, patience_seconds=_PATIENCE
-            ) as descriptor,
-        ):
-            yield Turn(descriptor)
+            ) as descriptor:
+                yield Turn(descriptor)
+        finally:
+            self._in_process.release()
