@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 import trio
 
-from trio_npu_dra.claims.cdi import CdiFolder, HostFacts, host_nodes
+from trio_npu_dra.claims.cdi import CdiFolder, HostFacts
 from trio_npu_dra.claims.holding import Wanted
 from trio_npu_dra.claims.plan import allocation_of, check_pieces, offers_of
 from trio_npu_dra.config.effective import EffectiveConfig
@@ -171,7 +171,7 @@ class Reading:
             and entry.state is State.READY
             and entry.allocation == allocation
             and entry.edits is not None
-            and all(self._exists(path) for path in host_nodes(entry.edits))
+            and all(self._exists(path) for path in entry.given_nodes)
         )
         return entry if is_answer else None
 

@@ -71,9 +71,12 @@ class NodeLock:
         except trio.WouldBlock:
             await self._in_process.acquire()
         try:
-            async with file_lock.hold(
+            descriptor = await file_lock.acquire(
                 self._path, pause_seconds=_PAUSE, patience_seconds=_PATIENCE
-            ) as descriptor:
+            )
+            try:
                 yield Turn(descriptor)
+            finally:
+                os.close(descriptor)
         finally:
             self._in_process.release()
