@@ -14,7 +14,6 @@ from functools import lru_cache
 from typing import TypeVar
 
 from trio_npu_dra.kube.objects import Device, DeviceAttribute, DeviceCapacity, DeviceTaint
-from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
 from trio_npu_dra.npu.model import HEALTHY, Board, Chip
 from trio_npu_dra.npu.offers import Held, Offer
 from trio_npu_dra.slices.counters import build_counter_sets, consumption, without_counters
@@ -114,7 +113,7 @@ def _tainted(device: Device, taints: tuple[DeviceTaint, ...]) -> Device:
 def build_device(
     offer: Offer,
     driver_version: str | None,
-    multi_die_policy: MultiDiePolicy | None,
+    multi_die_policy: str | None,
     shared_for_claims: frozenset[str],
 ) -> Device:
     """One offer as a device, without taints.
@@ -140,7 +139,7 @@ def build_device(
 def _attributes(
     offer: Offer,
     printed: str | None,
-    multi_die_policy: MultiDiePolicy | None,
+    multi_die_policy: str | None,
     is_shared: Callable[[Chip], bool | None],
 ) -> dict[str, DeviceAttribute]:
     """Facts of the chip; of several chips those that are equal, of a piece those true of it too.
