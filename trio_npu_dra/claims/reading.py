@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, Protocol
@@ -82,10 +83,14 @@ class Look:
     def _usual(self) -> tuple[Offer, ...]:
         return usual(self._board, self._holds, self._cutting)
 
+    @cached_property
+    def _kept(self) -> AbstractSet[str]:
+        """The names of what is there only because somebody holds its chips."""
+        return self.offers.keys() - {offer.name for offer in self._usual}
+
     def relies_on_holds(self, allocation: Iterable[Allocated]) -> bool:
         """Whether a device of the allocation is there only because somebody holds its chips."""
-        kept = self.offers.keys() - {offer.name for offer in self._usual}
-        return any(given.device in kept for given in allocation)
+        return any(given.device in self._kept for given in allocation)
 
     @property
     def gaps(self) -> tuple[str, ...]:
