@@ -97,9 +97,9 @@ def build_devices(
 
 def _lasting(offer: Offer) -> Offer:
     """The offer without what comes and goes and is not in its device: its holder, its health."""
-    chips = tuple(
-        chip if chip.health == HEALTHY else replace(chip, health=HEALTHY) for chip in offer.chips
-    )
+    if offer.held is Held.NOT and all(chip.health == HEALTHY for chip in offer.chips):
+        return offer
+    chips = tuple(replace(chip, health=HEALTHY) for chip in offer.chips)
     return replace(offer, chips=chips, held=Held.NOT, leaving=False)
 
 
