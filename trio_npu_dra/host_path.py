@@ -8,17 +8,25 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import Final
+import time
+from collections.abc import Callable
+from typing import Final, TypeAlias
 
 _MAX_LINKS: Final = 40  # as the kernel
+_TICK_NS: Final = 2 * 10**9  # no file system has coarser times
+
+_Stamp: TypeAlias = tuple[int, int, int]  # device, inode, time of the last change in ns
 
 
-def resolve(root: str, path: str) -> str | None:
+def resolve(
+    root: str, path: str, *, on_folder: Callable[[str], object] = lambda _: None
+) -> str | None:
     """Where a file or folder of the host is for us, all links followed within the host's tree.
 
     Args:
         root: The folder with the host's root; `/` if it is ours.
         path: Absolute, as the host knows it.
+        on_folder: Told each folder before a name is looked up in it; some of them often.
 
     Returns:
         A path without links below *root*, never one outside it; None if the host has none there.
@@ -34,8 +42,10 @@ def resolve(root: str, path: str) -> str | None:
         if part == "..":
             del place[-1:]
             continue
+        folder = "/".join((base, *place))
+        on_folder(folder or "/")
         try:
-            target = os.readlink("/".join((base, *place, part)))  # noqa: PTH115 - a text
+            target = os.readlink(f"{folder}/{part}")  # noqa: PTH115 - a text
         except OSError as error:
             if error.errno != errno.EINVAL:  # missing, or out of our reach
                 return None
@@ -48,3 +58,44 @@ def resolve(root: str, path: str) -> str | None:
             place.clear()
         left += target.split("/")[::-1]
     return "/".join((base, *place)) or "/"
+
+
+class KnownPaths:
+    """Which paths the host has: looked up once, and again when a folder on the way has changed.
+
+    What makes a path appear or vanish (a file, a link, a mount) changes the time of a folder in
+    which a name on the way was looked up, or makes it another folder. Only a folder that changed a
+    moment ago can change once more without another time; what depends on one is not kept.
+
+    Args:
+        now: The clock of the folders' times, in nanoseconds since 1970.
+    """
+
+    def __init__(self, *, now: Callable[[], int] = time.time_ns) -> None:
+        self._now = now
+        self._known: dict[tuple[str, ...], tuple[frozenset[str], dict[str, _Stamp | None]]] = {}
+
+    def existing(self, root: str, paths: tuple[str, ...]) -> frozenset[str]:
+        """Those of *paths* that the host has; *root* as for `resolve`."""
+        known = self._known.get((root, *paths))
+        if known is not None and all(_stamp(name) == one for name, one in known[1].items()):
+            return known[0]
+        settled = self._now() - _TICK_NS
+        folders: dict[str, _Stamp | None] = {}
+
+        def note(folder: str) -> None:
+            if folder not in folders:
+                folders[folder] = _stamp(folder)
+
+        found = frozenset(path for path in paths if resolve(root, path, on_folder=note) is not None)
+        if all(one is not None and one[2] < settled for one in folders.values()):
+            self._known[root, *paths] = found, folders
+        return found
+
+
+def _stamp(folder: str) -> _Stamp | None:
+    try:
+        found = os.stat(folder)  # noqa: PTH116 - a text
+    except OSError:  # gone by now
+        return None
+    return found.st_dev, found.st_ino, found.st_ctime_ns

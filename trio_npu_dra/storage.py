@@ -20,8 +20,8 @@ import logging
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -359,15 +359,23 @@ def try_lock(descriptor: int) -> bool:
     return True
 
 
-@contextmanager
-def translated(action: str, into: Callable[[str], NpuDraError] = StorageError) -> Iterator[None]:
+class translated:  # noqa: N801 - as those of contextlib; a generator would take four times as long
     """Raise errors of the operating system as one of ours: "cannot *action*: …".
 
     Args:
         action: What is done inside.
         into: Makes our error of that text.
     """
-    try:
-        yield
-    except OSError as error:
-        raise into(f"cannot {action}: {error.strerror or error}") from error
+
+    __slots__ = ("_action", "_into")
+
+    def __init__(self, action: str, into: Callable[[str], NpuDraError] = StorageError) -> None:
+        self._action = action
+        self._into = into
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, OSError):
+            raise self._into(f"cannot {self._action}: {error.strerror or error}") from error

@@ -11,6 +11,7 @@ from trio.testing import MockClock
 from tests.claims.node import NodeOnDisk, claim, ref, result
 from trio_npu_dra.claims.service import NodeClaims
 from trio_npu_dra.errors import Unavailable
+from trio_npu_dra.holds.ledger import Ledger
 from trio_npu_dra.kubelet.driver import ClaimRef
 
 A, B = ref("a"), ref("b")
@@ -50,6 +51,30 @@ async def cancelled_at(step: int, call: Callable[[], Awaitable[object]]) -> bool
         finally:
             trio.lowlevel.remove_instrument(instrument)
     return instrument.has_fired
+
+
+class BusyLock:
+    """The lock of a process, as it is for tasks that have to wait for it: with a checkpoint."""
+
+    def __init__(self) -> None:
+        self._lock = trio.Lock()
+
+    def acquire_nowait(self) -> None:
+        """Never free at once."""
+        raise trio.WouldBlock
+
+    async def acquire(self) -> None:
+        """Take it."""
+        await self._lock.acquire()
+
+    def release(self) -> None:
+        """Give it to the next."""
+        self._lock.release()
+
+
+def keep_busy(ledger: Ledger) -> None:
+    """Have each critical section begin with a checkpoint, as where other calls are served too."""
+    ledger._lock._in_process = BusyLock()  # type: ignore[assignment] # trio's cannot be derived from
 
 
 async def hold_lock_for_a_while(

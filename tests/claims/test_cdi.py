@@ -9,8 +9,9 @@ import pytest
 from tests.claims.node import DRIVER, NodeOnDisk
 from tests.holds.entries import held
 from tests.synced import syncs
-from trio_npu_dra.claims.cdi import CdiFolder, Libraries, host_nodes, render_spec
+from trio_npu_dra.claims.cdi import CdiFolder, Libraries, render_spec
 from trio_npu_dra.errors import DeviceNodeMissing, StorageError
+from trio_npu_dra.holds.entry import host_nodes
 from trio_npu_dra.npu.container import DeviceNode, Mount
 from trio_npu_dra.npu.model import ChipFamily
 

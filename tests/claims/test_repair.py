@@ -2,23 +2,21 @@
 
 import logging
 import shutil
-import signal
-import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.claims.node import NodeOnDisk, claim, ref, result
+from tests.claims.node import DRIVER, NodeOnDisk, claim, ref, result
 from tests.claims.restarted import errors_in
 from trio_npu_dra import pulse
+from trio_npu_dra.claims.cdi import CdiFolder, Libraries
 from trio_npu_dra.claims.repair import keep_cdi_files
 from trio_npu_dra.claims.service import NodeClaims
-
-REPOSITORY = Path(__file__).parents[2]
+from trio_npu_dra.holds.ledger import Ledger
 
 
 @pytest.fixture
@@ -36,15 +34,46 @@ def restart(node: NodeOnDisk, nursery: trio.Nursery) -> Callable[[], Awaitable[N
     return partial(nursery.start, keep_cdi_files, node.ledger(), node.cdi())
 
 
+class Death(BaseException):
+    """The end of a process between two steps; what a kill leaves elsewhere: tests/reliability."""
+
+
+class DiesBeforeCdiFile(CdiFolder):
+    """The record is written, the CDI file is not."""
+
+    def write(self, uid: str, spec: Mapping[str, Any]) -> bool:
+        """Never returns."""
+        del uid, spec
+        raise Death
+
+
+class DiesBeforeRecordIsGone(Ledger):
+    """The CDI file is removed, the record is not."""
+
+    def remove(self, uid: str) -> None:
+        """Never returns."""
+        del uid
+        raise Death
+
+
 @pytest.mark.parametrize("step", ["prepare", "unprepare"])
-async def test_the_next_start_repairs_what_a_kill_left(
+async def test_the_next_start_repairs_what_a_death_left(
     node: NodeOnDisk, nursery: trio.Nursery, step: str
 ) -> None:
-    """Killed with a record and no CDI file, on the way in or out: the claim is whole again."""
-    command = [sys.executable, "-m", "tests.claims.killed", str(node.root), step]
-    with trio.fail_after(30):
-        process = await trio.run_process(command, check=False, cwd=REPOSITORY)
-    assert process.returncode == -signal.SIGKILL
+    """With a record and no CDI file, on the way in or out: the claim is whole again."""
+    node.source.store(claim("a", result("npu-2")))
+    if step == "prepare":
+        cdi = DiesBeforeCdiFile(
+            root=node.cdi_root, driver_name=DRIVER, host=node.host, libraries=Libraries(path="/lib")
+        )
+        with pytest.raises(Death):
+            await node.start(cdi=cdi).prepare([ref("a")])
+    else:
+        ledger = DiesBeforeRecordIsGone(node.state_folder, boot_id_file=node.boot_id_file)
+        claims = node.start(ledger=ledger)
+        await claims.prepare([ref("a")])
+        with pytest.raises(Death):
+            await claims.unprepare([ref("a")])
     assert (node.record_uids(), node.cdi_uids()) == ({"uid-a"}, set())
 
     await nursery.start(keep_cdi_files, node.ledger(), node.cdi())

@@ -9,7 +9,7 @@ from trio.testing import MockClock
 
 from tests.claims.flags import FlagFiles
 from tests.claims.node import AT_ONCE, DRIVER, NodeOnDisk, claim, ref, result
-from tests.claims.test_cancelled import cancelled_at
+from tests.claims.test_cancelled import cancelled_at, keep_busy
 from tests.npu.boards import a3, die
 from tests.synced import syncs
 from trio_npu_dra.claims.patience import Patience
@@ -303,6 +303,7 @@ async def test_a_call_can_be_cancelled_at_each_checkpoint(
     while goes_on:
         if not is_prepare:
             await driver.prepare("a")
+        keep_busy(driver.ledger)
         act = driver.prepare if is_prepare else driver.unprepare
         goes_on = await cancelled_at(step, lambda act=act: act("a"))  # type: ignore[misc]
         driver = driver.anew()

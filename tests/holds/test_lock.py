@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, assert_no_checkpoints, wait_all_tasks_blocked
 
 from trio_npu_dra.errors import StorageError
 from trio_npu_dra.holds.lock import NodeLock
@@ -65,6 +65,22 @@ async def test_turns_of_one_process_come_in_the_order_of_asking_however_long_the
         for name in range(5):
             nursery.start_soon(take_turn, name)
     assert order == [0, 1, 2, 3, 4]
+
+
+async def test_a_free_lock_is_taken_without_a_checkpoint(tmp_path: Path) -> None:
+    """Also once somebody has waited for it."""
+    lock = NodeLock(tmp_path / "lock")
+    async with trio.open_nursery() as nursery, lock.hold():
+        nursery.start_soon(take, lock)
+        await wait_all_tasks_blocked()
+    with assert_no_checkpoints():
+        await take(lock)
+
+
+async def take(lock: NodeLock) -> None:
+    """Have a turn."""
+    async with lock.hold():
+        pass
 
 
 async def test_a_wait_for_another_process_can_be_cancelled(tmp_path: Path) -> None:

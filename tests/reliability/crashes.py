@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 import socket
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -23,6 +24,9 @@ from trio_npu_dra.rpc import open_bridge
 from trio_npu_dra.simulator import SimulatedBoard, create_board
 from trio_npu_dra.standins.api_state import ApiState
 from trio_npu_dra.standins.kubelet import CALL_SECONDS, Kubelet, open_kubelet
+
+_CHANCE = re.compile(rb"\.[0-9a-f]{8}\b|\b[0-9a-f]{16}\b|\b\d+\.\d+\b")
+"""Endings of temporary files, marks of the lock file, moments."""
 
 FOLDERS = ("cdi", "plugins", "registry")
 """Where the daemon's files and sockets are, below the folder of the node."""
@@ -101,6 +105,28 @@ class Scene:
             for path in folder.rglob("*")
             if not path.is_dir()
         }
+
+    @property
+    def state(self) -> tuple[object, ...]:
+        """All that the next daemon finds, without what is by chance."""
+        return (
+            frozenset(map(self._described, self.files)),
+            tuple(
+                (item.metadata.name.rpartition("-")[0], item.spec.model_dump_json())
+                for item in self.api.all(ResourceSlice)
+            ),
+            self.slice_writes,
+            frozenset(self.answered),
+            frozenset(self.shared_chips),
+            frozenset(self.vnpus),
+        )
+
+    def _described(self, name: str) -> tuple[str, int, bytes]:
+        """A file's name, mode and content; random parts and moments masked."""
+        path = self.rig.folder / name
+        mode = path.lstat().st_mode
+        content = path.read_bytes() if stat.S_ISREG(mode) else b""
+        return _CHANCE.sub(b"*", name.encode()).decode(), mode, _CHANCE.sub(b"*", content)
 
     @property
     def is_settled(self) -> bool:
@@ -183,8 +209,9 @@ async def start(scene: Scene, agent: Agent, reaper: Reaper) -> None:
     """From its first system call until it is registered and has published."""
     del agent
     reaper.begin()
-    await until(lambda: listens(scene.rig.registration))
-    async with open_kubelet(scene.rig.registration):
+    registration = scene.rig.registration
+    await until(lambda: listens(registration))
+    async with open_kubelet(registration):
         await published(scene)
         await until(lambda: reaper.points.all_answered and scene.is_settled)
 
@@ -224,7 +251,8 @@ async def stop(scene: Scene, agent: Agent, reaper: Reaper) -> None:
         await until(lambda: scene.api.asked("get", "resourceclaims") > 0)
         reaper.begin()
         agent.process.terminate()
-        await until(lambda: not scene.rig.registration.exists())
+        registration = scene.rig.registration
+        await until(lambda: not registration.exists())
         scene.api.heal()
     await until(lambda: agent.process.exitcode is not None)
 
@@ -232,8 +260,8 @@ async def stop(scene: Scene, agent: Agent, reaper: Reaper) -> None:
 @asynccontextmanager
 async def _connected(scene: Scene) -> AsyncIterator[Kubelet]:
     """A kubelet that has called before: over its connection nothing is sent but answers."""
-    endpoint = scene.rig.endpoints().service
-    await until(lambda: listens(scene.rig.registration))
+    endpoint, registration = scene.rig.endpoints().service, scene.rig.registration
+    await until(lambda: listens(registration))
     async with open_bridge() as bridge, bridge.dial(endpoint) as channel:
         kubelet = Kubelet(channel, PluginInfo(), "v1.DRAPlugin", CALL_SECONDS)
         await kubelet.prepare([])

@@ -12,6 +12,7 @@ from trio.testing import MockClock
 from tests.claims.flags import FlagFiles
 from tests.claims.marking import two_steps
 from tests.claims.node import NodeOnDisk, npu, ref
+from tests.claims.test_cancelled import keep_busy
 from trio_npu_dra.claims.repair import keep_cdi_files
 from trio_npu_dra.claims.share_flag import ShareFlagStep
 from trio_npu_dra.kubelet.driver import ClaimRef
@@ -44,6 +45,7 @@ class Instance:
 
     def __init__(self, node: NodeOnDisk) -> None:
         self.ledger, self.cdi = node.ledger(), node.cdi()
+        keep_busy(self.ledger)
         flags = FlagFiles(node.root / FLAGS, node.board)
         self.steps = (
             *two_steps(node.root, is_for_all=False),

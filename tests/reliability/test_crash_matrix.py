@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 import pytest
 import trio
 
+from tests.npu.looking import SERVER, changed
 from tests.reliability.crashes import (
     Scene,
     nothing_yet,
@@ -29,7 +30,7 @@ from tests.reliability.matrix import (
     points_of,
 )
 from tests.rig import Rig
-from trio_npu_dra.simulator import create_board, load_profile
+from trio_npu_dra.simulator import create_board
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def seen(simulator: Path) -> Iterator[Seen]:
     """A run in which nothing dies."""
     with TemporaryDirectory(prefix="npu-") as name:
         folder = Path(name)
-        board = create_board(load_profile("910b4-8"), folder / "host", prebuilt=simulator)
+        board = create_board(changed(SERVER, 3), folder / "host", prebuilt=simulator)
         rig = Rig(folder, board)
         yield good_run(Scene(rig, rig.claim("kept", "npu-0"), rig.claim("new", "npu-1")))
 

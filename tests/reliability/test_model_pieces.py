@@ -24,7 +24,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from tests.claims.flags import FlagFiles
 from tests.claims.node import AT_ONCE, NodeOnDisk, npu
-from tests.claims.test_cancelled import cancelled_at
+from tests.claims.test_cancelled import cancelled_at, keep_busy
 from tests.npu.boards import die
 from tests.reliability.disk import Disk
 from tests.reliability.expected import UNKNOWN
@@ -117,6 +117,7 @@ class Instance:
 
     def __init__(self, node: NodeOnDisk, chips: Path, *, is_cutting: bool = True) -> None:
         ledger, cdi = node.ledger(), node.cdi()
+        keep_busy(ledger)
         host = CutHost(host_root=node.host.host_root, dev_root=node.host.dev_root, chips=chips)
         vnpus = cast("Vnpus", Chips(chips))
         steps = (

@@ -13,7 +13,7 @@ import trio
 from trio.testing import MockClock
 
 from tests.claims.node import AT_ONCE, NodeOnDisk, claim, ref, result
-from tests.claims.test_cancelled import cancelled_at
+from tests.claims.test_cancelled import cancelled_at, keep_busy
 from tests.reliability.disk import Disk
 from tests.resources.instance import Instance, Kubelet, with_ids
 from trio_npu_dra.errors import AllocationRefused
@@ -253,6 +253,7 @@ async def test_a_call_can_be_cancelled_at_each_checkpoint(
             await instance.pods.look()
             await trio.sleep(SOON_SECONDS)
             act = instance.pods.look
+        keep_busy(instance.ledger)
         goes_on = await cancelled_at(step, act)
         assert instance.flags.on <= {2}
         await instance.look_until_sure()

@@ -18,7 +18,7 @@ from trio_npu_dra.npu.model import (
     Fault,
     FaultLevel,
 )
-from trio_npu_dra.npu.offers import Offer, OfferKind, offers
+from trio_npu_dra.npu.offers import Held, Offer, OfferKind, offers
 from trio_npu_dra.npu.piece import Piece
 from trio_npu_dra.slices.build import build_devices, semantic_version
 from trio_npu_dra.slices.features import ServerFeatures
@@ -106,6 +106,21 @@ def test_every_known_fact_is_an_attribute() -> None:
         "aiCores": DeviceCapacity(value="20"),
         "memCapacity": DeviceCapacity(value="32Gi"),
     }
+
+
+def test_a_device_is_made_once_whoever_holds_it_and_however_its_chip_is() -> None:
+    """A claim that comes or goes has the pool made again; only a taint makes another device."""
+    fault = Fault(code=1, level=FaultLevel.SEPARATE_NPU, rule="", since=1.0)
+    sick = Board(chips=(replace(FULL, health=ChipHealth(faults=(fault,))),))
+    (offer,) = offers(Board(chips=(FULL,)))
+    held = replace(offer, held=Held.WHOLE)
+    policy = TaintPolicy(domain="npu.huawei.com")
+
+    device = only(Board(chips=(FULL,)))
+
+    assert build_devices([held], Board(chips=(FULL,)), policy, EVERYTHING)[0] is device
+    assert only(sick).attributes is device.attributes
+    assert (device.taints, len(only(sick).taints or ())) == (None, 1)
 
 
 def test_a_piece_has_the_facts_of_its_chip_that_are_true_of_it() -> None:

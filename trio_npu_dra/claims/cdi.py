@@ -9,7 +9,7 @@ prepared again; until then a runtime says in its log that it cannot read the fil
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -158,20 +158,6 @@ def _mount(mount: Mount) -> dict[str, Any]:
         "containerPath": mount.container_path,
         "options": list(mount.options),
     }
-
-
-def host_nodes(spec: Any) -> Iterator[str]:
-    """The host's device nodes in a CDI spec, of this version or another one."""
-    if isinstance(spec, list):
-        for item in spec:
-            yield from host_nodes(item)
-    if isinstance(spec, dict):
-        for key, value in spec.items():
-            if key == "deviceNodes" and isinstance(value, list):
-                paths = (node.get("hostPath") for node in value if isinstance(node, dict))
-                yield from (path for path in paths if isinstance(path, str))
-            else:
-                yield from host_nodes(value)
 
 
 def _node(path: str, host_path: str) -> dict[str, Any]:

@@ -348,7 +348,7 @@ class Holding:
             raise
         needed = self._steps.needed(entry)
         if not needed:
-            return self._ledger.put(replace(entry, state=State.READY, steps=()))
+            return self._ledger.put(entry)
         return self._ledger.put(replace(entry, state=State.INTENDED, steps=(needed[0].name,)))
 
     def _write_cdi(self, entry: Entry) -> None:

@@ -77,6 +77,8 @@ class Attempts:
         Returns:
             The claims that are to be tried again; without any there was no wait.
         """
+        if not failed:
+            return []
         self._failures += 1
         own = _BACKOFF.pause(self._failures) * spread()
         pause = max([own, *(_asked_pause(error) for error in failed.values())])

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 import trio
 
-from trio_npu_dra.claims.cdi import CdiFolder, HostFacts, host_nodes
+from trio_npu_dra.claims.cdi import CdiFolder, HostFacts
 from trio_npu_dra.claims.holding import Wanted
 from trio_npu_dra.claims.plan import allocation_of, check_pieces, offers_of
 from trio_npu_dra.config.effective import EffectiveConfig
@@ -20,7 +20,7 @@ from trio_npu_dra.errors import ClaimNotAllocated, NotFound, NpuDraError
 from trio_npu_dra.holds.entry import Allocated, Entry, HeldDevice, State
 from trio_npu_dra.holds.hold import Hold, Holder, HolderKind
 from trio_npu_dra.holds.ledger import Ledger
-from trio_npu_dra.holds.offered import offered, usual
+from trio_npu_dra.holds.offered import among, usual
 from trio_npu_dra.kube.objects import ResourceClaim
 from trio_npu_dra.kubelet.driver import ClaimRef
 from trio_npu_dra.npu.container import DeviceNode, chip_nodes, piece_nodes
@@ -77,17 +77,16 @@ class Look:
     @cached_property
     def offers(self) -> Mapping[str, Offer]:
         """What may be handed out, and what has been, by name."""
-        return {offer.name: offer for offer in self._offered}
+        return {offer.name: offer for offer in among(self._usual, self._board, self._holds)}
+
+    @cached_property
+    def _usual(self) -> tuple[Offer, ...]:
+        return usual(self._board, self._holds, self._cutting)
 
     @cached_property
     def _kept(self) -> AbstractSet[str]:
         """The names of what is there only because somebody holds its chips."""
-        names = {offer.name for offer in usual(self._board, self._holds, self._cutting)}
-        return self.offers.keys() - names
-
-    @cached_property
-    def _offered(self) -> tuple[Offer, ...]:
-        return offered(self._board, self._holds, self._cutting)
+        return self.offers.keys() - {offer.name for offer in self._usual}
 
     def relies_on_holds(self, allocation: Iterable[Allocated]) -> bool:
         """Whether a device of the allocation is there only because somebody holds its chips."""
@@ -177,7 +176,7 @@ class Reading:
             and entry.state is State.READY
             and entry.allocation == allocation
             and entry.edits is not None
-            and all(self._exists(path) for path in host_nodes(entry.edits))
+            and all(self._exists(path) for path in entry.given_nodes)
         )
         return entry if is_answer else None
 

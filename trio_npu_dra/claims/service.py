@@ -157,9 +157,8 @@ class NodeClaims:
         attempts = Attempts(self._patience, since)
         while True:
             try:
-                with trio.fail_at(attempts.give_up_at):
+                with trio.move_on_at(attempts.give_up_at):
                     return await self._reading.read(ref, look)
-            except trio.TooSlowError:
                 return ClaimUnavailable("the API server did not answer in time")
             except NpuDraError as error:
                 if not await attempts.again({uid: error}):

@@ -12,13 +12,13 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from trio_npu_dra import storage
-from trio_npu_dra.claims.cdi import CdiFolder, Libraries, host_nodes
+from trio_npu_dra.claims.cdi import CdiFolder, Libraries
 from trio_npu_dra.claims.share_flag import flags_set_by_driver
 from trio_npu_dra.doctor.chips import Ours
 from trio_npu_dra.doctor.finding import Finding, not_checked, ok, problem, warning
 from trio_npu_dra.doctor.places import Places, listed
 from trio_npu_dra.errors import StorageError
-from trio_npu_dra.holds.entry import Entry, State
+from trio_npu_dra.holds.entry import Entry, State, host_nodes
 from trio_npu_dra.holds.hold import HolderKind, vnpus_of
 from trio_npu_dra.holds.ledger import CLAIMS
 from trio_npu_dra.holds.onlooker import Records, read_records

@@ -292,8 +292,9 @@ def _told_config(config: EffectiveConfig | None) -> dict[str, Any]:
     return {"config": told.model_dump(by_alias=True)}
 
 
+@lru_cache(maxsize=64)
 def _told(chips: tuple[Chip, ...]) -> Any:
-    """All facts that are known, but how the chips are for the moment."""
+    """All facts that are known, but how the chips are for the moment; not to be changed."""
     facts = _chips().dump_python(
         chips, mode="json", exclude={"__all__": {"health", "unlisted"}}, exclude_none=True
     )

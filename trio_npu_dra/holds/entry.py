@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
@@ -134,6 +134,11 @@ class Entry:
         return any(device.piece and device.piece.on_demand for device in self.devices)
 
     @cached_property
+    def given_nodes(self) -> tuple[str, ...]:
+        """The host's device nodes that its containers get; none where that is not known."""
+        return tuple(host_nodes(self.edits))
+
+    @cached_property
     def holds(self) -> tuple[Hold, ...]:
         """One for each device, and for each share of it. Own access wins over admin access."""
         return tuple(hold for device in self.devices for hold in self._holds_on(device))
@@ -152,3 +157,17 @@ class Entry:
             piece=device.piece,
         )
         return [replace(hold, share=given.share_id) for given in own] or [hold]
+
+
+def host_nodes(spec: Any) -> Iterator[str]:
+    """The host's device nodes in a CDI spec, of this version or another one."""
+    if isinstance(spec, list):
+        for item in spec:
+            yield from host_nodes(item)
+    if isinstance(spec, dict):
+        for key, value in spec.items():
+            if key == "deviceNodes" and isinstance(value, list):
+                paths = (node.get("hostPath") for node in value if isinstance(node, dict))
+                yield from (path for path in paths if isinstance(path, str))
+            else:
+                yield from host_nodes(value)

@@ -27,7 +27,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Mapping
 from collections.abc import Set as AbstractSet
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -107,17 +107,21 @@ class Ledger:
             StorageError: The lock or the folder cannot be used. What was put or removed inside
                 then holds already.
         """
-        async with AsyncExitStack() as section:
-            try:
-                storage.make_folder(self.state_folder, mode=storage.PLUGIN_FOLDER_MODE)
-                self._turn = await section.enter_async_context(self._lock.hold())
-                section.callback(self._leave)
-                self._catch_up(self._turn)
-            except StorageError as error:
+        is_inside = False
+        try:
+            storage.make_folder(self.state_folder, mode=storage.PLUGIN_FOLDER_MODE)
+            async with self._lock.hold() as self._turn:
+                try:
+                    self._catch_up(self._turn)
+                    self.problem.set("")
+                    is_inside = True
+                    yield
+                finally:
+                    self._leave()
+        except StorageError as error:
+            if not is_inside:  # what is raised inside is for those who are
                 self.problem.set(str(error))
-                raise
-            self.problem.set("")
-            yield
+            raise
 
     def _leave(self) -> None:
         self._turn = None

@@ -61,13 +61,22 @@ class NodeLock:
     async def hold(self) -> AsyncIterator[Turn]:
         """Wait for the turn. Cancelled while waiting, nothing is held.
 
+        There is no checkpoint where it is free.
+
         Raises:
             StorageError: The file cannot be opened, or another process keeps it for 3 s.
         """
-        async with (
-            self._in_process,
-            file_lock.hold(
+        try:
+            self._in_process.acquire_nowait()
+        except trio.WouldBlock:
+            await self._in_process.acquire()
+        try:
+            descriptor = await file_lock.acquire(
                 self._path, pause_seconds=_PAUSE, patience_seconds=_PATIENCE
-            ) as descriptor,
-        ):
-            yield Turn(descriptor)
+            )
+            try:
+                yield Turn(descriptor)
+            finally:
+                os.close(descriptor)
+        finally:
+            self._in_process.release()

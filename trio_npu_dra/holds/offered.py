@@ -52,7 +52,12 @@ def offered(
         cutting: Whether chips are cut for claims; which vNPUs were is seen from *holds*.
     """
     holds = tuple(holds)
-    by_key = {offer.key: offer for offer in usual(board, holds, cutting)}
+    return among(usual(board, holds, cutting), board, holds)
+
+
+def among(usual: Iterable[Offer], board: Board, holds: tuple[Hold, ...]) -> tuple[Offer, ...]:
+    """The same as `offered`, given what is `usual`."""
+    by_key = {offer.key: offer for offer in usual}
     found = _held_offers(_held(holds), by_key, board)
     found += _held_pieces(holds, by_key, board)
     keys = {offer.key for offer in found}
@@ -82,8 +87,9 @@ def usual(board: Board, holds: Iterable[Hold], cutting: Cutting = NO_CUTTING) ->
 def kept(board: Board, holds: Iterable[Hold], cutting: Cutting = NO_CUTTING) -> tuple[Offer, ...]:
     """Those of `offered` that nobody can have any more once they are released."""
     holds = tuple(holds)
-    keys = {offer.key for offer in usual(board, holds, cutting)}
-    return tuple(offer for offer in offered(board, holds, cutting) if offer.key not in keys)
+    of_all = usual(board, holds, cutting)
+    keys = {offer.key for offer in of_all}
+    return tuple(offer for offer in among(of_all, board, holds) if offer.key not in keys)
 
 
 def names_of_chips(offered: Iterable[Offer]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -79,7 +79,7 @@ def shared_nodes(host: Host, family: ChipFamily) -> tuple[DeviceNode, ...]:
 
 def driver_mounts(host: Host, family: ChipFamily) -> tuple[Mount, ...]:
     """Files of the Ascend driver, read-only; those that exist."""
-    return _mounts(host, ((path, path) for path in TRAITS[family].driver_paths))
+    return _mounts(host, [(path, path) for path in TRAITS[family].driver_paths])
 
 
 def extra_mounts(host: Host) -> tuple[Mount, ...]:
@@ -87,11 +87,12 @@ def extra_mounts(host: Host) -> tuple[Mount, ...]:
     return _mounts(host, host.extra_mounts)
 
 
-def _mounts(host: Host, paths: Iterable[tuple[str, str]]) -> tuple[Mount, ...]:
+def _mounts(host: Host, paths: Sequence[tuple[str, str]]) -> tuple[Mount, ...]:
+    existing = host.existing(*(path for path, _ in paths))
     return tuple(
         Mount(container_path=container_path, host_path=path)
         for path, container_path in paths
-        if host.has_path(path)
+        if path in existing
     )
 
 

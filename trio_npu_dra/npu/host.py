@@ -10,11 +10,11 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from trio_npu_dra import host_path
+from trio_npu_dra.host_path import KnownPaths
 
 _HUAWEI: Final = "0x19e5"
 _PROCESSING_ACCELERATOR: Final = "0x12"  # PCI base class; Huawei's disks and NICs have others
@@ -29,7 +29,7 @@ MANAGER: Final = "davinci_manager"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """Where the node's files are seen. Nothing is cached: Ascend drivers come and go.
+    """Where the node's files are seen. No fact outlasts its file: Ascend drivers come and go.
 
     Attributes:
         host_root: The host's `/`; or our own, when a manifest mounts parts of the host into it.
@@ -43,6 +43,7 @@ class Host:
     dev_root: Path = Path("/dev")
     sysfs_root: Path = Path("/sys")
     extra_mounts: tuple[tuple[str, str], ...] = ()
+    _paths: KnownPaths = field(default_factory=KnownPaths, init=False, repr=False, compare=False)
 
     # --- sysfs -----------------------------------------------------------------------------------
 
@@ -134,9 +135,9 @@ class Host:
         except OSError:  # missing, or out of our reach: then no container can be given it either
             return False
 
-    def has_path(self, path: str) -> bool:
-        """Whether the host has *path*; links on the way lead through the host's tree."""
-        return host_path.resolve(str(self.host_root), path) is not None
+    def existing(self, *paths: str) -> frozenset[str]:
+        """Those of *paths* that the host has; links on the way lead through the host's tree."""
+        return self._paths.existing(str(self.host_root), paths)
 
 
 def _entries(folder: Path) -> list[Path]:

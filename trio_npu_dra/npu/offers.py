@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum, auto
+from functools import cached_property
 from typing import Final
 
 from trio_npu_dra.npu.cutting import Amounts, Cut, cut
@@ -56,7 +57,7 @@ class Held(Enum):
     BY_SHARES = auto()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Offer:
     """What may be handed out as one.
 
@@ -87,7 +88,7 @@ class Offer:
         """What tells offers apart that may have the same name."""
         return self.device_nodes, self.piece.key if self.piece else None
 
-    @property
+    @cached_property
     def device_nodes(self) -> frozenset[str]:
         """The host device nodes of its chips, by which holds are compared."""
         return frozenset(chip.device_node for chip in self.chips)

@@ -49,7 +49,9 @@ def pool_offers(
         return any(selection.resource_of(chip) is not None for chip in offer.chips)
 
     return tuple(
-        replace(offer, leaving=offer.held is Held.BY_SHARES and is_to_move(offer))
+        replace(offer, leaving=True)
+        if offer.held is Held.BY_SHARES and is_to_move(offer)
+        else offer
         for offer in offered(board, holds, cutting)
         if _is_claimed(offer, holds)
         or (

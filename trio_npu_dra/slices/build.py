@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import TypeVar
 
 from trio_npu_dra.kube.objects import Device, DeviceAttribute, DeviceCapacity, DeviceTaint
 from trio_npu_dra.npu import fact_names
-from trio_npu_dra.npu.model import Board, Chip
-from trio_npu_dra.npu.offers import Offer
+from trio_npu_dra.npu.model import HEALTHY, Board, Chip
+from trio_npu_dra.npu.offers import Held, Offer
 from trio_npu_dra.slices.counters import build_counter_sets, consumption, without_counters
 from trio_npu_dra.slices.features import ServerFeatures
 from trio_npu_dra.slices.pool import PoolContent
@@ -84,27 +85,43 @@ def build_devices(
         shared_for_claims: Keys of chips that this driver lets containers share while claims need
             it: they do not count as shared, so that no slice changes with each claim.
     """
-    kept = features.taint_effects
+    kept, shared = features.taint_effects, frozenset(shared_for_claims)
+    version, die_policy = board.driver_version, board.multi_die_policy
     made = (
-        (offer, build_device(offer, board, taints, shared_for_claims))
+        (offer, _tainted(build_device(_lasting(offer), version, die_policy, shared), taints))
         for offer in offered
         if (taints := policy.kept_taints(offer.health, kept, leaving=offer.leaving)) is not None
     )
     return tuple(with_shares(made, features, shares=shares))
 
 
+def _lasting(offer: Offer) -> Offer:
+    """The offer without what comes and goes and is not in its device: its holder, its health."""
+    if offer.held is Held.NOT and all(chip.health == HEALTHY for chip in offer.chips):
+        return offer
+    chips = tuple(replace(chip, health=HEALTHY) for chip in offer.chips)
+    return replace(offer, chips=chips, held=Held.NOT, leaving=False)
+
+
+def _tainted(device: Device, taints: tuple[DeviceTaint, ...]) -> Device:
+    return device.model_copy(update={"taints": taints}) if taints else device
+
+
+# A claim that comes or goes has all devices made again. A node has 8 to 64, or, where chips are cut
+# for claims, a few hundred; each takes 12 KB.
+@lru_cache(maxsize=512)
 def build_device(
     offer: Offer,
-    board: Board,
-    taints: tuple[DeviceTaint, ...],
-    shared_for_claims: Collection[str] = (),
+    driver_version: str | None,
+    multi_die_policy: str | None,
+    shared_for_claims: frozenset[str],
 ) -> Device:
-    """One offer as a device.
+    """One offer as a device, without taints.
 
     Args:
-        offer: What is handed out.
-        board: Has the facts that all devices share: version of the Ascend driver, die policy.
-        taints: Those that its health gives it.
+        offer: What is handed out, whoever has it.
+        driver_version: As the Ascend driver prints it.
+        multi_die_policy: How A3 dies may be handed out.
         shared_for_claims: As `build_devices` has it.
     """
 
@@ -113,15 +130,17 @@ def build_device(
 
     return Device(
         name=offer.name,
-        attributes=_attributes(offer, board, is_shared),
+        attributes=_attributes(offer, driver_version, multi_die_policy, is_shared),
         capacity=_capacity(offer) or None,
         consumes_counters=consumption(offer.chips[0].name, offer.takes),
-        taints=taints or None,
     )
 
 
 def _attributes(
-    offer: Offer, board: Board, is_shared: Callable[[Chip], bool | None]
+    offer: Offer,
+    printed: str | None,
+    multi_die_policy: str | None,
+    is_shared: Callable[[Chip], bool | None],
 ) -> dict[str, DeviceAttribute]:
     """Facts of the chip; of several chips those that are equal, of a piece those true of it too.
 
@@ -141,7 +160,7 @@ def _attributes(
         fact_names.TEMPLATE: piece.template if piece else None,
         fact_names.TOPOLOGY_GROUP: common(lambda chip: chip.topology_group),
         fact_names.MODULE: common(lambda chip: chip.module),
-        fact_names.MULTI_DIE_POLICY: board.multi_die_policy,
+        fact_names.MULTI_DIE_POLICY: multi_die_policy,
         fact_names.STANDARD_PCI_BUS_ID: common(lambda chip: chip.pci_bus_id) if whole else None,
         fact_names.STANDARD_PCIE_ROOT: common(lambda chip: chip.pcie_root),
     }
@@ -163,7 +182,6 @@ def _attributes(
     share = common(is_shared) if whole else None
     if share is not None:
         attributes[fact_names.DEVICE_SHARE] = DeviceAttribute(bool_=share)
-    printed = board.driver_version
     if printed and (version := semantic_version(printed)) is not None:
         attributes[fact_names.DRIVER_VERSION] = DeviceAttribute(version=version)
     elif printed:
