@@ -5,12 +5,21 @@ from __future__ import annotations
 import argparse
 import gc
 import importlib
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from types import ModuleType
 
 from trio_npu_dra import __version__
 from trio_npu_dra.errors import NpuDraError
+
+_ENVIRONMENT = {
+    # pydantic would read the metadata of all installed packages, to find plugins for itself.
+    "PYDANTIC_DISABLE_PLUGINS": "__all__",
+    # zoneinfo, which pydantic imports, would load how Python was built; all our times are UTC.
+    "PYTHONTZPATH": "",
+}
+"""What keeps libraries from looking, while they are imported, for what we have no use for."""
 
 # Modules are imported when chosen: `npu-dra --help` must not load the gRPC stack.
 _COMMANDS = {
@@ -62,11 +71,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _imported(command: str) -> ModuleType:
-    """The module of a command, imported without a look for garbage.
+    """The module of a command, imported at once and without a look for garbage.
 
     What modules make stays. Looking through it while they are imported is a tenth of the daemon's
     start, and a look at all of it later would stop the event loop for tens of milliseconds.
     """
+    for variable, value in _ENVIRONMENT.items():
+        os.environ.setdefault(variable, value)
     gc.disable()
     try:
         return importlib.import_module(f"trio_npu_dra.cli.{command}")
