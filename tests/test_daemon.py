@@ -14,6 +14,7 @@ from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra.v1 import (
     NodePrepareResourceResponse,
 )
 from trio_npu_dra.cli.main import main
+from trio_npu_dra.daemon import chips
 from trio_npu_dra.errors import LibraryMissing
 from trio_npu_dra.kube.objects import Event, ResourceSlice
 from trio_npu_dra.simulator import Severity
@@ -40,7 +41,7 @@ async def test_nothing_is_scheduled_before_the_kubelet_knows_the_driver(
     rig: Rig, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first slice follows the registration: an earlier pod would wait for minutes."""
-    monkeypatch.setattr(daemon, "REGISTRATION_SECONDS", 60)  # enough for a slow machine
+    monkeypatch.setattr(chips, "REGISTRATION_SECONDS", 60)  # enough for a slow machine
     caplog.set_level("INFO")
     async with rig.registered():
         await rig.published()
