@@ -14,6 +14,7 @@ import trio
 from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.claims.share_flag import ShareFlagStep
 from trio_npu_dra.daemon.node import Node
+from trio_npu_dra.holds.hold import HolderKind
 from trio_npu_dra.kube.client import KubeClient
 from trio_npu_dra.kubelet.endpoints import KUBELET_SOCKET
 from trio_npu_dra.kubelet.probes import Probes
@@ -100,18 +101,25 @@ async def serve_resources(
     """Serve device plugin resources, and take back what was given out.
 
     With resources the first slice waits for what the kubelet says of pods, so they are served at
-    once.
+    once. A node that never had any loads none of this.
     """
     if not node.selection:
         await node.first_answers()
+    if not node.selection and not node.resources.leaving.value:
+        await node.ledger.holds.wait_until(
+            lambda holds: any(hold.holder.kind is HolderKind.POD for hold in holds)
+        )
     from trio_npu_dra.kubelet.device_plugin.pod_resources import list_pod_resources
     from trio_npu_dra.kubelet.device_plugin.registration import serve_resource
-    from trio_npu_dra.mindcluster.volcano import VolcanosChoices
     from trio_npu_dra.resources import service
     from trio_npu_dra.resources.pods import PodList
 
     settings = node.settings
-    volcano = VolcanosChoices(kube, node.board, settings.node_name)
+    chooser = None
+    if settings.mindcluster_compat:
+        from trio_npu_dra.mindcluster.volcano import VolcanosChoices
+
+        chooser = VolcanosChoices(kube, node.board, settings.node_name)
     pods = settings.kubelet_pod_resources_directory_path / KUBELET_SOCKET
     resources = service.Node(
         selection=node.selection,
@@ -128,6 +136,6 @@ async def serve_resources(
         ),
         flags=flags,
         state=node.resources,
-        chooser=volcano if settings.mindcluster_compat else None,
+        chooser=chooser,
     )
     await service.serve_resources(resources)
