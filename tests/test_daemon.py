@@ -16,6 +16,7 @@ from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra.v1 import (
     NodePrepareResourceResponse,
 )
 from trio_npu_dra.cli.main import main
+from trio_npu_dra.daemon import chips
 from trio_npu_dra.errors import LibraryMissing
 from trio_npu_dra.kube.objects import Event, ResourceSlice
 from trio_npu_dra.simulator import Severity
@@ -42,7 +43,7 @@ async def test_nothing_is_scheduled_before_the_kubelet_knows_the_driver(
     rig: Rig, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first slice follows the registration: an earlier pod would wait for minutes."""
-    monkeypatch.setattr(daemon, "REGISTRATION_SECONDS", 60)  # enough for a slow machine
+    monkeypatch.setattr(chips, "REGISTRATION_SECONDS", 60)  # enough for a slow machine
     caplog.set_level("INFO")
     async with rig.registered():
         await rig.published()
@@ -232,8 +233,11 @@ async def test_pods_can_end_while_the_api_server_is_away(rig: Rig) -> None:
     assert rig.cdi_files == rig.records == []
 
 
-async def test_a_node_without_npus_publishes_an_empty_pool(rig: Rig) -> None:
+async def test_a_node_without_npus_publishes_an_empty_pool(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A node without Ascend driver and hardware is no error."""
+    monkeypatch.setattr(chips, "REGISTRATION_SECONDS", 0.01)  # nobody registers it
     bare = rig.folder / "bare"
     bare.mkdir()
     settings = rig.settings.model_copy(

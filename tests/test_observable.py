@@ -58,3 +58,34 @@ async def test_a_derived_value_follows_all_its_sources() -> None:
         await wait_all_tasks_blocked()
         assert both.value == 22
         nursery.cancel_scope.cancel()
+
+
+async def test_a_value_is_derived_once_for_what_changes_together() -> None:
+    """Once at the start too, with any number of sources."""
+    one, other, both = Observable(1), Observable(10), Observable(0)
+    calls: list[int] = []
+
+    def add() -> int:
+        calls.append(one.value + other.value)
+        return calls[-1]
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(derive, both, add, one, other)
+        await wait_all_tasks_blocked()
+        assert calls == [11]
+        one.set(2)
+        other.set(20)
+        await wait_all_tasks_blocked()
+        assert calls == [11, 22]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_change_right_after_the_first_derived_value_is_not_lost() -> None:
+    """The tasks that follow the sources have not begun by then."""
+    source, target = Observable(1), Observable(0)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(derive, target, lambda: source.value, source)
+        source.set(2)
+        await wait_all_tasks_blocked()
+        assert target.value == 2
+        nursery.cancel_scope.cancel()

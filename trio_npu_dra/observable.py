@@ -88,15 +88,23 @@ async def derive(
 ) -> None:
     """Keep *target* at the value that *function* derives from the sources, until cancelled.
 
-    Started once *target* has a derived value.
+    Sources that change together cost one call of *function*. Started once *target* has a derived
+    value.
     """
+    changed = trio.Event()
 
-    async def follow(source: Observable[Any]) -> None:
-        async for _ in source.changes():
-            target.set(function())
+    async def follow(source: Observable[Any], version: int) -> None:
+        while True:
+            version, _ = await source._newer_than(version)  # noqa: SLF001 - one unit, as above
+            changed.set()
 
+    versions = [source._version for source in sources]  # noqa: SLF001 - those that are derived from
     target.set(function())
     task_status.started()
     async with trio.open_nursery() as nursery:
-        for source in sources:
-            nursery.start_soon(follow, source)
+        for source, version in zip(sources, versions, strict=True):
+            nursery.start_soon(follow, source, version)
+        while True:
+            await changed.wait()
+            changed = trio.Event()
+            target.set(function())

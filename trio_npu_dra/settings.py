@@ -74,7 +74,8 @@ AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 class PluginSettings(BaseModel):
     """Where the driver's own folder is. Field descriptions are the help texts of the flags."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # A command checks one class of them, which has the fields of its bases.
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     driver_name: Annotated[str, StringConstraints(pattern=_SUBDOMAIN, max_length=63)] = Field(
         "npu.huawei.com", description="DRA driver name, also the vendor of the CDI kind"

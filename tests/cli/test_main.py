@@ -1,5 +1,7 @@
 """The command line as people use it."""
 
+import gc
+import importlib
 import json
 import logging
 import platform
@@ -7,7 +9,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -53,6 +57,25 @@ def npu_dra(*words: str) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own."""
     command = [sys.executable, "-m", "trio_npu_dra.cli.main", *words]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_what_is_imported_is_not_looked_through_for_garbage(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither while a command is imported nor later; what the command makes is."""
+    seen: set[bool] = set()
+
+    def note(name: str) -> ModuleType:
+        seen.add(gc.isenabled())
+        return import_module(name)
+
+    monkeypatch.setattr(importlib, "import_module", note)
+    with pytest.raises(SystemExit):
+        main(["serve", "--help"])
+    assert "--node-name" in capsys.readouterr().out
+    assert (seen, gc.isenabled()) == ({False}, True)
+    assert gc.get_freeze_count() > 0
+    gc.unfreeze()
 
 
 def test_simulate_prints_the_flags_that_inspect_takes(

@@ -1,8 +1,11 @@
 """`npu-dra serve` as the DaemonSet starts it: in a fresh process."""
 
 import os
+import re
 import shutil
 import signal
+import sys
+from collections.abc import Iterator
 from functools import partial
 
 import trio
@@ -11,12 +14,41 @@ from tests.rig import Rig
 from tests.waiting import listens, until
 from trio_npu_dra.standins.kubelet import open_kubelet
 
+PACKAGES = {
+    *("trio", "attr", "attrs", "outcome", "sniffio", "sortedcontainers"),
+    *("grpclib", "h2", "hpack", "hyperframe", "multidict", "betterproto2"),
+    *("trio_asyncio", "greenlet"),
+    *("httpx", "httpcore", "anyio", "h11", "certifi", "idna"),
+    # What httpx uses if it is there; some of it comes with the extra `cli`.
+    *("brotli", "brotlicffi", "click", "pygments", "rich", "socksio", "zstandard"),
+    *("pydantic", "pydantic_core", "annotated_types", "typing_extensions", "typing_inspection"),
+    "yaml",  # of this test's kubeconfig; pods have none
+}
+"""Packages of others that the kubelet's first call or the first ResourceSlice needs."""
+
+ROOMS = {
+    *("errors", "settings", "boot", "storage", "file_lock", "host_path", "observable", "pulse"),
+    *("backoff", "config", "kube", "rpc", "npu", "holds", "slices", "claims", "daemon"),
+    *("_generated", "cli"),
+    *("control.server", "report.device_health", "report.words"),
+    *("observe.facts", "observe.latency", "observe.logs", "observe.self_check"),
+    *("observe.http", "observe.shared", "observe.signals"),
+    *("kubelet.device_health", "kubelet.dra_plugin", "kubelet.driver", "kubelet.endpoints"),
+    *("kubelet.plugin", "kubelet.probes", "kubelet.registration"),
+    *("resources.cdi_file", "resources.device", "resources.division", "resources.names"),
+    *("resources.selection", "resources.state"),
+}
+"""The same of our own: rooms, or modules of those that are not needed as a whole."""
+
 
 async def test_serve_runs_until_sigterm(rig: Rig) -> None:
-    """It takes flags and environment, prepares a claim, logs to stderr and exits with status 0."""
+    """It takes flags and environment, prepares a claim, logs to stderr and exits with status 0.
+
+    Before it answers the kubelet, it imports nothing that it needs later.
+    """
     program = shutil.which("npu-dra")
     assert program is not None, "install the project first: just setup"
-    environment = rig.environment()
+    environment = rig.environment(http_port=0) | {"PYTHONPROFILEIMPORTTIME": "1"}
     node_name = environment.pop("NPU_DRA_NODE_NAME")
     log = rig.folder / "log"
     with log.open("wb") as file:
@@ -34,7 +66,30 @@ async def test_serve_runs_until_sigterm(rig: Rig) -> None:
             async with open_kubelet(rig.registration) as kubelet:
                 claim = rig.claim("a", "npu-0")
                 assert (await kubelet.prepare([claim]))[claim.uid].error == ""
+                await until(lambda: "prometheus_client" in set(_imported(log.read_text())))
             process.send_signal(signal.SIGTERM)
     assert process.returncode == 0
-    assert "registered with the kubelet" in log.read_text()
     assert not rig.registration.exists()
+    before, found, _ = log.read_text().partition("registered with the kubelet")
+    assert found
+    ours = before.partition(" trio_npu_dra\n")[2]  # before it, Python imports what it starts with
+    early = {name for name in _imported(ours) if not _is_allowed(name)}
+    assert not early, (
+        f"imported before the kubelet is answered: {sorted(early)}. Import it in "
+        "trio_npu_dra/daemon/later.py; if the first slice needs it, add it to the lists here"
+    )
+
+
+def _imported(log: str) -> Iterator[str]:
+    """The modules that Python says it has imported, in order."""
+    for found in re.finditer(r"^import time: +\d+ \| +\d+ \| +(\S+)$", log, re.MULTILINE):
+        yield found[1]
+
+
+def _is_allowed(name: str) -> bool:
+    package, _, rest = name.partition(".")
+    if package != "trio_npu_dra":
+        # Names with an underscore are of Python itself, or of how this project is installed.
+        return package in PACKAGES | sys.stdlib_module_names or package[0] == "_"
+    names = {rest, rest.split(".")[0], ".".join(rest.split(".")[:2])}
+    return bool(names & ROOMS) or not rest or any(one.startswith(f"{rest}.") for one in ROOMS)

@@ -15,9 +15,10 @@ from tests.holds.holding import hold
 from tests.npu.boards import piece, split
 from tests.report.boards import board, fault, npu
 from tests.waiting import until
+from trio_npu_dra.control.answers import Control
 from trio_npu_dra.control.client import Reply, ask_all
 from trio_npu_dra.control.report import HealthReport, report_cutting, report_npus
-from trio_npu_dra.control.server import Control, serve_control
+from trio_npu_dra.control.server import serve_control
 from trio_npu_dra.errors import Busy, ConfigError
 from trio_npu_dra.kubelet.endpoints import Endpoints
 from trio_npu_dra.npu.dcmi.types import ChipRef
@@ -90,7 +91,7 @@ async def served(folder: Path, worker: DcmiWorker) -> AsyncIterator[Served]:
     )
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
-            await nursery.start(serve_control, control, endpoints(folder, "a"))
+            await nursery.start(serve_control, control.pages(), endpoints(folder, "a"))
             yield Served(control=control, folder=folder)
             nursery.cancel_scope.cancel()
 
@@ -255,7 +256,7 @@ async def test_nobody_looks_for_dead_sockets_while_ours_starts(served: Served) -
     ours = endpoints(served.folder, "b")
     async with trio.open_nursery() as nursery:
         async with ours.starting():
-            nursery.start_soon(serve_control, served.control, ours)
+            nursery.start_soon(serve_control, served.control.pages(), ours)
             await trio.testing.wait_all_tasks_blocked()
             assert not ours.control.exists()
         await until(ours.control.exists)
@@ -276,4 +277,4 @@ async def test_a_folder_that_is_missing_is_said_with_what_to_do(served: Served) 
         allow_unwrapped=True,
         flatten_subgroups=True,
     ):
-        await serve_control(served.control, endpoints(served.folder / "none", None))
+        await serve_control(served.control.pages(), endpoints(served.folder / "none", None))

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.claims.node import board
 from tests.fuzz.sending import send
 from tests.fuzz.values import mangled
-from trio_npu_dra.control.server import Control
+from trio_npu_dra.control.answers import Control
 from trio_npu_dra.npu.dcmi.worker import open_worker
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.offers import NO_CUTTING

@@ -12,11 +12,20 @@ from typing import TypeAlias
 
 import pytest
 import trio
+import trio.testing
 
 from tests.observe.browser import ask
 from tests.waiting import until
 from trio_npu_dra.errors import ConfigError
-from trio_npu_dra.observe.http import Answer, Handler, Limits, Request, routed, serve_http
+from trio_npu_dra.observe.http import (
+    Answer,
+    Handler,
+    LateHandler,
+    Limits,
+    Request,
+    routed,
+    serve_http,
+)
 from trio_npu_dra.observe.http.connection import HEAD_LIMIT
 
 Connect: TypeAlias = Callable[[int], Awaitable[trio.SocketStream]]
@@ -282,6 +291,26 @@ async def test_a_cancelled_server_ends_calls_in_flight_at_once() -> None:
             nursery.cancel_scope.cancel()
         async with stream:
             assert await stream.receive_some() == b""
+
+
+async def test_requests_wait_for_pages_that_are_loaded_later(connect: Connect) -> None:
+    """Those of before get the same answers as those of later."""
+    late, statuses = LateHandler(), list[int]()
+
+    async def get(port: int) -> None:
+        status, _ = await ask(await connect(port), "GET", "/hello")
+        statuses.append(status)
+
+    async with trio.open_nursery() as nursery:
+        port = await nursery.start(partial(serve_http, late, port=0))
+        async with trio.open_nursery() as clients:
+            clients.start_soon(get, port)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            assert statuses == []
+            late.become(PAGES)
+        await get(port)
+        nursery.cancel_scope.cancel()
+    assert statuses == [200, 200]
 
 
 async def test_a_port_that_is_taken_is_the_operators_mistake(port: int) -> None:

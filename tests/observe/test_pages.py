@@ -15,6 +15,7 @@ from tests.observe.browser import get
 from tests.rig import Rig, served_rig
 from trio_npu_dra import pulse
 from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
+from trio_npu_dra.daemon import node
 from trio_npu_dra.file_lock import hold
 from trio_npu_dra.observe import pages, self_check
 from trio_npu_dra.observe.catalog import CATALOG, Kind
@@ -31,6 +32,8 @@ async def rig(folder: Path, simulator: Path, monkeypatch: pytest.MonkeyPatch) ->
     """A node with eight NPUs whose daemon will have pages, made anew for each request."""
     monkeypatch.setattr(pages, "SCRAPE_SECONDS", 0)
     monkeypatch.setattr(self_check, "LOOK_SECONDS", 0)
+    # Some of these daemons have no kubelet or no API server, and never a first slice.
+    monkeypatch.setattr(node, "FIRST_ANSWERS_SECONDS", 0.2)
     with socket.socket() as reserved:
         # While it is bound no other process gets this port by chance; one that names it may listen.
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

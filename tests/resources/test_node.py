@@ -12,6 +12,7 @@ import trio
 from tests.rig import Rig, served_rig
 from tests.waiting import until
 from trio_npu_dra import daemon
+from trio_npu_dra.daemon import chips
 from trio_npu_dra.kube.objects import Device, ResourceSlice
 from trio_npu_dra.kubelet.device_plugin import registration
 from trio_npu_dra.resources import pods, service
@@ -387,7 +388,7 @@ async def test_dies_that_are_shared_together_are_whole(
 
 async def test_no_npus_and_a_flag_is_no_error(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """The node publishes an empty pool and has no resource."""
-    monkeypatch.setattr(daemon, "REGISTRATION_SECONDS", 0.01)  # nobody registers it
+    monkeypatch.setattr(chips, "REGISTRATION_SECONDS", 0.01)  # nobody registers it
     bare = rig.folder / "bare"
     bare.mkdir()
     changes = {"host_root": bare, "dev_root": bare, "sysfs_root": bare, "device_plugin": "all"}

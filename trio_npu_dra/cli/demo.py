@@ -41,7 +41,7 @@ from trio_npu_dra.standins.kubelet import Kubelet, open_kubelet
 NODE = "demo-node"
 CLAIM = "npu-resource"
 DEVICE = "npu-0"
-TIME_LIMIT_SECONDS = 30.0
+TIME_LIMIT_SECONDS = 120.0  # an emulated machine takes one of the two minutes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,8 +73,8 @@ async def _show_all(board: SimulatedBoard, folder: Path) -> None:
             _say("the daemon starts: npu-dra serve")
             async with trio.open_nursery() as agent:
                 await agent.start(daemon.run, settings)
-                await _show_slice(state)
                 async with open_kubelet(_registration(settings)) as kubelet:
+                    await _show_slice(state)
                     await _show_claim(kubelet, settings, uid)
                 _say("the daemon stops; its slice stays for the next one")
                 agent.cancel_scope.cancel()

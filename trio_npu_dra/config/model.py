@@ -62,7 +62,12 @@ class Part(BaseModel):
     """Base of the config's parts: no other field, no conversion."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, alias_generator=to_camel, populate_by_name=False
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        alias_generator=to_camel,
+        populate_by_name=False,
+        defer_build=True,  # most nodes never see a config
     )
 
 

@@ -24,7 +24,11 @@ from trio_npu_dra.slices.features import ServerFeatures
 class _Report(BaseModel):
     # A daemon of another version may send more fields.
     model_config = ConfigDict(
-        frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True
+        frozen=True,
+        extra="ignore",
+        alias_generator=to_camel,
+        populate_by_name=True,
+        defer_build=True,  # nobody may ever ask
     )
 
 

@@ -12,15 +12,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import httpx
 
 from trio_npu_dra.errors import ConfigError
-from trio_npu_dra.kube import kubeconfig
-from trio_npu_dra.kube.kubeconfig import Chosen
 from trio_npu_dra.kube.material import Material
 from trio_npu_dra.kube.tls import ClientCertificate, Tls
+
+if TYPE_CHECKING:
+    from trio_npu_dra.kube.kubeconfig import Chosen
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _TOKEN = re.compile(r"[!-~]+")
@@ -140,6 +141,8 @@ def from_kubeconfig(path: Path) -> Credentials:
     Raises:
         ConfigError: The file does not parse, or needs something that we do not support.
     """
+    from trio_npu_dra.kube import kubeconfig  # noqa: PLC0415 - pods have none, and need no YAML
+
     chosen = kubeconfig.choose((path,))
     if chosen.user.exec:
         raise ConfigError(f"{path}: user.exec is not supported: {kubeconfig.IDENTITY}")

@@ -37,7 +37,10 @@ class _Part(BaseModel):
     """Base of all parts: the file's names have dashes, and fields of other tools are ignored."""
 
     model_config = ConfigDict(
-        frozen=True, alias_generator=lambda name: name.replace("_", "-"), extra="allow"
+        frozen=True,
+        alias_generator=lambda name: name.replace("_", "-"),
+        extra="allow",
+        defer_build=True,  # the whole file's class has the schemas of its parts
     )
 
     @field_validator("*")

@@ -37,9 +37,14 @@ def rfc3339(seconds: float) -> str:
 
 
 class ApiModel(BaseModel):
-    """Base of all parts: frozen, camelCase on the wire, unknown fields ignored."""
+    """Base of all parts: frozen, camelCase on the wire, unknown fields ignored.
 
-    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True)
+    A class is built when it is first used: a daemon's start needs a third of them.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, alias_generator=to_camel, populate_by_name=True, defer_build=True
+    )
 
     def to_wire(self) -> dict[str, Any]:
         """The JSON form, without absent fields."""

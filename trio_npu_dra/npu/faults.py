@@ -24,7 +24,7 @@ ALARM_WITHOUT_CODE: Final = 0
 
 
 class _Rule(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     codes: tuple[str, ...]
     level: FaultLevel

@@ -1,4 +1,4 @@
-"""Metrics of what happens: counters and histograms, fed through small calls."""
+"""Metrics of what happens: counters and histograms, fed with facts."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from trio_npu_dra.npu.dcmi.calls import DcmiCall
 from trio_npu_dra.npu.dcmi.types import Assertion, FaultEvent
 from trio_npu_dra.observe import catalog
 from trio_npu_dra.observe.catalog import Definition
-from trio_npu_dra.observe.latency import EventLatency
-from trio_npu_dra.slices.publisher import PoolAccepted, SliceWritten
+from trio_npu_dra.observe.facts import EventPublished, Fact
+from trio_npu_dra.slices.publisher import SliceWritten
 
 # `_created` doubles the number of series and nobody queries it.
 disable_created_metrics()  # type: ignore[no-untyped-call] # has no annotations
@@ -31,7 +31,6 @@ class Metrics:
 
     Attributes:
         registry: All of them.
-        latency: Measures how long fault events take to be published.
     """
 
     def __init__(self) -> None:
@@ -44,7 +43,7 @@ class Metrics:
         self._events = self._counter(catalog.FAULT_EVENTS)
         self._dcmi_calls = self._histogram(catalog.DCMI_SECONDS)
         self._dcmi_errors = self._counter(catalog.DCMI_ERRORS)
-        self.latency = EventLatency(self._histogram(catalog.EVENT_TO_PUBLISH).observe)
+        self._latency = self._histogram(catalog.EVENT_TO_PUBLISH)
         # A rate needs the zero before the first one.
         for operation in ("prepare", "unprepare"):
             self._calls.labels(operation)
@@ -54,29 +53,33 @@ class Metrics:
         for verb in ("create", "update", "delete"):
             self._slice_writes.labels(verb, _OK)
 
-    def call_answered(self, call: CallAnswered) -> None:
-        """A call of the kubelet was answered."""
+    def note(self, fact: Fact) -> None:
+        """Something happened; calls of DCMI tell it on their own thread."""
+        match fact:
+            case DcmiCall():
+                self._dcmi_called(fact)
+            case CallAnswered():
+                self._call_answered(fact)
+            case FaultEvent():
+                self._event_heard(fact)
+            case SliceWritten():
+                result = _OK if fact.error is None else type(fact.error).__name__
+                self._slice_writes.labels(fact.verb, result).inc()
+            case EventPublished():
+                self._latency.observe(fact.seconds)
+
+    def _call_answered(self, call: CallAnswered) -> None:
         self._calls.labels(call.operation).observe(call.seconds)
         self._claims.labels(call.operation).inc(call.claims)
         for error in call.errors:
             self._claim_errors.labels(call.operation, type(error).__name__).inc()
 
-    def published(self, fact: SliceWritten | PoolAccepted) -> None:
-        """The publisher did something."""
-        if isinstance(fact, PoolAccepted):
-            self.latency.pool_accepted()
-        else:
-            result = _OK if fact.error is None else type(fact.error).__name__
-            self._slice_writes.labels(fact.verb, result).inc()
-
-    def dcmi_called(self, call: DcmiCall) -> None:
-        """A call into the library returned; on the thread that made it."""
+    def _dcmi_called(self, call: DcmiCall) -> None:
         self._dcmi_calls.labels(call.function).observe(call.seconds)
         if call.code != 0:
             self._dcmi_errors.labels(call.function, str(call.code)).inc()
 
-    def event_heard(self, event: FaultEvent) -> None:
-        """A fault event arrived."""
+    def _event_heard(self, event: FaultEvent) -> None:
         assertion = event.assertion.name.lower() if event.assertion is not None else "unknown"
         self._events.labels(assertion).inc()
 

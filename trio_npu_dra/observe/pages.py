@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from trio_npu_dra.kubelet.probes import Probe, Probes
-from trio_npu_dra.observe.http import Answer, Request, answered, routed, serve_http
+from trio_npu_dra.observe.http import Answer, LateHandler, Request, answered, routed
 from trio_npu_dra.observe.shared import Shared
 
 SCRAPE_SECONDS: Final = 1.0
@@ -21,25 +21,19 @@ _OPENMETRICS: Final = "application/openmetrics-text"
 _FORMATS: Final = (_OPENMETRICS, "text/plain")
 
 
-async def serve_pages(
+async def answer_pages(
     registry: CollectorRegistry,
     refresh: Callable[[], Awaitable[None]],
     probes: Probes,
-    *,
-    port: int,
-    task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
+    pages: LateHandler,
 ) -> None:
-    """Serve the pages until cancelled.
+    """Make the answers of the pages, until cancelled.
 
     Args:
         registry: The metrics.
         refresh: Called before each scrape; must return soon.
         probes: Called for each probe.
-        port: 0 lets the system choose.
-        task_status: Gets the port when clients can connect.
-
-    Raises:
-        ConfigError: The port cannot be used.
+        pages: Has the requests.
     """
 
     async def scrape(request: Request) -> Answer:
@@ -57,17 +51,18 @@ async def serve_pages(
         )
         for accept in _FORMATS
     }
-    pages = routed(
-        {
-            ("GET", "/metrics"): metrics,
-            ("GET", "/healthz"): partial(_answer, probes.live),
-            ("GET", "/readyz"): partial(_answer, probes.ready),
-        }
+    pages.become(
+        routed(
+            {
+                ("GET", "/metrics"): metrics,
+                ("GET", "/healthz"): partial(_answer, probes.live),
+                ("GET", "/readyz"): partial(_answer, probes.ready),
+            }
+        )
     )
     async with trio.open_nursery() as nursery:
         for shared in scrapes.values():
             nursery.start_soon(shared.run)
-        await serve_http(pages, port=port, task_status=task_status)
 
 
 async def _answer(probe: Probe, _: Request) -> Answer:

@@ -19,7 +19,6 @@ from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.claims.share_flag import ShareFlagStep
 from trio_npu_dra.errors import NpuDraError
 from trio_npu_dra.holds.entry import HeldDevice
-from trio_npu_dra.holds.hold import HolderKind
 from trio_npu_dra.holds.ledger import Ledger
 from trio_npu_dra.kubelet.device_plugin.plugin import DevicePlugin
 from trio_npu_dra.npu.model import Board, Chip
@@ -77,12 +76,9 @@ class Node:
 async def serve_resources(node: Node) -> None:
     """Serve what the operator selects to the kubelet, without end.
 
-    Without a selection it only takes back what was given out before.
+    Without a selection it only takes back what was given out before, so it is for nodes where
+    something was.
     """
-    if not node.selection and not node.state.leaving.value:
-        await node.ledger.holds.wait_until(
-            lambda holds: any(hold.holder.kind is HolderKind.POD for hold in holds)
-        )
     path = node.ledger.state_folder / "device-plugin.lock"
     waits = "device plugins have to wait for their lock file"
     async with file_lock.hold_patiently(path, pause_seconds=_LOCK_PAUSE, waits=waits):

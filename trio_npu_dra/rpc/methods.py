@@ -1,4 +1,4 @@
-"""Every gRPC method this driver answers or calls, as the .proto files declare them."""
+"""The gRPC methods of a DRA driver and its probes, as the .proto files declare them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from typing import Final
 
 from trio_npu_dra._generated import pluginregistration
 from trio_npu_dra._generated import v1 as health_v1
-from trio_npu_dra._generated import v1 as pod_resources_v1
 from trio_npu_dra._generated import v1alpha1 as health_v1alpha1
-from trio_npu_dra._generated import v1beta1 as device_plugin
 from trio_npu_dra._generated.grpc.health import v1 as grpc_health_v1
 from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra import v1 as dra_v1
 from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra import v1beta1 as dra_v1beta1
@@ -17,7 +15,6 @@ from trio_npu_dra.rpc.service import StreamMethod, UnaryMethod
 _REGISTRATION = "/pluginregistration.Registration"
 _DRA_V1 = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
 _DRA_V1BETA1 = "/k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin"
-_DEVICE_PLUGIN = "/v1beta1.DevicePlugin"
 
 GET_INFO: Final = UnaryMethod(
     f"{_REGISTRATION}/GetInfo", pluginregistration.InfoRequest, pluginregistration.PluginInfo
@@ -58,36 +55,6 @@ WATCH_V1ALPHA1: Final = StreamMethod(
     "/v1alpha1.DRAResourceHealth/NodeWatchResources",
     health_v1alpha1.NodeWatchResourcesRequest,
     health_v1alpha1.NodeWatchResourcesResponse,
-)
-
-REGISTER_PLUGIN: Final = UnaryMethod(
-    "/v1beta1.Registration/Register", device_plugin.RegisterRequest, device_plugin.Empty
-)
-PLUGIN_OPTIONS: Final = UnaryMethod(
-    f"{_DEVICE_PLUGIN}/GetDevicePluginOptions",
-    device_plugin.Empty,
-    device_plugin.DevicePluginOptions,
-)
-LIST_AND_WATCH: Final = StreamMethod(
-    f"{_DEVICE_PLUGIN}/ListAndWatch",
-    device_plugin.Empty,
-    device_plugin.ListAndWatchResponse,
-)
-PREFERRED_ALLOCATION: Final = UnaryMethod(
-    f"{_DEVICE_PLUGIN}/GetPreferredAllocation",
-    device_plugin.PreferredAllocationRequest,
-    device_plugin.PreferredAllocationResponse,
-)
-ALLOCATE: Final = UnaryMethod(
-    f"{_DEVICE_PLUGIN}/Allocate",
-    device_plugin.AllocateRequest,
-    device_plugin.AllocateResponse,
-)
-
-LIST_POD_RESOURCES: Final = UnaryMethod(
-    "/v1.PodResourcesLister/List",
-    pod_resources_v1.ListPodResourcesRequest,
-    pod_resources_v1.ListPodResourcesResponse,
 )
 
 CHECK_HEALTH: Final = UnaryMethod(

@@ -19,7 +19,8 @@ import trio
 
 from trio_npu_dra._generated import v1, v1beta1
 from trio_npu_dra.observable import Observable
-from trio_npu_dra.rpc import Bridge, Channel, RpcError, Status, methods, open_bridge
+from trio_npu_dra.rpc import Bridge, Channel, RpcError, Status, open_bridge
+from trio_npu_dra.rpc import device_plugin_methods as methods
 
 CONNECT_SECONDS = 10.0
 CALL_SECONDS = 45.0

@@ -13,7 +13,8 @@ from typing import Final
 
 from trio_npu_dra._generated import v1
 from trio_npu_dra.errors import KubeletSilent
-from trio_npu_dra.rpc import Bridge, RpcError, methods
+from trio_npu_dra.rpc import Bridge, RpcError
+from trio_npu_dra.rpc import device_plugin_methods as methods
 
 _SECONDS: Final = 10.0
 

@@ -26,7 +26,8 @@ from trio_npu_dra.kubelet.device_plugin import service
 from trio_npu_dra.kubelet.device_plugin.plugin import DevicePlugin
 from trio_npu_dra.kubelet.endpoints import KUBELET_SOCKET, device_plugin_socket
 from trio_npu_dra.observable import Observable
-from trio_npu_dra.rpc import Bridge, RpcError, is_socket, methods
+from trio_npu_dra.rpc import Bridge, RpcError, is_socket
+from trio_npu_dra.rpc import device_plugin_methods as methods
 
 log = logging.getLogger(__name__)
 

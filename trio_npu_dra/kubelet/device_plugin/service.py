@@ -9,7 +9,8 @@ from contextlib import AbstractContextManager
 from trio_npu_dra._generated import v1beta1
 from trio_npu_dra.errors import AllocationRefused
 from trio_npu_dra.kubelet.device_plugin.plugin import Choice, DevicePlugin, Devices, PluginDevice
-from trio_npu_dra.rpc import Route, RpcError, Send, Status, methods
+from trio_npu_dra.rpc import Route, RpcError, Send, Status
+from trio_npu_dra.rpc import device_plugin_methods as methods
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,16 @@ client, `server` decides which connections stay open.
 
 from trio_npu_dra.observe.http.connection import answered
 from trio_npu_dra.observe.http.messages import Answer, Handler, Request
-from trio_npu_dra.observe.http.routes import routed
+from trio_npu_dra.observe.http.routes import LateHandler, routed
 from trio_npu_dra.observe.http.server import Limits, serve_http
 
-__all__ = ["Answer", "Handler", "Limits", "Request", "answered", "routed", "serve_http"]
+__all__ = [
+    "Answer",
+    "Handler",
+    "LateHandler",
+    "Limits",
+    "Request",
+    "answered",
+    "routed",
+    "serve_http",
+]

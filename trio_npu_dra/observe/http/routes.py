@@ -1,10 +1,28 @@
-"""Chooses the page that answers a request."""
+"""Finds the page that answers a request, which may not be there yet."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from trio_npu_dra.observable import Observable
 from trio_npu_dra.observe.http.messages import Answer, Handler, Request
+
+
+class LateHandler:
+    """A handler for which requests wait until it is there, as long as their connections last."""
+
+    def __init__(self) -> None:
+        self._handler: Observable[Handler | None] = Observable(None)
+
+    def become(self, handler: Handler) -> None:
+        """Let *handler* answer."""
+        self._handler.set(handler)
+
+    async def __call__(self, request: Request) -> Answer:
+        """Answer a request."""
+        handler = await self._handler.wait_until(lambda found: found is not None)
+        assert handler is not None  # that is what was waited for
+        return await handler(request)
 
 
 def routed(routes: Mapping[tuple[str, str], Handler]) -> Handler:
