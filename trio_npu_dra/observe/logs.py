@@ -14,7 +14,7 @@ from typing import Any, Literal, TextIO
 
 _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
-_CHATTY = ("httpx", "httpcore", "hpack", "h2", "grpclib", "trio_asyncio", "asyncio")
+_CHATTY = ("httpx", "httpcore", "hpack", "h2", "grpclib", "asyncio")
 
 
 def configure(

@@ -21,7 +21,6 @@ import logging
 import math
 from typing import Final, cast
 
-import trio_asyncio  # noqa: F401 - before grpclib
 import grpclib.protocol
 import trio
 from h2.errors import ErrorCodes
