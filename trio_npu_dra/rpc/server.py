@@ -52,13 +52,16 @@ async def serve(
     """Answer calls on *listener*, which is closed at the end, until cancelled."""
     connections, requests = Connections(limits), Requests(loop, limits)
     calls = _Calls(loop, routes, requests)
-    until_stopped = trio.CancelScope(shield=True)
+    until_stopped, stopped = trio.CancelScope(shield=True), trio.Event()
 
     async def keep_serving() -> None:
-        with until_stopped:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(_accept, loop, listener, connections, calls)
-                nursery.start_soon(_look, limits.look_seconds, connections.look, requests.look)
+        try:
+            with until_stopped:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(_accept, loop, listener, connections, calls)
+                    nursery.start_soon(_look, limits.look_seconds, connections.look, requests.look)
+        finally:
+            stopped.set()
 
     with listener.socket:
         async with trio.open_nursery() as nursery:
@@ -73,6 +76,7 @@ async def serve(
                     with trio.move_on_after(grace_seconds):
                         await calls.unary.none_left()
                     until_stopped.cancel()
+                    await stopped.wait()  # a connection that was being accepted is known by now
                     await _end(loop, connections, calls)
 
 
@@ -89,7 +93,8 @@ async def _accept(loop: Loop, listener: Listener, connections: Connections, call
         await connections.place()
         try:
             accepted, _ = listener.socket.accept()
-            await loop.in_asyncio(loop.asyncio.connect_accepted_socket(connection, accepted))
+            with trio.CancelScope(shield=True):  # asyncio closes no socket that it has not begun
+                await loop.in_asyncio(loop.asyncio.connect_accepted_socket(connection, accepted))
         except OSError as error:
             if error.errno in _NO_ROOM:
                 log.warning("cannot accept gRPC connections", extra={"error": error.strerror})

@@ -185,7 +185,7 @@ class Handler(grpclib.server.Handler):
     """
 
     def accept(self, stream: Any, headers: Any, release_stream: Any) -> None:
-        """Start the task of a call."""
+        """Start the task of a call; once `close` has cancelled the others, it is cancelled too."""
         named = dict(headers)
         known: _Headers = [(name, named.get(name, "")) for name in _HEADERS_READ]
         timeout = named.get("grpc-timeout")
@@ -199,6 +199,8 @@ class Handler(grpclib.server.Handler):
         super().accept(stream, known, release_stream)
         task = privates.task_of(self, stream)
         task.add_done_callback(partial(self._ended, stream, release_stream))
+        if self.closing:
+            self.cancel(stream)
 
     def _ended(self, stream: Any, release_stream: Any, task: asyncio.Task[None]) -> None:
         """Forget a call at once; its task has done so, unless it was cancelled before it began.
