@@ -274,7 +274,7 @@ class Board:
     """
 
     chips: tuple[Chip, ...] = ()
-    links: Links = NO_LINKS
+    links: Links = field(default_factory=lambda: NO_LINKS)  # Python 3.11 takes no other mapping
     driver_version: str | None = None
     multi_die_policy: MultiDiePolicy | None = None
     vnpu_mode: VnpuMode | None = None
