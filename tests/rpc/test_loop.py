@@ -239,17 +239,20 @@ async def test_cancelled_timers_do_not_add_up(loop: Loop) -> None:
 
 async def test_a_busy_asyncio_leaves_trio_its_turns(loop: Loop) -> None:
     """A callback that calls itself without end neither stops tasks of trio nor their calls."""
+    turns, enough = 0, 1000
 
     def again() -> None:
-        if not enough:
+        nonlocal turns
+        turns += 1
+        if turns < enough:
             loop.asyncio.call_soon(again)
 
-    enough = False
     again()
     for _ in range(10):
         await trio.lowlevel.checkpoint()
         await loop.synchronize()
-    enough = True
+    assert turns < enough
+    enough = 0
 
 
 async def test_other_threads_wake_the_loop(loop: Loop) -> None:
