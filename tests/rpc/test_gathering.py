@@ -3,68 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Any
 
 import h2.config
 import h2.connection
 import h2.events
 import pytest
-import trio
-from grpclib.encoding.proto import ProtoCodec
 from trio.testing import wait_all_tasks_blocked
 
 from tests.rpc.peer import begin_call
 from tests.rpc.serving import ECHO, echo
+from tests.rpc.wire import Wire, connection_on
 from trio_npu_dra.rpc import DEFAULT_LIMITS
 from trio_npu_dra.rpc.gathering import GATHERED_BYTES, GatheringTransport
-from trio_npu_dra.rpc.loop import Loop, open_loop
-from trio_npu_dra.rpc.privates import DispatchServerEvents
+from trio_npu_dra.rpc.loop import Loop
 from trio_npu_dra.rpc.requests import Requests
 from trio_npu_dra.rpc.server import _Calls
 from trio_npu_dra.rpc.server_connections import Connections, ServerConnection
-from trio_npu_dra.rpc.server_link import Handler
-
-
-class Wire(asyncio.Transport):
-    """A transport that notes what is written, each write as one item."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.writes = list[bytes]()
-        self.closed = False
-
-    def write(self, data: Any) -> None:
-        """Note one write."""
-        assert not self.closed
-        self.writes.append(bytes(data))
-
-    def close(self) -> None:
-        """Allow no more."""
-        self.closed = True
-
-    def abort(self) -> None:
-        """Allow no more."""
-        self.closed = True
-
-    def is_closing(self) -> bool:
-        """Whether it is closed."""
-        return self.closed
-
-    def resume_reading(self) -> None:
-        """It never paused."""
-
-    def get_write_buffer_size(self) -> int:
-        """All is sent."""
-        return 0
-
-
-@pytest.fixture(name="loop")
-async def opened_loop() -> AsyncIterator[Loop]:
-    """An open loop, and some time to use it."""
-    with trio.fail_after(10):
-        async with open_loop() as opened:
-            yield opened
 
 
 async def test_writes_of_a_turn_leave_together(loop: Loop) -> None:
@@ -121,14 +75,10 @@ async def test_a_reply_is_one_write(loop: Loop) -> None:
     """Its headers, its message and its trailers, and those of other calls that end with it."""
     wire, peer = Wire(), h2.connection.H2Connection(h2.config.H2Configuration())
     peer.initiate_connection()
-    requests = Requests(loop, DEFAULT_LIMITS)
 
     async def connect() -> ServerConnection:
-        calls = _Calls(loop, [ECHO.handled_by(echo)], requests).__mapping__()
-        handler = Handler(dict(calls), ProtoCodec(), None, DispatchServerEvents())
-        connection = ServerConnection(handler, Connections(DEFAULT_LIMITS))
-        connection.connection_made(wire)
-        return connection
+        calls = _Calls(loop, [ECHO.handled_by(echo)], Requests(loop, DEFAULT_LIMITS)).__mapping__()
+        return connection_on(wire, Connections(DEFAULT_LIMITS), dict(calls))
 
     async def feed(connection: ServerConnection) -> None:
         connection.data_received(peer.data_to_send())

@@ -9,23 +9,16 @@ import grpclib.server
 import h2.connection
 import h2.settings
 import pytest
-import trio
 from grpclib.const import Cardinality
 from grpclib.encoding.proto import ProtoCodec
 from grpclib.exceptions import StreamTerminatedError
 from grpclib.utils import Wrapper
 
 from tests.rpc.serving import ECHO
+from tests.rpc.wire import Wire
 from trio_npu_dra.rpc import privates
-from trio_npu_dra.rpc.loop import open_loop
+from trio_npu_dra.rpc.loop import Loop
 from trio_npu_dra.rpc.server_link import CONFIG, H2_CONFIG
-
-
-class Wire(asyncio.Transport):
-    """A transport that can be closed."""
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 def connection() -> grpclib.protocol.Connection:
@@ -60,7 +53,7 @@ def test_a_closed_connection_lacks_an_attribute() -> None:
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
-async def test_a_handler_forgets_a_call(*, cancelled: bool) -> None:
+async def test_a_handler_forgets_a_call(loop: Loop, *, cancelled: bool) -> None:
     """It knows the task of a call; once that is forgotten, nothing of it is left."""
 
     async def accept() -> None:
@@ -77,12 +70,10 @@ async def test_a_handler_forgets_a_call(*, cancelled: bool) -> None:
         assert handler.check_closed()
         await asyncio.wait([task])
 
-    with trio.fail_after(10):
-        async with open_loop() as loop:
-            await loop.in_asyncio(accept())
+    await loop.in_asyncio(accept())
 
 
-async def test_a_wrapper_forgets_its_error() -> None:
+async def test_a_wrapper_forgets_its_error(loop: Loop) -> None:
     """Until then it raises that error whenever it is entered."""
 
     async def enter() -> None:
@@ -94,9 +85,7 @@ async def test_a_wrapper_forgets_its_error() -> None:
         with wrapper:
             pass
 
-    with trio.fail_after(10):
-        async with open_loop() as loop:
-            await loop.in_asyncio(enter())
+    await loop.in_asyncio(enter())
 
 
 def test_h2_has_the_limits_that_we_set() -> None:

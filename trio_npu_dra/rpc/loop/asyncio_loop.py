@@ -7,6 +7,7 @@ import math
 import selectors
 from collections.abc import Callable
 from contextvars import Context
+from time import perf_counter
 from typing import Any, Final, NoReturn, TypeAlias, TypeVarTuple
 
 import trio
@@ -15,6 +16,9 @@ TURNS: Final = 4
 """Turns of asyncio in one step: however busy asyncio is, trio's tasks run in between."""
 
 ArgsT = TypeVarTuple("ArgsT")
+
+STEP_SECONDS: Final = 0.0005
+"""After this a step begins no further turn."""
 
 _Events: TypeAlias = "list[tuple[selectors.SelectorKey, int]]"
 
@@ -38,6 +42,7 @@ class StepSelector(selectors.EpollSelector):
         self._on_work = on_work
         self._end_step: Callable[[], None] = on_work
         self._turns = 0
+        self._until = 0.0
 
     def begin(self, end_step: Callable[[], None]) -> None:
         """Begin a step; another one follows at once unless `select` finds nothing to do."""
@@ -45,6 +50,7 @@ class StepSelector(selectors.EpollSelector):
         self.wake_at = -math.inf
         self._end_step = end_step
         self._turns = TURNS
+        self._until = perf_counter() + STEP_SECONDS
 
     def select(self, timeout: float | None = None) -> _Events:
         """What is ready now.
@@ -58,7 +64,7 @@ class StepSelector(selectors.EpollSelector):
             self.asleep = True
             self.wake_at = math.inf if timeout is None else self.time() + timeout
             self._end_step()
-        elif self._turns <= 0:
+        elif self._turns <= 0 or perf_counter() >= self._until:
             self._end_step()
         return ready
 
@@ -89,7 +95,7 @@ class AsyncioLoop(asyncio.SelectorEventLoop):
         super().__init__(selector)
 
     def step(self) -> float:
-        """Run until asyncio would sleep, or for `TURNS` turns.
+        """Run until asyncio would sleep, or for `TURNS` turns or `STEP_SECONDS`.
 
         Returns:
             When the next step is due, on trio's clock; -inf at once, inf not by itself.
