@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import selectors
 import socket
 import threading
+import time
 import weakref
 from typing import Any
 
@@ -15,6 +17,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_npu_dra.rpc.loop import Loop
+from trio_npu_dra.rpc.loop.asyncio_loop import STEP_SECONDS, TURNS, AsyncioLoop, StepSelector
 
 
 async def test_asyncio_knows_its_loop_and_task_inside_a_step_only(loop: Loop) -> None:
@@ -237,6 +240,29 @@ async def test_a_busy_asyncio_leaves_trio_its_turns(loop: Loop) -> None:
         await loop.synchronize()
     assert turns < enough
     enough = 0
+
+
+@pytest.mark.parametrize("seconds", [0, STEP_SECONDS])
+async def test_a_step_has_few_turns_and_fewer_slow_ones(seconds: float) -> None:
+    """After a step that had not enough, the next one is due at once; then none is."""
+    turns, failures = 10, list[BaseException]()
+    loop = AsyncioLoop(StepSelector(lambda: None), failures.append)
+
+    def turn() -> None:
+        nonlocal turns
+        turns -= 1
+        time.sleep(seconds)
+        if turns:
+            loop.call_soon(turn)
+
+    loop.call_soon(turn)
+    assert loop.step() == -math.inf
+    assert 10 > turns >= 10 - (2 if seconds else TURNS)
+    while loop.step() == -math.inf:
+        assert turns >= 0
+    assert turns == 0
+    assert loop.steps.wake_at == math.inf
+    loop.close()
 
 
 async def test_other_threads_wake_the_loop(loop: Loop) -> None:

@@ -18,7 +18,7 @@ TURNS: Final = 4
 ArgsT = TypeVarTuple("ArgsT")
 
 STEP_SECONDS: Final = 0.0005
-"""After this a step begins no further turn."""
+"""The turn that begins after this is the last one of its step."""
 
 _Events: TypeAlias = "list[tuple[selectors.SelectorKey, int]]"
 
@@ -95,7 +95,7 @@ class AsyncioLoop(asyncio.SelectorEventLoop):
         super().__init__(selector)
 
     def step(self) -> float:
-        """Run until asyncio would sleep, or for `TURNS` turns or `STEP_SECONDS`.
+        """Run until asyncio would sleep, or for `TURNS` turns, or for `STEP_SECONDS`.
 
         Returns:
             When the next step is due, on trio's clock; -inf at once, inf not by itself.
