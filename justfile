@@ -43,6 +43,10 @@ arm64 *arguments:
 mutants room *arguments:
     python -m tests.mutants {{room}} {{arguments}}
 
+# so many gRPC calls at random: cancelled, reset, late, and with a server that keeps restarting
+stress calls *arguments:
+    python -m tests.rpc.stress {{calls}} {{arguments}}
+
 # look for input that breaks our code, so many minutes for each target of tests/fuzz
 fuzz minutes *targets:
     python -m tests.fuzz {{minutes}} {{targets}}

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.cluster.processes import run
 
-_PACKAGES = ("trio", "trio-asyncio", "grpclib", "httpx", "betterproto2", "pydantic")
+_PACKAGES = ("trio", "grpclib", "httpx", "betterproto2", "pydantic")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,6 @@ from trio_npu_dra.standins.kubelet import open_kubelet
 PACKAGES = {
     *("trio", "attr", "attrs", "outcome", "sniffio", "sortedcontainers"),
     *("grpclib", "h2", "hpack", "hyperframe", "multidict", "betterproto2"),
-    *("trio_asyncio", "greenlet"),
     *("httpx", "httpcore", "anyio", "h11", "certifi", "idna"),
     # What httpx uses if it is there; some of it comes with the extra `cli`.
     *("brotli", "brotlicffi", "click", "pygments", "rich", "socksio", "zstandard"),

@@ -133,8 +133,8 @@ class Points:
         if connection in self._requests:
             request_name = self._requests[connection]
             return f"send the body of {request_name}" if request_name else ""
-        frame = _frame(data)
-        return self._on_files(f"send {frame} at", _own_name(connection)) if frame else ""
+        told = _told(data)
+        return self._on_files(f"send {told} at", _own_name(connection)) if told else ""
 
     def _receive(self, call: Call) -> str:
         connection = call.link(f"fd/{call.number(0)}")
@@ -184,17 +184,20 @@ def _data(call: Call) -> bytes:
     return call.memory(address, min(size, 1000))
 
 
-def _frame(data: bytes) -> str:
+def _told(data: bytes) -> str:
     """What the peer of a gRPC socket learns from what is sent: a message, or that it was the last.
 
-    By the type and the flags of the first frame (RFC 9113, section 4.1).
+    By the types and the flags of the frames (RFC 9113, section 4.1).
     """
-    if len(data) < 9:
-        return ""
-    kind, flags = data[3:5]
-    if kind == 0:
-        return "a message"
-    return "a status" if kind == 1 and flags & 1 else ""
+    told = dict[str, None]()
+    while len(data) >= 9:
+        kind, flags = data[3:5]
+        if kind == 0:
+            told["a message"] = None
+        elif kind == 1 and flags & 1:
+            told["a status"] = None
+        data = data[9 + int.from_bytes(data[:3]) :]
+    return " and ".join(told)
 
 
 def _changes(call: Call, does: str, path: str) -> bool:

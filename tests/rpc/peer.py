@@ -24,6 +24,29 @@ MESSAGE = struct.pack(">?I", False, len(bytes(HELLO))) + bytes(HELLO)
 """A request on the wire."""
 
 
+def begin_call(
+    connection: h2.connection.H2Connection,
+    path: str = ECHO.path,
+    data: bytes = MESSAGE,
+    *,
+    end: bool = True,
+) -> int:
+    """Begin a call with *data* of its request; returns the number of its stream."""
+    number = connection.get_next_available_stream_id()
+    headers = [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", path),
+        (":authority", "localhost"),
+        ("content-type", "application/grpc"),
+        ("te", "trailers"),
+    ]
+    connection.send_headers(number, headers)
+    if data:
+        connection.send_data(number, data, end_stream=end)
+    return number
+
+
 class Peer:
     """One connection, made by `connected`; methods begin something, `flush` sends it."""
 
@@ -35,19 +58,7 @@ class Peer:
 
     def call(self, path: str = ECHO.path, data: bytes = MESSAGE, *, end: bool = True) -> int:
         """Begin a call with *data* of its request; returns the number of its stream."""
-        number = self.h2.get_next_available_stream_id()
-        headers = [
-            (":method", "POST"),
-            (":scheme", "http"),
-            (":path", path),
-            (":authority", "localhost"),
-            ("content-type", "application/grpc"),
-            ("te", "trailers"),
-        ]
-        self.h2.send_headers(number, headers)
-        if data:
-            self.h2.send_data(number, data, end_stream=end)
-        return number
+        return begin_call(self.h2, path, data, end=end)
 
     async def flush(self) -> None:
         """Send what was begun; does not fail if the server has cut the connection."""

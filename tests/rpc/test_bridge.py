@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from pathlib import Path
 
 import pytest
 import trio
 
 from trio_npu_dra.errors import ConfigError
-from trio_npu_dra.rpc import open_bridge
+from trio_npu_dra.rpc import Bridge, open_bridge
 
 
 async def test_an_error_leaves_the_bridge_as_it_was_raised() -> None:
@@ -28,6 +30,25 @@ async def test_a_cancelled_bridge_closes_its_sockets(tmp_path: Path) -> None:
             scope.cancel()
     assert scope.cancelled_caught
     assert not await trio.Path(path).exists()
+
+
+async def test_an_error_of_a_connection_is_a_line_in_the_log(
+    bridge: Bridge, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What a peer sends may break its connection, not the daemon."""
+
+    class Broken(asyncio.Protocol):
+        def data_received(self, data: bytes) -> None:
+            raise ValueError(data)
+
+    ours, theirs = socket.socketpair()
+    loop = bridge._loop
+    with theirs, trio.fail_after(20):
+        await loop.in_asyncio(loop.asyncio.connect_accepted_socket(Broken, ours))
+        theirs.sendall(b"nonsense")
+        await trio.lowlevel.wait_readable(theirs)
+        assert not theirs.recv(1)
+    assert [vars(record)["error"] for record in caplog.records] == ["ValueError(b'nonsense')"]
 
 
 async def test_two_bridges_live_side_by_side(tmp_path: Path) -> None:

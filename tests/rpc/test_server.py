@@ -12,6 +12,7 @@ from betterproto2 import Message
 from trio.testing import MockClock
 
 from tests.rpc.serving import ECHO, HELLO, WATCH, Held, echo, serving
+from tests.rpc.wire import GREETING
 from trio_npu_dra._generated.pluginregistration import PluginInfo, RegistrationStatus
 from trio_npu_dra.rpc import (
     DEFAULT_LIMITS,
@@ -22,9 +23,6 @@ from trio_npu_dra.rpc import (
     Status,
     UnaryMethod,
 )
-
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
-"""The beginning of an HTTP/2 client: the preface and an empty SETTINGS frame."""
 
 
 async def test_a_call_is_answered(bridge: Bridge, path: Path) -> None:
@@ -222,9 +220,9 @@ async def test_bytes_that_do_not_parse_are_refused(bridge: Bridge, path: Path) -
     "nonsense",
     [
         b"GET / HTTP/1.1\r\n\r\n",
-        PREFACE + b"\0\0\0\x0c\0\0\0\0\0",
+        GREETING + b"\0\0\0\x0c\0\0\0\0\0",
         # A header block with the literal header "\xff\xff: \xff" on stream 1.
-        PREFACE + b"\0\0\6\1\5\0\0\0\1\0\2\xff\xff\1\xff",
+        GREETING + b"\0\0\6\1\5\0\0\0\1\0\2\xff\xff\1\xff",
     ],
     ids=["HTTP/1.1", "unknown frame", "header bytes"],
 )

@@ -11,7 +11,9 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from tests.rpc.peer import connected
 from tests.rpc.serving import ECHO, HELLO, WATCH, Held, echo, serving
+from trio_npu_dra._generated.pluginregistration import PluginInfo, RegistrationStatus
 from trio_npu_dra.rpc import Bridge, Route, RpcError, Status, is_refused
 
 
@@ -91,6 +93,36 @@ async def test_a_stop_cancels_what_outlasts_the_grace(bridge: Bridge, path: Path
     assert held.cancelled.is_set()
     assert watching.cancelled.is_set()
     assert statuses == [Status.UNAVAILABLE, Status.UNAVAILABLE]
+
+
+async def test_a_call_that_comes_after_the_others_were_cancelled_does_not_begin(
+    bridge: Bridge, path: Path
+) -> None:
+    """A stop that waits for cleanup ends all the same; a peer cannot go on calling."""
+    held, cleaned_up, calls = Held(), trio.Event(), list[str]()
+
+    async def clean_up(request: RegistrationStatus) -> PluginInfo:
+        calls.append(request.error)
+        try:
+            return await held(request)
+        finally:
+            with trio.CancelScope(shield=True):
+                await cleaned_up.wait()
+
+    async with (
+        serving(bridge, path, [ECHO.handled_by(clean_up)]) as (_, stop),
+        connected(path) as peer,
+    ):
+        peer.call()
+        await peer.flush()
+        await held.entered.wait()
+        stop.cancel()
+        await held.cancelled.wait()
+        peer.call()
+        await peer.flush()
+        await wait_all_tasks_blocked()
+        cleaned_up.set()
+    assert calls == ["hello"]
 
 
 async def test_a_stop_hangs_up_on_idle_peers(bridge: Bridge, path: Path) -> None:

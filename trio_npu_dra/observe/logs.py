@@ -16,7 +16,7 @@ _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asc
 
 _ENCODER = json.JSONEncoder(default=str, ensure_ascii=False)  # to make one takes as long as a line
 
-_CHATTY = ("httpx", "httpcore", "hpack", "h2", "grpclib", "trio_asyncio", "asyncio")
+_CHATTY = ("httpx", "httpcore", "hpack", "h2", "grpclib", "asyncio")
 
 
 def configure(

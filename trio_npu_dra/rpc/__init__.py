@@ -7,8 +7,6 @@ the handler as `trio.Cancelled`.
 
 from __future__ import annotations
 
-# grpclib binds asyncio.current_task when it is imported.
-import trio_asyncio  # noqa: F401 - before grpclib
 from grpclib.const import Status
 
 from trio_npu_dra.rpc.bridge import Bridge, open_bridge

@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import trio_asyncio
 import trio
 
 from trio_npu_dra.rpc.client import Channel, open_channel
 from trio_npu_dra.rpc.limits import DEFAULT_LIMITS, Limits
+from trio_npu_dra.rpc.loop import Loop, open_loop
 from trio_npu_dra.rpc.server import serve
 from trio_npu_dra.rpc.service import Route
 from trio_npu_dra.rpc.sockets import listen_tcp, listen_unix
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 class Bridge:
     """Serves and dials gRPC over one asyncio loop; made by `open_bridge`."""
 
-    def __init__(self, loop: trio_asyncio.TrioEventLoop) -> None:
+    def __init__(self, loop: Loop) -> None:
         self._loop = loop
 
     async def serve_unix(
@@ -108,21 +108,15 @@ class Bridge:
 async def open_bridge() -> AsyncIterator[Bridge]:
     """Run the asyncio loop while inside; leaving waits for all handlers to end.
 
-    An error raised inside leaves as it is, not wrapped by the nurseries of the loop.
+    An error raised inside leaves as it is, without an exception group.
     """
-    failure: Exception | None = None
-    async with trio_asyncio.open_loop() as loop:
-        loop.set_exception_handler(_on_loop_exception)
-        try:
-            yield Bridge(loop)
-        except Exception as error:  # noqa: BLE001 - raised again below
-            failure = error
-    if failure is not None:
-        raise failure
+    async with open_loop() as loop:
+        loop.asyncio.set_exception_handler(_on_loop_exception)
+        yield Bridge(loop)
 
 
 def _on_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Keep malformed input from ending the daemon; the loop's own errors still do.
+    """Keep malformed input from ending the daemon; all other errors do end it.
 
     The context of an error inside a connection (a frame that h2 or grpclib cannot take) has a
     protocol; asyncio has closed that connection.

@@ -8,20 +8,21 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Generic
 
-import trio_asyncio
 import grpclib.client
 import h2.exceptions
 import trio
 from grpclib.const import Cardinality, Status
 from grpclib.exceptions import GRPCError, StreamTerminatedError
 
+from trio_npu_dra.rpc.loop import Loop
+from trio_npu_dra.rpc.privates import CLOSED_CONNECTION
 from trio_npu_dra.rpc.service import ReplyT, RequestT, RpcError, StreamMethod, UnaryMethod
 
 
 class Channel:
     """Calls to one server, side by side over one connection; made by `Bridge.dial`."""
 
-    def __init__(self, loop: trio_asyncio.TrioEventLoop, channel: grpclib.client.Channel) -> None:
+    def __init__(self, loop: Loop, channel: grpclib.client.Channel) -> None:
         self._loop = loop
         self._channel = channel
 
@@ -42,9 +43,7 @@ class Channel:
             self._channel, method.path, method.request, method.reply
         )
         with _translated():
-            reply: ReplyT = await self._loop.run_aio_coroutine(
-                stub(request, timeout=timeout_seconds)
-            )
+            reply: ReplyT = await self._loop.in_asyncio(stub(request, timeout=timeout_seconds))
         return reply
 
     @asynccontextmanager
@@ -59,24 +58,22 @@ class Channel:
         call: grpclib.client.Stream[RequestT, ReplyT] = self._channel.request(
             method.path, Cardinality.UNARY_STREAM, method.request, method.reply
         )
-        await self._loop.run_aio_coroutine(call.__aenter__())
+        await self._loop.in_asyncio(call.__aenter__())
         try:
             with _translated():
-                await self._loop.run_aio_coroutine(call.send_message(request, end=True))
+                await self._loop.in_asyncio(call.send_message(request, end=True))
             yield Incoming(self._loop, call)
         finally:
             # An exception makes grpclib reset the stream on leaving, without waiting for its end.
             leaving = asyncio.CancelledError()
             with trio.CancelScope(shield=True):
-                await self._loop.run_aio_coroutine(call.__aexit__(type(leaving), leaving, None))
+                await self._loop.in_asyncio(call.__aexit__(type(leaving), leaving, None))
 
 
 class Incoming(Generic[ReplyT]):
     """The replies of a stream; iterating ends when the server ends the stream with OK."""
 
-    def __init__(
-        self, loop: trio_asyncio.TrioEventLoop, call: grpclib.client.Stream[Any, ReplyT]
-    ) -> None:
+    def __init__(self, loop: Loop, call: grpclib.client.Stream[Any, ReplyT]) -> None:
         self._loop = loop
         self._call = call
 
@@ -90,20 +87,18 @@ class Incoming(Generic[ReplyT]):
             RpcError: The stream ended with another status than OK, or broke.
         """
         with _translated():
-            reply: ReplyT | None = await self._loop.run_aio_coroutine(self._call.recv_message())
+            reply: ReplyT | None = await self._loop.in_asyncio(self._call.recv_message())
             if reply is None:
-                await self._loop.run_aio_coroutine(self._call.recv_trailing_metadata())
+                await self._loop.in_asyncio(self._call.recv_trailing_metadata())
         if reply is None:
             raise StopAsyncIteration
         return reply
 
 
 @asynccontextmanager
-async def open_channel(
-    loop: trio_asyncio.TrioEventLoop, target: Path | tuple[str, int]
-) -> AsyncIterator[Channel]:
+async def open_channel(loop: Loop, target: Path | tuple[str, int]) -> AsyncIterator[Channel]:
     """Make a channel that connects with its first call, and close it on leaving."""
-    channel: grpclib.client.Channel = await loop.run_aio_coroutine(_make(target))
+    channel: grpclib.client.Channel = await loop.in_asyncio(_make(target))
     try:
         yield Channel(loop, channel)
     finally:
@@ -128,7 +123,7 @@ def _translated() -> Iterator[None]:
     except (OSError, StreamTerminatedError, h2.exceptions.ProtocolError) as error:
         raise RpcError(Status.UNAVAILABLE, str(error)) from error
     except AttributeError as error:
-        if error.name != "_transport":
+        if error.name != CLOSED_CONNECTION:
             raise
         # grpclib takes the transport off a connection that the server closed at once.
         raise RpcError(Status.UNAVAILABLE, "the connection was closed") from error

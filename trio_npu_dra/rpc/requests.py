@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-import trio_asyncio
 import trio
 from betterproto2 import Message
 from grpclib.const import Status
 
 from trio_npu_dra.rpc.limits import Limits
+from trio_npu_dra.rpc.loop import Loop
 from trio_npu_dra.rpc.messages import parse
 from trio_npu_dra.rpc.server_link import ServerStream
 from trio_npu_dra.rpc.service import RpcError
@@ -62,7 +62,7 @@ class Requests:
         limits: Those of the server.
     """
 
-    def __init__(self, loop: trio_asyncio.TrioEventLoop, limits: Limits) -> None:
+    def __init__(self, loop: Loop, limits: Limits) -> None:
         self._loop = loop
         self._limits = limits
         self._half_sent: dict[_HalfSent, None] = {}  # the oldest first
@@ -83,10 +83,7 @@ class Requests:
                 raise RpcError(*refusal) from error
             if len(body) <= INLINE_BYTES:
                 return parse(message_type, body)
-            parsed: MessageT = await self._loop.trio_as_future(
-                self._parse_apart, request, message_type, body
-            )
-            return parsed
+            return await self._loop.in_trio(self._parse_apart, request, message_type, body)
 
     def look(self, now: float) -> None:
         """Refuse the requests that have taken too long."""

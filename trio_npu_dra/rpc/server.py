@@ -10,19 +10,19 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-import trio_asyncio
 import grpclib.const
 import h2.exceptions
 import trio
 from betterproto2 import Message
 from grpclib.const import Cardinality, Status
 from grpclib.encoding.proto import ProtoCodec
-from grpclib.events import _DispatchServerEvents
 
 from trio_npu_dra.rpc.limits import Limits
+from trio_npu_dra.rpc.loop import Loop
+from trio_npu_dra.rpc.privates import DispatchServerEvents, GrpcStream
 from trio_npu_dra.rpc.requests import Requests
 from trio_npu_dra.rpc.server_connections import Connections, ServerConnection
-from trio_npu_dra.rpc.server_link import GrpcStream, Handler, ServerStream, stream_of
+from trio_npu_dra.rpc.server_link import Handler, ServerStream, stream_of
 from trio_npu_dra.rpc.service import Route, RpcError, StreamRoute
 from trio_npu_dra.rpc.sockets import Listener
 
@@ -41,7 +41,7 @@ _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 async def serve(
-    loop: trio_asyncio.TrioEventLoop,
+    loop: Loop,
     listener: Listener,
     routes: Sequence[Route],
     *,
@@ -52,13 +52,16 @@ async def serve(
     """Answer calls on *listener*, which is closed at the end, until cancelled."""
     connections, requests = Connections(limits), Requests(loop, limits)
     calls = _Calls(loop, routes, requests)
-    until_stopped = trio.CancelScope(shield=True)
+    until_stopped, stopped = trio.CancelScope(shield=True), trio.Event()
 
     async def keep_serving() -> None:
-        with until_stopped:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(_accept, loop, listener, connections, calls)
-                nursery.start_soon(_look, limits.look_seconds, connections.look, requests.look)
+        try:
+            with until_stopped:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(_accept, loop, listener, connections, calls)
+                    nursery.start_soon(_look, limits.look_seconds, connections.look, requests.look)
+        finally:
+            stopped.set()
 
     with listener.socket:
         async with trio.open_nursery() as nursery:
@@ -73,15 +76,14 @@ async def serve(
                     with trio.move_on_after(grace_seconds):
                         await calls.unary.none_left()
                     until_stopped.cancel()
+                    await stopped.wait()  # a connection that was being accepted is known by now
                     await _end(loop, connections, calls)
 
 
-async def _accept(
-    loop: trio_asyncio.TrioEventLoop, listener: Listener, connections: Connections, calls: _Calls
-) -> None:
+async def _accept(loop: Loop, listener: Listener, connections: Connections, calls: _Calls) -> None:
     """Accept connections, one by one, each when there is a place for it."""
     mapping = _Methods(calls.__mapping__())
-    codec, events = ProtoCodec(), _DispatchServerEvents()
+    codec, events = ProtoCodec(), DispatchServerEvents()
 
     def connection() -> ServerConnection:
         return ServerConnection(Handler(mapping, codec, None, events), connections)
@@ -91,7 +93,8 @@ async def _accept(
         await connections.place()
         try:
             accepted, _ = listener.socket.accept()
-            await loop.run_aio_coroutine(loop.connect_accepted_socket(connection, accepted))
+            with trio.CancelScope(shield=True):  # asyncio closes no socket that it has not begun
+                await loop.in_asyncio(loop.asyncio.connect_accepted_socket(connection, accepted))
         except OSError as error:
             if error.errno in _NO_ROOM:
                 log.warning("cannot accept gRPC connections", extra={"error": error.strerror})
@@ -106,7 +109,7 @@ async def _look(seconds: float, *looks: Callable[[float], None]) -> None:
             look(trio.current_time())
 
 
-async def _end(loop: trio_asyncio.TrioEventLoop, connections: Connections, calls: _Calls) -> None:
+async def _end(loop: Loop, connections: Connections, calls: _Calls) -> None:
     """Cancel all calls, give them time to clean up and close the connections."""
     connections.cancel_calls()
     with trio.move_on_after(CANCEL_SECONDS) as limit:
@@ -165,9 +168,7 @@ class _InFlight:
 class _Calls:
     """The calls of one server: each is read here, in asyncio, and answered by trio."""
 
-    def __init__(
-        self, loop: trio_asyncio.TrioEventLoop, routes: Sequence[Route], requests: Requests
-    ) -> None:
+    def __init__(self, loop: Loop, routes: Sequence[Route], requests: Requests) -> None:
         self._loop = loop
         self._routes = routes
         self._requests = requests
@@ -223,7 +224,7 @@ class _Calls:
     async def _run(
         self, route: Route, call: GrpcStream, stream: ServerStream, request: Message
     ) -> None:
-        handle = partial(self._loop.trio_as_future, _in_time, stream.deadline, route.handler)
+        handle = partial(self._loop.in_trio, _in_time, stream.deadline, route.handler)
         if isinstance(route, StreamRoute):
             await handle(request, partial(self._send, call))
             return
@@ -236,7 +237,7 @@ class _Calls:
         connection = stream_of(call).connection
         try:
             with connection.replying():
-                await self._loop.run_aio_coroutine(call.send_message(message))
+                await self._loop.in_asyncio(call.send_message(message))
             connection.budget.replied()
         except h2.exceptions.ProtocolError:
             # The peer has reset the stream; the cancellation of this call is on its way.

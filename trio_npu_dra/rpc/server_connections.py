@@ -19,9 +19,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections import deque
 from typing import Final, cast
 
-import trio_asyncio  # noqa: F401 - before grpclib
 import grpclib.protocol
 import trio
 from h2.errors import ErrorCodes
@@ -47,7 +47,6 @@ class ServerConnection(grpclib.protocol.H2Protocol):
     def __init__(self, handler: Handler, connections: Connections) -> None:
         super().__init__(handler, CONFIG, H2_CONFIG)
         self._connections = connections
-        self._loop = asyncio.get_running_loop()
         self._unread = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -59,9 +58,11 @@ class ServerConnection(grpclib.protocol.H2Protocol):
         self._connections.add(self)
 
     def data_received(self, data: bytes) -> None:
-        """Work through what the peer sent, some frames each time the loop runs."""
+        """Work through what the peer sent: some frames now, the others in turn with its peers."""
+        is_next = not self._unread
         self._unread += data
-        self._read_some()
+        if is_next:
+            self.read_some()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Cancel its calls."""
@@ -86,7 +87,8 @@ class ServerConnection(grpclib.protocol.H2Protocol):
         if self.transport.get_write_buffer_size():  # which the peer may never read
             self.transport.abort()
 
-    def _read_some(self) -> None:
+    def read_some(self) -> None:
+        """Work through some of the frames that were read."""
         if not self._unread:
             return
         try:
@@ -103,7 +105,7 @@ class ServerConnection(grpclib.protocol.H2Protocol):
                 self.connection.flush()
             if self._unread:
                 self.transport.pause_reading()
-                self._loop.call_soon(self._read_some)
+                self._connections.read_later(self)
             else:
                 self.transport.resume_reading()
 
@@ -118,6 +120,7 @@ class Connections:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self._open: set[ServerConnection] = set()
+        self._unread = deque[ServerConnection]()
         self._next_line = -math.inf
 
     async def place(self) -> None:
@@ -138,6 +141,15 @@ class Connections:
     def forget(self, connection: ServerConnection) -> None:
         """Remove a connection that ends."""
         self._open.discard(connection)
+
+    def read_later(self, connection: ServerConnection) -> None:
+        """Let a connection work through more of what it has read.
+
+        One connection does so in a turn of the loop, however many would: nothing else waits long.
+        """
+        if not self._unread:
+            asyncio.get_running_loop().call_soon(self._read_next)
+        self._unread.append(connection)
 
     def blame(self, connection: ServerConnection, reason: str, code: ErrorCodes | None) -> None:
         """Close a connection because of what its peer did."""
@@ -172,6 +184,12 @@ class Connections:
         """
         for peer in tuple(self._open):
             peer.hang_up(None)
+
+    def _read_next(self) -> None:
+        connection = self._unread.popleft()
+        if self._unread:
+            asyncio.get_running_loop().call_soon(self._read_next)
+        connection.read_some()
 
     def _say(self, reason: str) -> None:
         now = trio.current_time()

@@ -1,8 +1,4 @@
-"""grpclib's and h2's parts of one connection, with limits.
-
-Only this module uses private parts of these two libraries: the stream of a call, the tasks of a
-handler.
-"""
+"""grpclib's and h2's parts of one connection, with limits."""
 
 from __future__ import annotations
 
@@ -14,25 +10,24 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final, TypeAlias, cast
 
-import trio_asyncio  # noqa: F401 - before grpclib
 import grpclib.config
 import grpclib.protocol
 import grpclib.server
 import h2.config
-import h2.connection
 import h2.events
 import h2.settings
 import trio
 from grpclib.const import Status
 
+from trio_npu_dra.rpc import privates
 from trio_npu_dra.rpc.frame_budget import FrameBudget
+from trio_npu_dra.rpc.gathering import GatheringTransport
 from trio_npu_dra.rpc.limits import Limits
+from trio_npu_dra.rpc.privates import FewStreamsH2, GrpcStream
 from trio_npu_dra.rpc.service import RpcError
 
 TABLE_BYTES: Final = 4096
 """Size of the header table that we keep for a peer, HTTP/2's default; a peer may ask for 4 GiB."""
-
-GrpcStream: TypeAlias = "grpclib.server.Stream[Any, Any]"
 
 _Headers: TypeAlias = "list[tuple[str, str]]"
 CONFIG = grpclib.config.Configuration()
@@ -62,17 +57,13 @@ class ServerStream(grpclib.protocol.Stream):
 
 
 def stream_of(call: GrpcStream) -> ServerStream:
-    """The stream of a call, which grpclib keeps private."""
-    return cast("ServerStream", call._stream)  # noqa: SLF001 - see the module
+    """The stream of a call."""
+    return cast("ServerStream", privates.stream_of(call))
 
 
-class _H2(h2.connection.H2Connection):
-    MAX_CLOSED_STREAMS = 1000  # instead of 65,536, each with an entry of its own
-
-
-def _limited(limits: Limits) -> _H2:
+def _limited(limits: Limits) -> FewStreamsH2:
     """Our side of HTTP/2; its windows are the default ones, 64 KiB a connection and a stream."""
-    connection = _H2(H2_CONFIG)
+    connection = FewStreamsH2(H2_CONFIG)
     connection.local_settings = h2.settings.Settings(
         client=False,
         initial_values={
@@ -101,7 +92,8 @@ class Link(grpclib.protocol.Connection):
 
     def __init__(self, transport: asyncio.Transport, limits: Limits) -> None:
         self.h2 = _limited(limits)
-        super().__init__(self.h2, transport, config=CONFIG)
+        self._wire = GatheringTransport(transport)
+        super().__init__(self.h2, self._wire, config=CONFIG)
         self.budget = FrameBudget(limits)
         self.since = self.used = trio.current_time()
         self.greeted = self.has_request = False
@@ -116,7 +108,7 @@ class Link(grpclib.protocol.Connection):
 
     def create_stream(self, **arguments: Any) -> ServerStream:
         """A stream of our own kind, for grpclib."""
-        return ServerStream(self, self._connection, self._transport, **arguments)
+        return ServerStream(self, self.h2, self._wire, **arguments)
 
     def pause_writing(self) -> None:
         """The transport holds as much as it may."""
@@ -188,12 +180,12 @@ class Events(grpclib.protocol.EventsProcessor):
 class Handler(grpclib.server.Handler):
     """Begins calls.
 
-    grpclib does not see deadlines: its timer of a call stays in trio-asyncio's memory until the
-    time that the caller chooses. Nor does it see other headers, which it may be unable to read.
+    grpclib does not see deadlines, because trio keeps them. Nor does it see other headers, which
+    it may be unable to read.
     """
 
     def accept(self, stream: Any, headers: Any, release_stream: Any) -> None:
-        """Start the task of a call."""
+        """Start the task of a call; once `close` has cancelled the others, it is cancelled too."""
         named = dict(headers)
         known: _Headers = [(name, named.get(name, "")) for name in _HEADERS_READ]
         timeout = named.get("grpc-timeout")
@@ -205,7 +197,10 @@ class Handler(grpclib.server.Handler):
                 seconds = int(match[1]) * _SECONDS[match[2]]
                 stream.deadline = trio.current_time() + seconds
         super().accept(stream, known, release_stream)
-        self._tasks[stream].add_done_callback(partial(self._ended, stream, release_stream))
+        task = privates.task_of(self, stream)
+        task.add_done_callback(partial(self._ended, stream, release_stream))
+        if self.closing:
+            self.cancel(stream)
 
     def _ended(self, stream: Any, release_stream: Any, task: asyncio.Task[None]) -> None:
         """Forget a call at once; its task has done so, unless it was cancelled before it began.
@@ -213,10 +208,9 @@ class Handler(grpclib.server.Handler):
         A cancelled call leaves a reference cycle: its error, the error's traceback, and there all
         that was read.
         """
-        self._tasks.pop(stream, None)
-        self._cancelled.discard(task)
+        privates.forget_call(self, stream, task)
         if stream.wrapper is not None:
-            stream.wrapper._error = None  # noqa: SLF001 - see the module
+            privates.forget_error(stream.wrapper)
         with suppress(asyncio.CancelledError):
             task.exception()  # asyncio drops the error of a cancelled task once it was read
         with suppress(KeyError):
