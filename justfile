@@ -51,7 +51,7 @@ fuzz minutes *targets:
 abuse *words:
     python -m tests.abuse {{words}}
 
-# time the image beside dra-example-driver (`--compare BASE`: and a commit), or `health`; root
+# time the image beside dra-example-driver (`--compare BASE`: and a commit), or `health`, `scale N`; root
 bench *arguments:
     python -m tests.cluster.packages
     python -m benchmarks {{arguments}}

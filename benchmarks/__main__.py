@@ -1,7 +1,7 @@
 """`just bench`: how fast the driver is (`benchmarks.claims`).
 
 `just bench health` is another benchmark: how long it takes until the API server knows a fault.
-`just bench page FILE...`
+`just bench scale N` is a third: what many nodes cost one API server. `just bench page FILE...`
 writes what runs have saved into docs/performance.md.
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import claims, health, page
+from benchmarks import claims, health, page, scale
 
-OTHERS = {"health": health.main, "page": page.main}
+OTHERS = {"health": health.main, "scale": scale.main, "page": page.main}
 
 
 def main(arguments: list[str]) -> None:

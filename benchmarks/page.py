@@ -35,6 +35,11 @@ def save_claims(file: str, facts: Sequence[str], drivers: Mapping[str, Measured]
     Path(file).write_text(json.dumps({"kind": "claims", "facts": facts, "drivers": kept}))
 
 
+def save_scale(file: str, facts: Sequence[str], report: str) -> None:
+    """Keep what a run of `just bench scale` has printed."""
+    Path(file).write_text(json.dumps({"kind": "scale", "facts": facts, "report": report}))
+
+
 def main(arguments: Sequence[str]) -> None:
     """Write what the files have; what is of other benchmarks stays."""
     runs = [load(Path(name)) for name in arguments]
@@ -85,7 +90,12 @@ def claims(runs: Sequence[Run]) -> str:
     return f"{_facts(runs[0])}\n\nRuns: {len(runs)}.\n\n{figures}\n\n{idle}"
 
 
-BLOCKS: Final[Mapping[str, Callable[[Sequence[Run]], str]]] = {"claims": claims}
+def scale(runs: Sequence[Run]) -> str:
+    """The facts of the last run, and what it printed."""
+    return f"{_facts(runs[-1])}\n\n```text\n{runs[-1]['report'].strip()}\n```"
+
+
+BLOCKS: Final[Mapping[str, Callable[[Sequence[Run]], str]]] = {"claims": claims, "scale": scale}
 
 
 def _row(figure: str, runs: Sequence[Mapping[str, Measured]]) -> tuple[str, ...]:
