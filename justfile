@@ -55,7 +55,7 @@ fuzz minutes *targets:
 abuse *words:
     python -m tests.abuse {{words}}
 
-# time claims against a real API server (`--beside COMMAND`: and another driver), or `health`; root
+# time the image beside dra-example-driver (`--compare BASE`: and a commit), or `health`, `scale N`; root
 bench *arguments:
     python -m tests.cluster.packages
     python -m benchmarks {{arguments}}

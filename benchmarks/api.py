@@ -69,6 +69,14 @@ class Api:
         """Create a Node that a driver can publish for; it has no kubelet."""
         self.ask("POST", f"{_CORE}/nodes", {"metadata": {"name": name}})
 
+    def create_token(self, node: str, namespace: str, account: str) -> str:
+        """Create a Node, and a token of a service account that is bound to it, as a pod's is."""
+        uid = self.ask("POST", f"{_CORE}/nodes", {"metadata": {"name": node}})["metadata"]["uid"]
+        about = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
+        path = f"{_CORE}/namespaces/{namespace}/serviceaccounts/{account}/token"
+        token: str = self.ask("POST", path, {"spec": {"boundObjectRef": about}})["status"]["token"]
+        return token
+
     def devices(self, node: str) -> list[Device]:
         """All devices published for *node*, in the slices' order."""
         return [

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import random
-import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,8 +22,11 @@ import trio
 from benchmarks import machine
 from benchmarks.api import Api
 from benchmarks.drivers import Command, Driver
+from benchmarks.goals import FAULT_GOAL_MS
 from benchmarks.health_floors import Floors
 from benchmarks.health_watch import TaintWatch, Write, last_between, slice_updates
+from benchmarks.image import Image, image
+from benchmarks.measured import OURS
 from benchmarks.tables import middle, number, show
 from tests.cluster.binaries import kubernetes
 from tests.cluster.control_plane import ControlPlane
@@ -48,7 +50,6 @@ NOT_SUPPORTED: Final = -8255
 EVENTS, POLLING = "events", "polling"
 PAUSES: Final = {EVENTS: (0.1, 0.4), POLLING: (0.0, 5.0)}
 """Seconds between two changes, at least and at most; changes must not keep step with polls."""
-GOAL_MS: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,15 +85,16 @@ class Running:
 def main(arguments: Sequence[str]) -> None:
     """Measure and print."""
     options = _options(arguments)
-    with machine.place() as folder:
-        programs = kubernetes(DEFAULT).ready()
+    programs = kubernetes(DEFAULT).ready()
+    with machine.place() as folder, image(OURS, folder) as built:
         plane = ControlPlane.start(programs=programs, folder=folder / "plane", logs=folder)
         try:
-            print("\n".join(machine.facts(folder, DEFAULT)), flush=True)
-            with _running(EVENTS, plane, folder) as running:
+            facts = [*machine.facts(folder, DEFAULT), f"{OURS}: {built.facts()}"]
+            print("\n".join(facts), flush=True)
+            with _running(EVENTS, built, plane, folder) as running:
                 told, floors = trio.run(_told, running, Api(plane), options.changes)
                 writes = slice_updates(plane.audit_log, running.node)
-            with _running(POLLING, plane, folder) as running:
+            with _running(POLLING, built, plane, folder) as running:
                 asked = trio.run(_asked, running, Api(plane), options.polls)
         finally:
             plane.stop()
@@ -100,18 +102,19 @@ def main(arguments: Sequence[str]) -> None:
 
 
 @contextmanager
-def _running(way: str, plane: ControlPlane, folder: Path) -> Iterator[Running]:
+def _running(way: str, built: Image, plane: ControlPlane, folder: Path) -> Iterator[Running]:
     """A driver that gets fault events, or has to poll."""
     api = Api(plane)
     api.create_node(way)
     kubeconfig = plane.authority.kubeconfig(
         way, server=plane.server, user=way, group="system:masters"
     )
+    # Compiled here, not in the image, because the floors load it in this process.
     simulated = create_board(load_profile(PROFILE), folder / f"host-{way}")
     with simulated.control() as board:
         if way == POLLING:
             board.set_return_code("dcmi_subscribe_fault_event", NOT_SUPPORTED)
-        words = (sys.executable, "-m", "trio_npu_dra.cli.main", "serve", *simulated.flags())
+        words = built.command("npu-dra", "serve", *simulated.flags())
         driver = Driver.start(
             Command(name=way, words=words), api, folder=folder / way, kubeconfig=kubeconfig
         )
@@ -169,13 +172,12 @@ def _show(
         (change, write) for change, write in zip(told, reached, strict=True) if write is not None
     ]
     seen = [1000 * (change.seen_at - change.made_at) for change in told]
+    accepted = [1000 * (write.accepted_at - change.made_at) for change, write in pairs]
     rows = {
         "until the API server has the request": [
             1000 * (write.received_at - change.made_at) for change, write in pairs
         ],
-        "until the API server has accepted it": [
-            1000 * (write.accepted_at - change.made_at) for change, write in pairs
-        ],
+        "until the API server has accepted it": accepted,
         "until a watcher sees it: faults": seen[::2],
         "until a watcher sees it: recoveries": seen[1::2],
         "until a watcher sees it": seen,
@@ -187,7 +189,10 @@ def _show(
         {"until a watcher sees it": polled},
     )
     _show_times("floors, beside the first (ms)", floors)
-    print(f"\ngoal: p99 under {GOAL_MS} ms with events; here {middle(seen)[1]} ms")
+    print(
+        f"\ngoal: p99 under {FAULT_GOAL_MS} ms until it is accepted, with events; "
+        f"here {middle(accepted)[1]} ms"
+    )
 
 
 def _show_times(title: str, rows: dict[str, list[float]]) -> None:

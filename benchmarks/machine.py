@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 from tests.cluster.processes import run
 
-_PACKAGES = ("trio", "grpclib", "httpx", "betterproto2", "pydantic")
+_BUILD = """
+import json, os, sys, sysconfig
+arguments = sysconfig.get_config_var("CONFIG_ARGS") or ""
+print(json.dumps([sys.version, arguments, os.path.realpath(sys.executable)]))
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,14 +69,27 @@ def place() -> Iterator[Path]:
 def facts(folder: Path, kubernetes: str) -> list[str]:
     """Lines about the machine, for the figures; *folder* is where the drivers keep their files."""
     model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    packages = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
     disk = run("stat", "--file-system", "--format=%T", folder).strip()
     cores = f"{os.cpu_count()} cores ({model[1] if model else platform.machine()})"
     return [
         f"{cores}, Linux {platform.release()}, {disk}, load {os.getloadavg()[0]:.2f}",
-        f"Python {platform.python_version()}, {packages}",
         f"kube-apiserver {kubernetes} on the same cores",
+        f"the benchmark itself: {python_build([sys.executable])}",
     ]
+
+
+def python_build(words: Sequence[str]) -> str:
+    """What a Python is, and whether it was built with the profile of a run (PGO).
+
+    Args:
+        words: The command that starts it.
+    """
+    version, arguments, program = json.loads(run(*words, "-c", _BUILD))
+    if Path(program).parent == Path("/usr/bin"):
+        # Debian turns PGO on by its own rules, not by an argument of configure.
+        return f"Debian's Python {version} (with PGO)"
+    with_pgo = "with" if "--enable-optimizations" in arguments else "without"
+    return f"Python {version} ({with_pgo} PGO)"
 
 
 def _number(field: str, text: str) -> int:

@@ -3,99 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, fields
 from itertools import chain
 from statistics import median, quantiles
-from typing import Final
 
-from benchmarks.drivers import Driver
+from benchmarks.goals import EXAMPLE_BY_HUAWEI, FIRST_SLICE, GET_INFO, GOALS, RSS, Goal
 from benchmarks.idle import Idle
-from benchmarks.rounds import FLOORS, Samples
+from benchmarks.measured import EXAMPLE, OURS, Measured, ratio
+from benchmarks.rounds import FLOORS
 
-GET_INFO: Final = "start until GetInfo is answered"
-FIRST_SLICE: Final = "start until the first slice is accepted"
-RSS: Final = "idle RSS (MiB)"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Goal:
-    """A figure of Huawei's Go driver on another machine, and our goal.
-
-    Attributes:
-        theirs: Its median, in ms or MiB.
-        ratio: Our goal as a multiple of that.
-    """
-
-    theirs: float
-    ratio: float | None = None
+COMPARED = (*FLOORS, "call", GET_INFO, FIRST_SLICE, RSS)
+"""The figures of which drivers are compared."""
+RATIOS = "ratios of medians within the same rounds"
 
 
-GOALS: Final[Mapping[str, Goal]] = {
-    "prepare": Goal(theirs=3.4, ratio=1.1),
-    "unprepare": Goal(theirs=1.4),
-    "prepare again": Goal(theirs=2.2),
-    "burst of 8 prepare calls": Goal(theirs=24, ratio=0.9),
-    "8 claims in one prepare call": Goal(theirs=28, ratio=0.45),
-    "CPU of prepare + unprepare": Goal(theirs=3.5),
-    GET_INFO: Goal(theirs=34),
-    FIRST_SLICE: Goal(theirs=1037, ratio=0.5),
-    RSS: Goal(theirs=49, ratio=1.2),
-}
-
-
-def show_rounds(rounds: Mapping[str, Sequence[Samples]]) -> None:
-    """Print the figures of each driver over its floors, then the ratios between drivers.
-
-    Args:
-        rounds: All rounds by driver, as many of each; ours comes first.
-    """
-    for name, samples in rounds.items():
-        _show_figures(name, samples)
-    ours, *others = rounds
+def show_rounds(drivers: Mapping[str, Measured]) -> None:
+    """Print the figures of each driver over its floors."""
+    for name, measured in drivers.items():
+        show(
+            f"{name} (ms)",
+            ("figure", "median", "p99", "floor", "x floor"),
+            [
+                (figure, *middle(measured.values(figure)), *_floor(measured, figure))
+                for figure in FLOORS
+            ],
+        )
     show(
-        f"floors beside {ours} (ms)",
+        f"floors beside {OURS} (ms)",
         ("floor", "median", "p99"),
         [
-            (floor, *middle(_all(rounds[ours], floor)))
+            (floor, *middle(drivers[OURS].values(floor)))
             for floor in dict.fromkeys(chain.from_iterable(FLOORS.values()))
         ],
     )
-    for other in others:
-        show(
-            f"{ours} against {other}, the same rounds",
-            ("figure", "ratio"),
-            [
-                (figure, number(_ratio(rounds[ours], rounds[other], figure)))
-                for figure in (*FLOORS, "call")
-            ],
-        )
 
 
-def _show_figures(name: str, samples: Sequence[Samples]) -> None:
-    show(
-        f"{name} (ms)",
-        ("figure", "median", "p99", "floor", "x floor"),
-        [(figure, *middle(_all(samples, figure)), *_floor(samples, figure)) for figure in FLOORS],
-    )
-
-
-def show_starts(starts: Mapping[str, Sequence[Driver]], floor: float) -> None:
+def show_starts(drivers: Mapping[str, Measured], floor: float) -> None:
     """Print how long starts took.
 
     Args:
-        starts: All starts by driver.
+        drivers: What was measured, by driver.
         floor: The time that Python takes for our imports alone, in ms.
     """
     show(
         f"starts (ms, medians); the imports alone, as Python makes them: {number(floor)}",
         ("driver", "to GetInfo", "to the first slice"),
         [
-            (
-                name,
-                number(median(driver.get_info_ms for driver in drivers)),
-                number(median(driver.slice_ms for driver in drivers)),
-            )
-            for name, drivers in starts.items()
+            (name, *(number(median(measured.values(each))) for each in (GET_INFO, FIRST_SLICE)))
+            for name, measured in drivers.items()
         ],
     )
 
@@ -107,59 +62,71 @@ def show_idle(title: str, idle: Mapping[str, Idle]) -> None:
     show(title, header, rows)
 
 
-def show_goals(rounds: Sequence[Samples], starts: Sequence[Driver], idle: Idle) -> None:
-    """Print the figures of Huawei's driver elsewhere, beside ours here."""
-    here = {
-        **{figure: median(_all(rounds, figure)) for figure in FLOORS},
-        GET_INFO: median(driver.get_info_ms for driver in starts),
-        FIRST_SLICE: median(driver.slice_ms for driver in starts),
-        RSS: idle.rss_mib,
-    }
-    rows = [
-        (
-            figure,
-            number(here[figure]),
-            f"{goal.theirs:g}",
-            f"<= {goal.ratio:g} x" if goal.ratio else "",
-        )
-        for figure, goal in GOALS.items()
-    ]
+def show_ratios(other: str, drivers: Mapping[str, Measured]) -> None:
+    """Print how our driver compares to another one."""
     show(
-        "goals; NOT comparable: Huawei's Go driver was measured elsewhere, on other hardware",
-        ("figure", "here", "Go driver elsewhere", "goal"),
-        rows,
+        f"{OURS} against {other}; {RATIOS}",
+        ("figure", OURS, other, "ratio"),
+        [_compared(drivers[OURS], drivers[other], figure) for figure in COMPARED],
     )
 
 
-def _all(rounds: Iterable[Samples], name: str) -> list[float]:
-    return [value for samples in rounds for value in samples[name]]
+def show_goals(drivers: Mapping[str, Measured]) -> None:
+    """Print how our driver compares to dra-example-driver and, derived, Huawei's; and our goals."""
+    ours, example = drivers[OURS], drivers[EXAMPLE]
+    rows = []
+    for figure in COMPARED:
+        here, value = ratio(ours, example, figure), median(ours.values(figure))
+        goal, derived = GOALS.get(figure, Goal()), EXAMPLE_BY_HUAWEI.get(figure)
+        rows.append(
+            (
+                *_compared(ours, example, figure),
+                *(str(goal), goal.verdict(here, value)),
+                "" if derived is None else number(here * derived),
+                "" if goal.huawei is None else f"<= {goal.huawei:g}",
+            )
+        )
+    show(
+        f"{OURS} against {EXAMPLE}; {RATIOS}; our goals",
+        ("figure", OURS, EXAMPLE, "ratio", "goal", "", "to Huawei's*", "goal"),
+        rows,
+    )
+    print(
+        "* derived, not measured: the ratio here, times that of dra-example-driver to Huawei's\n"
+        "  driver when both ran beside each other on another machine (benchmarks/goals.py)"
+    )
+
+
+def _compared(ours: Measured, theirs: Measured, figure: str) -> tuple[str, ...]:
+    medians = (number(median(measured.values(figure))) for measured in (ours, theirs))
+    return (figure, *medians, number(ratio(ours, theirs, figure)))
 
 
 def middle(values: Sequence[float]) -> tuple[str, str]:
     """Median and p99, as texts."""
-    p99 = quantiles(values, n=100, method="inclusive")[98] if len(values) > 1 else values[0]
-    return number(median(values)), number(p99)
+    return number(median(values)), number(p99(values))
 
 
-def _floor(rounds: Sequence[Samples], figure: str) -> tuple[str, str]:
-    """The sum of a figure's floors and the ratio to it, each a median over rounds."""
-    floors = [sum(median(samples[floor]) for floor in FLOORS[figure]) for samples in rounds]
-    if not median(floors):
-        return "0", ""
-    ratios = [
-        median(samples[figure]) / floor
-        for samples, floor in zip(rounds, floors, strict=True)
-        if floor
-    ]
-    return number(median(floors)), number(median(ratios))
+def p99(values: Sequence[float]) -> float:
+    """The 99th percentile."""
+    return quantiles(values, n=100, method="inclusive")[98] if len(values) > 1 else values[0]
 
 
-def _ratio(ours: Sequence[Samples], theirs: Sequence[Samples], figure: str) -> float:
-    return median(
-        median(our[figure]) / median(their[figure])
-        for our, their in zip(ours, theirs, strict=True)
-        if median(their[figure])
+def floors(measured: Measured, figure: str) -> tuple[tuple[float, float], ...]:
+    """The sum of a figure's floors and the ratio to it, of each round that has some."""
+    sums = (
+        (samples, sum(median(samples[floor]) for floor in FLOORS.get(figure, ())))
+        for samples in measured.with_figure(figure)
     )
+    return tuple((floor, median(samples[figure]) / floor) for samples, floor in sums if floor)
+
+
+def _floor(measured: Measured, figure: str) -> tuple[str, str]:
+    """The medians of both, as texts."""
+    found = floors(measured, figure)
+    if not found:
+        return "0", ""
+    return number(median(floor for floor, _ in found)), number(median(over for _, over in found))
 
 
 def number(value: float) -> str:
@@ -169,12 +136,18 @@ def number(value: float) -> str:
 
 def show(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table."""
+    print(f"\n{table(title, header, rows)}", flush=True)
+
+
+def table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table as text."""
     lines = [header, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-    print(f"\n{title}")
+    text = [title]
     for line in lines:
         first, *rest = (
             cell.rjust(width) if column else cell.ljust(width)
             for column, (cell, width) in enumerate(zip(line, widths, strict=True))
         )
-        print("  ".join((first, *rest)).rstrip(), flush=True)
+        text.append("  ".join((first, *rest)).rstrip())
+    return "\n".join(text)

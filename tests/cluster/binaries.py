@@ -1,4 +1,4 @@
-"""Kubernetes, containerd and Helm, built from their Go modules into a cache.
+"""Kubernetes and other programs, built from their Go modules into a cache.
 
 `python -m tests.cluster.binaries` builds what is missing; the first time takes
 several minutes.
@@ -152,6 +152,18 @@ def helm() -> Path:
         variables=(f"helm.sh/helm/v4/internal/version.version=v{version}",),
     )
     return build.ready() / "helm"
+
+
+def dra_example_driver() -> Path:
+    """Kubernetes' example of a DRA driver, from which most others are made."""
+    program = "dra-example-kubeletplugin"
+    build = Build(
+        name="dra-example-driver",
+        version="0.4.0",
+        packages=(f"sigs.k8s.io/dra-example-driver/cmd/{program}",),
+        variables=(),
+    )
+    return build.ready() / program
 
 
 def pause() -> Path:

@@ -29,7 +29,7 @@ class ControlPlane:
 
     All of it listens in `network`. `admin` is a kubeconfig with all rights, `api` the server
     asked with that, `audit_log` the server's log of requests, `gates` the feature gates that are
-    switched on (`Name=true`).
+    switched on (`Name=true`), `service_key` signs the tokens of service accounts.
     """
 
     network: Network
@@ -37,6 +37,7 @@ class ControlPlane:
     folder: Path
     logs: Path
     authority: Authority
+    service_key: Pair
     admin: Path
     api: ApiServer
     audit_log: Path
@@ -52,6 +53,7 @@ class ControlPlane:
         logs: Path,
         gates: tuple[str, ...] = (),
         network: Network | None = None,
+        only_api: bool = False,
     ) -> ControlPlane:
         """Start it and wait until the server is ready.
 
@@ -61,6 +63,7 @@ class ControlPlane:
             logs: where the logs of its programs go.
             gates: feature gates of the API server and of the kubelet that joins it.
             network: where it listens; without it, on the machine's loopback.
+            only_api: whether etcd and the API server are all that runs.
 
         Raises:
             ClusterError: a part ended or the server was not ready in a minute.
@@ -77,6 +80,7 @@ class ControlPlane:
             folder=folder,
             logs=logs,
             authority=authority,
+            service_key=authority.issue("service-accounts", user="service-accounts"),
             admin=admin,
             api=ApiServer.of(admin, network=network.namespace),
             audit_log=logs / "audit.log",
@@ -84,7 +88,11 @@ class ControlPlane:
             running=[],
         )
         try:
-            plane._start_all()
+            plane._start_etcd()
+            plane._start_apiserver()
+            if not only_api:
+                plane._start_controllers()
+                plane._start_scheduler()
         except BaseException:
             plane.stop()
             raise
@@ -132,19 +140,26 @@ class ControlPlane:
             timeout=300,
         )
 
+    def part(self, name: str) -> Program:
+        """A program of it that runs, `kube-apiserver`."""
+        return next(program for program in self.running if program.name == name)
+
+    def restart_apiserver(self) -> None:
+        """End the API server and start it anew; returns when it is ready.
+
+        Raises:
+            ClusterError: it was not ready in a minute.
+        """
+        server = self.part("kube-apiserver")
+        server.stop()
+        self.running.remove(server)
+        self._start_apiserver()
+
     def stop(self) -> None:
         """Kill every part at once: nothing of it is kept."""
         self.api.close()
         while self.running:
             self.running.pop().kill()
-
-    def _start_all(self) -> None:
-        service_key = self.authority.issue("service-accounts", user="service-accounts")
-        self._start_etcd()
-        self._start_apiserver(service_key)
-        wait_until(self._ready, "kube-apiserver /readyz", timeout=60)
-        self._start_controllers(service_key)
-        self._start_scheduler()
 
     def _start(self, name: str, *flags: str) -> None:
         argv = [*self.network.inside, str(self.programs / name), *flags]
@@ -164,7 +179,7 @@ class ControlPlane:
             "--log-level=warn",
         )
 
-    def _start_apiserver(self, service_key: Pair) -> None:
+    def _start_apiserver(self) -> None:
         serving = self.authority.issue(
             "apiserver",
             user="kube-apiserver",
@@ -189,8 +204,8 @@ class ControlPlane:
             f"--kubelet-client-key={to_kubelet.key}",
             "--kubelet-preferred-address-types=InternalIP",
             "--service-account-issuer=https://kubernetes.default.svc",
-            f"--service-account-key-file={service_key.certificate}",
-            f"--service-account-signing-key-file={service_key.key}",
+            f"--service-account-key-file={self.service_key.certificate}",
+            f"--service-account-signing-key-file={self.service_key.key}",
             "--authorization-mode=Node,RBAC",
             "--enable-admission-plugins=NodeRestriction",
             "--allow-privileged",
@@ -199,8 +214,9 @@ class ControlPlane:
             f"--audit-policy-file={policy}",
             f"--audit-log-path={self.audit_log}",
         )
+        wait_until(self._ready, "kube-apiserver /readyz", timeout=60)
 
-    def _start_controllers(self, service_key: Pair) -> None:
+    def _start_controllers(self) -> None:
         user = "system:kube-controller-manager"
         config = self.authority.kubeconfig("controllers", server=self.server, user=user)
         self._start(
@@ -209,7 +225,7 @@ class ControlPlane:
             f"--bind-address={self.address}",
             "--leader-elect=false",
             "--use-service-account-credentials",
-            f"--service-account-private-key-file={service_key.key}",
+            f"--service-account-private-key-file={self.service_key.key}",
             f"--root-ca-file={self.ca}",
         )
 

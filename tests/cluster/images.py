@@ -216,6 +216,15 @@ def build_driver_image(context: Path, *, target: str | None = None, tag: str) ->
     return name
 
 
+def lay_out(tag: str, folder: Path) -> None:
+    """Write the files of an image of our storage into a folder."""
+    with tempfile.TemporaryDirectory(dir=cache(), prefix=".image-") as context:
+        Path(context, "Containerfile").write_text(f"FROM {tag}\n")
+        options = (*building(OURS), "--output", f"type=local,dest={folder}")
+        with locked("images"):
+            buildah("build", *options, context)
+
+
 def in_storage(tag: str) -> str:
     """What our storage calls a driver's image, `dra-npu:1.0.0`."""
     return f"localhost/{tag}"
