@@ -33,8 +33,8 @@ from trio_npu_dra.rpc import Bridge, Channel, Route, RpcError, Send, Status, ope
 
 CALLERS: Final = 24
 CHANNELS: Final = 6
-UP_SECONDS: Final = 0.1
-"""How long a server is up at most."""
+CALLS_OF_A_SERVER: Final = 40
+"""A server stops when so many calls, at most, have reached it."""
 
 GRACES: Final = (0, 0.005, 0.05)
 """Seconds of grace of a stop, one of these."""
@@ -76,6 +76,8 @@ class Stress:
         self._path = path
         self._left = calls
         self._random = random.Random(seed)  # noqa: S311 - no secret
+        self._before_stop = 0
+        self._stop = trio.Event()
         self._inside = 0
 
     async def run(self, server: Bridge, client: Bridge) -> None:
@@ -90,21 +92,33 @@ class Stress:
     async def _keep_serving(self, bridge: Bridge) -> None:
         routes: list[Route] = [ECHO.handled_by(self._echo), WATCH.handled_by(self._watch)]
         while True:
-            async with trio.open_nursery() as nursery:
-                grace = self._random.choice(GRACES)
-                serve = partial(bridge.serve_unix, self._path, routes, grace_seconds=grace)
-                await nursery.start(serve)
-                try:
-                    await trio.sleep(self._random.random() * UP_SECONDS)
-                finally:
-                    since = trio.current_time()
-                    nursery.cancel_scope.cancel()
-            self.figures.stops.append(trio.current_time() - since)
+            self._before_stop = self._random.randrange(CALLS_OF_A_SERVER)
+            self._stop = trio.Event()
+            since = trio.current_time()
+            try:
+                async with trio.open_nursery() as nursery:
+                    grace = self._random.choice(GRACES)
+                    serve = partial(bridge.serve_unix, self._path, routes, grace_seconds=grace)
+                    await nursery.start(serve)
+                    try:
+                        await self._stop.wait()
+                    finally:
+                        since = trio.current_time()
+                        nursery.cancel_scope.cancel()
+            finally:
+                self.figures.stops.append(trio.current_time() - since)
             assert not self._inside, f"{self._inside} handlers outlive their server"
             await trio.lowlevel.checkpoint()
 
-    async def _echo(self, request: RegistrationStatus) -> PluginInfo:
+    def _begin(self) -> None:
+        """A call has reached the server."""
         self._inside += 1
+        self._before_stop -= 1
+        if self._before_stop < 0:
+            self._stop.set()
+
+    async def _echo(self, request: RegistrationStatus) -> PluginInfo:
+        self._begin()
         try:
             if self._random.random() < 0.5:
                 await trio.sleep(self._random.random() * 0.003)
@@ -118,7 +132,7 @@ class Stress:
             self._inside -= 1
 
     async def _watch(self, request: RegistrationStatus, send: Send[PluginInfo]) -> None:
-        self._inside += 1
+        self._begin()
         try:
             for _ in range(5):
                 await send(PluginInfo(name=request.error))
