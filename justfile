@@ -19,7 +19,7 @@ setup:
 demo *arguments:
     npu-dra demo {{arguments}}
 
-# unit, port and loop tests, one process for each core; arguments go to pytest
+# unit, port and loop tests, two processes for each core; arguments go to pytest
 test *arguments:
     @# Keep bytecode: otherwise each process of the tests compiles every module again.
     PYTHONDONTWRITEBYTECODE= python -m pytest -n auto --dist worksteal --durations 20 {{arguments}}

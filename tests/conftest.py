@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,6 +27,12 @@ settings.register_profile("full", _untimed, max_examples=100, derandomize=True)
 # To look for what nobody has seen yet: each run has others, for some minutes.
 settings.register_profile("long", _untimed, max_examples=3000, print_blob=True)
 settings.load_profile("small")  # `--hypothesis-profile` comes later, and wins
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Two processes for each core: a third of a test is waiting, for a disk or another process."""
+    return 2 * len(os.sched_getaffinity(0))
 
 
 @pytest.fixture(scope="session")
