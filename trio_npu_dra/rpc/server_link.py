@@ -21,7 +21,6 @@ from grpclib.const import Status
 
 from trio_npu_dra.rpc import privates
 from trio_npu_dra.rpc.frame_budget import FrameBudget
-from trio_npu_dra.rpc.gathering import GatheringTransport
 from trio_npu_dra.rpc.limits import Limits
 from trio_npu_dra.rpc.privates import FewStreamsH2, GrpcStream
 from trio_npu_dra.rpc.service import RpcError
@@ -92,8 +91,8 @@ class Link(grpclib.protocol.Connection):
 
     def __init__(self, transport: asyncio.Transport, limits: Limits) -> None:
         self.h2 = _limited(limits)
-        self._wire = GatheringTransport(transport)
-        super().__init__(self.h2, self._wire, config=CONFIG)
+        self._wire = transport
+        super().__init__(self.h2, transport, config=CONFIG)
         self.budget = FrameBudget(limits)
         self.since = self.used = trio.current_time()
         self.greeted = self.has_request = False
