@@ -56,10 +56,7 @@ async def tell_events(
             Events of faults that began before.
     """
     retry = Retry("saying Events", log)
-    uid = await node_uid.wait_until(bool)
-    node = ObjectReference(
-        api_version=Node.group_version, kind=Node.kind_name, name=node_name, uid=uid
-    )
+    node = _node(node_name, await node_uid.wait_until(bool))
     series = EventSeries(component=component, node_name=node_name)
     arrived = trio.Event()
 
@@ -67,12 +64,11 @@ async def tell_events(
         nonlocal arrived
         before = EMPTY_BOARD
         async for after in board.changes():
-            now = trio.current_time()
             for item in news(before, after, holds.value, since=since):
                 if item.reason is Reason.POLICY_CHANGED:
                     log.warning("how NPUs are handed out has changed", extra={"news": item.message})
                 about = (node, *_holders(item, holds.value))
-                series.note(item, about, at=time.time(), now=now)
+                series.note(item, about, at=time.time(), now=trio.current_time())
             before = after
             arrived.set()
 
@@ -97,6 +93,10 @@ async def tell_events(
                 await arrived.wait()
             arrived = trio.Event()
             await _write_due(client, series, retry)
+
+
+def _node(name: str, uid: str) -> ObjectReference:
+    return ObjectReference(api_version=Node.group_version, kind=Node.kind_name, name=name, uid=uid)
 
 
 def _holders(item: News, holds: Iterable[Hold]) -> list[ObjectReference]:
