@@ -71,12 +71,9 @@ class NodeLock:
         except trio.WouldBlock:
             await self._in_process.acquire()
         try:
-            descriptor = await file_lock.acquire(
+            async with file_lock.hold(
                 self._path, pause_seconds=_PAUSE, patience_seconds=_PATIENCE
-            )
-            try:
+            ) as descriptor:
                 yield Turn(descriptor)
-            finally:
-                os.close(descriptor)
         finally:
             self._in_process.release()
