@@ -9,6 +9,7 @@ import pytest
 
 from tests.claims.node import NodeOnDisk, claim, result
 from tests.claims.restarted import prepare
+from tests.claims.stepping import Driver, driver_on
 
 NOBODY = 65534
 
@@ -25,6 +26,12 @@ def quick_node() -> Iterator[NodeOnDisk]:
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         yield NodeOnDisk(Path(folder) / "node")
+
+
+@pytest.fixture
+def driver(quick_node: NodeOnDisk) -> Driver:
+    """An instance; claims a and b want NPU 2, c wants NPU 3."""
+    return driver_on(quick_node)
 
 
 @pytest.fixture

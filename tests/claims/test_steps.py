@@ -12,7 +12,6 @@ from tests.claims.stepping import (
     READY,
     STATES,
     Driver,
-    driver_on,
     is_absent,
     is_whole,
     leave,
@@ -20,12 +19,6 @@ from tests.claims.stepping import (
 from trio_npu_dra.claims.patience import Patience
 from trio_npu_dra.claims.transitions import TRANSITIONS, Action, Goal, Situation
 from trio_npu_dra.errors import Busy, StorageError
-
-
-@pytest.fixture
-def driver(quick_node: NodeOnDisk) -> Driver:
-    """An instance; claims a and b want NPU 2, c wants NPU 3."""
-    return driver_on(quick_node)
 
 
 def test_the_table_has_an_action_for_each_situation_and_goal() -> None:

@@ -15,7 +15,6 @@ from tests.claims.stepping import (
     GONE,
     STATES,
     Driver,
-    driver_on,
     is_absent,
     is_whole,
     leave,
@@ -25,12 +24,6 @@ from trio_npu_dra.claims.patience import Patience
 from trio_npu_dra.claims.repair import keep_cdi_files
 from trio_npu_dra.claims.transitions import Goal
 from trio_npu_dra.errors import Busy, NpuDraError
-
-
-@pytest.fixture
-def driver(quick_node: NodeOnDisk) -> Driver:
-    """An instance; claims a and b want NPU 2, c wants NPU 3."""
-    return driver_on(quick_node)
 
 
 @pytest.mark.parametrize("state", STATES)
