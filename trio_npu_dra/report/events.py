@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Mapping
+from math import inf
 from typing import Final, NoReturn
 
 import trio
@@ -88,8 +89,7 @@ async def tell_events(
         nursery.start_soon(listen)
         nursery.start_soon(listen_to_claims)
         while True:
-            next_due = series.next_due
-            with trio.move_on_at(float("inf") if next_due is None else next_due):
+            with trio.move_on_at(inf if (due := series.next_due) is None else due):
                 await arrived.wait()
             arrived = trio.Event()
             await _write_due(client, series, retry)
