@@ -14,6 +14,15 @@ from tests.resources.instance import OWN, Instance, Kubelet, chips, given
 from trio_npu_dra.resources.pods import LOOK_SECONDS, SOON_SECONDS
 
 
+async def after_train(node: NodeOnDisk) -> tuple[Kubelet, Instance]:
+    """The kubelet listed a pod with chip 1, which the driver saw, and does not list it any more."""
+    kubelet = Kubelet(devices=given("train", 1))
+    instance = Instance(node, kubelet)
+    await instance.pods.look()
+    kubelet.devices = []
+    return kubelet, instance
+
+
 @pytest.fixture
 def node(tmp_path: Path) -> NodeOnDisk:
     """A node with eight NPUs."""
@@ -76,10 +85,7 @@ async def test_a_chip_is_taken_back_when_its_pod_has_ended(
 ) -> None:
     """Two lists lack it, and no process uses it."""
     del autojump_clock
-    kubelet = Kubelet(devices=given("train", 1))
-    instance = Instance(node, kubelet)
-    await instance.pods.look()
-    kubelet.devices = []
+    kubelet, instance = await after_train(node)
     await instance.pods.look()
     await instance.pods.look()
     assert await instance.held() == {"npu-1": "ml/train"}
@@ -119,10 +125,7 @@ async def test_a_chip_that_is_given_again_while_it_is_looked_at_stays(
 ) -> None:
     """The list was read before."""
     del autojump_clock
-    kubelet = Kubelet(devices=given("train", 1))
-    instance = Instance(node, kubelet)
-    await instance.pods.look()
-    kubelet.devices = []
+    kubelet, instance = await after_train(node)
     await instance.pods.look()
     await trio.sleep(SOON_SECONDS)
 
@@ -141,10 +144,7 @@ async def test_a_chip_stays_while_nobody_knows_that_its_pod_has_ended(
 ) -> None:
     """The kubelet is away, lists only a part of its pods, or gave it to another pod meanwhile."""
     del autojump_clock
-    kubelet = Kubelet(devices=given("train", 1))
-    instance = Instance(node, kubelet)
-    await instance.pods.look()
-    kubelet.devices = []
+    kubelet, instance = await after_train(node)
     if trouble == "not whole":
         kubelet.others = set()
     kubelet.is_away = trouble == "away"
