@@ -24,6 +24,7 @@ class Observable(Generic[T]):
         self._value = value
         self._version = 0
         self._changed = trio.Event()
+        self._listeners: list[Callable[[], None]] = []
 
     @property
     def value(self) -> T:
@@ -42,6 +43,8 @@ class Observable(Generic[T]):
         self._version += 1
         self._changed.set()
         self._changed = trio.Event()
+        for listener in self._listeners:
+            listener()
         return True
 
     def changes(self) -> AsyncIterator[T]:
@@ -93,18 +96,20 @@ async def derive(
     """
     changed = trio.Event()
 
-    async def follow(source: Observable[Any], version: int) -> None:
-        while True:
-            version, _ = await source._newer_than(version)  # noqa: SLF001 - one unit, as above
-            changed.set()
+    def note_change() -> None:
+        changed.set()
 
-    versions = [source._version for source in sources]  # noqa: SLF001 - those that are derived from
-    target.set(function())
-    task_status.started()
-    async with trio.open_nursery() as nursery:
-        for source, version in zip(sources, versions, strict=True):
-            nursery.start_soon(follow, source, version)
+    # One unit with the sources, as above. Each source calls, instead of waking a task of its own:
+    # a claim that comes or goes changes several things that are derived from one another.
+    for source in sources:
+        source._listeners.append(note_change)  # noqa: SLF001
+    try:
+        target.set(function())
+        task_status.started()
         while True:
             await changed.wait()
             changed = trio.Event()
             target.set(function())
+    finally:
+        for source in sources:
+            source._listeners.remove(note_change)  # noqa: SLF001

@@ -20,7 +20,7 @@ from trio_npu_dra.errors import ClaimNotAllocated, NotFound, NpuDraError
 from trio_npu_dra.holds.entry import Allocated, Entry, HeldDevice, State
 from trio_npu_dra.holds.hold import Hold, Holder, HolderKind
 from trio_npu_dra.holds.ledger import Ledger
-from trio_npu_dra.holds.offered import among, usual
+from trio_npu_dra.holds.offered import offered, usual
 from trio_npu_dra.kube.objects import ResourceClaim
 from trio_npu_dra.kubelet.driver import ClaimRef
 from trio_npu_dra.npu.container import DeviceNode, chip_nodes, piece_nodes
@@ -77,16 +77,14 @@ class Look:
     @cached_property
     def offers(self) -> Mapping[str, Offer]:
         """What may be handed out, and what has been, by name."""
-        return {offer.name: offer for offer in among(self._usual, self._board, self._holds)}
-
-    @cached_property
-    def _usual(self) -> tuple[Offer, ...]:
-        return usual(self._board, self._holds, self._cutting)
+        found = offered(self._board, self._holds, self._cutting)
+        return {offer.name: offer for offer in found}
 
     @cached_property
     def _kept(self) -> AbstractSet[str]:
         """The names of what is there only because somebody holds its chips."""
-        return self.offers.keys() - {offer.name for offer in self._usual}
+        without = usual(self._board, self._holds, self._cutting)
+        return self.offers.keys() - {offer.name for offer in without}
 
     def relies_on_holds(self, allocation: Iterable[Allocated]) -> bool:
         """Whether a device of the allocation is there only because somebody holds its chips."""

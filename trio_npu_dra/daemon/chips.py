@@ -26,6 +26,7 @@ from trio_npu_dra.slices.features import follow_features
 from trio_npu_dra.slices.pool import PoolContent
 from trio_npu_dra.slices.publisher import publish
 from trio_npu_dra.slices.publisher_lock import publisher_lock
+from trio_npu_dra.slices.shares import held_as_published
 
 REGISTRATION_SECONDS = 2.0
 """How long publishing waits for the kubelet, which retries a pod that came too early in minutes."""
@@ -99,7 +100,8 @@ async def _follow_features(node: Node, kube: KubeClient) -> None:
 def _offered(node: Node) -> tuple[Board, tuple[Offer, ...]]:
     board, holds, cutting = node.board.value, node.ledger.holds.value, node.cutting.value
     leaving = node.resources.leaving.value
-    return board, pool_offers(board, holds, node.selection, leaving=leaving, cutting=cutting)
+    offers = pool_offers(board, holds, node.selection, leaving=leaving, cutting=cutting)
+    return board, held_as_published(offers, shares=node.settings.shares)
 
 
 def _device_health(node: Node) -> Devices:

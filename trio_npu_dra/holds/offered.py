@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from trio_npu_dra.holds.hold import Hold, vnpus_of
+from trio_npu_dra.last_result import keeps_last_result
 from trio_npu_dra.npu.model import Board
 from trio_npu_dra.npu.offers import NO_CUTTING, Cutting, Held, Offer, OfferKind, offers
 
@@ -51,13 +52,12 @@ def offered(
         holds: Who has what.
         cutting: Whether chips are cut for claims; which vNPUs were is seen from *holds*.
     """
-    holds = tuple(holds)
-    return among(usual(board, holds, cutting), board, holds)
+    return _offered(board, tuple(holds), cutting)
 
 
-def among(usual: Iterable[Offer], board: Board, holds: tuple[Hold, ...]) -> tuple[Offer, ...]:
-    """The same as `offered`, given what is `usual`."""
-    by_key = {offer.key: offer for offer in usual}
+@keeps_last_result  # who prepares a claim needs what was made when the last one came or went
+def _offered(board: Board, holds: tuple[Hold, ...], cutting: Cutting) -> tuple[Offer, ...]:
+    by_key = {offer.key: offer for offer in usual(board, holds, cutting)}
     found = _held_offers(_held(holds), by_key, board)
     found += _held_pieces(holds, by_key, board)
     keys = {offer.key for offer in found}
@@ -81,15 +81,17 @@ def among(usual: Iterable[Offer], board: Board, holds: tuple[Hold, ...]) -> tupl
 
 def usual(board: Board, holds: Iterable[Hold], cutting: Cutting = NO_CUTTING) -> tuple[Offer, ...]:
     """What may be handed out if nobody holds anything, seeing which vNPUs were cut for claims."""
-    return offers(board, replace(cutting, ours=vnpus_of(holds)))
+    return _usual(board, replace(cutting, ours=vnpus_of(holds)))
+
+
+_usual = keeps_last_result(offers)
 
 
 def kept(board: Board, holds: Iterable[Hold], cutting: Cutting = NO_CUTTING) -> tuple[Offer, ...]:
     """Those of `offered` that nobody can have any more once they are released."""
     holds = tuple(holds)
-    of_all = usual(board, holds, cutting)
-    keys = {offer.key for offer in of_all}
-    return tuple(offer for offer in among(of_all, board, holds) if offer.key not in keys)
+    keys = {offer.key for offer in usual(board, holds, cutting)}
+    return tuple(offer for offer in offered(board, holds, cutting) if offer.key not in keys)
 
 
 def names_of_chips(offered: Iterable[Offer]) -> dict[str, str]:

@@ -44,6 +44,8 @@ def pool_offers(
         cutting: Whether chips of the pool are cut for claims.
     """
     of_pods = _nodes_of_pods(holds)
+    if not (selection or of_pods or leaving):
+        return offered(board, holds, cutting)
 
     def is_to_move(offer: Offer) -> bool:
         return any(selection.resource_of(chip) is not None for chip in offer.chips)

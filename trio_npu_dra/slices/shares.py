@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 
 from trio_npu_dra.kube.objects import CapacityPolicy, CapacityRange, Device, DeviceCapacity
@@ -23,6 +24,19 @@ _DIVISIBLE = frozenset({OfferKind.NPU, OfferKind.MODULE})
 
 _UNITS = {fact_names.MEMORY: 1 << 20}
 """The unit in which a capacity is counted, where that is not 1: DCMI tells memory in MiB."""
+
+
+def held_as_published(offered: Iterable[Offer], *, shares: int) -> tuple[Offer, ...]:
+    """The offers, held only where `with_shares` looks at that.
+
+    Most nodes divide nothing into shares: there a claim that comes or goes changes no offer, and
+    nothing has to be made anew.
+    """
+    if shares:
+        return tuple(offered)
+    return tuple(
+        replace(offer, held=Held.NOT) if offer.held is Held.WHOLE else offer for offer in offered
+    )
 
 
 def with_shares(

@@ -1,0 +1,29 @@
+"""Pure functions that are called again and again with what they were called with last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def keeps_last_result(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a pure function keep its last result, for a call with equal arguments.
+
+    `functools.lru_cache` would hash the arguments, which for a Board takes as long as what is made
+    of it. Equal arguments are mostly the same objects, which is seen at once.
+    """
+    last: tuple[object, R] | None = None
+
+    @wraps(function)
+    def recalling(*args: P.args, **kwargs: P.kwargs) -> R:
+        nonlocal last
+        known, call = last, (args, kwargs)
+        if known is None or known[0] != call:
+            last = known = (call, function(*args, **kwargs))
+        return known[1]
+
+    return recalling
