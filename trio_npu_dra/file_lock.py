@@ -188,6 +188,6 @@ def _make_way(path: Path) -> None:
 def _names(path: Path, found: os.stat_result) -> bool:
     with storage.translated(f"look at {path}"):
         try:
-            return os.path.samestat(path.lstat(), found)
+            return os.path.samestat(os.lstat(path), found)
         except FileNotFoundError:
             return False

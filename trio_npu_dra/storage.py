@@ -78,7 +78,7 @@ def write_atomic(path: Path, data: bytes, *, mode: int = 0o600, sync: bool = Tru
 
 
 def _write_once(path: Path, data: bytes, mode: int, sync: bool) -> None:
-    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
+    temporary = f"{path.parent}/.{path.name}.{os.urandom(4).hex()}"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFELY, 0o600)
     try:
         try_lock(descriptor)  # says that its writer is alive, see remove_unfinished
@@ -90,7 +90,8 @@ def _write_once(path: Path, data: bytes, mode: int, sync: bool) -> None:
             os.fsync(descriptor)
         _replace(temporary, path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
         raise
     finally:
         os.close(descriptor)
@@ -120,12 +121,12 @@ def rename(path: Path, target: Path) -> None:
         _replace(path, target)
 
 
-def _replace(path: Path, target: Path) -> None:
+def _replace(path: str | Path, target: Path) -> None:
     try:
-        path.replace(target)
+        os.replace(path, target)
     except IsADirectoryError:
         set_aside(target)
-        path.replace(target)
+        os.replace(path, target)
 
 
 def remove(path: Path) -> bool:
@@ -139,7 +140,7 @@ def remove(path: Path) -> bool:
     """
     with translated(f"remove {path}"):
         try:
-            path.unlink()
+            os.unlink(path)
         except FileNotFoundError:
             return False
         except IsADirectoryError:
@@ -324,7 +325,7 @@ def make_folder(path: Path, *, mode: int) -> bool:
     is_missing = False
     with translated(f"make {path}"):
         try:
-            found = path.lstat()
+            found = os.lstat(path)
         except FileNotFoundError:
             is_missing = True
             with suppress(FileExistsError):  # by another instance, a moment ago

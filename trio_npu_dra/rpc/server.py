@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -143,22 +142,20 @@ _UNKNOWN_METHOD = grpclib.const.Handler(_refuse, Cardinality.UNARY_STREAM, Messa
 
 
 class _InFlight:
-    """How many calls of one kind run now."""
+    """How many calls of one kind run now: one more for each `with` that is inside."""
 
     def __init__(self) -> None:
         self._count = 0
         self._none = trio.Event()
 
-    @contextmanager
-    def one_more(self) -> Iterator[None]:
+    def __enter__(self) -> None:
         self._count += 1
-        try:
-            yield
-        finally:
-            self._count -= 1
-            if not self._count:
-                self._none.set()
-                self._none = trio.Event()
+
+    def __exit__(self, *_: object) -> None:
+        self._count -= 1
+        if not self._count:
+            self._none.set()
+            self._none = trio.Event()
 
     async def none_left(self) -> None:
         while self._count:
@@ -198,7 +195,7 @@ class _Calls:
             await _end_call(call, error.status, error.message)
             return
         kind = self.streams if isinstance(route, StreamRoute) else self.unary
-        with kind.one_more():
+        with kind:
             status, text = await self._outcome(route, call, stream, request)
             _check_wanted()
             await _end_call(call, status, text)

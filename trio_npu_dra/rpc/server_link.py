@@ -142,21 +142,30 @@ class Link(grpclib.protocol.Connection):
             self.calls -= not watch
             self.used = trio.current_time()
 
-    @contextmanager
-    def replying(self) -> Iterator[None]:
+    def replying(self) -> _Replying:
         """Wrap the wait until the peer reads a reply, or a part of one."""
-        reply = object()
-        self._unread[reply] = trio.current_time()
-        try:
-            yield
-        finally:
-            del self._unread[reply]
+        return _Replying(self._unread)
 
     def worth(self) -> tuple[int, int, float]:
         """The connection with the least worth is displaced first; the module says the order."""
         if self.calls or self.watches:
             return (3 if self.calls else 2, -self.calls, -self.since)
         return (int(self.has_request), 0, self.used)
+
+
+class _Replying:
+    """A reply that is not read yet, in the list of those of its connection while inside."""
+
+    __slots__ = ("_unread",)
+
+    def __init__(self, unread: dict[object, float]) -> None:
+        self._unread = unread
+
+    def __enter__(self) -> None:
+        self._unread[self] = trio.current_time()
+
+    def __exit__(self, *_: object) -> None:
+        del self._unread[self]
 
 
 class Events(grpclib.protocol.EventsProcessor):
