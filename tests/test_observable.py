@@ -1,9 +1,11 @@
 """A latest value that tasks can wait on."""
 
-import trio
-from trio.testing import wait_all_tasks_blocked
+from functools import partial
 
-from trio_npu_dra.observable import Observable, derive
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_npu_dra.observable import LAZY_SECONDS, Observable, derive
 
 
 async def test_a_reader_sees_the_value_now_and_the_newest_after_each_change() -> None:
@@ -78,6 +80,31 @@ async def test_a_value_is_derived_once_for_what_changes_together() -> None:
         await wait_all_tasks_blocked()
         assert calls == [11, 22]
         nursery.cancel_scope.cancel()
+
+
+async def test_a_lazy_source_is_followed_a_moment_later(autojump_clock: MockClock) -> None:
+    """With what changed until then, and at once when another source changes."""
+    del autojump_clock
+    often, seldom, both = Observable(1), Observable(10), Observable(0)
+    seen: list[tuple[float, int]] = []
+    began = trio.current_time()
+
+    def add() -> int:
+        seen.append((round(trio.current_time() - began, 3), often.value + seldom.value))
+        return seen[-1][1]
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(derive, both, add, seldom, lazily=[often]))
+        often.set(2)
+        await trio.sleep(LAZY_SECONDS / 2)
+        often.set(3)
+        await trio.sleep(10)
+        often.set(4)
+        seldom.set(20)
+        await trio.sleep(10)
+        nursery.cancel_scope.cancel()
+
+    assert seen == [(0, 11), (LAZY_SECONDS, 13), (LAZY_SECONDS / 2 + 10, 24)]
 
 
 async def test_a_change_right_after_the_first_derived_value_is_not_lost() -> None:

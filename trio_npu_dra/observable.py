@@ -6,12 +6,16 @@ newest. So ten faults in a burst cost a publisher one write.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from typing import Any, Generic, TypeVar
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final, Generic, TypeVar
 
 import trio
 
 T = TypeVar("T")
+
+LAZY_SECONDS: Final = 0.05
+"""How long `derive` leaves a change of a lazy source alone."""
 
 
 class Observable(Generic[T]):
@@ -64,6 +68,15 @@ class Observable(Generic[T]):
         """Return the value as soon as it is another one than *value*, which may be at once."""
         return await self.wait_until(lambda now: now != value)
 
+    @contextmanager
+    def _told_to(self, listener: Callable[[], None]) -> Iterator[None]:
+        """Call *listener* after each change; it wakes nobody who is not concerned."""
+        self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            self._listeners.remove(listener)
+
     async def _newer_than(self, version: int) -> tuple[int, T]:
         while self._version == version:
             await self._changed.wait()
@@ -87,29 +100,39 @@ async def derive(
     target: Observable[T],
     function: Callable[[], T],
     *sources: Observable[Any],
+    lazily: Collection[Observable[Any]] = (),
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Keep *target* at the value that *function* derives from the sources, until cancelled.
 
     Sources that change together cost one call of *function*. Started once *target* has a derived
     value.
+
+    Args:
+        target: What is set.
+        function: Reads the sources.
+        sources: Each change is followed at once.
+        lazily: Further sources, which change often and matter little: a change is followed after
+            `LAZY_SECONDS`, with all others until then.
+        task_status: Started, as said above.
     """
-    changed = trio.Event()
+    changed, alarm = trio.Event(), trio.CancelScope()
 
     def note_change() -> None:
         changed.set()
 
-    # One unit with the sources, as above. Each source calls, instead of waking a task of its own:
-    # a claim that comes or goes changes several things that are derived from one another.
-    for source in sources:
-        source._listeners.append(note_change)  # noqa: SLF001
-    try:
+    def note_lazily() -> None:
+        alarm.deadline = min(alarm.deadline, trio.current_time() + LAZY_SECONDS)
+
+    with ExitStack() as listening:  # to what is one unit with this function, as above
+        for source in sources:
+            listening.enter_context(source._told_to(note_change))  # noqa: SLF001
+        for source in lazily:
+            listening.enter_context(source._told_to(note_lazily))  # noqa: SLF001
         target.set(function())
         task_status.started()
         while True:
-            await changed.wait()
-            changed = trio.Event()
+            with alarm:
+                await changed.wait()
+            changed, alarm = trio.Event(), trio.CancelScope()
             target.set(function())
-    finally:
-        for source in sources:
-            source._listeners.remove(note_change)  # noqa: SLF001

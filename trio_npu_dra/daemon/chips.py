@@ -48,8 +48,10 @@ async def follow_chips(
         node.resources.leaving.set(devices_before(cdi))
         resources = partial(later.serve_resources, cdi=cdi, flags=flags)
         nursery.start_soon(resources, node, kube, worker, bridge)
-        sources = node.board, node.ledger.holds, node.cutting, node.resources.leaving
-        await nursery.start(derive, node.offers, partial(_offered, node), *sources)
+        # Claims come and go in bursts, and change what is offered on few nodes.
+        sources = node.board, node.cutting, node.resources.leaving
+        offers = partial(derive, lazily=[node.ledger.holds])
+        await nursery.start(offers, node.offers, partial(_offered, node), *sources)
         await nursery.start(derive, node.device_health, partial(_device_health, node), node.offers)
         await node.features.wait_until(lambda features: features is not None)
         pool_of = node.offers, node.features, node.shared_for_claims
