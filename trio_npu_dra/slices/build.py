@@ -107,8 +107,8 @@ def _tainted(device: Device, taints: tuple[DeviceTaint, ...]) -> Device:
     return device.model_copy(update={"taints": taints}) if taints else device
 
 
-# A claim that comes or goes has all devices made again. A node has 8 to 64, or, where chips are cut
-# for claims, a few hundred; each takes 12 KB.
+# A fault of one chip, and a claim where chips are cut or shared, has all devices made again. A node
+# has 8 to 64, or, where chips are cut for claims, a few hundred; each takes 12 KB.
 @lru_cache(maxsize=512)
 def build_device(
     offer: Offer,
