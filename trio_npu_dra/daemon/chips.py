@@ -61,6 +61,9 @@ async def follow_chips(
         async with publisher_lock(node.settings.plugin_directory, node.publisher):
             if node.selection:
                 await node.resources.pods_known.wait_until(bool)
+                # At once, unlike holds that come later: what pods have is in no pool.
+                node.offers.set(_offered(node))
+                node.pool.set(_pool(node))
             nursery.start_soon(later.tell_others, node, kube)
             await publish(
                 kube,
