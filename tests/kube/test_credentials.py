@@ -133,6 +133,7 @@ def test_a_socket_needs_no_identity(tmp_path: Path) -> None:
         ({"server": "https://h"}, {}, "certificate-authority"),
         ({"server": "https://h", "insecure-skip-tls-verify": True}, {}, "insecure-skip-tls-verify"),
         ({"server": "https://h", "certificate-authority": "none"}, {}, "none"),
+        ({"server": "https://h"}, {"exec": {"command": "x"}}, "user.exec"),
         ({"server": "https://h", "certificate-authority-data": "!"}, {}, "not base64"),
         ({"server": "https://h", "certificate-authority-data": "AAAA"}, {}, "not a PEM"),
         ({"server": "https://h:port"}, {}, "cluster.server"),

@@ -181,6 +181,23 @@ async def test_a_plugin_is_told_what_it_needs(
         {"a": str(SINCE)},
     )
     assert cluster["certificate-authority-data"].startswith("LS0tLS1CRUdJTi")  # -----BEGIN
+    assert not cluster.keys() & {"tls-server-name", "insecure-skip-tls-verify"}
+
+
+async def test_a_plugin_is_told_how_the_cluster_is_trusted(plugin: Plugin, tmp_path: Path) -> None:
+    """It may ask the same server."""
+    user: dict[str, object] = {
+        "exec": {
+            "apiVersion": V1BETA1,
+            "command": str(plugin.folder / "plugin"),
+            "provideClusterInfo": True,
+        }
+    }
+    plugin.answers(V1BETA1, token="secret")
+    cluster: dict[str, object] = {"server": "https://h", "tls-server-name": "n"}
+    cluster["insecure-skip-tls-verify"] = True
+    await logged_in(kubeconfig(tmp_path, cluster, user))
+    assert plugin.told["spec"]["cluster"] == cluster
 
 
 async def test_a_plugin_may_ask_on_the_terminal(
