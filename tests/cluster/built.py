@@ -6,9 +6,10 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tests.cluster import images, leftovers
@@ -56,10 +57,7 @@ class BuiltCluster(Cluster):
             ClusterError: something did not start; the logs stay, the message says where.
         """
         release = RELEASES[version]
-        programs = kubernetes(version).ready()
-        runtime = containerd(release.containerd).ready()
-        for base in images.SERVED:
-            base.ready()
+        programs, runtime = _build(release)
         identity = f"trio-npu-dra-{os.getpid()}-{secrets.token_hex(3)}"
         folder = Path(tempfile.gettempdir()) / identity
         logs = folder / "logs"
@@ -80,20 +78,15 @@ class BuiltCluster(Cluster):
             broken.callback(registry.stop)
             for base in images.SERVED:
                 images.push(base.tag, registry, base.name)
-            started: list[Node] = []
-            for number in range(1, nodes + 1):
-                node = Node.start(
-                    number,
-                    identity=identity,
-                    folder=folder,
-                    logs=logs,
-                    plane=plane,
-                    registry=registry,
-                    containerd=(release.containerd, runtime),
-                    mounts=() if started else mounts,
-                )
-                broken.callback(node.stop)
-                started.append(node)
+            start_node = partial(
+                Node.start,
+                identity=identity,
+                folder=folder,
+                logs=logs,
+                plane=plane,
+                registry=registry,
+                containerd=(release.containerd, runtime),
+            )
             cluster = cls(
                 identity=identity,
                 folder=folder,
@@ -104,7 +97,7 @@ class BuiltCluster(Cluster):
                 network=network,
                 plane=plane,
                 registry=registry,
-                nodes=tuple(started),
+                nodes=_start_nodes(nodes, start_node, mounts=mounts, broken=broken),
             )
             cluster.wait(cluster._usable, f"the node Ready (logs: {logs})")
             broken.pop_all()
@@ -150,6 +143,31 @@ class BuiltCluster(Cluster):
         conditions = (node or {}).get("status", {}).get("conditions", [])
         ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
         return ready and self.get("serviceaccount", "default") is not None
+
+
+def _build(release: Release) -> tuple[Path, Path]:
+    """Build what is missing; the folders of Kubernetes' and of containerd's programs."""
+    programs = kubernetes(release.kubernetes).ready()
+    runtime = containerd(release.containerd).ready()
+    for base in images.SERVED:
+        base.ready()
+    return programs, runtime
+
+
+def _start_nodes(
+    count: int,
+    start: Callable[..., Node],
+    *,
+    mounts: Iterable[tuple[Path, str]],
+    broken: ExitStack,
+) -> tuple[Node, ...]:
+    """Start nodes, the first of them with *mounts*; *broken* stops those that have started."""
+    started: list[Node] = []
+    for number in range(1, count + 1):
+        node = start(number, mounts=() if started else mounts)
+        broken.callback(node.stop)
+        started.append(node)
+    return tuple(started)
 
 
 def _clear(folder: Path, *, keep: Path | None) -> None:

@@ -86,17 +86,6 @@ class Node:
         _write_containerd_config(folder, version)
         registry.serve_as(folder / "certs.d", "docker.io")
         cgroups.create(f"{identity}-{number}")
-        pairs = [word for pair in ((logs, str(logs)), *mounts) for word in pair]
-        first = Program.start(
-            "node",
-            [
-                *(*plane.network.inside, "unshare", "--mount", "--pid", "--fork", "--kill-child"),
-                *("--propagation", "private", "--", "sh", HERE / "node_root.sh"),
-                *(folder, cache(), pause(), *pairs),
-            ],
-            logs=logs,
-            child=True,
-        )
         node = cls(
             name=NAME if is_first else f"{NAME}-{number}",
             identity=f"{identity}-{number}",
@@ -105,7 +94,7 @@ class Node:
             logs=logs,
             plane=plane,
             containerd_programs=programs,
-            first=first,
+            first=_start_first(plane, folder, logs, mounts),
             running={},
         )
         try:
@@ -261,6 +250,23 @@ class Node:
             "imageGCHighThresholdPercent": 100,
         }
         (self.folder / "kubelet.json").write_text(json.dumps(config))
+
+
+def _start_first(
+    plane: ControlPlane, folder: Path, logs: Path, mounts: Iterable[tuple[Path, str]]
+) -> Program:
+    """Start the first process of a node's namespaces, which makes the node's root."""
+    pairs = [word for pair in ((logs, str(logs)), *mounts) for word in pair]
+    return Program.start(
+        "node",
+        [
+            *(*plane.network.inside, "unshare", "--mount", "--pid", "--fork", "--kill-child"),
+            *("--propagation", "private", "--", "sh", HERE / "node_root.sh"),
+            *(folder, cache(), pause(), *pairs),
+        ],
+        logs=logs,
+        child=True,
+    )
 
 
 def _write_containerd_config(folder: Path, version: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,8 @@ from trio_npu_dra.errors import ConfigError, Unavailable
 from trio_npu_dra.kube.client import open_client
 from trio_npu_dra.kube.connection import Server
 from trio_npu_dra.kube.credentials import Credentials, from_kubeconfig
+from trio_npu_dra.kube.kubeconfig import choose
+from trio_npu_dra.kube.login import log_in
 from trio_npu_dra.kube.objects import Node
 
 GOOD: Final[dict[str, Any]] = {
@@ -52,6 +55,20 @@ def at(server: str, **user: Any) -> dict[str, Any]:
     return GOOD | {"clusters": [{"name": "there", "cluster": cluster}], "users": users}
 
 
+TRUSTING: Final = GOOD | {
+    "clusters": [
+        {
+            "name": "there",
+            "cluster": {
+                "server": "https://[::1]:6443/path",
+                "tls-server-name": "api.example.com",
+                "insecure-skip-tls-verify": True,
+            },
+        }
+    ],
+    "users": [{"name": "me", "user": {"token": "abc"}}],
+}
+"""Of a person; no plugin is named, because it would be run."""
 PROXIED: Final = at("unix:///nobody/a")
 WORDS: Final = (
     *("current-context", "clusters", "cluster", "server", "https://", "name", "users", "<<", "a"),
@@ -156,6 +173,27 @@ def test_any_file_is_credentials_or_one_error(place: Path, content: bytes) -> No
         assert Server(credentials, "fuzz").origin.host
         if credentials.unix_socket is not None:
             trio.run(_ask_nobody, credentials)
+
+
+@given(content=spoilt(TRUSTING).map(encoded))
+def test_any_cluster_of_a_person_is_credentials_or_one_error(place: Path, content: bytes) -> None:
+    """As of the agent; each name that is taken for the server's can be asked for."""
+    path = place / "kubeconfig"
+    path.write_bytes(expanded(content))
+    try:
+        credentials = trio.run(log_in, choose((path,)))
+    except ConfigError as error:
+        words = str(error)
+        assert str(path.parent) in words
+        assert len(words.splitlines()) == 1
+    else:
+        assert Server(credentials, "fuzz").origin.host
+        if credentials.tls is not None:
+            name = credentials.server_name or "h"
+            halves = ssl.MemoryBIO(), ssl.MemoryBIO()
+            connection = credentials.tls.current().wrap_bio(*halves, server_hostname=name)
+            with pytest.raises(ssl.SSLWantReadError):
+                connection.do_handshake()
 
 
 async def _ask_nobody(credentials: Credentials) -> None:

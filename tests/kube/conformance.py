@@ -12,7 +12,7 @@ import uuid
 
 import pytest
 
-from tests.kube.invalid_slices import INVALID
+from tests.kube.invalid_slices import invalid
 from tests.kube.scenario import Scenario, new_driver, slice_of, stored
 from tests.kube.watch_scenarios import (
     a_bookmark_moves_a_quiet_watch_on,
@@ -125,7 +125,7 @@ async def a_path_that_is_not_served_tells_of_no_object(client: KubeClient) -> No
 
 async def an_invalid_slice_is_refused_with_the_field(client: KubeClient) -> None:
     """The words of the API server's validation reach the caller."""
-    for devices, words in INVALID:
+    for devices, words in invalid(await client.minor_version()):
         with pytest.raises(Invalid, match=re.escape(words)):
             await client.create(slice_of(new_driver(), *devices))
     made = slice_of(new_driver())

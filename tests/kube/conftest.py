@@ -1,5 +1,6 @@
-"""The stand-in API server on a unix socket, and a client of it."""
+"""The stand-in API server on a unix socket, and a client of it; another one behind TLS."""
 
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import trio
 from tests.kube.pki import make_all
 from trio_npu_dra.kube.client import KubeClient, open_client
 from trio_npu_dra.kube.credentials import Credentials
-from trio_npu_dra.standins.api_server import serve_api
+from trio_npu_dra.kube.objects import Node, ObjectMeta
+from trio_npu_dra.standins.api_server import serve_api, serve_api_tls
 from trio_npu_dra.standins.api_state import ApiState
 
 
@@ -40,3 +42,22 @@ async def client(credentials: Credentials) -> AsyncIterator[KubeClient]:
     """A client whose deadline is no test's: what waits for one sets its own."""
     async with open_client(credentials, deadline=30.0) as opened:
         yield opened
+
+
+@pytest.fixture
+def locked() -> ApiState:
+    """An API server that needs a token and has one node."""
+    locked = ApiState(token="secret")
+    locked.add(Node(metadata=ObjectMeta(name="node-1")))
+    return locked
+
+
+@pytest.fixture
+async def port(locked: ApiState, pki: Path, nursery: trio.Nursery) -> int:
+    """The port of the locked server over TLS; it looks at client certificates."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pki / "server.crt", pki / "server.key")
+    context.load_verify_locations(pki / "ca.crt")
+    context.verify_mode = ssl.CERT_OPTIONAL
+    port: int = await nursery.start(serve_api_tls, locked, context)
+    return port

@@ -48,6 +48,25 @@ INVALID: tuple[Refused, ...] = (
         "spec.devices: Too many: 129: must have at most 128 items",
     ),
 )
+_OF_34 = {
+    'spec.devices[1]: Duplicate value: "a"': 'spec.devices[1].name: Duplicate value: "a"',
+    'spec.devices[0].attributes: Invalid value: "1x"': (
+        'spec.devices[0].attributes[1x]: Invalid value: "1x"'
+    ),
+    "spec.devices[0].attributes[x]: Invalid value: ": (
+        "spec.devices[0].attributes[x]: Required value: exactly one value must be specified"
+    ),
+}
+"""Words that 1.34 has instead."""
+
+
+def invalid(minor: int) -> tuple[Refused, ...]:
+    """What Kubernetes 1.*minor* refuses without its newer features too."""
+    if minor >= 35:
+        return INVALID
+    return tuple((devices, _OF_34.get(words, words)) for devices, words in INVALID)
+
+
 INVALID_TAINTS: tuple[Refused, ...] = (
     (
         (Device(name="npu-0", taints=(DeviceTaint(key="example.com/a", effect="Never"),)),),

@@ -14,6 +14,7 @@ from tests.kube.loops import LOOPS, run_on
 from tests.kube.scenario import Scenario, driver_rules
 from trio_npu_dra.kube.client import open_client
 from trio_npu_dra.kube.credentials import Credentials
+from trio_npu_dra.standins.api_rules import Kubernetes
 from trio_npu_dra.standins.api_state import ApiState
 
 SCENARIOS = (*AS_DRIVER, *AS_DRIVER_WITH_FEATURES, *AS_ADMINISTRATOR)
@@ -40,6 +41,19 @@ async def ask(scenario: Scenario, credentials: Credentials) -> None:
     """Play a scenario with a client of its own."""
     async with open_client(credentials) as client:
         await scenario(client)
+
+
+@pytest.mark.parametrize("scenario", AS_DRIVER, ids=lambda scenario: scenario.__name__)
+async def test_standin_conforms_as_an_older_version(
+    scenario: Scenario, credentials: Credentials, state: ApiState
+) -> None:
+    """What needs no newer feature holds for Kubernetes 1.34, whose words differ a little."""
+    state.kubernetes = Kubernetes(minor=34, taints=False, counters=False, shares=False)
+    give_rights(state, scenario)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(send_bookmarks, state)
+        await ask(scenario, credentials)
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("loop", LOOPS)

@@ -1,7 +1,6 @@
 """Promises of credentials: fields that are read, fields that are refused, and verified TLS."""
 
 import base64
-import ssl
 from pathlib import Path
 
 import pytest
@@ -12,28 +11,7 @@ from tests.kube.pki import kubeconfig, openssl
 from trio_npu_dra.errors import ConfigError, Unavailable
 from trio_npu_dra.kube.client import open_client
 from trio_npu_dra.kube.credentials import Credentials, from_kubeconfig, in_cluster, load_credentials
-from trio_npu_dra.kube.objects import Node, ObjectMeta
-from trio_npu_dra.standins.api_server import serve_api_tls
-from trio_npu_dra.standins.api_state import ApiState
-
-
-@pytest.fixture
-def state() -> ApiState:
-    """An API server that needs a token and has one node."""
-    state = ApiState(token="secret")
-    state.add(Node(metadata=ObjectMeta(name="node-1")))
-    return state
-
-
-@pytest.fixture
-async def port(state: ApiState, pki: Path, nursery: trio.Nursery) -> int:
-    """Its port; it needs a client certificate too."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(pki / "server.crt", pki / "server.key")
-    context.load_verify_locations(pki / "ca.crt")
-    context.verify_mode = ssl.CERT_OPTIONAL
-    port: int = await nursery.start(serve_api_tls, state, context)
-    return port
+from trio_npu_dra.kube.objects import Node
 
 
 async def ask(credentials: Credentials) -> str:
@@ -155,6 +133,7 @@ def test_a_socket_needs_no_identity(tmp_path: Path) -> None:
         ({"server": "https://h"}, {}, "certificate-authority"),
         ({"server": "https://h", "insecure-skip-tls-verify": True}, {}, "insecure-skip-tls-verify"),
         ({"server": "https://h", "certificate-authority": "none"}, {}, "none"),
+        ({"server": "https://h"}, {"exec": {"command": "x"}}, "user.exec"),
         ({"server": "https://h", "certificate-authority-data": "!"}, {}, "not base64"),
         ({"server": "https://h", "certificate-authority-data": "AAAA"}, {}, "not a PEM"),
         ({"server": "https://h:port"}, {}, "cluster.server"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import ssl
 import sys
 from collections.abc import Callable
 from datetime import date
@@ -21,8 +20,7 @@ from trio_npu_dra.kube.client import KubeClient, open_client
 from trio_npu_dra.kube.credentials import Credentials
 from trio_npu_dra.kube.kubeconfig import choose
 from trio_npu_dra.kube.login import log_in
-from trio_npu_dra.kube.objects import Node, ObjectMeta
-from trio_npu_dra.standins.api_server import serve_api_tls
+from trio_npu_dra.kube.objects import Node
 from trio_npu_dra.standins.api_state import ApiState
 
 V1 = "client.authentication.k8s.io/v1"
@@ -30,25 +28,6 @@ V1BETA1 = "client.authentication.k8s.io/v1beta1"
 SINCE = date(2026, 1, 1)
 """YAML has dates, JSON has not."""
 PAST, FUTURE = "2020-01-01T00:00:00Z", "2999-01-01T00:00:00+02:00"
-
-
-@pytest.fixture
-def state() -> ApiState:
-    """An API server that needs a token and has one node."""
-    state = ApiState(token="secret")
-    state.add(Node(metadata=ObjectMeta(name="node-1")))
-    return state
-
-
-@pytest.fixture
-async def port(state: ApiState, pki: Path, nursery: trio.Nursery) -> int:
-    """Its port; it looks at client certificates."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(pki / "server.crt", pki / "server.key")
-    context.load_verify_locations(pki / "ca.crt")
-    context.verify_mode = ssl.CERT_OPTIONAL
-    port: int = await nursery.start(serve_api_tls, state, context)
-    return port
 
 
 class Plugin:
@@ -164,10 +143,10 @@ async def test_a_refused_token_is_asked_for_once_more(
 
 
 async def test_a_client_certificate_is_shown(
-    plugin: Plugin, state: ApiState, port: int, pki: Path, tmp_path: Path
+    plugin: Plugin, locked: ApiState, port: int, pki: Path, tmp_path: Path
 ) -> None:
     """A certificate that the server does not know ends the handshake, another one gets in."""
-    state.token = None
+    locked.token = None
     data = {
         field: (pki / f"client.{end}").read_text()
         for field, end in (("clientCertificateData", "crt"), ("clientKeyData", "key"))
@@ -202,6 +181,23 @@ async def test_a_plugin_is_told_what_it_needs(
         {"a": str(SINCE)},
     )
     assert cluster["certificate-authority-data"].startswith("LS0tLS1CRUdJTi")  # -----BEGIN
+    assert not cluster.keys() & {"tls-server-name", "insecure-skip-tls-verify"}
+
+
+async def test_a_plugin_is_told_how_the_cluster_is_trusted(plugin: Plugin, tmp_path: Path) -> None:
+    """It may ask the same server."""
+    user: dict[str, object] = {
+        "exec": {
+            "apiVersion": V1BETA1,
+            "command": str(plugin.folder / "plugin"),
+            "provideClusterInfo": True,
+        }
+    }
+    plugin.answers(V1BETA1, token="secret")
+    cluster: dict[str, object] = {"server": "https://h", "tls-server-name": "n"}
+    cluster["insecure-skip-tls-verify"] = True
+    await logged_in(kubeconfig(tmp_path, cluster, user))
+    assert plugin.told["spec"]["cluster"] == cluster
 
 
 async def test_a_plugin_may_ask_on_the_terminal(

@@ -2,16 +2,28 @@
 # ruff: noqa: ARG001 - the fixture autojump_clock is asked for, not used
 
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.slices.publishing import devices, publishing
+from tests.slices.publishing import (
+    DRIVER,
+    NODE,
+    WITHOUT_FEATURES,
+    Subject,
+    devices,
+    publishing,
+)
 from tests.slices.reach import Reach
 from trio_npu_dra.kube.bodies import OBJECT_LIMIT
-from trio_npu_dra.kube.client import KubeClient
-from trio_npu_dra.kube.objects import ResourceSlice
+from trio_npu_dra.kube.client import WATCH_SECONDS, KubeClient
+from trio_npu_dra.kube.objects import Node, ObjectMeta, ResourceSlice
+from trio_npu_dra.observable import Observable
+from trio_npu_dra.slices.features import ServerFeatures, follow_features
 from trio_npu_dra.standins.api_state import ApiState
 
 LAGS = (0.0, 0.5)
@@ -106,3 +118,63 @@ async def test_a_change_does_not_wait_for_what_the_watch_shows(
             subject.publish(devices(count))
             await trio.sleep(0.3)
             assert subject.devices == devices(count)
+
+
+class AskingNode:
+    """A publisher that is at rest, and a task that follows what its API server keeps."""
+
+    def __init__(self, reach: Reach, subject: Subject) -> None:
+        self.features: Observable[ServerFeatures | None] = Observable(None)
+        self.reach = reach
+        self.subject = subject
+
+    async def replace_server(self) -> None:
+        """As by one that starts anew, with fewer features: it knows no version from before."""
+        self.reach.state.kubernetes = WITHOUT_FEATURES
+        self.reach.state.add(Node(metadata=ObjectMeta(name="other")))
+        await trio.sleep(1)  # no open watch is to tell more of it
+        self.reach.state.compact()
+        self.reach.asked.clear()
+
+
+@asynccontextmanager
+async def asking(reach: Reach) -> AsyncIterator[AskingNode]:
+    """The node for the time of the block."""
+    client = KubeClient(reach)
+    async with publishing(client, reach.state, devices(2)) as subject, trio.open_nursery() as tasks:
+        await subject.until_settled()
+        await trio.sleep(1)
+        node = AskingNode(reach, subject)
+        ask = partial(follow_features, node_name=NODE, driver_name=DRIVER, status=subject.status)
+        tasks.start_soon(partial(ask, client, features=node.features))
+        assert await node.features.wait_until(lambda found: found is not None) == ServerFeatures()
+        yield node
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("lag", LAGS)
+async def test_a_server_that_starts_anew_costs_one_question(
+    lag: float, reach: Reach, autojump_clock: MockClock
+) -> None:
+    """Its first word on the watch is that the place is too old; contact is not lost by that."""
+    reach.lag = lag
+    async with asking(reach) as node:
+        reach.leave()
+        await trio.sleep(20)
+        await node.replace_server()
+        reach.come_back()
+        assert await asked(reach) == {"watch": 2, "list": 1, "dry-run": 1}
+        assert node.features.value != ServerFeatures()
+        assert node.subject.status.value.watch_restarts == 1
+
+
+@pytest.mark.parametrize("lag", LAGS)
+async def test_a_server_that_was_replaced_unnoticed_costs_one_question(
+    lag: float, reach: Reach, autojump_clock: MockClock
+) -> None:
+    """Between two watches, as behind a load balancer: then that word is all that tells."""
+    reach.lag = lag
+    async with asking(reach) as node:
+        await node.replace_server()
+        assert await asked(reach, seconds=WATCH_SECONDS) == {"watch": 2, "list": 1, "dry-run": 1}
+        assert node.features.value != ServerFeatures()

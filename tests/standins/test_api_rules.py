@@ -89,6 +89,11 @@ def test_what_a_version_knows_is_kept(kubernetes: Kubernetes, sent: Wire) -> Non
             wire(sharedCounters=[{"name": "s", "counters": {f"c{n}": {} for n in range(33)}}]),
             "spec.sharedCounters: Invalid value: 33: the total number of shared counters must not",
         ),
+        (
+            wire(sharedCounters=[{"name": "s", "counters": {"aiCores": {"value": "1"}}}]),
+            'spec.sharedCounters[0].counters[aiCores]: Invalid value: "aiCores": a lowercase RFC',
+        ),
+        (wire(sharedCounters=[SET, SET]), 'spec.sharedCounters[1].name: Duplicate value: "npu-0"'),
     ],
 )
 def test_what_1_34_does_not_know_is_refused(sent: Wire, words: str) -> None:

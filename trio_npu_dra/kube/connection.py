@@ -48,6 +48,7 @@ class Server:
         unix_socket: The socket to connect to instead.
         socket_options: For `socket.setsockopt`.
         headers: Those of every request.
+        extensions: What httpcore is told with every request: the name in the server's certificate.
     """
 
     def __init__(self, credentials: Credentials, user_agent: str) -> None:
@@ -61,6 +62,8 @@ class Server:
             (b"accept", b"application/json"),
             (b"user-agent", user_agent.encode()),
         )
+        name = credentials.server_name
+        self.extensions = {"sni_hostname": name} if name else {}
         self._prefix = url.raw_path.rstrip(b"/")
 
     def request(
@@ -76,7 +79,11 @@ class Server:
             target=self._prefix + path.encode(),
         )
         return httpcore.Request(
-            method, url, headers=[*self.headers, *headers], content=Body(body or b"")
+            method,
+            url,
+            headers=[*self.headers, *headers],
+            content=Body(body or b""),
+            extensions=self.extensions,
         )
 
 

@@ -182,7 +182,8 @@ class Connections:
         self, transport: httpx.AsyncHTTPTransport, asked: str, path: str
     ) -> httpx.Response:
         url = self._credentials.base_url + path
-        request = httpx.Request("GET", url, headers=[*self._server.headers, *self._identity()])
+        headers = [*self._server.headers, *self._identity()]
+        request = httpx.Request("GET", url, headers=headers, extensions=self._server.extensions)
         request.stream = Body(b"")
         try:
             with anyio.fail_after(self._deadline):

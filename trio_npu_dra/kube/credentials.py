@@ -2,13 +2,15 @@
 
 Nothing else counts: `HTTP_PROXY`, `HTTPS_PROXY`, `NO_PROXY` and `SSL_CERT_FILE` in the environment
 change nothing. A pod reaches its API server without a proxy. `KUBECONFIG` counts for people alone
-(`kubeconfig.files_of_person`), and for them alone credential plugins are run (`kube.login`).
+(`kubeconfig.files_of_person`). For them alone credential plugins are run, and others than the
+cluster's CA are trusted where the kubeconfig says so or names no CA (`kube.login`).
 """
 
 from __future__ import annotations
 
 import os
 import re
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +20,7 @@ import httpx
 
 from trio_npu_dra.errors import ConfigError
 from trio_npu_dra.kube.material import Material
-from trio_npu_dra.kube.tls import ClientCertificate, Tls
+from trio_npu_dra.kube.tls import ClientCertificate, Tls, Trust
 
 if TYPE_CHECKING:
     from trio_npu_dra.kube.kubeconfig import Chosen
@@ -66,7 +68,8 @@ class Credentials:
     Attributes:
         source: Where these come from, for messages.
         base_url: `https://host:port` with a possible path, no trailing slash.
-        tls: Trusts the cluster's CA alone; `None` on a unix socket.
+        server_name: The name that the server's certificate is for; that of the host if empty.
+        tls: Whom to trust; `None` on a unix socket.
         unix_socket: The socket of `kubectl proxy --unix-socket`.
         token: Sent as bearer token.
         login: Gives other credentials once these end.
@@ -74,6 +77,7 @@ class Credentials:
 
     source: str
     base_url: str
+    server_name: str = ""
     tls: Tls | None = None
     unix_socket: Path | None = None
     token: Token | None = None
@@ -144,18 +148,27 @@ def from_kubeconfig(path: Path) -> Credentials:
     from trio_npu_dra.kube import kubeconfig  # noqa: PLC0415 - pods have none, and need no YAML
 
     chosen = kubeconfig.choose((path,))
-    if chosen.user.exec:
-        raise ConfigError(f"{path}: user.exec is not supported: {kubeconfig.IDENTITY}")
-    return credentials_of(chosen, token_of(chosen), client_certificate_of(chosen))
+    kubeconfig.refuse_for_agent(chosen)
+    return credentials_of(
+        chosen, authority_of(chosen), token_of(chosen), client_certificate_of(chosen)
+    )
 
 
 def credentials_of(
     chosen: Chosen,
+    authority: Material | Trust | None,
     token: Token | None,
     certificate: ClientCertificate | None,
     login: Login | None = None,
 ) -> Credentials:
     """Credentials for the chosen cluster.
+
+    Args:
+        chosen: Cluster and user.
+        authority: Who says that the server is the cluster's; on a unix socket that is not asked.
+        token: The user's token.
+        certificate: The user's client certificate.
+        login: Gives other credentials once these end.
 
     Raises:
         ConfigError: The cluster's address or CA is missing, or cannot be used.
@@ -167,12 +180,12 @@ def credentials_of(
         raise ConfigError(
             f"{path}: cluster.server is {cluster.server!r}: only https:// and unix:// are spoken"
         )
-    authority = authority_of(chosen)
     if authority is None:
         raise ConfigError(f"{path}: cluster.certificate-authority(-data) is missing")
     return Credentials(
         source=str(path),
         base_url=cluster.server.rstrip("/"),
+        server_name=_server_name(chosen),
         tls=Tls(authority, certificate),
         token=token,
         login=login,
@@ -232,6 +245,20 @@ def _material(path: Path, field: str, data: bytes | None, file: str | None) -> M
     if data:
         return Material(field=f"{path}: {field}-data", data=data)
     return Material(field=f"{path}: {field}", path=path.parent / file) if file else None
+
+
+def _server_name(chosen: Chosen) -> str:
+    """The name in the server's certificate, if Python can ask for it: it refuses some names."""
+    if not (name := chosen.cluster.tls_server_name or ""):
+        return ""
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname=name)
+    except (ValueError, ssl.SSLError) as error:
+        raise ConfigError(
+            f"{chosen.cluster_file}: cluster.tls-server-name is {name!r}: no host name"
+        ) from error
+    return name
 
 
 def _is_https(server: str) -> bool:

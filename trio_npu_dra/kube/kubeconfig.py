@@ -19,9 +19,7 @@ from trio_npu_dra.storage import translated
 T = TypeVar("T")
 IDENTITY: Final = "give a token, tokenFile or client certificate"
 _REFUSED: Final[Mapping[str, str]] = {
-    "cluster.insecure-skip-tls-verify": "TLS is always verified: give certificate-authority",
     "cluster.proxy-url": "the API server must be reachable directly, or give server: unix://",
-    "cluster.tls-server-name": "the server's certificate must be for the host in server",
     "user.auth-provider": IDENTITY,
     "user.username": IDENTITY,
     "user.password": IDENTITY,
@@ -31,6 +29,12 @@ _REFUSED: Final[Mapping[str, str]] = {
     "user.as-user-extra": "give the credentials of that user",
 }
 """Fields that would change the server or our identity, and what to do instead."""
+_FOR_PEOPLE: Final[Mapping[str, str]] = {
+    "cluster.insecure-skip-tls-verify": "TLS is always verified: give certificate-authority",
+    "cluster.tls-server-name": "the server's certificate must be for the host in server",
+    "user.exec": IDENTITY,
+}
+"""The same of the agent alone: `kubectl npu` does as these say."""
 
 
 class _Part(BaseModel):
@@ -83,6 +87,8 @@ class Cluster(_Part):
     server: str
     certificate_authority: str | None = None
     certificate_authority_data: Base64 | None = None
+    tls_server_name: str | None = None
+    insecure_skip_tls_verify: bool | None = None
     extensions: _Entries[_Extension] = ()
 
 
@@ -197,8 +203,8 @@ def choose(files: Sequence[Path], context: str = "") -> Chosen:
         users = [(path, one.users) for path, one in configs]
         user_file, named_user = _named(where, "users", chosen.user, users)
         user = named_user.user
-    _refuse(cluster_file, "cluster", cluster)
-    _refuse(user_file, "user", user)
+    _refuse(cluster_file, "cluster", cluster, _REFUSED)
+    _refuse(user_file, "user", user, _REFUSED)
     return Chosen(
         cluster=cluster,
         cluster_file=cluster_file,
@@ -206,6 +212,16 @@ def choose(files: Sequence[Path], context: str = "") -> Chosen:
         user_file=user_file,
         namespace=chosen.namespace or "default",
     )
+
+
+def refuse_for_agent(chosen: Chosen) -> None:
+    """Refuse what is done for people alone.
+
+    Raises:
+        ConfigError: The context needs it; the message has file and field.
+    """
+    _refuse(chosen.cluster_file, "cluster", chosen.cluster, _FOR_PEOPLE)
+    _refuse(chosen.user_file, "user", chosen.user, _FOR_PEOPLE)
 
 
 def _parsed(path: Path) -> _Kubeconfig:
@@ -239,8 +255,9 @@ def _named(
     raise ConfigError(f"{where}: {section} has no entry named {name!r}")
 
 
-def _refuse(path: Path, section: str, part: _Part) -> None:
-    for name, value in (part.model_extra or {}).items():
-        field = f"{section}.{name}"
-        if value and field in _REFUSED:
-            raise ConfigError(f"{path}: {field} is not supported: {_REFUSED[field]}")
+def _refuse(path: Path, section: str, part: _Part, refused: Mapping[str, str]) -> None:
+    known = type(part).model_fields
+    for name, value in part:
+        field = f"{section}.{known[name].alias if name in known else name}"
+        if value and field in refused:
+            raise ConfigError(f"{path}: {field} is not supported: {refused[field]}")

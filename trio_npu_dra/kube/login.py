@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 
+from trio_npu_dra.errors import ConfigError
 from trio_npu_dra.kube.credential_plugin import EXTENSION, Credential, CredentialPlugin
 from trio_npu_dra.kube.credentials import (
     Credentials,
@@ -19,7 +20,7 @@ from trio_npu_dra.kube.credentials import (
 )
 from trio_npu_dra.kube.kubeconfig import Chosen
 from trio_npu_dra.kube.material import Material
-from trio_npu_dra.kube.tls import ClientCertificate
+from trio_npu_dra.kube.tls import ClientCertificate, Trust
 
 
 async def log_in(chosen: Chosen) -> Credentials:
@@ -30,7 +31,7 @@ async def log_in(chosen: Chosen) -> Credentials:
     """
     token = token_of(chosen)
     if not chosen.user.exec or token is not None or unix_socket_of(chosen) is not None:
-        return credentials_of(chosen, token, client_certificate_of(chosen))
+        return credentials_of(chosen, _trust(chosen), token, client_certificate_of(chosen))
     return await PluginLogin(chosen, chosen.user.exec).current()
 
 
@@ -42,11 +43,12 @@ class PluginLogin:
         given: What the kubeconfig says about the plugin.
 
     Raises:
-        ConfigError: That is not understood.
+        ConfigError: That is not understood, or whom to trust.
     """
 
     def __init__(self, chosen: Chosen, given: dict[str, Any]) -> None:
         self._chosen = chosen
+        self._trust = _trust(chosen)
         self._plugin = CredentialPlugin(
             f"{chosen.user_file}: user.exec",
             given,
@@ -83,15 +85,37 @@ class PluginLogin:
                 ),
                 key=Material(field=f"{field}: clientKeyData", data=given.key),
             )
-        return credentials_of(self._chosen, token, certificate, self)
+        return credentials_of(self._chosen, self._trust, token, certificate, self)
+
+
+def _trust(chosen: Chosen) -> Material | Trust:
+    """Whom to trust; of a cluster without a CA of its own the system's, as in kubectl.
+
+    Raises:
+        ConfigError: The cluster has a CA, and is not to be verified.
+    """
+    authority = authority_of(chosen)
+    if not chosen.cluster.insecure_skip_tls_verify:
+        return authority or Trust.SYSTEM
+    if authority is not None:
+        raise ConfigError(
+            f"{chosen.cluster_file}: cluster.insecure-skip-tls-verify is true: "
+            "then there must be no certificate-authority(-data)"
+        )
+    return Trust.ANYONE
 
 
 def _cluster_info(chosen: Chosen) -> dict[str, Any]:
     """What a credential plugin may be told of the cluster."""
-    info: dict[str, Any] = {"server": chosen.cluster.server}
+    cluster = chosen.cluster
+    info: dict[str, Any] = {"server": cluster.server}
+    if cluster.tls_server_name:
+        info["tls-server-name"] = cluster.tls_server_name
+    if cluster.insecure_skip_tls_verify:
+        info["insecure-skip-tls-verify"] = True
     if authority := authority_of(chosen):
         info["certificate-authority-data"] = base64.b64encode(authority.read()).decode()
-    for one in chosen.cluster.extensions:
+    for one in cluster.extensions:
         if one.name == EXTENSION:
             info["config"] = one.extension
     return info

@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum
 
 from trio_npu_dra.errors import ConfigError
 from trio_npu_dra.kube.material import Mark, Material
@@ -23,20 +24,36 @@ class ClientCertificate:
     key: Material
 
 
+class Trust(Enum):
+    """Whom a person's client trusts where the cluster names no CA; the agent trusts its CA alone.
+
+    Attributes:
+        SYSTEM: Those whom the system trusts. As with client-go, `SSL_CERT_FILE` and `SSL_CERT_DIR`
+            in the environment change who that is.
+        ANYONE: Whoever answers, for whatever host.
+    """
+
+    SYSTEM = "system"
+    ANYONE = "anyone"
+
+
 class Tls:
     """Trusts one CA bundle alone, and shows a client certificate if there is one.
 
     Args:
-        authority: The CA certificates in PEM.
+        authority: The CA certificates in PEM, or whom a person trusts without.
         client: The certificate to show.
 
     Raises:
         ConfigError: A file cannot be read or used; the message has the field.
     """
 
-    def __init__(self, authority: Material, client: ClientCertificate | None = None) -> None:
+    def __init__(
+        self, authority: Material | Trust, client: ClientCertificate | None = None
+    ) -> None:
         self._authority = authority
         self._client = client
+        self._files = _files(authority, client)
         self._marks = self._look()
         self._context = self._load()
 
@@ -54,14 +71,11 @@ class Tls:
             except ConfigError as error:
                 log.warning("replaced certificates are not used", extra={"error": str(error)})
             else:
-                log.info("replaced certificates are used", extra={"field": self._authority.field})
+                log.info("replaced certificates are used", extra={"field": self._files[0].field})
         return self._context
 
     def _look(self) -> tuple[Mark, ...]:
-        parts = [self._authority]
-        if self._client is not None:
-            parts += [self._client.certificate, self._client.key]
-        return tuple(part.mark() for part in parts)
+        return tuple(file.mark() for file in self._files)
 
     def _load(self) -> ssl.SSLContext:
         context = _trusting(self._authority)
@@ -70,13 +84,26 @@ class Tls:
         return context
 
 
-def _trusting(authority: Material) -> ssl.SSLContext:
+def _files(authority: Material | Trust, client: ClientCertificate | None) -> tuple[Material, ...]:
+    """What may be replaced."""
+    of_server = () if isinstance(authority, Trust) else (authority,)
+    return of_server if client is None else (*of_server, client.certificate, client.key)
+
+
+def _trusting(authority: Material | Trust) -> ssl.SSLContext:
     """A context that trusts only *authority*.
 
     Built by hand: the default context loads the system's CAs (40 ms), and since Python 3.13 refuses
     CA certificates without an authority key identifier, which clusters do have.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if authority is Trust.SYSTEM:
+        context.load_default_certs()
+        return context
+    if authority is Trust.ANYONE:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        return context
     with _as_file(authority.read()) as path:
         try:
             # A file, because Python takes only ASCII text, without comments in other scripts.

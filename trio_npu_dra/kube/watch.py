@@ -31,7 +31,8 @@ class View(Generic[K]):
     Attributes:
         objects: By name, or `namespace/name`.
         synced: False until the first list; then *objects* is empty because nothing is known.
-        stale_since: `anyio.current_time()` at which contact was lost; `None` while a watch is open.
+        stale_since: `anyio.current_time()` at which contact was lost; `None` while a watch is open,
+            or is opened anew after a list.
     """
 
     objects: Mapping[str, K] = field(default_factory=lambda: MappingProxyType({}))
@@ -53,6 +54,9 @@ async def list_and_watch(
     watch would meet it again, with pauses that grow to minutes. A view stays within the limits of a
     list. Every failure is retried, also a missing right: roles can be granted later.
 
+    An API server that starts anew has forgotten the place of everybody. To be told so by the watch
+    with which contact comes back is no second loss of contact; in any other watch it is one.
+
     Args:
         client: The API server.
         kind: What to follow.
@@ -64,6 +68,7 @@ async def list_and_watch(
     picture: _Picture[K] = _Picture(f"watch {kind.plural} {field_selector}".rstrip())
     yield picture.view()
     while True:
+        is_back = False  # contact came back with this watch, which has told nothing yet
         try:
             if not picture.version:
                 listed_at = anyio.current_time()
@@ -73,22 +78,26 @@ async def list_and_watch(
             async with client.watch(
                 kind, field_selector=field_selector, resource_version=picture.version
             ) as events:
+                is_back = picture.stale_since is not None
                 picture.stale_since = None
                 retry.recovered()
                 yield picture.view()
                 async for event in events:
+                    is_back = False
                     if picture.apply(event):
                         yield picture.view()
             if anyio.current_time() - opened < _SHORT_WATCH:
                 raise Unavailable(f"watch {kind.plural}: ended at once")
         except KubeError as error:
-            if picture.stale_since is None:
+            # Only a place that is too old is worth a list at once, not one that was just listed.
+            is_too_old = isinstance(error, Gone) and anyio.current_time() - listed_at > _SHORT_WATCH
+            if picture.stale_since is None and not (is_back and is_too_old):
                 picture.stale_since = anyio.current_time()
                 yield picture.view()
             if isinstance(error, Gone | Unreadable):
                 picture.version = ""
-            if isinstance(error, Gone) and anyio.current_time() - listed_at > _SHORT_WATCH:
-                continue  # the place is too old: list; only a fresh one is worth a wait
+            if is_too_old:
+                continue
             await anyio.sleep(retry.failed(error))
 
 

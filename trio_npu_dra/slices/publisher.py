@@ -10,7 +10,7 @@ this process.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from math import inf
@@ -19,18 +19,18 @@ from typing import Final, Literal, TypeAlias
 import trio
 
 from trio_npu_dra import pulse
-from trio_npu_dra.errors import Invalid, InvalidPool, KubeError, NotFound
+from trio_npu_dra.errors import Invalid, InvalidPool, KubeError
 from trio_npu_dra.kube.client import WATCH_SECONDS, KubeClient
-from trio_npu_dra.kube.objects import Node, OwnerReference, ResourceSlice
+from trio_npu_dra.kube.objects import ResourceSlice
 from trio_npu_dra.kube.retry import Retry
-from trio_npu_dra.kube.watch import View, list_and_watch
+from trio_npu_dra.kube.watch import View
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.slices.change_pace import ChangePace
-from trio_npu_dra.slices.diff import Create, Delete, Update, Write, plan
+from trio_npu_dra.slices.diff import Create, Delete, Update, Write
+from trio_npu_dra.slices.node_slices import Listed, NodeSlices, Slices
 from trio_npu_dra.slices.own_writes import OwnWrites
-from trio_npu_dra.slices.pool import Pool, PoolContent, check
+from trio_npu_dra.slices.pool import PoolContent, check
 from trio_npu_dra.slices.repair_pace import RepairPace
-from trio_npu_dra.slices.stored_forms import StoredForms
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +38,6 @@ _RECONCILE_STUCK_SECONDS: Final = 180.0  # a node may need a dozen slices, each 
 _WATCH_STUCK_SECONDS: Final = WATCH_SECONDS + 60.0
 _LAG_SECONDS: Final = 2.0
 """How long the watch may take to show what was written, before it counts as undone."""
-
-Slices = tuple[ResourceSlice, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,15 +115,8 @@ async def publish(
         on_event: Called with what happens.
         task_status: Started when the loop runs.
     """
-    publisher = _Publisher(
-        client,
-        node_name,
-        driver_name,
-        pool=pool,
-        status=status,
-        node_uid=node_uid,
-        on_event=on_event,
-    )
+    slices = NodeSlices(client, node_name, driver_name, node_uid=node_uid)
+    publisher = _Publisher(slices, pool=pool, status=status, on_event=on_event)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(publisher.follow_pool)
         nursery.start_soon(publisher.follow_slices)
@@ -145,29 +136,20 @@ class _Publisher:
 
     def __init__(
         self,
-        client: KubeClient,
-        node_name: str,
-        driver_name: str,
+        slices: NodeSlices,
         *,
         pool: Observable[PoolContent],
         status: Observable[PublisherStatus],
-        node_uid: Observable[str],
         on_event: OnEvent,
     ) -> None:
-        self._client = client
-        self._node_name = node_name
-        self._driver_name = driver_name
-        self._selector = f"spec.driver={driver_name},spec.nodeName={node_name}"
+        self._slices = slices
         self._pool = pool
         self._status = status
-        self._node_uid = node_uid
         self._on_event = on_event
         self._view: View[ResourceSlice] = View()
-        self._owner: OwnerReference | None = None
         self._settled: PoolContent | None = None
-        self._stored = StoredForms()
         self._own_writes = OwnWrites()
-        self._first_list: tuple[Slices, str] = ((), "")
+        self._first_list: Listed = ((), "")
         self._has_begun = trio.Event()
         self._change_pace = ChangePace(trio.current_time)
         self._repair_pace = RepairPace(trio.current_time)
@@ -185,17 +167,16 @@ class _Publisher:
     async def follow_slices(self) -> None:
         """Wake the loop when someone changes our slices."""
         await self._has_begun.wait()
-        views = list_and_watch(
-            self._client, ResourceSlice, field_selector=self._selector, listed=self._first_list
-        )
-        async with aclosing(views):
+        async with aclosing(self._slices.views(self._first_list)) as views:
             while True:
                 # An open watch ends after a time. A broken one has no limit: it is retried.
-                limit = inf if self._view.stale_since else _WATCH_STUCK_SECONDS
+                limit = _WATCH_STUCK_SECONDS if self._view.stale_since is None else inf
                 with pulse.step("watching ResourceSlices", limit=limit):
                     view = await anext(views)
-                if self._view.synced and self._view.stale_since and not view.stale_since:
-                    self._learn_anew()
+                was_lost = self._view.synced and self._view.stale_since is not None
+                if was_lost and view.stale_since is None:
+                    if self._slices.expect_as_sent():
+                        self._settled = None
                     self._own_writes.forget()  # they may be part of a list that was read anew
                     self._note(watch_restarts=self._status.value.watch_restarts + 1)
                 self._view = view
@@ -227,11 +208,6 @@ class _Publisher:
                 retry.recovered()
                 await self._news.wait()
 
-    def _learn_anew(self) -> None:
-        """Forget stored forms: after an outage a newer API server may answer, which keeps more."""
-        if self._stored.forget():
-            self._settled = None
-
     async def _reconcile(self) -> None:
         listed = None if self._has_begun.is_set() else await self._begin()
         check(self._pool.value)  # an invalid pool must not cost a request
@@ -249,7 +225,7 @@ class _Publisher:
         content = self._pool.value
         is_repair = content == self._settled
         with pulse.step("publishing ResourceSlices", limit=_RECONCILE_STUCK_SECONDS):
-            slices, writes = await self._look(content, listed)
+            slices, writes = await self._slices.look(content, listed)
             for write in writes:
                 await self._perform(write)
         if writes:
@@ -265,34 +241,15 @@ class _Publisher:
 
     def _was_edited(self) -> bool:
         """Whether the watch shows other slices than those of the accepted pool."""
-        return self._view.synced and bool(self._plan(self._view.objects.values(), self._pool.value))
+        shown = self._view.objects.values()
+        return self._view.synced and bool(self._slices.plan(shown, self._pool.value))
 
     async def _begin(self) -> Slices:
         """Read the Node and the slices, from which on `follow_slices` watches."""
         with pulse.step("publishing ResourceSlices", limit=_RECONCILE_STUCK_SECONDS):
-            self._owner = await self._read_owner()
-            self._first_list = await self._list()
+            self._first_list = await self._slices.begin()
         self._has_begun.set()
         return self._first_list[0]
-
-    async def _look(
-        self, content: PoolContent, listed: Slices | None
-    ) -> tuple[Slices, tuple[Write, ...]]:
-        """List the slices and plan the writes; a new slice gets an owner read just now.
-
-        Args:
-            content: What is wanted.
-            listed: The slices, if they and the Node were read just now.
-        """
-        slices = (await self._list())[0] if listed is None else listed
-        writes = self._plan(slices, content)
-        if listed is None and any(isinstance(write, Create) for write in writes):
-            self._owner = await self._read_owner()
-            writes = self._plan(slices, content)
-        return slices, writes
-
-    async def _list(self) -> tuple[Slices, str]:
-        return await self._client.list(ResourceSlice, field_selector=self._selector)
 
     async def _see_own_writes(self) -> None:
         """Wait until the watch shows what was written, unless something else is to be done."""
@@ -306,61 +263,15 @@ class _Publisher:
                 self._news = trio.Event()
         self._own_writes.forget()
 
-    def _plan(self, slices: Iterable[ResourceSlice], content: PoolContent) -> tuple[Write, ...]:
-        assert self._owner is not None
-        desired = Pool(
-            name=self._node_name,
-            driver=self._driver_name,
-            node_name=self._node_name,
-            owner=self._owner,
-            devices=content.devices,
-            shared_counters=content.shared_counters,
-        )
-        return plan(slices, desired, self._stored.as_stored)
-
     async def _perform(self, write: Write) -> None:
         verb = _VERBS[type(write)]
         try:
-            await self._send(write)
+            name, version = await self._slices.send(write)
         except KubeError as error:
             self._on_event(SliceWritten(verb=verb, error=error))
             raise
+        self._own_writes.note(name, version, self._view.objects)
         self._on_event(SliceWritten(verb=verb, error=None))
-
-    async def _send(self, write: Write) -> None:
-        meta = write.slice.metadata
-        match write:
-            case Delete():
-                try:
-                    await self._client.delete(
-                        ResourceSlice,
-                        meta.name,
-                        uid=meta.uid,
-                        resource_version=meta.resource_version,
-                    )
-                except NotFound:
-                    log.debug("slice was gone already", extra={"slice": meta.name})
-                self._own_writes.note(meta.name, None, self._view.objects)
-            case Update():
-                self._learn(write, await self._client.update(write.slice))
-            case Create():
-                self._learn(write, await self._client.create(write.slice))
-
-    def _learn(self, write: Create | Update, stored: ResourceSlice) -> None:
-        self._stored.learn(write.slice.spec, stored.spec)
-        meta = stored.metadata
-        self._own_writes.note(meta.name, meta.resource_version, self._view.objects)
-
-    async def _read_owner(self) -> OwnerReference:
-        node = await self._client.get(Node, self._node_name)
-        self._node_uid.set(node.metadata.uid or "")
-        return OwnerReference(
-            api_version=Node.group_version,
-            kind=Node.kind_name,
-            name=self._node_name,
-            uid=self._node_uid.value,
-            controller=True,
-        )
 
     async def _new_pool_within(self, seconds: float) -> None:
         """Wait, but no longer than until the pool changes."""
@@ -387,7 +298,7 @@ class _Publisher:
             current=is_newest,
             devices=len(content.devices),
             generation=newest,
-            dropped=self._stored.dropped,
+            dropped=self._slices.dropped,
             problem="",
         )
         if is_newest:

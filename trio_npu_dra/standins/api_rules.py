@@ -54,8 +54,8 @@ class Kubernetes:
 
     Attributes:
         minor: Of its version. 1.34 refuses the taint effect `None`, takes 4 taints a device, and
-            wants counter sets in the slice of the devices that consume from them; from 1.35 on a
-            slice has counter sets or devices.
+            wants counter sets in the slice of the devices that consume from them, and says in other
+            words where something is wrong; from 1.35 on a slice has counter sets or devices.
         taints: Feature gate DRADeviceTaints, on by default from 1.36.
         counters: Feature gate DRAPartitionableDevices, on by default from 1.36.
         shares: Feature gate DRAConsumableCapacity, on by default from 1.36.
@@ -75,6 +75,10 @@ class Kubernetes:
     def taint_limit(self) -> int:
         """Taints of a device."""
         return 16 if self.minor >= 35 else 4
+
+    def place_of_key(self, where: str, key: str) -> str:
+        """What a refusal names for a wrong key of the map at *where*."""
+        return where if self.minor >= 35 else f"{where}[{key}]"
 
 
 def now() -> str:
@@ -184,7 +188,7 @@ def _admit_devices(obj: Wire, devices: list[Wire], kubernetes: Kubernetes) -> No
     _refuse_too_many(obj, "spec.devices", len(devices), limit)
     for index, device in enumerate(devices):
         _admit_device(obj, f"spec.devices[{index}]", device, kubernetes)
-    _refuse_repeated(obj, "spec.devices", [device["name"] for device in devices])
+    _refuse_repeated(obj, "spec.devices", devices, "name", kubernetes)
 
 
 def _admit_device(obj: Wire, where: str, device: Wire, kubernetes: Kubernetes) -> None:
@@ -195,7 +199,7 @@ def _admit_device(obj: Wire, where: str, device: Wire, kubernetes: Kubernetes) -
         why = f"the total number of attributes and capacities must not exceed {_ATTRIBUTES}"
         raise _invalid(obj, f"{where}: Invalid value: {count}: {why}")
     for key, value in attributes.items():
-        _check_attribute(obj, f"{where}.attributes", key, value)
+        _check_attribute(obj, f"{where}.attributes", key, value, kubernetes)
     for key, part in capacity.items():
         part["value"] = canonical(part["value"])
         if policy := part.get("requestPolicy"):
@@ -248,10 +252,10 @@ def _admit_consumption(obj: Wire, where: str, device: Wire, kubernetes: Kubernet
         _refuse_too_many(obj, where, len(consumed), _CONSUMPTIONS)
     for index, part in enumerate(consumed):
         _check_label(obj, f"{where}[{index}].counterSet", part["counterSet"])
-        _admit_counters(obj, f"{where}[{index}].counters", part)
+        _admit_counters(obj, f"{where}[{index}].counters", part, kubernetes)
         if kubernetes.minor < 35:
             _refuse_unknown_counters(obj, f"{where}[{index}]", part)
-    _refuse_repeated(obj, where, [part["counterSet"] for part in consumed])
+    _refuse_repeated(obj, where, consumed, "counterSet", kubernetes)
 
 
 def _refuse_unknown_counters(obj: Wire, where: str, part: Wire) -> None:
@@ -275,25 +279,27 @@ def _admit_counter_sets(obj: Wire, sets: list[Wire], kubernetes: Kubernetes) -> 
         raise _invalid(obj, f"{where}: Invalid value: {count}: {why}")
     for index, part in enumerate(sets):
         _check_label(obj, f"{where}[{index}].name", part["name"])
-        _admit_counters(obj, f"{where}[{index}].counters", part)
-    _refuse_repeated(obj, where, [part["name"] for part in sets])
+        _admit_counters(obj, f"{where}[{index}].counters", part, kubernetes)
+    _refuse_repeated(obj, where, sets, "name", kubernetes)
 
 
-def _admit_counters(obj: Wire, where: str, part: Wire) -> None:
+def _admit_counters(obj: Wire, where: str, part: Wire, kubernetes: Kubernetes) -> None:
     counters = part.get("counters")
     if not counters:
         raise _invalid(obj, f"{where}: Required value")
     _refuse_too_many(obj, where, len(counters), _COUNTERS)
     for key, counter in counters.items():
-        _check_label(obj, where, key)
+        _check_label(obj, kubernetes.place_of_key(where, key), key)
         counter["value"] = canonical(counter["value"])
 
 
-def _check_attribute(obj: Wire, where: str, key: str, value: Wire) -> None:
+def _check_attribute(obj: Wire, where: str, key: str, value: Wire, kubernetes: Kubernetes) -> None:
     if not _IDENTIFIER.fullmatch(key):
-        raise _invalid(obj, f'{where}: Invalid value: "{key}": a valid C identifier must start')
+        place, why = kubernetes.place_of_key(where, key), "a valid C identifier must start"
+        raise _invalid(obj, f'{place}: Invalid value: "{key}": {why}')
     if len(value) != 1:
-        raise _invalid(obj, f"{where}[{key}]: Invalid value: exactly one value must be specified")
+        problem = "Required" if not value and kubernetes.minor < 35 else "Invalid"
+        raise _invalid(obj, f"{where}[{key}]: {problem} value: exactly one value must be specified")
     ((kind, content),) = value.items()
     if kind in {"string", "version"} and len(content.encode()) > _VALUE_BYTES:
         why = f"Too long: may not be more than {_VALUE_BYTES} bytes"
@@ -331,10 +337,14 @@ def _check_label(obj: Wire, where: str, name: str) -> None:
         raise _invalid(obj, f'{where}: Invalid value: "{name}": {_lowercase("label")}')
 
 
-def _refuse_repeated(obj: Wire, where: str, names: list[str]) -> None:
+def _refuse_repeated(
+    obj: Wire, where: str, parts: list[Wire], key: str, kubernetes: Kubernetes
+) -> None:
+    names = [part[key] for part in parts]
+    field = "" if kubernetes.minor >= 35 else f".{key}"
     for index, name in enumerate(names):
         if name in names[:index]:
-            raise _invalid(obj, f'{where}[{index}]: Duplicate value: "{name}"')
+            raise _invalid(obj, f'{where}[{index}]{field}: Duplicate value: "{name}"')
 
 
 def _refuse_too_many(obj: Wire, where: str, count: int, limit: int) -> None:
