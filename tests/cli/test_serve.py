@@ -27,7 +27,8 @@ PACKAGES = {
 
 ROOMS = {
     *("errors", "settings", "boot", "storage", "file_lock", "host_path", "observable", "pulse"),
-    *("backoff", "config", "kube", "rpc", "npu", "holds", "slices", "claims", "daemon"),
+    *("backoff", "last_result", "afterwards"),
+    *("config", "kube", "rpc", "npu", "holds", "slices", "claims", "daemon"),
     *("_generated", "cli"),
     *("control.server", "report.device_health", "report.words"),
     *("observe.facts", "observe.latency", "observe.logs", "observe.self_check"),

@@ -60,6 +60,7 @@ class NodeClaims:
         cutting: Whether chips are cut for claims; never without it.
         patience: How long faults are worth another try.
         on_call: Called after each call that was answered.
+        afterwards: Calls a function when the answer is on its way: log lines, and *on_call*.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class NodeClaims:
         cutting: Observable[Cutting] | None = None,
         patience: Patience | None = None,
         on_call: Callable[[CallAnswered], object] = lambda _: None,
+        afterwards: Callable[[Callable[[], object]], object] = lambda function: function(),
     ) -> None:
         self._reading = Reading(
             reader=reader,
@@ -91,6 +93,7 @@ class NodeClaims:
         self._cdi = cdi
         self._patience = patience or Patience()
         self._on_call = on_call
+        self._afterwards = afterwards
 
     async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, PrepareResult]:
         """Make the claims' NPUs available to containers: one answer a UID, none spoils another's.
@@ -119,10 +122,8 @@ class NodeClaims:
             wanted = {uid: one for uid, one in wanted.items() if uid not in gone}  # read it anew
             due = list(failed) if gone else await attempts.again(failed)
         errors = {uid: error for uid, error in errors.items() if uid not in entries}
-        for uid, ref in refs.items():
-            known = wanted[uid].entry if uid in wanted else None
-            _log_prepared(ref, known, errors.get(uid), since)
-        self._tell("prepare", len(refs), errors, since)
+        known = {uid: one.entry for uid, one in wanted.items()}
+        self._tell("prepare", refs, errors, since, partial(_log_prepared, known=known))
         return {
             uid: PrepareResult(devices=self._devices(entries[uid]))
             if uid in entries
@@ -145,9 +146,7 @@ class NodeClaims:
             failed = {uid: one for uid, one in outcomes.items() if isinstance(one, NpuDraError)}
             errors = {uid: one for uid, one in errors.items() if uid not in due} | failed
             due = await attempts.again(failed)
-        for uid, ref in refs.items():
-            _log_unprepared(ref, errors.get(uid), since)
-        self._tell("unprepare", len(refs), errors, since)
+        self._tell("unprepare", refs, errors, since, _log_unprepared)
         return {uid: str(errors.get(uid, "")) for uid in refs}
 
     async def _read(
@@ -180,39 +179,46 @@ class NodeClaims:
     def _tell(
         self,
         operation: Literal["prepare", "unprepare"],
-        claims: int,
+        refs: Mapping[str, ClaimRef],
         errors: Mapping[str, NpuDraError],
         since: float,
+        say: Callable[[ClaimRef, NpuDraError | None, float], None],
     ) -> None:
-        if claims:  # a probe asks for none
-            self._on_call(
-                CallAnswered(
-                    operation=operation,
-                    seconds=trio.current_time() - since,
-                    claims=claims,
-                    errors=tuple(errors.values()),
-                )
-            )
+        """Say what became of each claim, once the answer is on its way."""
+        if not refs:  # a probe asks for none
+            return
+        seconds = trio.current_time() - since
+        answered = CallAnswered(
+            operation=operation, seconds=seconds, claims=len(refs), errors=tuple(errors.values())
+        )
+
+        def tell() -> None:
+            for uid, ref in refs.items():
+                say(ref, errors.get(uid), seconds)
+            self._on_call(answered)
+
+        self._afterwards(tell)
 
 
 def _log_prepared(
-    ref: ClaimRef, entry: Entry | None, error: NpuDraError | None, since: float
+    ref: ClaimRef, error: NpuDraError | None, seconds: float, *, known: Mapping[str, Entry]
 ) -> None:
-    fields = _fields(ref, since) | {"devices": entry.device_names if entry else []}
+    devices = known[ref.uid].device_names if ref.uid in known else []
+    fields = _fields(ref, seconds) | {"devices": devices}
     if error is None:
         log.info("claim prepared", extra=fields)
     else:
         log.warning("claim not prepared", extra={**fields, "error": str(error)})
 
 
-def _log_unprepared(ref: ClaimRef, error: NpuDraError | None, since: float) -> None:
-    fields = _fields(ref, since)
+def _log_unprepared(ref: ClaimRef, error: NpuDraError | None, seconds: float) -> None:
+    fields = _fields(ref, seconds)
     if error is None:
         log.info("claim unprepared", extra=fields)
     else:
         log.error("claim not unprepared", extra={**fields, "error": str(error)})
 
 
-def _fields(ref: ClaimRef, since: float) -> dict[str, object]:
-    ms = round(1000 * (trio.current_time() - since), 2)
+def _fields(ref: ClaimRef, seconds: float) -> dict[str, object]:
+    ms = round(1000 * seconds, 2)
     return {"claim": f"{ref.namespace}/{ref.name}", "uid": ref.uid, "ms": ms}

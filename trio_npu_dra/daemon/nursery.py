@@ -6,6 +6,7 @@ from functools import partial
 
 import trio
 
+from trio_npu_dra.afterwards import Afterwards
 from trio_npu_dra.claims.cdi import CdiFolder, Libraries
 from trio_npu_dra.claims.forgotten import forget_gone_claims
 from trio_npu_dra.claims.library_hook import PROGRAM, LibraryHook, installed_hook
@@ -137,6 +138,8 @@ async def _keep_claims(
     vnpus = Vnpus(worker, node.dcmi, node.board, splits=node.splits, cutting=node.cutting)
     # What may have to be done to the chips before a claim's containers start.
     steps = (VnpuStep(ledger=node.ledger, cdi=cdi, vnpus=vnpus, host=node.host), flags)
+    afterwards = Afterwards()
+    service.start_soon(afterwards.run)
     claims = NodeClaims(
         reader=reader,
         board=node.board,
@@ -148,6 +151,7 @@ async def _keep_claims(
         pool_name=settings.node_name,
         cutting=node.cutting,
         on_call=node.facts,
+        afterwards=afterwards,
     )
     await service.start(keep_cdi_files, node.ledger, cdi, steps, node.board)
     is_busy = partial(is_any_occupied, worker, node.dcmi, node.board)

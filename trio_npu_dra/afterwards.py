@@ -1,0 +1,46 @@
+"""What an answer need not wait for: it is done a moment later, in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from math import inf
+from typing import Final, NoReturn
+
+import trio
+
+SECONDS: Final = 0.001
+"""Long enough for the answer to leave, and for others of a burst to come."""
+
+
+class Afterwards:
+    """Calls functions a moment later; `run` must run for that. Belongs to one trio run."""
+
+    def __init__(self) -> None:
+        self._due: deque[Callable[[], object]] = deque()
+        self._alarm = trio.CancelScope()
+        self._has_ended = False
+
+    def __call__(self, function: Callable[[], object]) -> None:
+        """Call *function* soon; it must not fail."""
+        self._due.append(function)
+        if self._has_ended:
+            self._catch_up()
+        elif self._alarm.deadline == inf:
+            self._alarm.deadline = trio.current_time() + SECONDS
+
+    async def run(self) -> NoReturn:
+        """Call what is due, until cancelled; nothing that was due by then is left out."""
+        try:
+            while True:
+                with self._alarm:
+                    await trio.sleep_forever()
+                self._alarm = trio.CancelScope()
+                self._catch_up()
+        finally:
+            self._has_ended = True  # calls that are cancelled with us may still end
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        while self._due:
+            self._due.popleft()()
