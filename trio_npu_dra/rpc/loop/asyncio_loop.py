@@ -17,8 +17,8 @@ TURNS: Final = 4
 
 ArgsT = TypeVarTuple("ArgsT")
 
-STEP_SECONDS: Final = 0.0005
-"""The turn that begins after this is the last one of its step."""
+STEP_SECONDS: Final = 0.002
+"""The turn that begins after this is the last one of its step; those of a call take a quarter."""
 
 _Events: TypeAlias = "list[tuple[selectors.SelectorKey, int]]"
 
