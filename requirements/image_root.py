@@ -11,7 +11,6 @@ usage: image_root.py driver ROOT ENVIRONMENT
 from __future__ import annotations
 
 import argparse
-import compileall
 import os
 import re
 import shutil
@@ -20,7 +19,6 @@ import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from py_compile import PycInvalidationMode
 
 COMMANDS = ("sh", "mount", "grep", "find", "awk", "cut")
 """Programs that libdcmi.so runs to find out where it is and which cards there are."""
@@ -115,7 +113,7 @@ class Root:
 
 
 def lay_out_driver(root: Root, environment: Path) -> None:
-    """Lay out the driver's image except for its virtual environment.
+    """Lay out the driver's image except for its virtual environment and all bytecode.
 
     Raises:
         SystemExit: Something is missing, or the tree does not work by itself.
@@ -139,7 +137,6 @@ def lay_out_driver(root: Root, environment: Path) -> None:
         root.take(system / name)
     take_linked(root, environment)
     document(root)
-    compile_library(root, library)
     prove(root, library)
 
 
@@ -242,20 +239,6 @@ def owners(files: Iterable[Path]) -> dict[Path, str]:
             for name in (path, f"/usr{path}"):
                 found[Path(name)] = packages.split(", ")[0]
     return found
-
-
-def compile_library(root: Root, library: Path) -> None:
-    """Compile the standard library: without it the daemon takes a second longer to start.
-
-    Unchecked: nothing in an image changes.
-    """
-    mode = PycInvalidationMode.UNCHECKED_HASH
-    folder, tree = root.place(library), str(root.folder)
-    compiled = compileall.compile_dir(
-        folder, quiet=1, stripdir=tree, prependdir="/", invalidation_mode=mode
-    )
-    if not compiled:
-        sys.exit("the standard library does not compile")
 
 
 def prove(root: Root, library: Path) -> None:
