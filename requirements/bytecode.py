@@ -3,7 +3,7 @@
 
 Without bytecode the daemon takes a second longer to start. The docstrings of functions and modules
 would be 1.8 MiB of its resident memory; classes keep theirs, because dataclasses without one make
-one up at each start, and models are described by it. Asserts stay, which `python -OO` would leave out.
+one up at each start, and models are described by it. Asserts stay: `python -OO` leaves them out.
 
 usage: bytecode.py FOLDER [ROOT]
 """
