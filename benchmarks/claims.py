@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 
-from benchmarks import machine, page, tables
+from benchmarks import account, machine, page, tables
 from benchmarks.api import Api, RawGets
 from benchmarks.drivers import Command, Driver
 from benchmarks.goals import FIRST_SLICE, GET_INFO, RSS
@@ -49,11 +49,15 @@ def main(arguments: Sequence[str]) -> None:
                 f"{EXAMPLE} 0.4.0, unthrottled, in the same rounds",
             ]
             print("\n".join(facts), flush=True)
-            commands = [
-                _in_image(name, each, folder, built[OURS].board) for name, each in built.items()
+            api = Api(plane)
+            account.admit(plane)
+            simulator = built[OURS].board
+            ours = [
+                _in_pod(each.with_account(plane, api, node=_node(name)), name, folder, simulator)
+                for name, each in built.items()
             ]
-            commands += [example, *map(Command.parse, options.beside)]
-            drivers = _measure(options, commands, plane, folder)
+            commands = [*ours, example, *map(Command.parse, options.beside)]
+            drivers = _measure(options, commands, plane, api, folder)
             imports = _import_ms(built[OURS])
         finally:
             plane.stop()
@@ -72,18 +76,23 @@ def _images(base: str, folder: Path) -> Iterator[Mapping[str, Image]]:
         yield built
 
 
-def _in_image(name: str, built: Image, folder: Path, simulator: Path) -> Command:
+def _in_pod(pod: Image, name: str, folder: Path, simulator: Path) -> Command:
     """Our driver of an image, on a board of its own; all boards are of this tree's simulator."""
     board = create_board(load_profile(PROFILE), folder / f"host-of-{name}", prebuilt=simulator)
-    return Command(name=name, words=built.command("npu-dra", "serve", *board.flags()))
+    words = pod.command("npu-dra", "serve", *board.flags())
+    return Command(name=name, words=words, is_in_pod=True)
 
 
 def _measure(
-    options: argparse.Namespace, commands: Sequence[Command], plane: ControlPlane, folder: Path
+    options: argparse.Namespace,
+    commands: Sequence[Command],
+    plane: ControlPlane,
+    api: Api,
+    folder: Path,
 ) -> dict[str, Measured]:
-    api = Api(plane)
     for command in commands:
-        api.create_node(_node(command))
+        if not command.is_in_pod:  # otherwise its Node is there
+            api.create_node(_node(command.name))
     running, starts = _start_all(commands, api, plane, folder, options.starts)
     try:
         idle = watch_idle(running, plane.audit_log, options.idle)
@@ -123,7 +132,7 @@ def _start_all(
             driver = Driver.start(
                 command,
                 api,
-                folder=folder / _node(command),
+                folder=folder / _node(command.name),
                 kubeconfig=kubeconfigs[command.name],
             )
             starts[command.name].append(
@@ -184,8 +193,8 @@ def _show(drivers: Mapping[str, Measured], imports: float, idle_seconds: float) 
     tables.show_goals(drivers)
 
 
-def _node(command: Command) -> str:
-    return f"node-of-{command.name}"
+def _node(name: str) -> str:
+    return f"node-of-{name}"
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:

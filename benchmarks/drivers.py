@@ -26,10 +26,12 @@ class Command:
     Attributes:
         name: What tables call it.
         words: Program and arguments, without the flags that `Driver.start` adds.
+        is_in_pod: Whether it finds the API server as in a pod, and needs no kubeconfig.
     """
 
     name: str
     words: tuple[str, ...]
+    is_in_pod: bool = False
 
     @classmethod
     def parse(cls, line: str) -> Self:
@@ -68,7 +70,7 @@ class Driver:
             command: The command to start.
             api: The API server to which it publishes.
             folder: For its files, made if it is missing; its name is the node's.
-            kubeconfig: Its identity at the API server.
+            kubeconfig: Its identity at the API server, unless it has that of a pod.
         """
         registrar, plugins = folder / "registry", folder / "plugins"
         for place in (registrar, plugins, folder / "cdi"):
@@ -76,8 +78,8 @@ class Driver:
         for stale in registrar.iterdir():
             stale.unlink()
         flags = {
+            **({} if command.is_in_pod else {"--kubeconfig": kubeconfig}),
             "--node-name": folder.name,
-            "--kubeconfig": kubeconfig,
             "--cdi-root": folder / "cdi",
             "--kubelet-registrar-directory-path": registrar,
             "--kubelet-plugins-directory-path": plugins,

@@ -11,16 +11,20 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
+from benchmarks import account
+from benchmarks.api import Api
 from benchmarks.machine import python_build
 from tests.cluster import images
 from tests.cluster.binaries import locked, pause
+from tests.cluster.control_plane import ControlPlane
 from tests.cluster.processes import ClusterError, Program, run, wait_until
 from tests.e2e.deploy import ROOT, make_wheels
 from tests.e2e.past import Past
+from trio_npu_dra.kube.credentials import SERVICE_ACCOUNT
 
 ENVIRONMENT: Final = (
     "PATH=/opt/npu-dra/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -48,10 +52,12 @@ class Image:
     Attributes:
         root: The folder with its files.
         mounts: The program that holds its mounts; they end with it.
+        environment: That of its programs.
     """
 
     root: Path
     mounts: Program
+    environment: tuple[str, ...] = ENVIRONMENT
 
     @property
     def board(self) -> Path:
@@ -61,7 +67,23 @@ class Image:
     def command(self, *argv: str) -> tuple[str, ...]:
         """The words that start one of its programs, in the process that executes them."""
         mounts = f"--mount=/proc/{self.mounts.process.pid}/ns/mnt"
-        return ("nsenter", mounts, "--", "env", "-i", *ENVIRONMENT, "chroot", str(self.root), *argv)
+        return (
+            "nsenter",
+            mounts,
+            "--",
+            "env",
+            "-i",
+            *self.environment,
+            "chroot",
+            str(self.root),
+            *argv,
+        )
+
+    def with_account(self, plane: ControlPlane, api: Api, *, node: str) -> Self:
+        """The same, whose programs find the API server as in a pod of a new Node."""
+        account.mount(plane, api, self.root / SERVICE_ACCOUNT.relative_to("/"), node=node)
+        variables = (f"{name}={value}" for name, value in account.environment(plane).items())
+        return replace(self, environment=(*self.environment, *variables))
 
     def facts(self) -> str:
         """Its Python and its packages, for the figures."""

@@ -21,7 +21,7 @@ from typing import Final
 
 import trio
 
-from benchmarks import machine, page
+from benchmarks import account, machine, page
 from benchmarks.api import Api
 from benchmarks.cost import SERVER, Alone, Cost, Meter, cpu_ms
 from benchmarks.drivers import Command, Driver
@@ -38,10 +38,6 @@ from trio_npu_dra.kube.objects import ResourceSlice
 from trio_npu_dra.simulator import create_board, load_profile
 from trio_npu_dra.slices.pool import PoolContent
 
-ROOT: Final = Path(__file__).parents[1]
-MANIFESTS: Final = ("namespace", "rbac", "own-node-only")
-"""Who the driver is and what it may do, from `k8s/base`."""
-NAMESPACE, ACCOUNT = "ascend-dra", "ascend-npu-dra-kubeletplugin"
 DRIVER: Final = "npu.huawei.com"
 PROFILE: Final = "910b4-8"
 LARGE: Final = 5000
@@ -136,8 +132,7 @@ async def _measure(
         port = await nursery.start(relay.serve)
         admit = partial(_identities, plane, port, folder / "tokens", options.nodes)
         fleet = Fleet(await trio.to_thread.run_sync(admit), driver_name=DRIVER, pool=pool)
-        user = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
-        meter = Meter(plane, relay, user=user, alone=await _alone(server))
+        meter = Meter(plane, relay, user=account.USER, alone=await _alone(server))
         costs = await _phases(options, server, fleet, meter, nursery)
         nursery.cancel_scope.cancel()
     return costs
@@ -204,18 +199,13 @@ def _identities(
     plane: ControlPlane, port: int, folder: Path, count: int
 ) -> Mapping[str, Credentials]:
     """Make nodes, and for each the files that the kubelet mounts into the driver's pod."""
-    for name in MANIFESTS:
-        plane.kubectl("apply", "--filename", ROOT / f"k8s/base/{name}.yaml")
+    account.admit(plane)
     api = Api(plane)
-    environment = {"KUBERNETES_SERVICE_HOST": plane.address, "KUBERNETES_SERVICE_PORT": str(port)}
     found = {}
     for index in range(count):
         name = f"node-{index:04}"
-        place = folder / name
-        place.mkdir(parents=True)
-        (place / "ca.crt").symlink_to(plane.ca)
-        (place / "token").write_text(api.create_token(name, NAMESPACE, ACCOUNT))
-        found[name] = in_cluster(environment, place)
+        account.mount(plane, api, folder / name, node=name)
+        found[name] = in_cluster(account.environment(plane, port), folder / name)
     return found
 
 
