@@ -18,7 +18,7 @@ def main(command: str, *arguments: str) -> None:
     print(
         buildah(
             command,
-            *(*building(base.storage), "--layers"),
+            *building(base.storage),
             *("--build-arg", f"PYTHON_IMAGE={base.ready()}"),
             *arguments,
             storage=base.storage,

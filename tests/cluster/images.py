@@ -208,7 +208,7 @@ def build_driver_image(context: Path, *, target: str | None = None, tag: str) ->
     names = re.findall(r"^ARG (\w+_IMAGE)\b", (context / "Dockerfile").read_text(), re.MULTILINE)
     with locked("images"):
         buildah(
-            *("build", "--isolation=chroot", "--pull-never", "--layers"),
+            *("build", *building(OURS)),
             *(f"--build-arg={name}={base}" for name in names),
             *((f"--target={target}",) if target else ()),
             *("--tag", name, context),
@@ -264,9 +264,12 @@ def tidy() -> None:
 
 
 def building(storage: Storage) -> tuple[str, ...]:
-    """The options of each build: nothing is pulled, and nothing runs in a container."""
+    """The options of each build: nothing is pulled, and nothing runs in a container.
+
+    Every stage is kept for builds to come. What it was made in is not; buildah would keep that too.
+    """
     platform = (f"--platform=linux/{storage.architecture}",) if storage.architecture else ()
-    return ("--isolation=chroot", "--pull-never", *platform)
+    return ("--isolation=chroot", "--pull-never", "--layers", "--force-rm", *platform)
 
 
 def buildah(
