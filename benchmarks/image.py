@@ -68,15 +68,8 @@ class Image:
         """The words that start one of its programs, in the process that executes them."""
         mounts = f"--mount=/proc/{self.mounts.process.pid}/ns/mnt"
         return (
-            "nsenter",
-            mounts,
-            "--",
-            "env",
-            "-i",
-            *self.environment,
-            "chroot",
-            str(self.root),
-            *argv,
+            *("nsenter", mounts, "--", "env", "-i", *self.environment),
+            *("chroot", str(self.root), *argv),
         )
 
     def with_account(self, plane: ControlPlane, api: Api, *, node: str) -> Self:
