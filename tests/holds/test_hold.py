@@ -50,6 +50,7 @@ DIE_2, DIE_3, MODULE_1 = hold("a", 2), hold("a", 3), hold("a", 2, 3, device="mod
             True,
         ),
         (hold("b", 2, piece=ON_DEMAND[0]), hold("a", 2, piece=BY_HAND[0]), False),
+        (hold("b", 2, piece=BY_HAND[0]), hold("a", 2, piece=replace(ON_DEMAND[1], vnpu=132)), True),
     ],
 )
 def test_holders_exclude_each_other_by_their_chips(
@@ -57,7 +58,8 @@ def test_holders_exclude_each_other_by_their_chips(
 ) -> None:
     """A module overlaps with its dies, a piece with its chip.
 
-    Observers, one holder, two shares and two pieces of a chip do not exclude each other.
+    Observers, one holder, two shares and two pieces of a chip do not exclude each other. A vNPU
+    is one piece, by the number it was cut for and by its id.
     """
     assert conflict(wanted, [hold("x", 7), held]) == (held if is_refused else None)
 

@@ -80,8 +80,8 @@ def conflict(hold: Hold, others: Iterable[Hold]) -> Hold | None:
 
     Holds conflict when they are of two holders, neither of which only looks on, and have a chip in
     common; a module conflicts with its dies so. Two shares of the same chips do not if they are
-    both of claims, or both of pods, which count them each by themselves. Nor do two pieces of one
-    chip: whether there is room for both is for the scheduler to count.
+    both of claims, or both of pods, which count them each by themselves. Nor do two different
+    pieces of one chip: whether there is room for both is for the scheduler to count.
     """
     return next((other for other in others if _excludes(other, hold)), None)
 
@@ -114,7 +114,7 @@ def _excludes(one: Hold, other: Hold) -> bool:
         return False
     if one.nodes == other.nodes and None not in {one.share, other.share}:
         return one.share == other.share or _is_of_pod(one) != _is_of_pod(other)
-    if one.piece is not None and other.piece is not None and one.piece.key != other.piece.key:
+    if one.piece is not None and other.piece is not None and not one.piece.is_same(other.piece):
         return False
     return not one.nodes.isdisjoint(other.nodes)
 

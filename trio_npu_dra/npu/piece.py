@@ -27,8 +27,15 @@ class Piece:
 
     @property
     def key(self) -> tuple[str, int | None]:
-        """What tells the pieces of one chip apart."""
+        """What tells the pieces of one chip apart that can be offered; `is_same` those held."""
         return (self.template, self.number) if self.on_demand else ("", self.vnpu)
+
+    def is_same(self, other: Piece) -> bool:
+        """Whether both are one piece of their chip: wanted as the same, or cut as the same vNPU.
+
+        A vNPU that was cut on demand looks to another instance as if somebody had cut it by hand.
+        """
+        return self.key == other.key or (self.vnpu is not None and self.vnpu == other.vnpu)
 
     @property
     def device_node(self) -> str:
