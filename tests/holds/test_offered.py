@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
@@ -11,11 +12,11 @@ from hypothesis import strategies as st
 
 from tests.holds.holding import hold
 from tests.npu.boards import a3, die, piece, split
-from trio_npu_dra.holds.hold import Hold
-from trio_npu_dra.holds.offered import kept, names_of_chips, offered
+from trio_npu_dra.holds.hold import Hold, HolderKind
+from trio_npu_dra.holds.offered import names_of_chips, offered, pool_offers
 from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
-from trio_npu_dra.npu.model import Board, ChipFamily
-from trio_npu_dra.npu.offers import Cutting, Offer, offers
+from trio_npu_dra.npu.model import Board, Chip, ChipFamily
+from trio_npu_dra.npu.offers import NO_CUTTING, Cutting, Offer, Standing, offers
 from trio_npu_dra.npu.piece import Piece
 
 UNION, INDEPENDENT = MultiDiePolicy.UNION, MultiDiePolicy.INDEPENDENT
@@ -26,6 +27,12 @@ def given_out(board: Board, *holds: Hold) -> dict[str, list[int]]:
     return {
         offer.name: [chip.physical_id for chip in offer.chips] for offer in offered(board, holds)
     }
+
+
+def leaving(board: Board, *holds: Hold, cutting: Cutting = NO_CUTTING) -> list[str]:
+    """Names of what no new claim may get."""
+    found = pool_offers(board, holds, cutting)
+    return [offer.name for offer in found if offer.standing is Standing.LEAVING]
 
 
 def test_without_holds_it_is_what_is_there() -> None:
@@ -58,8 +65,8 @@ def test_what_is_held_stays_as_it_is_when_the_policy_changes(
     """And nobody gets a part of it, or what it is a part of."""
     board = a3(*map(die, range(4)), policy=policy)
     assert given_out(board, held) == expected
-    assert [offer.name for offer in kept(board, [held])] == [held.device]
-    assert kept(board, []) == ()
+    assert leaving(board, held) == [held.device]
+    assert leaving(board) == []
 
 
 def test_what_is_held_stays_when_others_split_its_chip() -> None:
@@ -120,7 +127,7 @@ def test_a_piece_that_vanished_stays_as_lost_while_it_is_held() -> None:
     held = hold("npu-0-vnpu-104", 0, vnpu=104)
     lost = {offer.name for offer in offered(SPLIT, [held]) if offer.is_lost}
     assert lost == {"npu-0-vnpu-104"}
-    assert [offer.name for offer in kept(SPLIT, [held])] == ["npu-0-vnpu-104"]
+    assert leaving(SPLIT, held) == ["npu-0-vnpu-104"]
     unsplit = a3(die(0), die(1), policy=INDEPENDENT)
     assert given_out(unsplit, held) == {"npu-0-vnpu-104": [0], "npu-1": [1]}
     assert given_out(unsplit) == {"npu-0": [0], "npu-1": [1]}
@@ -144,6 +151,9 @@ CUTTABLE = replace(
 )
 
 
+CUT = Cutting(is_on=True)
+
+
 def test_what_is_held_by_shares_is_not_cut() -> None:
     """A scheduler does not count shares in counters; so it would hand out pieces beside them."""
     board, cutting = Board(chips=(CUTTABLE,)), Cutting(is_on=True)
@@ -161,6 +171,38 @@ def test_a_held_piece_stays_when_chips_are_cut_no_more() -> None:
         held = replace(hold("npu-3-vir05-1c-8g-0", 3), piece=replace(quarter, vnpu=115))
         (kept_piece,) = offered(board, [held])
         assert (kept_piece.name, kept_piece.takes) == (held.device, {})
+        assert leaving(board, held) == [held.device]
+        assert leaving(board, held, cutting=Cutting(is_on=True)) == []
+
+
+def test_a_held_piece_counts_when_somebody_cuts_by_hand_what_was_left() -> None:
+    """Its number is beyond the room then, and still nobody gets what it has."""
+    held = replace(
+        hold("npu-3-vir05-1c-8g-3", 3), piece=Piece(template="vir05_1c_8g", number=3, vnpu=115)
+    )
+    chip = split(CUTTABLE, piece(115, "vir05_1c_8g"), piece(114, "vir05_1c_8g"))
+    found = {offer.name: offer for offer in offered(Board(chips=(chip,)), [held], CUT)}
+    kept, free = found[held.device], found["npu-3-vir05-1c-8g-0"]
+    assert (kept.takes, kept.of) == (free.takes, free.of)
+    assert kept.standing is Standing.LEAVING
+    assert kept.of["slots"] == free.of["slots"] == 15
+    assert "npu-3" not in found
+
+
+def test_a_vnpu_of_which_nobody_knows_who_cut_it_is_not_offered() -> None:
+    """Another instance may have cut it for a claim; its record is read first."""
+    board = Board(chips=(split(CUTTABLE, piece(115, "vir05_1c_8g")),))
+    unsettled = replace(CUT, by_hand=frozenset())
+    assert unsettled.unsettled(board) == (115,)
+    names = [offer.name for offer in offered(board, (), unsettled)]
+    assert "npu-3-vnpu-115" not in names
+    assert "npu-3-vir05-1c-8g-3" in names, "it is not taken off the room either"
+    (alone,) = Board(chips=(split(die(0), piece(100)),)).chips
+    without = Cutting(by_hand=frozenset())
+    assert offered(Board(chips=(alone,)), (), without) == ()
+    settled = replace(unsettled, by_hand=frozenset({115}))
+    assert settled.unsettled(board) == ()
+    assert "npu-3-vnpu-115" in [offer.name for offer in offered(board, (), settled)]
 
 
 NUMBERS = st.integers(0, 7)
@@ -216,3 +258,78 @@ def test_no_chip_is_given_twice_and_none_is_taken_from_its_holder(
 def offered_for_holders(found: tuple[Offer, ...], held: set[str]) -> list[Offer]:
     """Those that somebody holds."""
     return [offer for offer in found if not held.isdisjoint(offer.device_nodes)]
+
+
+CHIP_STATES = st.tuples(
+    st.sampled_from(["there", "there", "gone", "cut by hand", "absent"]),
+    st.sampled_from(["free", "whole", "by shares", "piece", "piece beyond the room", "pod"]),
+    st.booleans(),
+)
+"""Of a chip: what the hardware says, who has what of it, and whether it is for a resource."""
+
+
+def held_as(number: int, way: str, claim: str) -> list[Hold]:
+    """A hold on a chip in this way."""
+    whole = hold(f"npu-{number}", number, claim=claim)
+    if way == "pod":
+        return [replace(whole, holder=replace(whole.holder, kind=HolderKind.POD))]
+    if way.startswith("piece"):
+        piece_number = 3 if way == "piece beyond the room" else 0
+        vnpu = 100 + 16 * number
+        quarter = Piece(template="vir05_1c_8g", number=piece_number, vnpu=vnpu)
+        device = f"npu-{number}-vir05-1c-8g-{piece_number}"
+        return [replace(whole, device=device, piece=quarter)]
+    return [] if way == "free" else [replace(whole, share="1" if way == "by shares" else None)]
+
+
+def cuttable(number: int, state: str, way: str) -> Chip:
+    """A 910B4 in this state."""
+    chip = replace(
+        die(number, gone=state == "gone"),
+        family=ChipFamily.ASCEND_910B,
+        board_id=0x41,
+        ai_cores=20,
+        memory_bytes=32 << 30,
+    )
+    ours = [piece(100 + 16 * number, "vir05_1c_8g")] if way.startswith("piece") else []
+    by_hand = [piece(115 + 16 * number, "vir05_1c_8g")] if state == "cut by hand" else []
+    return split(chip, *ours, *by_hand)
+
+
+@given(states=st.lists(CHIP_STATES, min_size=1, max_size=3), is_cutting=st.booleans())
+def test_a_chip_in_any_state_is_given_out_in_one_way_or_none(
+    states: list[tuple[str, str, bool]], is_cutting: bool
+) -> None:
+    """What a claim has stays until its release; only an open device is there after it."""
+    cutting = Cutting(is_on=is_cutting)
+    chips = [
+        cuttable(number, state, way)
+        for number, (state, way, _) in enumerate(states)
+        if state != "absent"
+    ]
+    board = Board(chips=tuple(chips))
+    holds = [one for number, (_, way, _) in enumerate(states) for one in held_as(number, way, "a")]
+    elsewhere = {f"/dev/davinci{number}" for number, (*_, moves) in enumerate(states) if moves}
+
+    def standings(holds: Collection[Hold]) -> dict[tuple[object, ...], Standing]:
+        found = pool_offers(board, holds, cutting, elsewhere=elsewhere)
+        return {
+            (offer.device_nodes, offer.piece and offer.piece.key): offer.standing for offer in found
+        }
+
+    now = standings(holds)
+    held = {
+        (one.nodes, one.piece and one.piece.key)
+        for one in holds
+        if one.holder.kind is HolderKind.CLAIM
+    }
+    known = {chip.device_node for chip in board.chips}
+    assert {key for key in held if key[0] <= known} <= now.keys()
+    for key, standing in now.items():
+        if standing is Standing.LEAVING:
+            assert key in held, "only what is held is leaving"
+        left = [one for one in holds if (one.nodes, one.piece and one.piece.key) != key]
+        destroyed = replace(cutting, by_hand=frozenset(115 + 16 * n for n in range(3)))
+        after = pool_offers(board, left, destroyed, elsewhere=elsewhere)
+        keys = {(offer.device_nodes, offer.piece and offer.piece.key) for offer in after}
+        assert (key in keys) == (standing is Standing.OPEN), (key, standing)

@@ -12,17 +12,13 @@ from hypothesis import strategies as st
 from tests.holds.entries import chip, hold
 from tests.npu.boards import a3, die, piece, split
 from trio_npu_dra.holds.hold import Hold, HolderKind
+from trio_npu_dra.holds.offered import pool_offers
 from trio_npu_dra.npu.dcmi.types import VnpuMode
 from trio_npu_dra.npu.model import Board, ChipFamily
-from trio_npu_dra.npu.offers import Cutting
+from trio_npu_dra.npu.offers import NO_CUTTING, Cutting, Offer, Standing
 from trio_npu_dra.npu.piece import Piece
 from trio_npu_dra.resources.device import ResourceDevice
-from trio_npu_dra.resources.division import (
-    pool_offers,
-    resource_devices,
-    unclear,
-    waiting,
-)
+from trio_npu_dra.resources.division import elsewhere, resource_devices, unclear, waiting
 from trio_npu_dra.resources.selection import Selection
 
 RESOURCE = "huawei.com/Ascend910"
@@ -47,7 +43,20 @@ def node(number: int) -> str:
 
 def pool(holds: Collection[Hold], text: str, board: Board = BOARD) -> list[str]:
     """The names in the DRA pool."""
-    return [offer.name for offer in pool_offers(board, holds, Selection.parse(text))]
+    return [offer.name for offer in in_pool(holds, text, board)]
+
+
+def in_pool(
+    holds: Collection[Hold],
+    text: str,
+    board: Board = BOARD,
+    *,
+    cutting: Cutting = NO_CUTTING,
+    leaving: Collection[int] = (),
+) -> tuple[Offer, ...]:
+    """What is in the DRA pool."""
+    others = elsewhere(board, Selection.parse(text), leaving=leaving)
+    return pool_offers(board, holds, cutting, elsewhere=others)
 
 
 def given(number: int, resource: str = RESOURCE, *, share: int | None = None) -> ResourceDevice:
@@ -122,7 +131,7 @@ def test_a_chip_that_leaves_a_resource_waits_too() -> None:
     leaving = [0, 1]
     holds = [of_claim(1)]
     selection = Selection.parse("")
-    found = [offer.name for offer in pool_offers(BOARD, holds, selection, leaving=leaving)]
+    found = [offer.name for offer in in_pool(holds, "", leaving=leaving)]
     assert found == ["npu-1", "npu-2", "npu-3"]
     (waits,) = unclear(BOARD, holds, selection, unused=frozenset(), leaving=leaving)
     assert waits.physical_id == 0
@@ -152,8 +161,7 @@ def test_of_a_chip_that_is_to_move_only_the_held_pieces_stay() -> None:
     claimed = replace(of_claim(3), device="npu-3-vir05-1c-8g-0", piece=QUARTER)
 
     def names(holds: Collection[Hold], text: str) -> list[str]:
-        found = pool_offers(board, holds, Selection.parse(text), cutting=cutting)
-        return [offer.name for offer in found]
+        return [offer.name for offer in in_pool(holds, text, board, cutting=cutting)]
 
     assert {"npu-3", claimed.device, "npu-3-vir05-1c-8g-1"} <= {*names([claimed], "")}
     assert names([claimed], "all") == [claimed.device]
@@ -167,8 +175,7 @@ def test_a_chip_in_a_resource_is_not_cut() -> None:
     """Nor is one that a pod keeps after the flag has changed, or that waits."""
     board, cutting = Board(chips=(CUTTABLE,)), Cutting(is_on=True)
     for holds, text, leaving in ([], "3", []), ([of_pod(3)], "", []), ([], "", [3]):
-        selection = Selection.parse(text)
-        assert pool_offers(board, holds, selection, leaving=leaving, cutting=cutting) == ()
+        assert in_pool(holds, text, board, leaving=leaving, cutting=cutting) == ()
 
 
 def test_a_chip_that_claims_share_stays_in_the_pool() -> None:
@@ -179,16 +186,17 @@ def test_a_chip_that_claims_share_stays_in_the_pool() -> None:
     assert served([], "all") == ids(0, 1, 2, 3)
 
 
-def test_a_chip_that_claims_share_gets_no_more_of_them_if_it_is_to_move() -> None:
-    """Others are free to be shared, or are held by one claim alone."""
+def test_no_new_claim_gets_a_chip_that_is_to_move() -> None:
+    """However it is held: else it would go from claim to claim, and never move."""
     shares = [replace(of_claim(number), share="share") for number in (1, 2)]
-    found = pool_offers(BOARD, [*shares, of_claim(3)], Selection.parse("2-3"))
-    assert [(offer.name, offer.leaving) for offer in found] == [
-        ("npu-0", False),
-        ("npu-1", False),
-        ("npu-2", True),
-        ("npu-3", False),
-    ]
+    found = in_pool([*shares, of_claim(3)], "2-3")
+    standings = {offer.name: offer.standing for offer in found}
+    assert standings == {
+        "npu-0": Standing.OPEN,
+        "npu-1": Standing.OPEN,
+        "npu-2": Standing.LEAVING,
+        "npu-3": Standing.LEAVING,
+    }
 
 
 def test_a_chip_has_shares() -> None:
@@ -305,11 +313,7 @@ def test_no_chip_is_in_two_places(states: list[str], text: str, unused: set[int]
     holds = [of_claim(number) for number, state in enumerate(states) if state in {"claim", "both"}]
     pods = [number for number, state in enumerate(states) if state in {"pod", "both"}]
     holds += map(of_pod, pods)
-    in_pool = {
-        chip.physical_id
-        for offer in pool_offers(BOARD, holds, Selection.parse(text))
-        for chip in offer.chips
-    }
+    pooled = {chip.physical_id for offer in in_pool(holds, text) for chip in offer.chips}
     found = resource_devices(
         BOARD,
         holds,
@@ -319,7 +323,7 @@ def test_no_chip_is_in_two_places(states: list[str], text: str, unused: set[int]
     )
     in_resources = [one.chip.physical_id for devices in found.values() for one in devices]
     assert len(in_resources) == len(set(in_resources))
-    assert in_pool.isdisjoint(in_resources)
+    assert pooled.isdisjoint(in_resources)
 
 
 @pytest.mark.parametrize("text", ["", "all"])

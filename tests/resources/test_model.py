@@ -19,12 +19,13 @@ from tests.npu.boards import piece, split
 from tests.resources.instance import Instance, Kubelet
 from trio_npu_dra.errors import AllocationRefused
 from trio_npu_dra.holds.hold import holds_of
+from trio_npu_dra.holds.offered import pool_offers
 from trio_npu_dra.kubelet.device_plugin.pod_resources import PodDevice
 from trio_npu_dra.npu.model import Chip
 from trio_npu_dra.npu.offers import Held, Offer
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.resources.device import ResourceDevice
-from trio_npu_dra.resources.division import pool_offers, resource_devices
+from trio_npu_dra.resources.division import elsewhere, resource_devices
 from trio_npu_dra.resources.pods import SOON_SECONDS
 from trio_npu_dra.resources.selection import Selection
 
@@ -106,7 +107,8 @@ class World:
         """What scheduler and kubelet may give out: in the pool, and in the resources."""
         await self.instance.held()
         holds = self.instance.ledger.holds.value
-        pool = pool_offers(self.node.board.value, holds, self.selection)
+        board = self.node.board.value
+        pool = pool_offers(board, holds, elsewhere=elsewhere(board, self.selection))
         devices = resource_devices(
             self.node.board.value,
             holds,

@@ -75,9 +75,10 @@ its default. An API server that keeps no taints (Kubernetes 1.34 and 1.35, witho
 `DRADeviceTaints`) gets a slice without the NPU instead, and no pod is evicted.
 [`tolerates-fault.yaml`](../../k8s/examples/tolerates-fault.yaml) is a claim that tolerates faults.
 
-An NPU that is to move to a device plugin resource, and of which claims still have shares, has the
-taint `npu.huawei.com/leaving:NoSchedule`, whatever `--taint-effect` says: no new claim gets one of
-its shares.
+A device that only its holder keeps in the pool has the taint `npu.huawei.com/leaving:NoSchedule`,
+whatever `--taint-effect` says: no new claim gets it. Its NPU is to move to a device plugin
+resource, is gone, or is offered in another way now (`--partitioning`, the multi-die policy, or
+vNPUs that were cut by hand). The device leaves the pool when it is released.
 """
 
 # --- Events --------------------------------------------------------------------------------------

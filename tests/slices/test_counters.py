@@ -12,6 +12,8 @@ import trio
 from trio.testing import MockClock
 
 from tests.claims.node import npu
+from tests.npu.boards import piece as cut_piece
+from tests.npu.boards import split
 from tests.npu.test_templates import chip_of
 from tests.slices.pools import counter_sets
 from tests.slices.publishing import (
@@ -279,6 +281,23 @@ def test_where_counters_are_not_kept_a_chip_that_is_cut_is_not_published() -> No
     holder = Holder(kind=HolderKind.CLAIM, namespace="a", name="b", uid="c")
     held = Hold(holder=holder, device="x", nodes=frozenset({"/dev/davinci0"}), piece=piece)
     assert [device.name for device in pool_of(TAINTS_ONLY, holds=[held]).devices] == ["npu-1"]
+
+
+def test_where_taints_are_not_kept_a_leaving_piece_still_counts() -> None:
+    """It is left out, because no new claim may get it, and its part is taken off its chip."""
+    piece = Piece(template="vir05_1c_8g", number=3, vnpu=115)
+    holder = Holder(kind=HolderKind.CLAIM, namespace="a", name="b", uid="c")
+    held = Hold(holder=holder, device="npu-0-held", nodes=frozenset({"/dev/davinci0"}), piece=piece)
+    chip = split(chip_of("910b4-8"), cut_piece(115, piece.template), cut_piece(114, piece.template))
+    board = Board(chips=(chip,))
+    told, untold = (
+        pool_of(features, board, [held])
+        for features in (ServerFeatures(), ServerFeatures(taint_effects=frozenset()))
+    )
+    assert "npu-0-held" in [device.name for device in told.devices]
+    assert "npu-0-held" not in [device.name for device in untold.devices]
+    (has,), (left,) = told.shared_counters, untold.shared_counters
+    assert [int(one.counters["ai-cores"].value) for one in (has, left)] == [15, 10]
 
 
 @pytest.mark.parametrize(("profile", "count"), [("910b4-8", 8), ("910b2-8", 16), ("910a-8", 16)])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, Protocol
@@ -18,15 +17,15 @@ from trio_npu_dra.claims.plan import allocation_of, check_pieces, offers_of
 from trio_npu_dra.config.effective import EffectiveConfig
 from trio_npu_dra.errors import ClaimNotAllocated, NotFound, NpuDraError
 from trio_npu_dra.holds.entry import Allocated, Entry, HeldDevice, State
-from trio_npu_dra.holds.hold import Hold, Holder, HolderKind
+from trio_npu_dra.holds.hold import Hold, Holder, HolderKind, vnpus_of
 from trio_npu_dra.holds.ledger import Ledger
-from trio_npu_dra.holds.offered import offered, usual
+from trio_npu_dra.holds.offered import offered
 from trio_npu_dra.kube.objects import ResourceClaim
 from trio_npu_dra.kubelet.driver import ClaimRef
 from trio_npu_dra.npu.container import DeviceNode, chip_nodes, piece_nodes
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import Board
-from trio_npu_dra.npu.offers import NO_CUTTING, Cutting, Offer
+from trio_npu_dra.npu.offers import NO_CUTTING, Cutting, Offer, Standing
 from trio_npu_dra.observable import Observable
 
 _LOOK_SECONDS: Final = 1.0  # how long a look at the node counts
@@ -80,20 +79,17 @@ class Look:
         found = offered(self._board, self._holds, self._cutting)
         return {offer.name: offer for offer in found}
 
-    @cached_property
-    def _kept(self) -> AbstractSet[str]:
-        """The names of what is there only because somebody holds its chips."""
-        without = usual(self._board, self._holds, self._cutting)
-        return self.offers.keys() - {offer.name for offer in without}
-
     def relies_on_holds(self, allocation: Iterable[Allocated]) -> bool:
-        """Whether a device of the allocation is there only because somebody holds its chips."""
-        return any(given.device in self._kept for given in allocation)
+        """Whether a device of the allocation is not there, or not free, because it is held."""
+        found = (self.offers.get(given.device) for given in allocation)
+        return any(offer and offer.standing is not Standing.OPEN for offer in found)
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """Why chips may be missing from them, in words."""
-        return self._board.gaps
+        """Why devices may be missing from them, in words."""
+        unsettled = replace(self._cutting, ours=vnpus_of(self._holds)).unsettled(self._board)
+        words = (f"it is not known yet who cut vNPU {vnpu}" for vnpu in unsettled)
+        return (*self._board.gaps, *words)
 
     @property
     def is_current(self) -> bool:

@@ -21,6 +21,7 @@ from trio_npu_dra.cli.drawing import draw
 from trio_npu_dra.cli.topology import Topology, matrix, topology_of, wire
 from trio_npu_dra.control.report import report_cutting
 from trio_npu_dra.errors import ConfigError
+from trio_npu_dra.holds.offered import pool_offers
 from trio_npu_dra.holds.onlooker import read_holds
 from trio_npu_dra.kube.objects import Device, DeviceTaint, ObjectMeta, OwnerReference, ResourceSlice
 from trio_npu_dra.npu import fact_names
@@ -32,7 +33,7 @@ from trio_npu_dra.npu.model import EMPTY_BOARD, Board
 from trio_npu_dra.npu.offers import Cutting, Offer, not_offered
 from trio_npu_dra.npu.watcher import read_board
 from trio_npu_dra.observe import logs
-from trio_npu_dra.resources.division import pieces_of, pool_offers
+from trio_npu_dra.resources.division import elsewhere, pieces_of
 from trio_npu_dra.resources.selection import Selection
 from trio_npu_dra.settings import NodeSettings, add_flags, host_node_name
 from trio_npu_dra.slices.build import build_pool
@@ -145,7 +146,8 @@ def _pool(board: Board, settings: NodeSettings) -> PoolContent:
 def _offered(board: Board, settings: NodeSettings) -> tuple[Offer, ...]:
     """What is handed out; of what claims hold only their pieces matter, to know which are ours."""
     holds = [hold for hold in read_holds(settings.plugin_directory) or () if hold.piece]
-    return pool_offers(board, holds, _selection(settings), cutting=_cutting(settings))
+    others = elsewhere(board, _selection(settings))
+    return pool_offers(board, holds, _cutting(settings), elsewhere=others)
 
 
 def _selection(settings: NodeSettings) -> Selection:

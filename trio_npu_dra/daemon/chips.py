@@ -10,6 +10,7 @@ from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.claims.share_flag import ShareFlagStep
 from trio_npu_dra.daemon import later
 from trio_npu_dra.daemon.node import Node
+from trio_npu_dra.holds.offered import pool_offers
 from trio_npu_dra.kube.client import KubeClient
 from trio_npu_dra.kubelet.device_health import Devices
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
@@ -19,7 +20,7 @@ from trio_npu_dra.npu.watcher import watch_board
 from trio_npu_dra.observable import derive
 from trio_npu_dra.report.device_health import device_health
 from trio_npu_dra.resources.cdi_file import devices_before
-from trio_npu_dra.resources.division import pool_offers
+from trio_npu_dra.resources.division import elsewhere
 from trio_npu_dra.rpc import Bridge
 from trio_npu_dra.slices.build import build_pool
 from trio_npu_dra.slices.features import follow_features
@@ -104,8 +105,8 @@ async def _follow_features(node: Node, kube: KubeClient) -> None:
 
 def _offered(node: Node) -> tuple[Board, tuple[Offer, ...]]:
     board, holds, cutting = node.board.value, node.ledger.holds.value, node.cutting.value
-    leaving = node.resources.leaving.value
-    offers = pool_offers(board, holds, node.selection, leaving=leaving, cutting=cutting)
+    others = elsewhere(board, node.selection, leaving=node.resources.leaving.value)
+    offers = pool_offers(board, holds, cutting, elsewhere=others)
     return board, held_as_published(offers, shares=node.settings.shares)
 
 

@@ -100,6 +100,13 @@ def cut(chip: Chip, *, told: Resources | None, by_hand: Iterable[VDevice] = ()) 
     )
 
 
+def taken_by(chip: Chip, template: str) -> Amounts:
+    """What a piece by a template takes of a chip; nothing where the chip has no such template."""
+    split = split_of(chip)
+    found = split.named(template) if split else None
+    return _taken(found) if found else {}
+
+
 def _pieces(
     chip: Chip, template: Template, takes: Amounts, has: Amounts
 ) -> Iterable[PossiblePiece]:

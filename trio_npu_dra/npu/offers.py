@@ -12,7 +12,7 @@ from enum import Enum, StrEnum, auto
 from functools import cached_property
 from typing import Final
 
-from trio_npu_dra.npu.cutting import Amounts, Cut, cut
+from trio_npu_dra.npu.cutting import Amounts, Cut, cut, taken_by
 from trio_npu_dra.npu.dcmi.types import MultiDiePolicy, Resources, VDevice, VnpuMode
 from trio_npu_dra.npu.model import Board, Chip, ChipHealth, Fault, FaultLevel, worst_of
 from trio_npu_dra.npu.piece import Piece
@@ -26,19 +26,30 @@ class Cutting:
 
     Attributes:
         is_on: Whether they are; else only what others cut by hand is known of.
-        ours: The ids of the vNPUs that were cut for claims. All others were cut by hand.
+        ours: The ids of the vNPUs that were cut for claims.
+        by_hand: The ids of those known to be cut by hand (`claims.by_hand`); None: all but ours. A
+            vNPU that is neither was perhaps cut by another instance of this driver a moment ago. It
+            is not offered, and its chip is not offered whole.
         refusal: Why this process may cut none, in the library's words; empty if it may.
     """
 
     is_on: bool = False
     ours: frozenset[int] = frozenset()
+    by_hand: frozenset[int] | None = None
     refusal: str = ""
+
+    def unsettled(self, board: Board) -> tuple[int, ...]:
+        """The ids of vNPUs on the Board of which it is not known yet who cut them."""
+        if self.by_hand is None:
+            return ()
+        known = self.ours | self.by_hand
+        return tuple(vnpu for chip in board.chips for vnpu in chip.vnpus if vnpu not in known)
 
 
 NO_CUTTING: Final = Cutting()
 
 LEAVING: Final = "leaving"
-"""The taint of an offer that is to go elsewhere, without the driver's name before it."""
+"""The taint of an offer that is `Standing.LEAVING`, without the driver's name before it."""
 
 
 class OfferKind(StrEnum):
@@ -57,6 +68,17 @@ class Held(Enum):
     BY_SHARES = auto()
 
 
+class Standing(Enum):
+    """Where an offer stands in the DRA pool (`holds.offered` decides)."""
+
+    OPEN = auto()
+    """It is in the pool, and new claims may get it."""
+    LEAVING = auto()
+    """It is in the pool as long as its holder has it, and no new claim may get it."""
+    ELSEWHERE = auto()
+    """It is not in the pool: it belongs to a device plugin resource, or a pod has it by one."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Offer:
     """What may be handed out as one.
@@ -70,8 +92,7 @@ class Offer:
             overlap, and how many there can be is for the scheduler to count.
         of: What there is of it, by counter; empty where the chip is not cut.
         held: How somebody has it now.
-        leaving: Whether it is to go elsewhere once all its shares are released, so that no more of
-            them may be handed out.
+        standing: Whether it is in the pool, and whether new claims may get it.
     """
 
     name: str
@@ -81,7 +102,7 @@ class Offer:
     takes: Amounts = field(default_factory=dict, hash=False)
     of: Amounts = field(default_factory=dict, hash=False)
     held: Held = Held.NOT
-    leaving: bool = False
+    standing: Standing = Standing.OPEN
 
     @property
     def key(self) -> tuple[frozenset[str], tuple[str, int | None] | None]:
@@ -171,6 +192,20 @@ def offers(board: Board, cutting: Cutting = NO_CUTTING) -> tuple[Offer, ...]:
     return tuple(sorted(made, key=lambda offer: offer.chips[0].physical_id))
 
 
+def held_piece(board: Board, chip: Chip, name: str, piece: Piece, cutting: Cutting) -> Offer:
+    """A piece that somebody has, offered or not: it takes from its chip's counters all the same."""
+    of: Amounts = {}
+    if piece.on_demand and not _why_not_cut(board, chip, cutting):
+        possible = _cut(chip, cutting)
+        of = possible.has if possible else {}
+    takes = {
+        counter: amount
+        for counter, amount in taken_by(chip, piece.template).items()
+        if counter in of
+    }
+    return Offer(name=name, kind=OfferKind.VNPU, chips=(chip,), piece=piece, takes=takes, of=of)
+
+
 def not_offered(board: Board, cutting: Cutting = NO_CUTTING) -> dict[str, str]:
     """Why chips of *board* are in no offer, by their names."""
     in_offers = {chip.name for offer in offers(board, cutting) for chip in offer.chips}
@@ -214,7 +249,12 @@ def _of_chip(board: Board, chip: Chip, cutting: Cutting) -> Iterator[Offer]:
 
 def _by_hand(chip: Chip, cutting: Cutting) -> list[VDevice]:
     """The vNPUs that others have cut off a chip."""
-    return [vdevice for vdevice in chip.vdevices if vdevice.id not in cutting.ours]
+    return [
+        vdevice
+        for vdevice in chip.vdevices
+        if vdevice.id not in cutting.ours
+        if cutting.by_hand is None or vdevice.id in cutting.by_hand
+    ]
 
 
 def _cut(chip: Chip, cutting: Cutting) -> Cut | None:

@@ -8,10 +8,11 @@ from enum import StrEnum
 from typing import Final
 
 from trio_npu_dra.holds.hold import Hold
-from trio_npu_dra.holds.offered import kept, names_of_chips, offered
+from trio_npu_dra.holds.offered import names_of_chips, offered
 from trio_npu_dra.holds.shared_claim import SharedClaim
 from trio_npu_dra.kube.objects import rfc3339
 from trio_npu_dra.npu.model import Board, Chip, ChipHealth, Fault, FaultLevel
+from trio_npu_dra.npu.offers import Standing
 from trio_npu_dra.report.words import joined
 
 MESSAGE_LIMIT: Final = 1024
@@ -111,7 +112,11 @@ def _policy_news(before: Board, after: Board, holds: tuple[Hold, ...]) -> Iterat
     if old is None or new is None or old is new:
         return
     words = [f"the multi-die policy was {old} and is {new} now"]
-    words += [f"{offer.name} stays until it is released" for offer in kept(after, holds)]
+    words += [
+        f"{offer.name} stays until it is released"
+        for offer in offered(after, holds)
+        if offer.standing is Standing.LEAVING
+    ]
     message = joined(words, MESSAGE_LIMIT)
     yield News(about="multi-die policy", reason=Reason.POLICY_CHANGED, message=message)
 

@@ -1,8 +1,8 @@
-"""Which chips are in the DRA pool and which in a resource, seeing who holds them; pure.
+"""Which chips are in a resource, given who holds them; pure.
 
-No chip is in two places. What is held stays where its holder got it, and what is to move is in
-neither place until nobody has it any more: not a claim, not a pod, and no process that we know
-nothing of. So a chip that becomes free in one place is never given out there once more.
+No chip is in a resource and in the DRA pool (`holds.offered`). A held chip stays where it was
+allocated. A chip that is moving belongs to neither until nobody has it any more: not a claim, not a
+pod, and no process that we know nothing of. So it is never given out there once more.
 """
 
 from __future__ import annotations
@@ -12,55 +12,30 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from trio_npu_dra.holds.hold import Hold, HolderKind, holds_of
-from trio_npu_dra.holds.offered import offered
 from trio_npu_dra.npu.dcmi.types import VnpuMode
 from trio_npu_dra.npu.model import Board, Chip
-from trio_npu_dra.npu.offers import NO_CUTTING, Cutting, Held, Offer
 from trio_npu_dra.npu.piece import Piece
 from trio_npu_dra.resources.device import ResourceDevice
 from trio_npu_dra.resources.names import piece_resource, whole_resource
 from trio_npu_dra.resources.selection import Selection
 
 
-def pool_offers(
-    board: Board,
-    holds: Collection[Hold],
-    selection: Selection,
-    *,
-    leaving: Collection[int] = (),
-    cutting: Cutting = NO_CUTTING,
-) -> tuple[Offer, ...]:
-    """What is in the DRA pool: what claims hold, and of the rest what no resource is to have.
-
-    A module is there if all its dies are. Of a chip that is to move the pieces that claims hold
-    are there, and no others; one that claims hold by shares is there with all its shares, and is
-    marked as leaving.
+def elsewhere(
+    board: Board, selection: Selection, *, leaving: Collection[int] = ()
+) -> frozenset[str]:
+    """Device nodes of the chips that are not for the DRA pool, as `holds.offered` wants to know.
 
     Args:
         board: The chips.
-        holds: Who has what.
         selection: What the operator wants.
         leaving: Physical ids of chips that were in a resource, and may still be in use.
-        cutting: Whether chips of the pool are cut for claims.
     """
-    of_pods = _nodes_of_pods(holds)
-    if not (selection or of_pods or leaving):
-        return offered(board, holds, cutting)
-
-    def is_to_move(offer: Offer) -> bool:
-        return any(selection.resource_of(chip) is not None for chip in offer.chips)
-
-    return tuple(
-        replace(offer, leaving=True)
-        if offer.held is Held.BY_SHARES and is_to_move(offer)
-        else offer
-        for offer in offered(board, holds, cutting)
-        if _is_claimed(offer, holds)
-        or (
-            of_pods.isdisjoint(offer.device_nodes)
-            and not is_to_move(offer)
-            and all(chip.physical_id not in leaving for chip in offer.chips)
-        )
+    if not (selection or leaving):
+        return frozenset()
+    return frozenset(
+        chip.device_node
+        for chip in board.chips
+        if selection.resource_of(chip) is not None or chip.physical_id in leaving
     )
 
 
@@ -206,19 +181,6 @@ def waiting(
     return found
 
 
-def _is_claimed(offer: Offer, holds: Iterable[Hold]) -> bool:
-    """Whether a claim has just this piece, or whole chips of the offer."""
-    piece = offer.piece.key if offer.piece else None
-    same = [hold for hold in holds if (hold.piece.key if hold.piece else None) == piece]
-    return _claimed(offer.device_nodes, same)
-
-
 def _claimed(nodes: Collection[str], holds: Iterable[Hold]) -> bool:
     """Whether a claim, or what only a newer version knows, has one of the chips."""
     return any(hold.holder.kind is not HolderKind.POD for hold in holds_of(nodes, holds))
-
-
-def _nodes_of_pods(holds: Iterable[Hold]) -> frozenset[str]:
-    return frozenset(
-        node for hold in holds if hold.holder.kind is HolderKind.POD for node in hold.nodes
-    )

@@ -16,7 +16,7 @@ from typing import TypeVar
 from trio_npu_dra.kube.objects import Device, DeviceAttribute, DeviceCapacity, DeviceTaint
 from trio_npu_dra.npu import fact_names
 from trio_npu_dra.npu.model import HEALTHY, Board, Chip
-from trio_npu_dra.npu.offers import Held, Offer
+from trio_npu_dra.npu.offers import Held, Offer, Standing
 from trio_npu_dra.slices.counters import build_counter_sets, consumption, without_counters
 from trio_npu_dra.slices.features import ServerFeatures
 from trio_npu_dra.slices.pool import PoolContent
@@ -54,11 +54,17 @@ def build_pool(
     Where the API server keeps no counters, only whole NPUs are left.
     """
     offered = tuple(offered) if features.counters else without_counters(offered)
+    left_out = (
+        offer
+        for offer in offered
+        if offer.standing is Standing.LEAVING
+        and policy.kept_taints(offer.health, features.taint_effects, leaving=True) is None
+    )
     return PoolContent(
         devices=build_devices(
             offered, board, policy, features, shares=shares, shared_for_claims=shared_for_claims
         ),
-        shared_counters=build_counter_sets(offered),
+        shared_counters=build_counter_sets(offered, left_out),
     )
 
 
@@ -90,17 +96,23 @@ def build_devices(
     made = (
         (offer, _tainted(build_device(_lasting(offer), version, die_policy, shared), taints))
         for offer in offered
-        if (taints := policy.kept_taints(offer.health, kept, leaving=offer.leaving)) is not None
+        if (
+            taints := policy.kept_taints(
+                offer.health, kept, leaving=offer.standing is Standing.LEAVING
+            )
+        )
+        is not None
     )
     return tuple(with_shares(made, features, shares=shares))
 
 
 def _lasting(offer: Offer) -> Offer:
     """The offer without what comes and goes and is not in its device: its holder, its health."""
-    if offer.held is Held.NOT and all(chip.health == HEALTHY for chip in offer.chips):
+    is_plain = offer.held is Held.NOT and offer.standing is Standing.OPEN
+    if is_plain and all(chip.health == HEALTHY for chip in offer.chips):
         return offer
     chips = tuple(replace(chip, health=HEALTHY) for chip in offer.chips)
-    return replace(offer, chips=chips, held=Held.NOT, leaving=False)
+    return replace(offer, chips=chips, held=Held.NOT, standing=Standing.OPEN)
 
 
 def _tainted(device: Device, taints: tuple[DeviceTaint, ...]) -> Device:

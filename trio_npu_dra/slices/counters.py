@@ -25,9 +25,20 @@ def consumption(chip: str, takes: Mapping[str, int]) -> tuple[DeviceCounterConsu
     return (DeviceCounterConsumption(counter_set=chip, counters=_counters(takes)),)
 
 
-def build_counter_sets(offered: Iterable[Offer]) -> tuple[CounterSet, ...]:
-    """One set for each chip that can be cut, in the order of the offers."""
-    amounts = {offer.chips[0].name: offer.of for offer in offered if offer.of}
+def build_counter_sets(
+    offered: Iterable[Offer], left_out: Iterable[Offer] = ()
+) -> tuple[CounterSet, ...]:
+    """One set for each chip that can be cut, in the order of the offers.
+
+    Args:
+        offered: All offers.
+        left_out: Those that are held and cannot be published: schedulers do not see what they take.
+    """
+    amounts = {offer.chips[0].name: dict(offer.of) for offer in offered if offer.of}
+    for offer in left_out:
+        for counter, amount in offer.takes.items():
+            has = amounts[offer.chips[0].name]
+            has[counter] = max(0, has[counter] - amount)
     return tuple(CounterSet(name=chip, counters=_counters(has)) for chip, has in amounts.items())
 
 
