@@ -21,6 +21,7 @@ from trio_npu_dra.holds.entry import Entry, HeldDevice
 from trio_npu_dra.holds.hold import vnpus_of
 from trio_npu_dra.holds.ledger import Ledger
 from trio_npu_dra.npu.host import Host
+from trio_npu_dra.npu.piece import vnpu_node
 from trio_npu_dra.npu.templates import split_of
 from trio_npu_dra.npu.vnpus import Vnpus
 
@@ -75,7 +76,7 @@ class VnpuStep:
             StorageError: An id cannot be noted, or another task has been at the chip for long.
         """
         for device in filter(_is_ours, entry.devices):
-            async with self._alone(device):
+            async with self._alone(device.chip_node):
                 await self._make(entry, device)
 
     async def undo(self, entry: Entry) -> None:
@@ -90,7 +91,7 @@ class VnpuStep:
             if device.piece is None or device.piece.vnpu is None:
                 continue
             if not (device.chips and self.vnpus.is_gone(device.chips[0])):
-                async with self._alone(device):
+                async with self._alone(device.chip_node):
                     await self._remove(entry, device)
                 # Else the Board might have a vNPU that no record has: one that was cut by hand,
                 # and so offered. Whoever has removed it may have died before the Board was read.
@@ -99,6 +100,26 @@ class VnpuStep:
 
     async def tidy(self) -> None:
         """Nothing is left to do: each piece is of a record, which goes after it."""
+
+    async def cut_by_hand(self, chip_node: str) -> frozenset[int]:
+        """The ids of a chip's vNPUs that were cut for no claim, nor perhaps for one.
+
+        Raises:
+            ClaimUnavailable: The chip is not known now.
+            DcmiError: It does not answer.
+            StorageError: Another task has been at the chip for long, or the ledger cannot be read.
+        """
+        async with self._alone(chip_node):
+            there = await self.vnpus.of(chip_node)
+            async with self.ledger.exclusive():
+                holds = [hold for one in self.ledger.by_uid.values() for hold in one.holds]
+                return frozenset(
+                    vnpu
+                    for vnpu in there.keys() - vnpus_of(holds)
+                    if not any(
+                        self.cdi.hands_out(uid, {vnpu_node(vnpu)}) for uid in self.ledger.unreadable
+                    )
+                )
 
     # --- one piece; nobody else is at its chip ----------------------------------------------------
 
@@ -194,11 +215,11 @@ class VnpuStep:
         return f"{words}: {error}"
 
     @asynccontextmanager
-    async def _alone(self, device: HeldDevice) -> AsyncIterator[None]:
+    async def _alone(self, chip_node: str) -> AsyncIterator[None]:
         """Be the only task of the node that is at the vNPUs of a chip."""
         folder = self.ledger.state_folder / "steps"  # in which a start sweeps locks
         storage.make_folder(folder, mode=_LOCK_FOLDER_MODE)
-        path = folder / f"{device.chip_node.rpartition('/')[2]}.lock"
+        path = folder / f"{chip_node.rpartition('/')[2]}.lock"
         async with file_lock.hold(path, pause_seconds=_LOCK_PAUSE, patience_seconds=_LOCK_PATIENCE):
             try:
                 yield

@@ -6,8 +6,10 @@ from functools import partial
 
 import trio
 
+from trio_npu_dra.claims.by_hand import find_cut_by_hand
 from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.claims.share_flag import ShareFlagStep
+from trio_npu_dra.claims.vnpu_step import VnpuStep
 from trio_npu_dra.daemon import later
 from trio_npu_dra.daemon.node import Node
 from trio_npu_dra.holds.offered import pool_offers
@@ -41,6 +43,7 @@ async def follow_chips(
     *,
     cdi: CdiFolder,
     flags: ShareFlagStep,
+    pieces: VnpuStep,
 ) -> None:
     """Publish what there is, once chips and, with resources, what pods have are known."""
     async with trio.open_nursery() as nursery:
@@ -49,6 +52,7 @@ async def follow_chips(
         node.resources.leaving.set(devices_before(cdi))
         resources = partial(later.serve_resources, cdi=cdi, flags=flags)
         nursery.start_soon(resources, node, kube, worker, bridge)
+        await nursery.start(find_cut_by_hand, node.board, node.ledger, pieces, node.cutting)
         # Claims come and go in bursts, and change what is offered on few nodes.
         sources = node.board, node.cutting, node.resources.leaving
         offers = partial(derive, lazily=[node.ledger.holds])

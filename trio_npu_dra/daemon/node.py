@@ -77,7 +77,8 @@ class Node:
         self.board: Observable[Board] = Observable(EMPTY_BOARD)
         self.watch = Observable(WatchStatus())
         self.splits = Readings()
-        self.cutting = Observable(Cutting(is_on=settings.partitioning == "dynamic"))
+        is_cutting = settings.partitioning == "dynamic"
+        self.cutting = Observable(Cutting(is_on=is_cutting, by_hand=frozenset()))
         # claims
         self.shared: Observable[Mapping[str, SharedClaim]] = Observable({})
         self.shared_for_claims: Observable[AbstractSet[str]] = Observable(frozenset())

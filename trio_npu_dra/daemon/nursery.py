@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import trio
@@ -14,6 +15,7 @@ from trio_npu_dra.claims.repair import keep_cdi_files
 from trio_npu_dra.claims.reserved import NoticingReader
 from trio_npu_dra.claims.service import NodeClaims
 from trio_npu_dra.claims.share_flag import ShareFlagStep
+from trio_npu_dra.claims.steps import Step
 from trio_npu_dra.claims.vnpu_step import VnpuStep
 from trio_npu_dra.control.server import serve_control
 from trio_npu_dra.daemon import later
@@ -64,9 +66,10 @@ async def run(
         async with trio.open_nursery() as service:
             cdi = _cdi_folder(settings, node)
             flags = _share_flags(node, worker, cdi)
-            claims = await _keep_claims(node, service, kube, worker, cdi=cdi, flags=flags)
+            pieces = _pieces(node, worker, cdi)
+            claims = await _keep_claims(node, service, kube, worker, cdi=cdi, steps=(pieces, flags))
             await _answer_people(node, support, worker)
-            follow = partial(follow_chips, cdi=cdi, flags=flags)
+            follow = partial(follow_chips, cdi=cdi, flags=flags, pieces=pieces)
             service.start_soon(follow, node, kube, worker, bridge)
             await serve_kubelet(
                 bridge,
@@ -124,7 +127,7 @@ async def _keep_claims(
     worker: DcmiWorker,
     *,
     cdi: CdiFolder,
-    flags: ShareFlagStep,
+    steps: Sequence[Step],
 ) -> NodeClaims:
     """Start what repairs claims; what prepares them, for the kubelet to call."""
     settings = node.settings
@@ -135,9 +138,6 @@ async def _keep_claims(
         driver_name=settings.driver_name,
         pool_name=settings.node_name,
     )
-    vnpus = Vnpus(worker, node.dcmi, node.board, splits=node.splits, cutting=node.cutting)
-    # What may have to be done to the chips before a claim's containers start.
-    steps = (VnpuStep(ledger=node.ledger, cdi=cdi, vnpus=vnpus, host=node.host), flags)
     afterwards = Afterwards()
     service.start_soon(afterwards.run)
     claims = NodeClaims(
@@ -157,6 +157,11 @@ async def _keep_claims(
     is_busy = partial(is_any_occupied, worker, node.dcmi, node.board)
     service.start_soon(forget_gone_claims, node.ledger, claims, reader, is_busy)
     return claims
+
+
+def _pieces(node: Node, worker: DcmiWorker, cdi: CdiFolder) -> VnpuStep:
+    vnpus = Vnpus(worker, node.dcmi, node.board, splits=node.splits, cutting=node.cutting)
+    return VnpuStep(ledger=node.ledger, cdi=cdi, vnpus=vnpus, host=node.host)
 
 
 def _share_flags(node: Node, worker: DcmiWorker, cdi: CdiFolder) -> ShareFlagStep:
