@@ -1,0 +1,133 @@
+"""NPUs in use while flags change or their chip is gone, and claims that wait for more of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from tests.cluster.api import Object
+from tests.e2e.driver import NPUS, Driver
+from tests.e2e.pieces import QUARTER, cut_for_claims, piece, vnpus
+from tests.e2e.resources import Plugin
+from tests.e2e.space import EXAMPLES, Space, claim, pod
+
+pytestmark = [pytest.mark.cluster, pytest.mark.since("1.36")]
+
+FLAG = "NPU_DRA_PARTITIONING"
+HOLDERS = [f"holder-{number}" for number in range(4)]
+WAITER = "waiter"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cut(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with cut_for_claims(driver, tmp_path_factory.mktemp("class")) as keeps_counters:
+        assert keeps_counters
+        yield
+
+
+@pytest.fixture
+def _held(space: Space) -> None:
+    """All quarters of the first NPU are in use, and one more pod waits for one."""
+    names = [*HOLDERS, WAITER]
+    space.apply(*(claim(name, piece(QUARTER)) for name in names))
+    space.apply(*(pod(name, name) for name in HOLDERS))
+    for name in HOLDERS:
+        space.wait_phase(name)
+    space.apply(pod(WAITER, WAITER))
+    space.wait_event(WAITER, "FailedScheduling", "cannot allocate all claims")
+
+
+def release(driver: Driver, space: Space) -> None:
+    """End the holders one by one; the one that waits gets nothing of theirs."""
+    for name in HOLDERS:
+        space.delete_pod(name)
+        space.delete("resourceclaim", name)
+        assert space.allocated(WAITER) == []
+    driver.wait_without_traces()
+
+
+@pytest.mark.usefixtures("_held")
+def test_pieces_in_use_drain_when_npus_are_cut_no_more(
+    driver: Driver, space: Space, notes: list[str]
+) -> None:
+    """Nobody gets one of them again, and with the flag back the pod that waited runs."""
+    began = time.monotonic()
+    driver.set_environment(f"{FLAG}-", devices=NPUS - 1)
+    release(driver, space)
+    driver.wait_published()
+    assert vnpus(driver) == []
+    drained = time.monotonic()
+    driver.set_environment(f"{FLAG}=dynamic")
+    space.wait_phase(WAITER)
+    notes.append(
+        f"{drained - began:6.1f} s  until four pieces were drained after the flag was taken away, "
+        f"{time.monotonic() - drained:.1f} s until the pod that waited ran with the flag back"
+    )
+    space.clear()
+    driver.wait_without_traces()
+
+
+@pytest.mark.usefixtures("_held")
+def test_an_npu_moves_to_a_resource_though_claims_wait_for_it(
+    driver: Driver, space: Space, notes: list[str]
+) -> None:
+    """It moves when its last claim ends, and back when it is taken out of the resource."""
+    plugin, began = Plugin(driver), time.monotonic()
+    plugin.turn_on("0", pool=NPUS - 1)
+    release(driver, space)
+    plugin.wait_allocatable(1)
+    assert space.allocated(WAITER) == []
+    moved = time.monotonic()
+    plugin.turn_off()
+    space.wait_phase(WAITER)
+    notes.append(
+        f"{moved - began:6.1f} s  until an NPU with four pieces was in the resource, "
+        f"{time.monotonic() - moved:.1f} s until the pod that waited had a piece of it"
+    )
+    space.clear()
+    driver.wait_without_traces()
+
+
+def deployment() -> list[Object]:
+    """Four replicas, each with a quarter of the first NPU."""
+    template, deployed = yaml.safe_load_all((EXAMPLES / "deployment.yaml").read_text())
+    template["spec"]["spec"]["devices"]["requests"] = [piece(QUARTER)]
+    deployed["spec"]["replicas"] = len(HOLDERS)
+    return [template, deployed]
+
+
+def test_an_npu_that_comes_back_has_no_pieces_that_nobody_takes_back(
+    driver: Driver, space: Space, notes: list[str]
+) -> None:
+    """Its pods are evicted while it is gone; those that take their place run when it is back."""
+    space.apply(*deployment())
+
+    def running() -> list[str]:
+        pods = space.cluster.objects("pods", namespace=space.name)
+        return [
+            each["metadata"]["uid"]
+            for each in pods
+            if each["status"]["phase"] == "Running" and "deletionTimestamp" not in each["metadata"]
+        ]
+
+    space.wait(lambda: len(running()) == len(HOLDERS), "four replicas with pieces")
+    before, began = set(running()), time.monotonic()
+    with driver.board() as board:
+        board.set_gone(0)
+        space.wait(lambda: not before & set(running()), "all replicas evicted")
+        evicted = time.monotonic()
+        board.restore(0)
+    space.wait(lambda: len(running()) == len(HOLDERS), "four new replicas with pieces")
+    notes.append(
+        f"{evicted - began:6.1f} s  until the pods of an NPU that is gone were evicted, "
+        f"{time.monotonic() - evicted:.1f} s until new ones ran after it was back"
+    )
+    assert len(vnpus(driver)) == len(HOLDERS)
+    assert not [name for name in driver.devices() if "-vnpu-" in name]
+    space.delete("deployment", "npu-deployment")
+    space.clear()
+    driver.wait_without_traces()
+    driver.cluster.wait(lambda: vnpus(driver) == [], "no vNPU left")
