@@ -18,7 +18,7 @@ from trio_npu_dra.npu.model import Board, ChipFamily
 from trio_npu_dra.npu.offers import NO_CUTTING, Cutting, Offer, Standing
 from trio_npu_dra.npu.piece import Piece
 from trio_npu_dra.resources.device import ResourceDevice
-from trio_npu_dra.resources.division import elsewhere, resource_devices, unclear, waiting
+from trio_npu_dra.resources.division import elsewhere, pieces_of, resource_devices, unclear, waiting
 from trio_npu_dra.resources.selection import Selection
 
 RESOURCE = "huawei.com/Ascend910"
@@ -236,7 +236,10 @@ def test_the_vnpus_of_a_chip_that_was_cut_by_hand_have_resources_of_their_own() 
 
 
 def test_what_nobody_can_have_is_in_no_resource() -> None:
-    """What is for virtual machines, and those of a template that has no name."""
+    """What is for virtual machines or has no name, or was perhaps cut for a claim a moment ago."""
+    unsettled = Cutting(by_hand=frozenset({101}))
+    found = pieces_of(SPLIT, SPLIT.chips[0], RESOURCE, unsettled)
+    assert [one.id for one in found] == [HALF_ID]
     machines = replace(SPLIT, vnpu_mode=VnpuMode.VIRTUAL_MACHINE)
     assert served([], "0", board=machines) == []
     assert served([], "0", board=Board(chips=(split(chip(0), piece(100, "odd")),))) == []

@@ -125,6 +125,7 @@ async def serve_resources(
     resources = service.Node(
         selection=node.selection,
         board=node.board,
+        cutting=node.cutting,
         ledger=node.ledger,
         cdi=cdi,
         is_busy=partial(is_any_occupied, worker, node.dcmi, node.board),

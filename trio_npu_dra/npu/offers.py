@@ -238,7 +238,7 @@ def _of_chip(board: Board, chip: Chip, cutting: Cutting) -> Iterator[Offer]:
         )
     if board.vnpu_mode is VnpuMode.VIRTUAL_MACHINE:
         return
-    for vdevice in _by_hand(chip, cutting):
+    for vdevice in cut_by_hand(chip, cutting):
         yield Offer(
             name=f"{chip.name}-vnpu-{vdevice.id}",
             kind=OfferKind.VNPU,
@@ -247,8 +247,8 @@ def _of_chip(board: Board, chip: Chip, cutting: Cutting) -> Iterator[Offer]:
         )
 
 
-def _by_hand(chip: Chip, cutting: Cutting) -> list[VDevice]:
-    """The vNPUs that others have cut off a chip."""
+def cut_by_hand(chip: Chip, cutting: Cutting) -> list[VDevice]:
+    """The vNPUs of a chip that are known to be cut by hand."""
     return [
         vdevice
         for vdevice in chip.vdevices
@@ -258,7 +258,7 @@ def _by_hand(chip: Chip, cutting: Cutting) -> list[VDevice]:
 
 
 def _cut(chip: Chip, cutting: Cutting) -> Cut | None:
-    return cut(chip, told=chip.shares_out, by_hand=_by_hand(chip, cutting))
+    return cut(chip, told=chip.shares_out, by_hand=cut_by_hand(chip, cutting))
 
 
 def _why_not_cut(board: Board, chip: Chip, cutting: Cutting) -> str:
@@ -270,7 +270,7 @@ def _why_not_cut(board: Board, chip: Chip, cutting: Cutting) -> str:
         return why
     possible = _cut(chip, cutting)
     if possible is None or not possible.pieces:
-        by_hand = ", ".join(str(vdevice.id) for vdevice in _by_hand(chip, cutting))
+        by_hand = ", ".join(str(vdevice.id) for vdevice in cut_by_hand(chip, cutting))
         return f"vNPUs that were cut by hand leave no room: {by_hand}"
     return ""
 

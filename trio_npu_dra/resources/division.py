@@ -14,6 +14,7 @@ from dataclasses import replace
 from trio_npu_dra.holds.hold import Hold, HolderKind, holds_of
 from trio_npu_dra.npu.dcmi.types import VnpuMode
 from trio_npu_dra.npu.model import Board, Chip
+from trio_npu_dra.npu.offers import NO_CUTTING, Cutting, cut_by_hand
 from trio_npu_dra.npu.piece import Piece
 from trio_npu_dra.resources.device import ResourceDevice
 from trio_npu_dra.resources.names import piece_resource, whole_resource
@@ -46,6 +47,7 @@ def resource_devices(
     *,
     given: Collection[ResourceDevice],
     unused: AbstractSet[str],
+    cutting: Cutting = NO_CUTTING,
 ) -> Mapping[str, tuple[ResourceDevice, ...]]:
     """The devices of each resource, by physical id; a resource of which no chip is free has none.
 
@@ -64,6 +66,7 @@ def resource_devices(
         selection: What the operator wants.
         given: What pods have.
         unused: Device nodes of chips that no process used when we looked.
+        cutting: Tells the vNPUs that were cut by hand from what another instance has cut.
     """
     found: dict[str, list[ResourceDevice]] = {one.resource: [] for one in given}
     for chip in board.chips:
@@ -76,13 +79,15 @@ def resource_devices(
         is_free = node in unused and not chip.gone and not holds_of({node}, holds)
         if _claimed({node}, holds) or not (mine or is_free):
             continue
-        wanted = _wanted(board, chip, resource, selection.shares_of(chip))
+        wanted = _wanted(board, chip, resource, selection.shares_of(chip), cutting)
         for device in _beside(wanted, mine, chip, resource):
             found.setdefault(device.resource, []).append(device)
     return {resource: tuple(devices) for resource, devices in found.items()}
 
 
-def pieces_of(board: Board, chip: Chip, resource: str) -> list[ResourceDevice]:
+def pieces_of(
+    board: Board, chip: Chip, resource: str, cutting: Cutting = NO_CUTTING
+) -> list[ResourceDevice]:
     """The vNPUs that were cut off a chip, which is for a resource; those that can be asked for."""
     if board.vnpu_mode is VnpuMode.VIRTUAL_MACHINE:
         return []
@@ -90,15 +95,17 @@ def pieces_of(board: Board, chip: Chip, resource: str) -> list[ResourceDevice]:
         ResourceDevice(
             resource=of_piece, chip=chip, piece=Piece(template=one.template, vnpu=one.id)
         )
-        for one in chip.vdevices
+        for one in cut_by_hand(chip, cutting)
         if (of_piece := piece_resource(resource, one.template)) is not None
     ]
 
 
-def _wanted(board: Board, chip: Chip, resource: str, shares: int) -> list[ResourceDevice]:
+def _wanted(
+    board: Board, chip: Chip, resource: str, shares: int, cutting: Cutting
+) -> list[ResourceDevice]:
     """A chip's devices while nobody has any of them."""
     if chip.vnpus:
-        return pieces_of(board, chip, resource)
+        return pieces_of(board, chip, resource, cutting)
     whole = ResourceDevice(resource=resource, chip=chip)
     return [replace(whole, share=share) for share in range(shares)] if shares > 1 else [whole]
 

@@ -22,6 +22,7 @@ from trio_npu_dra.holds.entry import HeldDevice
 from trio_npu_dra.holds.ledger import Ledger
 from trio_npu_dra.kubelet.device_plugin.plugin import DevicePlugin
 from trio_npu_dra.npu.model import Board, Chip
+from trio_npu_dra.npu.offers import Cutting
 from trio_npu_dra.npu.piece import vnpu_node
 from trio_npu_dra.observable import Observable, derive
 from trio_npu_dra.resources import division
@@ -51,6 +52,7 @@ class Node:
     Attributes:
         selection: Which chips are for which resource.
         board: The chips.
+        cutting: Which of their vNPUs were cut by hand.
         ledger: Who holds what.
         cdi: The claims' CDI files.
         is_busy: Whether a process uses a chip with one of these device nodes of the host.
@@ -63,6 +65,7 @@ class Node:
 
     selection: Selection
     board: Observable[Board]
+    cutting: Observable[Cutting]
     ledger: Ledger
     cdi: CdiFolder
     is_busy: Callable[[Collection[str]], Awaitable[bool]]
@@ -117,7 +120,7 @@ class Resources:
     async def serve(self) -> None:
         """Serve all resources, without end; nothing before it is known what pods have."""
         node = self._node
-        sources = (node.board, node.ledger.holds, self._unused, node.state.leaving)
+        sources = (node.board, node.ledger.holds, self._unused, node.state.leaving, node.cutting)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._pods.keep)
             await self._pods.known.wait_until(bool)
@@ -160,6 +163,7 @@ class Resources:
             self._node.selection,
             given=self._pods.given,
             unused=self._unused.value,
+            cutting=self._node.cutting.value,
         )
 
     def _found_unclear(self) -> tuple[Chip, ...]:
