@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shlex
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -294,6 +295,30 @@ def test_ldconfig_can_do_nothing_but_its_work(container: Container) -> None:
         "writes: 0 0 0",
         "processes: 0",
     ]
+
+
+def test_a_neighbour_reaches_nothing_of_the_host(container: Container) -> None:
+    """A container of the same pod, which shares its processes, looks before each system call."""
+    neighbour, side = container.place / "neighbour", container.place / "side"
+    source = Path(__file__).with_name("hook_neighbour.c")
+    subprocess.run(["cc", "-static", "-o", str(neighbour), str(source)], check=True)
+    (side / "proc").mkdir(parents=True)
+    secret = container.place / "shadow"
+    secret.touch(mode=0o600)
+    traced = (neighbour, side, secret, container.program, FOLDER)
+    before = (
+        f"mount --rbind /proc {side}/proc",
+        f"cd {container.root}",
+        shlex.join(["exec", *map(str, traced)]),
+    )
+
+    reached = {
+        line.partition(": ")[::2] for line in container.run(before="\n".join(before)).splitlines()
+    }
+
+    assert container.found()["libdcmi.so"] == f"{FOLDER}/libdcmi.so"
+    assert {what for _, what in reached} == {"the container's"}, reached
+    assert {"root", "cwd", "exe", "fd/0", "copy of fd/0"} <= {way for way, _ in reached}
 
 
 def test_the_environment_is_not_used(container: Container) -> None:

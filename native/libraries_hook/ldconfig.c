@@ -155,7 +155,7 @@ static void drop_rights(void)
 }
 
 /* The child: becomes ldconfig among the image's files and the folders. */
-_Noreturn static void run_ldconfig(int ldconfig, int null, const char *root, char *const folders[])
+_Noreturn static void run_ldconfig(int ldconfig, const char *root, char *const folders[])
 {
     char *arguments[] = {"ldconfig", "-i", "-X", "-f", DESK "/" CONF, "-C", DESK "/" CACHE, NULL};
     char *environment[] = {NULL};
@@ -177,12 +177,15 @@ _Noreturn static void run_ldconfig(int ldconfig, int null, const char *root, cha
     if (tree_enter(host) != 0 || fchdir(image) != 0 || tree_limit(".", READ_ONLY) != 0 ||
         tree_become(image) != 0)
         _exit(UNABLE);
-    for (int descriptor = 0; descriptor <= 2; descriptor++)
-        if (dup2(null, descriptor) < 0)
+    /* A process with few rights may be opened by many: nothing of the host stays in this one, not
+     * even /dev/null, whose mode could be changed. It reads and writes the sealed copy, in vain. */
+    for (int descriptor = 0; descriptor <= STDERR_FILENO; descriptor++)
+        if (dup2(ldconfig, descriptor) < 0)
             _exit(UNABLE);
+    close_but_standard();
     umask(022);
     drop_rights();
-    syscall(SYS_execveat, ldconfig, "", arguments, environment, AT_EMPTY_PATH);
+    syscall(SYS_execveat, STDIN_FILENO, "", arguments, environment, AT_EMPTY_PATH);
     _exit(UNABLE);
 }
 
@@ -212,13 +215,12 @@ char *make_cache(const char *root, char *const folders[], size_t *length)
 {
     sigset_t ended;
     int ldconfig = copy_ldconfig();
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
     sigemptyset(&ended);
     sigaddset(&ended, SIGCHLD);
     signal(SIGCHLD, SIG_DFL);
     sigprocmask(SIG_BLOCK, &ended, NULL);
-    if (null < 0 || tree_separate() != 0)
+    if (tree_separate() != 0)
         give_up("cannot have mounts of our own");
     int workplace = make_workplace(folders);
     /* Alone among its processes: what it leaves behind ends with it. */
@@ -228,7 +230,7 @@ char *make_cache(const char *root, char *const folders[], size_t *length)
     if (child < 0)
         give_up("cannot fork");
     if (child == 0)
-        run_ldconfig(ldconfig, null, root, folders);
+        run_ldconfig(ldconfig, root, folders);
     wait_for(child);
     int file = open_regular(workplace, CACHE, CACHE_LIMIT);
     char *cache = file < 0 ? NULL : read_whole(file, CACHE_LIMIT, length);
