@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,9 @@
 
 #ifndef MILLISECONDS
 #define MILLISECONDS 20000 /* for ldconfig: 30 if the image is in memory, more on a slow disk */
+#endif
+#ifndef GUARD
+#define GUARD CAP_WAKE_ALARM /* a right that runtimes do not give, and that no server minds */
 #endif
 #define UNABLE 125 /* exit status of the child that does not get as far as ldconfig */
 #define NO_FOLDER 124 /* and of the one that has nothing to add to the cache */
@@ -132,19 +136,28 @@ static void limit(int resource, rlim_t most)
         _exit(UNABLE);
 }
 
-/* Keeps the right to read any file, as images have folders that only root reads, and no other. */
+/* Keeps the right to read any file, as images have folders that only root reads (the right to read
+ * alone also opens files by number), and the guard: other containers that share this process's
+ * namespace lack it, so the kernel keeps them from running their code in ldconfig, without the
+ * filters that the runtime has put on them. */
 static void drop_rights(void)
 {
+    const uint64_t kept = 1ULL << CAP_DAC_OVERRIDE | 1ULL << GUARD;
     struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
-    struct __user_cap_data_struct rights[2] = {0};
-    unsigned bit = 1U << CAP_DAC_OVERRIDE; /* the one to read only also opens files by number */
+    struct __user_cap_data_struct rights[2];
 
     for (int capability = 0; capability < 64; capability++)
-        if (capability != CAP_DAC_OVERRIDE && prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0 &&
+        if (!(kept >> capability & 1) && prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0 &&
             errno != EINVAL)
             _exit(UNABLE);
-    rights[0].effective = rights[0].permitted = bit;
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || syscall(SYS_capset, &head, rights) != 0)
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || syscall(SYS_capget, &head, rights) != 0)
+        _exit(UNABLE);
+    for (int half = 0; half < 2; half++) {
+        rights[half].permitted &= (uint32_t)(kept >> 32 * half);
+        rights[half].effective = rights[half].permitted;
+        rights[half].inheritable = 0;
+    }
+    if (syscall(SYS_capset, &head, rights) != 0)
         _exit(UNABLE);
     limit(RLIMIT_CORE, 0);
     limit(RLIMIT_CPU, 1 + MILLISECONDS / 1000);
