@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shlex
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +17,7 @@ from tests.hook_container import FOLDER, Container, compile_library, prepared, p
 from tests.hook_program import compiled_hook
 
 CAP_DAC_OVERRIDE = 1  # to read and write any file; what it sees is mounted read-only
+CAP_WAKE_ALARM = 35  # so that containers without it cannot look into the process
 
 
 @pytest.fixture
@@ -287,13 +289,48 @@ def test_ldconfig_can_do_nothing_but_its_work(container: Container) -> None:
 
     assert container.cache.read_text().splitlines() == [
         "arguments: -i -X -f /dev/ld.so.conf -C /dev/ld.so.cache",
-        f"rights: {1 << CAP_DAC_OVERRIDE:x} 0",
+        f"rights: {1 << CAP_DAC_OVERRIDE:x} {1 << CAP_WAKE_ALARM - 32:x}",
         "new rights: 0",
         "process: 1",
         "environment: 0",
         "writes: 0 0 0",
         "processes: 0",
     ]
+
+
+def reached_by_a_neighbour(container: Container) -> dict[str, set[str]]:
+    """Ways into the hook's processes for a container that shares them: what lies there."""
+    neighbour, side = container.place / "neighbour", container.place / "side"
+    source = Path(__file__).with_name("hook_neighbour.c")
+    subprocess.run(["cc", "-static", "-o", str(neighbour), str(source)], check=True)
+    (side / "proc").mkdir(parents=True)
+    secret = container.place / "shadow"
+    secret.touch(mode=0o600)
+    traced = (neighbour, side, secret, container.program, FOLDER)
+    before = (
+        f"mount --rbind /proc {side}/proc",
+        f"cd {container.root}",
+        shlex.join(["exec", *map(str, traced)]),
+    )
+    found: dict[str, set[str]] = {}
+    for line in container.run(before="\n".join(before)).splitlines():
+        way, what = line.split(": ")
+        found.setdefault(way, set()).add(what)
+    assert container.found()["libdcmi.so"] == f"{FOLDER}/libdcmi.so"
+    return found
+
+
+def test_a_neighbour_reaches_nothing(container: Container) -> None:
+    """A container of the pod that shares its processes looks before and after each system call."""
+    assert reached_by_a_neighbour(container) == {}
+
+
+def test_a_neighbour_with_more_rights_reaches_nothing_of_the_host(container: Container) -> None:
+    """As if there were no right that it lacks: it gets into ldconfig, where the container is."""
+    unguarded = replace(container, program=compiled_hook("-DGUARD=CAP_DAC_OVERRIDE"))
+    reached = reached_by_a_neighbour(unguarded)
+    assert set().union(*reached.values()) == {"the container's"}, reached
+    assert {"root", "cwd", "exe", "fd/0", "copy of fd/0"} <= reached.keys()
 
 
 def test_the_environment_is_not_used(container: Container) -> None:

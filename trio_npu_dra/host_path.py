@@ -10,10 +10,12 @@ import errno
 import os
 import time
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 _MAX_LINKS: Final = 40  # as the kernel
 _TICK_NS: Final = 2 * 10**9  # no file system has coarser times
+
+T = TypeVar("T")
 
 _Stamp: TypeAlias = tuple[int, int, int]  # device, inode, time of the last change in ns
 
@@ -61,7 +63,7 @@ def resolve(
 
 
 class KnownPaths:
-    """Which paths the host has: looked up once, and again when a folder on the way has changed.
+    """What the host's files say: looked up once, and again when a folder on the way has changed.
 
     What makes a path appear or vanish (a file, a link, a mount) changes the time of a folder in
     which a name on the way was looked up, or makes it another folder. Only a folder that changed a
@@ -73,13 +75,28 @@ class KnownPaths:
 
     def __init__(self, *, now: Callable[[], int] = time.time_ns) -> None:
         self._now = now
-        self._known: dict[tuple[str, ...], tuple[frozenset[str], dict[str, _Stamp | None]]] = {}
+        self._known: dict[tuple[str, ...], tuple[Any, dict[str, _Stamp | None]]] = {}
 
     def existing(self, root: str, paths: tuple[str, ...]) -> frozenset[str]:
         """Those of *paths* that the host has; *root* as for `resolve`."""
-        known = self._known.get((root, *paths))
+        return self.look_up(
+            (root, *paths),
+            lambda note: frozenset(
+                path for path in paths if resolve(root, path, on_folder=note) is not None
+            ),
+        )
+
+    def look_up(self, key: tuple[str, ...], find: Callable[[Callable[[str], object]], T]) -> T:
+        """What *find* returns.
+
+        Args:
+            key: What it looks for; its own, as nothing else is compared.
+            find: Passes on each folder and file that its result depends on, before it looks there.
+        """
+        known = self._known.get(key)
         if known is not None and all(_stamp(name) == one for name, one in known[1].items()):
-            return known[0]
+            found: T = known[0]
+            return found
         settled = self._now() - _TICK_NS
         folders: dict[str, _Stamp | None] = {}
 
@@ -87,9 +104,9 @@ class KnownPaths:
             if folder not in folders:
                 folders[folder] = _stamp(folder)
 
-        found = frozenset(path for path in paths if resolve(root, path, on_folder=note) is not None)
+        found = find(note)
         if all(one is not None and one[2] < settled for one in folders.values()):
-            self._known[root, *paths] = found, folders
+            self._known[key] = found, folders
         return found
 
 

@@ -91,3 +91,12 @@ int open_regular(int folder, const char *name, off_t limit)
     errno = EINVAL;
     return -1;
 }
+
+void close_but_standard(void)
+{
+    const int first = STDERR_FILENO + 1;
+
+    if (close_range((unsigned)first, ~0U, 0) != 0)
+        for (int descriptor = first; descriptor < 256; descriptor++)
+            close(descriptor); /* before Linux 5.9 */
+}

@@ -16,4 +16,7 @@ int replace(int folder, const char *name, const char *text, size_t length);
 /* Opens a regular file without waiting for anybody, and no link; EINVAL for anything else. */
 int open_regular(int folder, const char *name, off_t limit);
 
+/* Closes all descriptors but those for input, output and errors. */
+void close_but_standard(void);
+
 #endif

@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,9 @@
 
 #ifndef MILLISECONDS
 #define MILLISECONDS 20000 /* for ldconfig: 30 if the image is in memory, more on a slow disk */
+#endif
+#ifndef GUARD
+#define GUARD CAP_WAKE_ALARM /* a right that runtimes do not give, and that no server minds */
 #endif
 #define UNABLE 125 /* exit status of the child that does not get as far as ldconfig */
 #define NO_FOLDER 124 /* and of the one that has nothing to add to the cache */
@@ -132,19 +136,28 @@ static void limit(int resource, rlim_t most)
         _exit(UNABLE);
 }
 
-/* Keeps the right to read any file, as images have folders that only root reads, and no other. */
+/* Keeps the right to read any file, as images have folders that only root reads (the right to read
+ * alone also opens files by number), and the guard: other containers that share this process's
+ * namespace lack it, so the kernel keeps them from running their code in ldconfig, without the
+ * filters that the runtime has put on them. */
 static void drop_rights(void)
 {
+    const uint64_t kept = 1ULL << CAP_DAC_OVERRIDE | 1ULL << GUARD;
     struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
-    struct __user_cap_data_struct rights[2] = {0};
-    unsigned bit = 1U << CAP_DAC_OVERRIDE; /* the one to read only also opens files by number */
+    struct __user_cap_data_struct rights[2];
 
     for (int capability = 0; capability < 64; capability++)
-        if (capability != CAP_DAC_OVERRIDE && prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0 &&
+        if (!(kept >> capability & 1) && prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0 &&
             errno != EINVAL)
             _exit(UNABLE);
-    rights[0].effective = rights[0].permitted = bit;
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || syscall(SYS_capset, &head, rights) != 0)
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || syscall(SYS_capget, &head, rights) != 0)
+        _exit(UNABLE);
+    for (int half = 0; half < 2; half++) {
+        rights[half].permitted &= (uint32_t)(kept >> 32 * half);
+        rights[half].effective = rights[half].permitted;
+        rights[half].inheritable = 0;
+    }
+    if (syscall(SYS_capset, &head, rights) != 0)
         _exit(UNABLE);
     limit(RLIMIT_CORE, 0);
     limit(RLIMIT_CPU, 1 + MILLISECONDS / 1000);
@@ -155,7 +168,7 @@ static void drop_rights(void)
 }
 
 /* The child: becomes ldconfig among the image's files and the folders. */
-_Noreturn static void run_ldconfig(int ldconfig, int null, const char *root, char *const folders[])
+_Noreturn static void run_ldconfig(int ldconfig, const char *root, char *const folders[])
 {
     char *arguments[] = {"ldconfig", "-i", "-X", "-f", DESK "/" CONF, "-C", DESK "/" CACHE, NULL};
     char *environment[] = {NULL};
@@ -177,12 +190,15 @@ _Noreturn static void run_ldconfig(int ldconfig, int null, const char *root, cha
     if (tree_enter(host) != 0 || fchdir(image) != 0 || tree_limit(".", READ_ONLY) != 0 ||
         tree_become(image) != 0)
         _exit(UNABLE);
-    for (int descriptor = 0; descriptor <= 2; descriptor++)
-        if (dup2(null, descriptor) < 0)
+    /* A process with few rights may be opened by many: nothing of the host stays in this one, not
+     * even /dev/null, whose mode could be changed. It reads and writes the sealed copy, in vain. */
+    for (int descriptor = 0; descriptor <= STDERR_FILENO; descriptor++)
+        if (dup2(ldconfig, descriptor) < 0)
             _exit(UNABLE);
+    close_but_standard();
     umask(022);
     drop_rights();
-    syscall(SYS_execveat, ldconfig, "", arguments, environment, AT_EMPTY_PATH);
+    syscall(SYS_execveat, STDIN_FILENO, "", arguments, environment, AT_EMPTY_PATH);
     _exit(UNABLE);
 }
 
@@ -212,13 +228,12 @@ char *make_cache(const char *root, char *const folders[], size_t *length)
 {
     sigset_t ended;
     int ldconfig = copy_ldconfig();
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
     sigemptyset(&ended);
     sigaddset(&ended, SIGCHLD);
     signal(SIGCHLD, SIG_DFL);
     sigprocmask(SIG_BLOCK, &ended, NULL);
-    if (null < 0 || tree_separate() != 0)
+    if (tree_separate() != 0)
         give_up("cannot have mounts of our own");
     int workplace = make_workplace(folders);
     /* Alone among its processes: what it leaves behind ends with it. */
@@ -228,7 +243,7 @@ char *make_cache(const char *root, char *const folders[], size_t *length)
     if (child < 0)
         give_up("cannot fork");
     if (child == 0)
-        run_ldconfig(ldconfig, null, root, folders);
+        run_ldconfig(ldconfig, root, folders);
     wait_for(child);
     int file = open_regular(workplace, CACHE, CACHE_LIMIT);
     char *cache = file < 0 ? NULL : read_whole(file, CACHE_LIMIT, length);

@@ -14,14 +14,20 @@
  *   we        see the image's root file system alone, without the volumes and the host's folders
  *             that are mounted in it, and put the cache there. No link leads out of it.
  *
- * Nothing of the image is executed, and no environment is used. What cannot be done keeps no
- * container from its start: the journal of the host says so once, and the exit status is 0.
+ * Nothing of the image is executed, and no environment is used. Other containers of the pod may run
+ * already and share its processes. The kernel lets them open what a process has if they have all of
+ * its rights. So both processes are hidden (not dumpable), and the child closes everything before it
+ * gives up its rights.
+ *
+ * What cannot be done keeps no container from its start: the journal of the host says so once, and
+ * the exit status is 0.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -105,9 +111,10 @@ int main(int count, char **arguments)
 {
     size_t length;
 
-    if (close_range(3, ~0U, 0) != 0) /* a runtime's, that it left open */
-        for (int descriptor = 3; descriptor < 256; descriptor++)
-            close(descriptor); /* before Linux 5.9 */
+    /* Before anything else, and for the child too: an exec alone ends it. */
+    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0)
+        give_up("cannot hide from other processes");
+    close_but_standard(); /* a runtime's, that it left open */
     umask(022);
     open_journal();
     char *const *folders = arguments + (count > 0 ? 1 : 0);

@@ -71,7 +71,7 @@ def test_program_is_installed_for_all_to_execute(
         first = hook.path.stat()
         hook.install()
         assert hook.path.stat() == first
-        assert first.st_mode & 0o7777 == 0o755
+        assert first.st_mode & 0o7777 == 0o711
     assert {path.read_bytes() for path in node.cdi_root.iterdir()} == {b"old", b"new"}
 
 
@@ -86,7 +86,7 @@ def test_lost_and_damaged_programs_are_written_again(
     hook.path.chmod(0o644)
     hook.install()
     assert hook.path.read_bytes() == b"old"
-    assert hook.path.stat().st_mode & 0o7777 == 0o755
+    assert hook.path.stat().st_mode & 0o7777 == 0o711
 
     hook.close()
     hook.path.write_bytes(b"odd")

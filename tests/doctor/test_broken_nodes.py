@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import trio
@@ -14,10 +15,23 @@ from tests.doctor.nodes import ASCEND_BY_DEFAULT, DRIVER, POD, SESSION, Node
 from tests.holds.entries import entry, of_piece
 from tests.npu.boards import a3, die
 from trio_npu_dra.doctor import own_state
-from trio_npu_dra.doctor.chips import Chips, Ours, judge_division
+from trio_npu_dra.doctor.chips import (
+    Chips,
+    Ours,
+    judge_division,
+    judge_root_info,
+    problem_of_root_info,
+)
 from trio_npu_dra.holds.encoding import encode
 from trio_npu_dra.holds.ledger import Ledger
+from trio_npu_dra.npu.host import Host
+from trio_npu_dra.npu.model import Board, ChipFamily
 from trio_npu_dra.resources.device import ResourceDevice
+
+ROOT_INFO_OF_TWO = (
+    '{"version": "2.0", "topo_file_path": "/usr/local/Ascend/driver/topo/950/a.json", '
+    '"rank_list": [{"device_id": 0}, {"device_id": 1}]}'
+)
 
 
 def test_healthy_node_has_no_findings(healthy: Node) -> None:
@@ -255,6 +269,30 @@ def test_what_this_driver_did_to_npus_is_no_finding(healthy: Node) -> None:
     )
 
     assert said.text == "none was cut or shared by hand; multi-die policy union"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, []),
+        ('{"version": "1.0"}', ["warning"]),
+        (ROOT_INFO_OF_TWO, ["ok"]),
+    ],
+)
+def test_the_root_info_of_a_950_is_of_its_npus(
+    tmp_path: Path, text: str | None, said: list[str]
+) -> None:
+    """HCCL of other NPUs does not read it, and needs none."""
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "usr/local/Ascend/driver/topo/950").mkdir(parents=True)
+    (tmp_path / "usr/local/Ascend/driver/topo/950/a.json").touch()
+    if text is not None:
+        (tmp_path / "etc/hccl_rootinfo.json").write_text(text)
+    host = Host(host_root=tmp_path)
+    for family, expected in ((ChipFamily.ASCEND_950, said), (ChipFamily.ASCEND_910_A3, [])):
+        chips = tuple(replace(die(number), family=family) for number in (0, 1))
+        found = Chips(has_hardware=True, root_info=problem_of_root_info(host, Board(chips=chips)))
+        assert [finding.level for finding in judge_root_info(found)] == expected
 
 
 def test_node_without_npus(healthy: Node) -> None:

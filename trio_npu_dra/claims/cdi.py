@@ -9,6 +9,7 @@ prepared again; until then a runtime says in its log that it cannot read the fil
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,24 +20,21 @@ from pydantic_core import to_json
 
 from trio_npu_dra import storage
 from trio_npu_dra.claims import library_hook
+from trio_npu_dra.claims.host_facts import HostFacts
 from trio_npu_dra.claims.library_hook import LibraryHook
 from trio_npu_dra.config.effective import DEFAULT_CONFIG
 from trio_npu_dra.config.model import ContainerLibraries
 from trio_npu_dra.errors import ForeignFile
 from trio_npu_dra.holds.entry import Allocated, HeldDevice
-from trio_npu_dra.npu.container import (
-    DeviceNode,
-    Mount,
-    driver_mounts,
-    extra_mounts,
-    shared_nodes,
-)
+from trio_npu_dra.npu.container import DeviceNode, Mount
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import ChipFamily
 
 _CDI_VERSION = "0.5.0"  # the lowest with hostPath and with names that start with a digit
 _CLASS = "npu"
 _MODE = 0o644
+
+_CHIP_NODE = re.compile(r"/dev/davinci(\d+)")
 
 T = TypeVar("T")
 _Edits: TypeAlias = Mapping[str, Sequence[Any]]
@@ -170,38 +168,6 @@ def _node(path: str, host_path: str) -> dict[str, Any]:
         "permissions": "rwm",
         "fileMode": 0o666,
     }
-
-
-class HostFacts:
-    """What containers need besides their NPUs, found out of a host once for each family."""
-
-    def __init__(self, host: Host) -> None:
-        self._host = host
-        self._nodes: dict[ChipFamily, Sequence[DeviceNode]] = {}
-        self._mounts: dict[ChipFamily, Sequence[Mount]] = {}
-        self._extra_mounts: Sequence[Mount] | None = None
-
-    def nodes(self, family: ChipFamily) -> Sequence[DeviceNode]:
-        """The device nodes for any NPU of *family*.
-
-        Raises:
-            DeviceNodeMissing: One that is needed is missing.
-        """
-        if family not in self._nodes:
-            self._nodes[family] = shared_nodes(self._host, family)
-        return self._nodes[family]
-
-    def mounts(self, family: ChipFamily) -> Sequence[Mount]:
-        """The files of the Ascend driver."""
-        if family not in self._mounts:
-            self._mounts[family] = driver_mounts(self._host, family)
-        return self._mounts[family]
-
-    def extra_mounts(self) -> Sequence[Mount]:
-        """What the operator adds to them."""
-        if self._extra_mounts is None:
-            self._extra_mounts = extra_mounts(self._host)
-        return self._extra_mounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -357,11 +323,20 @@ class CdiFolder:
             devices,
             driver_name=self.driver_name,
             shared_nodes=_once(node for family in families for node in facts.nodes(family)),
-            driver_mounts={family: facts.mounts(family) for family in families},
+            driver_mounts={
+                family: (*facts.mounts(family), *facts.root_info(family, _physical_ids(devices)))
+                for family in families
+            },
             extra_mounts=facts.extra_mounts(),
             libraries=self.libraries,
             allocation=allocation,
         )
+
+
+def _physical_ids(devices: Iterable[HeldDevice]) -> list[int]:
+    """Those of the devices' chips, which the nodes of the chips on the host tell."""
+    nodes = (_CHIP_NODE.fullmatch(node) for device in devices for node in device.held_nodes)
+    return [int(node[1]) for node in nodes if node]
 
 
 def _once(items: Iterable[T]) -> Sequence[T]:

@@ -31,7 +31,8 @@ log = logging.getLogger(__name__)
 PROGRAM: Final = Path(sys.prefix, "libexec/npu-dra-libraries")
 """Where the image has it."""
 
-_MODE: Final = 0o755
+_MODE: Final = 0o711
+"""Others cannot read it: so the kernel hides a process that root of a pod's own users runs."""
 _TRIES: Final = 3
 _TIMEOUT: Final = 60  # seconds until a runtime kills it; by itself it ends after 20
 

@@ -11,8 +11,9 @@ from typing import Final, Protocol
 
 import trio
 
-from trio_npu_dra.claims.cdi import CdiFolder, HostFacts
+from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.claims.holding import Wanted
+from trio_npu_dra.claims.host_facts import HostFacts
 from trio_npu_dra.claims.plan import allocation_of, check_pieces, offers_of
 from trio_npu_dra.config.effective import EffectiveConfig
 from trio_npu_dra.errors import ClaimNotAllocated, NotFound, NpuDraError

@@ -21,6 +21,8 @@ from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board
+from trio_npu_dra.npu.root_info import ROOT_INFO, read_root_info
+from trio_npu_dra.npu.traits import TRAITS
 from trio_npu_dra.npu.watcher import read_board
 
 _PATIENCE_SECONDS: Final = 60.0
@@ -54,6 +56,7 @@ class Chips:
         failure: Why the Ascend driver does not answer; empty if it does.
         board: What it says.
         missing_nodes: Why containers cannot have device nodes.
+        root_info: Why HCCL cannot use the root info (`problem_of_root_info`).
         users: The processes on the NPUs.
         unread: Why the processes of NPUs are not known.
     """
@@ -62,6 +65,7 @@ class Chips:
     failure: str = ""
     board: Board = EMPTY_BOARD
     missing_nodes: tuple[str, ...] = ()
+    root_info: str | None = None
     users: tuple[User, ...] = ()
     unread: tuple[str, ...] = ()
 
@@ -119,6 +123,7 @@ async def _ask(worker: DcmiWorker, dcmi: Dcmi, places: Places, found: Chips) -> 
         found,
         board=board,
         missing_nodes=tuple(dict.fromkeys(_missing_nodes(places.host, board))),
+        root_info=problem_of_root_info(places.host, board),
         users=tuple(users),
         unread=tuple(unread),
     )
@@ -137,6 +142,16 @@ def _missing_nodes(host: Host, board: Board) -> Iterator[str]:
                 chip_nodes(host, chip)
         except DeviceNodeMissing as error:
             yield str(error)
+
+
+def problem_of_root_info(host: Host, board: Board) -> str | None:
+    """Why HCCL cannot use the root info for all NPUs; empty if it can.
+
+    None if there is none, or no NPU of which HCCL reads it.
+    """
+    readers = [chip.physical_id for chip in board.chips if TRAITS[chip.family].reads_root_info]
+    found = read_root_info(host) if readers else None
+    return found.problem_for(readers) if found is not None else None
 
 
 # --- judging -------------------------------------------------------------------------------------
@@ -191,6 +206,18 @@ def judge_use(found: Chips) -> Iterator[Finding]:
     if not outside and not unseen and not found.unread:
         pods = dict.fromkeys(user.chip for user in found.users)
         yield ok(f"by pods alone: {listed(pods)}" if pods else "none is in use")
+
+
+def judge_root_info(found: Chips) -> Iterator[Finding]:
+    """Whether HCCL can use the root info of a node that has one."""
+    if found.root_info:
+        yield warning(
+            f"{ROOT_INFO} does not fit the NPUs of this node: {found.root_info}. Containers of "
+            "NPUs that it does not fit do not get it",
+            "Remove it, or have Huawei's tools write it anew.",
+        )
+    elif found.root_info is not None:
+        yield ok(f"{ROOT_INFO} fits all NPUs")
 
 
 def judge_division(found: Chips, ours: Ours) -> Iterator[Finding]:

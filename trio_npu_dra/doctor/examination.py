@@ -39,6 +39,7 @@ async def examine(
         _check("Ascend driver", chips.judge_driver(npus)),
         _check("NPUs in use", chips.judge_use(npus)),
         _check("NPUs divided", chips.judge_division(npus, own.ours)),
+        _check("HCCL root info", chips.judge_root_info(npus)),
         _check("device plugins", device_plugins.judge(plugins)),
         _check(
             "DRA drivers",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from trio_npu_dra.errors import DeviceNodeMissing
 from trio_npu_dra.npu.host import MANAGER, Host
 from trio_npu_dra.npu.model import Chip, ChipFamily
+from trio_npu_dra.npu.root_info import ROOT_INFO, gives_root_info
 from trio_npu_dra.npu.traits import TRAITS
 
 MOUNT_OPTIONS: Final = ("ro", "rbind", "rprivate")
@@ -80,6 +81,15 @@ def shared_nodes(host: Host, family: ChipFamily) -> tuple[DeviceNode, ...]:
 def driver_mounts(host: Host, family: ChipFamily) -> tuple[Mount, ...]:
     """Files of the Ascend driver, read-only; those that exist."""
     return _mounts(host, [(path, path) for path in TRAITS[family].driver_paths])
+
+
+def root_info_mounts(
+    host: Host, family: ChipFamily, physical_ids: Iterable[int]
+) -> tuple[Mount, ...]:
+    """HCCL's root info for a container with these chips, if the host has one that fits."""
+    if not TRAITS[family].reads_root_info or not gives_root_info(host, physical_ids):
+        return ()
+    return (Mount(container_path=ROOT_INFO, host_path=ROOT_INFO),)
 
 
 def extra_mounts(host: Host) -> tuple[Mount, ...]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from trio_npu_dra.host_path import KnownPaths
 
@@ -22,6 +22,8 @@ _PROCESSING_ACCELERATOR: Final = "0x12"  # PCI base class; Huawei's disks and NI
 _NPU_NODE: Final = re.compile(r"davinci\d+")
 _NUMA_NODE: Final = re.compile(r"node(\d+)")
 _VNPU_NODE: Final = re.compile(r"vdavinci\d+")
+
+T = TypeVar("T")
 
 MANAGER: Final = "davinci_manager"
 """The device node of the Ascend driver's manager, without which nothing works."""
@@ -37,13 +39,14 @@ class Host:
         sysfs_root: The host's `/sys`.
         extra_mounts: Paths of the host that an operator gives to containers with an NPU, each with
             its path in the container.
+        known: What was found in its files, until they change.
     """
 
     host_root: Path = Path("/")
     dev_root: Path = Path("/dev")
     sysfs_root: Path = Path("/sys")
     extra_mounts: tuple[tuple[str, str], ...] = ()
-    _paths: KnownPaths = field(default_factory=KnownPaths, init=False, repr=False, compare=False)
+    known: KnownPaths = field(default_factory=KnownPaths, repr=False, compare=False)
 
     # --- sysfs -----------------------------------------------------------------------------------
 
@@ -137,7 +140,18 @@ class Host:
 
     def existing(self, *paths: str) -> frozenset[str]:
         """Those of *paths* that the host has; links on the way lead through the host's tree."""
-        return self._paths.existing(str(self.host_root), paths)
+        return self.known.existing(str(self.host_root), paths)
+
+    def look_up(self, name: str, find: Callable[[str, Callable[[str], object]], T]) -> T:
+        """What *find* returns, which is asked again only when what it depends on has changed.
+
+        Args:
+            name: What it looks for, a word for each such function.
+            find: Gets our path of the host's `/`, and what it passes each folder and file to before
+                it looks there.
+        """
+        root = str(self.host_root)
+        return self.known.look_up((name, root), lambda note: find(root, note))
 
 
 def _entries(folder: Path) -> list[Path]:

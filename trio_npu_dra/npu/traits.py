@@ -47,8 +47,8 @@ _DRIVER_PATHS: Final = (
 # true of the 200I SoC, a 310P.
 _SYSTEM_PATHS: Final = ("/etc/hdcBasic.cfg", "/etc/sys_version.conf")
 _310_PATHS: Final = (*_SYSTEM_PATHS, "/home/data/miniD/driver/lib64")  # Atlas 500
-# How chips of A3 and 950 are connected; HCCL reads it.
-_TOPOLOGY: Final = ("/usr/local/Ascend/driver/topo", "/etc/hccl_rootinfo.json")
+TOPOLOGY_FOLDER: Final = "/usr/local/Ascend/driver/topo"
+"""How boards of A3 and 950 connect their chips; HCCL reads it."""
 _310B_LIBRARIES: Final = (
     *("aicpu_processer", "aicpu_prof", "aicpu_sharder", "adump", "tsd_eventclient"),
     *("aicpu_scheduler", "dcmi", "mpi_dvpp_adapter", "stackcore", "mmpa", "drvdsmi"),
@@ -85,6 +85,7 @@ class Traits:
         node_folders: Folders below `/dev` of which it gets every node.
         has_docker_manager: Whether a second node of the manager is meant for containers.
         driver_paths: Files and folders of the Ascend driver that it gets; those that exist.
+        reads_root_info: Whether its HCCL reads `/etc/hccl_rootinfo.json` (HCCL's documents).
     """
 
     die_kind: DieKind = DieKind.VDIE
@@ -99,6 +100,7 @@ class Traits:
     node_folders: tuple[str, ...] = ()
     has_docker_manager: bool = False
     driver_paths: tuple[str, ...] = _DRIVER_PATHS
+    reads_root_info: bool = False
 
 
 TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
@@ -127,7 +129,7 @@ TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
             has_hccs=True,
             domain_links=frozenset({Link.HCCS, Link.HCCS_SWITCHED, Link.SIO}),
             node_folders=_UB_FOLDERS,
-            driver_paths=(*_DRIVER_PATHS, *_TOPOLOGY),
+            driver_paths=(*_DRIVER_PATHS, TOPOLOGY_FOLDER),
         ),
         ChipFamily.ASCEND_950: Traits(
             die_kind=DieKind.DDIE,
@@ -135,7 +137,8 @@ TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
             domain_links=frozenset({Link.UB}),
             shared_nodes=("hisi_hdc",),
             node_folders=_UB_FOLDERS,
-            driver_paths=(*_DRIVER_PATHS, *_TOPOLOGY),
+            driver_paths=(*_DRIVER_PATHS, TOPOLOGY_FOLDER),
+            reads_root_info=True,
         ),
     }
 )
