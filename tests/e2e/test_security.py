@@ -106,7 +106,7 @@ def test_agent_writes_the_slices_of_its_own_node(agent: ApiServer, driver: Drive
     [
         ({"nodeName": ELSEWHERE}, "may only write the slices of that node"),
         ({"nodeName": None, "allNodes": True}, "may only write the slices of that node"),
-        ({"driver": "gpu.example.com"}, "slices of the driver npu.huawei.com, not of gpu.example"),
+        ({"driver": "gpu.example.com"}, "may only write slices of the driver npu.huawei.com"),
         (
             {"pool": {"name": ELSEWHERE, "generation": 9, "resourceSliceCount": 1}},
             f"may only write the pool of that name, not {ELSEWHERE}",
