@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -11,23 +13,30 @@ from tests.mindcluster.chips import a3, b4, duo, of_950
 from trio_npu_dra.mindcluster.device_info import NAME_PREFIX
 from trio_npu_dra.mindcluster.node_facts import node_annotations, node_labels
 
+Values = Mapping[str, str]
+
 POLICIES = policies("overlays/mindcluster")
 CHIPS = (b4(board_id=0x28), duo(0), a3(0), of_950(0))
+NONE: Values = MappingProxyType({})
 POD_KEYS = ("huawei.com/AscendReal", "huawei.com/kltDev", "predicate-time")
 
 
-def node(name: str = NODE, **metadata: Any) -> Object:
-    """A Node with these metadata."""
+def node(name: str = NODE, *, labels: Values = NONE, annotations: Values = NONE) -> Object:
+    """A Node with these labels and annotations."""
     return {
         "kind": "Node",
-        "metadata": {"name": name} | metadata,
+        "metadata": {"name": name, "labels": labels, "annotations": annotations},
         "spec": {"podCIDR": "10.0.0.0/24"},
     }
 
 
-def pod(where: str = NODE, **metadata: Any) -> Object:
+def pod(where: str = NODE, *, labels: Values = NONE, annotations: Values = NONE) -> Object:
     """A pod on a node."""
-    return {"kind": "Pod", "metadata": {"name": "some"} | metadata, "spec": {"nodeName": where}}
+    return {
+        "kind": "Pod",
+        "metadata": {"name": "some", "labels": labels, "annotations": annotations},
+        "spec": {"nodeName": where},
+    }
 
 
 def refusals(resource: str, *, new: Object | None, old: Object | None = None) -> list[str]:
@@ -45,16 +54,21 @@ def test_what_the_driver_writes_is_let_through() -> None:
         assert refusals("nodes", new=node(), old=written) == []
     told = pod(annotations=dict.fromkeys(POD_KEYS, "Ascend910-4"))
     assert refusals("pods", new=told, old=pod()) == []
-    info = {"kind": "ConfigMap", "metadata": {"name": NAME_PREFIX + NODE}}
-    for old in (None, info):
-        assert refusals("configmaps", new=info, old=old) == []
+    info: Object = {"kind": "ConfigMap", "metadata": {"name": NAME_PREFIX + NODE}}
+    assert refusals("configmaps", new=info) == []
+    assert refusals("configmaps", new=info, old=info) == []
 
 
 def test_other_keys_may_be_there_unchanged() -> None:
     """Of other components."""
-    theirs = {"labels": {"kubernetes.io/os": "linux"}, "annotations": {"theirs": "1"}}
-    assert refusals("nodes", new=node(**theirs), old=node(**theirs)) == []
-    assert refusals("pods", new=pod(**theirs), old=pod(**theirs)) == []
+    theirs = {"example.com/theirs": "1"}
+    for old, changed in (
+        (node(labels=theirs, annotations=theirs), {"servertype": "x"}),
+        (pod(labels=theirs, annotations=theirs), {}),
+    ):
+        resource = {"Node": "nodes", "Pod": "pods"}[old["kind"]]
+        metadata = old["metadata"] | {"labels": theirs | changed}
+        assert refusals(resource, new=old | {"metadata": metadata}, old=old) == []
 
 
 @pytest.mark.parametrize(
@@ -66,7 +80,7 @@ def test_other_keys_are_neither_given_nor_changed_nor_taken(
     resource: str, made: Any, kind: str, key: str, words: str
 ) -> None:
     """An empty value is a value too."""
-    values = ({}, {key: ""}, {key: "a"}, {key: "b"})
+    values: list[dict[str, str]] = [{}, {key: ""}, {key: "a"}, {key: "b"}]
     for before in values:
         for after in values:
             told = refusals(resource, new=made(**{kind: after}), old=made(**{kind: before}))
@@ -75,9 +89,9 @@ def test_other_keys_are_neither_given_nor_changed_nor_taken(
 
 def test_pods_get_no_label_and_nodes_no_annotation_of_pods() -> None:
     """The keys of one kind of object are not those of the other."""
-    label = {"labels": {"servertype": "x"}}
-    assert refusals("nodes", new=node(**label), old=node()) == []
-    assert len(refusals("pods", new=pod(**label), old=pod())) == 1
+    label = {"servertype": "x"}
+    assert refusals("nodes", new=node(labels=label), old=node()) == []
+    assert len(refusals("pods", new=pod(labels=label), old=pod())) == 1
     for key in POD_KEYS:
         assert len(refusals("nodes", new=node(annotations={key: "x"}), old=node())) == 1
     for key in node_annotations([b4()]):

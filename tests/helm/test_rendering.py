@@ -253,7 +253,7 @@ def test_package_needs_no_checkout(tmp_path: Path) -> None:
     """It has the files that the link leads to, and none that no template reads."""
     run(helm(), "package", CHART, "--destination", tmp_path)
     (package,) = tmp_path.iterdir()
-    assert package.name == f"trio-npu-dra-{__version__}.tgz"
+    assert package.name == f"trio-npu-dra-{__version__.replace('.dev', '-dev')}.tgz"
     values = SIMULATED | {"monitoring": MONITORING}
     assert template(values, chart=package) == template(values)
     files = run("tar", "--list", "--file", package).splitlines()
