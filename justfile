@@ -3,7 +3,9 @@
 
 # The image builder: docker, podman and buildah understand the same arguments.
 builder := env("NPU_DRA_BUILDER", "docker")
-image := env("NPU_DRA_IMAGE", "docker.io/library/dra-npu:" + version)
+# In shell's words: a changed tree has another revision, and its image another name.
+revision := "python requirements/revision.py"
+image := 'echo "${NPU_DRA_IMAGE:-docker.io/library/dra-npu:' + version + '-$(' + revision + ')}"'
 version := replace_regex(read(justfile_directory() / "trio_npu_dra/__init__.py"), \
     '(?s).*__version__ = "([^"]+)".*', '$1')
 
@@ -130,10 +132,18 @@ wheels:
     # The same tree makes the same wheel, so that builders can reuse the image that they have built.
     SOURCE_DATE_EPOCH=315532800 python -m build --wheel --no-isolation --outdir build/dist >/dev/null
 
-# build the driver's image; arguments go to the builder (--target simulator, --build-arg ...)
+# build the driver's image, and say its name; arguments go to the builder (--target simulator, ...)
 image *arguments: wheels
-    {{builder}} build --tag {{image}} --build-arg VERSION={{version}} \
-        --build-arg REVISION="$(git describe --always --abbrev=40 --dirty --exclude '*')" {{arguments}} .
+    {{builder}} build --tag "$({{image}})" --build-arg VERSION={{version}} \
+        --build-arg REVISION="$({{revision}})" {{arguments}} .
+    @{{image}}
+
+# write build/overlay, for `kubectl apply -k`: a folder of k8s/ with the image that `just image` made
+overlay folder="k8s/base":
+    mkdir -p build/overlay
+    image=$({{image}}) && printf '%s\n' "resources: [../../{{folder}}]" "images:" \
+        "- name: docker.io/library/dra-npu" "  newName: ${image%:*}" "  newTag: ${image##*:}" \
+        >build/overlay/kustomization.yaml
 
 # write build/sbom.json: what is in the image, as CycloneDX; arguments go to the builder
 sbom *arguments: wheels

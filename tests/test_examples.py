@@ -268,6 +268,24 @@ def test_an_example_says_why(file: Path) -> None:
     assert max(map(len, lines)) <= 102
 
 
+def test_statefulsets_have_the_service_that_names_their_pods() -> None:
+    """A headless one that they name, in their file: without it no pod has a name in the DNS."""
+    (found,) = [
+        (about, services)
+        for file in EXAMPLES
+        for documents in [list(yaml.safe_load_all(file.read_text(encoding="utf-8")))]
+        for services in [[each for each in documents if each["kind"] == "Service"]]
+        for about in documents
+        if about["kind"] == "StatefulSet"
+    ]
+    spec, (service,) = found[0]["spec"], found[1]
+    assert service["metadata"]["name"] == spec["serviceName"]
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["publishNotReadyAddresses"]
+    labels = spec["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"].items() <= labels.items()
+
+
 def test_claims_have_the_form_of_the_api() -> None:
     """No field that an API server would drop, and no constraint on a request that is not there."""
     assert {kind for kind, _ in claims()} == {"ResourceClaim", "ResourceClaimTemplate"}

@@ -1,3 +1,3 @@
 """The DRA driver for Huawei Ascend NPUs."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"

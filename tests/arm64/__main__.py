@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.arm64.container import container
+from tests.arm64.container import IMAGE, container
 from tests.arm64.site import site
 from tests.cluster import packages
 from tests.cluster.binaries import cache
@@ -57,7 +57,10 @@ def emulated(*argv: str) -> int:
 
 def image() -> int:
     """Build the image for arm64 and try it, with stand-ins on this machine."""
-    builder = os.environ | {"NPU_DRA_BUILDER": f"{sys.executable} -m tests.cluster.builder"}
+    builder = os.environ | {
+        "NPU_DRA_BUILDER": f"{sys.executable} -m tests.cluster.builder",
+        "NPU_DRA_IMAGE": IMAGE,
+    }
     build = ("just", "image", "--platform", "linux/arm64", "--target", "simulator")
     tests = (sys.executable, "-m", "pytest", "-q", str(Path(__file__).parent))
     return shown(build, build, builder) or shown(tests, tests)

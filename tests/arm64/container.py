@@ -10,6 +10,9 @@ from types import MappingProxyType
 
 from tests.cluster.images import ARM64, buildah, invocation
 
+IMAGE = "docker.io/library/dra-npu:arm64"
+"""What the driver's image is called here."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:

@@ -12,14 +12,12 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.arm64.container import Container, container
+from tests.arm64.container import IMAGE, Container, container
 from tests.cluster.processes import run
 from tests.rig import Rig, served_rig
 from tests.waiting import listens, until
-from trio_npu_dra import __version__
 from trio_npu_dra.standins.kubelet import open_kubelet
 
-IMAGE = f"docker.io/library/dra-npu:{__version__}"
 BOARD = "/usr/local/share/trio-npu-dra/simulator"
 AARCH64 = (183).to_bytes(2, "little")
 """The machine in a file's ELF header, at byte 18."""

@@ -31,6 +31,7 @@ Object = dict[str, Any]
 GROUPS = (
     *("/api/v1", "/apis/apps/v1", "/apis/batch/v1", "/apis/resource.k8s.io/v1"),
     *("/apis/rbac.authorization.k8s.io/v1", "/apis/admissionregistration.k8s.io/v1"),
+    "/apis/discovery.k8s.io/v1",
 )
 """The URLs of the kinds that tests name."""
 SECONDS = 60.0

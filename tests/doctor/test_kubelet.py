@@ -44,6 +44,22 @@ def test_gates_and_versions_are_judged(healthy: Node) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("version", "level"),
+    [
+        ("v1.33.11", "problem"),
+        ("v1.34.0", "ok"),
+        ("v1.34.4-gke.1", "ok"),
+        ("v1.100.0", "ok"),
+        ("v2.0.0", "ok"),
+    ],
+)
+def test_versions_from_1_34_on_know_dra(healthy: Node, version: str, level: str) -> None:
+    """The first one that serves resource.k8s.io/v1 is not too old."""
+    (finding,) = kubelet.judge(kubelet.look(healthy.places), version)
+    assert finding.level.value == level
+
+
 @pytest.mark.parametrize("text", ["a: [", "- a", "featureGates: yes", ""])
 def test_odd_configuration_switches_nothing_off(healthy: Node, text: str) -> None:
     """One that cannot be parsed is named."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from requirements.revision import revision
 from tests.cluster.binaries import locked
 from tests.cluster.cluster import Cluster
 from tests.cluster.processes import run
@@ -15,7 +16,7 @@ from tests.e2e.driver import IMAGE, Driver
 ROOT = Path(__file__).parent.parent.parent
 OVERLAY = ROOT / "k8s/overlays/simulator"
 INGREDIENTS = (
-    *("LICENSE", "NOTICE", "README.md", "justfile", "pyproject.toml"),
+    *("LICENSE", "NOTICE", "README.md", "justfile", "pyproject.toml", "setup.py"),
     *("requirements/runtime.txt", "trio_npu_dra/**/*"),
 )
 """What the wheels are made of."""
@@ -61,6 +62,7 @@ def make_wheels() -> None:
 
 
 def _digests() -> Iterator[str]:
+    yield f"{revision(ROOT)}\n"
     for pattern in INGREDIENTS:
         for path in sorted(ROOT.glob(pattern)):
             if path.is_file() and path.suffix != ".pyc":

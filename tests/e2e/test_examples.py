@@ -164,12 +164,37 @@ def test_deployment(driver: Driver, space: Space) -> None:
     driver.wait_without_traces()
 
 
+def addresses_of_names(space: Space, service: str) -> dict[str, str]:
+    """What the cluster's DNS answers for names below a Service: addresses by host name."""
+    found = space.cluster.objects(
+        "endpointslices", namespace=space.name, selector=f"kubernetes.io/service-name={service}"
+    )
+    return {
+        endpoint.get("hostname", ""): endpoint["addresses"][0]
+        for each in found
+        for endpoint in each["endpoints"] or []
+    }
+
+
+def wait_names(space: Space, names: list[str]) -> None:
+    """Wait until the name of each worker is that of its pod's address."""
+
+    def are_right() -> bool:
+        pods = [space.get("pod", name) or {} for name in names]
+        addresses = [pod.get("status", {}).get("podIP") for pod in pods]
+        named = addresses_of_names(space, "npu-statefulset")
+        return named == dict(zip(names, addresses, strict=True))
+
+    space.wait(are_right, f"names of {names} in the DNS")
+
+
 def test_statefulset(driver: Driver, space: Space) -> None:
     """Workers keep their names; one that is made anew has one NPU, which may be another."""
     space.apply_example("statefulset")
     names = wait_pods(space, "npu-statefulset", is_running)
     assert names == ["npu-statefulset-0", "npu-statefulset-1"]
     assert len(see(space, names)) == 2
+    wait_names(space, names)
 
     before = space.uid("pod", names[0])
     space.begin_delete("pod", names[0])
@@ -179,6 +204,7 @@ def test_statefulset(driver: Driver, space: Space) -> None:
     )
     assert wait_pods(space, "npu-statefulset", is_running) == names
     assert len(see(space, names)) == 2
+    wait_names(space, names)
     space.delete("statefulset", "npu-statefulset", foreground=True)
     driver.wait_without_traces()
 

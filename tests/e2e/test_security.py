@@ -106,7 +106,7 @@ def test_agent_writes_the_slices_of_its_own_node(agent: ApiServer, driver: Drive
     [
         ({"nodeName": ELSEWHERE}, "may only write the slices of that node"),
         ({"nodeName": None, "allNodes": True}, "may only write the slices of that node"),
-        ({"driver": "gpu.example.com"}, "slices of the driver npu.huawei.com, not of gpu.example"),
+        ({"driver": "gpu.example.com"}, "may only write slices of the driver npu.huawei.com"),
         (
             {"pool": {"name": ELSEWHERE, "generation": 9, "resourceSliceCount": 1}},
             f"may only write the pool of that name, not {ELSEWHERE}",
@@ -201,8 +201,8 @@ def test_agent_removes_what_others_put_into_its_pool(driver: Driver) -> None:
 CLAIM = ("ResourceClaim", "some")
 
 
-def event_about(kind: str, name: str, **fields: Any) -> Object:
-    """An Event like ours; `fields` says what is different."""
+def event_about(kind: str, name: str, node: str, **fields: Any) -> Object:
+    """An Event like ours of that node; `fields` says what is different."""
     api_version = "resource.k8s.io/v1" if kind == "ResourceClaim" else "v1"
     about = {"apiVersion": api_version, "kind": kind, "name": name, "uid": "e2e"}
     if kind != "Node":
@@ -215,7 +215,9 @@ def event_about(kind: str, name: str, **fields: Any) -> Object:
         "type": "Warning",
         "reason": "NpuFault",
         "message": "npu-0: fault",
+        "source": {"component": DRIVER, "host": node},
         "reportingComponent": DRIVER,
+        "reportingInstance": node,
     } | fields
 
 
@@ -223,7 +225,7 @@ def test_agent_says_what_happens_on_its_own_node(agent: ApiServer, driver: Drive
     """About that Node and about claims, in its own name."""
     node = driver.cluster.node.name
     for about in (("Node", node), CLAIM):
-        event = event_about(*about, reportingInstance=node)
+        event = event_about(*about, node)
         assert agent.create(event, dry_run=True)["message"] == event["message"]
 
 
@@ -234,25 +236,25 @@ def test_agent_says_what_happens_on_its_own_node(agent: ApiServer, driver: Drive
         (("Pod", "some"), {}, "about that node and about ResourceClaims"),
         (CLAIM, {"reportingInstance": ELSEWHERE}, "Events of npu.huawei.com on that node"),
         (CLAIM, {"reportingComponent": "kubelet"}, "Events of npu.huawei.com on that node"),
+        (CLAIM, {"source": {"component": "kubelet"}}, "Events of npu.huawei.com on that node"),
     ],
-    ids=["another node", "a pod", "from another node", "as the kubelet"],
+    ids=["another node", "a pod", "from another node", "as the kubelet", "from the kubelet"],
 )
 def test_agent_says_nothing_else(
-    agent: ApiServer, driver: Driver, about: tuple[str, str], fields: dict[str, str], words: str
+    agent: ApiServer, driver: Driver, about: tuple[str, str], fields: Object, words: str
 ) -> None:
     """Neither of others, nor in the name of others."""
-    ours = {"reportingInstance": driver.cluster.node.name}
     with pytest.raises(ClusterError, match=words):
-        agent.create(event_about(*about, **(ours | fields)), dry_run=True)
+        agent.create(event_about(*about, driver.cluster.node.name, **fields), dry_run=True)
 
 
 def test_agent_changes_nobody_elses_words(agent: ApiServer, driver: Driver) -> None:
     """An Event of the kubelet cannot be made its own."""
     cluster, node = driver.cluster, driver.cluster.node.name
-    cluster.apply(json.dumps(event_about("Node", node, reportingComponent="kubelet")))
+    cluster.apply(json.dumps(event_about("Node", node, node, reportingComponent="kubelet")))
     try:
         with pytest.raises(ClusterError, match=r"Events of npu\.huawei\.com on"):
-            agent.replace(event_about("Node", node, reportingInstance=node), dry_run=True)
+            agent.replace(event_about("Node", node, node), dry_run=True)
     finally:
         cluster.remove("event", "e2e")
 

@@ -193,6 +193,17 @@ def test_parts_can_be_left_out(part: str, name: str, gone: set[str]) -> None:
     assert found == {key: everything[key] for key in found}
 
 
+def test_rights_of_mindcluster_never_come_without_their_policies() -> None:
+    """Also where the base's are left out: they would be rights over every node and all pods."""
+    compat: Object = {"flags": {"device-plugin": ["all"], "mindcluster-compat": True}}
+    open_base = {"admissionPolicies": {"ownNode": False}}
+    base, found = rendered(open_base), rendered(open_base | compat)
+    wanted = objects((ROOT / "k8s/overlays/mindcluster/own-node.yaml").read_text("utf-8"))
+    rights = objects((ROOT / "k8s/overlays/mindcluster/rbac.yaml").read_text("utf-8"))
+    assert found.keys() - base.keys() == wanted.keys() | rights.keys()
+    assert {key: found[key] for key in wanted} == wanted
+
+
 def test_network_policy_names_each_namespace() -> None:
     """Pods of each may scrape."""
     policy = rendered({"networkPolicy": {"namespaces": ["a", "b"]}})["NetworkPolicy", NAME]
@@ -242,7 +253,7 @@ def test_package_needs_no_checkout(tmp_path: Path) -> None:
     """It has the files that the link leads to, and none that no template reads."""
     run(helm(), "package", CHART, "--destination", tmp_path)
     (package,) = tmp_path.iterdir()
-    assert package.name == f"trio-npu-dra-{__version__}.tgz"
+    assert package.name == f"trio-npu-dra-{__version__.replace('.dev', '-dev')}.tgz"
     values = SIMULATED | {"monitoring": MONITORING}
     assert template(values, chart=package) == template(values)
     files = run("tar", "--list", "--file", package).splitlines()

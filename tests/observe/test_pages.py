@@ -13,12 +13,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.observe.browser import get
 from tests.rig import Rig, served_rig
-from trio_npu_dra import pulse
+from trio_npu_dra import __version__, pulse
 from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
 from trio_npu_dra.daemon import node
 from trio_npu_dra.file_lock import hold
 from trio_npu_dra.observe import pages, self_check
 from trio_npu_dra.observe.catalog import CATALOG, Kind
+from trio_npu_dra.revision import REVISION, full_version
 from trio_npu_dra.simulator import Severity
 from trio_npu_dra.standins.api_rules import Kubernetes
 from trio_npu_dra.standins.kubelet import open_kubelet
@@ -228,6 +229,13 @@ async def test_what_is_served_is_what_is_documented(rig: Rig) -> None:
         for one in CATALOG
     }
     assert found.kinds["process_resident_memory_bytes"] == "gauge"
+
+
+async def test_builds_are_told_apart(rig: Rig) -> None:
+    """By version and revision, which `npu-dra --version` says too."""
+    async with rig.daemon():
+        await until_scraped(rig, "build_info", 1, version=__version__, revision=REVISION)
+    assert full_version().startswith(f"{__version__}, revision {REVISION}")
 
 
 async def test_readiness_lists_what_is_missing(rig: Rig) -> None:

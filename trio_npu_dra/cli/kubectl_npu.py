@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 import yaml
 
-from trio_npu_dra import __version__
 from trio_npu_dra.config.model import DRIVER
 from trio_npu_dra.errors import ConfigError, Gone, NotFound, NpuDraError, Unavailable
 from trio_npu_dra.kube.client import KubeClient, open_client
@@ -26,6 +25,7 @@ from trio_npu_dra.kube.credentials import Credentials, load_credentials
 from trio_npu_dra.kube.kubeconfig import choose, files_of_person
 from trio_npu_dra.kube.login import log_in
 from trio_npu_dra.kube.objects import KubeObject
+from trio_npu_dra.revision import full_version
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -104,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
             "  why-sick DEVICE    what is wrong with a device, and whom it touches; NODE/DEVICE"
         ),
     )
-    parser.add_argument("--version", action="version", version=f"kubectl-npu {__version__}")
+    parser.add_argument("--version", action="version", version=f"kubectl-npu {full_version()}")
     parser.add_argument(
         "command",
         nargs="?",

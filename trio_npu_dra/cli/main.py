@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from types import ModuleType
 
-from trio_npu_dra import __version__
 from trio_npu_dra.errors import NpuDraError
+from trio_npu_dra.revision import full_version
 
 _ENVIRONMENT = {
     # pydantic would read the metadata of all installed packages, to find plugins for itself.
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         + "\n".join(f"  {name:<10}{text}" for name, text in _COMMANDS.items())
         + "\n\n`npu-dra COMMAND --help` lists the flags of a command.",
     )
-    parser.add_argument("--version", action="version", version=f"npu-dra {__version__}")
+    parser.add_argument("--version", action="version", version=f"npu-dra {full_version()}")
     parser.add_argument("command", choices=_COMMANDS, metavar="COMMAND")
     chosen = parser.parse_args(words[:1])
     command = _imported(chosen.command)

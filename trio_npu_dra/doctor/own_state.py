@@ -96,10 +96,14 @@ def _unusable(state: Path) -> str:
         return f"{state} is not a folder"
     if not os.access(state, os.W_OK | os.X_OK):
         return f"{state} cannot be written"
-    free = os.statvfs(state)
-    if not free.f_bavail or (free.f_files and not free.f_favail):
+    if is_full(os.statvfs(state)):
         return f"the disk of {state} is full"
     return ""
+
+
+def is_full(disk: os.statvfs_result) -> bool:
+    """Whether no file can be made there; btrfs has no limit of files and says 0 of all."""
+    return not disk.f_bavail or bool(disk.f_files and not disk.f_favail)
 
 
 def _with_claims(found: OwnState, places: Places, records: Records) -> OwnState:

@@ -213,7 +213,13 @@ NPU_PIECE = _gauge(
 
 # --- ourselves -----------------------------------------------------------------------------------
 
-BUILD_INFO = _gauge("build_info", "This driver.", "version", "python_version")
+BUILD_INFO = _gauge(
+    "build_info",
+    "This driver; the revision is the commit that it was built from.",
+    "version",
+    "revision",
+    "python_version",
+)
 
 CATALOG: Final = tuple(
     value for value in globals().copy().values() if isinstance(value, Definition)

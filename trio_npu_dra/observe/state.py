@@ -18,6 +18,7 @@ from trio_npu_dra.observable import Observable
 from trio_npu_dra.observe import catalog
 from trio_npu_dra.observe.catalog import Definition, Kind
 from trio_npu_dra.observe.npu_readings import NpuReadings
+from trio_npu_dra.revision import REVISION
 from trio_npu_dra.slices.features import ServerFeatures
 from trio_npu_dra.slices.publisher import PublisherStatus
 
@@ -69,7 +70,7 @@ class NodeState(Collector):
             yield from _health(chip)
             yield from self._telemetry(chip, holders.get(chip.device_node, ("", "")))
         yield from self._pieces()
-        yield catalog.BUILD_INFO, (__version__, platform.python_version()), 1
+        yield catalog.BUILD_INFO, (__version__, REVISION, platform.python_version()), 1
 
     def _claims(self) -> Samples:
         holds = self._holds_of_claims()
