@@ -17,7 +17,7 @@ import yaml
 from tests.explain.reasons import held, npu
 from tests.explain.scene import scene
 from tests.explain.static_api import StaticApi, served
-from tests.explain.world import class_, device, node, slice_
+from tests.explain.world import ask, claim, class_, device, node, pod, slice_
 from trio_npu_dra.cli.kubectl_npu import main
 
 ROLE = Path(__file__).parents[2] / "k8s/kubectl-npu/viewer.yaml"
@@ -128,6 +128,56 @@ def test_what_may_not_be_read_is_said(cluster: Cluster) -> None:
         "Events",
     ]
     assert (status, err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("-o", "wide"), ("node", "n1"), ("explain", "large"), ("why-sick", "n2/npu-3")]
+)
+def test_what_cannot_be_read_is_named(cluster: Cluster, words: tuple[str, ...]) -> None:
+    """One claim of any tenant does not end the command for everybody."""
+    huge = claim("huge", ask())
+    huge["metadata"]["namespace"] = "evil"
+    opaque = {"driver": "mine.example.com", "parameters": {"a": [1] * 5000}}
+    huge["spec"]["devices"]["config"] = [{"opaque": opaque} for _ in range(32)]
+    cluster.api.objects.append(huge)
+
+    status, out, _ = cluster.run(*words)
+    *_, line = cluster.data(*words)["notWeighed"]
+
+    assert status == 0
+    assert line in out
+    assert line.startswith("ResourceClaim evil/huge cannot be read, so what it holds looks free: ")
+    assert line.endswith("at most 100000 are read")
+
+
+def test_pods_that_cannot_be_read_are_counted(cluster: Cluster) -> None:
+    """An explanation names some of them."""
+    for number in range(8):
+        hog = pod(f"hog-{number}", "none")
+        hog["spec"]["containers"] = [{"name": "c", "resources": []}]
+        cluster.api.objects.append(hog)
+
+    *named, more = cluster.data("explain", "large")["notWeighed"]
+
+    looks = "so what it uses looks free: spec.containers.0.resources"
+    assert [line.partition(looks)[0] for line in named] == [
+        f"Pod default/hog-{number} cannot be read, " for number in range(5)
+    ]
+    assert more == "3 more pods that cannot be read"
+
+
+def test_the_namespace_of_what_cannot_be_read_counts(cluster: Cluster) -> None:
+    """A claim of that name elsewhere is not taken for the only one."""
+    claim = held(0, name="train")
+    claim["metadata"]["namespace"] = "evil"
+    claim["spec"] = []
+    cluster.api.objects.append(claim)
+
+    status, _, err = cluster.run("explain", "claim/train", "-A")
+
+    assert status == 1
+    assert "2 namespaces have a claim train" in err
+    assert "default, evil" in err
 
 
 def test_without_the_right_to_see_claims_it_is_an_error(cluster: Cluster) -> None:

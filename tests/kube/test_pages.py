@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -47,11 +46,9 @@ async def test_an_object_that_cannot_be_read_is_left_out(
     for name in ("a", "f", "h"):
         add(state, name, **container)
 
-    async with aclosing(client.pages(Pod, page=page)) as pages:
-        found = [page async for page in pages]
+    found = await client.list_all(Pod, page=page)
 
-    read = [pod.metadata.name for page in found for pod in page.objects]
-    unread = [pod for page in found for pod in page.unread]
-    assert read == ["b", "c", "d", "e", "g"]
-    assert [pod.title for pod in unread] == ["a", "f", "h"]
-    assert all(pod.uid and why in pod.why for pod in unread)
+    assert [pod.metadata.name for pod in found.objects] == ["b", "c", "d", "e", "g"]
+    assert [pod.title for pod in found.unread] == ["a", "f", "h"]
+    assert all(pod.uid and why in pod.why for pod in found.unread)
+    assert found.version

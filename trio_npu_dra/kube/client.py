@@ -146,20 +146,21 @@ class KubeClient:
 
     async def list_all(
         self, kind: type[K], *, namespace: str | None = None, field_selector: str = "", page: int
-    ) -> tuple[tuple[K, ...], str]:
-        """The objects of all `pages`, and the resourceVersion of the first.
+    ) -> Listed[K]:
+        """All `pages` as one, with the version of the first.
 
         Raises:
             Gone: It took so long that the API server has forgotten the first page.
-            Unreadable: One of them cannot be read.
             KubeError: Refused or unreachable.
         """
-        parts = self.pages(kind, namespace=namespace, field_selector=field_selector, page=page)
-        async with aclosing(parts):
-            found = [each async for each in parts]
-        for one in (one for each in found for one in each.unread):
-            raise Unreadable(f"list {kind.plural}: {one.title}: {one.why}")
-        return tuple(one for each in found for one in each.objects), found[0].version
+        pages = self.pages(kind, namespace=namespace, field_selector=field_selector, page=page)
+        async with aclosing(pages):
+            found = [each async for each in pages]
+        return Listed(
+            objects=tuple(one for each in found for one in each.objects),
+            unread=tuple(one for each in found for one in each.unread),
+            version=found[0].version,
+        )
 
     async def minor_version(self) -> int:
         """The N of the API server's Kubernetes 1.N.
