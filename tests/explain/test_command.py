@@ -17,8 +17,10 @@ import yaml
 from tests.explain.reasons import held, npu
 from tests.explain.scene import scene
 from tests.explain.static_api import StaticApi, served
+from tests.explain.test_apart import DEAR
 from tests.explain.world import ask, claim, class_, device, node, pod, slice_
 from trio_npu_dra.cli.kubectl_npu import main
+from trio_npu_dra.cluster.cel import apart
 
 ROLE = Path(__file__).parents[2] / "k8s/kubectl-npu/viewer.yaml"
 
@@ -73,6 +75,17 @@ def test_an_explanation_as_data(cluster: Cluster) -> None:
     assert [step["left"] for step in request["steps"]] == [12, 12, 12, 8, 8, 2]
     assert request["firstTooFew"] == 5
     assert len(data["helps"]) == 3
+
+
+def test_a_dear_selector_is_not_decided(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The API server accepts it, and the library would need a minute for each device."""
+    monkeypatch.setattr(apart, "SECONDS", 2)
+    cluster.api.objects.append(claim("dear", ask(DEAR)))
+
+    data = cluster.data("explain", "claim/dear")
+
+    assert data["outcome"] == "undecided"
+    assert data["sentence"].endswith("the CEL takes more than 2 s or 1 GiB to evaluate here")
 
 
 def test_colours_are_for_terminals(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from trio_npu_dra.cli import npu_wire, npu_words
 from trio_npu_dra.cli.published_board import topology_of_node
 from trio_npu_dra.cli.topology import matrix
+from trio_npu_dra.cluster.cel.apart import apart
 from trio_npu_dra.cluster.explain import explain
 from trio_npu_dra.cluster.fleet import NodeRow, fleet
 from trio_npu_dra.cluster.gather import events_about, namespaces_of, read_cluster, read_devices
@@ -74,7 +75,8 @@ async def explain_pod(client: KubeClient, name: str, namespace: str) -> Said:
         NotFound: There is no such pod.
     """
     pod = await client.get(Pod, name, namespace)
-    said = explain.explain_pod(pod, await read_cluster(client, pod))
+    with apart() as decide:
+        said = explain.explain_pod(pod, await read_cluster(client, pod), decide)
     return npu_words.explanation_lines(said), npu_wire.explanation_wire(said)
 
 
@@ -85,7 +87,8 @@ async def explain_claim(client: KubeClient, name: str, namespace: str) -> Said:
         NotFound: There is no such claim.
     """
     claim = await client.get(Claim, name, namespace)
-    said = explain.explain_claim(claim, await read_cluster(client, claim))
+    with apart() as decide:
+        said = explain.explain_claim(claim, await read_cluster(client, claim), decide)
     return npu_words.explanation_lines(said), npu_wire.explanation_wire(said)
 
 
