@@ -118,7 +118,17 @@ def test_control_characters_do_not_reach_the_terminal(cluster: Cluster) -> None:
 
     _, out, _ = cluster.run("why-sick", "n2/npu-3")
 
-    assert "npu-3: \\x1b[2J\\x0anpu-3 of n2 is not sick (2 times)" in out
+    assert "npu-3: \\u001b[2J\\nnpu-3 of n2 is not sick (2 times)" in out
+
+
+def test_nor_do_those_of_an_error(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever answers for the API server wrote its words."""
+    refusal = {"kind": "Status", "message": "no\x1b]0;owned\x07\u202e"}
+    monkeypatch.setattr(StaticApi, "answer", lambda *_: (403, refusal))
+
+    _, _, err = cluster.run()
+
+    assert err == "kubectl npu: list resourceslices: no\\u001b]0;owned\\u0007\\u202e (HTTP 403)\n"
 
 
 def test_many_slices_come_in_pages(cluster: Cluster) -> None:

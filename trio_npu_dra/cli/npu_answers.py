@@ -49,7 +49,7 @@ async def node(client: KubeClient, name: str, driver: str) -> Said:
     lines = list(npu_words.device_lines(nodes))
     topology = topology_of_node(nodes[0])
     if topology.board.chips:
-        lines = [*matrix(topology).splitlines(), "", *lines]
+        lines = [*matrix(topology), "", *lines]
     return (*lines, *npu_words.doubt_lines(doubts)), npu_wire.fleet_wire(nodes, doubts)
 
 

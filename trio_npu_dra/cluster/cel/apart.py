@@ -83,7 +83,8 @@ def _serve(seconds: int) -> None:
         with suppress(OSError, ValueError):  # the limit is lower already, or this kernel has none
             resource.setrlimit(limit, (most, most))
     for question in sys.stdin.buffer:
-        print(json.dumps(_answer(*json.loads(question))), flush=True)
+        sys.stdout.write(json.dumps(_answer(*json.loads(question))) + "\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":
