@@ -46,8 +46,12 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Cluster]:
-    """The scene of the page."""
+def cluster(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Cluster]:
+    """The scene of the page, and a command that is told nothing of colours."""
+    for name in ("NO_COLOR", "FORCE_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
     api = StaticApi(scene())
     with served(api, tmp_path) as kubeconfig:
         yield Cluster(api, kubeconfig, capsys)

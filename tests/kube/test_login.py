@@ -162,9 +162,13 @@ async def test_a_client_certificate_is_shown(
 
 
 async def test_a_plugin_is_told_what_it_needs(
-    plugin: Plugin, port: int, pki: Path, tmp_path: Path
+    plugin: Plugin, port: int, pki: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Version, words, variables, and of the cluster what it asks for; no terminal is here."""
+    """Version, words, variables, and of the cluster what it asks for; no terminal is here.
+
+    What another kubectl told its plugin, of which this program may be a child, is not for it.
+    """
+    monkeypatch.setenv("KUBERNETES_EXEC_INFO", '{"kind": "ExecCredential", "spec": {}}')
     plugin.answers(V1BETA1, token="secret")
     fields = {"args": ["get", "token"], "env": [{"name": "REGION", "value": "north"}]}
     await logged_in(
