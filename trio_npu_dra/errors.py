@@ -208,7 +208,16 @@ class Unavailable(KubeError):
 
 
 class Unreadable(Unavailable):
-    """An answer that is not understood: an immediate retry would get the same one."""
+    """An answer that is not understood: an immediate retry would get the same one.
+
+    Args:
+        message: The request, and what is wrong with its answer.
+        beginning: The first bytes of the answer.
+    """
+
+    def __init__(self, message: str, *, beginning: bytes = b"") -> None:
+        self.beginning = beginning
+        super().__init__(message)
 
 
 class KubeletSilent(NpuDraError):

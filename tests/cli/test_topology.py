@@ -72,7 +72,7 @@ def test_every_link_has_a_code_and_the_legend_only_those_that_appear() -> None:
     links = {(0, 1): Link.SIO, (0, 2): Link.HCCS_SWITCHED, (0, 3): Link.SYS, (1, 3): Link.UNKNOWN}
     board = replace(a3(*dies, alone), links=links)
 
-    lines = matrix(seen(board, npu0="0-23,48-71")).splitlines()
+    lines = matrix(seen(board, npu0="0-23,48-71"))
 
     assert [line.split() for line in lines[:5]] == [
         ["npu-0", "npu-1", "npu-2", "npu-3", "GROUP", "NUMA", "CPU", "AFFINITY"],
@@ -89,7 +89,7 @@ def test_every_link_has_a_code_and_the_legend_only_those_that_appear() -> None:
 def test_no_link_is_without_a_code(link: Link) -> None:
     """On A3, where each number means what it says."""
     board = replace(a3(die(0), die(1)), links={(0, 1): link})
-    code = matrix(seen(board)).splitlines()[1].split()[2]
+    code = matrix(seen(board))[1].split()[2]
     assert code == {"HCCS_SWITCHED": "HCCS_SW"}.get(link.name, link.name)
 
 
@@ -97,12 +97,12 @@ def test_a_super_pod_and_silent_chips_are_said_below() -> None:
     """Once for all NPUs."""
     dies = [replace(die(n), super_pod_id=7, super_pod_server_index=3) for n in (0, 1)]
     board = replace(a3(*dies), unanswered=("card 4: no answer",))
-    assert matrix(seen(board)).splitlines()[-2:] == ["super pod 7, server 3", "card 4: no answer"]
+    assert matrix(seen(board))[-2:] == ("super pod 7, server 3", "card 4: no answer")
 
 
 def test_a_node_without_npus_says_so() -> None:
     """In the matrix, for programs and in the drawing."""
-    assert matrix(seen(EMPTY_BOARD)) == "no NPU found"
+    assert matrix(seen(EMPTY_BOARD)) == ("no NPU found",)
     assert wire(seen(EMPTY_BOARD)) == {"npus": []}
     assert parsed(draw(seen(EMPTY_BOARD))).findtext(f"{SVG}desc") == "No NPU was found."
 

@@ -132,6 +132,16 @@ def test_npus_are_in_use_outside_of_kubernetes(healthy: Node) -> None:
     assert "process 300" not in text
 
 
+def test_a_process_cannot_write_findings(healthy: Node) -> None:
+    """Its name is its own; what would not show on a terminal is escaped."""
+    healthy.run_program(4711, "\x1b[2J\nok\u202e", cgroup=SESSION)
+    healthy.use(3, 4711)
+
+    _, text = healthy.doctor()
+
+    assert r"by process 4711 (\u001b[2J\nok\u202e)" in text
+
+
 def test_ascend_driver_is_missing(healthy: Node) -> None:
     """The cards are on the PCI bus, and nobody can ask them."""
     shutil.rmtree(healthy.root / "usr/local")

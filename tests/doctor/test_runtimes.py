@@ -87,6 +87,14 @@ def test_imported_files_win(host: Node) -> None:
     assert said(host) == [("ok", "containerd")]
 
 
+def test_the_main_file_says_which_version_it_is_for(host: Node) -> None:
+    """Version 3 came with containerd 2.0, where CDI is on, whatever files it imports."""
+    host.write(FILE, 'version = 3\nimports = ["more/*.toml"]\n')
+    host.write("etc/containerd/more/old.toml", "version = 2\n")
+
+    assert said(host) == [("ok", "containerd")]
+
+
 @pytest.mark.parametrize(
     "config",
     [

@@ -17,8 +17,10 @@ import yaml
 from tests.explain.reasons import held, npu
 from tests.explain.scene import scene
 from tests.explain.static_api import StaticApi, served
-from tests.explain.world import class_, device, node, slice_
+from tests.explain.test_apart import DEAR
+from tests.explain.world import ask, claim, class_, device, node, pod, slice_
 from trio_npu_dra.cli.kubectl_npu import main
+from trio_npu_dra.cluster.cel import apart
 
 ROLE = Path(__file__).parents[2] / "k8s/kubectl-npu/viewer.yaml"
 
@@ -44,8 +46,12 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Cluster]:
-    """The scene of the page."""
+def cluster(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Cluster]:
+    """The scene of the page, and a command that is told nothing of colours."""
+    for name in ("NO_COLOR", "FORCE_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
     api = StaticApi(scene())
     with served(api, tmp_path) as kubeconfig:
         yield Cluster(api, kubeconfig, capsys)
@@ -73,6 +79,17 @@ def test_an_explanation_as_data(cluster: Cluster) -> None:
     assert [step["left"] for step in request["steps"]] == [12, 12, 12, 8, 8, 2]
     assert request["firstTooFew"] == 5
     assert len(data["helps"]) == 3
+
+
+def test_a_dear_selector_is_not_decided(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The API server accepts it, and the library would need a minute for each device."""
+    monkeypatch.setattr(apart, "SECONDS", 2)
+    cluster.api.objects.append(claim("dear", ask(DEAR)))
+
+    data = cluster.data("explain", "claim/dear")
+
+    assert data["outcome"] == "undecided"
+    assert data["sentence"].endswith("the CEL takes more than 2 s or 1 GiB to evaluate here")
 
 
 def test_colours_are_for_terminals(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +122,17 @@ def test_control_characters_do_not_reach_the_terminal(cluster: Cluster) -> None:
 
     _, out, _ = cluster.run("why-sick", "n2/npu-3")
 
-    assert "npu-3: \\x1b[2J\\x0anpu-3 of n2 is not sick (2 times)" in out
+    assert "npu-3: \\u001b[2J\\nnpu-3 of n2 is not sick (2 times)" in out
+
+
+def test_nor_do_those_of_an_error(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever answers for the API server wrote its words."""
+    refusal = {"kind": "Status", "message": "no\x1b]0;owned\x07\u202e"}
+    monkeypatch.setattr(StaticApi, "answer", lambda *_: (403, refusal))
+
+    _, _, err = cluster.run()
+
+    assert err == "kubectl npu: list resourceslices: no\\u001b]0;owned\\u0007\\u202e (HTTP 403)\n"
 
 
 def test_many_slices_come_in_pages(cluster: Cluster) -> None:
@@ -128,6 +155,56 @@ def test_what_may_not_be_read_is_said(cluster: Cluster) -> None:
         "Events",
     ]
     assert (status, err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("-o", "wide"), ("node", "n1"), ("explain", "large"), ("why-sick", "n2/npu-3")]
+)
+def test_what_cannot_be_read_is_named(cluster: Cluster, words: tuple[str, ...]) -> None:
+    """One claim of any tenant does not end the command for everybody."""
+    huge = claim("huge", ask())
+    huge["metadata"]["namespace"] = "evil"
+    opaque = {"driver": "mine.example.com", "parameters": {"a": [1] * 5000}}
+    huge["spec"]["devices"]["config"] = [{"opaque": opaque} for _ in range(32)]
+    cluster.api.objects.append(huge)
+
+    status, out, _ = cluster.run(*words)
+    *_, line = cluster.data(*words)["notWeighed"]
+
+    assert status == 0
+    assert line in out
+    assert line.startswith("ResourceClaim evil/huge cannot be read, so what it holds looks free: ")
+    assert line.endswith("at most 100000 are read")
+
+
+def test_pods_that_cannot_be_read_are_counted(cluster: Cluster) -> None:
+    """An explanation names some of them."""
+    for number in range(8):
+        hog = pod(f"hog-{number}", "none")
+        hog["spec"]["containers"] = [{"name": "c", "resources": []}]
+        cluster.api.objects.append(hog)
+
+    *named, more = cluster.data("explain", "large")["notWeighed"]
+
+    looks = "so what it uses looks free: spec.containers.0.resources"
+    assert [line.partition(looks)[0] for line in named] == [
+        f"Pod default/hog-{number} cannot be read, " for number in range(5)
+    ]
+    assert more == "3 more pods that cannot be read"
+
+
+def test_the_namespace_of_what_cannot_be_read_counts(cluster: Cluster) -> None:
+    """A claim of that name elsewhere is not taken for the only one."""
+    claim = held(0, name="train")
+    claim["metadata"]["namespace"] = "evil"
+    claim["spec"] = []
+    cluster.api.objects.append(claim)
+
+    status, _, err = cluster.run("explain", "claim/train", "-A")
+
+    assert status == 1
+    assert "2 namespaces have a claim train" in err
+    assert "default, evil" in err
 
 
 def test_without_the_right_to_see_claims_it_is_an_error(cluster: Cluster) -> None:

@@ -112,6 +112,27 @@ def test_a_pod_that_does_not_start_has_its_event_as_the_reason() -> None:
     )
 
 
+def test_the_newest_events_are_shown() -> None:
+    """Five, the newest last, whatever order they come in."""
+    events = [
+        {
+            "kind": "Event",
+            "metadata": {"name": f"e{minute}"},
+            "type": "Warning",
+            "reason": "FailedScheduling",
+            "message": f"at {minute}",
+            "lastTimestamp": f"2026-11-22T08:0{minute}:00Z",
+        }
+        for minute in (3, 6, 0, 5, 1, 4, 2)
+    ]
+    waiting = pod("train", "train")
+    view = view_of(node("n1"), class_(), claim("train", ask()), waiting, *events)
+
+    found = explain_pod(Pod.model_validate(waiting), view)
+
+    assert [event.rpartition(" ")[2] for event in found.events] == ["2", "3", "4", "5", "6"]
+
+
 def test_a_warning_of_the_scheduler_is_over_once_the_pod_has_its_node() -> None:
     """It waited for an NPU, has one now, and is being started."""
     event = {

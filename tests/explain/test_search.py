@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.explain.brute_force import exists
 from tests.explain.random_worlds import Maker, World
-from tests.explain.world import DRIVER, Wire, class_, node, pod, view_of
+from tests.explain.reasons import RING, held, npu, shared
+from tests.explain.world import DRIVER, Wire, ask, claim, class_, node, pod, slice_, view_of
 from trio_npu_dra.cluster.cel.selector import matches
 from trio_npu_dra.cluster.cel.verdict import SelectorFails
 from trio_npu_dra.cluster.explain.explain import explain_pod
@@ -44,3 +47,41 @@ def test_free_and_waiting_are_what_a_brute_force_finds() -> None:
     assert outcomes[Outcome.FREE] > WORLDS / 5
     assert outcomes[Outcome.WAITS] > WORLDS / 5
     assert outcomes[Outcome.UNDECIDED] == 0
+
+
+def outcome(*objects: Wire, claims: tuple[Wire, ...]) -> Outcome:
+    """Of a pod with these claims on a node with these objects."""
+    names = [made["metadata"]["name"] for made in claims]
+    view = view_of(node("n1"), class_(), *objects, *claims)
+    return explain_pod(Pod.model_validate(pod("train", *names)), view).outcome
+
+
+def test_a_constraint_binds_the_devices_of_its_claim_alone() -> None:
+    """One claim has the NPU of another ring than the two of the next claim."""
+    slices = slice_("s1", npu(0, ring=0), npu(1, ring=1), npu(2, ring=1))
+    first = claim("first", ask(), constraints=[RING])
+    second = claim("second", ask(count=2), constraints=[RING])
+
+    assert outcome(slices, claims=(first, second)) is Outcome.FREE
+    assert outcome(slices, claims=(second, first)) is Outcome.FREE
+
+
+def test_all_of_what_is_not_decided_is_not_decided() -> None:
+    """The NPU that is held may be one that the selector leaves out: then nothing is in the way."""
+    unknown = f'device.attributes["{DRIVER}"].model.split("B").size() == 2'
+    everything = claim("train", ask(unknown, allocationMode="All"))
+    slices = slice_("s1", npu(0), npu(1))
+
+    assert outcome(slices, held(1), claims=(everything,)) is Outcome.UNDECIDED
+
+
+@pytest.mark.parametrize(("amount", "expected"), [("16Gi", Outcome.FREE), ("17Gi", Outcome.WAITS)])
+@pytest.mark.parametrize("step", [{}, {"step": "1Gi"}], ids=["any", "steps"])
+def test_the_largest_share_can_be_had(amount: str, expected: Outcome, step: Wire) -> None:
+    """A range ends with its maximum, not before it."""
+    one = shared("8Gi")
+    policy = {"default": "8Gi", "validRange": {"min": "1Gi", "max": "16Gi", **step}}
+    one["capacity"]["memCapacity"]["requestPolicy"] = policy
+    share = claim("train", ask(capacity={"requests": {"memCapacity": amount}}))
+
+    assert outcome(slice_("s1", one), claims=(share,)) is expected

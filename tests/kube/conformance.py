@@ -238,9 +238,10 @@ async def a_long_list_comes_in_pages(client: KubeClient) -> None:
     await client.create(slice_of(new_driver()))
     selector = f"spec.driver={driver}"
     for page in (1, 2, 5, 100):
-        listed, version = await client.list_all(ResourceSlice, field_selector=selector, page=page)
-        assert sorted(listed, key=name_of) == sorted(made, key=name_of)
-        assert int(version) >= int(made[-1].metadata.resource_version or 0)
+        listed = await client.list_all(ResourceSlice, field_selector=selector, page=page)
+        assert sorted(listed.objects, key=name_of) == sorted(made, key=name_of)
+        assert not listed.unread
+        assert int(listed.version) >= int(made[-1].metadata.resource_version or 0)
 
 
 async def a_list_may_be_of_one_namespace(client: KubeClient) -> None:
@@ -251,7 +252,7 @@ async def a_list_may_be_of_one_namespace(client: KubeClient) -> None:
         await client.apply(ConfigMap(metadata=meta, data={}), manager="one")
     places = []
     for asked in ("default", "kube-public", None):
-        found, _ = await client.list_all(ConfigMap, namespace=asked, page=1)
+        found = (await client.list_all(ConfigMap, namespace=asked, page=1)).objects
         places.append([one.metadata.namespace for one in found if one.metadata.name == name])
     assert places == [["default"], [], ["default", "kube-system"]]
 

@@ -162,9 +162,13 @@ async def test_a_client_certificate_is_shown(
 
 
 async def test_a_plugin_is_told_what_it_needs(
-    plugin: Plugin, port: int, pki: Path, tmp_path: Path
+    plugin: Plugin, port: int, pki: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Version, words, variables, and of the cluster what it asks for; no terminal is here."""
+    """Version, words, variables, and of the cluster what it asks for; no terminal is here.
+
+    What another kubectl told its plugin, of which this program may be a child, is not for it.
+    """
+    monkeypatch.setenv("KUBERNETES_EXEC_INFO", '{"kind": "ExecCredential", "spec": {}}')
     plugin.answers(V1BETA1, token="secret")
     fields = {"args": ["get", "token"], "env": [{"name": "REGION", "value": "north"}]}
     await logged_in(
@@ -236,7 +240,7 @@ async def test_a_token_in_the_kubeconfig_wins(
         ({"env": [{"value": "a"}]}, "user.exec.env.0.name"),
         (
             {"command": "no-such-plugin", "installHint": "Ask your cloud."},
-            "cannot run no-such-plugin: No such file or directory\nAsk your cloud.",
+            "cannot run no-such-plugin: No such file or directory: Ask your cloud.",
         ),
         ({"command": "/bin/sh", "args": ["-c", "exit 3"]}, "/bin/sh failed with exit status 3"),
         ({"args": ["\0"]}, "cannot run"),

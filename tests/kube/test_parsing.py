@@ -33,13 +33,28 @@ def test_a_collection_has_few_errors(model: type[BaseModel], wrong: Any) -> None
 
 @pytest.mark.parametrize(
     "body",
-    [b"[" * VALUES_LIMIT, b"[" + b"1," * VALUES_LIMIT, b'{"metadata":' + b"{" * VALUES_LIMIT],
-    ids=["depth", "length", "objects"],
+    [
+        b"[" * VALUES_LIMIT,
+        b"[" + b"1," * VALUES_LIMIT,
+        b'{"metadata":' + b"{" * VALUES_LIMIT,
+        rb'["\\"' + rb',"\""' * VALUES_LIMIT,
+        b'["' + b'"' * 8 * VALUES_LIMIT,
+    ],
+    ids=["depth", "length", "objects", "strings", "quotes"],
 )
 def test_too_many_values_are_refused_before_they_are_parsed(body: bytes) -> None:
     """They are refused, valid or not, needed or not."""
     with pytest.raises(NotUnderstood, match=f"at most {VALUES_LIMIT} are read"):
         parse(Node, body)
+
+
+@pytest.mark.parametrize(
+    "text", ["," * VALUES_LIMIT, '\\"],[{' * VALUES_LIMIT, "\\" * VALUES_LIMIT]
+)
+def test_marks_in_a_string_are_no_values(text: str) -> None:
+    """An annotation may have any number of them."""
+    body = json.dumps({"metadata": META | {"annotations": {"a": text}}})
+    assert (parse(Node, body.encode()).metadata.annotations or {})["a"] == text
 
 
 def test_one_wrong_field_is_named_and_its_name_cut() -> None:

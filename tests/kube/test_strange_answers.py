@@ -72,6 +72,11 @@ def list_nodes(client: KubeClient) -> Awaitable[object]:
     return client.list(Node)
 
 
+def list_pages(client: KubeClient) -> Awaitable[object]:
+    """Read all nodes in pages."""
+    return client.list_all(Node, page=4)
+
+
 def typed(media_type: str, body: bytes, *, status: str = "200 OK", more: str = "") -> bytes:
     """A whole answer of some type."""
     length = f"content-length: {len(body)}"
@@ -84,6 +89,7 @@ CHUNKED = f"HTTP/1.1 200 OK\r\n{JSON}transfer-encoding: chunked\r\n\r\n".encode(
 LOGIN = typed("text/html", b"<html>Log in")
 NESTED = b'{"metadata":' + b"[" * 90_000
 CROWD = b'{"metadata":{},"items":[' + b",".join([b"{}"] * 1001) + b"]}"
+BEGUN = b'{"metadata":{},"items":'
 OTHER = b'{"metadata":{"name":"x"}}'
 
 
@@ -105,6 +111,10 @@ OTHER = b'{"metadata":{"name":"x"}}'
         (get_node, [head(20), b"half"], "no answer from"),
         (get_node, [CHUNKED, b"4\r\nhalf\r\n"], "no answer from"),
         (get_node, [head(20 << 20), *[CHUNK] * 20], "an answer of more than 2097152 bytes"),
+        (list_pages, [head(2), b"[]"], "the answer is not understood"),
+        (list_pages, [head(len(BEGUN)), BEGUN], "the answer is not understood"),
+        (list_pages, [head(len(BEGUN) + 3), BEGUN + b"{}}"], "the answer is not understood"),
+        (list_pages, [head(20 << 20), *[CHUNK] * 20], "an answer of more than 8388608 bytes"),
         (list_nodes, [head(20 << 20), *[CHUNK] * 20], "an answer of more than 8388608 bytes"),
         (watch_nodes, [head(20 << 20), *[CHUNK] * 20], "an event of more than 2097152 bytes"),
         (list_nodes, [head(len(CROWD)), CROWD], "list nodes: 1001 objects, at most 1000 are read"),

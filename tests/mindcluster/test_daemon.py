@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 import trio
@@ -88,3 +89,25 @@ async def test_a_pod_gets_the_chips_that_volcano_chose(rig: Rig) -> None:
             assert written()[TIME] == str(LATEST)
             await until(lambda: len(free(rig)) == 6)
             assert "Ascend910-0" in free(rig)
+
+
+async def test_no_pod_keeps_others_from_their_chips(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever tenants write on the node, Allocate goes on; what cannot be read is in the log."""
+    rig.device_plugin, rig.mindcluster_compat = "all", True
+
+    def pending(name: str, **container: Any) -> None:
+        meta = {"name": name, "namespace": "evil", "annotations": {"a": "," * 100_000}}
+        spec = {"nodeName": NODE, "containers": [container]}
+        rig.api.create("pods", {"metadata": meta, "spec": spec, "status": {"phase": "Pending"}})
+
+    pending("large", env=[{"name": "a"}] * 60_000)
+    for number in range(50):  # together they are larger than one answer may be
+        pending(f"many-{number}", args=["x" * 100_000])
+    with trio.fail_after(60):
+        async with rig.device_manager() as manager, rig.registered():
+            await manager.wait_for(RESOURCE, *(f"Ascend910-{number}" for number in range(8)))
+            assert await manager.allocate(RESOURCE, ["Ascend910-1"])
+    (line,) = [one for one in caplog.records if "pods cannot be read" in one.message]
+    assert vars(line)["pods"] == ["evil/large"]

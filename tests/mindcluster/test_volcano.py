@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from trio.testing import MockClock
 from tests.mindcluster.chips import RESOURCE, a3, b4, of_950
 from trio_npu_dra.errors import AllocationRefused, Conflict, KubeError, Unavailable
 from trio_npu_dra.kube.applied import Container, Pod
+from trio_npu_dra.kube.pages import Listed, Unread
 from trio_npu_dra.mindcluster.volcano import KUBELETS, LATEST, REAL, TIME, VolcanosChoices, choices
 from trio_npu_dra.npu.model import Board
 from trio_npu_dra.observable import Observable
@@ -77,7 +79,6 @@ def test_the_earliest_pod_that_wants_so_many_is_next() -> None:
         pod("fewer", 0, 1, limit="1"),
         pod("bare", 0, 1).model_copy(update={"spec": None}),
         pod("none"),
-        Pod.blank(pod("strange", 0, 1).metadata),
     ],
     ids=lambda wrong: wrong.metadata.name,
 )
@@ -98,16 +99,22 @@ class Server:
 
     def __init__(self, *pods: Pod) -> None:
         self.pods = pods
+        self.unread: tuple[Unread, ...] = ()
         self.error: KubeError | None = None
         self.applied: list[Pod] = []
 
-    async def list(self, kind: type[Pod], *, field_selector: str) -> tuple[tuple[Pod, ...], str]:
-        """The pods."""
+    async def pages(
+        self, kind: type[Pod], *, field_selector: str, page: int
+    ) -> AsyncGenerator[Listed[Pod], None]:
+        """The pods, each on a page of its own."""
         await trio.lowlevel.checkpoint()
+        assert page
         assert (kind, field_selector) == (Pod, "spec.nodeName=node-a,status.phase=Pending")
         if self.error:
             raise self.error
-        return self.pods, "1"
+        for one in self.pods:
+            yield Listed(objects=(one,), unread=(), version="1")
+        yield Listed(objects=(), unread=self.unread, version="1")
 
     async def apply(self, obj: Pod, *, manager: str) -> Pod:
         """Store it."""
@@ -176,6 +183,21 @@ async def test_ids_that_a_waiting_pod_has_are_for_another_container_of_it() -> N
     for left in ([pod("b", 6)], [pod("a", 4, deletionTimestamp="now"), pod("b", 6)]):
         server.pods = tuple(left)
         assert await volcano.choices(RESOURCE, ids(0)) == (second,)
+
+
+async def test_a_pod_that_cannot_be_read_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Others get their chips beside it, and it keeps those that it was given."""
+    server = Server(pod("a", 4), pod("b", 6, time=9))
+    server.unread = (Unread(namespace="evil", name="hog", uid="uid-hog", why="too large"),)
+    volcano = opened(server)
+    first, second = await volcano.choices(RESOURCE, ids(0))
+    assert (first.pod, second.pod) == ("a", "b")
+    volcano.given(first, RESOURCE, ids(0))
+    server.pods = server.pods[1:]
+    server.unread += (Unread(namespace="ml", name="a", uid="uid-a", why="too large"),)
+    assert await volcano.choices(RESOURCE, ids(0)) == ()
+    assert await volcano.choices(RESOURCE, ids(1)) == (second,)
+    assert [vars(line)["pods"] for line in caplog.records] == [["evil/hog"], ["ml/a"]]
 
 
 @pytest.mark.parametrize(("wanted", "found"), [(None, ["a"]), (2, ["a"]), (1, [])])

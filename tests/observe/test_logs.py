@@ -4,6 +4,7 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from typing import Literal
 
 import pytest
 
@@ -51,3 +52,25 @@ def test_lines_below_the_level_are_not_printed() -> None:
     logging.getLogger("x").info("quiet")
 
     assert stream.getvalue() == ""
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_what_others_wrote_shows_as_it_is(form: Literal["json", "text"]) -> None:
+    """Lines end up on terminals, those of pods by `kubectl logs`; JSON has the same meaning."""
+    stream = io.StringIO()
+    logs.configure("info", form, stream)
+    foreign = "a\x9b2J\u202eb\nc"
+
+    logging.getLogger("x").warning(
+        "claim refused", extra={"claim": foreign}, exc_info=ValueError(foreign)
+    )
+
+    first, *rest = stream.getvalue().splitlines()
+    if form == "json":
+        assert rest == []
+        assert json.loads(first)["claim"] == foreign
+    shown = first if form == "json" else rest[-2]
+    assert "claim" in first
+    assert r"a\u009b2J\u202eb" in first
+    assert r"a\u009b2J\u202eb" in shown
+    assert all(line.isprintable() for line in (first, *rest))

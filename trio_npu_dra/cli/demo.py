@@ -37,6 +37,7 @@ from trio_npu_dra.simulator import SimulatedBoard, create_board, load_profile
 from trio_npu_dra.standins.api_server import serve_api
 from trio_npu_dra.standins.api_state import ApiState
 from trio_npu_dra.standins.kubelet import Kubelet, open_kubelet
+from trio_npu_dra.terminal import say
 
 NODE = "demo-node"
 CLAIM = "npu-resource"
@@ -170,8 +171,8 @@ def _pretty(path: Path) -> str:
 
 
 def _say(text: str) -> None:
-    print(f"\n=== {text}", flush=True)
+    say("", f"=== {text}")
 
 
 def _show(text: str) -> None:
-    print("\n".join(f"    {line}" for line in text.rstrip().splitlines()), flush=True)
+    say(*(f"    {line}" for line in text.rstrip().split("\n")))

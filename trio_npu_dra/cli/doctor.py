@@ -19,6 +19,7 @@ from trio_npu_dra.errors import ConfigError
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.observe import logs
 from trio_npu_dra.settings import MeetingSettings, add_flags, host_node_name
+from trio_npu_dra.terminal import say
 
 _WELL, _PROBLEMS, _WRONG_SETTINGS = 0, 1, 2
 
@@ -44,14 +45,14 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         settings = MeetingSettings.load(vars(arguments), os.environ)
     except ConfigError as error:
-        print(f"npu-dra doctor: {error}", file=sys.stderr)
+        say(f"npu-dra doctor: {error}", stream=sys.stderr)
         return _WRONG_SETTINGS
     logs.configure(settings.log_level, settings.log_format)
     checks = trio.run(_examine, settings)
     if arguments.output == "json":
-        print(json.dumps(_wire(checks), indent=2))
+        say(*json.dumps(_wire(checks), indent=2).splitlines())
     else:
-        print("\n".join((*_lines(checks), "", _summary(checks))))
+        say(*_lines(checks), "", _summary(checks))
     return _PROBLEMS if _count(checks, Level.PROBLEM) else _WELL
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from urllib.parse import urlencode
 
 from pydantic import ValidationError
@@ -15,6 +15,7 @@ from trio_npu_dra.control.client import ask_all
 from trio_npu_dra.control.report import CuttingReport, HealthReport, NpuReport
 from trio_npu_dra.errors import ControlError
 from trio_npu_dra.settings import PluginSettings, add_flags
+from trio_npu_dra.terminal import say
 
 _COLUMNS = ("DEVICE", "LEVEL", "STATE", "FAULT", "SINCE", "RULE", "HELD BY")
 
@@ -42,25 +43,25 @@ def run(arguments: argparse.Namespace) -> int:
     settings = PluginSettings.load(vars(arguments), os.environ)
     match arguments.release:
         case []:
-            print(_health(settings, arguments.output))
+            say(*_health(settings, arguments.output))
         case ["release", device]:
-            print(_release(settings, device))
+            say(_release(settings, device))
         case words:
             raise ControlError(f"{' '.join(words)!r} is not `release DEVICE`")
     return 0
 
 
-def _health(settings: PluginSettings, form: str) -> str:
+def _health(settings: PluginSettings, form: str) -> Sequence[str]:
     reply = ask_all(settings.plugin_directory, "GET", "/health")[0]
     if reply.status != 200:
         raise ControlError(f"the daemon answers {reply.status}: {reply.text.strip()}")
     if form == "json":
-        return json.dumps(json.loads(reply.text), indent=2)
+        return json.dumps(json.loads(reply.text), indent=2).splitlines()
     try:
         report = HealthReport.model_validate_json(reply.text)
     except ValidationError as error:
         raise ControlError(f"the daemon is of another version: {error.errors()[0]}") from None
-    return "\n".join((*_header(report), "", *_table(report)))
+    return (*_header(report), "", *_table(report))
 
 
 def _release(settings: PluginSettings, device: str) -> str:

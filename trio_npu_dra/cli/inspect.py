@@ -42,6 +42,7 @@ from trio_npu_dra.slices.features import ServerFeatures
 from trio_npu_dra.slices.pool import Pool, PoolContent
 from trio_npu_dra.slices.taints import TaintPolicy
 from trio_npu_dra.storage import translated
+from trio_npu_dra.terminal import say
 
 _COLUMNS = ("DEVICE", "CHIP", "MEMORY", "AI CORES", "NUMA", "GROUP", "PCI", "TAINTS", "HEALTH")
 _STDOUT = Path("-")
@@ -84,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
             board, host, node=settings.node_name, holds=read_holds(settings.plugin_directory)
         )
         if arguments.svg == _STDOUT:
-            print(draw(topology), end="")
+            say(*draw(topology).rstrip("\n").split("\n"))
             return 0
         if arguments.svg:
             _write(arguments.svg, draw(topology))
@@ -107,22 +108,23 @@ def _write(file: Path, text: str) -> None:
 
 def _print_topology(topology: Topology, form: str) -> None:
     if form == "table":
-        print(matrix(topology))
+        say(*matrix(topology))
     elif form == "json":
-        print(json.dumps(wire(topology), indent=2))
+        say(*json.dumps(wire(topology), indent=2).splitlines())
     else:
-        print(yaml.safe_dump(wire(topology), sort_keys=False), end="")
+        say(*yaml.safe_dump(wire(topology), sort_keys=False).splitlines())
 
 
 def _print_slices(board: Board, settings: NodeSettings, form: str) -> None:
     if form == "table":
-        print(_table(board, settings))
+        say(*_table(board, settings))
         return
     slices = [_without_name(slice_.to_wire()) for slice_ in _slices(board, settings)]
     if form == "json":
-        print(json.dumps({"apiVersion": "v1", "kind": "List", "items": slices}, indent=2))
+        listed = {"apiVersion": "v1", "kind": "List", "items": slices}
+        say(*json.dumps(listed, indent=2).splitlines())
     else:
-        print(yaml.safe_dump_all(slices, sort_keys=False), end="")
+        say(*yaml.safe_dump_all(slices, sort_keys=False).splitlines())
 
 
 async def _read_board(settings: NodeSettings, host: Host) -> Board:
@@ -188,9 +190,9 @@ def _without_name(wire: dict[str, Any]) -> dict[str, Any]:
     return wire
 
 
-def _table(board: Board, settings: NodeSettings) -> str:
+def _table(board: Board, settings: NodeSettings) -> tuple[str, ...]:
     if not board.chips:
-        return "\n".join(("no NPU found", *board.gaps))
+        return ("no NPU found", *board.gaps)
     health = {offer.name: offer.health for offer in _offered(board, settings)}
     rows: list[tuple[str, ...]] = [_COLUMNS]
     for device in _pool(board, settings).devices:
@@ -206,7 +208,7 @@ def _table(board: Board, settings: NodeSettings) -> str:
         f"{name} is not cut: {why}" for name, why in cut.refused.items() if name not in elsewhere
     )
     lines = (*hidden, *in_resources, *whole, *map(str, cut.pieces))
-    return "\n".join((*table.lines(rows), *board.gaps, *lines))
+    return (*table.lines(rows), *board.gaps, *lines)
 
 
 def _elsewhere(board: Board, selection: Selection) -> dict[str, list[str]]:

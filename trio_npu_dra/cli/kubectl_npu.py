@@ -26,6 +26,7 @@ from trio_npu_dra.kube.kubeconfig import choose, files_of_person
 from trio_npu_dra.kube.login import log_in
 from trio_npu_dra.kube.objects import KubeObject
 from trio_npu_dra.revision import full_version
+from trio_npu_dra.terminal import say, visible
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -41,9 +42,6 @@ _STYLES: Final = {
     "green": (r"\bfree\b", r"\bhas its devices\b", r"\bcan be served\b", r"could serve it"),
     "bold": (r"^[A-Z][A-Z ]+$", r"^claim \S+", r"^pod \S+"),
 }
-
-_VISIBLE: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
-"""Control characters, which anybody can write into an Event, must not reach a terminal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except* NpuDraError as group:
         code = 1
         for error in _leaves(group):
-            print(f"kubectl npu: {error}", file=sys.stderr)
+            say(f"kubectl npu: {error}", stream=sys.stderr)
     return code
 
 
@@ -180,14 +178,14 @@ async def _print_answers(client: KubeClient, asked: argparse.Namespace) -> None:
     from trio_npu_dra.cluster.gather import read_devices  # noqa: PLC0415
 
     last: dict[str, Any] | None = None
-    between = {"json": "", "yaml": "---\n"}.get(asked.output, "\n")
+    between = {"json": (), "yaml": ("---",)}.get(asked.output, ("",))
     while True:
         versions: dict[type[KubeObject], str] = {}
         if asked.watch:
             _, versions = await read_devices(client)
         answer = await _answer(client, asked)
         if answer.wire != last:
-            print(between if last is not None else "", end="")
+            say(*(between if last is not None else ()))
             _print(answer, asked.output)
             last = answer.wire
         if not asked.watch:
@@ -264,10 +262,10 @@ async def _explain(
 
 def _print(answer: Answer, form: str) -> None:
     if form == "json":
-        print(json.dumps(answer.wire, indent=2), flush=True)
+        say(*json.dumps(answer.wire, indent=2).splitlines())
         return
     if form == "yaml":
-        print(yaml.safe_dump(answer.wire, sort_keys=False), end="", flush=True)
+        say(*yaml.safe_dump(answer.wire, sort_keys=False).splitlines())
         return
     from rich.console import Console  # noqa: PLC0415
 
@@ -275,14 +273,14 @@ def _print(answer: Answer, form: str) -> None:
     with console.capture() as captured:
         for line in answer.lines:
             console.print(styled(line))
-    print(captured.get(), end="", flush=True)
+    print(captured.get(), end="", flush=True)  # noqa: T201 - its lines are styled
 
 
 def styled(line: str) -> Text:
     """A line for people in the colours of a terminal."""
     from rich.text import Text  # noqa: PLC0415
 
-    text = Text(line.translate(_VISIBLE))
+    text = Text(visible(line))
     for style, patterns in _STYLES.items():
         for pattern in patterns:
             text.highlight_regex(pattern, style)

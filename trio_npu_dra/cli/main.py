@@ -12,6 +12,7 @@ from types import ModuleType
 
 from trio_npu_dra.errors import NpuDraError
 from trio_npu_dra.revision import full_version
+from trio_npu_dra.terminal import say
 
 _ENVIRONMENT = {
     # pydantic would read the metadata of all installed packages, to find plugins for itself.
@@ -66,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = command.run(flags.parse_args(words[1:]))
     except* NpuDraError as group:
         for error in _leaves(group):
-            print(f"npu-dra {chosen.command}: {error}", file=sys.stderr)
+            say(f"npu-dra {chosen.command}: {error}", stream=sys.stderr)
     return code
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from trio_npu_dra.cli import npu_wire, npu_words
 from trio_npu_dra.cli.published_board import topology_of_node
 from trio_npu_dra.cli.topology import matrix
+from trio_npu_dra.cluster.cel.apart import apart
 from trio_npu_dra.cluster.explain import explain
 from trio_npu_dra.cluster.fleet import NodeRow, fleet
 from trio_npu_dra.cluster.gather import events_about, namespaces_of, read_cluster, read_devices
@@ -22,16 +23,17 @@ Said = tuple[Iterable[str], dict[str, Any]]
 """Lines for people, and the same as data."""
 
 
-async def _fleet(client: KubeClient, driver: str) -> tuple[NodeRow, ...]:
+async def _fleet(client: KubeClient, driver: str) -> tuple[tuple[NodeRow, ...], tuple[str, ...]]:
+    """The nodes, and what could not be read."""
     view, _ = await read_devices(client)
-    return fleet(view, driver)
+    return fleet(view, driver), view.doubts
 
 
 async def overview(client: KubeClient, driver: str, *, is_wide: bool) -> Said:
     """The cluster by node; wide has a row for each device."""
-    nodes = await _fleet(client, driver)
+    nodes, doubts = await _fleet(client, driver)
     lines = npu_words.device_lines(nodes) if is_wide else npu_words.fleet_lines(nodes)
-    return lines, npu_wire.fleet_wire(nodes)
+    return (*lines, *npu_words.doubt_lines(doubts)), npu_wire.fleet_wire(nodes, doubts)
 
 
 async def node(client: KubeClient, name: str, driver: str) -> Said:
@@ -40,14 +42,15 @@ async def node(client: KubeClient, name: str, driver: str) -> Said:
     Raises:
         ConfigError: It has no devices.
     """
-    nodes = [row for row in await _fleet(client, driver) if row.node == name]
+    rows, doubts = await _fleet(client, driver)
+    nodes = [row for row in rows if row.node == name]
     if not nodes:
         raise ConfigError(f"node {name} has no devices of {driver or 'any driver'}")
     lines = list(npu_words.device_lines(nodes))
     topology = topology_of_node(nodes[0])
     if topology.board.chips:
-        lines = [*matrix(topology).splitlines(), "", *lines]
-    return lines, npu_wire.fleet_wire(nodes)
+        lines = [*matrix(topology), "", *lines]
+    return (*lines, *npu_words.doubt_lines(doubts)), npu_wire.fleet_wire(nodes, doubts)
 
 
 async def only_namespace(client: KubeClient, kind: str, name: str) -> str | None:
@@ -72,7 +75,8 @@ async def explain_pod(client: KubeClient, name: str, namespace: str) -> Said:
         NotFound: There is no such pod.
     """
     pod = await client.get(Pod, name, namespace)
-    said = explain.explain_pod(pod, await read_cluster(client, pod))
+    with apart() as decide:
+        said = explain.explain_pod(pod, await read_cluster(client, pod), decide)
     return npu_words.explanation_lines(said), npu_wire.explanation_wire(said)
 
 
@@ -83,7 +87,8 @@ async def explain_claim(client: KubeClient, name: str, namespace: str) -> Said:
         NotFound: There is no such claim.
     """
     claim = await client.get(Claim, name, namespace)
-    said = explain.explain_claim(claim, await read_cluster(client, claim))
+    with apart() as decide:
+        said = explain.explain_claim(claim, await read_cluster(client, claim), decide)
     return npu_words.explanation_lines(said), npu_wire.explanation_wire(said)
 
 
@@ -93,8 +98,9 @@ async def why_sick(client: KubeClient, device: str, driver: str) -> Said:
     Raises:
         NoSuchDevice: No device, or more than one, has that name.
     """
-    name, row = find(await _fleet(client, driver), device)
-    doubts: list[str] = []
+    nodes, unread = await _fleet(client, driver)
+    name, row = find(nodes, device)
+    doubts = list(unread)
     about = ClusterNode(metadata=ObjectMeta(name=name))
     events = await events_about(client, about, doubts)
     sick = sickness(name, row, events, tuple(doubts))

@@ -15,7 +15,7 @@ from trio_npu_dra.npu import fact_names
 Wire = dict[str, Any]
 
 
-def fleet_wire(nodes: Sequence[NodeRow]) -> Wire:
+def fleet_wire(nodes: Sequence[NodeRow], doubts: Sequence[str]) -> Wire:
     """The cluster's devices by node."""
     return {
         "nodes": [
@@ -32,7 +32,8 @@ def fleet_wire(nodes: Sequence[NodeRow]) -> Wire:
                 "devices": [_row(row) for row in node.devices],
             }
             for node in nodes
-        ]
+        ],
+        "notWeighed": list(doubts),
     }
 
 

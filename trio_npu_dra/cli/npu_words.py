@@ -107,8 +107,13 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
     if len(explanation.nodes) > _NODES:
         yield f"  and {len(explanation.nodes) - _NODES} more"
     yield from _listed("would help, each by itself", explanation.helps)
-    yield from _listed("not weighed here", explanation.doubts)
+    yield from doubt_lines(explanation.doubts)
     yield from _listed("events", explanation.events)
+
+
+def doubt_lines(doubts: Iterable[str]) -> Iterator[str]:
+    """What is left out of an answer."""
+    return _listed("not weighed here", doubts)
 
 
 def _listed(title: str, lines: Iterable[str]) -> Iterator[str]:
@@ -170,4 +175,4 @@ def sickness_lines(sick: Sickness) -> Iterator[str]:
     yield from _listed("taints", sick.taints)
     yield from _listed("touched", (one.words for one in sick.row.holders))
     yield from _listed("events", sick.events)
-    yield from _listed("not weighed here", sick.doubts)
+    yield from doubt_lines(sick.doubts)

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from trio_npu_dra.simulator import create_board, load_profile, profile_names
+from trio_npu_dra.terminal import say
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,10 +31,10 @@ def run(arguments: argparse.Namespace) -> int:
         load_profile(arguments.profile), arguments.state, prebuilt=arguments.prebuilt
     )
     npus = ", ".join(f"npu-{device.physical_id}" for device in board.profile.devices)
-    print(f"board    {arguments.profile}: {npus}")
-    print(f"state    {board.state_file}")
-    print(f"library  {board.library}")
-    print(f"tool     {board.npu_smi} info")
-    print(f"mounts   {board.root}/usr/local/{{Ascend,dcmi,bin/npu-smi}} to the same below /")
-    print(f"flags    {' '.join(board.flags())}")
+    say(f"board    {arguments.profile}: {npus}")
+    say(f"state    {board.state_file}")
+    say(f"library  {board.library}")
+    say(f"tool     {board.npu_smi} info")
+    say(f"mounts   {board.root}/usr/local/{{Ascend,dcmi,bin/npu-smi}} to the same below /")
+    say(f"flags    {' '.join(board.flags())}")
     return 0

@@ -104,11 +104,11 @@ def _nearest_cpus(host: Host, chip: Chip) -> str | None:
 # --- for people ----------------------------------------------------------------------------------
 
 
-def matrix(topology: Topology) -> str:
+def matrix(topology: Topology) -> tuple[str, ...]:
     """A row and a column for each NPU, and a legend of the codes that appear."""
     chips = topology.board.chips
     if not chips:
-        return "\n".join(("no NPU found", *topology.board.unanswered))
+        return ("no NPU found", *topology.board.unanswered)
     codes = [[topology.code(one, other) for other in chips] for one in chips]
     rows = [["", *(chip.name for chip in chips), "GROUP", "NUMA", "CPU AFFINITY"]]
     rows += [
@@ -117,14 +117,12 @@ def matrix(topology: Topology) -> str:
     ]
     used = {code for row in codes for code in row}
     legend = [("", code, f"= {MEANINGS[code]}") for code in MEANINGS if code in used]
-    return "\n".join(
-        (
-            *table.lines(rows),
-            "",
-            *table.lines(legend),
-            *(f"\n{line}" for line in super_pods(topology.board)),
-            *topology.board.unanswered,
-        )
+    return (
+        *table.lines(rows),
+        "",
+        *table.lines(legend),
+        *(cell for line in super_pods(topology.board) for cell in ("", line)),
+        *topology.board.unanswered,
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from trio_npu_dra.config.manifests import Report, inspect
 from trio_npu_dra.config.model import DRIVER
 from trio_npu_dra.errors import UnreadableManifest
+from trio_npu_dra.terminal import say
 
 _STDIN = "-"
 _WRONG, _UNREADABLE = 1, 2
@@ -34,16 +35,16 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             report = _inspect(file)
         except UnreadableManifest as error:
-            print(f"{name}:{error}", file=sys.stderr)
+            say(f"{name}:{error}", stream=sys.stderr)
             status = _UNREADABLE
             continue
         for remark in report.passed_over:
-            print(f"{name}:{remark.line}: passed over: {remark.text}", file=sys.stderr)
+            say(f"{name}:{remark.line}: passed over: {remark.text}", stream=sys.stderr)
         for remark in report.problems:
-            print(f"{name}:{remark.line}: {remark.text}")
+            say(f"{name}:{remark.line}: {remark.text}")
         configs += report.configs
         problems += len(report.problems)
-    print(f"configs for {DRIVER}: {configs}, problems: {problems}")
+    say(f"configs for {DRIVER}: {configs}, problems: {problems}")
     return status or (_WRONG if problems else 0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, TypeVar
 
 from trio_npu_dra.cluster.objects import Claim, ClusterNode, DeviceClass, DeviceTaintRule, Slice
@@ -10,12 +11,20 @@ from trio_npu_dra.cluster.view import ClusterView
 from trio_npu_dra.errors import Forbidden, KubeError
 from trio_npu_dra.kube.client import KubeClient
 from trio_npu_dra.kube.objects import KubeObject
+from trio_npu_dra.kube.pages import Listed
 
 K = TypeVar("K", bound=KubeObject)
 
 _PAGES: Final[dict[type[KubeObject], int]] = {Slice: 5, Claim: 200, ClusterNode: 50, Pod: 50}
 """Objects in one answer, by their usual size; a full slice has 13,000 values."""
 _PAGE: Final = 100
+_FEW: Final = 5
+"""Objects that are named of those that cannot be read."""
+_LOOKS: Final[dict[type[KubeObject], str]] = {
+    Slice: "its devices look absent",
+    Claim: "what it holds looks free",
+    Pod: "what it uses looks free",
+}
 _RUNNING: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
 
@@ -25,10 +34,11 @@ async def read_devices(client: KubeClient) -> tuple[ClusterView, dict[type[KubeO
     Raises:
         KubeError: Refused or unreachable.
     """
-    slices, slices_version = await _all(client, Slice)
-    claims, claims_version = await _all(client, Claim)
-    versions: dict[type[KubeObject], str] = {Slice: slices_version, Claim: claims_version}
-    return ClusterView(slices=slices, claims=claims), versions
+    slices = await _all(client, Slice)
+    claims = await _all(client, Claim)
+    versions: dict[type[KubeObject], str] = {Slice: slices.version, Claim: claims.version}
+    doubts = (*_unread(Slice, slices), *_unread(Claim, claims))
+    return ClusterView(slices=slices.objects, claims=claims.objects, doubts=doubts), versions
 
 
 async def read_cluster(client: KubeClient, about: KubeObject) -> ClusterView:
@@ -42,8 +52,8 @@ async def read_cluster(client: KubeClient, about: KubeObject) -> ClusterView:
         KubeError: Slices, claims or classes cannot be read; without them nothing can be said.
     """
     devices, _ = await read_devices(client)
-    classes, _ = await _all(client, DeviceClass)
-    doubts: list[str] = []
+    classes = await _all(client, DeviceClass)
+    doubts = [*devices.doubts, *_unread(DeviceClass, classes)]
     nodes = await _if_allowed(client, ClusterNode, doubts, "labels, taints and resources of nodes")
     pods = await _if_allowed(
         client, Pod, doubts, "what other pods use of resources", field_selector=_RUNNING
@@ -54,7 +64,7 @@ async def read_cluster(client: KubeClient, about: KubeObject) -> ClusterView:
     return ClusterView(
         slices=devices.slices,
         claims=devices.claims,
-        classes={one.metadata.name: one for one in classes},
+        classes={one.metadata.name: one for one in classes.objects},
         nodes=nodes,
         pods=pods,
         events=events,
@@ -86,11 +96,21 @@ async def namespaces_of(client: KubeClient, kind: type[KubeObject], name: str) -
     Raises:
         KubeError: Refused or unreachable.
     """
-    found, _ = await client.list_all(kind, field_selector=f"metadata.name={name}", page=_PAGE)
-    return tuple(one.metadata.namespace or "" for one in found)
+    found = await client.list_all(kind, field_selector=f"metadata.name={name}", page=_PAGE)
+    read = (one.metadata.namespace or "" for one in found.objects)
+    return (*read, *(one.namespace for one in found.unread))
 
 
-async def _all(client: KubeClient, kind: type[K]) -> tuple[tuple[K, ...], str]:
+def _unread(kind: type[K], found: Listed[K]) -> Iterator[str]:
+    """What follows from the objects that cannot be read."""
+    for one in found.unread[:_FEW]:
+        looks = _LOOKS.get(kind, "it looks absent")
+        yield f"{kind.kind_name} {one.title} cannot be read, so {looks}: {one.why}"
+    if len(found.unread) > _FEW:
+        yield f"{len(found.unread) - _FEW} more {kind.plural} that cannot be read"
+
+
+async def _all(client: KubeClient, kind: type[K]) -> Listed[K]:
     return await client.list_all(kind, page=_PAGES.get(kind, _PAGE))
 
 
@@ -105,7 +125,7 @@ async def _if_allowed(
 ) -> tuple[K, ...] | None:
     """All objects of a kind; None if we may not read them."""
     try:
-        found, _ = await client.list_all(
+        found = await client.list_all(
             kind,
             namespace=namespace,
             field_selector=field_selector,
@@ -114,17 +134,22 @@ async def _if_allowed(
     except Forbidden:
         doubts.append(f"{what}: you may not list {kind.plural}")
         return None
-    return found
+    doubts += _unread(kind, found)
+    return found.objects
 
 
 async def _taint_rules(client: KubeClient) -> list[str]:
     """Whether rules taint devices beside their slices; older API servers know no such rules."""
     try:
-        rules, _ = await _all(client, DeviceTaintRule)
+        rules = await _all(client, DeviceTaintRule)
     except Forbidden:
         return ["DeviceTaintRules: you may not list them"]
     except KubeError as error:
         if error.status == 404:
             return []
         raise
-    return ["DeviceTaintRules, of which there are some: their taints"] if rules else []
+    return (
+        ["DeviceTaintRules, of which there are some: their taints"]
+        if rules.objects or rules.unread
+        else []
+    )

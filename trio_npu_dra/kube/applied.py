@@ -6,7 +6,7 @@ and leaves out the next time is removed, unless somebody else has written it too
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 from pydantic import Field
 
@@ -102,8 +102,3 @@ class Pod(KubeObject):
     metadata: PodMeta
     spec: PodSpec | None = None
     status: PodStatus | None = None
-
-    @classmethod
-    def blank(cls, metadata: ObjectMeta) -> Self:
-        """A pod without containers, for which nothing can have been chosen."""
-        return cls(metadata=PodMeta.model_validate(metadata.model_dump()))

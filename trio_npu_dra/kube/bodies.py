@@ -16,6 +16,8 @@ OBJECT_LIMIT: Final = 2 << 20
 """Bytes of an answer about one object, or of one line of a watch; etcd takes up to 1.5 MiB."""
 LIST_LIMIT: Final = 8 << 20
 """Bytes of a list; those that we ask for are of one node."""
+BEGINNING: Final = 4096
+"""Bytes of an answer that are kept when the whole cannot be read."""
 BROKEN: Final = (httpx.HTTPError, httpcore.NetworkError, httpcore.ProtocolError)
 """What is raised when the server cannot be reached, hangs up, or does not speak HTTP."""
 _CLOSE_LIMIT: Final = 1.0
@@ -90,7 +92,9 @@ async def read_whole(response: Response, asked: str, *, limit: int) -> bytes:
         body += chunk
         if len(body) > limit:
             await abandon(response, chunks)
-            raise Unreadable(f"{asked}: an answer of more than {limit} bytes")
+            raise Unreadable(
+                f"{asked}: an answer of more than {limit} bytes", beginning=bytes(body[:BEGINNING])
+            )
     await response.aclose()
     return bytes(body)
 

@@ -27,6 +27,7 @@ from trio_npu_dra.kube.envelopes import (
     unreadable,
 )
 from trio_npu_dra.kube.objects import KubeObject
+from trio_npu_dra.kube.pages import Listed, read_pages
 from trio_npu_dra.kube.parsing import NotUnderstood, convert, shortened
 
 log = logging.getLogger(__name__)
@@ -117,43 +118,49 @@ class KubeClient:
             raise Unreadable(f"{asked}: {len(raw)} objects, at most {OBJECTS_LIMIT} are read")
         return self._converted(kind, asked, *raw), answer.metadata.resourceVersion
 
-    async def list_all(
+    def pages(
         self, kind: type[K], *, namespace: str | None = None, field_selector: str = "", page: int
-    ) -> tuple[tuple[K, ...], str]:
+    ) -> AsyncGenerator[Listed[K], None]:
         """Read all objects of a kind page by page, so that there may be any number of them.
+
+        An object that cannot be read by itself is left out and named.
 
         Args:
             kind: Their kind.
             namespace: Theirs; all namespaces without it.
             field_selector: Which of them, `spec.nodeName=n1`.
-            page: How many objects one answer has; they must fit the limits of an answer.
-
-        Returns:
-            The objects, and the resourceVersion of the first page.
+            page: How many objects one answer has at most.
 
         Raises:
             Gone: It took so long that the API server has forgotten the first page.
             KubeError: Refused or unreachable.
         """
         asked = f"list {kind.plural} {field_selector}".rstrip()
-        found: tuple[K, ...] = ()
-        version, more = "", ""
-        while True:
-            path = paths.collection(
-                kind,
-                namespace,
-                fieldSelector=field_selector,
-                limit=str(page),
-                **{"continue": more},
-            )
-            answer = parsed(
-                ObjectList, asked, await self._connections.ask(asked, "GET", path, limit=LIST_LIMIT)
-            )
-            found += self._converted(kind, asked, *(answer.items or ()))
-            version = version or answer.metadata.resourceVersion
-            more = answer.metadata.more
-            if not more:
-                return found, version
+
+        async def ask(path: str) -> bytes:
+            return await self._connections.ask(asked, "GET", path, limit=LIST_LIMIT)
+
+        return read_pages(
+            ask, asked, kind, namespace=namespace, field_selector=field_selector, page=page
+        )
+
+    async def list_all(
+        self, kind: type[K], *, namespace: str | None = None, field_selector: str = "", page: int
+    ) -> Listed[K]:
+        """All `pages` as one, with the version of the first.
+
+        Raises:
+            Gone: It took so long that the API server has forgotten the first page.
+            KubeError: Refused or unreachable.
+        """
+        pages = self.pages(kind, namespace=namespace, field_selector=field_selector, page=page)
+        async with aclosing(pages):
+            found = [each async for each in pages]
+        return Listed(
+            objects=tuple(one for each in found for one in each.objects),
+            unread=tuple(one for each in found for one in each.unread),
+            version=found[0].version,
+        )
 
     async def minor_version(self) -> int:
         """The N of the API server's Kubernetes 1.N.

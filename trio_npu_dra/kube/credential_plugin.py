@@ -150,10 +150,10 @@ class CredentialPlugin:
                 env=self._environment(is_interactive=is_interactive),
             )
         except (OSError, ValueError) as error:  # ValueError: a NUL in a word
-            hint = f"\n{self._config.install_hint}" if self._config.install_hint else ""
+            hint = " ".join((self._config.install_hint or "").split())
             raise ConfigError(
                 f"{self.field}: cannot run {self._command}: "
-                f"{getattr(error, 'strerror', None) or error}{hint}"
+                f"{getattr(error, 'strerror', None) or error}{hint and f': {hint}'}"
             ) from error
         if done.returncode:
             raise ConfigError(

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, Field
 
 from trio_npu_dra.errors import Unreadable
+from trio_npu_dra.kube.bodies import BEGINNING
 from trio_npu_dra.kube.objects import ObjectMeta
 from trio_npu_dra.kube.parsing import NotUnderstood, convert, parse
 
@@ -71,7 +72,7 @@ def parsed(model: type[M], asked: str, body: bytes) -> M:
     try:
         return parse(model, body)
     except NotUnderstood as error:
-        raise unreadable(asked, error) from error
+        raise unreadable(asked, error, body) from error
 
 
 def part(model: type[M], asked: str, value: Any) -> M:
@@ -86,6 +87,6 @@ def part(model: type[M], asked: str, value: Any) -> M:
         raise unreadable(asked, error) from error
 
 
-def unreadable(asked: str, error: NotUnderstood) -> Unreadable:
+def unreadable(asked: str, error: NotUnderstood, body: bytes = b"") -> Unreadable:
     """What is raised of such an answer."""
-    return Unreadable(f"{asked}: the answer is not understood: {error}")
+    return Unreadable(f"{asked}: the answer is not understood: {error}", beginning=body[:BEGINNING])

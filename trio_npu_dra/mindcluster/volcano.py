@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, NoReturn
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Final, NoReturn, TypeAlias
 
 import trio
 
@@ -18,6 +19,7 @@ from trio_npu_dra import pulse
 from trio_npu_dra.errors import AllocationRefused, KubeError
 from trio_npu_dra.kube.applied import Container, Pod, PodMeta
 from trio_npu_dra.kube.client import KubeClient
+from trio_npu_dra.kube.pages import Unread
 from trio_npu_dra.kube.retry import Retry
 from trio_npu_dra.mindcluster.node_writer import MANAGER, RETRY_LIMIT
 from trio_npu_dra.npu.model import Board, Chip, ChipFamily
@@ -39,8 +41,13 @@ REAL: Final = "huawei.com/AscendReal"
 KUBELETS: Final = "huawei.com/kltDev"
 """The ids under which the kubelet knows them."""
 
+_PAGE: Final = 50  # pods in one answer
+_NAMED: Final = 5  # pods in one line of the log
 _COUNT_LIMIT: Final = 1024  # chips of one pod that are read
 _STUCK_SECONDS: Final = 60.0
+
+_Timed: TypeAlias = tuple[int, Chosen]
+"""When Volcano chose, and what."""
 
 
 class VolcanosChoices:
@@ -57,6 +64,7 @@ class VolcanosChoices:
         self._board = board
         self._selector = f"spec.nodeName={node_name},status.phase=Pending"
         self._given: Mapping[str, frozenset[str]] = {}  # ids by the pod's UID
+        self._unread: frozenset[str] = frozenset()  # UIDs of pods that could not be read
         self._to_write: dict[str, Pod] = {}
         self._wanted = trio.Event()
 
@@ -64,23 +72,49 @@ class VolcanosChoices:
         """What Volcano chose for pods that wait for so many chips, the earliest first.
 
         None for ids that a pod has which waits: one of its init containers has had them, and the
-        kubelet asks for the next container.
+        kubelet asks for the next container. None for a pod that cannot be read either: every tenant
+        can write one, and other pods need their chips.
 
         Raises:
             AllocationRefused: The API server does not list the pods.
         """
         if resource not in USUAL.values():
             return ()
+        staying: set[str | None] = set()
+        found: list[_Timed] = []
+        unread: list[Unread] = []
+        chips = self._board.value.chips
         try:
-            pods, _ = await self._client.list(Pod, field_selector=self._selector)
+            async with aclosing(
+                self._client.pages(Pod, field_selector=self._selector, page=_PAGE)
+            ) as pages:
+                async for page in pages:  # all pods together may be larger than our memory
+                    pods = [pod for pod in page.objects if pod.metadata.deletion_timestamp is None]
+                    staying |= {pod.metadata.uid for pod in pods}
+                    waiting = [pod for pod in pods if pod.metadata.uid not in self._given]
+                    found += _timed(waiting, resource, len(ids), chips)
+                    unread += page.unread
         except KubeError as error:
             raise AllocationRefused(f"which NPUs Volcano chose is not known: {error}") from error
-        staying = {pod.metadata.uid for pod in pods if pod.metadata.deletion_timestamp is None}
+        self._name(unread)
+        staying |= self._unread
         self._given = {uid: some for uid, some in self._given.items() if uid in staying}
         if any(not some.isdisjoint(ids) for some in self._given.values()):
             return ()
-        waiting = [pod for pod in pods if pod.metadata.uid not in self._given]
-        return choices(waiting, resource, len(ids), self._board.value.chips)
+        return _in_order(found)
+
+    def _name(self, unread: Sequence[Unread]) -> None:
+        """Log once of each pod that it cannot be read."""
+        known, self._unread = self._unread, frozenset(pod.uid for pod in unread)
+        if new := [pod for pod in unread if pod.uid not in known]:
+            log.warning(
+                "pods cannot be read: they count as pods for which Volcano chose no NPUs",
+                extra={
+                    "pods": [pod.title for pod in new[:_NAMED]],
+                    "count": len(new),
+                    "first": new[0].why,
+                },
+            )
 
     def given(self, chosen: Chosen, resource: str, ids: Sequence[str]) -> None:
         """Have it written on the pod which chips it has."""
@@ -130,17 +164,24 @@ def choices(
         count: How many chips the kubelet has been asked for.
         chips: All of the node.
     """
+    return _in_order(_timed(pods, resource, count, chips))
+
+
+def _timed(
+    pods: Iterable[Pod], resource: str, count: int, chips: Iterable[Chip]
+) -> Iterator[_Timed]:
+    """Each choice, with its time."""
     number_of = _numbers(resource, chips)
-    found = []
     for pod in pods:
         numbers = _numbers_in((pod.metadata.annotations or {}).get(resource, ""), number_of)
-        time = _time(pod)
+        time, meta = _time(pod), pod.metadata
         if time < LATEST and len(numbers) == count and _asks_for(pod, resource, count):
-            found.append((time, pod.metadata, numbers))
-    return tuple(
-        Chosen(namespace=meta.namespace or "", pod=meta.name, uid=meta.uid or "", numbers=numbers)
-        for _, meta, numbers in sorted(found, key=lambda each: (each[0], each[1].uid or ""))
-    )
+            namespace, uid = meta.namespace or "", meta.uid or ""
+            yield time, Chosen(namespace=namespace, pod=meta.name, uid=uid, numbers=numbers)
+
+
+def _in_order(found: Iterable[_Timed]) -> tuple[Chosen, ...]:
+    return tuple(one for _, one in sorted(found, key=lambda each: (each[0], each[1].uid)))
 
 
 def _numbers(resource: str, chips: Iterable[Chip]) -> Callable[[str], int | None]:

@@ -12,6 +12,8 @@ import sys
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
+from trio_npu_dra.terminal import visible
+
 _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 _ENCODER = json.JSONEncoder(default=str, ensure_ascii=False)  # to make one takes as long as a line
@@ -50,7 +52,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return _ENCODER.encode(line)
+        return visible(_ENCODER.encode(line))
 
 
 class TextFormatter(logging.Formatter):
@@ -62,10 +64,10 @@ class TextFormatter(logging.Formatter):
         clock = _time(record).strftime("%H:%M:%S.") + f"{int(record.msecs):03}"
         line = f"{clock} {record.levelname.lower():<7} {record.getMessage()}"
         if fields:
-            line += f"  {fields}"
+            line += f"  {visible(fields)}"
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
-        return line
+        return "\n".join(map(visible, line.split("\n")))
 
 
 def _extra(record: logging.LogRecord) -> dict[str, Any]:

@@ -7,10 +7,10 @@ known to be equal is `Undecided`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import cel
 
@@ -20,6 +20,9 @@ from trio_npu_dra.cluster.cel.verdict import SelectorFails, Undecided
 from trio_npu_dra.cluster.objects import Device
 
 logging.getLogger("cel").setLevel(logging.CRITICAL + 1)  # errors in our functions are answers
+
+Decide: TypeAlias = Callable[[str, str, Device], bool]
+"""`matches`, or what does as it does."""
 
 _OPERATORS: Final = frozenset(
     (

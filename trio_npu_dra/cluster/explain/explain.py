@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from trio_npu_dra.cluster.cel.selector import Decide, matches
 from trio_npu_dra.cluster.cel.verdict import Undecided
 from trio_npu_dra.cluster.explain.explanation import ClaimReport, Explanation, Outcome
 from trio_npu_dra.cluster.explain.funnel import Funnel, Surroundings, funnel
@@ -30,13 +31,13 @@ _AS_KNOWN_SINCE: Final = 37
 """That from which a distinctAttribute compares all devices of a request with each other."""
 
 
-def explain_claim(claim: Claim, view: ClusterView) -> Explanation:
+def explain_claim(claim: Claim, view: ClusterView, decide: Decide = matches) -> Explanation:
     """Why a claim waits, or what it has, whatever pod comes for it."""
     subject = f"claim {claim.title}"
     if claim.status.allocation is not None:
-        report = _had(claim, view)
+        report = _had(claim, view, decide)
         return _answer(subject, Outcome.GIVEN, report.state, view, claims=(report,))
-    case = _Case(None, (claim,), view)
+    case = _Case(None, (claim,), view, decide)
     found = case.explanation(subject)
     if found.outcome is not Outcome.FREE:
         return found
@@ -44,7 +45,7 @@ def explain_claim(claim: Claim, view: ClusterView) -> Explanation:
     return replace(found, sentence=sentence)
 
 
-def explain_pod(pod: Pod, view: ClusterView) -> Explanation:
+def explain_pod(pod: Pod, view: ClusterView, decide: Decide = matches) -> Explanation:
     """Why a pod waits, or what it has."""
     subject = f"pod {pod.title}"
     found = claims_of(pod, view)
@@ -52,13 +53,14 @@ def explain_pod(pod: Pod, view: ClusterView) -> Explanation:
         where = f"was on {pod.spec.node_name}" if pod.spec.node_name else "never had a node"
         return _answer(subject, Outcome.ENDED, f"it {where}, and has {pod.status.phase}", view)
     if pod.spec.node_name:
-        return _placed(subject, pod, found, view)
+        return _placed(subject, pod, found, view, decide)
     if pod.spec.scheduling_gates:
         gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
         return _answer(subject, Outcome.WAITS, f"its scheduling gates are closed: {gates}", view)
     if found.problem:
         return _answer(subject, Outcome.WAITS, found.problem, view)
-    explanation = _Case(pod, tuple(found.claims.values()), view).explanation(subject)
+    case = _Case(pod, tuple(found.claims.values()), view, decide)
+    explanation = case.explanation(subject)
     if explanation.outcome is not Outcome.FREE:
         return explanation
     sentence = (
@@ -68,12 +70,14 @@ def explain_pod(pod: Pod, view: ClusterView) -> Explanation:
     return replace(explanation, sentence=sentence)
 
 
-def _placed(subject: str, pod: Pod, found: PodClaims, view: ClusterView) -> Explanation:
+def _placed(
+    subject: str, pod: Pod, found: PodClaims, view: ClusterView, decide: Decide
+) -> Explanation:
     """A pod that has its node."""
     made = pod.status.extended_resource_claim_status
     names = {f"{pod.metadata.namespace}/{made.resource_claim_name}"} if made else set()
     claims = [*found.claims.values(), *(one for one in view.claims if one.title in names)]
-    reports = tuple(_had(claim, view) for claim in claims)
+    reports = tuple(_had(claim, view, decide) for claim in claims)
     sentence = f"it is on {pod.spec.node_name}, {pod.status.phase}"
     if not claims and not found.missing:
         return _answer(subject, Outcome.GIVEN, f"it has no claims; {sentence}", view)
@@ -100,12 +104,12 @@ def _is_of_kubelet(event: str) -> bool:
     return event.startswith("Warning") and not event.startswith("Warning FailedScheduling")
 
 
-def _had(claim: Claim, view: ClusterView) -> ClaimReport:
+def _had(claim: Claim, view: ClusterView, decide: Decide) -> ClaimReport:
     """A claim that is allocated, and what it could choose from if it were not."""
     report = given_report(claim, published(view))
     others = tuple(one for one in view.claims if one.title != claim.title)
     again = claim.model_copy(update={"status": ClaimStatus()})
-    funnels = _Case(None, (again,), replace(view, claims=others)).funnels()
+    funnels = _Case(None, (again,), replace(view, claims=others), decide).funnels()
     return replace(report, funnels=funnels)
 
 
@@ -124,14 +128,17 @@ class _Case:
         pod: Who uses them; None for claims alone.
         claims: All claims of the pod.
         view: The cluster.
+        decide: Holds one selector against one device.
     """
 
-    def __init__(self, pod: Pod | None, claims: Sequence[Claim], view: ClusterView) -> None:
+    def __init__(
+        self, pod: Pod | None, claims: Sequence[Claim], view: ClusterView, decide: Decide
+    ) -> None:
         self._pod = pod
         self._claims = claims
         self._view = view
         self._nodes = view.known_nodes
-        self._matcher = Matcher()
+        self._matcher = Matcher(decide)
 
     def funnels(self) -> tuple[Funnel, ...]:
         """What each request could choose from; none if that cannot be told."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trio_npu_dra.cluster.cel.selector import matches
+from trio_npu_dra.cluster.cel.selector import Decide
 from trio_npu_dra.cluster.cel.verdict import SelectorFails, Undecided
 from trio_npu_dra.cluster.explain.wanted import Cel, Wanted
 from trio_npu_dra.cluster.inventory import PlacedDevice
@@ -15,10 +15,12 @@ class Matcher:
     """Answers whether selectors admit devices.
 
     Attributes:
+        decide: Holds one selector against one device.
         assumed: What an answer that we cannot give counts as.
         undecided: Why we could not answer; the first reason, empty if we always could.
     """
 
+    decide: Decide
     assumed: bool = True
     undecided: str = ""
     _known: dict[tuple[str, str, str, str], bool | Exception] = field(default_factory=dict)
@@ -40,7 +42,7 @@ class Matcher:
         key = (cel.expression, *placed.id)
         if key not in self._known:
             try:
-                self._known[key] = matches(cel.expression, placed.id.driver, placed.device)
+                self._known[key] = self.decide(cel.expression, placed.id.driver, placed.device)
             except (SelectorFails, Undecided) as error:
                 self._known[key] = error
         answer = self._known[key]
@@ -56,4 +58,4 @@ class Matcher:
 
     def assuming(self, answer: bool) -> Matcher:
         """The same knowledge, with another assumption, and nothing undecided so far."""
-        return Matcher(assumed=answer, _known=self._known)
+        return Matcher(self.decide, assumed=answer, _known=self._known)

@@ -1,0 +1,45 @@
+"""The limits within which selectors are evaluated."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.explain.selectors import ADMITTING, FAILING, NPU
+from tests.explain.world import DRIVER
+from trio_npu_dra.cluster.cel import apart
+from trio_npu_dra.cluster.cel.verdict import SelectorFails, Undecided
+from trio_npu_dra.cluster.objects import Device
+
+DEVICE = Device.model_validate(NPU)
+_HUNDRED = f"[{','.join(map(str, range(100)))}]"
+DEAR = f"{_HUNDRED}.map(a, {_HUNDRED}.map(b, {_HUNDRED}.map(c, a + b + c))).size() == 100"
+"""Quick in the scheduler's library; half a minute in ours."""
+_DOUBLED = "".join(f"cel.bind(x{at}, x{at - 1} + x{at - 1}, " for at in range(1, 40))
+LARGE = f"cel.bind(x0, [1, 2], {_DOUBLED}x39.size() > 0{')' * 40}"
+"""A list of 2**40 numbers."""
+
+
+def test_the_answers_are_the_same_as_without_limits() -> None:
+    """Whether a selector admits a device, fails, or cannot be decided."""
+    with apart.apart() as decide:
+        for expression in ADMITTING:
+            assert decide(expression, DRIVER, DEVICE)
+            assert not decide(f"!({expression.partition(' //')[0]})", DRIVER, DEVICE)
+        for expression, why in FAILING:
+            with pytest.raises(SelectorFails, match=why):
+                decide(expression, DRIVER, DEVICE)
+        with pytest.raises(Undecided, match="`device` is used as a whole"):
+            decide("device == 1", DRIVER, DEVICE)
+
+
+@pytest.mark.parametrize("expression", [DEAR, LARGE], ids=["time", "memory"])
+def test_what_takes_too_much_is_not_decided(
+    expression: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is anything after it: the limits are for all selectors together."""
+    monkeypatch.setattr(apart, "SECONDS", 2)
+    with apart.apart() as decide:
+        assert decide("true", DRIVER, DEVICE)
+        for asked in (expression, "true", "true"):
+            with pytest.raises(Undecided, match="takes more than 2 s or 1 GiB"):
+                decide(asked, DRIVER, DEVICE)

@@ -1,0 +1,33 @@
+"""Text for terminals, in which nothing that others wrote moves the cursor or looks like ours."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final, TextIO
+
+_BLANK: Final = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
+    "\U000e0100-\U000e01ef]"
+)
+"""Letters that count as printable and show nothing: Default_Ignorable_Code_Point of Unicode, and
+the Braille pattern without a dot."""
+
+
+def visible(text: str) -> str:
+    r"""A line in which everything shows; what would not is as in JSON: `\u001b`, `\n`, `\u202e`.
+
+    That is what controls the terminal, ends lines, changes the direction of writing, or shows as
+    nothing. Of JSON itself it leaves the meaning as it is.
+    """
+    if text.isprintable() and (text.isascii() or not _BLANK.search(text)):
+        return text
+    return "".join(
+        one if one.isprintable() and not _BLANK.match(one) else json.dumps(one)[1:-1]
+        for one in text
+    )
+
+
+def say(*lines: str, stream: TextIO | None = None) -> None:
+    """Print lines, on standard output if no *stream* is given."""
+    print("".join(f"{visible(line)}\n" for line in lines), end="", file=stream, flush=True)
