@@ -258,6 +258,7 @@ def frame(kind: int, payload: bytes = b"", *, stream: int = 0, size: int | None 
         pytest.param(frame(4) * 3_000, id="settings"),
         pytest.param(frame(2, bytes(4) + b"\1", stream=1) * 3_000, id="priorities"),
         pytest.param(frame(8, b"\0\0\0\1") * 3_000, id="windows"),
+        pytest.param(frame(0x10, bytes(4) + b"u=3") * 3_000, id="unknown"),
         pytest.param(frame(4, bytes(6) * 50), id="many settings"),
         pytest.param(frame(0, stream=1, size=1 << 20), id="a frame of a megabyte"),
         pytest.param(frame(1, bytes(10_000), stream=1) + frame(9, bytes(10_000), stream=1)),
