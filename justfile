@@ -31,7 +31,7 @@ coverage *arguments: (test "--cov" arguments)
 
 # test what Helm makes of the chart; builds Helm and Kubernetes the first time, which takes minutes
 chart *arguments:
-    python -m pytest tests/helm {{arguments}}
+    python -m pytest --time-limit 3600 tests/helm {{arguments}}
 
 # test on real Kubernetes, version by version: kind's if it is there, else built here; root, Debian, long
 e2e *arguments:

@@ -16,7 +16,9 @@ from tests.compiled import compiled_simulator
 if TYPE_CHECKING:
     from tests.rig import Rig
 
-# Properties have no time limit: the first draw alone builds tables of all characters, which takes
+pytest_plugins = ["tests.time_limit"]
+
+# An example has no time limit: the first draw alone builds tables of all characters, which takes
 # seconds on a busy machine.
 _untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("small", _untimed, max_examples=20)

@@ -11,6 +11,7 @@ from benchmarks import scale
 from benchmarks.cost import Cost
 from benchmarks.fleet import Fleet
 from benchmarks.relay import Relay
+from tests.waiting import HANG_SECONDS
 from trio_npu_dra.kube.credentials import Credentials
 from trio_npu_dra.kube.objects import Device, Node, ObjectMeta, ResourceSlice
 from trio_npu_dra.slices.pool import PoolContent
@@ -43,7 +44,7 @@ async def test_the_relay_counts_both_ways() -> None:
         (listener,) = await nursery.start(serve)
         relay = Relay(LOOPBACK, listener.socket.getsockname()[1])
         port = await nursery.start(relay.serve)
-        with trio.fail_after(5):
+        with trio.fail_after(HANG_SECONDS):
             async with await trio.open_tcp_stream(LOOPBACK, port) as client:
                 await client.send_all(b"ask")
                 assert b"".join([chunk async for chunk in client]) == b"answer"
@@ -58,7 +59,7 @@ async def test_the_relay_hangs_up_while_the_server_is_away() -> None:
         relay = Relay(LOOPBACK, unused.getsockname()[1])
         async with trio.open_nursery() as nursery:
             port = await nursery.start(relay.serve)
-            with trio.fail_after(5):
+            with trio.fail_after(HANG_SECONDS):
                 async with await trio.open_tcp_stream(LOOPBACK, port) as client:
                     assert await client.receive_some() == b""
             nursery.cancel_scope.cancel()
@@ -80,7 +81,7 @@ async def test_each_node_of_a_fleet_publishes(folder: Path) -> None:
     )
     async with trio.open_nursery() as nursery:
         await nursery.start(serve_api, state, folder / "api.sock")
-        with trio.fail_after(5):
+        with trio.fail_after(HANG_SECONDS):
             await fleet.start(nursery, at_once=2)
             assert {each.spec.node_name for each in state.all(ResourceSlice)} == set(NODES)
             await fleet.taint()

@@ -13,6 +13,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from tests import foreign
+from tests.waiting import HANG_SECONDS
 from trio_npu_dra.errors import StorageError
 from trio_npu_dra.file_lock import hold
 
@@ -40,7 +41,7 @@ async def test_one_waits_for_the_other(tmp_path: Path) -> None:
         async with quickly(tmp_path / "lock"):
             inside.append("second")
 
-    with trio.fail_after(5):
+    with trio.fail_after(HANG_SECONDS):
         async with trio.open_nursery() as nursery, quickly(tmp_path / "lock"):
             nursery.start_soon(second)
             await wait_all_tasks_blocked()
@@ -62,7 +63,7 @@ async def test_a_cancelled_wait_holds_nothing(tmp_path: Path) -> None:
         with trio.move_on_after(0.01):
             async with quickly(tmp_path / "lock"):
                 pass
-    with trio.fail_after(5):
+    with trio.fail_after(HANG_SECONDS):
         async with quickly(tmp_path / "lock"):
             pass
 
@@ -141,7 +142,7 @@ async def test_a_folder_that_was_replaced_while_somebody_waited_is_named(tmp_pat
             async with quickly(path):
                 pass
 
-    with trio.fail_after(5):
+    with trio.fail_after(HANG_SECONDS):
         async with trio.open_nursery() as nursery, quickly(path):
             nursery.start_soon(wait)
             await wait_all_tasks_blocked()

@@ -3,8 +3,12 @@
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import trio
+
+HANG_SECONDS: Final = 60.0
+"""After which what has not come will not come any more; on an idle machine it comes within one."""
 
 
 async def until(is_true: Callable[[], bool]) -> None:

@@ -12,7 +12,7 @@ import trio
 from trio.testing import MockClock
 
 from tests.claims.node import POOL, NodeOnDisk, claim, ref, result
-from tests.waiting import until
+from tests.waiting import HANG_SECONDS, until
 from trio_npu_dra.claims.cdi import CdiFolder, Libraries
 from trio_npu_dra.claims.service import CallAnswered, NodeClaims
 from trio_npu_dra.errors import Invalid, Unavailable
@@ -392,7 +392,7 @@ async def test_a_chip_that_boots_is_waited_for(node: NodeOnDisk, nursery: trio.N
         node.board.set(whole)
 
     nursery.start_soon(boot)
-    with trio.fail_after(5):
+    with trio.fail_after(HANG_SECONDS):
         answer = await node.start().prepare([ref("a")])
     assert answer["uid-a"].error == ""
     assert [device.device for device in answer["uid-a"].devices] == ["npu-7"]

@@ -13,6 +13,7 @@ from tests.cluster.releases import DEFAULT, RELEASES
 from tests.kind.cluster import KindCluster
 
 LOGS = pytest.StashKey[Path]()
+BUILD_SECONDS = 3600
 MARKERS = (
     "cluster: needs a real Kubernetes node (root, minutes)",
     "every_version: what it tests may differ between versions of Kubernetes or containerd",
@@ -37,7 +38,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the markers known."""
+    """Make the markers known; the first test may have to build Kubernetes."""
+    config.option.time_limit += BUILD_SECONDS
     for line in MARKERS:
         config.addinivalue_line("markers", line)
 

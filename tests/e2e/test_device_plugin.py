@@ -168,6 +168,8 @@ def test_eight_pods_have_eight_whatever_restarts(
     space.apply(done)
     start(space, a=1, b=1, lost=1)
     nodes = {name: space.davinci_nodes(name) for name in ("a", "b")}
+    # Else the kubelet would admit it anew after its restart, while no plugin is registered.
+    space.wait_phase("done", "Succeeded")
 
     times = plugin.registrations()
     driver.cluster.node.restart_kubelet()
@@ -178,7 +180,6 @@ def test_eight_pods_have_eight_whatever_restarts(
     plugin.wait_registered(1)
     before |= start(space, e=1, f=1)
 
-    space.wait_phase("done", "Succeeded")
     driver.cluster.node.kill_kubelet()
     driver.kill_only()
     space.kill_only("lost")

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from tests.claims.node import AT_ONCE, DRIVER, NodeOnDisk, claim, ref, result
 from tests.fuzz.entries import Entries, Kind, clear, entries, found, lay_out
+from tests.waiting import HANG_SECONDS
 from trio_npu_dra.claims.repair import Repair
 
-LIMIT: Final = 5.0
 OURS: Final = f"{DRIVER}-npu_"
 NAMES: Final = (
     *(f"{OURS}uid-a.json", f"{OURS}uid-b.json", f"{OURS}gone.json", f"{OURS}.json", OURS),
@@ -45,7 +45,7 @@ def test_any_entries_leave_our_files_right_and_others_alone(
 
 
 async def _repair(node: NodeOnDisk, there: Entries) -> None:
-    with trio.fail_after(LIMIT):
+    with trio.fail_after(HANG_SECONDS):
         refs = [ref("a"), ref("b")]
         await node.start(patience=AT_ONCE).prepare(refs)
         right = {uid: node.cdi_path(uid).read_bytes() for uid in ("uid-a", "uid-b")}

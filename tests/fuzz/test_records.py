@@ -13,11 +13,11 @@ from hypothesis import example, given
 from tests.claims.node import AT_ONCE, NodeOnDisk, claim, ref, result
 from tests.fuzz.entries import Entries, Kind, entries, lay_out
 from tests.fuzz.values import documents
+from tests.waiting import HANG_SECONDS
 from trio_npu_dra.claims.repair import Repair
 from trio_npu_dra.errors import RecordCorrupt
 from trio_npu_dra.holds.encoding import encode, parse
 
-LIMIT: Final = 5.0
 GOOD: Final[dict[str, Any]] = {
     "version": 2,
     "bootId": "",
@@ -82,7 +82,7 @@ def test_any_entries_cost_no_other_claim(node: NodeOnDisk, there: Entries) -> No
 
 
 async def _live_with(node: NodeOnDisk, there: Entries) -> None:
-    with trio.fail_after(LIMIT):
+    with trio.fail_after(HANG_SECONDS):
         assert await _prepare(node, "a") == ""
         lay_out(node.records_folder, there)
         for is_first in (True, False):

@@ -10,6 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock, assert_no_checkpoints, wait_all_tasks_blocked
 
+from tests.waiting import HANG_SECONDS
 from trio_npu_dra.errors import StorageError
 from trio_npu_dra.holds.lock import NodeLock
 
@@ -91,7 +92,7 @@ async def test_a_wait_for_another_process_can_be_cancelled(tmp_path: Path) -> No
             pytest.fail("entered")
 
     assert scope.cancelled_caught
-    with trio.fail_after(5):
+    with trio.fail_after(HANG_SECONDS):
         async with lock.hold():
             pass
 

@@ -10,6 +10,7 @@ from trio.testing import MockClock
 
 from tests.kube.scenario import new_driver, slice_of
 from tests.kube.watch_scenarios import assert_gone
+from tests.waiting import HANG_SECONDS
 from trio_npu_dra.errors import Conflict, Forbidden, Gone, Invalid, KubeError, Unavailable
 from trio_npu_dra.kube.answers import refusal
 from trio_npu_dra.kube.client import KubeClient, open_client
@@ -108,7 +109,10 @@ async def test_a_silent_server_is_unavailable(credentials: Credentials, state: A
     """A request without an answer ends at its deadline."""
     state.fail_next(hang=True)
     async with open_client(credentials, deadline=0.1) as client:
-        with trio.fail_after(5), pytest.raises(Unavailable, match=r"no answer in 0\.1 s"):
+        with (
+            trio.fail_after(HANG_SECONDS),
+            pytest.raises(Unavailable, match=r"no answer in 0\.1 s"),
+        ):
             await client.get(Node, "node-1")
 
 
@@ -118,7 +122,10 @@ async def test_a_watch_that_is_never_accepted_is_unavailable(
     """Opening a watch has the deadline of a request."""
     state.fail_next(hang=True)
     async with open_client(credentials, deadline=0.1) as client:
-        with trio.fail_after(5), pytest.raises(Unavailable, match=r"watch nodes: no answer in"):
+        with (
+            trio.fail_after(HANG_SECONDS),
+            pytest.raises(Unavailable, match=r"watch nodes: no answer in"),
+        ):
             async with client.watch(Node, resource_version="1"):
                 raise AssertionError
 
@@ -130,7 +137,7 @@ async def test_a_watch_that_does_not_end_is_given_up(
     state.add(NODE)
     connections = Connections(credentials, deadline=2.0, user_agent="test")
     path = "/api/v1/nodes?watch=true&resourceVersion=100"
-    with trio.fail_after(5):
+    with trio.fail_after(HANG_SECONDS):
         async with aclosing(connections.stream("watch nodes", path, seconds=0.1)) as lines:
             assert await anext(lines) == b""
             assert b"ADDED" in await anext(lines)
@@ -219,7 +226,7 @@ async def test_many_requests_run_side_by_side(client: KubeClient, state: ApiStat
     async def ask(name: str) -> None:
         answers.add((await client.get(Node, name)).metadata.name)
 
-    with trio.fail_after(5):
+    with trio.fail_after(HANG_SECONDS):
         async with trio.open_nursery() as nursery:
             for number in range(20):
                 nursery.start_soon(ask, f"n{number}")
@@ -237,7 +244,7 @@ async def test_watches_hold_up_no_request(client: KubeClient, state: ApiState) -
             task_status.started()
             told.append((await anext(events)).resource_version)
 
-    with trio.fail_after(5):
+    with trio.fail_after(HANG_SECONDS):
         async with trio.open_nursery() as watching:
             for _ in range(20):
                 await watching.start(follow)
@@ -282,7 +289,7 @@ async def test_a_watch_is_told_bookmarks_and_its_end(client: KubeClient, state: 
     """A bookmark moves the version on without an object; then the iterator just ends."""
     state.add(NODE)
     _, version = await client.list(Node)
-    with trio.fail_after(5):
+    with trio.fail_after(HANG_SECONDS):
         async with client.watch(Node, resource_version=version) as events:
             state.bookmark()
             event = await anext(events)
@@ -305,7 +312,7 @@ async def test_a_watch_can_be_left_at_any_event(client: KubeClient, state: ApiSt
     """Leaving with events unread closes the connection quietly."""
     for number in range(5):
         state.add(Node(metadata=ObjectMeta(name=f"n{number}")))
-    with trio.fail_after(5):
+    with trio.fail_after(HANG_SECONDS):
         async with client.watch(Node, resource_version="100") as events:
             event = await anext(events)
     assert event.object is not None

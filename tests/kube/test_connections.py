@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from tests.waiting import until
+from tests.waiting import HANG_SECONDS, until
 from trio_npu_dra.errors import KubeError
 from trio_npu_dra.kube import connection
 from trio_npu_dra.kube.connections import AT_ONCE, Connections
@@ -106,7 +106,7 @@ async def test_a_connection_that_the_server_has_closed_is_not_used_again(
     peer.answers = 1
     for _ in range(2):
         await connections.ask("ask", method, NODE, None if method == "GET" else b"{}")
-        with trio.fail_after(5):
+        with trio.fail_after(HANG_SECONDS):
             await peer.closed.wait()
     assert [len(served) for served in peer.requests] == [1, 1]
 

@@ -8,6 +8,7 @@ import trio
 
 from tests.kube.loops import LOOPS, run_on
 from tests.kube.pki import kubeconfig, openssl
+from tests.waiting import HANG_SECONDS
 from trio_npu_dra.errors import ConfigError, Unavailable
 from trio_npu_dra.kube.client import open_client
 from trio_npu_dra.kube.credentials import Credentials, from_kubeconfig, in_cluster, load_credentials
@@ -16,7 +17,7 @@ from trio_npu_dra.kube.objects import Node
 
 async def ask(credentials: Credentials) -> str:
     """The name of the node, read from the server."""
-    with trio.fail_after(5):
+    with trio.fail_after(HANG_SECONDS):
         async with open_client(credentials) as client:
             return (await client.get(Node, "node-1")).metadata.name
 

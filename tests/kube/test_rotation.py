@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from tests.kube.pki import kubeconfig
+from tests.waiting import HANG_SECONDS
 from trio_npu_dra.errors import Forbidden, Unavailable
 from trio_npu_dra.kube.client import KubeClient, open_client
 from trio_npu_dra.kube.credentials import Credentials, Token, from_kubeconfig, in_cluster
@@ -73,7 +74,7 @@ def certified(port: int, pki: Path, folder: Path, *, name: str) -> Credentials:
 
 async def works(client: KubeClient) -> bool:
     """Whether the node can be read."""
-    with trio.fail_after(5):
+    with trio.fail_after(HANG_SECONDS):
         return (await client.get(Node, "node-1")).metadata.name == "node-1"
 
 
@@ -121,7 +122,7 @@ async def test_a_watch_trusts_a_replaced_ca(
     async with open_client(service_account) as client:
         server.load_cert_chain(pki / "strange-server.crt", pki / "strange-server.key")
         replace(pki / "stranger.crt", tmp_path / "ca.crt")
-        with trio.fail_after(5):
+        with trio.fail_after(HANG_SECONDS):
             async with client.watch(Node, resource_version="100") as events:
                 assert (await anext(events)).object is not None
 

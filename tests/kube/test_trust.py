@@ -10,6 +10,7 @@ import trio
 
 from tests.kube.loops import LOOPS, run_on
 from tests.kube.pki import NAME, kubeconfig
+from tests.waiting import HANG_SECONDS
 from trio_npu_dra.errors import ConfigError, Unavailable
 from trio_npu_dra.kube.client import KubeClient, open_client
 from trio_npu_dra.kube.credentials import from_kubeconfig
@@ -51,7 +52,7 @@ def servers(locked: ApiState, pki: Path, nursery: trio.Nursery) -> Servers:
 
 async def get(client: KubeClient) -> str:
     """The name of the node, by a request and then by a watch, which has its own connection."""
-    with trio.fail_after(5):
+    with trio.fail_after(HANG_SECONDS):
         name = (await client.get(Node, "node-1")).metadata.name
         async with client.watch(Node, resource_version="1") as events:
             event = await anext(aiter(events))

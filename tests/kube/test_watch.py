@@ -10,6 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from tests.waiting import HANG_SECONDS
 from trio_npu_dra.kube.bodies import LIST_LIMIT, OBJECT_LIMIT
 from trio_npu_dra.kube.client import OBJECTS_LIMIT, KubeClient
 from trio_npu_dra.kube.connections import Connections
@@ -27,7 +28,7 @@ async def first(
     views: AsyncIterator[View[Node]], wanted: Callable[[View[Node]], bool]
 ) -> View[Node]:
     """The first view that matches."""
-    with trio.fail_after(5):
+    with trio.fail_after(HANG_SECONDS):
         async for view in views:
             if wanted(view):
                 return view

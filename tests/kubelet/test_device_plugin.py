@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from tests.waiting import HANG_SECONDS, until
 from trio_npu_dra.errors import AllocationRefused, KubeletSilent
 from trio_npu_dra.kubelet.device_plugin import registration
 from trio_npu_dra.kubelet.device_plugin.plugin import Choice, Devices, PluginDevice
@@ -109,7 +110,7 @@ def site(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 async def test_the_kubelet_gets_lists_choices_and_devices(site: Site) -> None:
     """Registration, complete lists with NUMA nodes on every change, preference and allocation."""
     things = Things(devices=Observable((thing(0, numa=1), thing(1))))
-    with trio.fail_after(20):
+    with trio.fail_after(HANG_SECONDS):
         async with site.kubelet() as kubelet, site.serving(things):
             await kubelet.wait_for(RESOURCE, "thing-0", "thing-1")
             listed = kubelet.resources.value[RESOURCE].devices
@@ -140,7 +141,7 @@ async def test_the_kubelet_gets_lists_choices_and_devices(site: Site) -> None:
 async def test_a_refusal_tells_the_pod_why(site: Site) -> None:
     """The kubelet gets the words; the plugin goes on."""
     things = Things(refusal="the chip is held by claim ml/train \udc80")
-    with trio.fail_after(20):
+    with trio.fail_after(HANG_SECONDS):
         async with site.kubelet() as kubelet, site.serving(things):
             await kubelet.wait_for(RESOURCE, "thing-0", "thing-1")
             with pytest.raises(RpcError, match="held by claim ml/train \\?"):
@@ -149,14 +150,17 @@ async def test_a_refusal_tells_the_pod_why(site: Site) -> None:
             assert await kubelet.allocate(RESOURCE, ["thing-0"]) == [["example.com/device=thing-0"]]
 
 
-async def test_each_kubelet_that_starts_gets_to_know_the_plugin(site: Site) -> None:
+async def test_each_kubelet_that_starts_gets_to_know_the_plugin(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
     """Before the first kubelet, after it was killed, and when it was away for a while."""
-    with trio.fail_after(20):
+    with trio.fail_after(HANG_SECONDS):
         async with site.serving(Things()):
             for _ in range(2):
                 async with site.kubelet() as kubelet:
                     await kubelet.wait_for(RESOURCE, "thing-0", "thing-1")
-            await trio.sleep(0.1)  # in which the plugin tries in vain
+                    caplog.clear()
+            await until(lambda: "is not registered" in caplog.text)  # it has tried in vain
             async with site.kubelet() as kubelet:
                 await kubelet.wait_for(RESOURCE, "thing-0", "thing-1")
                 assert len(kubelet.registrations) == 1
@@ -164,7 +168,7 @@ async def test_each_kubelet_that_starts_gets_to_know_the_plugin(site: Site) -> N
 
 async def test_a_plugin_that_is_started_again_takes_its_place(site: Site) -> None:
     """Also where a killed one left its socket behind."""
-    with trio.fail_after(20):
+    with trio.fail_after(HANG_SECONDS):
         async with site.kubelet() as kubelet:
             async with site.serving(Things()):
                 await kubelet.wait_for(RESOURCE, "thing-0", "thing-1")
@@ -178,7 +182,7 @@ async def test_a_plugin_that_is_started_again_takes_its_place(site: Site) -> Non
 
 async def test_a_plugin_that_the_kubelet_drops_registers_again(site: Site) -> None:
     """The kubelet closes the newest client of a resource when the stream of an older one ends."""
-    with trio.fail_after(20):
+    with trio.fail_after(HANG_SECONDS):
         async with site.kubelet() as kubelet, site.serving(Things()):
             await kubelet.wait_for(RESOURCE, "thing-0", "thing-1")
             kubelet.disconnect(RESOURCE)
@@ -189,7 +193,7 @@ async def test_a_plugin_that_the_kubelet_drops_registers_again(site: Site) -> No
 
 async def test_a_socket_that_somebody_removes_is_made_anew(site: Site) -> None:
     """The kubelet would not find it at its next call."""
-    with trio.fail_after(20):
+    with trio.fail_after(HANG_SECONDS):
         async with site.kubelet() as kubelet, site.serving(Things()):
             await kubelet.wait_for(RESOURCE, "thing-0", "thing-1")
             site.ours.unlink()
@@ -203,22 +207,29 @@ async def test_a_refused_registration_is_tried_again_and_said_once(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A name that is no extended resource, or a folder that is missing."""
-    with trio.fail_after(20):
-        async with site.kubelet() as kubelet, site.serving(Things(resource="kubernetes.io/thing")):
-            await trio.sleep(0.1)
+
+    def problems() -> list[str]:
+        return [vars(record)["problem"] for record in caplog.records if "problem" in vars(record)]
+
+    elsewhere = site.root / "elsewhere"
+    with trio.fail_after(HANG_SECONDS):
+        async with site.kubelet() as kubelet:
+            async with site.serving(Things(resource="kubernetes.io/thing")):
+                await until(lambda: len(kubelet.refused) > 2)
             assert kubelet.registrations == []
-        site.ours.parent.rename(site.root / "elsewhere")
-        async with site.serving(Things()):
-            await trio.sleep(0.1)
-    problems = [vars(record)["problem"] for record in caplog.records if "problem" in vars(record)]
-    assert len(problems) == 2
-    assert "is no extended resource" in problems[0]
-    assert "does not exist" in problems[1]
+            site.plugins.rename(elsewhere)
+            async with site.serving(Things()):
+                await until(lambda: len(problems()) > 1)
+                elsewhere.rename(site.plugins)
+                await kubelet.wait_for(RESOURCE, "thing-0", "thing-1")
+    refused, missing = problems()
+    assert "is no extended resource" in refused
+    assert "does not exist" in missing
 
 
 async def test_pods_are_listed_with_what_they_have(site: Site) -> None:
     """Pods without devices too: they show that the list is whole."""
-    with trio.fail_after(20):
+    with trio.fail_after(HANG_SECONDS):
         async with open_bridge() as bridge, site.kubelet() as kubelet:
             kubelet.pods = {
                 ("ml", "train"): {RESOURCE: ["thing-0", "thing-1"], "example.com/nic": ["a"]},

@@ -15,7 +15,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.holds.holding import hold
 from tests.mindcluster.chips import RESOURCE, b4
-from tests.waiting import until
+from tests.waiting import HANG_SECONDS, until
 from trio_npu_dra.errors import KubeError, Unavailable
 from trio_npu_dra.holds.hold import Hold
 from trio_npu_dra.kube.applied import ConfigMap, ManagedMeta, ManagedNode
@@ -81,7 +81,7 @@ async def test_the_node_says_what_its_chips_tell(
     devices: Observable[Devices] = Observable({})
     holds: Observable[tuple[Hold, ...]] = Observable(())
     nursery.start_soon(tell_mindcluster, client, devices, holds, NODE)
-    with trio.fail_after(5):
+    with trio.fail_after(HANG_SECONDS):
         await until(lambda: state.asked("get", "nodes") == 1)
         both = tuple(ResourceDevice(resource=RESOURCE, chip=b4(number)) for number in (0, 1))
         devices.set({RESOURCE: both})
@@ -105,7 +105,7 @@ async def test_a_node_without_chips_is_left_alone(
     holds: Observable[tuple[Hold, ...]] = Observable(())
     devices: Observable[Devices] = Observable({})
     nursery.start_soon(tell_mindcluster, client, devices, holds, NODE)
-    with trio.fail_after(5):
+    with trio.fail_after(HANG_SECONDS):
         await until(lambda: state.asked("get", "nodes") == 1)
         await wait_all_tasks_blocked(0.01)
     assert state.asked("patch") == 0

@@ -50,7 +50,7 @@ def test_a_task_ends_well_or_badly_or_is_ended() -> None:
         [sys.executable, "-c", RUN], capture_output=True, check=True, cwd=REPOSITORY, timeout=60
     )
     ended = {name: rest for name, *rest in json.loads(run.stdout)}
-    children = [ended[name].pop()[0] for name in ("late", "alarmed")]
+    children = [child for name in ("late", "alarmed") for child in ended[name].pop()]
     assert ended == {
         "well": [True, False, ["one", "two"]],
         "badly": [False, False, []],

@@ -2,6 +2,7 @@ import pytest
 
 from trio_npu_dra.npu.families import family_of
 from trio_npu_dra.npu.model import ChipFamily
+from trio_npu_dra.npu.traits import TRAITS
 
 
 @pytest.mark.parametrize(
@@ -41,3 +42,9 @@ def test_a_chips_names_and_board_tell_its_family(
 def test_an_unheard_of_chip_has_no_family() -> None:
     """Nothing is guessed of a chip that came after this driver."""
     assert family_of("XPU7") is None
+
+
+@pytest.mark.parametrize("family", ChipFamily)
+def test_each_family_has_traits(family: ChipFamily) -> None:
+    """A daemon that finds such a chip would end without them."""
+    assert family in TRAITS

@@ -6,13 +6,14 @@ import trio
 
 from tests.npu.test_chip_faults import LINK
 from tests.npu.watching import MINOR, NEVER, TWICE, Watching
+from tests.waiting import HANG_SECONDS
 from trio_npu_dra.npu.model import FaultLevel, HealthState
 from trio_npu_dra.simulator import Assertion, BoardControl, Severity
 
 
 async def until_heard(watching: Watching, events: int) -> None:
     """Wait until so many events were told since the start."""
-    with trio.fail_after(5):
+    with trio.fail_after(HANG_SECONDS):
         await watching.heard.wait_until(lambda heard: heard >= events)
 
 

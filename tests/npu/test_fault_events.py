@@ -12,6 +12,7 @@ import pytest
 import trio
 import trio.testing
 
+from tests.waiting import HANG_SECONDS
 from trio_npu_dra.errors import Busy, NotSupported
 from trio_npu_dra.npu.dcmi import _signatures as c
 from trio_npu_dra.npu.dcmi import client
@@ -34,7 +35,7 @@ async def test_an_event_brings_what_the_driver_says(dcmi: Dcmi, control: BoardCo
     dcmi.init()
     dcmi.subscribe(inbox.put)
     control.add_fault(3, 0x80E01801, Severity.CRITICAL)
-    with trio.fail_after(5):
+    with trio.fail_after(HANG_SECONDS):
         await woken.wait()
     (event,), lost = inbox.take()
     assert lost == 0

@@ -14,6 +14,7 @@ import trio.testing
 
 from tests import foreign
 from tests.npu.sick_chip import SICK, npu
+from tests.waiting import HANG_SECONDS
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.model import FaultLevel
 from trio_npu_dra.npu.reading import Reading
@@ -79,7 +80,7 @@ async def test_whoever_waits_for_a_release_is_told_of_it_once() -> None:
         faults.of(npu()).take(SICK, at)
         faults.of(npu()).take(Reading(), at + 10)
     assert faults.release(npu())
-    with trio.fail_after(5):
+    with trio.fail_after(HANG_SECONDS):
         await faults.wait_released()
     assert not faults.release(npu())
     told: list[None] = []

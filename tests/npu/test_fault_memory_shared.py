@@ -10,6 +10,7 @@ import trio
 import trio.testing
 
 from tests.npu.sick_chip import SICK, npu
+from tests.waiting import HANG_SECONDS
 from trio_npu_dra.boot import SteadyClock
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.model import Chip, FaultLevel
@@ -52,7 +53,7 @@ async def test_a_release_by_one_instance_is_not_undone_by_the_other(
         old.of(npu()).take(OTHER, 1000.0)
     await old.save_apart()
 
-    with trio.fail_after(5):
+    with trio.fail_after(HANG_SECONDS):
         await old.wait_released()
     assert level(old, npu()) is not FaultLevel.MANUALLY_SEPARATE_NPU
     old.save()

@@ -6,7 +6,7 @@ in sequences that hypothesis makes up. A model says how often each fault came. W
 `--hypothesis-profile=full` the sequences are more, and longer. This looks for new ones, about eight
 minutes on two cores:
 
-    just test tests/npu/test_watcher_sequences.py --hypothesis-profile=long
+    just test tests/npu/test_watcher_sequences.py --hypothesis-profile=long --time-limit=7200
 """
 
 from __future__ import annotations

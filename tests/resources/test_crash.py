@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from tests.reliability.deaths import Reaper, mortal_agent
 from tests.reliability.matrix import END, kinds
 from tests.reliability.points import Points
-from tests.resources.test_node import RESOURCE, allocated, ids
+from tests.resources.test_node import RESOURCE, allocated, ids, pool
 from tests.rig import Rig
 from tests.waiting import until
 from trio_npu_dra.rpc import RpcError
@@ -50,7 +50,16 @@ async def end_of_a_pod(rig: Rig, manager: DeviceManager, reaper: Reaper) -> None
 
 
 async def die_everywhere(rig: Rig, manager: DeviceManager, act: Act) -> set[str]:
-    """Die in *act* at each point; the points."""
+    """Die in *act* at each point; the points.
+
+    None of them is about what daemons do besides: a first one has published the slice, which
+    without a kubelet comes two seconds after the start, and chips are looked at only once.
+    """
+    async with rig.registered():
+        await until(lambda: len(pool(rig)) == 6)
+        await manager.wait_for(RESOURCE, *ids(0, 1))
+    await manager.wait_for(RESOURCE)
+    rig.health_poll_interval = 60.0
     tried: set[str] = set()
     while END not in tried:
         tried.add(await die(rig, manager, act, tried))

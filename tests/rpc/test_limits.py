@@ -121,10 +121,10 @@ async def test_a_newcomer_has_time_to_call(
 
 
 async def test_idle_connections_are_closed_but_for_the_last_used(
-    bridge: Bridge, path: Path
+    mock_clock: MockClock, bridge: Bridge, path: Path
 ) -> None:
     """So the kubelet's connection stays even without a watch, and forgotten ones do not."""
-    limits = replace(TIGHT, idle_seconds=0.05, kept_idle=1)
+    limits = replace(TIGHT, idle_seconds=5, kept_idle=1)
     async with (
         serving(bridge, path, ROUTES, limits=limits) as (channel, _),
         connected(path) as older,
@@ -133,6 +133,8 @@ async def test_idle_connections_are_closed_but_for_the_last_used(
         for peer in (older, newer):
             peer.call()
             assert await peer.status() is Status.OK
+            mock_clock.jump(4)
+        mock_clock.jump(4)
         assert await older.end() is ErrorCodes.NO_ERROR
         newer.call()
         assert await newer.status() is Status.OK
@@ -256,6 +258,7 @@ def frame(kind: int, payload: bytes = b"", *, stream: int = 0, size: int | None 
         pytest.param(frame(4) * 3_000, id="settings"),
         pytest.param(frame(2, bytes(4) + b"\1", stream=1) * 3_000, id="priorities"),
         pytest.param(frame(8, b"\0\0\0\1") * 3_000, id="windows"),
+        pytest.param(frame(0x10, bytes(4) + b"u=3") * 3_000, id="unknown"),
         pytest.param(frame(4, bytes(6) * 50), id="many settings"),
         pytest.param(frame(0, stream=1, size=1 << 20), id="a frame of a megabyte"),
         pytest.param(frame(1, bytes(10_000), stream=1) + frame(9, bytes(10_000), stream=1)),

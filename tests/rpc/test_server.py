@@ -11,6 +11,7 @@ import trio
 from betterproto2 import Message
 from trio.testing import MockClock
 
+from tests.rpc.peer import connected
 from tests.rpc.serving import ECHO, HELLO, WATCH, Held, echo, serving
 from tests.rpc.wire import GREETING
 from trio_npu_dra._generated.pluginregistration import PluginInfo, RegistrationStatus
@@ -220,11 +221,10 @@ async def test_bytes_that_do_not_parse_are_refused(bridge: Bridge, path: Path) -
     "nonsense",
     [
         b"GET / HTTP/1.1\r\n\r\n",
-        GREETING + b"\0\0\0\x0c\0\0\0\0\0",
         # A header block with the literal header "\xff\xff: \xff" on stream 1.
         GREETING + b"\0\0\6\1\5\0\0\0\1\0\2\xff\xff\1\xff",
     ],
-    ids=["HTTP/1.1", "unknown frame", "header bytes"],
+    ids=["HTTP/1.1", "header bytes"],
 )
 async def test_bad_frames_cost_only_their_connection(
     bridge: Bridge, path: Path, nonsense: bytes
@@ -237,6 +237,20 @@ async def test_bad_frames_cost_only_their_connection(
             while await stream.receive_some():
                 pass
         assert (await channel.unary(ECHO, HELLO, timeout_seconds=5)).name == "hello"
+
+
+async def test_frames_of_unknown_types_are_ignored(bridge: Bridge, path: Path) -> None:
+    """As RFC 9113, 5.5 asks: extensions of HTTP/2 need not be agreed on."""
+    priority_update = b"\0\0\7\x10\0\0\0\0\0\0\0\0\1u=3"  # RFC 9218, of stream 1
+    of_nobody = b"\0\0\3\xfe\xff\0\0\0\1???"
+    async with serving(bridge, path, [ECHO.handled_by(echo)]), connected(path) as peer:
+        await peer.flush()
+        await peer.stream.send_all(priority_update)
+        peer.call(end=False)
+        await peer.flush()
+        await peer.stream.send_all(of_nobody)
+        peer.h2.end_stream(1)
+        assert await peer.status() is Status.OK
 
 
 async def test_a_stream_carries_what_is_sent_until_it_ends(bridge: Bridge, path: Path) -> None:

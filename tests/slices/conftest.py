@@ -26,11 +26,11 @@ def state() -> ApiState:
 async def client(
     state: ApiState, tmp_path: Path, nursery: trio.Nursery
 ) -> AsyncIterator[KubeClient]:
-    """A client of the API server."""
+    """A client of the API server; its deadline is no test's."""
     socket = tmp_path / "api.sock"
     await nursery.start(serve_api, state, socket)
     credentials = Credentials(source="test", base_url="http://localhost", unix_socket=socket)
-    async with open_client(credentials, deadline=2.0) as opened:
+    async with open_client(credentials, deadline=30.0) as opened:
         yield opened
 
 

@@ -6,6 +6,7 @@ from functools import partial
 
 import trio
 
+from tests.waiting import HANG_SECONDS
 from trio_npu_dra.kube.client import KubeClient
 from trio_npu_dra.kube.objects import CounterSet, Device, DeviceTaint, ResourceSlice
 from trio_npu_dra.observable import Observable
@@ -47,7 +48,7 @@ class Subject:
 
     async def until(self, wanted: Callable[[PublisherStatus], bool]) -> PublisherStatus:
         """Wait for a status."""
-        with trio.fail_after(5):
+        with trio.fail_after(HANG_SECONDS):
             return await self.status.wait_until(wanted)
 
     async def until_settled(self) -> PublisherStatus:
@@ -55,7 +56,7 @@ class Subject:
         return await self.until(lambda status: status.current and status.watching)
 
     async def until_stored(
-        self, wanted: Callable[[tuple[ResourceSlice, ...]], bool], *, within: float = 5
+        self, wanted: Callable[[tuple[ResourceSlice, ...]], bool], *, within: float = HANG_SECONDS
     ) -> None:
         """Wait until the API server has slices as wanted."""
         with trio.fail_after(within):
@@ -91,7 +92,7 @@ async def publishing(
     """A publisher for the time of the block."""
     subject = Subject(PoolContent(devices=pool, shared_counters=counters), state)
     async with trio.open_nursery() as nursery:
-        with trio.fail_after(5):
+        with trio.fail_after(HANG_SECONDS):
             await nursery.start(
                 partial(
                     publish,

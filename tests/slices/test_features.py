@@ -16,6 +16,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from tests.claims.node import npu
 from tests.slices.publishing import DRIVER, NODE, WITHOUT_FEATURES, publishing
 from tests.slices.reach import Reach
+from tests.waiting import HANG_SECONDS
 from trio_npu_dra.kube.client import KubeClient
 from trio_npu_dra.kube.objects import ResourceSlice
 from trio_npu_dra.npu.model import Board, ChipHealth, Fault, FaultLevel
@@ -51,7 +52,7 @@ class Subject:
 
     async def until(self, wanted: ServerFeatures) -> None:
         """Wait until these are the features."""
-        with trio.fail_after(5):
+        with trio.fail_after(HANG_SECONDS):
             await self.features.wait_until(lambda found: found == wanted)
 
     async def note(self, **changes: bool | str | int | frozenset[str]) -> None:
@@ -111,7 +112,7 @@ async def test_a_mild_fault_costs_no_other_taint(reach: Reach) -> None:
     """On a server that refuses the effect of the mild one, as 1.34 does."""
     reach.state.kubernetes = Kubernetes(minor=34)
     async with following(reach) as subject:
-        with trio.fail_after(5):
+        with trio.fail_after(HANG_SECONDS):
             features = await subject.features.wait_until(lambda found: found is not None)
     assert features is not None
     faults = (Fault(code=1, level=level, rule="", since=1.0) for level in (MILD, SEVERE))
@@ -132,7 +133,7 @@ async def test_the_question_stores_nothing(
     features: Observable[ServerFeatures | None] = Observable(None)
     ask = partial(follow_features, client, features=features, status=Observable(PublisherStatus()))
     nursery.start_soon(partial(ask, node_name=NODE, driver_name=DRIVER))
-    with trio.fail_after(5):
+    with trio.fail_after(HANG_SECONDS):
         await features.wait_until(lambda found: found == ServerFeatures())
     assert state.all(ResourceSlice) == ()
     (request,) = state.requests

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from tests.waiting import HANG_SECONDS
 from trio_npu_dra.standins.api_server import serve_api
 from trio_npu_dra.standins.api_state import ApiState
 
@@ -28,7 +29,7 @@ async def test_what_it_does_not_have_is_refused(
 ) -> None:
     """Other resources and verbs get the status that a real API server gives."""
     await nursery.start(serve_api, ApiState(), tmp_path / "api.sock")
-    with trio.fail_after(5):
+    with trio.fail_after(HANG_SECONDS):
         stream = await trio.open_unix_socket(tmp_path / "api.sock")
         async with stream:
             await stream.send_all(

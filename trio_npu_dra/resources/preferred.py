@@ -78,7 +78,7 @@ def preferred(
         size: How many are wanted.
 
     Returns:
-        None if there is no such choice.
+        The ids, in the order of chips; empty if there is no such choice.
     """
     ids = _in_order({id_: places[id_] for id_ in {*available, *needed} & places.keys()})
     must = [id_ for id_ in ids if id_ in set(needed)]

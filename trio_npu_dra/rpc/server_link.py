@@ -173,6 +173,11 @@ class Events(grpclib.protocol.EventsProcessor):
 
     connection: Link
 
+    def process(self, event: h2.events.Event) -> None:
+        """Ignore frames of unknown types (RFC 9113, 5.5); the budget has counted them."""
+        if not isinstance(event, h2.events.UnknownFrameReceived):
+            super().process(event)
+
     def process_remote_settings_changed(self, event: h2.events.RemoteSettingsChanged) -> None:
         """Note that the peer speaks HTTP/2, and limit the table of headers that it asks for."""
         link = self.connection

@@ -63,6 +63,8 @@ class DeviceManager:
 
     Attributes:
         resources: What is known of each resource.
+        registrations: The plugins that it took.
+        refused: Those that it did not take.
         pods: What each pod has of which resource, by namespace and name.
     """
 
@@ -73,6 +75,7 @@ class DeviceManager:
         self._clients: dict[str, _Client] = {}
         self.resources: Observable[Mapping[str, Known]] = Observable(MappingProxyType({}))
         self.registrations: list[v1beta1.RegisterRequest] = []
+        self.refused: list[v1beta1.RegisterRequest] = []
         self.pods: dict[tuple[str, str], Mapping[str, Iterable[str]]] = {}
 
     async def wait_for(self, resource: str, *allocatable: str) -> None:
@@ -125,6 +128,7 @@ class DeviceManager:
         if request.version != "v1beta1":
             raise RpcError(Status.UNKNOWN, f"version {request.version!r} is not supported")
         if not _EXTENDED.fullmatch(request.resource_name):
+            self.refused.append(request)
             raise RpcError(Status.UNKNOWN, f"{request.resource_name!r} is no extended resource")
         await self._nursery.start(self._run, request)
         self.registrations.append(request)

@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from tests.npu.dcmi.test_library import compile_library, driver_folder
+from tests.waiting import HANG_SECONDS
 from trio_npu_dra.errors import DcmiError, NotReady, NotSupported
 from trio_npu_dra.npu.dcmi.calls import DcmiCall
 from trio_npu_dra.npu.dcmi.client import Dcmi
@@ -186,7 +187,7 @@ async def test_events_of_a_950_name_its_logic_id(dcmi: Dcmi, control: BoardContr
     token = trio.lowlevel.current_trio_token()
     dcmi.subscribe(lambda event: token.run_sync_soon(send.send_nowait, event))
     control.add_fault(3, 0x80E01801, Severity.MINOR)
-    with trio.fail_after(5):
+    with trio.fail_after(HANG_SECONDS):
         event = await receive.receive()
     assert (event.logic_id, event.code) == (3, 0x80E01801)
     assert event.assertion is Assertion.OCCURRENCE

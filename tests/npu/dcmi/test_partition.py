@@ -97,11 +97,10 @@ def test_what_cannot_be_made_is_refused(ready: Dcmi, control: BoardControl) -> N
 
 
 def test_a_node_for_virtual_machines_says_so(ready: Dcmi, control: BoardControl) -> None:
-    """As it says whether vNPUs outlive a reboot."""
-    assert (ready.vnpu_mode(), ready.vnpus_recover()) == (VnpuMode.CONTAINER, True)
+    """Its vNPUs have no device nodes."""
+    assert ready.vnpu_mode() is VnpuMode.CONTAINER
     control.set_vnpu_mode(for_vms=True)
-    control.set_vnpu_recovery(enabled=False)
-    assert (ready.vnpu_mode(), ready.vnpus_recover()) == (VnpuMode.VIRTUAL_MACHINE, False)
+    assert ready.vnpu_mode() is VnpuMode.VIRTUAL_MACHINE
 
 
 def test_a_share_is_set_while_nobody_has_the_chip(ready: Dcmi, control: BoardControl) -> None:
@@ -140,7 +139,6 @@ def test_the_second_generation_lacks_the_settings(load_board: LoadBoard) -> None
         for lacking in (
             lambda: dcmi.destroy_vdevice(chip, 100),
             dcmi.vnpu_mode,
-            dcmi.vnpus_recover,
             dcmi.multi_die_policy,
         ):
             with pytest.raises(NotSupported):

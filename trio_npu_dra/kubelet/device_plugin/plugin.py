@@ -56,7 +56,7 @@ class DevicePlugin(Protocol):
     def prefer(self, choice: Choice) -> Sequence[str]:
         """The ids that a container had best get: as many as it wants, the needed ones among them.
 
-        None if there are not as many.
+        Empty if there are not as many.
         """
 
     async def allocate(self, containers: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:

@@ -353,7 +353,6 @@ ARGTYPES: dict[str, tuple[Any, ...]] = {
     ),
     "dcmi_set_destroy_vdevice": (*_CHIP, c_uint),
     "dcmi_get_vdevice_mode": (_OUT_INT,),
-    "dcmi_get_vnpu_config_recover_mode": (_OUT_UINT,),
     "dcmiv2_init": (),
     "dcmiv2_get_device_list": (_OUT_INT, _OUT_INT, c_int),
     "dcmiv2_get_device_type": (*_DEV, _OUT_INT),

@@ -55,7 +55,6 @@ class Functions:
     create_vdevice: str | None = None
     destroy_vdevice: str | None = None
     vdevice_mode: str | None = None
-    vnpu_recovery: str | None = None
 
 
 class Generation(Protocol):

@@ -14,7 +14,6 @@ from trio_npu_dra.npu.dcmi import _signatures as c
 from trio_npu_dra.npu.dcmi._answers import (
     counted,
     out_int,
-    out_uint,
     resources,
     spacious,
     text,
@@ -127,11 +126,6 @@ class PartitionCalls(Calls):
         function = self._offered(self._functions.vdevice_mode, "mode of vNPUs")
         is_vm = out_int(self._library, function) != 0
         return VnpuMode.VIRTUAL_MACHINE if is_vm else VnpuMode.CONTAINER
-
-    def vnpus_recover(self) -> bool:
-        """Whether the Ascend driver makes vNPUs anew after a reboot."""
-        function = self._offered(self._functions.vnpu_recovery, "recovery of vNPUs")
-        return out_uint(self._library, function) == 1
 
     # --- shares ----------------------------------------------------------------------------------
 

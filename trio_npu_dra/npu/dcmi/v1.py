@@ -49,7 +49,6 @@ class _V1:
         create_vdevice="dcmi_create_vdevice",
         destroy_vdevice="dcmi_set_destroy_vdevice",
         vdevice_mode="dcmi_get_vdevice_mode",
-        vnpu_recovery="dcmi_get_vnpu_config_recover_mode",
     )
     all_chips = (-1, -1)
 
