@@ -233,6 +233,12 @@ class ForeignFile(StorageError):
     retryable = False
 
 
+class RecordRefused(StorageError):
+    """What is to be noted of a claim could not be read back; the message is for the pod's owner."""
+
+    retryable = False
+
+
 class RecordCorrupt(StorageError):
     """A claim record does not parse; it was set aside."""
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from trio_npu_dra import storage
 from trio_npu_dra.errors import ForeignFile, RecordCorrupt, StorageError
-from trio_npu_dra.holds.encoding import encode, parse
+from trio_npu_dra.holds.encoding import parse
 from trio_npu_dra.holds.entry import Entry, State
 
 log = logging.getLogger(__name__)
@@ -70,30 +70,30 @@ class EntryFiles:
         """
         return storage.make_folder(self._folder, mode=_FOLDER_MODE)
 
-    def write(self, entry: Entry) -> None:
+    def write(self, uid: str, data: bytes) -> None:
         """Replace the record of a holder, in one rename.
 
         Raises:
             StorageError: The disk is full, read-only, or fails; the old record stays.
         """
-        storage.write_atomic(self._path(entry.uid), encode(entry))
-        if entry.outlasts_boot:
-            storage.sync_folder(self._folder)
+        storage.write_atomic(self._path(uid), data)
 
-    def remove(self, uid: str, *, outlasts_boot: bool = False) -> None:
+    def remove(self, uid: str) -> None:
         """Remove the record of a holder, and what was set aside of it.
-
-        Args:
-            uid: The holder's UID.
-            outlasts_boot: Whether a power cut must not bring it back.
 
         Raises:
             StorageError: A file cannot be removed.
         """
         storage.remove(self._path(uid))
         storage.remove(self._aside(uid))
-        if outlasts_boot:
-            storage.sync_folder(self._folder)
+
+    def sync(self) -> None:
+        """See that a power cut neither loses records nor brings them back.
+
+        Raises:
+            StorageError: The disk fails.
+        """
+        storage.sync_folder(self._folder)
 
     def mark_unreadable(self, uid: str) -> None:
         """Leave an empty file, so that the next start knows of the holder too.

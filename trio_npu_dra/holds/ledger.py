@@ -35,6 +35,7 @@ from types import MappingProxyType
 from trio_npu_dra import storage
 from trio_npu_dra.boot import BOOT_ID, read_boot_id
 from trio_npu_dra.errors import StorageError
+from trio_npu_dra.holds.encoding import checked, encode
 from trio_npu_dra.holds.entry import Entry
 from trio_npu_dra.holds.files import EntryFiles, Found
 from trio_npu_dra.holds.hold import Hold
@@ -136,30 +137,38 @@ class Ledger:
             The entry as it is held now.
 
         Raises:
-            StorageError: The disk is full, read-only, or fails; the old record stays.
+            RecordRefused: The record could not be read back; the old one stays.
+            StorageError: The disk is full, read-only, or fails. What is held then is what
+                `by_uid` says: the old record, or the new one if only its sync failed.
         """
+        entry = replace(entry, boot_id=self._boot_id)
+        data = checked(entry)
         self._announce_change()
-        return self._write(replace(entry, boot_id=self._boot_id))
+        self._write(entry, data)
+        return entry
 
-    def _write(self, entry: Entry) -> Entry:
-        self._files.write(entry)
+    def _write(self, entry: Entry, data: bytes) -> None:
+        self._files.write(entry.uid, data)
         self._known.entries[entry.uid] = entry
         self._known.unreadable.discard(entry.uid)
         self._known.withheld.discard(entry.uid)
-        return entry
+        if entry.outlasts_boot:
+            self._files.sync()
 
     def remove(self, uid: str) -> None:
         """Remove the record of a holder, or what was set aside of it.
 
         Raises:
-            StorageError: The file cannot be removed.
+            StorageError: The file cannot be removed, or a power cut may bring it back. `by_uid`
+                says which.
         """
         self._announce_change()
-        known = self._by_uid.get(uid)
-        self._files.remove(uid, outlasts_boot=known is not None and known.outlasts_boot)
-        self._known.entries.pop(uid, None)
+        self._files.remove(uid)
+        known = self._known.entries.pop(uid, None)
         self._known.unreadable.discard(uid)
         self._known.withheld.discard(uid)
+        if known is not None and known.outlasts_boot:
+            self._files.sync()
 
     def write_missing(self) -> None:
         """Write again what somebody took away; inside `exclusive`.
@@ -178,7 +187,7 @@ class Ledger:
         """
         lost, unknown = self._files.missing(self._by_uid, self._known.unreadable)
         for uid in lost:
-            self._write(self._by_uid[uid])
+            self._write(self._by_uid[uid], encode(self._by_uid[uid]))
         for uid in unknown:
             self._files.mark_unreadable(uid)
             self._known.withheld.discard(uid)
