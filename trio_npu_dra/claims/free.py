@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.errors import DeviceHeld
-from trio_npu_dra.holds.hold import Hold, HolderKind, conflict
+from trio_npu_dra.holds.hold import Hold, HolderKind, conflict, node_of_pod
 from trio_npu_dra.holds.ledger import Ledger
 
 
@@ -32,10 +32,18 @@ def check_free(hold: Hold, others: Iterable[Hold], ledger: Ledger, cdi: CdiFolde
         )
     if hold.observer:
         return
+    own = {hold.piece.device_node} if hold.piece else set()
     for uid in ledger.unreadable - {hold.holder.uid}:
-        own = {hold.piece.device_node} if hold.piece else set()
-        if cdi.hands_out(uid, hold.nodes | own):
+        node = node_of_pod(uid)
+        if node is None and cdi.hands_out(uid, hold.nodes | own):
             raise DeviceHeld(
                 f"device {hold.device} may be in use by the claim with UID {uid}, whose "
-                "record on the node cannot be read, until its pods have ended"
+                "record on the node cannot be read, until its pods have ended; if there are none, "
+                f"an administrator of the node removes {cdi.path(uid)}"
+            )
+        # Which of pods gets what of a chip is for the kubelet to know.
+        if node in hold.nodes and hold.holder.kind is not HolderKind.POD:
+            raise DeviceHeld(
+                f"device {hold.device} may be in use by a pod of a device plugin, whose record "
+                f"{uid} on the node cannot be read, until the kubelet says that it has ended"
             )

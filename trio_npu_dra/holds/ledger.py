@@ -14,6 +14,9 @@ a minute later; and the NPUs may be numbered anew, so that a CDI file made from 
 give another one's. Nothing is lost by it: the kubelet keeps no *prepared* mark over a restart, and
 prepares the claims of each pod again before it starts the pod's containers anew.
 
+The same goes for records that cannot be read: those that are there before anybody has written in
+this boot are of an earlier one.
+
 What was made for a holder can outlast the reboot: the Ascend driver makes vNPUs anew. Their records
 are *undoing* then, so that they are removed before the claim, or another one, gets a piece again.
 
@@ -68,7 +71,7 @@ class Ledger:
         self.state_folder = state_folder
         self._boot_id = read_boot_id(boot_id_file)
         self._files = EntryFiles(state_folder / CLAIMS, self._boot_id)
-        self._lock = NodeLock(state_folder / "serialize.lock")
+        self._lock = NodeLock(state_folder / "serialize.lock", self._boot_id)
         self._turn: Turn | None = None
         self._mark: bytes | None = None
         self._has_changed = False
@@ -208,16 +211,16 @@ class Ledger:
             # The lock file was taken away, perhaps with records. Our mark stays as it is, so that
             # we read again what others add, until somebody writes a new one.
             self._restore()
-            self._read()
+            self._read(turn)
         elif was_missing and self._mark is not None:
             # Nobody is told. Whoever wrote last still knows all, and adds what we do not know; we
             # read it then, because our mark is not his.
             self._restore()
         elif turn.mark != self._mark or self._known.withheld:
-            self._read()
+            self._read(turn)
             self._mark = turn.mark
 
-    def _read(self) -> None:
-        self._known = self._files.read()
+    def _read(self, turn: Turn) -> None:
+        self._known = self._files.read(is_first_of_boot=turn.is_first_of_boot)
         self._by_uid = MappingProxyType(self._known.entries)
         self._has_changed = True
