@@ -59,9 +59,18 @@ class InvalidOpaqueConfig(ClaimError):
 
 
 class DeviceHeld(ClaimError):
-    """Another claim holds the device; the message names that claim."""
+    """Another claim holds the device; the message names that claim.
+
+    Args:
+        message: Who holds what.
+        holder: That claim's UID; empty if it is none whose record can be read.
+    """
 
     retryable = True
+
+    def __init__(self, message: str, *, holder: str = "") -> None:
+        self.holder = holder
+        super().__init__(message)
 
 
 class HoldGone(ClaimError):

@@ -28,7 +28,8 @@ def check_free(hold: Hold, others: Iterable[Hold], ledger: Ledger, cdi: CdiFolde
         part = f", which has {other.device}," if other.device != hold.device else ""
         end = "it has" if other.holder.kind is HolderKind.POD else "its pods have"
         raise DeviceHeld(
-            f"device {hold.device} is held by {other.holder.described}{part} until {end} ended"
+            f"device {hold.device} is held by {other.holder.described}{part} until {end} ended",
+            holder=other.holder.uid,
         )
     if hold.observer:
         return

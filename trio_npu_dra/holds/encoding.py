@@ -13,6 +13,7 @@
 | `pieces` | 2 | for each device that is a piece of a chip which piece, and of which chip |
 | `steps` | 2 | the steps that were begun |
 | `edits` | 2 | the CDI spec |
+| `doubted` | 2 | that nobody seems to need it, if so |
 
 An item of `allocation` has a `config` where that is not the default.
 
@@ -117,6 +118,7 @@ def parse(data: bytes, *, uid: str) -> Entry:
         steps=_steps(stored),
         edits=edits if isinstance(edits, dict) else None,
         boot_id=record.boot_id,
+        doubted=stored.get("doubted") is True,
         stored=stored,
     )
 
@@ -237,6 +239,9 @@ def encode(entry: Entry) -> bytes:
         wire["steps"] = list(entry.steps)
     if entry.edits is not None:
         wire["edits"] = entry.edits
+    wire.pop("doubted", None)
+    if entry.doubted:
+        wire["doubted"] = True
     return to_json(wire, inf_nan_mode="null") + b"\n"
 
 
