@@ -168,6 +168,23 @@ async def test_a_broken_record_is_set_aside_and_the_others_live_on(
     assert [path.name for path in (tmp_path / "claims").iterdir()] == ["uid-b.json"]
 
 
+async def test_thousands_of_broken_records_are_a_few_lines_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each is set aside all the same."""
+    (tmp_path / "claims").mkdir()
+    for number in range(1000):
+        (tmp_path / f"claims/{number}.json").touch()
+
+    async with (ledger := Ledger(tmp_path)).exclusive():
+        assert len(ledger.unreadable) == 1000
+
+    said = [line for line in caplog.messages if "cannot be read" in line]
+    assert len(said) == 21
+    assert said[-1] == "980 more claim records cannot be read"
+    assert len([*(tmp_path / "claims").glob("*.json.aside")]) == 1000
+
+
 async def test_a_claim_that_was_prepared_again_is_not_overtaken_by_what_was_set_aside(
     tmp_path: Path,
 ) -> None:

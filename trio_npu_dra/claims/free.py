@@ -33,17 +33,21 @@ def check_free(hold: Hold, others: Iterable[Hold], ledger: Ledger, cdi: CdiFolde
         )
     if hold.observer:
         return
+    unreadable = ledger.unreadable - {hold.holder.uid}
+    if not unreadable:
+        return
     own = {hold.piece.device_node} if hold.piece else set()
-    for uid in ledger.unreadable - {hold.holder.uid}:
-        node = node_of_pod(uid)
-        if node is None and cdi.hands_out(uid, hold.nodes | own):
+    for uid in unreadable & cdi.scan().keys():  # of many that have no file none is asked for
+        if cdi.hands_out(uid, hold.nodes | own):
             raise DeviceHeld(
                 f"device {hold.device} may be in use by the claim with UID {uid}, whose "
                 "record on the node cannot be read, until its pods have ended; if there are none, "
                 f"an administrator of the node removes {cdi.path(uid)}"
             )
-        # Which of pods gets what of a chip is for the kubelet to know.
-        if node in hold.nodes and hold.holder.kind is not HolderKind.POD:
+    if hold.holder.kind is HolderKind.POD:
+        return  # which of pods gets what of a chip is for the kubelet to know
+    for uid in unreadable:
+        if node_of_pod(uid) in hold.nodes:
             raise DeviceHeld(
                 f"device {hold.device} may be in use by a pod of a device plugin, whose record "
                 f"{uid} on the node cannot be read, until the kubelet says that it has ended"

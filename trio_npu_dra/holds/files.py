@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 _FOLDER_MODE = 0o700
 _SUFFIX = ".json"
 _ASIDE = ".json.aside"
+_MOST_LINES = 20
 _GUARDS = "only its CDI file guards its NPUs now, or its name if it is of a pod"
 _NAME = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,159})\.json(\.aside)?", re.ASCII)
 _OF_VNPU = re.compile(rb'"vnpu"\s*:\s*[0-9]')
@@ -70,6 +71,7 @@ class EntryFiles:
         self._folder = folder
         self._boot_id = boot_id
         self._named: set[str] = set()
+        self._said = 0  # records that cannot be read, in one reading
 
     def make_folder(self) -> bool:
         """Make the folder, or put back its mode and owner.
@@ -159,8 +161,11 @@ class EntryFiles:
         with storage.translated(f"read {self._folder}"):
             paths = sorted(self._folder.iterdir())  # a record before what is aside of it
         found = Found()
+        self._said = 0
         for path in paths:
             self._read_file(path, found, is_outdated=is_first_of_boot)
+        if self._said > _MOST_LINES:
+            log.error("%d more claim records cannot be read", self._said - _MOST_LINES)
         return found
 
     def _read_file(self, path: Path, found: Found, *, is_outdated: bool) -> None:
@@ -252,19 +257,18 @@ class EntryFiles:
         except StorageError as refusal:
             self._complain(path, f"{error}; {refusal}")
         else:
-            log.error(
-                "claim record cannot be read and was set aside; %s",
-                _GUARDS,
-                extra={"path": str(aside), "problem": str(error)},
-            )
+            self._say("and was set aside", aside, str(error))
 
     def _complain(self, path: Path, problem: str) -> None:
         if self._is_news(path):
-            log.error(
-                "claim record cannot be read; %s",
-                _GUARDS,
-                extra={"path": str(path), "problem": problem},
-            )
+            self._say("", path, problem)
+
+    def _say(self, what: str, path: Path, problem: str) -> None:
+        """Say that a record cannot be read; not of thousands in one reading."""
+        self._said += 1
+        if self._said <= _MOST_LINES:
+            words = " ".join(filter(None, ("claim record cannot be read", what)))
+            log.error("%s; %s", words, _GUARDS, extra={"path": str(path), "problem": problem})
 
     def _is_news(self, path: Path) -> bool:
         """Whether nothing was said of *path* yet; true once."""
