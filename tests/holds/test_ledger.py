@@ -174,7 +174,7 @@ async def test_thousands_of_broken_records_are_a_few_lines_in_the_log(
     """Each is set aside all the same."""
     (tmp_path / "claims").mkdir()
     for number in range(1000):
-        (tmp_path / f"claims/{number}.json").touch()
+        (tmp_path / f"claims/{number}.json").write_text("{")
 
     async with (ledger := Ledger(tmp_path)).exclusive():
         assert len(ledger.unreadable) == 1000

@@ -2,8 +2,8 @@
 
 A record that cannot be read costs its own holder only. A broken one is set aside under a name that
 each start looks at again: a newer version that comes back, or a person, may read it. So is what is
-no file of ours under a record's name (`storage`). A record that cannot be read because of an I/O
-error is left in place. In any case its holder is *unreadable*: it keeps its CDI file, and that file
+no file of ours under a record's name (`storage`). A record that is empty, or cannot be read because of
+an I/O error, is left in place. In any case its holder is *unreadable*: it keeps its CDI file, and that file
 still guards its NPUs (`claims.free`). After a reboot it guards nothing and goes, as other records
 do, unless it names a vNPU.
 """
@@ -158,15 +158,27 @@ class EntryFiles:
         Raises:
             StorageError: The folder cannot be read.
         """
-        with storage.translated(f"read {self._folder}"):
-            paths = sorted(self._folder.iterdir())  # a record before what is aside of it
+        with storage.translated(f"read {self._folder}"), os.scandir(self._folder) as there:
+            # A record before what is aside of it.
+            files = sorted((entry.name, _is_empty(entry)) for entry in there)
         found = Found()
         self._said = 0
-        for path in paths:
-            self._read_file(path, found, is_outdated=is_first_of_boot)
+        for name, is_empty in files:
+            path = self._folder / name
+            if is_empty and (known := named(name)) is not None:
+                self._note_empty(path, known[0], found, is_outdated=is_first_of_boot)
+            else:
+                self._read_file(path, found, is_outdated=is_first_of_boot)
         if self._said > _MOST_LINES:
             log.error("%d more claim records cannot be read", self._said - _MOST_LINES)
         return found
+
+    def _note_empty(self, path: Path, uid: str, found: Found, *, is_outdated: bool) -> None:
+        """An empty file tells that there was a record; it stays, for there is nothing to keep."""
+        if uid in found.entries or (is_outdated and self._is_forgotten(path, b"")):
+            return
+        found.unreadable.add(uid)
+        self._complain(path, "it is empty")
 
     def _read_file(self, path: Path, found: Found, *, is_outdated: bool) -> None:
         known = named(path.name)
@@ -275,3 +287,11 @@ class EntryFiles:
         is_news = path.name not in self._named
         self._named.add(path.name)
         return is_news
+
+
+def _is_empty(entry: os.DirEntry[str]) -> bool:
+    try:
+        is_file = entry.is_file(follow_symlinks=False)
+        return is_file and entry.stat(follow_symlinks=False).st_size == 0
+    except OSError:  # gone, or a bad block: whoever reads it says so
+        return False
