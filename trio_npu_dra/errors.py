@@ -59,9 +59,18 @@ class InvalidOpaqueConfig(ClaimError):
 
 
 class DeviceHeld(ClaimError):
-    """Another claim holds the device; the message names that claim."""
+    """Another claim holds the device; the message names that claim.
+
+    Args:
+        message: Who holds what.
+        holder: That claim's UID; empty if it is none whose record can be read.
+    """
 
     retryable = True
+
+    def __init__(self, message: str, *, holder: str = "") -> None:
+        self.holder = holder
+        super().__init__(message)
 
 
 class HoldGone(ClaimError):
@@ -238,6 +247,12 @@ class LockHeld(StorageError):
 
 class ForeignFile(StorageError):
     """Something foreign has the name of one of the driver's files or folders."""
+
+    retryable = False
+
+
+class RecordRefused(StorageError):
+    """What is to be noted of a claim could not be read back; the message is for the pod's owner."""
 
     retryable = False
 

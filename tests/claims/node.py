@@ -20,6 +20,7 @@ from trio_npu_dra.kube.objects import (
     Allocation,
     AllocationConfiguration,
     AllocationResult,
+    Consumer,
     DeviceAllocation,
     ObjectMeta,
     OpaqueConfiguration,
@@ -101,12 +102,15 @@ def claim(
     *results: AllocationResult,
     uid: str | None = None,
     config: Sequence[AllocationConfiguration] = (),
+    users: Sequence[Consumer] = (Consumer(resource="pods", name="pod", uid="pod"),),
 ) -> ResourceClaim:
-    """An allocated claim in namespace `default` with UID `uid-<name>`."""
+    """An allocated claim in namespace `default` with UID `uid-<name>`, for a pod."""
     devices = DeviceAllocation(results=results, config=tuple(config))
     return ResourceClaim(
         metadata=ObjectMeta(name=name, namespace="default", uid=uid or f"uid-{name}"),
-        status=ResourceClaimStatus(allocation=Allocation(devices=devices)),
+        status=ResourceClaimStatus(
+            allocation=Allocation(devices=devices), reserved_for=tuple(users)
+        ),
     )
 
 
@@ -232,6 +236,7 @@ class NodeOnDisk:
         patience: Patience = IMPATIENT,
         cutting: Observable[Cutting] | None = None,
         on_call: Callable[[CallAnswered], object] = lambda _: None,
+        on_held: Callable[[str], object] = lambda _: None,
     ) -> NodeClaims:
         """A driver instance."""
         return NodeClaims(
@@ -246,6 +251,7 @@ class NodeOnDisk:
             cutting=cutting,
             patience=patience,
             on_call=on_call,
+            on_held=on_held,
         )
 
     def cdi_path(self, uid: str) -> Path:

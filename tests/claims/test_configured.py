@@ -121,6 +121,21 @@ def test_a_variable_with_two_values_refuses_the_claim() -> None:
     }
 
 
+async def test_what_could_not_be_noted_is_refused_and_named(node: NodeOnDisk) -> None:
+    """The variables are noted with each share; the NPU stays free for others."""
+    shares = [result("npu-2", f"r{number}", share_id=str(number)) for number in range(32)]
+    many = [of_claim(env=env(**{f"V{number}": "x" * 1024})) for number in range(32)]
+    node.source.store(claim("a", *shares, config=many), claim("b", result("npu-2")))
+
+    assert await prepare(node, "a") == {
+        "a": "claim default/a is too large to be noted on the node: its record would have 1102209 "
+        "bytes, at most 983040 are read back, and 1059552 of them are the env of its configs, once "
+        "for each of its 32 devices and shares"
+    }
+    assert node.record_uids() == node.cdi_uids() == set()
+    assert await prepare(node, "b") == {"b": ""}
+
+
 async def test_variables_that_fit_into_a_record_are_taken(node: NodeOnDisk) -> None:
     """The largest ones that may be, in the longest form that JSON has; more are refused."""
     results = [result(f"npu-{number}", f"r{number}") for number in range(4)]

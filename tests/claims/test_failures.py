@@ -2,13 +2,15 @@
 
 import os
 import stat
+from dataclasses import replace
 
 import pytest
 import trio
 
-from tests.claims.node import NodeOnDisk, claim, result
+from tests.claims.node import AT_ONCE, NodeOnDisk, claim, ref, result
 from tests.claims.restarted import errors_in, prepare, start, unprepare
 from tests.full_disk import no_file_beyond
+from trio_npu_dra.claims.service import NodeClaims
 
 # --- disks ---------------------------------------------------------------------------------------
 
@@ -64,32 +66,44 @@ async def test_a_read_only_cdi_folder_is_named(
     assert await unprepare(node, "a") == {"a": ""}
 
 
+LONG = "a" * 130
+"""Of a UID that fits into the name of a record, and not into that of a CDI file below."""
+
+
+def with_long_names(node: NodeOnDisk) -> NodeClaims:
+    """A driver whose name is long."""
+    return node.start(cdi=replace(node.cdi(), driver_name="d" * 120), patience=AT_ONCE)
+
+
 async def test_a_file_that_cannot_be_removed_keeps_its_claim_alone(two_claims: NodeOnDisk) -> None:
     """The other claim of the call is given back."""
-    long = "a" * 230  # fits into the name of a record, and not into that of a CDI file
-    two_claims.source.store(claim(long, result("npu-5")))
-    await prepare(two_claims, long)
-    errors = await unprepare(two_claims, long, "b")
-    assert f"cannot remove {two_claims.cdi_path(f'uid-{long}')}: File name" in errors[long]
-    assert errors["b"] == ""
-    assert two_claims.record_uids() == {"uid-a", f"uid-{long}"}
+    driver = with_long_names(two_claims)
+    two_claims.source.store(claim(LONG, result("npu-5")))
+    await driver.prepare([ref(LONG)])
+
+    errors = await driver.unprepare([ref(LONG), ref("b")])
+
+    assert "cannot remove" in errors[f"uid-{LONG}"]
+    assert "File name too long" in errors[f"uid-{LONG}"]
+    assert errors["uid-b"] == ""
+    assert two_claims.record_uids() == {"uid-a", f"uid-{LONG}"}
 
 
 async def test_a_claim_that_cannot_let_go_what_it_had_keeps_it_alone(
     two_claims: NodeOnDisk,
 ) -> None:
     """The other claim of the call gets what it is given instead."""
-    long = "a" * 230
-    two_claims.source.store(claim(long, result("npu-5")))
-    await prepare(two_claims, long)
-    two_claims.source.store(claim(long, result("npu-6")), claim("b", result("npu-7")))
+    driver = with_long_names(two_claims)
+    two_claims.source.store(claim(LONG, result("npu-5")))
+    await driver.prepare([ref(LONG)])
+    two_claims.source.store(claim(LONG, result("npu-6")), claim("b", result("npu-7")))
 
-    errors = await prepare(two_claims, long, "b")
+    answers = await driver.prepare([ref(LONG), ref("b")])
 
-    assert "File name too long" in errors[long]
-    assert errors["b"] == ""
+    assert "File name too long" in answers[f"uid-{LONG}"].error
+    assert answers["uid-b"].error == ""
     held = {uid: two_claims.record(uid)["devices"][0]["device"] for uid in two_claims.record_uids()}
-    assert held == {"uid-a": "npu-2", "uid-b": "npu-7", f"uid-{long}": "npu-5"}
+    assert held == {"uid-a": "npu-2", "uid-b": "npu-7", f"uid-{LONG}": "npu-5"}
 
 
 async def test_a_file_in_a_read_only_cdi_folder_keeps_its_claim(rightless_node: NodeOnDisk) -> None:

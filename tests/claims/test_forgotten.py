@@ -1,8 +1,8 @@
-"""Claims that are gone and that nobody unprepares are taken back, slowly, with few questions."""
+"""Claims that nobody needs and nobody unprepares are taken back, slowly, with few questions."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 from itertools import pairwise
 
@@ -11,14 +11,16 @@ import trio
 from trio.testing import MockClock
 
 from tests.claims.flags import FlagFiles
-from tests.claims.node import NodeOnDisk, claim, ref, result
+from tests.claims.node import AT_ONCE, DRIVER, NodeOnDisk, claim, ref, result
 from trio_npu_dra import pulse
-from trio_npu_dra.claims.forgotten import forget_gone_claims
+from trio_npu_dra.claims.forgotten import ForgottenClaims
+from trio_npu_dra.claims.repair import keep_cdi_files
 from trio_npu_dra.claims.share_flag import ShareFlagStep
+from trio_npu_dra.claims.steps import Step
 from trio_npu_dra.errors import Unavailable
 from trio_npu_dra.holds.hold import HolderKind
 from trio_npu_dra.holds.ledger import Ledger
-from trio_npu_dra.kube.objects import ResourceClaim
+from trio_npu_dra.kube.objects import ResourceClaim, ResourceClaimStatus
 
 LOOK = 600.0
 """Seconds between two looks at one claim at least."""
@@ -32,11 +34,22 @@ class Busy:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.nodes: set[str] = set()
+        self.meanwhile: Callable[[], Awaitable[object]] = trio.lowlevel.checkpoint
 
     async def __call__(self, nodes: Collection[str]) -> bool:
         """Ask."""
-        await trio.lowlevel.checkpoint()
+        await self.meanwhile()
         return not self.nodes.isdisjoint(nodes)
+
+
+async def forgetting(
+    node: NodeOnDisk, nursery: trio.Nursery, busy: Busy, *steps: Step
+) -> ForgottenClaims:
+    """The loop of one instance, and its repair."""
+    await nursery.start(keep_cdi_files, busy.ledger, node.cdi(), steps)
+    forgotten = ForgottenClaims(busy.ledger, node.source, busy, driver_name=DRIVER)
+    await nursery.start(forgotten.run)
+    return forgotten
 
 
 @pytest.fixture
@@ -44,11 +57,10 @@ async def busy(node: NodeOnDisk, nursery: trio.Nursery) -> Busy:
     """The loop over claims a and b of one instance, and what keeps it from forgetting them."""
     node.source.store(claim("a", result("npu-2")), claim("b", result("npu-3")))
     ledger = node.ledger()
-    claims = node.start(ledger=ledger)
-    await claims.prepare([ref("a"), ref("b")])
+    await node.start(ledger=ledger).prepare([ref("a"), ref("b")])
     node.source.asked = 0
     busy = Busy(ledger)
-    await nursery.start(forget_gone_claims, ledger, claims, node.source, busy)
+    await forgetting(node, nursery, busy)
     return busy
 
 
@@ -127,6 +139,73 @@ async def test_a_replaced_claim_is_gone(
     await trio.sleep(LATEST)
 
     assert node.record_uids() == {"uid-b"}
+
+
+NOT_NEEDED = {
+    "not allocated": claim("a", result("npu-2")).model_copy(update={"status": None}),
+    "deallocated": claim("a").model_copy(update={"status": ResourceClaimStatus()}),
+    "allocated elsewhere": claim("a", result("npu-2", pool="node-2")),
+    "allocated something else": claim("a", result("npu-4"), result("npu-2", driver="other")),
+    "reserved for nobody": claim("a", result("npu-2"), users=()),
+}
+
+
+@pytest.mark.parametrize("how", NOT_NEEDED)
+async def test_a_claim_that_nobody_needs_is_taken_back(
+    node: NodeOnDisk, busy: Busy, autojump_clock: MockClock, how: str
+) -> None:
+    """It exists, and may do so for ever; the kubelet has forgotten it."""
+    del busy, autojump_clock
+    node.source.store(NOT_NEEDED[how])
+    await trio.sleep(LATEST)
+    assert node.record_uids() == node.cdi_uids() == {"uid-b"}
+
+
+async def test_a_claim_that_is_prepared_after_a_doubt_is_kept(
+    node: NodeOnDisk, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """By another instance too: each prepare takes the doubt away, whatever was read before."""
+    del autojump_clock
+    node.source.store(claim("a", result("npu-2")))
+    ledger = node.ledger()
+    await node.start(ledger=ledger).prepare([ref("a")])
+    busy = Busy(ledger)
+    await forgetting(node, nursery, busy)
+    node.source.store(NOT_NEEDED["reserved for nobody"])
+    for _ in range(round(LATEST / 10)):
+        await trio.sleep(10)
+        if node.record("uid-a").get("doubted"):
+            break
+
+    async def reserved_meanwhile() -> None:
+        node.source.store(claim("a", result("npu-2")))
+        assert (await node.start().prepare([ref("a")]))["uid-a"].error == ""
+        busy.meanwhile = trio.lowlevel.checkpoint
+
+    busy.meanwhile = reserved_meanwhile
+    await trio.sleep(LATEST)
+    assert busy.meanwhile is trio.lowlevel.checkpoint
+    assert node.record("uid-a")["state"] == "ready"
+    assert "doubted" not in node.record("uid-a")
+
+
+async def test_a_claim_in_the_way_of_another_is_looked_for_at_once(
+    node: NodeOnDisk, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Each try of the kubelet looks again, and a minute after the first look it is taken back."""
+    del autojump_clock
+    node.source.store(claim("a", result("npu-2")), claim("b", result("npu-2")))
+    ledger = node.ledger()
+    await node.start(ledger=ledger).prepare([ref("a")])
+    forgotten = await forgetting(node, nursery, Busy(ledger))
+    driver = node.start(ledger=ledger, patience=AT_ONCE, on_held=forgotten.hurry)
+    node.source.store(NOT_NEEDED["deallocated"])
+
+    errors = []
+    for _ in range(6):
+        errors.append((await driver.prepare([ref("b")]))["uid-b"].error)
+        await trio.sleep(20)
+    assert [bool(error) for error in errors] == [True, True, True, True, False, False]
 
 
 async def test_a_claim_that_comes_back_is_not_gone(
@@ -227,7 +306,7 @@ async def test_what_was_done_for_a_claim_is_undone_before_it_is_forgotten(
     for name in "ab":
         node.source.store(claim(name, result("npu-2", share_id=f"share-{name}")))
     await claims.prepare([ref("a"), ref("b")])
-    await nursery.start(forget_gone_claims, ledger, claims, node.source, Busy(ledger))
+    await forgetting(node, nursery, Busy(ledger), step)
 
     del node.source.stored["default", "a"]
     await trio.sleep(LATEST)
@@ -275,7 +354,8 @@ async def test_a_question_about_a_claim_that_is_never_answered_is_stuck(
     ledger = node.ledger()
     claims = node.start(ledger=ledger)
     await claims.prepare([ref("a")])
-    await nursery.start(forget_gone_claims, ledger, claims, Silent(), is_busy)
+    forgotten = ForgottenClaims(ledger, Silent(), is_busy, driver_name=DRIVER)
+    await nursery.start(forgotten.run)
     await trio.sleep(59)
     assert pulse.stuck() == ()
     await trio.sleep(LOOK + 180)

@@ -58,6 +58,47 @@ async def test_without_a_boot_id_every_record_stays(two_claims: NodeOnDisk) -> N
     assert two_claims.record_uids() == {"uid-a", "uid-b"}
 
 
+@pytest.mark.parametrize("content", ["", "{", '{"version": 3, "claim": {"uid": "uid-a"}}'])
+@pytest.mark.parametrize("was_aside", [False, True])
+async def test_a_record_of_an_earlier_boot_that_cannot_be_read_is_forgotten_too(
+    two_claims: NodeOnDisk, content: str, was_aside: bool
+) -> None:
+    """Its claim may be gone, and the kubelet may have forgotten it."""
+    spoil(two_claims, content)
+    if was_aside:
+        assert "may be in use" in (await prepare(two_claims, "c"))["c"]
+    two_claims.reboot()
+
+    assert await prepare(two_claims, "c") == {"c": ""}
+    assert [path.name for path in two_claims.records_folder.iterdir()] == ["uid-c.json"]
+
+
+async def test_what_cannot_be_read_stays_as_long_as_it_may_be_of_this_boot(
+    two_claims: NodeOnDisk,
+) -> None:
+    """Somebody has written since, or it is not known when."""
+    two_claims.reboot()
+    assert await prepare(two_claims, "a") == {"a": ""}
+    aside = spoil(two_claims)
+    lock = two_claims.state_folder / "serialize.lock"
+    for mark in (lock.read_text(), "0123456789abcdef", "0123456789abcdef" + lock.read_text()[16:]):
+        lock.write_text(mark)
+        assert "may be in use" in (await prepare(two_claims, "c"))["c"]
+    two_claims.boot_id_file.unlink()
+    assert "may be in use" in (await prepare(two_claims, "c"))["c"]
+    assert aside.exists()
+
+
+async def test_a_record_of_an_earlier_boot_that_tells_of_a_vnpu_stays(
+    two_claims: NodeOnDisk,
+) -> None:
+    """The Ascend driver may have made it anew."""
+    aside = spoil(two_claims, '{"pieces": {"npu-2-vir05-1c-8g-0": {"vnpu": 100')
+    two_claims.reboot()
+    await prepare(two_claims, "b")
+    assert aside.exists()
+
+
 # --- records that cannot be read -----------------------------------------------------------------
 
 NEWER = (
@@ -85,7 +126,8 @@ async def test_an_unreadable_record_is_set_aside_and_its_npu_stays_guarded(
         "b": "",
         "d": "",
         "c": "device npu-2 may be in use by the claim with UID uid-a, whose record on the node "
-        "cannot be read, until its pods have ended",
+        "cannot be read, until its pods have ended; if there are none, an administrator of the "
+        f"node removes {two_claims.cdi_path('uid-a')}",
     }
 
     assert aside.read_text() == content

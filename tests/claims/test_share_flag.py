@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from trio.testing import MockClock
 
+from tests import foreign
 from tests.claims.flags import FlagFiles
 from tests.claims.node import AT_ONCE, DRIVER, NodeOnDisk, claim, ref, result
 from tests.claims.test_cancelled import cancelled_at, keep_busy
@@ -282,12 +283,18 @@ async def test_nothing_is_looked_at_before_the_chips_are_known(driver: Driver) -
     assert driver.flags.on == {2}
 
 
+@pytest.mark.parametrize("kind", ["broken", *foreign.KINDS])
 async def test_a_note_that_is_damaged_costs_no_claim(
-    driver: Driver, caplog: pytest.LogCaptureFixture
+    driver: Driver, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
-    """The flag stays as it is."""
+    """The flag stays as it is; what is foreign is set aside."""
     await driver.prepare("a")
-    (driver.node.state_folder / "share-flags.json").write_text("{")
+    path = driver.node.state_folder / "share-flags.json"
+    path.unlink()
+    if kind == "broken":
+        path.write_text("{")
+    else:
+        foreign.put(kind, path)
     assert await driver.unprepare("a") == ""
     assert driver.flags.on == {2}
     assert any("has let containers share" in line for line in caplog.messages)

@@ -5,19 +5,31 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trio
 
 from tests.doctor.nodes import DRIVER, NODE
+from tests.holds.entries import POOL, entry
 from trio_npu_dra.doctor import cluster, dra_drivers
-from trio_npu_dra.doctor.cluster import NodeWithStatus
+from trio_npu_dra.doctor.cluster import Cluster, NodeWithStatus
 from trio_npu_dra.doctor.dra_drivers import DraDrivers
+from trio_npu_dra.holds.entry import Entry, State
+from trio_npu_dra.kube.client import open_client
+from trio_npu_dra.kube.credentials import load_credentials
 from trio_npu_dra.kube.objects import (
+    Allocation,
+    AllocationResult,
+    Consumer,
     Device,
+    DeviceAllocation,
     DeviceAttribute,
+    KubeObject,
     ObjectMeta,
+    ResourceClaim,
+    ResourceClaimStatus,
     ResourcePool,
     ResourceSlice,
     ResourceSliceSpec,
@@ -46,16 +58,16 @@ def device(name: str, attribute: str = "type") -> Device:
 
 @asynccontextmanager
 async def served(
-    folder: Path, *slices: ResourceSlice, refuses_lists: int | None = None
+    folder: Path, *objects: KubeObject, refuses_lists: int | None = None
 ) -> AsyncIterator[Path]:
-    """An API server with a node and slices, which may refuse a list; its kubeconfig."""
+    """An API server with a node and more, which may refuse a list; its kubeconfig."""
     api, socket, kubeconfig = ApiState(), folder / "api.sock", folder / "kubeconfig"
     if refuses_lists is not None:
         api.fail_next(status=refuses_lists, verb="list")
     info = {"kubeletVersion": "v1.36.3", "containerRuntimeVersion": "containerd://2.1.6"}
     node = {"metadata": {"name": NODE}, "status": {"nodeInfo": info}}
     api.add(NodeWithStatus.model_validate(node))
-    for each in slices:
+    for each in objects:
         api.add(each)
     kubeconfig.write_text(
         json.dumps(
@@ -74,6 +86,42 @@ async def served(
             nursery.cancel_scope.cancel()
 
 
+async def look(kubeconfig: Path, *entries: Entry, name: str | None = NODE) -> Cluster:
+    """Ask about a node on which these have NPUs."""
+    return await cluster.look(name, kubeconfig, entries=entries, driver_name=DRIVER)
+
+
+async def test_claims_that_nobody_needs_are_told(folder: Path) -> None:
+    """Those that are deleted or not reserved; not those that are used, or undone already."""
+    user = Consumer(resource="pods", name="train", uid="pod")
+    result = AllocationResult(request="npu", driver=DRIVER, pool=POOL, device="npu-0")
+    allocation = Allocation(devices=DeviceAllocation(results=(result,)))
+    claims = [
+        ResourceClaim(
+            metadata=ObjectMeta(name=name, namespace="default"),
+            status=ResourceClaimStatus(allocation=allocation, reserved_for=users),
+        )
+        for name, users in {"used": (user,), "unused": ()}.items()
+    ]
+    undone = replace(entry("undone"), state=State.UNDOING)
+    async with (
+        served(folder, *claims) as kubeconfig,
+        open_client(load_credentials(kubeconfig)) as client,
+    ):
+        held = []
+        for known in (entry("used"), entry("unused")):
+            claim = await client.get(ResourceClaim, known.uid, "default")
+            held.append(replace(known, holder=replace(known.holder, uid=claim.metadata.uid or "")))
+        found = await look(kubeconfig, *held, entry("gone", 3), undone)
+
+    *said, _ = cluster.judge(found)
+    assert [finding.level.value for finding in said] == ["warning", "warning"]
+    assert [finding.text.partition(":")[0] for finding in said] == [
+        "claim default/unused has npu-0 on this node, and nobody needs it",
+        "claim default/gone has npu-3 on this node, and nobody needs it",
+    ]
+
+
 async def test_slices_of_others_are_told(folder: Path) -> None:
     """Those of another name, and those of Huawei's driver under ours; only of this node."""
     slices = (
@@ -85,7 +133,7 @@ async def test_slices_of_others_are_told(folder: Path) -> None:
         published("elsewhere", "npu.example.com", device("npu-0"), node="node-2"),
     )
     async with served(folder, *slices) as kubeconfig:
-        found = await cluster.look(NODE, kubeconfig)
+        found = await look(kubeconfig)
         assert (found.kubelet, found.runtime) == ("v1.36.3", "containerd://2.1.6")
         (said,) = cluster.judge(found)
         assert said.text == "serves DRA; this node has 5 ResourceSlices"
@@ -107,10 +155,10 @@ async def test_slices_of_others_are_told(folder: Path) -> None:
 async def test_nobody_who_answers_is_no_finding(folder: Path) -> None:
     """A node that is not there, a server that is not there, a name that is not known."""
     async with served(folder) as kubeconfig:
-        no_node = await cluster.look("other", kubeconfig)
-    away = await cluster.look(NODE, kubeconfig)
-    no_name = await cluster.look(None, kubeconfig)
-    no_file = await cluster.look(NODE, folder / "none")
+        no_node = await look(kubeconfig, name="other")
+    away = await look(kubeconfig)
+    no_name = await look(kubeconfig, name=None)
+    no_file = await look(folder / "none")
 
     for found in (no_node, away, no_name, no_file):
         (said,) = cluster.judge(found)
@@ -131,7 +179,7 @@ async def test_slices_that_cannot_be_listed(
 ) -> None:
     """They are not served, or not for us; the versions are known all the same."""
     async with served(folder, refuses_lists=status) as kubeconfig:
-        found = await cluster.look(NODE, kubeconfig)
+        found = await look(kubeconfig)
 
     assert found.kubelet == "v1.36.3"
     assert found.slices is None

@@ -1,16 +1,22 @@
 """The ledger survives restarts, newer versions and broken neighbours."""
 
+import errno
 import json
 import logging
+import os
 import shutil
+import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.holds.entries import chip, entry, module
+from tests.holds.entries import chip, entry, module, of_piece
 from tests.synced import syncs
-from trio_npu_dra.errors import StorageError
+from trio_npu_dra.errors import RecordRefused, StorageError
+from trio_npu_dra.holds.entry import State
 from trio_npu_dra.holds.ledger import Ledger
+from trio_npu_dra.npu.piece import Piece
 
 
 async def test_records_are_read_by_the_next_instance(tmp_path: Path) -> None:
@@ -162,6 +168,23 @@ async def test_a_broken_record_is_set_aside_and_the_others_live_on(
     assert [path.name for path in (tmp_path / "claims").iterdir()] == ["uid-b.json"]
 
 
+async def test_thousands_of_broken_records_are_a_few_lines_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each is set aside all the same."""
+    (tmp_path / "claims").mkdir()
+    for number in range(1000):
+        (tmp_path / f"claims/{number}.json").write_text("{")
+
+    async with (ledger := Ledger(tmp_path)).exclusive():
+        assert len(ledger.unreadable) == 1000
+
+    said = [line for line in caplog.messages if "cannot be read" in line]
+    assert len(said) == 21
+    assert said[-1] == "980 more claim records cannot be read"
+    assert len([*(tmp_path / "claims").glob("*.json.aside")]) == 1000
+
+
 async def test_a_claim_that_was_prepared_again_is_not_overtaken_by_what_was_set_aside(
     tmp_path: Path,
 ) -> None:
@@ -222,6 +245,53 @@ async def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"cannot make .*/claims: a file is in its place"):
         async with Ledger(tmp_path).exclusive():
             pytest.fail("entered")
+
+
+async def test_nothing_is_written_that_could_not_be_read_back(tmp_path: Path) -> None:
+    """The old record stays; what is served can be unprepared, though a record of that is larger."""
+    large = replace(entry("uid-a"), edits={"env": "x" * ((960 << 10) - 1500)})
+    ledger = Ledger(tmp_path)
+    async with ledger.exclusive():
+        ledger.put(large)
+        with pytest.raises(RecordRefused, match=r"claim default/uid-a is too large .* what its"):
+            ledger.put(replace(large, steps=("a" * 1024,)))
+        with pytest.raises(RecordRefused, match=r"read back \(devices: .* at least 1 item"):
+            ledger.put(replace(entry("uid-b"), allocation=(), devices=()))
+        assert ledger.by_uid["uid-a"].steps == ()
+        ledger.put(replace(large, state=State.UNDOING, steps=("a" * 1024,)))
+
+    async with (second := Ledger(tmp_path)).exclusive():
+        assert second.by_uid == ledger.by_uid
+        assert second.by_uid["uid-a"].state is State.UNDOING
+
+
+async def test_memory_is_what_is_on_the_disk_if_a_sync_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has a name is held, what has none is not, whatever a power cut may make of it."""
+    sync = os.fsync
+
+    def fails_for_folders(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EIO, "Input/output error")
+        sync(descriptor)
+
+    ledger, whole = Ledger(tmp_path), of_piece("uid-a")
+    piece = replace(whole.devices[0], piece=Piece(template="vir05_1c_8g", number=0, vnpu=100))
+    cut = replace(whole, devices=(piece,))
+    monkeypatch.setattr(os, "fsync", fails_for_folders)
+    async with ledger.exclusive():
+        with pytest.raises(StorageError, match="cannot sync"):
+            ledger.put(cut)
+        assert set(ledger.by_uid) == {"uid-a"}
+    assert [hold.holder.uid for hold in ledger.holds.value] == ["uid-a"]
+
+    async with ledger.exclusive():
+        with pytest.raises(StorageError, match="cannot sync"):
+            ledger.remove("uid-a")
+        assert not ledger.by_uid
+    assert not ledger.holds.value
+    assert list((tmp_path / "claims").iterdir()) == []
 
 
 async def test_a_write_that_fails_keeps_memory_true(tmp_path: Path) -> None:

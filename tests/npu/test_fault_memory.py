@@ -15,6 +15,9 @@ import trio.testing
 from tests import foreign
 from tests.npu.sick_chip import SICK, npu
 from tests.waiting import HANG_SECONDS
+from trio_npu_dra.errors import StorageError
+from trio_npu_dra.npu.code_memory import CodeMemory
+from trio_npu_dra.npu.fault_file import FaultFile, Known
 from trio_npu_dra.npu.fault_memory import NodeFaults
 from trio_npu_dra.npu.model import FaultLevel
 from trio_npu_dra.npu.reading import Reading
@@ -214,6 +217,36 @@ def test_what_a_killed_writer_left_goes_with_the_next_write(tmp_path: Path) -> N
         "faults.lock",
         ".others",
     }
+
+
+@pytest.mark.parametrize(
+    ("chips", "codes", "words"),
+    [
+        (1025, 1, "1025 chips, at most 1024"),
+        (200, 100, "20000 codes, at most 16384"),
+        (1, 140_000, "140002 names, at most 131072"),
+    ],
+)
+def test_more_than_a_node_can_have_is_neither_read_nor_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, chips: int, codes: int, words: str
+) -> None:
+    """A start has not the memory for it; what is written can be read."""
+    memory = CodeMemory(since=1.0)
+    many = {
+        f"DIE-{chip}": dict.fromkeys(range(1, codes + 1), memory if codes < 1000 else CodeMemory())
+        for chip in range(chips)
+    }
+    document = {
+        key: {f"{code:08X}": known.model_dump(exclude_defaults=True) for code, known in of.items()}
+        for key, of in many.items()
+    }
+    (tmp_path / "faults.json").write_text(json.dumps({"chips": document}))
+
+    assert FaultFile(tmp_path, None).load() == Known()
+    assert words in vars(caplog.records[0])["error"]
+
+    with pytest.raises(StorageError, match=r"faults\.json has .*, at most"):
+        FaultFile(tmp_path, None).exchange(Known(chips=many), Known(), now=2.0)
 
 
 @pytest.mark.parametrize("kind", [*foreign.KINDS, "huge"])

@@ -9,7 +9,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.claims.node import NodeOnDisk
+from tests.claims.node import NodeOnDisk, claim, result
+from tests.claims.restarted import prepare
 from tests.resources.instance import OWN, Instance, Kubelet, chips, given
 from trio_npu_dra.resources.pods import LOOK_SECONDS, SOON_SECONDS
 
@@ -114,10 +115,28 @@ async def test_a_record_that_cannot_be_read_goes_with_its_pod(
     assert await instance.held() == {"npu-1": "ml/train"}
     assert instance.ledger.unreadable == {"pod-of-npu-2"}
     kubelet.others = {OWN}
+    kubelet.busy = {"/dev/davinci2"}
+    await instance.look_until_sure()
+    assert instance.ledger.unreadable == {"pod-of-npu-2"}
+    kubelet.busy = set()
     await instance.pods.look()
     assert await instance.held() == {"npu-1": "ml/train"}
     assert instance.ledger.unreadable == set()
     assert not [*node.records_folder.glob("pod-of-npu-2*")]
+
+
+async def test_the_record_of_a_pod_that_cannot_be_read_guards_its_chip(node: NodeOnDisk) -> None:
+    """Its name says which; claims are refused, and pods are for the kubelet to tell apart."""
+    await Instance(node, Kubelet()).plugin.allocate([["Ascend910-1"]])
+    (node.records_folder / "pod-of-npu-1.json").write_text("broken")
+    node.source.store(claim("a", result("npu-1")), claim("b", result("npu-2")))
+
+    assert await prepare(node, "a", "b") == {
+        "a": "device npu-1 may be in use by a pod of a device plugin, whose record pod-of-npu-1 on "
+        "the node cannot be read, until the kubelet says that it has ended",
+        "b": "",
+    }
+    await Instance(node, Kubelet(), shares=2).plugin.allocate([["Ascend910-1-0"]])
 
 
 async def test_a_chip_that_is_given_again_while_it_is_looked_at_stays(
@@ -136,6 +155,43 @@ async def test_a_chip_that_is_given_again_while_it_is_looked_at_stays(
     kubelet.while_asked = give_again
     await instance.pods.look()
     assert await instance.held() == {"npu-1": "a pod of a device plugin"}
+
+
+@pytest.mark.parametrize("trouble", ["away", "not whole"])
+async def test_a_kubelet_that_starts_anew_has_as_long_again_to_list_a_pod(
+    node: NodeOnDisk, autojump_clock: MockClock, trouble: str
+) -> None:
+    """It adds its pods one after the other, the oldest first, and that may be ours."""
+    del autojump_clock
+    kubelet, instance = await after_train(node)
+    await instance.pods.look()
+    await trio.sleep(SOON_SECONDS)
+    kubelet.is_away, kubelet.others = trouble == "away", set()
+    await instance.pods.look()
+    kubelet.is_away, kubelet.others = False, {OWN}
+    await instance.pods.look()
+    assert await instance.held() == {"npu-1": "ml/train"}
+    await instance.look_until_sure()
+    assert await instance.held() == {}
+
+
+async def test_a_list_that_was_asked_for_before_an_allocation_does_not_lack_it(
+    node: NodeOnDisk, autojump_clock: MockClock
+) -> None:
+    """The seconds begin with the first list that could have had it."""
+    del autojump_clock
+    kubelet = Kubelet()
+    instance = Instance(node, kubelet)
+
+    async def give() -> None:
+        kubelet.while_answered = trio.lowlevel.checkpoint
+        await instance.plugin.allocate([["Ascend910-1"]])
+
+    kubelet.while_answered = give
+    await instance.pods.look()
+    await trio.sleep(SOON_SECONDS)
+    await instance.pods.look()
+    assert (await instance.held()).keys() == {"npu-1"}
 
 
 @pytest.mark.parametrize("trouble", ["away", "not whole", "given again"])

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from tests import foreign
 from trio_npu_dra.errors import ConfigError
 from trio_npu_dra.rpc import is_refused
-from trio_npu_dra.rpc.sockets import UNIX_PATH_LIMIT, listen_tcp, listen_unix
+from trio_npu_dra.rpc.sockets import UNIX_PATH_LIMIT, is_socket, listen_tcp, listen_unix
 
 
 def test_only_a_socket_that_nobody_listens_on_is_refused(tmp_path: Path) -> None:
@@ -35,13 +36,23 @@ def test_a_missing_directory_is_named(tmp_path: Path) -> None:
         listen_unix(tmp_path / "none" / "dra.sock")
 
 
-def test_another_kind_of_file_is_never_removed(tmp_path: Path) -> None:
-    """A file that is no socket stays."""
+@pytest.mark.parametrize("kind", ["file", "link", "folder", "pipe"])
+def test_something_foreign_in_a_sockets_place_is_set_aside(tmp_path: Path, kind: str) -> None:
+    """It ends no start, and stays for people to examine."""
     path = tmp_path / "dra.sock"
-    path.write_text("precious")
-    with pytest.raises(ConfigError, match="something else"):
-        listen_unix(path)
-    assert path.read_text() == "precious"
+    if kind == "file":
+        path.write_text("precious")
+    else:
+        foreign.put(kind, path)
+
+    listener = listen_unix(path)
+
+    assert is_socket(path)
+    assert not is_refused(path)
+    (aside,) = foreign.set_aside(path)
+    assert kind != "file" or aside.read_text() == "precious"
+    listener.withdraw()
+    listener.socket.close()
 
 
 def test_only_the_owner_may_connect(tmp_path: Path) -> None:

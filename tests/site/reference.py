@@ -110,7 +110,14 @@ def events_page() -> str:
 
 def errors_page() -> str:
     """What the driver says when a pod cannot have its NPU, and what to do."""
-    shown = list(_leaves(errors.ClaimError, errors.AllocationRefused, errors.DeviceNodeMissing))
+    shown = list(
+        _leaves(
+            errors.ClaimError,
+            errors.AllocationRefused,
+            errors.DeviceNodeMissing,
+            errors.RecordRefused,
+        )
+    )
     raised = _raised({kind.__name__ for kind in shown})
     parts = [f"# Errors\n\n{_MADE}{words.ERRORS_HEAD}"]
     for kind in shown:

@@ -216,6 +216,7 @@ ERRORS: Final = {
     "ChipsUnknown": "Wait: the driver has just started. If it lasts, its log says why.",
     "AllocationRefused": "Delete the pod: the kubelet chooses among the NPUs that there are now.",
     "DeviceNodeMissing": "Load the Ascend driver on the node (`npu-smi info` must work there).",
+    "RecordRefused": "Make the claim anew with fewer variables in `env`, or with fewer shares.",
     "ConfigError": "Correct the flag, variable or file that is named.",
     "UnreadableManifest": "Correct the file at the line that is named.",
     "ControlError": "Run the command as root on a node where the driver runs, with the flags that "

@@ -1,131 +1,168 @@
-"""Takes back claims that do not exist any more and that the kubelet forgot to unprepare."""
+"""Takes back claims that nobody needs any more and that the kubelet forgot to unprepare.
+
+Nobody needs a claim that does not exist, or that is allocated none of the devices that it has here,
+or that is reserved for nobody. It may be reserved again in any moment, and then the kubelet
+prepares it. So a look only notes its doubt, in the record, and each prepare takes that away; the
+next look takes the claim back if the doubt is still there after the API server was asked anew.
+"""
 
 from __future__ import annotations
 
 import logging
 import random
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import trio
 
 from trio_npu_dra import pulse
 from trio_npu_dra.claims.reading import ClaimReader
-from trio_npu_dra.claims.service import NodeClaims
-from trio_npu_dra.errors import KubeError, NotFound
-from trio_npu_dra.holds.entry import Entry
+from trio_npu_dra.errors import KubeError, NotFound, StorageError
+from trio_npu_dra.holds.entry import Entry, State
 from trio_npu_dra.holds.hold import HolderKind
 from trio_npu_dra.holds.ledger import Ledger
 from trio_npu_dra.kube.objects import ResourceClaim
-from trio_npu_dra.kubelet.driver import ClaimRef
 
 log = logging.getLogger(__name__)
 
 _ROUND_SECONDS = 60.0  # between two rounds, in which those are asked about whose time has come
 _LOOK_SECONDS = 600.0  # between two looks at one claim at least: the kubelet has retries of its own
+_HURRIED_SECONDS = 60.0  # the same while another claim waits for its devices
 _JITTER = 0.2  # of that time besides, so that the nodes of a cluster do not ask in step
 _ASK_STUCK_SECONDS = 60.0  # one request
-_FORGET_STUCK_SECONDS = 300.0  # a call for each of its chips, and the patience of an unprepare
+_FORGET_STUCK_SECONDS = 300.0  # a call for each of its chips
+
+
+def is_needed(entry: Entry, claim: ResourceClaim, *, driver_name: str) -> bool:
+    """Whether a pod may need what a claim has, as the API server tells of it (pure)."""
+    status = claim.status
+    if claim.metadata.uid != entry.uid or status is None or status.allocation is None:
+        return False
+    given = {
+        (result.pool, result.device)
+        for result in status.allocation.devices.results
+        if result.driver == driver_name
+    }
+    has = {(held.pool, held.device) for held in entry.allocation}
+    return bool(status.reserved_for) and not given.isdisjoint(has)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Look:
-    """When a claim is looked for next (trio's clock), and whether it was gone at the last look."""
+    """When a claim is looked for next, and was looked for last (trio's clock)."""
 
     due_at: float
-    was_gone: bool = False
+    last_at: float = -_HURRIED_SECONDS
 
 
-async def forget_gone_claims(
-    ledger: Ledger,
-    claims: NodeClaims,
-    reader: ClaimReader,
-    is_busy: Callable[[Collection[str]], Awaitable[bool]],
-    *,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """Unprepare claims that were gone at two looks one after the other, without end.
+class ForgottenClaims:
+    """Looks for claims that nobody needs any more.
 
     The looks are answered from the API server's cache, which may lag or be of a server that was
-    cut off: before a claim is taken back, the API server is asked to read it anew.
+    cut off: before a claim is taken back, the API server is asked to read it anew. That it is
+    *undoing* then is all that is done here; the repair does the rest (`claims.repair`).
 
     Args:
         ledger: Who holds what.
-        claims: Unprepares them.
-        reader: Tells whether a claim exists: one small GET a claim each ten minutes at most, and
-            one more for a claim that is to be taken back.
+        reader: Tells of claims: one small GET a claim each ten minutes at most, and one more for a
+            claim that is to be taken back.
         is_busy: Whether a process uses a chip with one of these device nodes of the host.
-        task_status: Told once started.
+        driver_name: Results of other drivers are theirs.
     """
-    looks: dict[str, _Look] = {}
-    task_status.started()
-    while True:
-        await trio.sleep(_ROUND_SECONDS)
-        now = trio.current_time()
-        known = {
-            uid: entry
-            for uid, entry in ledger.by_uid.items()
-            if entry.holder.kind is HolderKind.CLAIM
-        }
-        looks = {
-            uid: looks.get(uid) or _Look(due_at=now + random.uniform(0, _LOOK_SECONDS))  # noqa: S311
-            for uid in known
-        }
-        for uid, look in looks.items():
-            if look.due_at <= now:
-                looks[uid] = await _looked(known[uid], look, claims, reader, is_busy)
 
+    def __init__(
+        self,
+        ledger: Ledger,
+        reader: ClaimReader,
+        is_busy: Callable[[Collection[str]], Awaitable[bool]],
+        *,
+        driver_name: str,
+    ) -> None:
+        self._ledger = ledger
+        self._reader = reader
+        self._is_busy = is_busy
+        self._driver_name = driver_name
+        self._looks: dict[str, _Look] = {}
+        self._hurry = trio.Event()
 
-async def _looked(
-    entry: Entry,
-    last: _Look,
-    claims: NodeClaims,
-    reader: ClaimReader,
-    is_busy: Callable[[Collection[str]], Awaitable[bool]],
-) -> _Look:
-    """Look for one claim, take it back if it is gone and was gone before; the next look."""
-    is_gone = await _is_gone(entry, reader, is_cached=True)
-    if is_gone and last.was_gone:
-        is_gone = await _is_gone(entry, reader, is_cached=False)  # the cache may be behind
-        if is_gone:
-            await _forget(entry, claims, is_busy)
-    pause = _LOOK_SECONDS * random.uniform(1, 1 + _JITTER)  # noqa: S311 - no secret
-    return _Look(
-        due_at=trio.current_time() + pause,
-        was_gone=last.was_gone if is_gone is None else is_gone,
-    )
+    def hurry(self, uid: str) -> None:
+        """Look at a claim soon: another one waits for what it has."""
+        look = self._looks.get(uid) or _Look(due_at=0)
+        self._looks[uid] = replace(look, due_at=min(look.due_at, look.last_at + _HURRIED_SECONDS))
+        self._hurry.set()
 
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Look, without end.
 
-async def _is_gone(entry: Entry, reader: ClaimReader, *, is_cached: bool) -> bool | None:
-    """Whether the claim is gone or replaced; `None` when the API server does not say."""
-    holder = entry.holder
-    with pulse.step(f"looking whether claim {entry} exists", limit=_ASK_STUCK_SECONDS):
-        try:
-            claim = await reader.get(
-                ResourceClaim, holder.name, holder.namespace, is_cached=is_cached
-            )
-        except NotFound:
-            return True
-        except KubeError:
-            return None
-    if not claim.metadata.uid:
-        return None  # each object has one: this is an answer of something else
-    return claim.metadata.uid != holder.uid
+        Args:
+            task_status: Told once started.
+        """
+        task_status.started()
+        while True:
+            with trio.move_on_after(_ROUND_SECONDS):
+                await self._hurry.wait()
+            self._hurry = trio.Event()
+            now = trio.current_time()
+            known = {
+                uid: entry
+                for uid, entry in self._ledger.by_uid.items()
+                if entry.holder.kind is HolderKind.CLAIM and entry.state is not State.UNDOING
+            }
+            self._looks = {
+                uid: self._looks.get(uid) or _Look(due_at=now + random.uniform(0, _LOOK_SECONDS))  # noqa: S311 - no secret
+                for uid in known
+            }
+            for uid, look in list(self._looks.items()):
+                if look.due_at <= now:
+                    pause = _LOOK_SECONDS * random.uniform(1, 1 + _JITTER)  # noqa: S311 - no secret
+                    self._looks[uid] = _Look(due_at=now + pause, last_at=now)
+                    try:
+                        await self._look_at(known[uid])
+                    except StorageError as error:
+                        log.warning("a claim that nobody needs stays: %s", error)
 
+    async def _look_at(self, entry: Entry) -> None:
+        """Doubt a claim, or take it back if it was doubted before."""
+        needed = await self._is_needed(entry, is_cached=True)
+        if needed is None:
+            return
+        if needed is entry.doubted:
+            await self._note(entry, replace(entry, doubted=not needed))
+            return
+        if (
+            needed or await self._is_needed(entry, is_cached=False) is not False
+        ):  # the cache may be behind
+            return
+        with pulse.step(f"forgetting claim {entry}", limit=_FORGET_STUCK_SECONDS):
+            nodes = {node for device in entry.devices for node in device.nodes.values()}
+            if not await self._is_busy(nodes) and await self._note(
+                entry, replace(entry, state=State.UNDOING)
+            ):
+                log.warning(
+                    "claim is needed by nobody any more and is unprepared",
+                    extra={"claim": str(entry), "uid": entry.uid, "devices": entry.device_names},
+                )
 
-async def _forget(
-    entry: Entry, claims: NodeClaims, is_busy: Callable[[Collection[str]], Awaitable[bool]]
-) -> None:
-    """Unprepare a claim, unless a process uses its chips."""
-    with pulse.step(f"forgetting claim {entry}", limit=_FORGET_STUCK_SECONDS):
-        nodes = {node for device in entry.devices for node in device.nodes.values()}
-        if not await is_busy(nodes):
-            log.warning(
-                "claim does not exist any more and is unprepared", extra={"claim": str(entry)}
-            )
-            await claims.unprepare([_ref(entry)])
+    async def _note(self, known: Entry, entry: Entry) -> bool:
+        """Replace a record, unless it is another one by now; whether it was not."""
+        async with self._ledger.exclusive():
+            is_same = self._ledger.by_uid.get(known.uid) == known
+            if is_same:
+                self._ledger.put(entry)
+            return is_same
 
-
-def _ref(entry: Entry) -> ClaimRef:
-    holder = entry.holder
-    return ClaimRef(namespace=holder.namespace, uid=holder.uid, name=holder.name)
+    async def _is_needed(self, entry: Entry, *, is_cached: bool) -> bool | None:
+        """Whether somebody may need the claim; `None` when the API server does not say."""
+        holder = entry.holder
+        with pulse.step(f"looking whether claim {entry} exists", limit=_ASK_STUCK_SECONDS):
+            try:
+                claim = await self._reader.get(
+                    ResourceClaim, holder.name, holder.namespace, is_cached=is_cached
+                )
+            except NotFound:
+                return False
+            except KubeError:
+                return None
+        if not claim.metadata.uid:
+            return None  # each object has one: this is an answer of something else
+        return is_needed(entry, claim, driver_name=self._driver_name)

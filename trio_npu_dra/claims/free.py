@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.errors import DeviceHeld
-from trio_npu_dra.holds.hold import Hold, HolderKind, conflict
+from trio_npu_dra.holds.hold import Hold, HolderKind, conflict, node_of_pod
 from trio_npu_dra.holds.ledger import Ledger
 
 
@@ -28,14 +28,27 @@ def check_free(hold: Hold, others: Iterable[Hold], ledger: Ledger, cdi: CdiFolde
         part = f", which has {other.device}," if other.device != hold.device else ""
         end = "it has" if other.holder.kind is HolderKind.POD else "its pods have"
         raise DeviceHeld(
-            f"device {hold.device} is held by {other.holder.described}{part} until {end} ended"
+            f"device {hold.device} is held by {other.holder.described}{part} until {end} ended",
+            holder=other.holder.uid,
         )
     if hold.observer:
         return
-    for uid in ledger.unreadable - {hold.holder.uid}:
-        own = {hold.piece.device_node} if hold.piece else set()
+    unreadable = ledger.unreadable - {hold.holder.uid}
+    if not unreadable:
+        return
+    own = {hold.piece.device_node} if hold.piece else set()
+    for uid in unreadable & cdi.scan().keys():  # of many that have no file none is asked for
         if cdi.hands_out(uid, hold.nodes | own):
             raise DeviceHeld(
                 f"device {hold.device} may be in use by the claim with UID {uid}, whose "
-                "record on the node cannot be read, until its pods have ended"
+                "record on the node cannot be read, until its pods have ended; if there are none, "
+                f"an administrator of the node removes {cdi.path(uid)}"
+            )
+    if hold.holder.kind is HolderKind.POD:
+        return  # which of pods gets what of a chip is for the kubelet to know
+    for uid in unreadable:
+        if node_of_pod(uid) in hold.nodes:
+            raise DeviceHeld(
+                f"device {hold.device} may be in use by a pod of a device plugin, whose record "
+                f"{uid} on the node cannot be read, until the kubelet says that it has ended"
             )

@@ -200,6 +200,8 @@ class Holding:
             is_held = _what(found) == _what(entry) and not entry.outlasts_boot
             if is_new and is_held and (wanted.is_fresh or entry.edits is None):
                 entry = self._ledger.put(with_devices(entry, found.devices, wanted.entry.edits))
+        if wanted is not None and entry.doubted:
+            entry = self._ledger.put(replace(entry, doubted=False))
         self._write_cdi(entry)
         return entry
 
@@ -370,4 +372,4 @@ def _what(entry: Entry) -> list[object]:
 
 
 def _ready(entry: Entry) -> Entry:
-    return replace(entry, state=State.READY)
+    return replace(entry, state=State.READY, doubted=False)

@@ -16,7 +16,7 @@ from trio_npu_dra.claims.patience import Attempts, Patience
 from trio_npu_dra.claims.reading import ClaimReader, Look, Reading
 from trio_npu_dra.claims.side_by_side import side_by_side
 from trio_npu_dra.claims.steps import Step
-from trio_npu_dra.errors import ClaimUnavailable, HoldGone, NpuDraError
+from trio_npu_dra.errors import ClaimUnavailable, DeviceHeld, HoldGone, NpuDraError
 from trio_npu_dra.holds.entry import Entry
 from trio_npu_dra.holds.ledger import Ledger
 from trio_npu_dra.kubelet.driver import ClaimRef, PreparedDevice, PrepareResult
@@ -60,6 +60,7 @@ class NodeClaims:
         cutting: Whether chips are cut for claims; never without it.
         patience: How long faults are worth another try.
         on_call: Called after each call that was answered.
+        on_held: Called with the UID of a claim which keeps another one from being prepared.
         afterwards: Calls a function when the answer is on its way: log lines, and *on_call*.
     """
 
@@ -77,6 +78,7 @@ class NodeClaims:
         cutting: Observable[Cutting] | None = None,
         patience: Patience | None = None,
         on_call: Callable[[CallAnswered], object] = lambda _: None,
+        on_held: Callable[[str], object] = lambda _: None,
         afterwards: Callable[[Callable[[], object]], object] = lambda function: function(),
     ) -> None:
         self._reading = Reading(
@@ -93,6 +95,7 @@ class NodeClaims:
         self._cdi = cdi
         self._patience = patience or Patience()
         self._on_call = on_call
+        self._on_held = on_held
         self._afterwards = afterwards
 
     async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, PrepareResult]:
@@ -122,6 +125,9 @@ class NodeClaims:
             wanted = {uid: one for uid, one in wanted.items() if uid not in gone}  # read it anew
             due = list(failed) if gone else await attempts.again(failed)
         errors = {uid: error for uid, error in errors.items() if uid not in entries}
+        for error in errors.values():
+            if isinstance(error, DeviceHeld):
+                self._on_held(error.holder)
         known = {uid: one.entry for uid, one in wanted.items()}
         self._tell("prepare", refs, errors, since, partial(_log_prepared, known=known))
         return {

@@ -26,6 +26,7 @@ from trio_npu_dra.errors import (
     ClaimError,
     ClaimUnavailable,
     DcmiError,
+    ForeignFile,
     NotPermitted,
     NotSupported,
     NpuDraError,
@@ -281,7 +282,7 @@ class ShareFlagStep:
     def _parse(self) -> AbstractSet[str]:
         try:
             return flags_set_by_driver(self._ledger.state_folder)
-        except ValidationError:
+        except (ForeignFile, ValidationError):
             storage.set_aside(self._path)
             log.error(
                 "which NPUs this driver has let containers share is not known any more: those that "

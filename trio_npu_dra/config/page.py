@@ -46,7 +46,9 @@ _RULES: Final = f"""\
   class, before those of the claim: a field that the claim sets too is the claim's. The variables of
   both come together; of two with one name the claim's counts.
 - Of several configs in one place the later counts, again field by field.
-- The variables of all NPUs of a claim together may have {MAX_OF_CLAIM >> 10} KiB.
+- The variables of all NPUs of a claim together may have {MAX_OF_CLAIM >> 10} KiB. They are noted
+  on the node with each share of an NPU, so a claim with many shares may have fewer; its pod's event
+  says so.
 - `requests` limits a config to some requests of the claim. `parent/sub` is one alternative of
   `firstAvailable`, `parent` alone means all of them.
 - A container gets what the configs of its own requests say. If it uses several NPUs, it gets the

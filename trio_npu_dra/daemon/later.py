@@ -14,7 +14,7 @@ import trio
 from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.claims.share_flag import ShareFlagStep
 from trio_npu_dra.daemon.node import Node
-from trio_npu_dra.holds.hold import HolderKind
+from trio_npu_dra.holds.hold import HolderKind, node_of_pod
 from trio_npu_dra.kube.client import KubeClient
 from trio_npu_dra.kubelet.endpoints import KUBELET_SOCKET
 from trio_npu_dra.kubelet.probes import Probes
@@ -108,7 +108,10 @@ async def serve_resources(
         await node.first_answers()
     if not node.selection and not node.resources.leaving.value:
         await node.ledger.holds.wait_until(
-            lambda holds: any(hold.holder.kind is HolderKind.POD for hold in holds)
+            lambda holds: (
+                any(hold.holder.kind is HolderKind.POD for hold in holds)
+                or any(node_of_pod(uid) for uid in node.ledger.unreadable)
+            )
         )
     from trio_npu_dra.kubelet.device_plugin.pod_resources import list_pod_resources
     from trio_npu_dra.kubelet.device_plugin.registration import serve_resource

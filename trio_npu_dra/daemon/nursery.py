@@ -9,7 +9,7 @@ import trio
 
 from trio_npu_dra.afterwards import Afterwards
 from trio_npu_dra.claims.cdi import CdiFolder, Libraries
-from trio_npu_dra.claims.forgotten import forget_gone_claims
+from trio_npu_dra.claims.forgotten import ForgottenClaims
 from trio_npu_dra.claims.library_hook import PROGRAM, LibraryHook, installed_hook
 from trio_npu_dra.claims.repair import keep_cdi_files
 from trio_npu_dra.claims.reserved import NoticingReader
@@ -140,6 +140,8 @@ async def _keep_claims(
     )
     afterwards = Afterwards()
     service.start_soon(afterwards.run)
+    is_busy = partial(is_any_occupied, worker, node.dcmi, node.board)
+    forgotten = ForgottenClaims(node.ledger, reader, is_busy, driver_name=settings.driver_name)
     claims = NodeClaims(
         reader=reader,
         board=node.board,
@@ -151,11 +153,11 @@ async def _keep_claims(
         pool_name=settings.node_name,
         cutting=node.cutting,
         on_call=node.facts,
+        on_held=forgotten.hurry,
         afterwards=afterwards,
     )
     await service.start(keep_cdi_files, node.ledger, cdi, steps, node.board)
-    is_busy = partial(is_any_occupied, worker, node.dcmi, node.board)
-    service.start_soon(forget_gone_claims, node.ledger, claims, reader, is_busy)
+    service.start_soon(forgotten.run)
     return claims
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trio_npu_dra.doctor.finding import Finding, not_checked, ok, problem
-from trio_npu_dra.errors import ConfigError, KubeError
+from trio_npu_dra.claims.forgotten import is_needed
+from trio_npu_dra.doctor.finding import Finding, not_checked, ok, problem, warning
+from trio_npu_dra.errors import ConfigError, KubeError, NotFound
+from trio_npu_dra.holds.entry import Entry, State
+from trio_npu_dra.holds.hold import HolderKind
 from trio_npu_dra.kube.client import KubeClient, open_client
 from trio_npu_dra.kube.credentials import load_credentials
-from trio_npu_dra.kube.objects import ApiModel, KubeObject, ResourceSlice
+from trio_npu_dra.kube.objects import ApiModel, KubeObject, ResourceClaim, ResourceSlice
 
 _PATIENCE_SECONDS = 5.0  # of one request: who waits is a person
 _NOT_FOUND = 404
@@ -44,6 +47,7 @@ class Cluster:
         runtime: The container runtime's, such as `containerd://2.1.6`; empty if it is not known.
         slices: This node's ResourceSlices; None if they could not be listed.
         serves_dra: Whether the API server has them; None if that is not known.
+        unneeded: Claims that have NPUs here, which nobody needs any more.
         unasked: Why something was not answered.
     """
 
@@ -51,17 +55,30 @@ class Cluster:
     runtime: str = ""
     slices: tuple[ResourceSlice, ...] | None = None
     serves_dra: bool | None = None
+    unneeded: tuple[Entry, ...] = ()
     unasked: str = ""
 
 
-async def look(node_name: str | None, kubeconfig: Path | None) -> Cluster:
-    """Ask the API server, if we know one; no error ends the examination."""
+async def look(
+    node_name: str | None, kubeconfig: Path | None, *, entries: Iterable[Entry], driver_name: str
+) -> Cluster:
+    """Ask the API server, if we know one; no error ends the examination.
+
+    Args:
+        node_name: The name of this Node; None if that is not known.
+        kubeconfig: How to reach the API server; None for a pod's service account.
+        entries: Who has NPUs here.
+        driver_name: Results of other drivers are theirs.
+    """
     if node_name is None:
         return Cluster(unasked="the name of this Node is not known")
     try:
         credentials = load_credentials(kubeconfig)
         async with open_client(credentials, deadline=_PATIENCE_SECONDS) as client:
-            return await _ask(client, node_name)
+            found = await _ask(client, node_name)
+            if found.serves_dra:
+                return await _with_unneeded(client, found, entries, driver_name)
+            return found
     except (ConfigError, KubeError) as error:
         return Cluster(unasked=str(error))
 
@@ -78,8 +95,37 @@ async def _ask(client: KubeClient, node_name: str) -> Cluster:
     return replace(found, serves_dra=True, slices=slices)
 
 
+async def _with_unneeded(
+    client: KubeClient, found: Cluster, entries: Iterable[Entry], driver_name: str
+) -> Cluster:
+    unneeded: list[Entry] = []
+    for entry in entries:
+        holder = entry.holder
+        if holder.kind is not HolderKind.CLAIM or entry.state is State.UNDOING:
+            continue
+        try:
+            claim = await client.get(ResourceClaim, holder.name, holder.namespace)
+        except NotFound:
+            unneeded.append(entry)
+        except KubeError as error:
+            found = replace(found, unasked=str(error))
+            break
+        else:
+            if not is_needed(entry, claim, driver_name=driver_name):
+                unneeded.append(entry)
+    return replace(found, unneeded=tuple(unneeded))
+
+
 def judge(found: Cluster) -> Iterator[Finding]:
     """Whether DRA is served there; what others have published is for `dra_drivers` to judge."""
+    for entry in found.unneeded:
+        yield warning(
+            f"claim {entry} has {', '.join(entry.device_names)} on this node, and nobody needs it: "
+            "it is deleted, not allocated to them, or reserved for no pod",
+            "Nothing, if its pod has just ended. Else the kubelet has forgotten it, and the driver "
+            "takes it back within 25 minutes, or two after another pod has asked for its NPU, once "
+            "no process uses it.",
+        )
     if found.serves_dra is False:
         yield problem(
             f"it does not serve resource.k8s.io/v1 (kubelet {found.kubelet or 'unknown'})",

@@ -33,7 +33,12 @@ async def examine(
     drivers = dra_drivers.look(places, own.instances)
     runtime = runtimes.look(places)
     agent = kubelet.look(places)
-    told = await cluster.look(node_name, kubeconfig)
+    told = await cluster.look(
+        node_name,
+        kubeconfig,
+        entries=own.records.entries.values(),
+        driver_name=places.driver_name,
+    )
     npus = await chips.look(places)
     checks = (
         _check("Ascend driver", chips.judge_driver(npus)),

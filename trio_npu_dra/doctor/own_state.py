@@ -38,6 +38,7 @@ class OwnState:
         unusable: Why the folder cannot be used; empty if it can.
         unread: Why something in it is not known; empty if all is.
         records: Who holds what.
+        guards: CDI files of claims whose record cannot be read, by UID.
         without_cdi: The claims whose containers have no CDI file.
         without_record: Names of CDI files whose claims have no record.
         torn: Names of CDI files that are no JSON, as a power cut leaves them.
@@ -51,6 +52,7 @@ class OwnState:
     unusable: str = ""
     unread: str = ""
     records: Records = _NONE
+    guards: Mapping[str, str] = field(default_factory=dict)
     without_cdi: tuple[str, ...] = ()
     without_record: tuple[str, ...] = ()
     torn: tuple[str, ...] = ()
@@ -121,6 +123,7 @@ def _with_claims(found: OwnState, places: Places, records: Records) -> OwnState:
     return replace(
         found,
         records=records,
+        guards={uid: cdi.path(uid).name for uid in records.unreadable if uid in files},
         without_cdi=tuple(str(entry) for entry in ready if not files.get(entry.uid)),
         without_record=tuple(cdi.path(uid).name for uid in sorted(files.keys() - known)),
         torn=tuple(name for name, nodes in named if nodes is None),
@@ -198,7 +201,12 @@ def _about_records(found: OwnState) -> Iterator[Finding]:
             f"the record of claim {uid} was set aside, because it is broken"
             if not why
             else f"the record of claim {uid} cannot be read: {why}",
-            "Delete the pods of that claim: its NPUs are kept from others until it is unprepared.",
+            "Delete the pods of that claim: its NPUs are kept from others until it is unprepared."
+            + (
+                f" If it has none, remove the CDI file {found.guards[uid]}."
+                if uid in found.guards
+                else ""
+            ),
         )
 
 

@@ -13,6 +13,7 @@
 | `pieces` | 2 | for each device that is a piece of a chip which piece, and of which chip |
 | `steps` | 2 | the steps that were begun |
 | `edits` | 2 | the CDI spec |
+| `doubted` | 2 | that nobody seems to need it, if so |
 
 An item of `allocation` has a `config` where that is not the default.
 
@@ -33,9 +34,10 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel, to_snake
 from pydantic_core import from_json, to_json
 
+from trio_npu_dra import storage
 from trio_npu_dra.config.effective import DEFAULT_CONFIG, EffectiveConfig
 from trio_npu_dra.config.model import ContainerLibraries
-from trio_npu_dra.errors import RecordCorrupt
+from trio_npu_dra.errors import RecordCorrupt, RecordRefused
 from trio_npu_dra.holds.entry import Allocated, Entry, HeldDevice, State
 from trio_npu_dra.holds.hold import Holder, HolderKind
 from trio_npu_dra.holds.released import ReleasedRecord, from_released, to_released
@@ -43,6 +45,7 @@ from trio_npu_dra.npu.model import Chip
 from trio_npu_dra.npu.piece import Piece
 
 FORMAT: Final = 2
+_MOST: Final = storage.SIZE_LIMIT - (64 << 10)  # bytes; it can grow, and is read all the same
 
 
 class _Part(BaseModel):
@@ -115,6 +118,7 @@ def parse(data: bytes, *, uid: str) -> Entry:
         steps=_steps(stored),
         edits=edits if isinstance(edits, dict) else None,
         boot_id=record.boot_id,
+        doubted=stored.get("doubted") is True,
         stored=stored,
     )
 
@@ -235,7 +239,47 @@ def encode(entry: Entry) -> bytes:
         wire["steps"] = list(entry.steps)
     if entry.edits is not None:
         wire["edits"] = entry.edits
+    wire.pop("doubted", None)
+    if entry.doubted:
+        wire["doubted"] = True
     return to_json(wire, inf_nan_mode="null") + b"\n"
+
+
+def checked(entry: Entry) -> bytes:
+    """The same, after a look whether it can be read back.
+
+    What is noted later of a claim that is served makes its record grow: steps, ids of vNPUs, a
+    newer host's files. So a record that says that a claim is being undone may be larger: a claim
+    that was given something can be unprepared.
+
+    Raises:
+        RecordRefused: It could not be read back.
+    """
+    data = encode(entry)
+    limit = storage.SIZE_LIMIT if entry.state is State.UNDOING else _MOST
+    if len(data) > limit:
+        raise RecordRefused(
+            f"{entry.holder.titled} is too large to be noted on the node: its record would have "
+            f"{len(data)} bytes, at most {limit} are read back, and {_largest_part(entry)}"
+        )
+    try:
+        parse(data, uid=entry.uid)
+    except RecordCorrupt as error:
+        raise RecordRefused(
+            f"what the node notes of {entry.holder.titled} could not be read back ({error})"
+        ) from error
+    return data
+
+
+def _largest_part(entry: Entry) -> str:
+    env = sum(len(to_json(given.config.env)) for given in entry.allocation if given.config)
+    edits = len(to_json(entry.edits))
+    if env > edits:
+        return (
+            f"{env} of them are the env of its configs, once for each of its "
+            f"{len(entry.allocation)} devices and shares"
+        )
+    return f"{edits} of them are what its containers get"
 
 
 def with_devices(entry: Entry, devices: tuple[HeldDevice, ...], edits: Mapping[str, Any]) -> Entry:

@@ -97,6 +97,8 @@ class Entry:
             may be half done; while it is *undoing* so may be any.
         edits: The CDI spec that containers get; None in records of the first format.
         boot_id: The boot of the node it was written in; empty when unknown.
+        doubted: Whether nobody seemed to need it at the last look (`claims.forgotten`), and nobody
+            has prepared it since.
         stored: The record as it was read, with what this version does not know of it.
     """
 
@@ -107,6 +109,7 @@ class Entry:
     steps: tuple[str, ...] = ()
     edits: Mapping[str, Any] | None = None
     boot_id: str = ""
+    doubted: bool = False
     stored: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property

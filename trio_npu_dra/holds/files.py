@@ -2,31 +2,44 @@
 
 A record that cannot be read costs its own holder only. A broken one is set aside under a name that
 each start looks at again: a newer version that comes back, or a person, may read it. So is what is
-no file of ours under a record's name (`storage`). A record that cannot be read because of an I/O
-error is left in place. In any case its holder is *unreadable*: it keeps its CDI file, and that file
-still guards its NPUs (`claims.holding`).
+no file of ours under a record's name (`storage`). A record that is empty, or cannot be read because of
+an I/O error, is left in place. In any case its holder is *unreadable*: it keeps its CDI file, and that file
+still guards its NPUs (`claims.free`). After a reboot it guards nothing and goes, as other records
+do, unless it names a vNPU.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trio_npu_dra import storage
-from trio_npu_dra.errors import ForeignFile, RecordCorrupt, StorageError
-from trio_npu_dra.holds.encoding import encode, parse
+from trio_npu_dra.errors import ForeignFile, RecordCorrupt, RecordRefused, StorageError
+from trio_npu_dra.holds.encoding import parse
 from trio_npu_dra.holds.entry import Entry, State
 
 log = logging.getLogger(__name__)
 
 _FOLDER_MODE = 0o700
-SUFFIX = ".json"
-"""How names of records end."""
-ASIDE = ".json.aside"
-"""How names of those end that were set aside."""
+_SUFFIX = ".json"
+_ASIDE = ".json.aside"
+_MOST_LINES = 20
+_GUARDS = "only its CDI file guards its NPUs now, or its name if it is of a pod"
+_NAME = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,159})\.json(\.aside)?", re.ASCII)
+_OF_VNPU = re.compile(rb'"vnpu"\s*:\s*[0-9]')
+
+
+def named(name: str) -> tuple[str, bool] | None:
+    """The UID of the holder whose record has this name, and whether it was set aside.
+
+    None for what no record is called: UIDs have at most 128 letters, and a few of ours before them.
+    """
+    found = _NAME.fullmatch(name)
+    return None if found is None else (found[1], found[2] is not None)
 
 
 @dataclass(kw_only=True)
@@ -58,6 +71,7 @@ class EntryFiles:
         self._folder = folder
         self._boot_id = boot_id
         self._named: set[str] = set()
+        self._said = 0  # records that cannot be read, in one reading
 
     def make_folder(self) -> bool:
         """Make the folder, or put back its mode and owner.
@@ -70,30 +84,34 @@ class EntryFiles:
         """
         return storage.make_folder(self._folder, mode=_FOLDER_MODE)
 
-    def write(self, entry: Entry) -> None:
+    def write(self, uid: str, data: bytes) -> None:
         """Replace the record of a holder, in one rename.
 
         Raises:
+            RecordRefused: A file of that name would not be read back.
             StorageError: The disk is full, read-only, or fails; the old record stays.
         """
-        storage.write_atomic(self._path(entry.uid), encode(entry))
-        if entry.outlasts_boot:
-            storage.sync_folder(self._folder)
+        path = self._path(uid)
+        if named(path.name) != (uid, False):
+            raise RecordRefused(f"UID {uid!r} cannot be the name of a record")
+        storage.write_atomic(path, data)
 
-    def remove(self, uid: str, *, outlasts_boot: bool = False) -> None:
+    def remove(self, uid: str) -> None:
         """Remove the record of a holder, and what was set aside of it.
-
-        Args:
-            uid: The holder's UID.
-            outlasts_boot: Whether a power cut must not bring it back.
 
         Raises:
             StorageError: A file cannot be removed.
         """
         storage.remove(self._path(uid))
         storage.remove(self._aside(uid))
-        if outlasts_boot:
-            storage.sync_folder(self._folder)
+
+    def sync(self) -> None:
+        """See that a power cut neither loses records nor brings them back.
+
+        Raises:
+            StorageError: The disk fails.
+        """
+        storage.sync_folder(self._folder)
 
     def mark_unreadable(self, uid: str) -> None:
         """Leave an empty file, so that the next start knows of the holder too.
@@ -114,58 +132,95 @@ class EntryFiles:
         with storage.translated(f"read {self._folder}"), os.scandir(self._folder) as found:
             is_file = {entry.name: entry.is_file(follow_symlinks=False) for entry in found}
         return (
-            [uid for uid in entries if not is_file.get(f"{uid}{SUFFIX}")],
+            [uid for uid in entries if not is_file.get(f"{uid}{_SUFFIX}")],
             [
                 uid
                 for uid in unreadable
-                if is_file.keys().isdisjoint({f"{uid}{SUFFIX}", f"{uid}{ASIDE}"})
+                if is_file.keys().isdisjoint({f"{uid}{_SUFFIX}", f"{uid}{_ASIDE}"})
             ],
         )
 
     def _path(self, uid: str) -> Path:
-        return self._folder / f"{uid}{SUFFIX}"
+        return self._folder / f"{uid}{_SUFFIX}"
 
     def _aside(self, uid: str) -> Path:
-        return self._folder / f"{uid}{ASIDE}"
+        return self._folder / f"{uid}{_ASIDE}"
 
     # --- reading the folder ----------------------------------------------------------------------
 
-    def read(self) -> Found:
+    def read(self, *, is_first_of_boot: bool = False) -> Found:
         """Read all that is there.
+
+        Args:
+            is_first_of_boot: Whether nobody has written since the node booted: then what cannot be
+                read is of an earlier boot.
 
         Raises:
             StorageError: The folder cannot be read.
         """
-        with storage.translated(f"read {self._folder}"):
-            paths = sorted(self._folder.iterdir())  # a record before what is aside of it
+        with storage.translated(f"read {self._folder}"), os.scandir(self._folder) as there:
+            # A record before what is aside of it.
+            files = sorted((entry.name, _is_empty(entry)) for entry in there)
         found = Found()
-        for path in paths:
-            self._read_file(path, found)
+        self._said = 0
+        for name, is_empty in files:
+            path = self._folder / name
+            if is_empty and (known := named(name)) is not None:
+                self._note_empty(path, known[0], found, is_outdated=is_first_of_boot)
+            else:
+                self._read_file(path, found, is_outdated=is_first_of_boot)
+        if self._said > _MOST_LINES:
+            log.error("%d more claim records cannot be read", self._said - _MOST_LINES)
         return found
 
-    def _read_file(self, path: Path, found: Found) -> None:
-        name = path.name
-        if storage.is_unfinished(name):
-            storage.remove_if_abandoned(path)
-        elif name.startswith(".") or not name.endswith((SUFFIX, ASIDE)):
-            if not storage.is_set_aside(name) and self._is_news(path):
-                log.warning("something foreign among the claim records", extra={"path": str(path)})
-        elif name.endswith(ASIDE):
-            self._look_aside(path, name.removesuffix(ASIDE), found)
-        else:
-            self._read_record(path, name.removesuffix(SUFFIX), found)
+    def _note_empty(self, path: Path, uid: str, found: Found, *, is_outdated: bool) -> None:
+        """An empty file tells that there was a record; it stays, for there is nothing to keep."""
+        if uid in found.entries or (is_outdated and self._is_forgotten(path, b"")):
+            return
+        found.unreadable.add(uid)
+        self._complain(path, "it is empty")
 
-    def _read_record(self, path: Path, uid: str, found: Found) -> None:
+    def _read_file(self, path: Path, found: Found, *, is_outdated: bool) -> None:
+        known = named(path.name)
+        if storage.is_unfinished(path.name):
+            storage.remove_if_abandoned(path)
+        elif known is None:
+            if not storage.is_set_aside(path.name) and self._is_news(path):
+                log.warning("something foreign among the claim records", extra={"path": str(path)})
+        elif known[1]:
+            self._look_aside(path, known[0], found, is_outdated=is_outdated)
+        else:
+            self._read_record(path, known[0], found, is_outdated=is_outdated)
+
+    def _read_record(self, path: Path, uid: str, found: Found, *, is_outdated: bool) -> None:
+        content = b""
         try:
             content = storage.read_bytes(path) or b""
             self._accept(parse(content, uid=uid), path, found)
         except (ForeignFile, RecordCorrupt) as error:
+            if is_outdated and self._is_forgotten(path, content):
+                return
             found.unreadable.add(uid)
             self._set_aside(path, uid, error)
         except StorageError as error:
             found.unreadable.add(uid)
             found.withheld.add(uid)
             self._complain(path, str(error))
+
+    def _is_forgotten(self, path: Path, content: bytes) -> bool:
+        """Remove what cannot be read and is of an earlier boot, unless it tells of a vNPU."""
+        if _OF_VNPU.search(content):
+            return False
+        try:
+            storage.remove(path)
+        except StorageError as error:
+            log.warning("claim record of an earlier boot stays: %s", error)
+            return False
+        log.warning(
+            "claim record of an earlier boot, which could not be read, is forgotten",
+            extra={"path": str(path)},
+        )
+        return True
 
     def _accept(self, entry: Entry, path: Path, found: Found) -> None:
         self._named.discard(path.name)
@@ -184,15 +239,21 @@ class EntryFiles:
             extra={"claim": str(entry), "uid": entry.uid, "devices": entry.device_names},
         )
 
-    def _look_aside(self, path: Path, uid: str, found: Found) -> None:
+    def _look_aside(self, path: Path, uid: str, found: Found, *, is_outdated: bool) -> None:
         """Take a record back that can be read by now, unless its claim was prepared again."""
         if uid in found.entries:
             return
+        content = b""
         try:
-            entry = parse(storage.read_bytes(path) or b"", uid=uid)
+            content = storage.read_bytes(path) or b""
+            entry = parse(content, uid=uid)
             storage.rename(path, self._path(uid))
+        except (ForeignFile, RecordCorrupt):  # which was said when it was set aside
+            if not (is_outdated and self._is_forgotten(path, content)):
+                found.unreadable.add(uid)
+            return
         except StorageError:
-            found.unreadable.add(uid)  # which was said when it was set aside
+            found.unreadable.add(uid)
             return
         found.unreadable.discard(uid)
         self._accept(entry, self._path(uid), found)
@@ -208,21 +269,29 @@ class EntryFiles:
         except StorageError as refusal:
             self._complain(path, f"{error}; {refusal}")
         else:
-            log.error(
-                "claim record cannot be read and was set aside; "
-                "only its CDI file guards its NPUs now",
-                extra={"path": str(aside), "problem": str(error)},
-            )
+            self._say("and was set aside", aside, str(error))
 
     def _complain(self, path: Path, problem: str) -> None:
         if self._is_news(path):
-            log.error(
-                "claim record cannot be read; only its CDI file guards its NPUs now",
-                extra={"path": str(path), "problem": problem},
-            )
+            self._say("", path, problem)
+
+    def _say(self, what: str, path: Path, problem: str) -> None:
+        """Say that a record cannot be read; not of thousands in one reading."""
+        self._said += 1
+        if self._said <= _MOST_LINES:
+            words = " ".join(filter(None, ("claim record cannot be read", what)))
+            log.error("%s; %s", words, _GUARDS, extra={"path": str(path), "problem": problem})
 
     def _is_news(self, path: Path) -> bool:
         """Whether nothing was said of *path* yet; true once."""
         is_news = path.name not in self._named
         self._named.add(path.name)
         return is_news
+
+
+def _is_empty(entry: os.DirEntry[str]) -> bool:
+    try:
+        is_file = entry.is_file(follow_symlinks=False)
+        return is_file and entry.stat(follow_symlinks=False).st_size == 0
+    except OSError:  # gone, or a bad block: whoever reads it says so
+        return False

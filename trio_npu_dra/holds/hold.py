@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from trio_npu_dra.npu.piece import Piece
 
@@ -17,6 +19,17 @@ class HolderKind(StrEnum):
     """A pod with devices of a device plugin."""
     OTHER = "Other"
     """Something that only a newer version of this driver knows."""
+
+
+POD_PREFIX: Final = "pod-of-"
+"""What the names of ours for pods begin with, before that of the chip; no UID of a claim does."""
+_POD: Final = re.compile(rf"{POD_PREFIX}npu-([0-9]{{1,9}})(-.*)?", re.ASCII)
+
+
+def node_of_pod(uid: str) -> str | None:
+    """The host's device node of the chip that a pod has, by our name for it; None for a claim."""
+    found = _POD.fullmatch(uid)
+    return None if found is None else f"/dev/davinci{found[1]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

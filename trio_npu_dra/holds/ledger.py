@@ -14,6 +14,9 @@ a minute later; and the NPUs may be numbered anew, so that a CDI file made from 
 give another one's. Nothing is lost by it: the kubelet keeps no *prepared* mark over a restart, and
 prepares the claims of each pod again before it starts the pod's containers anew.
 
+The same goes for records that cannot be read: those that are there before anybody has written in
+this boot are of an earlier one.
+
 What was made for a holder can outlast the reboot: the Ascend driver makes vNPUs anew. Their records
 are *undoing* then, so that they are removed before the claim, or another one, gets a piece again.
 
@@ -35,6 +38,7 @@ from types import MappingProxyType
 from trio_npu_dra import storage
 from trio_npu_dra.boot import BOOT_ID, read_boot_id
 from trio_npu_dra.errors import StorageError
+from trio_npu_dra.holds.encoding import checked, encode
 from trio_npu_dra.holds.entry import Entry
 from trio_npu_dra.holds.files import EntryFiles, Found
 from trio_npu_dra.holds.hold import Hold
@@ -67,7 +71,7 @@ class Ledger:
         self.state_folder = state_folder
         self._boot_id = read_boot_id(boot_id_file)
         self._files = EntryFiles(state_folder / CLAIMS, self._boot_id)
-        self._lock = NodeLock(state_folder / "serialize.lock")
+        self._lock = NodeLock(state_folder / "serialize.lock", self._boot_id)
         self._turn: Turn | None = None
         self._mark: bytes | None = None
         self._has_changed = False
@@ -136,30 +140,38 @@ class Ledger:
             The entry as it is held now.
 
         Raises:
-            StorageError: The disk is full, read-only, or fails; the old record stays.
+            RecordRefused: The record could not be read back; the old one stays.
+            StorageError: The disk is full, read-only, or fails. What is held then is what
+                `by_uid` says: the old record, or the new one if only its sync failed.
         """
+        entry = replace(entry, boot_id=self._boot_id)
+        data = checked(entry)
         self._announce_change()
-        return self._write(replace(entry, boot_id=self._boot_id))
+        self._write(entry, data)
+        return entry
 
-    def _write(self, entry: Entry) -> Entry:
-        self._files.write(entry)
+    def _write(self, entry: Entry, data: bytes) -> None:
+        self._files.write(entry.uid, data)
         self._known.entries[entry.uid] = entry
         self._known.unreadable.discard(entry.uid)
         self._known.withheld.discard(entry.uid)
-        return entry
+        if entry.outlasts_boot:
+            self._files.sync()
 
     def remove(self, uid: str) -> None:
         """Remove the record of a holder, or what was set aside of it.
 
         Raises:
-            StorageError: The file cannot be removed.
+            StorageError: The file cannot be removed, or a power cut may bring it back. `by_uid`
+                says which.
         """
         self._announce_change()
-        known = self._by_uid.get(uid)
-        self._files.remove(uid, outlasts_boot=known is not None and known.outlasts_boot)
-        self._known.entries.pop(uid, None)
+        self._files.remove(uid)
+        known = self._known.entries.pop(uid, None)
         self._known.unreadable.discard(uid)
         self._known.withheld.discard(uid)
+        if known is not None and known.outlasts_boot:
+            self._files.sync()
 
     def write_missing(self) -> None:
         """Write again what somebody took away; inside `exclusive`.
@@ -178,7 +190,7 @@ class Ledger:
         """
         lost, unknown = self._files.missing(self._by_uid, self._known.unreadable)
         for uid in lost:
-            self._write(self._by_uid[uid])
+            self._write(self._by_uid[uid], encode(self._by_uid[uid]))
         for uid in unknown:
             self._files.mark_unreadable(uid)
             self._known.withheld.discard(uid)
@@ -199,16 +211,16 @@ class Ledger:
             # The lock file was taken away, perhaps with records. Our mark stays as it is, so that
             # we read again what others add, until somebody writes a new one.
             self._restore()
-            self._read()
+            self._read(turn)
         elif was_missing and self._mark is not None:
             # Nobody is told. Whoever wrote last still knows all, and adds what we do not know; we
             # read it then, because our mark is not his.
             self._restore()
         elif turn.mark != self._mark or self._known.withheld:
-            self._read()
+            self._read(turn)
             self._mark = turn.mark
 
-    def _read(self) -> None:
-        self._known = self._files.read()
+    def _read(self, turn: Turn) -> None:
+        self._known = self._files.read(is_first_of_boot=turn.is_first_of_boot)
         self._by_uid = MappingProxyType(self._known.entries)
         self._has_changed = True

@@ -15,7 +15,7 @@ from trio_npu_dra.boot import BOOT_ID, read_boot_id
 from trio_npu_dra.errors import StorageError
 from trio_npu_dra.holds.encoding import parse
 from trio_npu_dra.holds.entry import Entry
-from trio_npu_dra.holds.files import ASIDE, SUFFIX
+from trio_npu_dra.holds.files import named
 from trio_npu_dra.holds.hold import Hold
 from trio_npu_dra.holds.ledger import CLAIMS
 
@@ -51,20 +51,21 @@ def read_records(state_folder: Path, *, boot_id_file: Path = BOOT_ID) -> Records
     entries: dict[str, Entry] = {}
     unreadable: dict[str, str] = {}
     for name in names:
-        if name.startswith("."):
+        known = named(name)
+        if known is None:
             continue
-        if name.endswith(ASIDE):
-            unreadable.setdefault(name.removesuffix(ASIDE), "")
-        elif name.endswith(SUFFIX):
-            uid = name.removesuffix(SUFFIX)
-            try:
-                content = storage.read_bytes(state_folder / CLAIMS / name) or b""
-                entry = parse(content, uid=uid)
-            except StorageError as error:
-                unreadable[uid] = str(error)
-                continue
-            if not boot_id or entry.boot_id in {"", boot_id}:
-                entries[uid] = entry
+        uid, is_aside = known
+        if is_aside:
+            unreadable.setdefault(uid, "")
+            continue
+        try:
+            content = storage.read_bytes(state_folder / CLAIMS / name) or b""
+            entry = parse(content, uid=uid)
+        except StorageError as error:
+            unreadable[uid] = str(error)
+            continue
+        if not boot_id or entry.boot_id in {"", boot_id}:
+            entries[uid] = entry
     return Records(
         entries=entries,
         unreadable={uid: why for uid, why in unreadable.items() if uid not in entries},

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, TypeAdapter, Vali
 
 from trio_npu_dra import file_lock, storage
 from trio_npu_dra.boot import Boot
-from trio_npu_dra.errors import StorageError
+from trio_npu_dra.errors import ForeignFile, StorageError
 from trio_npu_dra.npu.code_memory import CodeMemory, Seconds
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,12 @@ V = TypeVar("V")
 
 _FILE_NAME: Final = "faults.json"
 _LOCK_NAME: Final = "faults.lock"
-_SIZE_LIMIT: Final = 8 << 20  # bytes; 64 chips with 128 codes each, DCMI's most, take some 3 MB
+# 64 chips with 128 codes each, DCMI's most, take some 3 MB, with 80,000 names. What is read takes
+# a hundred times as much memory if all of it is names.
+_SIZE_LIMIT: Final = 4 << 20  # bytes
+_MOST_NAMES: Final = 1 << 17
+_MOST_CHIPS: Final = 1 << 10
+_MOST_CODES: Final = 1 << 14
 _LOCK_PAUSE: Final = 0.002  # seconds between two tries
 _LOCK_PATIENCE: Final = 1.0  # seconds; the other instance needs milliseconds
 
@@ -115,14 +120,18 @@ class FaultFile:
                 theirs = None  # which was said at the start; it gives way
             merged = merge(base, ours, base if theirs is None else theirs, now=now)
             storage.remove_unfinished(self._path.parent, f"{_FILE_NAME}.")
-            storage.write_atomic(self._path, _encoded(merged, self._boot))
+            data = _encoded(merged, self._boot)
+            self._check(data, merged.chips)  # what could not be read is not written
+            storage.write_atomic(self._path, data)
             return merged
 
     def _read(self, *, is_told: bool) -> Known | None:
         data = storage.read_bytes(self._path, limit=_SIZE_LIMIT)
         if data is None:
             return None
+        self._check(data, {})  # before much is made of it
         file = _File.model_validate_json(data)
+        self._check(data, file.chips)
         chips = {}
         for key, codes in file.chips.items():
             try:
@@ -135,6 +144,22 @@ class FaultFile:
             Known(chips=chips, places=file.places, released=released),
             Boot(id=file.boot_id, began=file.booted),
         )
+
+    def _check(self, data: bytes, chips: Mapping[str, Any]) -> None:
+        """See that it is no more than a start has memory for.
+
+        Raises:
+            ForeignFile: It is.
+        """
+        codes = sum(len(codes) for codes in chips.values() if isinstance(codes, Mapping))
+        for count, most, what in (
+            (len(data), _SIZE_LIMIT, "bytes"),
+            (data.count(b":"), _MOST_NAMES, "names"),
+            (len(chips), _MOST_CHIPS, "chips"),
+            (codes, _MOST_CODES, "codes"),
+        ):
+            if count > most:
+                raise ForeignFile(f"{self._path} has {count} {what}, at most {most} are read")
 
     def _on_our_clock(self, known: Known, boot: Boot) -> Known:
         """What was written when the clock said that the node had booted then, by our clock."""

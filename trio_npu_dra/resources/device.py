@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Self
 
 from trio_npu_dra.holds.entry import Allocated, Entry, HeldDevice, State
-from trio_npu_dra.holds.hold import Holder, HolderKind
+from trio_npu_dra.holds.hold import POD_PREFIX, Holder, HolderKind
 from trio_npu_dra.npu.model import Chip, HealthState
 from trio_npu_dra.npu.piece import Piece
 from trio_npu_dra.resources.names import DeviceId
-
-HOLDER_PREFIX: Final = "pod-of-"
-"""What the names of ours for pods begin with; no UID of a claim does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +70,7 @@ class ResourceDevice:
     @property
     def holder_uid(self) -> str:
         """The name of ours for the pod that has it."""
-        uid = f"{HOLDER_PREFIX}{self.name}"
+        uid = f"{POD_PREFIX}{self.name}"
         return uid if self.share is None else f"{uid}-{self.share}"
 
     @property

@@ -7,8 +7,9 @@ at seldom while nothing depends on it, and a few times a minute while something 
 A device is taken back from a pod when lists have lacked it for some seconds and no process uses it.
 Of a chip that pods share the last share alone waits for processes, because nobody can tell whose
 they are; and it is *undoing* until the chip's share flag is reset. A kubelet that has just started
-lists a pod only once it has got it from the API server, which may be away; so a list that lacks our
-own pod does not count. Pods of Huawei's device plugin count too: that may have run here before us.
+lists a pod only once it has got it from the API server, which may be away, and then it adds the
+oldest first. So a list that lacks our own pod does not count, and after such a list, or none, the
+seconds begin anew. Pods of Huawei's device plugin count too: that may have run here before us.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from trio_npu_dra import pulse
 from trio_npu_dra.claims.share_flag import ShareFlagStep
 from trio_npu_dra.errors import KubeletSilent, NpuDraError, StorageError
 from trio_npu_dra.holds.entry import Entry, State
-from trio_npu_dra.holds.hold import HolderKind, holds_of
+from trio_npu_dra.holds.hold import HolderKind, holds_of, node_of_pod
 from trio_npu_dra.holds.ledger import Ledger
 from trio_npu_dra.kubelet.device_plugin.pod_resources import PodDevice, PodResources
 from trio_npu_dra.npu.model import Board
 from trio_npu_dra.observable import Observable
-from trio_npu_dra.resources.device import HOLDER_PREFIX, ResourceDevice, piece_of
+from trio_npu_dra.resources.device import ResourceDevice, piece_of
 from trio_npu_dra.resources.kubelet_ids import KubeletIds
 from trio_npu_dra.resources.names import whole_resource
 from trio_npu_dra.resources.selection import Selection
@@ -101,6 +102,7 @@ class PodHolds:
         self._under_way: set[str] = set()
         self._given_since: set[str] = set()  # the list that counts was asked for
         self._missing_since: dict[str, float] = {}
+        self._has_gap = True
         self._looking = trio.Lock()
         self._wanted = trio.Event()
         self._problem = ""
@@ -149,6 +151,7 @@ class PodHolds:
                     await self._look()
             except (KubeletSilent, StorageError) as error:
                 problem = str(error)
+                self._note_gap()
         if problem and problem != self._problem:
             log.warning("which pods have NPUs is not known", extra={"problem": problem})
         self._problem = problem
@@ -174,9 +177,17 @@ class PodHolds:
         self._given_since.clear()
         listed = await self._pods.read()
         lacking = await self._note(listed)
-        if self._is_whole(listed):
-            await self._take_back(lacking)
-            self.known.set(True)
+        if not self._is_whole(listed):
+            self._note_gap()
+            return
+        self._has_gap = False
+        await self._take_back(lacking)
+        self.known.set(True)
+
+    def _note_gap(self) -> None:
+        """The kubelet may start anew: what lists have lacked before says nothing."""
+        self._has_gap = True
+        self._missing_since = {}
 
     def _is_whole(self, listed: PodResources) -> bool:
         own = self._pods.own_pod
@@ -185,6 +196,7 @@ class PodHolds:
     def _is_settled(self) -> bool:
         return (
             self.known.value
+            and not self._has_gap
             and not self._missing_since
             and all(
                 self._selection.resource_of(one.chip) == whole_resource(one.resource)
@@ -192,32 +204,27 @@ class PodHolds:
             )
         )
 
-    async def _note(self, listed: PodResources) -> dict[str, Entry]:
-        """Note who has what; returns what nobody has any more by the list, by UID."""
+    async def _note(self, listed: PodResources) -> set[str]:
+        """Note who has what; returns the UIDs of those who have nothing any more by the list."""
         found = self._found(listed)
         async with self._ledger.exclusive():
+            later = self._under_way | self._given_since
             for uid, entry in found.items():
                 known = self._ledger.by_uid.get(uid)
                 is_new = known is None or _what(known) != _what(entry)
-                if is_new and uid not in self._under_way | self._given_since:
+                if is_new and uid not in later:
                     self._ledger.put(entry)
                     log.info(
                         "a pod has a device",
                         extra={"pod": str(entry), "devices": entry.device_names},
                     )
-            if self._is_whole(listed):
-                self._forget_unreadable(found.keys() | self._under_way | self._given_since)
-            return {
-                uid: entry
+            pods = {
+                uid
                 for uid, entry in self._ledger.by_uid.items()
-                if entry.holder.kind is HolderKind.POD and uid not in found
+                if entry.holder.kind is HolderKind.POD
             }
-
-    def _forget_unreadable(self, known: Collection[str]) -> None:
-        """Remove the records that cannot be read, of pods that have ended; they guard nothing."""
-        for uid in self._ledger.unreadable - set(known):
-            if uid.startswith(HOLDER_PREFIX):
-                self._ledger.remove(uid)
+            pods |= {uid for uid in self._ledger.unreadable if node_of_pod(uid)}
+            return pods - found.keys() - later
 
     def _found(self, listed: PodResources) -> dict[str, Entry]:
         found = {}
@@ -243,15 +250,27 @@ class PodHolds:
                 )
         return None
 
-    async def _take_back(self, lacking: Mapping[str, Entry]) -> None:
+    async def _take_back(self, lacking: Collection[str]) -> None:
         """Take back what lists have lacked for some seconds and no process uses."""
         now, before = trio.current_time(), self._missing_since
         self._missing_since = {uid: before.get(uid, now) for uid in lacking}
         for uid in lacking:
             is_sure = now - self._missing_since.get(uid, now) >= SOON_SECONDS
             entry = self._ledger.by_uid.get(uid)
-            if is_sure and entry is not None and not await self.is_in_use(entry):
+            if is_sure and entry is None:
+                await self._forget_unreadable(uid)
+            elif is_sure and entry is not None and not await self.is_in_use(entry):
                 await self._release(uid)
+
+    async def _forget_unreadable(self, uid: str) -> None:
+        """Remove the record of a pod that has ended, which cannot be read."""
+        node = node_of_pod(uid)
+        if node is None or await self._is_busy({node}):
+            return
+        async with self._ledger.exclusive():
+            is_missing = uid in self._missing_since and uid not in self._under_way
+            if is_missing and uid in self._ledger.unreadable:
+                self._ledger.remove(uid)
 
     async def is_in_use(self, entry: Entry) -> bool:
         """Whether a process may use what a record says, and what its last pod had."""

@@ -79,13 +79,13 @@ class Listener:
 def listen_unix(path: Path) -> Listener:
     """Listen on a unix socket that only this user may connect to.
 
-    A socket that an earlier process left behind is replaced.
+    A socket that an earlier process left behind is replaced; something else is set aside.
 
     Args:
         path: Absolute, at most `UNIX_PATH_LIMIT` bytes; its folder must exist.
 
     Raises:
-        ConfigError: The path is too long, its folder is missing, or something else is there.
+        ConfigError: The path is too long, or its folder is missing.
         StorageError: The file system refuses.
     """
     _check_length(path)
@@ -152,9 +152,10 @@ def _remove_stale(path: Path) -> None:
         mode = path.lstat().st_mode
     except FileNotFoundError:
         return
-    if not stat.S_ISSOCK(mode):
-        raise ConfigError(f"{path} is to be a socket, but something else is there: remove it")
-    path.unlink()
+    if stat.S_ISSOCK(mode):
+        path.unlink()
+    else:
+        storage.set_aside(path)
 
 
 def _inode(path: Path) -> int | None:
