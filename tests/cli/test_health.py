@@ -155,6 +155,10 @@ def test_health_is_a_table_with_a_row_for_each_trouble(
             "resource:  a/b: 8 devices, 7 healthy, 2 held\n",
         ),
         (
+            {"unserved": ("npu-0 by pod ml/train",)},
+            "held:      npu-0 by pod ml/train, which no resource lists now\n",
+        ),
+        (
             {"waiting": {"npu-3": "to a/b, but it is held by claim ml/train"}},
             "moving:    npu-3 is to go to a/b, but it is held by claim ml/train\n",
         ),

@@ -97,13 +97,13 @@ async def served(folder: Path, worker: DcmiWorker) -> AsyncIterator[Served]:
 
 
 def test_a_split_npu_is_offered_in_its_pieces() -> None:
-    """Each claim that has one of them holds it."""
+    """These are no names of it; each claim that has one of them holds it."""
     split_npu = split(npu(0), piece(100), piece(101))
     holds = tuple(
         hold(f"npu-0-vnpu-{vnpu}", 0, vnpu=vnpu, claim=f"claim-{vnpu}") for vnpu in (100, 101)
     )
     (told,) = report_npus(board(split_npu), holds)
-    assert told.offered_as == "npu-0-vnpu-100, npu-0-vnpu-101"
+    assert told.offered_as == ""
     assert told.held_by == ("ml/claim-100", "ml/claim-101")
 
 
@@ -123,6 +123,16 @@ async def test_health_has_the_resources_and_what_waits_to_go_there(served: Serve
     ]
     assert report.waiting == {"npu-3": "to a/b, but it is held by claim ml/train"}
     assert report.npus[0].held_by == ("ml/train",)
+
+
+async def test_health_has_what_pods_have_though_no_resource_lists_it(served: Served) -> None:
+    """Another selection has taken the NPU out; a hold of a claim is none of it."""
+    pod = ResourceDevice(resource="a/b", chip=npu(0)).entry(namespace="ml", pod="train")
+    served.control.resources.devices.set({"a/b": ()})
+    served.control.holds.set((*pod.holds, hold("npu-3", 3)))
+    report = await served.report()
+    assert [str(resource) for resource in report.resources] == ["a/b: 0 devices, 0 healthy, 0 held"]
+    assert report.unserved == ("npu-0 by pod ml/train",)
 
 
 def test_a_piece_is_held_by_a_claim_or_a_pod() -> None:

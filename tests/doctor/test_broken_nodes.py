@@ -120,6 +120,8 @@ def test_npus_are_in_use_outside_of_kubernetes(healthy: Node) -> None:
     healthy.run_program(300, "/usr/bin/python3", cgroup=POD)
     healthy.use(3, 4711)
     healthy.use(4, 300, 301)
+    healthy.use(5, 0)
+    healthy.use(6, 0)
 
     code, text = healthy.doctor()
 
@@ -128,7 +130,8 @@ def test_npus_are_in_use_outside_of_kubernetes(healthy: Node) -> None:
         "problem      NPUs in use        npu-3 is used outside of Kubernetes, by process 4711 "
         "(python3)\n    -> End that process"
     ) in text
-    assert "not checked                     npu-4 is used by process 301, which cannot be" in text
+    unseen = "who uses npu-4 (process 301), npu-5 and npu-6 cannot be seen from here"
+    assert f"not checked                     {unseen}" in text
     assert "process 300" not in text
 
 

@@ -53,7 +53,7 @@ PODS = {
             cel=f"{OWN}.physicalId == 5",
             devices={"npu-5": ("davinci5",)},
             shared=(*OF_950, *(f"uburma/uburma{number}" for number in range(1, 8))),
-            chips=[("950DT_9591", "na", 147456)],
+            chips=[("Ascend950DT_9591", "na", 147456)],
         ),
     },
 }

@@ -22,6 +22,7 @@ PLURALS = {
     "ResourceSlice": "resourceslices",
     "ResourceClaim": "resourceclaims",
     "DeviceClass": "deviceclasses",
+    "Namespace": "namespaces",
 }
 
 
@@ -31,7 +32,7 @@ class StaticApi:
 
     Attributes:
         objects: All of it.
-        forbidden: Plurals that may not be listed.
+        forbidden: Plurals that may not be read.
         watched: Counts the watches of claims that have begun.
         changed: Each release tells one watch of claims of a change.
         ended: Set when the server ends.
@@ -52,17 +53,18 @@ class StaticApi:
         if url.path == "/version":
             return 200, {"major": "1", "minor": "37+"}
         parts = url.path.split("/")
-        plural = next((part for part in parts if part in PLURALS.values()), "")
+        plural = next((part for part in reversed(parts) if part in PLURALS.values()), "")
         if not plural:
             self.asked.add(("list", parts[-1]))
             return 404, {}
         name = parts[parts.index(plural) + 1] if parts[-1] != plural else ""
         self.asked.add(("get" if name else "list", plural))
-        if not name and plural in self.forbidden:
+        if plural in self.forbidden and (not name or plural == "namespaces"):
             return 403, {"kind": "Status", "message": f"you cannot list {plural}"}
         found = [one for one in self.objects if PLURALS[one["kind"]] == plural]
         if name:
-            namespace = parts[parts.index("namespaces") + 1] if "namespaces" in parts else None
+            is_within = "namespaces" in parts and plural != "namespaces"
+            namespace = parts[parts.index("namespaces") + 1] if is_within else None
             named = [one for one in found if _key(one) == (name, namespace)]
             missing = {"kind": plural, "name": name}
             status = {"kind": "Status", "reason": "NotFound", "details": missing}

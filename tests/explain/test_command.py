@@ -18,7 +18,7 @@ from tests.explain.reasons import held, npu
 from tests.explain.scene import scene
 from tests.explain.static_api import StaticApi, served
 from tests.explain.test_apart import DEAR
-from tests.explain.world import ask, claim, class_, device, node, pod, slice_
+from tests.explain.world import Wire, ask, claim, class_, device, node, pod, slice_
 from trio_npu_dra.cli.kubectl_npu import main
 from trio_npu_dra.cluster.cel import apart
 
@@ -258,6 +258,24 @@ def test_an_npu_that_is_to_leave_is_not_called_sick(cluster: Cluster) -> None:
         "npu-0 of n3 is not sick, and no claim gets it: npu.huawei.com/leaving:NoSchedule\n"
     )
     assert (row["free"], row["sick"], row["devices"][0]["sick"]) == (0, 0, False)
+
+
+def test_the_namespace_is_asked_whether_it_is_for_admins(cluster: Cluster) -> None:
+    """Only if a claim in it wants to look on; without the right that is not weighed."""
+    namespace: Wire = {"kind": "Namespace", "metadata": {"name": "default"}}
+    looking = [claim("look", ask(adminAccess=True)), pod("look", "look"), namespace]
+    cluster.data("explain", "pod/large")
+    assert ("get", "namespaces") not in cluster.api.asked
+
+    cluster.api.objects += looking
+    assert "wants admin access" in cluster.data("explain", "pod/look")["sentence"]
+    namespace["metadata"]["labels"] = {"resource.kubernetes.io/admin-access": "true"}
+    assert cluster.data("explain", "pod/look")["outcome"] == "free"
+    cluster.api.forbidden = frozenset({"namespaces"})
+    told = cluster.data("explain", "pod/look")
+    assert told["notWeighed"] == [
+        "whether namespace default may have admin access: you may not get namespaces"
+    ]
 
 
 def test_pieces_and_other_drivers(cluster: Cluster) -> None:

@@ -275,3 +275,34 @@ def test_who_looks_on_takes_nothing_and_needs_nothing_free() -> None:
     )
 
     assert [beside.outcome, after.outcome] == [Outcome.FREE, Outcome.FREE]
+
+
+@pytest.mark.parametrize("second", [ask(), ask(adminAccess=True)])
+def test_a_claim_cannot_have_a_device_twice(second: Wire) -> None:
+    """Admin access needs nothing free, but no device that the claim has by another request."""
+    looking = {"name": "look", "exactly": ask(adminAccess=True)}
+    made = claim("train", looking, {"name": "work", "exactly": second})
+    view = view_of(node("n1"), class_(), slice_("s1", npu(0)), made)
+
+    found = explain_pod(Pod.model_validate(pod("train", "train")), view)
+
+    assert found.outcome is Outcome.WAITS
+    assert "some want the same device, and a claim cannot have a device twice" in found.sentence
+
+
+def test_admin_access_needs_a_namespace_for_it() -> None:
+    """The API server takes no allocation of such a claim elsewhere; it may be unknown."""
+    made = claim("train", ask(adminAccess=True))
+    view = view_of(node("n1"), class_(), slice_("s1", npu(0)), made)
+    waiting = Pod.model_validate(pod("train", "train"))
+
+    refused = explain_pod(waiting, replace(view, is_for_admins=False))
+
+    assert refused.outcome is Outcome.WAITS
+    assert refused.sentence == (
+        "claim default/train wants admin access, which is not given in namespace default: it has "
+        "no label resource.kubernetes.io/admin-access=true"
+    )
+    for known in (True, None):
+        found = explain_pod(waiting, replace(view, is_for_admins=known))
+        assert found.outcome is Outcome.FREE

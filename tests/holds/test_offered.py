@@ -16,7 +16,7 @@ from trio_npu_dra.holds.hold import Hold, HolderKind
 from trio_npu_dra.holds.offered import names_of_chips, offered, pool_offers
 from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
 from trio_npu_dra.npu.model import Board, Chip, ChipFamily
-from trio_npu_dra.npu.offers import NO_CUTTING, Cutting, Offer, Standing, offers
+from trio_npu_dra.npu.offers import NO_CUTTING, Cutting, Held, Offer, Standing, offers
 from trio_npu_dra.npu.piece import Piece
 
 UNION, INDEPENDENT = MultiDiePolicy.UNION, MultiDiePolicy.INDEPENDENT
@@ -161,6 +161,13 @@ def test_what_is_held_by_shares_is_not_cut() -> None:
     (whole,) = offered(board, [hold("npu-3", 3, share="1")], cutting)
     assert (whole.name, whole.takes, whole.of) == ("npu-3", {}, {})
     assert len(offered(board, [hold("npu-3", 3)], cutting)) > 1, "who has all takes from all"
+
+
+def test_a_chip_of_which_one_holder_has_a_share_and_another_all_is_held_whole() -> None:
+    """Records can say so; no further share is given out beside the one who has all."""
+    holds = [hold("npu-3", 3, share="1"), hold("npu-3", 3, claim="infer")]
+    (found,) = offered(Board(chips=(die(3),)), holds)
+    assert found.held is Held.WHOLE
 
 
 def test_a_held_piece_stays_when_chips_are_cut_no_more() -> None:

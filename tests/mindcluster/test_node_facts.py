@@ -53,6 +53,7 @@ def test_labels_of_other_families() -> None:
         (b4(), "accelerator-type", None),
         (b4(ai_cores=None), "servertype", None),
         (b4(memory_bytes=None), MEMORY, None),
+        (b4(memory_bytes=(32 << 30) - 1), MEMORY, "31G"),
         (b4(chip_name="910 B4"), CHIP_NAME, None),
         (b4(family=ChipFamily.ASCEND_310B), "accelerator", None),
         (a3(0, super_pod_id=None), POD, None),
@@ -61,7 +62,7 @@ def test_labels_of_other_families() -> None:
     ],
 )
 def test_what_no_chip_tells_is_no_label(chip: Chip, key: str, value: str | None) -> None:
-    """Nor is what no label can have."""
+    """Nor is what no label can have; memory is whole GiB, rounded down as in MindCluster."""
     assert node_labels([chip]).get(key) == value
 
 

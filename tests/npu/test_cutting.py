@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tests.npu.boards import a3, die
-from tests.npu.test_templates import chip_of
+from tests.npu.test_templates import CHIPS, chip_of
+from trio_npu_dra.errors import DcmiError
+from trio_npu_dra.npu.cutting import cut
+from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.types import MultiDiePolicy, VDevice, VnpuMode
 from trio_npu_dra.npu.model import Board, Chip
 from trio_npu_dra.npu.offers import Cutting, Offer, OfferKind, not_cut, offers
 from trio_npu_dra.npu.templates import split_of
+from trio_npu_dra.simulator import create_board, load_profile
 
 CUT = Cutting(is_on=True)
 GIB = 1 << 30
@@ -53,9 +58,9 @@ def pieces_of(made: tuple[Offer, ...]) -> Counter[str]:
         ),
         (
             "910a-8",
-            {"ai-cores": 32, "ai-cpus": 14, "vpc": 16, "vdec": 16, "jpegd": 16, "jpege": 8}
+            {"ai-cores": 32, "ai-cpus": 16, "vpc": 16, "vdec": 16, "jpegd": 16, "jpege": 8}
             | {"pngd": 48, "slots": 16, "memory": 32 * GIB},
-            {"vir02": 14, "vir04": 8, "vir08": 4, "vir16": 2},
+            {"vir02": 16, "vir04": 8, "vir08": 4, "vir16": 2},
         ),
         (
             "300i-pro-2",
@@ -78,6 +83,34 @@ def test_a_chip_is_offered_whole_and_in_as_many_pieces_as_could_exist_at_once(
     assert all(offer.of == has for offer in made)
     for offer in others:
         assert all(0 < amount <= has[counter] for counter, amount in offer.takes.items())
+
+
+@pytest.mark.parametrize("profile", CHIPS)
+def test_all_pieces_of_a_template_that_are_offered_can_be_cut(
+    tmp_path: Path, simulator: Path, profile: str
+) -> None:
+    """As many as the library makes at once, and no fewer."""
+    board = create_board(load_profile(profile), tmp_path, prebuilt=simulator)
+    with board.control() as control:
+        if profile == "a3-16":
+            control.set_multi_die_policy(independent=True)
+    dcmi, ref = Dcmi.load(board.root), CHIPS[profile][4]
+    dcmi.init()
+    found = cut(chip_of(profile), told=None)
+    assert found is not None
+    for template, count in Counter(piece.template.name for piece in found.pieces).items():
+        made = [dcmi.create_vdevice(ref, template) for _ in range(count)]
+        with pytest.raises(DcmiError):
+            dcmi.create_vdevice(ref, template)
+        for vnpu in made:
+            dcmi.destroy_vdevice(ref, vnpu)
+
+
+def test_a_910_with_30_cores_has_15_of_the_smallest_pieces() -> None:
+    """Its cores are what is used up, not its AI CPUs."""
+    found = cut(replace(chip_of("910a-8"), ai_cores=30), told=None)
+    assert found is not None
+    assert Counter(piece.template.name for piece in found.pieces)["vir02"] == 15
 
 
 def test_the_names_of_pieces_are_labels() -> None:

@@ -29,6 +29,7 @@ from trio_npu_dra.npu.traits import TRAITS
         ("Ascend950PR", "", None, ChipFamily.ASCEND_950),
         ("950PR_9589", "", None, ChipFamily.ASCEND_950),
         ("950DT_9591", "", 0x29, ChipFamily.ASCEND_950),
+        ("Ascend950DT_9591", "", 0x29, ChipFamily.ASCEND_950),
         ("Ascend950PR", "", 0x81, ChipFamily.ASCEND_950),
     ],
 )

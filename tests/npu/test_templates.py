@@ -105,6 +105,12 @@ def test_ids_follow_the_physical_id() -> None:
     assert split.vdev_ids == range(212, 228)
 
 
+def test_a_board_that_the_driver_does_not_name_is_cut_as_its_other_boards() -> None:
+    """An Atlas 200L A2, of which mind-cluster knows the board."""
+    known = chip_of("910b4-8")
+    assert split_of(replace(known, board_id=0x69)) == split_of(known)
+
+
 def test_a_chip_of_an_unknown_kind_cannot_be_split() -> None:
     """Nor one whose board or memory is not known."""
     known = chip_of("910b4-8")

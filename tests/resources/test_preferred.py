@@ -107,6 +107,15 @@ def test_best_shares(free: Collection[int], size: int, chosen: Collection[int]) 
     assert preferred(shared(4, shares=3), ids(*free), [], size) == tuple(ids(*chosen))
 
 
+def test_a_card_that_is_used_up_is_not_broken() -> None:
+    """A card of one chip is taken whole, rather than half of one that has two."""
+    places = {
+        f"n-{number}": Place(number=number, domain="ring-0", card=card, numa_node=None)
+        for number, card in enumerate((0, 0, 1))
+    }
+    assert preferred(places, ids(0, 1, 2), [], 1) == ("n-2",)
+
+
 def test_the_fullest_of_chips_in_use_is_filled() -> None:
     """So a pod with many shares finds room."""
     places = shared(4, shares=5)

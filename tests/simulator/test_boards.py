@@ -121,9 +121,50 @@ def test_power_is_told_by_the_chip_or_by_its_card(dcmi: RawDcmi, kind: Kind) -> 
 
 
 def test_some_calls_are_for_910b_and_a3(dcmi: RawDcmi, kind: Kind) -> None:
-    """These calls give utilisation in one call."""
+    """These calls give utilisation in one call, now or over a period."""
     expected = 0 if kind.has_910b_calls else NOT_SUPPORT
     assert code(dcmi, MULTI, kind.card, 0) == expected
+    out = ctypes.create_string_buffer(4096)
+    assert [dcmi.code(f"{MULTI}_period", kind.card, 0, out, period) for period in (1, 0)] == [
+        expected,
+        -8001,
+    ]
+
+
+def test_a_card_can_be_reset_from_outside_on_910b_and_a3(dcmi: RawDcmi, kind: Kind) -> None:
+    """On A3 together with the other card of its two."""
+    state = code(dcmi, "dcmi_get_device_outband_channel_state", kind.card, 0)
+    assert state == (0 if kind.has_910b_calls else NOT_SUPPORT)
+    brother = "dcmi_get_netdev_brother_device"
+    assert code(dcmi, brother, kind.card, 0) == (0 if kind.profile == "a3-16" else NOT_SUPPORT)
+    if kind.profile == "a3-16":
+        assert [dcmi.number(brother, card, 1) for card in (2, 3)] == [3, 2]
+
+
+def test_the_link_between_dies_is_told_on_a3(dcmi: RawDcmi, kind: Kind) -> None:
+    """It has no errors; other cards have no such link."""
+    told = (0, bytes(12)) if kind.profile == "a3-16" else (NOT_SUPPORT, b"")
+    assert dcmi.device_info(kind.card, 0, 56, 0) == told
+
+
+def test_each_memory_has_a_clock(dcmi: RawDcmi, kind: Kind) -> None:
+    """As have the cores; a number of no clock is refused, and memory that is not there has none."""
+    clock = "dcmi_get_device_frequency"
+    answers = {which: code(dcmi, clock, kind.card, 0, which) for which in (1, 6)}
+    assert {which for which, answer in answers.items() if answer == 0} == {
+        {DDR: 1, HBM: 6}[memory] for memory in kind.ecc
+    }
+    now, rated = (dcmi.number(clock, kind.card, 0, which) for which in (7, 9))
+    assert 0 < now < rated
+    assert code(dcmi, clock, kind.card, 0, 13) == -8001
+    assert 50 < dcmi.number("dcmi_get_device_voltage", kind.card, 0) < 120
+
+
+def test_a_910_has_ddr_beside_its_hbm(make_board: MakeBoard, load: Load) -> None:
+    """Its memory call is answered, as mind-cluster expects."""
+    info = load(make_board("910a-8").library).record("dcmi_get_device_memory_info_v3", 0, 0)
+    size, available = struct.unpack_from("=QQ", info)
+    assert 0 < available < size < 32768
 
 
 def test_cpu_affinity_is_for_910b(dcmi: RawDcmi, kind: Kind) -> None:

@@ -71,6 +71,14 @@ def control(board: SimulatedBoard) -> Iterator[BoardControl]:
         yield control
 
 
+def test_a_950_is_named_as_its_family_and_has_clocks(dcmi: RawDcmi) -> None:
+    """mind-cluster knows it by the beginning of its name; the rest is asked by other calls."""
+    assert dcmi.record("dcmiv2_get_device_chip_info", 0)[32:].startswith(b"Ascend950")
+    assert dcmi.number("dcmiv2_get_device_voltage", 0) > 0
+    assert dcmi.number("dcmiv2_get_device_frequency", 0, 7) > 0
+    assert dcmi.number("dcmiv2_get_device_outband_channel_state", 0) == 1
+
+
 def test_each_generation_serves_its_own_chips(make_board: MakeBoard, board: SimulatedBoard) -> None:
     """The other one's init says "not supported", and so do its calls."""
     of_950 = RawDcmi(board.library)

@@ -55,7 +55,17 @@ LEVELS: Final = {
 
 TAINTS_STATES: Final = """\
 A code that the table does not have counts as `SeparateNPU`, and as `NotHandleFault` if the Ascend
-driver calls it minor. Two more states have taints of their own:
+driver calls it minor. What follows from ports of a 950 that are down has a code of its own, as in
+MindCluster:
+
+| fault | derived code | level |
+|---|---|---|
+| a UB port is down (`81B18603`) for 5 s, not of all NPUs | `20001002` | `SeparateNPU` |
+| UB ports of all NPUs are down, for each NPU until its own is up | `20000002` | `SubHealthFault` |
+| the Ascend driver lists `81078607` once: one UBoE port is down | `110000002` | `SubHealthFault` |
+| it lists that code more than once | `110001024` | `PreSeparateNPU` |
+
+Two more states have taints of their own:
 """
 
 STATES: Final = {

@@ -90,6 +90,8 @@ def _header(report: HealthReport) -> Iterator[str]:
     yield from _cutting(report.cutting)
     for resource in report.resources:
         yield f"resource:  {resource}"
+    for held in report.unserved:
+        yield f"held:      {held}, which no resource lists now"
     for npu, where in report.waiting.items():
         yield f"moving:    {npu} is to go {where}"
     for call in report.hung_calls:

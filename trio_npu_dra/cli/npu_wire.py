@@ -26,7 +26,13 @@ def fleet_wire(nodes: Sequence[NodeRow], doubts: Sequence[str]) -> Wire:
                 "used": node.used,
                 "sick": node.sick,
                 "rings": [
-                    {"name": ring.name, "size": ring.size, "free": ring.free} for ring in node.rings
+                    {
+                        "name": ring.name,
+                        "size": ring.size,
+                        "free": ring.free,
+                        "whole": ring.is_whole,
+                    }
+                    for ring in node.rings
                 ],
                 "flaws": list(node.flaws),
                 "devices": [_row(row) for row in node.devices],
@@ -38,13 +44,14 @@ def fleet_wire(nodes: Sequence[NodeRow], doubts: Sequence[str]) -> Wire:
 
 
 def _row(row: DeviceRow) -> Wire:
-    numa = row.placed.device.attributes.get(fact_names.NUMA_NODE)
+    numa = row.device.attributes.get(fact_names.NUMA_NODE)
     return {
-        **_device(row.placed.id),
+        **_device(row.id),
         "model": _told(row.model),
         "memory": _told(row.memory),
         "ring": _told(row.attribute(fact_names.TOPOLOGY_GROUP)),
         "numaNode": None if numa is None else numa.int_,
+        "published": row.is_published,
         "state": str(row.state),
         "sick": row.is_sick,
         "taints": list(row.taints),

@@ -36,7 +36,23 @@ def fleet_lines(nodes: Sequence[NodeRow]) -> Iterator[str]:
     if holders:
         yield ""
         yield from table.lines([_HOLDER, *holders])
+    yield from _other_lines(nodes)
+
+
+def _other_lines(nodes: Sequence[NodeRow]) -> Iterator[str]:
+    """What the tables do not show."""
+    yield from _withdrawn_lines(nodes)
     yield from _flaw_lines(nodes)
+
+
+def _withdrawn_lines(nodes: Iterable[NodeRow]) -> Iterator[str]:
+    """What claims hold though the driver has withdrawn it, or is gone itself."""
+    found = {
+        node.node: [row.device.name for row in node.devices if not row.is_published]
+        for node in nodes
+    }
+    lines = (f"{node}: {', '.join(names)}" for node, names in found.items() if names)
+    return _listed("held, and not published any more", lines)
 
 
 def _flaw_lines(nodes: Iterable[NodeRow]) -> Iterator[str]:
@@ -58,7 +74,7 @@ def _node_cells(node: NodeRow) -> tuple[str, ...]:
 
 
 def _distinct(words: Iterable[str]) -> str:
-    return ", ".join(dict.fromkeys(words)) or "-"
+    return ", ".join(word for word in dict.fromkeys(words) if word != "-") or "-"
 
 
 def _rings(rings: Sequence[Ring]) -> str:
@@ -69,10 +85,10 @@ def _rings(rings: Sequence[Ring]) -> str:
 
 
 def _holder_rows(node: NodeRow) -> Iterator[tuple[str, ...]]:
-    found: dict[str, list[str]] = {}
+    found: dict[str, dict[str, None]] = {}  # an NPU's row has also who has pieces of it
     for row in node.devices:
         for one in row.holders:
-            found.setdefault(one.words, []).append(row.placed.device.name)
+            found.setdefault(one.words, {})[one.result.device] = None
     for words, names in found.items():
         yield words, node.node, ", ".join(names)
 
@@ -81,21 +97,27 @@ def device_lines(nodes: Sequence[NodeRow]) -> Iterator[str]:
     """A row for each device."""
     rows = [_device_cells(node.node, row) for node in nodes for row in node.devices]
     yield from table.lines([_DEVICE, *rows]) if rows else ["no device is published"]
-    yield from _flaw_lines(nodes)
+    yield from _other_lines(nodes)
 
 
 def _device_cells(node: str, row: DeviceRow) -> tuple[str, ...]:
     return (
         node,
-        row.placed.device.name,
+        row.device.name,
         row.model,
         row.memory,
-        f"{row.state}, sick" if row.is_sick else row.state,
+        _state(row),
         row.attribute(fact_names.TOPOLOGY_GROUP),
         row.attribute(fact_names.NUMA_NODE),
         ", ".join(row.taints) or "-",
         ", ".join(dict.fromkeys(one.words for one in row.holders)) or "-",
     )
+
+
+def _state(row: DeviceRow) -> str:
+    if not row.is_published:
+        return f"{row.state}, withdrawn"
+    return f"{row.state}, sick" if row.is_sick else row.state
 
 
 def explanation_lines(explanation: Explanation) -> Iterator[str]:
@@ -166,13 +188,15 @@ def _losses(step: Step) -> Iterator[str]:
 def sickness_lines(sick: Sickness) -> Iterator[str]:
     """What is wrong with a device, and whom it touches."""
     taints = ", ".join(sick.row.taints)
-    if sick.row.is_sick:
+    if not sick.row.is_published:
+        yield f"{sick.title} is not published any more, and a claim holds it"
+    elif sick.row.is_sick:
         yield f"{sick.title} is sick: {taints}"
     elif sick.row.is_barred:
         yield f"{sick.title} is not sick, and no claim gets it: {taints}"
     else:
         yield f"{sick.title} is not sick: no taint keeps claims away"
     yield from _listed("taints", sick.taints)
-    yield from _listed("touched", (one.words for one in sick.row.holders))
+    yield from _listed("touched", dict.fromkeys(one.words for one in sick.row.holders))
     yield from _listed("events", sick.events)
     yield from doubt_lines(sick.doubts)

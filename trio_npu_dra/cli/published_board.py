@@ -24,7 +24,7 @@ def _chips(rows: Iterable[DeviceRow]) -> Iterator[Chip]:
     """The devices that are one chip; a module of two dies has no physical id."""
     families = {str(family): family for family in ChipFamily}
     for row in rows:
-        attributes = row.placed.device.attributes
+        attributes = row.device.attributes
         numbers = {name: found.int_ for name, found in attributes.items() if found.int_ is not None}
         words = {name: found.string for name, found in attributes.items() if found.string}
         family = families.get(words.get(fact_names.MODEL, ""))

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
 
 from trio_npu_dra.cluster.inventory import (
     DeviceId,
     Holding,
     PlacedDevice,
+    PoolId,
     Taken,
     holdings,
     taken,
 )
 from trio_npu_dra.cluster.matching import BLOCKING, taint_words
+from trio_npu_dra.cluster.objects import Device
 from trio_npu_dra.cluster.pools import NodePool, whole_pools
 from trio_npu_dra.cluster.view import ClusterView
 from trio_npu_dra.npu import fact_names
 from trio_npu_dra.npu.offers import LEAVING, OfferKind
+
+_PIECE: Final = re.compile(r"npu-\d+-.")
+"""The names of pieces, for those of which nothing else is known any more."""
 
 
 class State(StrEnum):
@@ -35,15 +42,19 @@ class DeviceRow:
     """One device.
 
     Attributes:
-        placed: The device.
+        id: Its name.
+        device: What is published of it; nothing but its name if it is held and published no more.
+        is_published: Whether it is in a slice.
         state: How it is.
         is_barred: Whether it has a taint that keeps claims away; it may be in use too.
         is_sick: Whether one of these says more than that it is to go elsewhere.
         taints: All its taints in words.
-        holders: Who has it, or pieces of it.
+        holders: Who has it; of an NPU also who has pieces of it.
     """
 
-    placed: PlacedDevice
+    id: DeviceId
+    device: Device
+    is_published: bool = True
     state: State
     is_barred: bool
     is_sick: bool
@@ -52,13 +63,13 @@ class DeviceRow:
 
     def attribute(self, name: str) -> str:
         """An attribute in words; `-` if the device has none of that name."""
-        found = self.placed.device.attributes.get(name)
+        found = self.device.attributes.get(name)
         return "-" if found is None or found.value is None else str(found.value)
 
     @property
     def memory(self) -> str:
         """Its memory; for other drivers that of a capacity named so."""
-        capacity = self.placed.device.capacity
+        capacity = self.device.capacity
         found = capacity.get(fact_names.MEMORY) or capacity.get("memory")
         return found.value if found else "-"
 
@@ -76,6 +87,8 @@ class DeviceRow:
     @property
     def is_piece(self) -> bool:
         """Whether it is a piece of another device."""
+        if not self.is_published:
+            return _PIECE.match(self.id.name) is not None
         return self.attribute(fact_names.TYPE) == OfferKind.VNPU
 
 
@@ -87,16 +100,18 @@ class Ring:
         name: `ring-0`.
         size: How many devices it has.
         free: How many of them are free.
+        may_lack: Whether an NPU of the node is held and not published: it may be of this ring.
     """
 
     name: str
     size: int
     free: int
+    may_lack: bool = False
 
     @property
     def is_whole(self) -> bool:
         """Whether a claim can have all of it."""
-        return self.free == self.size
+        return self.free == self.size and not self.may_lack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +120,8 @@ class NodeRow:
 
     Attributes:
         node: Its name; that of the pool for devices that are not of one node.
-        devices: Without pieces that could be made and are not.
+        devices: Without pieces that could be made and are not; with those that claims hold though
+            they are published no more.
         rings: What claims can have together.
         flaws: Why nothing is allocated from pools of these devices, in the scheduler's eyes.
     """
@@ -147,18 +163,25 @@ def fleet(view: ClusterView, driver: str) -> tuple[NodeRow, ...]:
     in_use = taken(held)
     nodes: dict[str, list[DeviceRow]] = {}
     flaws: dict[str, dict[str, None]] = {}
+    places: dict[PoolId, str] = {}
+    withdrawn = {id_: None for id_ in held if in_use.has(id_) and driver in {"", id_.driver}}
     for pool in whole_pools(view.slices).values():
         if driver and pool.id.driver != driver:
             continue
         for placed in pool.devices:
+            withdrawn.pop(placed.id, None)
             row = _row(placed, pool, held, in_use)
-            if row.is_piece and not row.holders:
-                continue
             spec = placed.slice.spec
             node = spec.node_name or placed.device.node_name or f"pool {pool.id.name}"
+            places[pool.id] = node
+            if row.is_piece and not row.holders:
+                continue
             nodes.setdefault(node, []).append(row)
             if pool.flaw:
                 flaws.setdefault(node, {})[pool.flaw_words] = None
+    for id_ in withdrawn:
+        node = places.get(PoolId(id_.driver, id_.pool), id_.pool)  # drivers name pools so, mostly
+        nodes.setdefault(node, []).append(_withdrawn(id_, held[id_]))
     return tuple(
         NodeRow(
             node=node,
@@ -177,29 +200,47 @@ def _row(
     in_use: Taken,
 ) -> DeviceRow:
     takers = pool.takers(placed, in_use)
-    mine = held.get(placed.id, ())
-    holders = tuple(mine) + tuple(one for other in takers for one in held.get(other.id, ()))
     state = State.FREE
     if placed.id in in_use.whole:
         state = State.USED
     elif placed.id in in_use.shared or takers:
         state = State.SHARED
     barring = [taint.key for taint in placed.device.taints if taint.effect in BLOCKING]
-    return DeviceRow(
-        placed=placed,
+    row = DeviceRow(
+        id=placed.id,
+        device=placed.device,
         state=state,
         is_barred=bool(barring),
         is_sick=any(key != f"{placed.id.driver}/{LEAVING}" for key in barring),
         taints=tuple(taint_words(taint) for taint in placed.device.taints),
-        holders=holders,
+        holders=tuple(held.get(placed.id, ())),
+    )
+    if row.is_piece:  # what keeps it away is another device, which has a row of its own
+        return row
+    of_pieces = (one for other in takers for one in held.get(other.id, ()))
+    return replace(row, holders=(*row.holders, *of_pieces))
+
+
+def _withdrawn(id_: DeviceId, holders: Sequence[Holding]) -> DeviceRow:
+    return DeviceRow(
+        id=id_,
+        device=Device(name=id_.name),
+        is_published=False,
+        state=State.USED,
+        is_barred=False,
+        is_sick=False,
+        taints=(),
+        holders=tuple(holders),
     )
 
 
 def _rings(rows: Iterable[DeviceRow]) -> Iterator[Ring]:
+    rows = tuple(rows)
+    may_lack = any(not row.is_published and not row.is_piece for row in rows)
     members: dict[str, list[DeviceRow]] = {}
     for row in rows:
         if not row.is_piece and row.attribute(fact_names.TOPOLOGY_GROUP) != "-":
             members.setdefault(row.attribute(fact_names.TOPOLOGY_GROUP), []).append(row)
     for name, found in sorted(members.items()):
         free = sum(row.is_free for row in found)
-        yield Ring(name=name, size=len(found), free=free)
+        yield Ring(name=name, size=len(found), free=free, may_lack=may_lack)

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, TypeVar
 
-from trio_npu_dra.cluster.objects import Claim, ClusterNode, DeviceClass, DeviceTaintRule, Slice
+from trio_npu_dra.cluster.objects import (
+    ADMIN_LABEL,
+    Claim,
+    ClusterNode,
+    DeviceClass,
+    DeviceTaintRule,
+    Namespace,
+    Slice,
+)
 from trio_npu_dra.cluster.pod_objects import Pod, SeenEvent
 from trio_npu_dra.cluster.view import ClusterView
 from trio_npu_dra.errors import Forbidden, KubeError
@@ -60,6 +68,7 @@ async def read_cluster(client: KubeClient, about: KubeObject) -> ClusterView:
     )
     doubts += await _taint_rules(client)
     events = await events_about(client, about, doubts)
+    is_for_admins = await _is_for_admins(client, about, devices.claims, doubts)
     minor = await client.minor_version()
     return ClusterView(
         slices=devices.slices,
@@ -69,6 +78,7 @@ async def read_cluster(client: KubeClient, about: KubeObject) -> ClusterView:
         pods=pods,
         events=events,
         doubts=tuple(doubts),
+        is_for_admins=is_for_admins,
         minor=minor,
     )
 
@@ -136,6 +146,21 @@ async def _if_allowed(
         return None
     doubts += _unread(kind, found)
     return found.objects
+
+
+async def _is_for_admins(
+    client: KubeClient, about: KubeObject, claims: Iterable[Claim], doubts: list[str]
+) -> bool | None:
+    """Whether a namespace lets its claims look on; asked only if one of them wants to."""
+    name = about.metadata.namespace or "default"
+    if not any(one.metadata.namespace == name and one.wants_admin_access for one in claims):
+        return None
+    try:
+        namespace = await client.get(Namespace, name)
+    except Forbidden:
+        doubts.append(f"whether namespace {name} may have admin access: you may not get namespaces")
+        return None
+    return (namespace.metadata.labels or {}).get(ADMIN_LABEL) == "true"
 
 
 async def _taint_rules(client: KubeClient) -> list[str]:

@@ -57,10 +57,13 @@ class Holding:
 
     @property
     def words(self) -> str:
-        """`default/npu (pod train)`."""
-        if not self.pods:
-            return f"claim {self.claim}"
-        return f"claim {self.claim} (pod{'s' * (len(self.pods) > 1)} {', '.join(self.pods)})"
+        """`claim default/npu (pod train)`."""
+        told = []
+        if self.pods:
+            told.append(f"pod{'s' * (len(self.pods) > 1)} {', '.join(self.pods)}")
+        if self.result.admin_access:
+            told.append("admin access")
+        return f"claim {self.claim}" + (f" ({'; '.join(told)})" if told else "")
 
 
 def pool_of(slice_: Slice) -> PoolId:

@@ -7,7 +7,7 @@ writes, always with a value, and other drivers' devices and policies have others
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from pydantic import Field
 
@@ -25,7 +25,18 @@ from trio_npu_dra.kube.objects import (
     ResourcePool,
 )
 
-# --- nodes ---------------------------------------------------------------------------------------
+ADMIN_LABEL: Final = "resource.kubernetes.io/admin-access"
+"""With the value `true` on a Namespace, its claims may have admin access (Kubernetes 1.34)."""
+
+# --- nodes and namespaces ------------------------------------------------------------------------
+
+
+class Namespace(KubeObject):
+    """A Namespace; only its labels matter here."""
+
+    group_version = "v1"
+    kind_name = "Namespace"
+    plural = "namespaces"
 
 
 class Requirement(ApiModel):
@@ -308,6 +319,14 @@ class Claim(KubeObject):
     def title(self) -> str:
         """`namespace/name`."""
         return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def wants_admin_access(self) -> bool:
+        """Whether one of its requests is to look on; the API has that in none with subrequests."""
+        return any(
+            request.exactly is not None and request.exactly.admin_access
+            for request in self.spec.devices.requests
+        )
 
     @property
     def uid(self) -> str:

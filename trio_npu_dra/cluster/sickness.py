@@ -47,7 +47,7 @@ def find(nodes: Sequence[NodeRow], words: str) -> tuple[str, DeviceRow]:
         (node.node, row)
         for node in nodes
         for row in node.devices
-        if row.placed.device.name == name and place in {"", node.node}
+        if row.device.name == name and place in {"", node.node}
     ]
     if len(found) == 1:
         return found[0]
@@ -64,7 +64,7 @@ def sickness(
     node: str, row: DeviceRow, events: Iterable[SeenEvent], doubts: tuple[str, ...]
 ) -> Sickness:
     """What is wrong with a device, given all Events of its node."""
-    name = row.placed.device.name
+    name = row.device.name
     about = sorted(
         (event for event in events if name in _words(event.message or "")),
         key=lambda event: event.when,
@@ -74,7 +74,7 @@ def sickness(
         row=row,
         taints=tuple(
             f"{taint_words(taint)} since {taint.time_added or 'a time that is not told'}"
-            for taint in row.placed.device.taints
+            for taint in row.device.taints
         ),
         events=tuple(_line(event) for event in about[-_EVENTS:]),
         doubts=doubts,

@@ -22,6 +22,8 @@ class ClusterView:
         pods: Pods that have not ended; None if we have not asked or may not.
         events: About what is explained.
         doubts: What was not read, and so is not weighed.
+        is_for_admins: Whether claims in the namespace of what is explained may have admin access;
+            None if nobody there wants it, or we may not read that.
         minor: The N of Kubernetes 1.N; None for one that does what 1.37 does.
     """
 
@@ -32,6 +34,7 @@ class ClusterView:
     pods: tuple[Pod, ...] | None = None
     events: tuple[SeenEvent, ...] = ()
     doubts: tuple[str, ...] = ()
+    is_for_admins: bool | None = None
     minor: int | None = None
 
     @property

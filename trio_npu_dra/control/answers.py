@@ -16,6 +16,7 @@ from trio_npu_dra.control.report import (
     report_hung,
     report_npus,
     report_resources,
+    report_unserved,
     watch_mode,
 )
 from trio_npu_dra.holds.hold import Hold
@@ -72,6 +73,7 @@ class Control:
             npus=report_npus(board, self.holds.value, self.cutting.value),
             cutting=report_cutting(board, self.holds.value, self.cutting.value, features),
             resources=report_resources(self.resources.devices.value, self.holds.value),
+            unserved=report_unserved(self.resources.devices.value, self.holds.value),
             waiting=dict(self.resources.waiting.value),
         )
         return Answer(body=report.model_dump_json(by_alias=True), content_type="application/json")

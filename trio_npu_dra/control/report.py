@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from trio_npu_dra.holds.hold import Hold, holds_of, vnpu_holders, vnpus_of
+from trio_npu_dra.holds.hold import Hold, HolderKind, holds_of, vnpu_holders, vnpus_of
 from trio_npu_dra.holds.offered import offered
 from trio_npu_dra.kube.objects import rfc3339
 from trio_npu_dra.npu.dcmi.types import ChipRef
@@ -55,8 +55,8 @@ class NpuReport(_Report):
 
     Attributes:
         device: Its name.
-        offered_as: Its device's name in slices and claims, such as that of a module, or those of
-            its pieces; empty while it is not handed out.
+        offered_as: Its device's name in slices and claims, such as that of a module; empty while it
+            is not handed out but for pieces of it.
         level: Of the worst fault.
         state: `Healthy`, `Unhealthy` or `Unknown`.
         faults: Worst first.
@@ -164,6 +164,7 @@ class HealthReport(_Report):
         npus: By number.
         cutting: How they are cut into pieces.
         resources: What device plugin resources are served.
+        unserved: What pods have of resources that do not list it any more, in words.
         waiting: Which NPUs are to go to a resource or to the pool, and why they are not there.
     """
 
@@ -175,6 +176,7 @@ class HealthReport(_Report):
     npus: tuple[NpuReport, ...] = ()
     cutting: CuttingReport = CuttingReport()
     resources: tuple[ResourceReport, ...] = ()
+    unserved: tuple[str, ...] = ()
     waiting: dict[str, str] = {}
 
 
@@ -192,14 +194,24 @@ def report_resources(devices: Devices, holds: Iterable[Hold]) -> tuple[ResourceR
     )
 
 
+def report_unserved(devices: Devices, holds: Iterable[Hold]) -> tuple[str, ...]:
+    """What pods have that no resource lists."""
+    listed = {one.holder_uid for some in devices.values() for one in some}
+    return tuple(
+        f"{hold.device} by {hold.holder.titled}"
+        for hold in holds
+        if hold.holder.kind is HolderKind.POD and hold.holder.uid not in listed
+    )
+
+
 def report_npus(
     board: Board, holds: tuple[Hold, ...], cutting: Cutting = NO_CUTTING
 ) -> tuple[NpuReport, ...]:
     """All chips, as the last Board has them."""
     devices: dict[str, list[str]] = {}
     for offer in offered(board, holds, cutting):
-        if offer.piece and offer.piece.vnpu is None:
-            continue  # it does not exist
+        if offer.piece:
+            continue  # those that exist are in the report of cutting
         for node in offer.device_nodes:
             devices.setdefault(node, []).append(offer.name)
     return tuple(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -36,7 +36,7 @@ class User:
 
     Attributes:
         chip: The NPU's name.
-        pid: The process's id on the host.
+        pid: The process's id on the host; 0 if that is not told.
         command: The name of its program.
         cgroup: Its cgroups; empty if the process is not seen.
     """
@@ -196,9 +196,9 @@ def judge_use(found: Chips) -> Iterator[Finding]:
             "End that process or its container: a pod that gets this NPU cannot open it meanwhile.",
         )
     unseen = [user for user in found.users if not user.cgroup]
-    for user in unseen:
+    if unseen:
         yield not_checked(
-            f"{user.chip} is used by process {user.pid}, which cannot be seen from here",
+            f"who uses {listed(_by_process(unseen))} cannot be seen from here",
             "Run it on the node itself.",
         )
     for why in found.unread:
@@ -218,6 +218,15 @@ def judge_root_info(found: Chips) -> Iterator[Finding]:
         )
     elif found.root_info is not None:
         yield ok(f"{ROOT_INFO} fits all NPUs")
+
+
+def _by_process(users: Iterable[User]) -> Iterator[str]:
+    """NPUs with the processes on them; in a container the Ascend driver tells no number but 0."""
+    pids: dict[str, list[str]] = {}
+    for user in users:
+        pids.setdefault(user.chip, []).extend([str(user.pid)] if user.pid else [])
+    for chip, found in pids.items():
+        yield f"{chip} (process {', '.join(found)})" if found else chip
 
 
 def judge_division(found: Chips, ours: Ours) -> Iterator[Finding]:

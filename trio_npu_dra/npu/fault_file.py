@@ -49,7 +49,7 @@ class _File(BaseModel):
     booted: Seconds = 0.0
 
 
-_Code = Annotated[str, StringConstraints(pattern=r"^[0-9A-Fa-f]{1,8}$")]
+_Code = Annotated[str, StringConstraints(pattern=r"^[0-9A-Fa-f]{1,9}$")]
 _CODES: Final = TypeAdapter(dict[_Code, CodeMemory])
 _SECONDS: Final = TypeAdapter(Seconds)
 

@@ -10,6 +10,7 @@ from trio_npu_dra.errors import DcmiError, DeviceLost, NotReady, NotSupported, S
 from trio_npu_dra.npu.dcmi.client import GONE, Dcmi
 from trio_npu_dra.npu.dcmi.types import ChipRef, Severity
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
+from trio_npu_dra.npu.port_faults import uboe_faults
 from trio_npu_dra.npu.reading import Reading
 
 log = logging.getLogger(__name__)
@@ -125,10 +126,11 @@ def _boot_phase(dcmi: Dcmi, ref: ChipRef) -> str:
 def _codes(dcmi: Dcmi, ref: ChipRef) -> dict[int, str] | None:
     """Active codes with the vendor's words; None if they cannot be read."""
     try:
-        return {code: _text(dcmi, ref, code) for code in dcmi.error_codes(ref)}
+        listed = dcmi.error_codes(ref)
     except DcmiError as error:
         log.debug("error codes not read", extra={"chip": str(ref), "error": str(error)})
         return None
+    return {code: _text(dcmi, ref, code) for code in listed} | uboe_faults(listed)
 
 
 def _text(dcmi: Dcmi, ref: ChipRef, code: int) -> str:

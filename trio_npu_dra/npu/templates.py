@@ -1,8 +1,12 @@
 """What chips can be split into: the templates of each board; pure.
 
 Source: Huawei's driver, which has one list for each chip family, and several for the boards of
-910B. The AI CPUs of a split 910B (7), and the media engines of whole chips, follow from the
+910B: one for boards that it does not name, which here are only those of Huawei's products. The AI
+CPUs of a split 910 (16) and 910B (7), and the media engines of whole chips, follow from the
 templates that are meant to be used together. A chip that tells its own totals is believed first.
+
+Not here are `vir03_1c_8g` of 910B and `vir01` of 910, which mind-cluster knows: the driver has
+neither, and would refuse to make one. Pieces that a person made of them are what the chip tells.
 """
 
 from __future__ import annotations
@@ -202,7 +206,7 @@ _910: Final = _Kind(
         _listed("vir08", 4, 8192, 8, 3, 4, 0, 4, 4, 2, 6),
         _listed("vir16", 2, 16384, 16, 7, 8, 0, 8, 8, 4, 12),
     ),
-    whole=_has(32, 14, 16, 0, 16, 16, 8, 24),
+    whole=_has(32, 16, 16, 0, 16, 16, 8, 24),
     large_mib=32768,
 )
 _24_CORES: Final = _Kind(
@@ -237,7 +241,7 @@ def _by_board(*kinds: tuple[_Kind, Iterable[int]]) -> dict[int, _Kind]:
 _910B: Final = _by_board(
     (_24_CORES, (0x13, 0x30, 0x31, 0x39, 0x3A, 0x43, 0x50, 0x51)),
     (_20_CORES_64G, (0x10, 0x12, 0x32, 0x38, 0x3B, 0x3E, 0x42, 0x53)),
-    (_20_CORES, (0x11, 0x28, 0x29, 0x33, 0x34, 0x37, 0x3C, 0x3D, 0x40, 0x41, 0x52, 0x54)),
+    (_20_CORES, (0x11, 0x28, 0x29, 0x33, 0x34, 0x37, 0x3C, 0x3D, 0x40, 0x41, 0x52, 0x54, 0x69)),
 )
 
 

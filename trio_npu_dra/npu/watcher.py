@@ -27,6 +27,7 @@ from trio_npu_dra.npu.listing import Listing, list_chips
 from trio_npu_dra.npu.look_times import LookTimes
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board, Chip
 from trio_npu_dra.npu.partition import Readings, read_partition
+from trio_npu_dra.npu.port_faults import next_ub_change, with_ub_faults
 from trio_npu_dra.npu.reading import Reading
 from trio_npu_dra.npu.subscription import Subscription, WatchStatus
 from trio_npu_dra.observable import Observable
@@ -106,7 +107,7 @@ async def read_board(worker: DcmiWorker, dcmi: Dcmi, host: Host, faults: NodeFau
     for chip in found.chips:
         reading = await read_chip(worker, dcmi, chip.ref)
         faults.of(chip).take(reading, faults.now())
-    return _with_health(found, faults)
+    return _with_health(found, faults, EMPTY_BOARD)
 
 
 class _Watch:
@@ -339,7 +340,8 @@ class _Watch:
         return self._heard_at.pop(chip.name, None)
 
     def _tell(self, heard_at: float | None = None) -> None:
-        before, after = self._board.value, _with_health(self._found, self._faults)
+        before = self._board.value
+        after = _with_health(self._found, self._faults, before)
         if self._board.set(replace(after, heard_at=heard_at)):
             log_changes(before, after)
 
@@ -347,19 +349,19 @@ class _Watch:
         """When the loop must go round without news, on trio's clock."""
         now = trio.current_time()
         times = [now + self._interval]  # to check the PCI bus
+        changes = [next_ub_change(self._board.value)]
         for chip in self._found.chips:
             times.append(self._times.next_of(chip.name))
-            change = self._faults.of(chip).next_change
-            if change is not None:
-                times.append(now + change - self._faults.now())
+            changes.append(self._faults.of(chip).next_change)
+        times += (now + change - self._faults.now() for change in changes if change is not None)
         return min(times)
 
 
-def _with_health(board: Board, faults: NodeFaults) -> Board:
+def _with_health(board: Board, faults: NodeFaults, before: Board) -> Board:
     """The Board with the health of its chips; one that reports that it does not exist is gone."""
     now = faults.now()
     known = ((chip, faults.of(chip)) for chip in board.chips)
     chips = (
         replace(chip, gone=chip.gone or its.is_gone, health=its.health(now)) for chip, its in known
     )
-    return replace(board, chips=tuple(chips))
+    return with_ub_faults(replace(board, chips=tuple(chips)), before, now)

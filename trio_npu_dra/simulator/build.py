@@ -29,6 +29,7 @@ _LIBRARY_SOURCES = (
     "network",
     "numbers",
     "occupancy",
+    "reset",
     "topology",
     "vnpu",
     "vnpu_nodes",

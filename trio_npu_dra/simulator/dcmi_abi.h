@@ -30,8 +30,16 @@ enum { UNIT_NPU = 0, UNIT_MCU = 1, UNIT_INVALID = 0xFF };
 enum { DIE_KINDS = 3 };
 enum { HEALTH_UNKNOWN = -1 };
 enum { BOOT_BIOS = 1, BOOT_SERVICE_STARTED = 16 };
-enum { MAIN_CHIP_INF = 12, MAIN_HCCS = 16, MAIN_VDEV_MNG = 52 };
-enum { SUB_SPOD_INFO = 1, SUB_HCCS_STATUS = 0 };
+enum { MAIN_CHIP_INF = 12, MAIN_HCCS = 16, MAIN_VDEV_MNG = 52, MAIN_SIO = 56 };
+enum { SUB_SPOD_INFO = 1, SUB_HCCS_STATUS = 0, SUB_SIO_STATUS = 0 };
+enum {
+    CLOCK_DDR = 1,
+    CLOCK_CONTROL_CPU = 2,
+    CLOCK_HBM = 6,
+    CLOCK_AI_CORE = 7,
+    CLOCK_AI_CORE_RATED = 9,
+    CLOCK_VECTOR_CORE = 12, /* MHz */
+};
 enum { SUB_VDEV_RESOURCE = 0, SUB_TOTAL_RESOURCE = 1, SUB_FREE_RESOURCE = 2, SUB_VDEV_ACTIVITY = 5 };
 enum { VNPU_FOR_CONTAINERS = 0, VNPU_FOR_VMS = 1 };
 #define VDEV_AUTO 0xFFFFFFFFu /* the library chooses */
@@ -41,6 +49,12 @@ enum { PORT_VNIC = 0, PORT_ROCE = 1, PORT_KINDS = 2 };
 enum { IP_V4 = 0, IP_V6 = 1 };
 enum { HCCS_LINKS = 16 };
 #define UNKNOWN_RESOURCE (-1.0f) /* what vNPU queries give for an unknown share */
+
+struct dcmi_sio_status { /* errors of the link between the dies of a card */
+    unsigned short tx_errors;
+    unsigned short rx_errors;
+    unsigned char reserved[8];
+};
 
 struct dcmi_chip_info {
     unsigned char chip_type[32];

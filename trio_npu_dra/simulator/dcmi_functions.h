@@ -27,6 +27,12 @@ int dcmi_get_device_utilization_rate(int card_id, int device_id, int input_type,
                                      unsigned int *utilization_rate);
 int dcmi_get_device_multi_utilization_rate(int card_id, int device_id,
                                            struct dcmi_multi_utilization_info *info);
+int dcmi_get_device_multi_utilization_rate_period(int card_id, int device_id,
+                                                  struct dcmi_multi_utilization_info *info,
+                                                  int period);
+int dcmi_get_device_voltage(int card_id, int device_id, unsigned int *voltage);
+int dcmi_get_device_frequency(int card_id, int device_id, int input_type, unsigned int *frequency);
+int dcmi_get_device_outband_channel_state(int card_id, int device_id, int *state);
 int dcmi_get_device_resource_info(int card_id, int device_id, struct dcmi_proc_mem_info *proc_info,
                                   int *proc_num);
 int dcmi_get_device_info(int card_id, int device_id, int main_cmd, unsigned int sub_cmd, void *buf,

@@ -196,6 +196,21 @@ EXPORT int dcmiv2_get_device_multi_utilization_rate(int dev_id,
     RETURN_OF_CHIP(dcmi_get_device_multi_utilization_rate, info);
 }
 
+EXPORT int dcmiv2_get_device_voltage(int dev_id, unsigned int *voltage)
+{
+    RETURN_OF_CHIP(dcmi_get_device_voltage, voltage);
+}
+
+EXPORT int dcmiv2_get_device_frequency(int dev_id, int input_type, unsigned int *frequency)
+{
+    RETURN_OF_CHIP(dcmi_get_device_frequency, input_type, frequency);
+}
+
+EXPORT int dcmiv2_get_device_outband_channel_state(int dev_id, int *state)
+{
+    RETURN_OF_CHIP(dcmi_get_device_outband_channel_state, state);
+}
+
 EXPORT int dcmiv2_get_device_proc_mem_info(int dev_id, struct dcmi_proc_mem_info *proc_info,
                                            int *proc_num)
 {

@@ -58,6 +58,9 @@ EXPORT int dcmi_get_device_info(int card_id, int device_id, int main_cmd, unsign
     if (main_cmd == MAIN_HCCS && sub_cmd == SUB_HCCS_STATUS) {
         return give_hccs_status(&device, buf, size);
     }
+    if (main_cmd == MAIN_SIO && sub_cmd == SUB_SIO_STATUS && facts.multi_die_policy != NONE) {
+        return give(buf, size, &(struct dcmi_sio_status){0}, sizeof(struct dcmi_sio_status));
+    }
     if (main_cmd == MAIN_VDEV_MNG) {
         return vnpu_query(&facts, &device, sub_cmd, buf, size);
     }

@@ -20,7 +20,7 @@ struct kind {
     size_t count;
     uint32_t limit;        /* vNPUs of a chip */
     uint32_t large_memory; /* a chip with less has half the memory of the table; 0: only one kind */
-    uint32_t sriov_aicpus; /* AI CPUs more as long as there are vNPUs: their mode needs SR-IOV */
+    uint32_t sriov_aicpus; /* AI CPUs more as long as there are vNPUs: data CPUs become AI CPUs */
     float vpc, venc, vdec, jpegd, jpege, pngd;
 };
 
@@ -46,7 +46,7 @@ static const struct template templates_910[] = {
     {"vir16", 2, 16, 7, 16384, 16384, 8, 0, 8, 8, 4, 12},
 };
 static const struct kind kind_910 = {
-    COUNTED(templates_910), 16, 32768, 0, 16, 0, 16, 16, 8, 24,
+    COUNTED(templates_910), 16, 32768, 2, 16, 0, 16, 16, 8, 24,
 };
 
 static const struct template templates_24_cores[] = {

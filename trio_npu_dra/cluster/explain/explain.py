@@ -15,12 +15,12 @@ from trio_npu_dra.cluster.explain.matcher import Matcher
 from trio_npu_dra.cluster.explain.outlook import Helps, NodeOutlook, outlook
 from trio_npu_dra.cluster.explain.pod_claims import PodClaims, claim_for, claims_of, from_devices
 from trio_npu_dra.cluster.explain.pod_fit import Usage, not_weighed, obstacles
-from trio_npu_dra.cluster.explain.search import value_of
+from trio_npu_dra.cluster.explain.together import together_words
 from trio_npu_dra.cluster.explain.wanted import ClassMissing, WantedClaim, wanted_claim
-from trio_npu_dra.cluster.explain.words import counted, short_words
-from trio_npu_dra.cluster.inventory import PlacedDevice, holdings, taken
+from trio_npu_dra.cluster.explain.words import short_words
+from trio_npu_dra.cluster.inventory import holdings, taken
 from trio_npu_dra.cluster.matching import selects
-from trio_npu_dra.cluster.objects import Claim, ClaimStatus, ClusterNode
+from trio_npu_dra.cluster.objects import ADMIN_LABEL, Claim, ClaimStatus, ClusterNode
 from trio_npu_dra.cluster.pod_objects import Pod
 from trio_npu_dra.cluster.pools import pools_by_node
 from trio_npu_dra.cluster.view import ClusterView
@@ -159,6 +159,8 @@ class _Case:
             return _answer(subject, Outcome.WAITS, str(error), view)
         except Undecided as error:
             return _answer(subject, Outcome.UNDECIDED, f"cannot decide: {error}", view)
+        if why := self._refused():
+            return _answer(subject, Outcome.WAITS, why, view)
         around = self._surroundings(cases)
         looks = {
             node: self._older(node, case.claims, around)
@@ -183,6 +185,16 @@ class _Case:
             helps=Helps(wanted, around, self._matcher).found() if is_stuck else (),
             doubts=tuple(not_weighed(self._pod)) if self._pod else (),
         )
+
+    def _refused(self) -> str:
+        """Why the API server takes no allocation of one of the claims; empty if it does."""
+        for claim in self._claims:
+            if claim.wants_admin_access and self._view.is_for_admins is False and not _has(claim):
+                return (
+                    f"claim {claim.title} wants admin access, which is not given in namespace "
+                    f"{claim.metadata.namespace}: it has no label {ADMIN_LABEL}=true"
+                )
+        return ""
 
     def _older(
         self, node: str, claims: Sequence[WantedClaim], around: Surroundings
@@ -284,7 +296,7 @@ class _Case:
                 return Outcome.WAITS, sentence
         if not looks:
             return Outcome.WAITS, _no_node(around.barred)
-        return Outcome.WAITS, _together(wanted, around, self._matcher)
+        return Outcome.WAITS, together_words(wanted, around, self._matcher)
 
 
 def _compares_several(claim: WantedClaim) -> bool:
@@ -310,46 +322,6 @@ def _no_node(barred: Mapping[str, str]) -> str:
     told = [f"{node} {why}" for node, why in barred.items()]
     more = f"; and {len(told) - 3} more nodes" if len(told) > 3 else ""
     return "no node takes the pod: " + "; ".join(told[:3]) + more
-
-
-def _together(wanted: Sequence[WantedClaim], around: Surroundings, matcher: Matcher) -> str:
-    """Each request by itself could be served; all together cannot."""
-    rules = [(claim, rule) for claim in wanted for rule in claim.rules]
-    unbound = tuple(
-        WantedClaim(title=claim.title, requests=claim.requests, rules=()) for claim in wanted
-    )
-    devices = {
-        placed.id: placed
-        for pools in around.pools.values()
-        for pool in pools
-        for placed in pool.devices
-    }
-    for node in around.pools if rules else ():
-        look = outlook(node, unbound, around, matcher)
-        if node not in around.barred and look.outcome is Outcome.FREE:
-            given = [devices[one.device] for one in look.given]
-            values = "; ".join(_values(rule.attribute, given) for _, rule in rules)
-            words = " and ".join(f"{rule.words} of claim {claim.title}" for claim, rule in rules)
-            return (
-                f"enough devices of one node are free, but no choice of them satisfies {words}; "
-                f"on {node} there would be {values}"
-            )
-    count = sum(len(claim.requests) for claim in wanted)
-    return (
-        f"each of its {counted(count, 'request')} could be served by itself, but no node has "
-        "enough free devices, counters or shares for all of them together"
-    )
-
-
-def _values(attribute: str, given: Sequence[PlacedDevice]) -> str:
-    """`npu-1 with topologyGroup ring-0, npu-3 with topologyGroup ring-1`."""
-    short = attribute.rpartition("/")[2]
-    told = []
-    for placed in given:
-        value = value_of(attribute, placed)
-        how = f"with {short} {value[1]}" if value else f"without {short}"
-        told.append(f"{placed.id.name} {how}")
-    return ", ".join(told)
 
 
 def _node_words(

@@ -1,0 +1,111 @@
+"""What the tables of the cluster say about devices that claims hold: whole, in pieces, or gone."""
+
+from __future__ import annotations
+
+from tests.explain.reasons import held, npu
+from tests.explain.world import DRIVER, Wire, ask, claim, device, slice_, view_of, with_results
+from trio_npu_dra.cli.npu_words import device_lines, fleet_lines
+from trio_npu_dra.cluster.fleet import NodeRow, fleet
+
+
+def _nodes(*objects: Wire) -> tuple[NodeRow, ...]:
+    return fleet(view_of(*objects), DRIVER)
+
+
+def _said(*objects: Wire, is_wide: bool = False) -> list[str]:
+    """The lines, with one space between words."""
+    nodes = _nodes(*objects)
+    lines = device_lines(nodes) if is_wide else fleet_lines(nodes)
+    return [" ".join(line.split()) for line in lines]
+
+
+def _cut_slice() -> Wire:
+    """An NPU that can be cut into four quarters."""
+
+    def takes(quarters: int) -> list[Wire]:
+        return [{"counterSet": "npu-0", "counters": {"quarters": {"value": str(quarters)}}}]
+
+    pieces = [
+        device(f"npu-0-vir05-{number}", {"type": "vnpu"}, consumesCounters=takes(1))
+        for number in range(4)
+    ]
+    sets = [{"name": "npu-0", "counters": {"quarters": {"value": "4"}}}]
+    return slice_("s1", npu(0) | {"consumesCounters": takes(4)}, *pieces, sharedCounters=sets)
+
+
+def _looking(*devices: str) -> Wire:
+    """A claim that looks on, with a pod."""
+    results = [
+        {"request": "npu", "driver": DRIVER, "pool": "n1", "device": one, "adminAccess": True}
+        for one in devices
+    ]
+    return with_results(claim("look", ask(adminAccess=True)), results, users=["look-0"])
+
+
+def _piece_of(name: str) -> Wire:
+    result = {"request": "npu", "driver": DRIVER, "pool": "n1", "device": name}
+    return with_results(claim("infer", ask()), [result], users=["infer-0"])
+
+
+def test_a_claim_holds_what_it_was_given_and_not_what_that_blocks() -> None:
+    """A piece keeps the NPU away, and the NPU its pieces; neither is held for that."""
+    piece = _said(_cut_slice(), _piece_of("npu-0-vir05-1"))
+    whole = _said(_cut_slice(), _piece_of("npu-0"))
+
+    assert piece[-1] == "claim default/infer (pod infer-0) n1 npu-0-vir05-1"
+    assert whole[-1] == "claim default/infer (pod infer-0) n1 npu-0"
+    assert piece[1].startswith("n1 1 910B4 32Gi 0 1 ")
+    wide = _said(_cut_slice(), _piece_of("npu-0-vir05-1"), is_wide=True)
+    assert [line.split()[1] for line in wide] == ["DEVICE", "npu-0", "npu-0-vir05-1"]
+    assert "claim default/infer (pod infer-0)" in wide[1]
+    wide = _said(_cut_slice(), _piece_of("npu-0"), is_wide=True)
+    assert [line.split()[1] for line in wide] == ["DEVICE", "npu-0"]
+
+
+def test_a_claim_that_looks_on_is_told_from_one_that_has_the_device() -> None:
+    """Else an NPU would seem to be given twice."""
+    lines = _said(slice_("s1", npu(0), npu(1)), held(0), _looking("npu-0", "npu-1"))
+
+    assert lines[1].startswith("n1 2 910B4 32Gi 1 1 0 ")
+    assert lines[-2:] == [
+        "claim default/infer (pod infer-0) n1 npu-0",
+        "claim default/look (pod look-0; admin access) n1 npu-0, npu-1",
+    ]
+
+
+def test_claims_are_shown_after_the_driver_is_gone() -> None:
+    """No slice is left, and the pods run on with their NPUs."""
+    lines = _said(held(0, 1), _looking("npu-0"))
+
+    assert lines == [
+        "NODE NPUS MODEL MEMORY FREE USED SICK WHOLE RINGS",
+        "n1 2 - - 0 2 0 -",
+        "",
+        "HELD BY NODE DEVICES",
+        "claim default/infer (pod infer-0) n1 npu-0, npu-1",
+        "claim default/look (pod look-0; admin access) n1 npu-0",
+        "",
+        "held, and not published any more",
+        "n1: npu-0, npu-1",
+    ]
+    assert _said(_looking("npu-0")) == ["no device is published"]
+
+
+def test_an_npu_that_was_withdrawn_while_held_is_counted() -> None:
+    """It is in use, and no ring of its node is whole: it may be of any."""
+    objects = (slice_("s1", npu(0), npu(1), npu(2, ring=1)), held(3))
+    (node,) = _nodes(*objects)
+    wide = _said(*objects, is_wide=True)
+
+    assert (len(node.whole), node.free, node.used) == (4, 3, 1)
+    assert [ring.is_whole for ring in node.rings] == [False, False]
+    assert "n1 npu-3 - - used, withdrawn - - - claim default/infer (pod infer-0)" in wide
+
+
+def test_a_piece_that_was_withdrawn_while_held_is_no_npu() -> None:
+    """It has a row, and the rings of its node are as published."""
+    (node,) = _nodes(slice_("s1", npu(0), npu(1)), _piece_of("npu-0-vir05-1"))
+
+    assert [row.id.name for row in node.devices] == ["npu-0", "npu-1", "npu-0-vir05-1"]
+    assert len(node.whole) == 2
+    assert [ring.is_whole for ring in node.rings] == [True]
