@@ -42,9 +42,17 @@ class Outdated(Counted):
 
     def health(self, address: ChipRef) -> int:
         """The error, if there is one."""
-        if error := self.lost.get(address.ids[0]):
-            raise error
+        self._refuse(address)
         return super().health(address)
+
+    def boot_status(self, chip: ChipRef) -> int:
+        """The same."""
+        self._refuse(chip)
+        return super().boot_status(chip)
+
+    def _refuse(self, chip: ChipRef) -> None:
+        if error := self.lost.get(chip.ids[0]):
+            raise error
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 """One chip's faults over time: what is wrong with it now, and since when.
 
-Pure and driven by the caller's clock (seconds since 1970). `note` takes an event, `take` a fresh
-reading, which decides; `health` is the chip's health at a time, and `next_change` the time at which
-it changes by itself.
+Pure and driven by the caller's clock (seconds since 1970). `note` takes an event, `see` a fresh
+reading, of which what is sure decides; `health` is the chip's health at a time, and `next_change`
+the time at which it changes by itself.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from trio_npu_dra.npu.agreement import Agreement
 from trio_npu_dra.npu.code_memory import CodeMemory
 from trio_npu_dra.npu.dcmi.types import Assertion, FaultEvent, Severity
 from trio_npu_dra.npu.faults import ALARM_WITHOUT_CODE, CARD_DROPPED, FaultTable
@@ -42,6 +43,7 @@ class ChipFaults:
         self.network = ""
         self._table = table
         self._memory = dict(memory or {})
+        self._agreement = Agreement()
         self._pending: list[tuple[FaultEvent, float]] = []
         self._recovering: dict[int, float] = {}  # listed codes, by when their end was told
         self._ahead: dict[int, tuple[float, float]] = {}  # told, not listed: begun when, told when
@@ -85,8 +87,14 @@ class ChipFaults:
             if event.severity is not None:
                 self._change(code, severity=event.severity)
 
+    def see(self, reading: Reading, now: float) -> None:
+        """Take in what is sure of a fresh reading (`npu.agreement`)."""
+        active = {code for code, known in self._memory.items() if known.since is not None}
+        events = {event.code for event, _ in self._pending}
+        self.take(self._agreement.sure(reading, active | events | self._ahead.keys(), now), now)
+
     def take(self, reading: Reading, now: float) -> None:
-        """Take in a fresh reading: the codes that it lists are active, others are not.
+        """Take in what is sure: the codes that it lists are active, others are not.
 
         What was known stands while a reading is pending.
         """
@@ -108,15 +116,21 @@ class ChipFaults:
         self._starting = self._lost_at = None
         self._end(CARD_DROPPED, now)
         if reading.codes is not None:
-            self._take_list(reading.codes, reading.severity, since, now)
+            self._take_list(reading.codes, reading, since, now)
         self._judge_alarm(reading.severity, now)
         self._forget(now)
 
     def _take_list(
-        self, listed: Mapping[int, str], alarm: Severity, since: float, now: float
+        self, listed: Mapping[int, str], reading: Reading, since: float, now: float
     ) -> None:
-        """Take in a list of codes; the reading before was made at *since*."""
-        for code in listed.keys() | self._occurrences.keys():
+        """Take in a list of codes; the reading before was made at *since*.
+
+        Of codes that a full list lacks only an event tells that they are over.
+        """
+        over = (self._memory.keys() | self._occurrences.keys()) - listed.keys()
+        if reading.is_full:
+            over &= self._recovering.keys()
+        for code in listed.keys() | (over & self._occurrences.keys()):
             occurrences = self._occurrences_of(code)
             if occurrences is not None and occurrences.see(now, is_listed=code in listed):
                 self._count(code, now)
@@ -124,8 +138,8 @@ class ChipFaults:
             begun, _ = self._ahead.pop(code, (now, now))
             self._begin_if_new(code, text, begun)
             if code not in self._table.levels:
-                self._change(code, alarm=alarm)
-        for code in self._memory.keys() - listed.keys() - {ALARM_WITHOUT_CODE}:
+                self._change(code, alarm=reading.severity)
+        for code in over - {ALARM_WITHOUT_CODE}:
             told = self._recovering.get(code, now)
             self._end(code, told if since <= told < now else now)
 
@@ -212,7 +226,7 @@ class ChipFaults:
     @property
     def recheck_at(self) -> float | None:
         """When to read again a chip whose events, alarm and list of codes do not agree yet."""
-        times: list[float | None] = []
+        times = [self._agreement.reread_at]
         if self._is_in_doubt and self._unexplained is not None:
             times.append(self._unexplained + RECOVERY_LAG)
         if self._reading.is_whole:  # without the list of codes a reading brings nothing new

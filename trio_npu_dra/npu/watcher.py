@@ -8,7 +8,7 @@ it is late. Rules of the fault table that apply with time need no reading: it wa
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -16,6 +16,7 @@ from typing import Final
 import trio
 
 from trio_npu_dra import pulse
+from trio_npu_dra.npu.agreement import APART
 from trio_npu_dra.npu.changes import log_changes
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.types import FaultEvent
@@ -97,15 +98,19 @@ async def watch_board(
 
 
 async def read_board(worker: DcmiWorker, dcmi: Dcmi, host: Host, faults: NodeFaults) -> Board:
-    """Read all NPUs once.
+    """Read all NPUs once, and those a second time of which one reading is not enough to be sure.
 
     Raises:
         DcmiError: The library cannot list the cards.
     """
     found = await list_chips(worker, dcmi, host, EMPTY_BOARD)
-    for chip in found.chips:
-        reading = await read_chip(worker, dcmi, chip.ref)
-        faults.of(chip).take(reading, faults.now())
+    due: Sequence[Chip] = found.chips
+    for pause in (0.0, APART):
+        await trio.sleep(pause if due else 0.0)
+        for chip in due:
+            reading = await read_chip(worker, dcmi, chip.ref)
+            faults.of(chip).see(reading, faults.now())
+        due = [chip for chip in due if faults.of(chip).recheck_at is not None]
     return _with_health(found, faults)
 
 
@@ -317,7 +322,7 @@ class _Watch:
     def _take(self, chip: Chip, reading: Reading) -> None:
         """Take in what was read of a chip, and plan the next look at it."""
         faults = self._faults.of(chip)
-        faults.take(reading, self._faults.now())
+        faults.see(reading, self._faults.now())
         is_quick = not reading.is_whole or not self.subscription.is_active
         pause = self._interval * (1 if is_quick else _REPAIR_INTERVALS)
         self._times.want(chip.name, after=pause)
