@@ -89,6 +89,19 @@ def test_an_answer_that_is_pending_is_no_reading() -> None:
     assert faults.is_gone
 
 
+def test_a_chip_that_is_asked_in_vain_is_unknown_after_twenty_seconds() -> None:
+    """Whatever it answers in between but a reading; the next one is good again."""
+    faults = well()
+    slow = Reading(unmonitored="slow", pending=True)
+    for second in (0, 5, 19):
+        faults.ask(START + second)
+        faults.see(slow, START + second)
+        assert faults.health(START + second).state is HealthState.HEALTHY
+    assert faults.health(START + 20).state is HealthState.UNKNOWN
+    faults.see(listing(), START + 30)
+    assert faults.health(START + 60).state is HealthState.HEALTHY
+
+
 def test_a_chip_that_is_gone_starts_and_is_gone_again_is_doubted_anew() -> None:
     """A chip that starts is there; only what is said twice in a row makes it gone."""
     faults = well()

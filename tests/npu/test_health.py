@@ -1,5 +1,6 @@
 import pytest
 
+from trio_npu_dra.errors import NotReady, NotSupported
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.types import ChipRef
 from trio_npu_dra.npu.dcmi.types import Severity as Alarm
@@ -139,12 +140,11 @@ async def test_the_roce_port_is_told_apart(
     assert bool(problem) == bool(words)
 
 
-async def test_a_port_that_cannot_be_asked_is_no_problem(
-    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl
+@pytest.mark.parametrize(("code", "error"), [(-8255, NotSupported), (-8012, NotReady)])
+async def test_a_port_that_cannot_be_asked_is_an_error(
+    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl, code: int, error: type[Exception]
 ) -> None:
-    """A chip without a port says so; a call that fails says nothing new of the port."""
-    control.set_return_code("dcmi_get_device_network_health", -8255, 1)
-    assert await read_network(worker, dcmi, CHIP) is None
-    control.set_return_code("dcmi_get_device_network_health", -8005, 1)
-    assert await read_network(worker, dcmi, CHIP) == ""
-    assert await read_network(worker, dcmi, CHIP, known="down") == "down"
+    """A chip without a port says so; who asks decides what stands."""
+    control.set_return_code("dcmi_get_device_network_health", code, 1)
+    with pytest.raises(error):
+        await read_network(worker, dcmi, CHIP)

@@ -82,6 +82,20 @@ async def test_a_call_that_does_not_return_for_long_makes_its_chip_unknown(
     assert paced.board.chips[3].health.state is HealthState.HEALTHY
 
 
+async def test_chips_of_which_no_call_returns_are_unknown_soon(
+    paced: Paced, mock_clock: MockClock
+) -> None:
+    """All in the time of one, although they are asked one after another."""
+    await paced.start(mock_clock)
+    await paced.jump_into(10, "health", "network")
+    for _ in range(30):
+        await paced.jump(1)
+    assert {chip.health.state for chip in paced.board.chips} == {HealthState.UNKNOWN}
+    await paced.let_go()
+    await paced.jump(10)
+    assert {chip.health.state for chip in paced.board.chips} == {HealthState.HEALTHY}
+
+
 async def test_a_port_that_answers_late_is_told(
     paced: Paced, mock_clock: MockClock, control: BoardControl
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -92,6 +93,37 @@ async def test_ports_are_asked_each_time_where_there_is_one(
     assert [bool(npu.health.network) for npu in paced.board.chips] == [
         card == 3 for card in range(8)
     ]
+
+
+async def test_a_port_that_was_denied_once_is_asked_again(
+    paced: Paced, mock_clock: MockClock, control: BoardControl
+) -> None:
+    """A card that answers "not supported" may be starting; what was known of its port stands."""
+    control.set_network_health(3, 3)
+    await paced.start(mock_clock)
+    control.set_return_code("dcmi_get_device_network_health", -8255, 3)
+    await paced.jump(10)
+    control.release("dcmi_get_device_network_health", 3)
+    assert paced.board.chips[3].health.network
+    control.set_network_health(3, 0)
+    for _ in range(12):
+        await paced.jump(10)
+    assert not paced.board.chips[3].health.network
+
+
+@pytest.mark.parametrize("code", [-8255, -8012, -8008])
+async def test_a_chip_that_drops_without_an_event_is_missed_in_the_next_interval(
+    paced: Paced, mock_clock: MockClock, control: BoardControl, code: int
+) -> None:
+    """Its port does not answer, or there is none to be asked: then it is read."""
+    await paced.start(mock_clock)
+    await paced.jump(1)
+    control.set_return_code("dcmi_get_device_network_health", code, 3)
+    control.set_gone(3)
+    await paced.jump(10)
+    assert paced.board.chips[3].health.unmonitored
+    await paced.jump(1)
+    assert paced.codes(3) == [CARD_DROPPED]
 
 
 async def test_a_library_that_cannot_start_is_asked_ever_more_rarely(

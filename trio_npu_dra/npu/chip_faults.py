@@ -27,6 +27,9 @@ _OCCURRENCE_LAG: Final = 0.125
 START_SECONDS: Final = 150.0
 """How long a chip may take to start; MindCluster gives one that was reset as long."""
 
+SILENT_SECONDS: Final = 20.0
+"""How long an answer may be due of a chip before the chip counts as unknown."""
+
 _RAISED_LATELY: Final = 300.0
 """Seconds by which an event may be late; one that seems older was dated by another clock."""
 
@@ -52,6 +55,8 @@ class ChipFaults:
         self._unexplained: float | None = None
         self._starting: float | None = None
         self._lost_at: float | None = None
+        self._asked_at: float | None = None  # in vain so far
+        self._is_silent = False
         self._reading = Reading(unmonitored="not read yet")
         self._was_read = False
 
@@ -87,6 +92,15 @@ class ChipFaults:
             if event.severity is not None:
                 self._change(code, severity=event.severity)
 
+    def ask(self, now: float) -> None:
+        """The chip is to be read, and has not answered yet."""
+        self._asked_at = now if self._asked_at is None else min(self._asked_at, now)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether it is to be read, and has not answered yet."""
+        return self._asked_at is not None
+
     def see(self, reading: Reading, now: float) -> None:
         """Take in what is sure of a fresh reading (`npu.agreement`)."""
         active = {code for code, known in self._memory.items() if known.since is not None}
@@ -107,6 +121,7 @@ class ChipFaults:
         self._pending.clear()
         if reading.pending:
             return
+        self._asked_at, self._is_silent = None, False
         since, self._read_at = self._read_at, now
         if reading.gone or reading.unmonitored:
             self._lost_at = now if self._lost_at is None else min(self._lost_at, now)
@@ -210,6 +225,7 @@ class ChipFaults:
                 )
             ),
             unmonitored=self._reading.unmonitored
+            or (f"no answer for {SILENT_SECONDS:g} s" if self._is_silent else "")
             or ("an alarm that no code explains yet" if self._is_in_doubt else ""),
             network=self.network,
         )
@@ -310,6 +326,8 @@ class ChipFaults:
 
     def _advance(self, now: float) -> None:
         """Apply the rules up to *now*."""
+        if self._asked_at is not None and now - self._asked_at >= SILENT_SECONDS:
+            self._is_silent = True
         for code in list(self._memory):
             self._advance_code(code, now)
 

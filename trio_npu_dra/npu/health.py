@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from trio_npu_dra.errors import DcmiError, DeviceLost, NotReady, NotSupported, Slow
+from trio_npu_dra.errors import DcmiError, DeviceLost, NotReady, Slow
 from trio_npu_dra.npu.dcmi._codes import NO_SUCH_CHIP
 from trio_npu_dra.npu.dcmi.client import GONE, MAX_ERROR_CODES, Dcmi
 from trio_npu_dra.npu.dcmi.types import ChipRef, Severity
@@ -68,34 +68,27 @@ async def read_network(
     dcmi: Dcmi,
     ref: ChipRef,
     *,
-    known: str = "",
     on_late: Callable[[str], object] = lambda _: None,
-) -> str | None:
-    """What is wrong with a chip's RoCE port; empty if nothing is known to be.
+) -> str:
+    """What is wrong with a chip's RoCE port; empty if nothing is.
 
     Args:
         worker: Runs the call.
         dcmi: The library.
         ref: The chip.
-        known: What was wrong so far; it stands if the port's state cannot be read.
-        on_late: Called with the answer if it comes after this has returned.
+        on_late: Called with the answer if it comes after this has raised.
 
-    Returns:
-        None if the chip has no such port.
+    Raises:
+        NotSupported: The chip has no such port.
+        DcmiError: The port's state cannot be read.
     """
-    try:
-        state = await worker.call(
-            dcmi.network_health,
-            ref,
-            device=("network", ref),
-            deadline_seconds=NETWORK_DEADLINE_SECONDS,
-            on_late=lambda state: on_late(_network_problem(state)),
-        )
-    except NotSupported:
-        return None
-    except DcmiError as error:
-        log.debug("network health not read", extra={"chip": str(ref), "error": str(error)})
-        return known
+    state = await worker.call(
+        dcmi.network_health,
+        ref,
+        device=("network", ref),
+        deadline_seconds=NETWORK_DEADLINE_SECONDS,
+        on_late=lambda state: on_late(_network_problem(state)),
+    )
     return _network_problem(state)
 
 
