@@ -66,7 +66,8 @@ async def watch_board(
         status: Kept up to date.
         interval_seconds: Pause between two readings of a chip without events, of a chip that does
             not answer, of RoCE ports and of the PCI bus. A chip that is well and has events and a
-            RoCE port is read every twelfth time; so are policy, shares, and vNPUs that neither come nor go.
+            RoCE port is read every twelfth time; so are policy, shares, and vNPUs that neither come
+            nor go.
         known: The chips that an earlier process remembered: one that is missing now is gone.
         splits: By which others have it read how chips are split.
         on_event: Called with each event that was not lost.
@@ -292,9 +293,9 @@ class _Watch:
                 await self._look_at_all(found, since=before)
 
     def _is_chip_lost(self) -> bool:
-        """Whether a new list may bring a chip back; none can be made while a call is out."""
+        """Whether a new list may bring a chip back."""
         now = self._faults.now()
-        return not self._worker.written_off and any(
+        return any(
             chip.is_listed and self._faults.of(chip).is_lost(now) for chip in self._found.chips
         )
 
