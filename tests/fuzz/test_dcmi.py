@@ -131,7 +131,7 @@ async def _look(dcmi: Dcmi, host: Host) -> None:
     async with open_worker() as worker:
         for _ in range(2):
             try:
-                await init(worker, dcmi)
+                await init(worker, dcmi, host, board)
                 board = await discover(worker, dcmi, host, known=board)
             except DcmiError:
                 continue

@@ -200,10 +200,10 @@ CASES: Sequence[Case] = (
     ),
     Case(
         alert="NpuDraNoCallsLeft",
-        series={f"npu_dra_dcmi_calls_written_off{{{OLD}}}": "256+0x200"},
+        series={f"npu_dra_dcmi_calls_written_off{{{OLD}}}": "257+0x200"},
         minutes=1,
         labels=_NODE,
-        quiet={"one is left": {f"npu_dra_dcmi_calls_written_off{{{OLD}}}": "255+0x200"}},
+        quiet={"one is left": {f"npu_dra_dcmi_calls_written_off{{{OLD}}}": "256+0x200"}},
     ),
     *(
         Case(

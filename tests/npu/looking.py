@@ -63,6 +63,10 @@ class Relay(DcmiWorker):
         """As the other worker says."""
         return self._worker.written_off
 
+    def in_the_way(self, beside: Callable[[Hashable], bool]) -> int:
+        """The same."""
+        return self._worker.in_the_way(beside)
+
     async def call(
         self,
         function: Callable[[*Ts], T],
@@ -70,6 +74,7 @@ class Relay(DcmiWorker):
         deadline_seconds: float | None = None,
         device: Hashable = None,
         alone: bool = False,
+        beside: Callable[[Hashable], bool] = lambda _: False,
         apart: bool = False,
         on_late: Callable[[T], object] | None = None,
     ) -> T:
@@ -89,6 +94,7 @@ class Relay(DcmiWorker):
                 deadline_seconds=deadline_seconds,
                 device=device,
                 alone=alone,
+                beside=beside,
                 apart=apart,
                 on_late=on_late,
             )

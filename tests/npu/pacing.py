@@ -30,6 +30,7 @@ class Counted(Overheard):
         asked: How often, by a word for the call and the card.
         held: Calls wait for these, by the same word, or by it and the card.
         waiting: How many calls have come to one of these.
+        inside: Those that are still there.
     """
 
     def __init__(self, *arguments: Any) -> None:
@@ -37,13 +38,17 @@ class Counted(Overheard):
         self.asked: Counter[tuple[str, int]] = Counter()
         self.held: dict[str | tuple[str, int], threading.Event] = {}
         self.waiting = 0
+        self.inside: list[object] = []
 
     def _count(self, what: str, card: int) -> None:
         self.asked[what, card] += 1
         gate = self.held.get(what) or self.held.get((what, card))
         if gate is not None:
+            call = object()
             self.waiting += 1
+            self.inside.append(call)
             gate.wait()
+            self.inside.remove(call)
 
     def init(self) -> None:
         """Count it."""
@@ -150,7 +155,8 @@ class Paced:
     @property
     def _is_at_work(self) -> bool:
         is_saving = self.faults.is_saving and self.faults.slow.is_set()
-        return self._relay.out > 0 or is_saving
+        is_held = len(self.dcmi.inside) > self._relay.written_off  # the others wait in line for it
+        return (self._relay.out > 0 and not is_held) or is_saving
 
     async def jump(self, seconds: float) -> None:
         """Let so much time pass, and then what is due be done."""

@@ -1,5 +1,6 @@
 import pytest
 
+from trio_npu_dra.errors import NotReady, NotSupported
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.types import ChipRef
 from trio_npu_dra.npu.dcmi.types import Severity as Alarm
@@ -48,20 +49,31 @@ async def test_a_chip_with_as_many_codes_as_dcmi_lists_is_read_whole(
     assert set((await read_chip(worker, dcmi, CHIP)).codes or ()) == codes
 
 
-async def test_a_chip_that_dropped_off_the_bus_is_gone(
-    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl
+@pytest.mark.parametrize("code", [None, -8007, -8008, -8012])
+@pytest.mark.parametrize("boot_code", [-8001, -8007, -8008, -8012, -8002])
+async def test_the_boot_status_tells_a_chip_that_starts_from_a_missing_one(
+    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl, code: int | None, boot_code: int
 ) -> None:
-    """Success with health 0xFFFFFFFF means that the chip does not exist."""
-    control.set_gone(1)
-    assert await read_chip(worker, dcmi, CHIP) == Reading(gone=True)
+    """Whichever way the library takes to say that there is no health; one is 0xFFFFFFFF."""
+    if code is None:
+        control.set_gone(1)
+    else:
+        control.set_return_code("dcmi_get_device_health", code, 1)
+    control.set_return_code("dcmi_get_device_boot_status", boot_code, 1)
+    reading = await read_chip(worker, dcmi, CHIP)
+    is_missing = boot_code in (-8001, -8007, -8008)
+    assert reading.unmonitored
+    assert (reading.missing, reading.starting) == (is_missing, not is_missing)
 
 
-async def test_a_chip_that_the_library_does_not_know_any_more_is_gone(
+async def test_a_chip_whose_boot_status_says_that_it_is_up_is_not_missing(
     worker: DcmiWorker, dcmi: Dcmi, control: BoardControl
 ) -> None:
-    """Code -8008 says the same."""
+    """The library contradicts itself, as with a list of before a reset."""
     control.set_return_code("dcmi_get_device_health", -8008, 1)
-    assert await read_chip(worker, dcmi, CHIP) == Reading(gone=True)
+    assert await read_chip(worker, dcmi, CHIP) == Reading(
+        unmonitored="the chip is not ready", starting=True
+    )
 
 
 async def test_a_booting_chip_is_not_monitored(
@@ -128,12 +140,11 @@ async def test_the_roce_port_is_told_apart(
     assert bool(problem) == bool(words)
 
 
-async def test_a_port_that_cannot_be_asked_is_no_problem(
-    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl
+@pytest.mark.parametrize(("code", "error"), [(-8255, NotSupported), (-8012, NotReady)])
+async def test_a_port_that_cannot_be_asked_is_an_error(
+    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl, code: int, error: type[Exception]
 ) -> None:
-    """A chip without a port says so; a call that fails says nothing new of the port."""
-    control.set_return_code("dcmi_get_device_network_health", -8255, 1)
-    assert await read_network(worker, dcmi, CHIP) is None
-    control.set_return_code("dcmi_get_device_network_health", -8005, 1)
-    assert await read_network(worker, dcmi, CHIP) == ""
-    assert await read_network(worker, dcmi, CHIP, known="down") == "down"
+    """A chip without a port says so; who asks decides what stands."""
+    control.set_return_code("dcmi_get_device_network_health", code, 1)
+    with pytest.raises(error):
+        await read_network(worker, dcmi, CHIP)

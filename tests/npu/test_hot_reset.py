@@ -42,9 +42,17 @@ class Outdated(Counted):
 
     def health(self, address: ChipRef) -> int:
         """The error, if there is one."""
-        if error := self.lost.get(address.ids[0]):
-            raise error
+        self._refuse(address)
         return super().health(address)
+
+    def boot_status(self, chip: ChipRef) -> int:
+        """The same."""
+        self._refuse(chip)
+        return super().boot_status(chip)
+
+    def _refuse(self, chip: ChipRef) -> None:
+        if error := self.lost.get(chip.ids[0]):
+            raise error
 
 
 @pytest.fixture
@@ -110,10 +118,24 @@ async def test_beside_a_hung_call_a_lost_chip_has_nothing_listed(
     """It could not be, and the Board would say that the cards cannot be listed."""
     await paced.start(mock_clock)
     outdated.lost = {3: LOST}
-    await paced.jump_into(10, ("network", 5))
+    await paced.jump_into(120, ("health", 5))
     assert await lists(paced, outdated, 40) == []
     assert paced.codes(3) == [CARD_DROPPED]
     assert paced.board.gaps == ()
+    before = outdated.asked["init", NODE]
     await paced.let_go()
-    assert await lists(paced, outdated, 2) == [0]
+    await paced.jump(10)
+    assert outdated.asked["init", NODE] == before + 1
     assert paced.codes(3) == []
+
+
+async def test_a_hung_port_keeps_no_chip_from_being_found(
+    paced: Paced, outdated: Outdated, mock_clock: MockClock
+) -> None:
+    """The library asks no port when it lists the cards."""
+    await paced.start(mock_clock)
+    before = paced.board
+    outdated.lost = {3: LOST}
+    await paced.jump_into(10, ("network", 5))
+    assert len(await lists(paced, outdated, 30)) == 1
+    assert paced.board == before

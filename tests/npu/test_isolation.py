@@ -20,7 +20,7 @@ from trio_npu_dra.npu.health import DEADLINE_SECONDS as HEALTH_SECONDS
 from trio_npu_dra.npu.health import NETWORK_DEADLINE_SECONDS, read_chip, read_network
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.listing import init
-from trio_npu_dra.npu.model import Board
+from trio_npu_dra.npu.model import EMPTY_BOARD, Board
 from trio_npu_dra.npu.occupancy import is_any_occupied
 from trio_npu_dra.npu.reading import Reading
 from trio_npu_dra.npu.telemetry import DEADLINE_SECONDS as TELEMETRY_SECONDS
@@ -36,7 +36,7 @@ FIRST, SECOND = ChipRef(0, 0), ChipRef(1, 0)
 @pytest.mark.parametrize("profile", [PAIR])
 async def test_each_call_of_a_listing_names_its_chip(relay: Relay, dcmi: Dcmi, host: Host) -> None:
     """Or its card; only what asks for the whole node does not, and `init` runs alone."""
-    await init(relay, dcmi)
+    await init(relay, dcmi, host, EMPTY_BOARD)
     await discover(relay, dcmi, host)
     assert sorted(relay.devices, key=str) == sorted(
         [

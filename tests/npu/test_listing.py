@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from trio.testing import MockClock
 from tests.npu.watching import NEVER
 from trio_npu_dra.errors import Busy
 from trio_npu_dra.npu.dcmi.client import Dcmi
+from trio_npu_dra.npu.dcmi.types import ChipRef
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.listing import Listing
@@ -209,6 +210,102 @@ async def test_missing_rights_are_said_in_one_line(
     )
 
 
+# --- beside a call that hangs ---------------------------------------------------------------------
+
+
+class Card:
+    """Card 5 as the host sees it."""
+
+    def __init__(self, simulated: SimulatedBoard) -> None:
+        self._aside = simulated.root
+        self._paths = (
+            simulated.sysfs_root / "bus/pci/devices/0000:41:00.0",
+            simulated.dev_root / "davinci5",
+        )
+
+    def pull(self) -> None:
+        """Take it out."""
+        for path in self._paths:
+            path.rename(self._aside / path.name)
+
+    def put_back(self) -> None:
+        """Undo that."""
+        for path in self._paths:
+            (self._aside / path.name).rename(path)
+
+
+async def hung_call(worker: DcmiWorker, dcmi: Dcmi, ref: ChipRef, device: Hashable) -> None:
+    """Have a call that hangs written off; it counts as hung at once."""
+    function = dcmi.health if device == ref else dcmi.network_health
+    with pytest.raises(Busy):
+        await worker.call(function, ref, device=device, deadline_seconds=0.02)
+
+
+async def test_beside_a_hung_port_cards_come_and_go(
+    listing: Listing,
+    worker: DcmiWorker,
+    dcmi: Dcmi,
+    simulated: SimulatedBoard,
+    hang: Callable[[str, int], None],
+) -> None:
+    """That of a dead card above all: the library does not ask ports when it lists cards."""
+    card = Card(simulated)
+    board = await listing.read(EMPTY_BOARD)
+    assert board is not None
+    hang("dcmi_get_device_network_health", 2)
+    await hung_call(worker, dcmi, board.chips[2].ref, ("network", board.chips[2].ref))
+    card.pull()
+    pulled = await listing.read(board)
+    assert pulled is not None
+    assert pulled.chips[5].gone
+    card.put_back()
+    assert await listing.read(pulled) == board
+
+
+async def test_a_call_that_hangs_with_a_pulled_card_does_not_keep_it_on_the_board(
+    listing: Listing,
+    worker: DcmiWorker,
+    dcmi: Dcmi,
+    simulated: SimulatedBoard,
+    hang: Callable[[str, int], None],
+) -> None:
+    """The Ascend driver has no such chip any more, so that the library does not ask it."""
+    card = Card(simulated)
+    board = await listing.read(EMPTY_BOARD)
+    assert board is not None
+    hang("dcmi_get_device_health", 5)
+    await hung_call(worker, dcmi, board.chips[5].ref, board.chips[5].ref)
+    card.pull()
+    pulled = await listing.read(board)
+    assert pulled is not None
+    assert [chip.gone for chip in pulled.chips] == [number == 5 for number in range(8)]
+    assert pulled.gaps == ()
+
+
+async def test_beside_a_call_that_hangs_with_a_chip_on_the_bus_pulled_cards_leave(
+    listing: Listing,
+    worker: DcmiWorker,
+    dcmi: Dcmi,
+    simulated: SimulatedBoard,
+    hang: Callable[[str, int], None],
+) -> None:
+    """Cards cannot be listed then; the bus tells it twice."""
+    card = Card(simulated)
+    board = await listing.read(EMPTY_BOARD)
+    assert board is not None
+    hang("dcmi_get_device_health", 2)
+    await hung_call(worker, dcmi, board.chips[2].ref, board.chips[2].ref)
+    for is_pulled in (True, False, True):
+        (card.pull if is_pulled else card.put_back)()
+        told = await listing.read(board) or board
+        assert told.chips == board.chips
+        board = told
+    told = await listing.read(board)
+    assert told is not None
+    assert [chip.gone for chip in told.chips] == [number == 5 for number in range(8)]
+    assert "not returned: dcmi_get_device_health of card 2 device 0" in told.gaps[0]
+
+
 async def test_a_new_card_beside_a_hung_call_is_told(
     listing: Listing,
     worker: DcmiWorker,
@@ -217,20 +314,13 @@ async def test_a_new_card_beside_a_hung_call_is_told(
     hang: Callable[[str, int], None],
 ) -> None:
     """The library cannot list it while any call is out; whoever looks at the Board learns why."""
-    paths = (
-        simulated.sysfs_root / "bus/pci/devices/0000:41:00.0",
-        simulated.dev_root / "davinci5",
-    )
-    for path in paths:
-        path.rename(simulated.root / path.name)
+    card = Card(simulated)
+    card.pull()
     board = await listing.read(EMPTY_BOARD)
     assert board is not None
     hang("dcmi_get_device_health", 2)
-    ref = board.chips[2].ref
-    with pytest.raises(Busy):
-        await worker.call(dcmi.health, ref, device=ref, deadline_seconds=0.02)
-    for path in paths:
-        (simulated.root / path.name).rename(path)
+    await hung_call(worker, dcmi, board.chips[2].ref, board.chips[2].ref)
+    card.put_back()
     assert listing.is_due(board)
     told = await listing.read(board)
     assert told is not None

@@ -11,7 +11,7 @@ import pytest
 from tests.npu.looking import Look, Relay
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.types import ChipRef, Link
-from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
+from trio_npu_dra.npu.dcmi.worker import DcmiWorker
 from trio_npu_dra.npu.discovery import discover, without_cards
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import Board
@@ -190,16 +190,12 @@ async def test_a_chip_with_another_physical_id_is_on_the_board_once(
 
 
 async def test_a_chip_that_hangs_half_way_keeps_its_name(
-    dcmi: Dcmi, host: Host, control: BoardControl
+    dcmi: Dcmi, look: Look, relay: Relay
 ) -> None:
     """A hang after the identity leaves an NPU without its other facts; the others are whole."""
     dcmi.init()
-    control.hang("dcmi_get_device_die_v2", 2)
-    try:
-        async with open_worker(deadline_seconds=0.5) as worker:
-            board = await discover(worker, dcmi, host)
-    finally:
-        control.release("dcmi_get_device_die_v2", 2)
+    relay.refused.add(("describe", ChipRef(2, 0)))
+    board = await look()
     assert len(board.chips) == 8
     assert "card 2 device 0" in board.unanswered[0]  # to be read again
     assert board.chips[2].chip_name == "910B4"

@@ -10,6 +10,7 @@ from trio.testing import MockClock
 
 from tests.npu.pacing import NODE, Paced
 from tests.npu.watching import BUSINESS, MINOR
+from trio_npu_dra.npu.dcmi.types import Assertion
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
 from trio_npu_dra.npu.model import HealthState
 from trio_npu_dra.npu.subscription import WatchStatus
@@ -33,10 +34,11 @@ async def test_a_late_answer_is_used(
     await paced.jump(3)
     assert paced.board.chips[3].health.state is HealthState.HEALTHY
     control.list_fault(4, BUSINESS, Severity.MAJOR)
-    await paced.tell(4)
+    await paced.tell(4, BUSINESS, Assertion.OCCURRENCE)
     await paced.jump(1)
     assert paced.codes(4) == [BUSINESS]
     await paced.let_go()
+    await paced.jump(1)  # no event told it: it is read a second time
     assert (paced.codes(3), paced.board.chips[3].health.unmonitored) == ([BUSINESS], "")
 
 
@@ -80,6 +82,20 @@ async def test_a_call_that_does_not_return_for_long_makes_its_chip_unknown(
     assert paced.board.chips[3].health.state is HealthState.HEALTHY
 
 
+async def test_chips_of_which_no_call_returns_are_unknown_soon(
+    paced: Paced, mock_clock: MockClock
+) -> None:
+    """All in the time of one, although they are asked one after another."""
+    await paced.start(mock_clock)
+    await paced.jump_into(10, "health", "network")
+    for _ in range(30):
+        await paced.jump(1)
+    assert {chip.health.state for chip in paced.board.chips} == {HealthState.UNKNOWN}
+    await paced.let_go()
+    await paced.jump(10)
+    assert {chip.health.state for chip in paced.board.chips} == {HealthState.HEALTHY}
+
+
 async def test_a_port_that_answers_late_is_told(
     paced: Paced, mock_clock: MockClock, control: BoardControl
 ) -> None:
@@ -102,6 +118,7 @@ async def test_a_chip_that_dropped_is_not_back_by_a_late_answer(
     await paced.jump(2)
     control.set_gone(3)
     await paced.let_go()
+    await paced.jump(1)
     assert paced.board.chips[3].health.state is HealthState.UNHEALTHY
 
 

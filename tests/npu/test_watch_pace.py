@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -94,6 +95,37 @@ async def test_ports_are_asked_each_time_where_there_is_one(
     ]
 
 
+async def test_a_port_that_was_denied_once_is_asked_again(
+    paced: Paced, mock_clock: MockClock, control: BoardControl
+) -> None:
+    """A card that answers "not supported" may be starting; what was known of its port stands."""
+    control.set_network_health(3, 3)
+    await paced.start(mock_clock)
+    control.set_return_code("dcmi_get_device_network_health", -8255, 3)
+    await paced.jump(10)
+    control.release("dcmi_get_device_network_health", 3)
+    assert paced.board.chips[3].health.network
+    control.set_network_health(3, 0)
+    for _ in range(12):
+        await paced.jump(10)
+    assert not paced.board.chips[3].health.network
+
+
+@pytest.mark.parametrize("code", [-8255, -8012, -8008])
+async def test_a_chip_that_drops_without_an_event_is_missed_in_the_next_interval(
+    paced: Paced, mock_clock: MockClock, control: BoardControl, code: int
+) -> None:
+    """Its port does not answer, or there is none to be asked: then it is read."""
+    await paced.start(mock_clock)
+    await paced.jump(1)
+    control.set_return_code("dcmi_get_device_network_health", code, 3)
+    control.set_gone(3)
+    await paced.jump(10)
+    assert paced.board.chips[3].health.unmonitored
+    await paced.jump(1)
+    assert paced.codes(3) == [CARD_DROPPED]
+
+
 async def test_a_library_that_cannot_start_is_asked_ever_more_rarely(
     paced: Paced, mock_clock: MockClock, control: BoardControl
 ) -> None:
@@ -116,9 +148,11 @@ async def test_a_recovery_ahead_of_the_list_is_followed_up_after_a_second(
     for pause in (1, 1):  # the second look, and its rest
         await paced.jump(pause)
     control.list_fault(3, MINOR, Severity.MINOR)
+    await paced.tell(3, MINOR, Assertion.OCCURRENCE, heard_at=4.0)
+    await paced.jump(0.1)  # it rests
     await paced.tell(3, BUSINESS, Assertion.RECOVERY, heard_at=5.0)
     assert paced.codes(3) == [BUSINESS, MINOR]
-    assert paced.board.heard_at == 5.0
+    assert paced.board.heard_at == 4.0
     control.unlist_fault(3, BUSINESS)
     looks = paced.asked("health")[3]
     await paced.jump(0.9)
@@ -175,7 +209,8 @@ async def test_a_listing_answers_an_event_too(
     await paced.tell(3, heard_at=5.0)
     assert paced.board.by_name["npu-5"].gone
     control.list_fault(3, BUSINESS, Severity.MAJOR)
-    await paced.jump(120)
+    for pause in (120, 1):
+        await paced.jump(pause)
     assert paced.codes(3) == [BUSINESS]
     assert paced.board.heard_at is None
 
@@ -219,6 +254,7 @@ async def test_a_rule_speaks_when_its_time_has_come(
     paced.watching.interval = NEVER
     control.list_fault(3, LINK, Severity.MINOR)
     await paced.start(mock_clock)
+    await paced.jump(1)  # no event told it: it is read a second time
     levels = []
     for pause in (19, 1):
         await paced.jump(pause)
@@ -236,7 +272,7 @@ async def test_writes_are_a_second_apart_and_only_of_news(
     for code in (BUSINESS, MINOR):
         control.list_fault(3, code, Severity.MINOR)
         await paced.jump(0.1)
-        await paced.tell(3)
+        await paced.tell(3, code, Assertion.OCCURRENCE)
     assert paced.faults.saves == 1
     await paced.jump(1)
     assert paced.faults.saves == 2
@@ -285,7 +321,8 @@ async def test_a_disk_that_is_stuck_is_named(
     await paced.start(mock_clock)
     paced.faults.slow = trio.Event()
     control.list_fault(3, BUSINESS, Severity.MAJOR)
-    await paced.jump(1)
+    for pause in (1, 1):
+        await paced.jump(pause)
     assert paced.codes(3) == [BUSINESS]
     mock_clock.jump(121)
     assert pulse.stuck() == ("saving faults has taken 121 s, at most 120 s is normal",)

@@ -77,10 +77,12 @@ async def test_an_event_tells_how_severe_its_fault_is(
 async def test_faults_from_before_the_start_are_known_at_the_start(
     watching: Watching, control: BoardControl
 ) -> None:
-    """Events tell only what is new: the state at start is read."""
+    """Events tell only what is new: the state at start is read, twice to be sure."""
     control.add_fault(5, BUSINESS, Severity.MAJOR)
     await watching.start()
-    assert watching.board.value.by_name["npu-5"].health.level is FaultLevel.RESTART_BUSINESS
+    assert watching.board.value.by_name["npu-5"].health.state is HealthState.UNKNOWN
+    health = await watching.until_state(5, HealthState.UNHEALTHY)
+    assert health.level is FaultLevel.RESTART_BUSINESS
 
 
 async def test_a_recovery_event_ahead_of_the_list_is_followed_up(

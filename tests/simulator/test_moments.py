@@ -137,14 +137,17 @@ def until_counted(control: BoardControl, call: Callable[[], object]) -> None:
 
 @pytest.mark.parametrize("first", ["dcmi_init", HEALTH])
 def test_calls_beside_init_are_counted(dcmi: RawDcmi, control: BoardControl, first: str) -> None:
-    """They are calls before dcmi_init returns, or dcmi_init before a call returns."""
+    """They are calls before dcmi_init returns, or dcmi_init before a slow call does."""
     out = ctypes.c_int()
     calls: dict[str, Callable[[], object]] = {
         "dcmi_init": lambda: dcmi.code("dcmi_init"),
         HEALTH: lambda: dcmi.code(HEALTH, 0, 0, ctypes.byref(out)),
     }
     second = calls[HEALTH if first == "dcmi_init" else "dcmi_init"]
-    control.hang(first)
+    if first == "dcmi_init":
+        control.hang(first)
+    else:
+        control.set_delay(first, 500)
     waiting = threading.Thread(target=calls[first], daemon=True)
     waiting.start()
     until_counted(control, second)

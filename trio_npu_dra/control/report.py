@@ -12,8 +12,8 @@ from pydantic.alias_generators import to_camel
 from trio_npu_dra.holds.hold import Hold, HolderKind, holds_of, vnpu_holders, vnpus_of
 from trio_npu_dra.holds.offered import offered
 from trio_npu_dra.kube.objects import rfc3339
+from trio_npu_dra.npu.dcmi.job import HungCall
 from trio_npu_dra.npu.dcmi.types import ChipRef
-from trio_npu_dra.npu.dcmi.worker import HungCall
 from trio_npu_dra.npu.model import Board, Chip, Fault
 from trio_npu_dra.npu.offers import NO_CUTTING, Cutting, not_cut
 from trio_npu_dra.npu.subscription import WatchStatus

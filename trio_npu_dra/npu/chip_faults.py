@@ -1,8 +1,8 @@
 """One chip's faults over time: what is wrong with it now, and since when.
 
-Pure and driven by the caller's clock (seconds since 1970). `note` takes an event, `take` a fresh
-reading, which decides; `health` is the chip's health at a time, and `next_change` the time at which
-it changes by itself.
+Pure and driven by the caller's clock (seconds since 1970). `note` takes an event, `see` a fresh
+reading, of which what is sure decides; `health` is the chip's health at a time, and `next_change`
+the time at which it changes by itself.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from trio_npu_dra.npu.agreement import Agreement
 from trio_npu_dra.npu.code_memory import CodeMemory
 from trio_npu_dra.npu.dcmi.types import Assertion, FaultEvent, Severity
 from trio_npu_dra.npu.faults import ALARM_WITHOUT_CODE, CARD_DROPPED, FaultTable
@@ -25,6 +26,9 @@ _OCCURRENCE_LAG: Final = 0.125
 
 START_SECONDS: Final = 150.0
 """How long a chip may take to start; MindCluster gives one that was reset as long."""
+
+SILENT_SECONDS: Final = 20.0
+"""How long an answer may be due of a chip before the chip counts as unknown."""
 
 _RAISED_LATELY: Final = 300.0
 """Seconds by which an event may be late; one that seems older was dated by another clock."""
@@ -42,6 +46,7 @@ class ChipFaults:
         self.network = ""
         self._table = table
         self._memory = dict(memory or {})
+        self._agreement = Agreement()
         self._pending: list[tuple[FaultEvent, float]] = []
         self._recovering: dict[int, float] = {}  # listed codes, by when their end was told
         self._ahead: dict[int, tuple[float, float]] = {}  # told, not listed: begun when, told when
@@ -50,6 +55,8 @@ class ChipFaults:
         self._unexplained: float | None = None
         self._starting: float | None = None
         self._lost_at: float | None = None
+        self._asked_at: float | None = None  # in vain so far
+        self._is_silent = False
         self._reading = Reading(unmonitored="not read yet")
         self._was_read = False
 
@@ -85,8 +92,23 @@ class ChipFaults:
             if event.severity is not None:
                 self._change(code, severity=event.severity)
 
+    def ask(self, now: float) -> None:
+        """The chip is to be read, and has not answered yet."""
+        self._asked_at = now if self._asked_at is None else min(self._asked_at, now)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether it is to be read, and has not answered yet."""
+        return self._asked_at is not None
+
+    def see(self, reading: Reading, now: float) -> None:
+        """Take in what is sure of a fresh reading (`npu.agreement`)."""
+        active = {code for code, known in self._memory.items() if known.since is not None}
+        events = {event.code for event, _ in self._pending}
+        self.take(self._agreement.sure(reading, active | events | self._ahead.keys(), now), now)
+
     def take(self, reading: Reading, now: float) -> None:
-        """Take in a fresh reading: the codes that it lists are active, others are not.
+        """Take in what is sure: the codes that it lists are active, others are not.
 
         What was known stands while a reading is pending.
         """
@@ -99,6 +121,7 @@ class ChipFaults:
         self._pending.clear()
         if reading.pending:
             return
+        self._asked_at, self._is_silent = None, False
         since, self._read_at = self._read_at, now
         if reading.gone or reading.unmonitored:
             self._lost_at = now if self._lost_at is None else min(self._lost_at, now)
@@ -108,15 +131,21 @@ class ChipFaults:
         self._starting = self._lost_at = None
         self._end(CARD_DROPPED, now)
         if reading.codes is not None:
-            self._take_list(reading.codes, reading.severity, since, now)
+            self._take_list(reading.codes, reading, since, now)
         self._judge_alarm(reading.severity, now)
         self._forget(now)
 
     def _take_list(
-        self, listed: Mapping[int, str], alarm: Severity, since: float, now: float
+        self, listed: Mapping[int, str], reading: Reading, since: float, now: float
     ) -> None:
-        """Take in a list of codes; the reading before was made at *since*."""
-        for code in listed.keys() | self._occurrences.keys():
+        """Take in a list of codes; the reading before was made at *since*.
+
+        Of codes that a full list lacks only an event tells that they are over.
+        """
+        over = (self._memory.keys() | self._occurrences.keys()) - listed.keys()
+        if reading.is_full:
+            over &= self._recovering.keys()
+        for code in listed.keys() | (over & self._occurrences.keys()):
             occurrences = self._occurrences_of(code)
             if occurrences is not None and occurrences.see(now, is_listed=code in listed):
                 self._count(code, now)
@@ -124,8 +153,8 @@ class ChipFaults:
             begun, _ = self._ahead.pop(code, (now, now))
             self._begin_if_new(code, text, begun)
             if code not in self._table.levels:
-                self._change(code, alarm=alarm)
-        for code in self._memory.keys() - listed.keys() - {ALARM_WITHOUT_CODE}:
+                self._change(code, alarm=reading.severity)
+        for code in over - {ALARM_WITHOUT_CODE}:
             told = self._recovering.get(code, now)
             self._end(code, told if since <= told < now else now)
 
@@ -196,6 +225,7 @@ class ChipFaults:
                 )
             ),
             unmonitored=self._reading.unmonitored
+            or (f"no answer for {SILENT_SECONDS:g} s" if self._is_silent else "")
             or ("an alarm that no code explains yet" if self._is_in_doubt else ""),
             network=self.network,
         )
@@ -212,7 +242,7 @@ class ChipFaults:
     @property
     def recheck_at(self) -> float | None:
         """When to read again a chip whose events, alarm and list of codes do not agree yet."""
-        times: list[float | None] = []
+        times = [self._agreement.reread_at]
         if self._is_in_doubt and self._unexplained is not None:
             times.append(self._unexplained + RECOVERY_LAG)
         if self._reading.is_whole:  # without the list of codes a reading brings nothing new
@@ -296,6 +326,8 @@ class ChipFaults:
 
     def _advance(self, now: float) -> None:
         """Apply the rules up to *now*."""
+        if self._asked_at is not None and now - self._asked_at >= SILENT_SECONDS:
+            self._is_silent = True
         for code in list(self._memory):
             self._advance_code(code, now)
 

@@ -105,6 +105,11 @@ def unlisted_accelerators(found: Iterable[Chip], host: Host) -> tuple[str, ...]:
     return () if None in listed else tuple(sorted(set(host.accelerators()) - listed))
 
 
+def has_left_bus(chip: Chip, on_bus: Collection[str]) -> bool:
+    """Whether a chip is not on the PCI bus; False if the bus, or its place on it, is not known."""
+    return bool(on_bus) and chip.pci_bus_id is not None and chip.pci_bus_id not in on_bus
+
+
 class _Silent:
     """What is listed and does not answer, wholly or in part: each warned of once.
 
@@ -150,20 +155,16 @@ class _Silent:
         listed, unless that was gone before or is not on the PCI bus.
         """
         if chip.card_id not in self._listed:
-            return NO_ANSWER in self._members and not chip.gone and not self._has_left_bus(chip)
+            is_there = not chip.gone and not has_left_bus(chip, self._on_bus)
+            return NO_ANSWER in self._members and is_there
         return not self._members.isdisjoint({chip.card_id, chip.ref})
 
     def add_unlisted(self, chip: Chip) -> bool:
         """Note a known chip that is not listed, unless that shows that it is gone."""
-        if chip.gone or chip.unlisted or self._has_left_bus(chip):
+        if chip.gone or chip.unlisted or has_left_bus(chip, self._on_bus):
             return False
         self._say("a known chip is not listed", f"{chip.ref}: it was listed before and is not now")
         return True
-
-    def _has_left_bus(self, chip: Chip) -> bool:
-        """False if the bus or the chip's place on it is not known."""
-        is_known = bool(self._on_bus) and chip.pci_bus_id is not None
-        return is_known and chip.pci_bus_id not in self._on_bus
 
 
 def _absent(known: Board, answering: Collection[Chip], silent: _Silent) -> Iterator[Chip]:

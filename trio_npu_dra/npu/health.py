@@ -6,8 +6,9 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from trio_npu_dra.errors import DcmiError, DeviceLost, NotReady, NotSupported, Slow
-from trio_npu_dra.npu.dcmi.client import GONE, Dcmi
+from trio_npu_dra.errors import DcmiError, DeviceLost, NotReady, Slow
+from trio_npu_dra.npu.dcmi._codes import NO_SUCH_CHIP
+from trio_npu_dra.npu.dcmi.client import GONE, MAX_ERROR_CODES, Dcmi
 from trio_npu_dra.npu.dcmi.types import ChipRef, Severity
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
 from trio_npu_dra.npu.port_faults import uboe_faults
@@ -17,7 +18,12 @@ log = logging.getLogger(__name__)
 
 DEADLINE_SECONDS: Final = 2.0
 NETWORK_DEADLINE_SECONDS: Final = 1.0  # it blocks long on a dropped card
-_BOOT_PHASES: Final = {0: "not started", 1: "in its BIOS", 2: "starting its system"}
+_BOOT_PHASES: Final = {
+    0: "not started",
+    1: "in its BIOS",
+    2: "starting its system",
+    3: "starting its services",
+}
 _NETWORK_FINE: Final = frozenset({0, 6})  # 6: being set up
 _NETWORK_STATES: Final = {
     1: "socket failed",
@@ -63,34 +69,27 @@ async def read_network(
     dcmi: Dcmi,
     ref: ChipRef,
     *,
-    known: str = "",
     on_late: Callable[[str], object] = lambda _: None,
-) -> str | None:
-    """What is wrong with a chip's RoCE port; empty if nothing is known to be.
+) -> str:
+    """What is wrong with a chip's RoCE port; empty if nothing is.
 
     Args:
         worker: Runs the call.
         dcmi: The library.
         ref: The chip.
-        known: What was wrong so far; it stands if the port's state cannot be read.
-        on_late: Called with the answer if it comes after this has returned.
+        on_late: Called with the answer if it comes after this has raised.
 
-    Returns:
-        None if the chip has no such port.
+    Raises:
+        NotSupported: The chip has no such port.
+        DcmiError: The port's state cannot be read.
     """
-    try:
-        state = await worker.call(
-            dcmi.network_health,
-            ref,
-            device=("network", ref),
-            deadline_seconds=NETWORK_DEADLINE_SECONDS,
-            on_late=lambda state: on_late(_network_problem(state)),
-        )
-    except NotSupported:
-        return None
-    except DcmiError as error:
-        log.debug("network health not read", extra={"chip": str(ref), "error": str(error)})
-        return known
+    state = await worker.call(
+        dcmi.network_health,
+        ref,
+        device=("network", ref),
+        deadline_seconds=NETWORK_DEADLINE_SECONDS,
+        on_late=lambda state: on_late(_network_problem(state)),
+    )
     return _network_problem(state)
 
 
@@ -104,33 +103,39 @@ def read_health(dcmi: Dcmi, ref: ChipRef) -> Reading:
     """Read one chip's health and fault codes; blocks, and hangs if the chip hangs."""
     try:
         worst_alarm = dcmi.health(ref)
-    except DeviceLost:
-        return Reading(gone=True)
-    except NotReady:
-        return Reading(unmonitored=f"the chip is {_boot_phase(dcmi, ref)}", starting=True)
+    except (DeviceLost, NotReady):
+        return _absence(dcmi, ref)
     except DcmiError as error:
         return Reading(unmonitored=str(error))
     if worst_alarm == GONE:
-        return Reading(gone=True)
+        return _absence(dcmi, ref)
     severity = Severity(min(worst_alarm, Severity.CRITICAL))
-    return Reading(codes=_codes(dcmi, ref), severity=severity)
-
-
-def _boot_phase(dcmi: Dcmi, ref: ChipRef) -> str:
     try:
-        return _BOOT_PHASES.get(dcmi.boot_status(ref), "not ready")
-    except DcmiError:
-        return "not ready"
-
-
-def _codes(dcmi: Dcmi, ref: ChipRef) -> dict[int, str] | None:
-    """Active codes with the vendor's words; None if they cannot be read."""
-    try:
-        listed = dcmi.error_codes(ref)
+        codes = dcmi.error_codes(ref)
     except DcmiError as error:
         log.debug("error codes not read", extra={"chip": str(ref), "error": str(error)})
-        return None
-    return {code: _text(dcmi, ref, code) for code in listed} | uboe_faults(listed)
+        return Reading(codes=None, severity=severity)
+    return Reading(
+        codes={code: _text(dcmi, ref, code) for code in codes} | uboe_faults(codes),
+        is_full=len(codes) == MAX_ERROR_CODES,
+        severity=severity,
+    )
+
+
+def _absence(dcmi: Dcmi, ref: ChipRef) -> Reading:
+    """What is read of a chip without a health; the library has four ways to say that.
+
+    Each may stand for a chip that starts and for one that is gone. Its boot status tells them
+    apart: the Ascend driver has none of a chip that is gone (DCMI source,
+    `dsmi_get_device_boot_status`).
+    """
+    phase = "not ready"
+    try:
+        phase = _BOOT_PHASES.get(dcmi.boot_status(ref), phase)
+    except DcmiError as error:
+        if error.code in NO_SUCH_CHIP:
+            return Reading(unmonitored="the Ascend driver knows no such chip", missing=True)
+    return Reading(unmonitored=f"the chip is {phase}", starting=True)
 
 
 def _text(dcmi: Dcmi, ref: ChipRef, code: int) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Hashable
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import trio
@@ -11,8 +13,14 @@ import trio
 from trio_npu_dra.backoff import Backoff
 from trio_npu_dra.errors import DcmiError, DeviceLost, NotSupported
 from trio_npu_dra.npu.dcmi.client import Dcmi
-from trio_npu_dra.npu.dcmi.worker import DcmiWorker, HungCall
-from trio_npu_dra.npu.discovery import discover, unlisted_accelerators, without_cards
+from trio_npu_dra.npu.dcmi.job import HungCall
+from trio_npu_dra.npu.dcmi.worker import DcmiWorker
+from trio_npu_dra.npu.discovery import (
+    discover,
+    has_left_bus,
+    unlisted_accelerators,
+    without_cards,
+)
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import Board
 
@@ -22,13 +30,34 @@ _INIT_DEADLINE_SECONDS: Final = 60.0  # it runs dmidecode and the like
 _LAST_RETRY_SECONDS: Final = 300.0
 
 
-async def init(worker: DcmiWorker, dcmi: Dcmi) -> None:
-    """Have the library read the card table, while no other call runs.
+async def init(worker: DcmiWorker, dcmi: Dcmi, host: Host, known: Board) -> None:
+    """Have the library read the card table, while no other call runs that could matter.
 
     Raises:
-        DcmiError: The library cannot, or an earlier call has not returned.
+        DcmiError: The library cannot, or an earlier call that matters has not returned.
     """
-    await worker.call(dcmi.init, alone=True, deadline_seconds=_INIT_DEADLINE_SECONDS)
+    await worker.call(
+        dcmi.init,
+        alone=True,
+        beside=partial(_is_harmless, host, known),
+        deadline_seconds=_INIT_DEADLINE_SECONDS,
+    )
+
+
+def _is_harmless(host: Host, known: Board, device: Hashable) -> bool:
+    """Whether `init` may run beside a call that hangs with *device*.
+
+    Such a call has read the library's tables, and waits in the kernel. If it returns while `init`
+    writes them it can at worst answer nonsense, which nobody gets: they are of fixed size, and
+    nothing in them is freed (DCMI source). The danger is that `init` hangs as well, because then no
+    chip can be asked any more. It asks each chip that the Ascend driver has, which is none that has
+    left the bus, and it asks no RoCE port.
+    """
+    if isinstance(device, tuple) and device[0] == "network":
+        return True
+    ref = device[0] if isinstance(device, tuple) else device
+    chips = [chip for chip in known.chips if ref in (chip.ref, chip.card_id)]
+    return bool(chips) and all(has_left_bus(chip, host.accelerators()) for chip in chips)
 
 
 async def list_chips(worker: DcmiWorker, dcmi: Dcmi, host: Host, known: Board) -> Board:
@@ -46,7 +75,7 @@ async def list_chips(worker: DcmiWorker, dcmi: Dcmi, host: Host, known: Board) -
         DcmiError: The library cannot list the cards, or an earlier call has not returned.
     """
     try:
-        await init(worker, dcmi)
+        await init(worker, dcmi, host, known)
         return await discover(worker, dcmi, host, known=known)
     except (DeviceLost, NotSupported) as error:
         return without_cards(host, known, str(error))
@@ -87,15 +116,20 @@ class Listing:
         self._backoff = Backoff(first=pause_seconds, limit=_LAST_RETRY_SECONDS)
         self._listings = 0  # since something is missing
         self._failure = ""
+        self._left: frozenset[str] = frozenset()  # not on the bus when the last list failed
 
     def is_due(self, board: Board, *, is_chip_lost: bool = False) -> bool:
         """Whether *board* may lack a chip, or have one too many; cheap between two checks.
 
         Args:
             board: The Board of the last listing.
-            is_chip_lost: Whether one of its listed chips has answered nothing but errors for long.
+            is_chip_lost: Whether one of its listed chips has answered nothing but errors for long;
+                none is listed for that alone while the list cannot be read.
         """
         now = trio.current_time()
+        is_chip_lost = is_chip_lost and not self._worker.in_the_way(
+            partial(_is_harmless, self._host, board)
+        )
         if not (is_chip_lost or board.gaps):
             self._listings = 0
         if now >= self._bus_at:
@@ -124,7 +158,7 @@ class Listing:
             board = await list_chips(self._worker, self._dcmi, self._host, known)
         except DcmiError as error:
             return self._failed(known, str(error))
-        self._failure, self._is_listed = "", True
+        self._failure, self._is_listed, self._left = "", True, frozenset()
         if (
             board.unlisted_accelerators
             and board.unlisted_accelerators != known.unlisted_accelerators
@@ -138,16 +172,27 @@ class Listing:
         return board
 
     def _failed(self, known: Board, error: str) -> Board | None:
-        """The known Board, with the reason why it may lack chips, if it does not have that yet."""
+        """The known Board, with the reason why it may lack chips, if there is news in it.
+
+        A chip that was not on the PCI bus at two such times in a row is gone.
+        """
         hung = ", ".join(map(_words, self._worker.hung))
         failure = f"{error}; not returned: {hung}" if hung else error
         if failure != self._failure:
             log.warning("NPUs cannot be listed, trying again", extra={"error": failure})
         self._failure = failure
+        on_bus = self._host.accelerators()
+        before, self._left = (
+            self._left,
+            frozenset(chip.name for chip in known.chips if has_left_bus(chip, on_bus)),
+        )
+        gone = before & self._left
+        chips = tuple(replace(chip, gone=chip.gone or chip.name in gone) for chip in known.chips)
         board = replace(
             known,
+            chips=chips,
             unanswered=(f"the cards cannot be listed: {failure}",),
-            unlisted_accelerators=unlisted_accelerators(known.chips, self._host),
+            unlisted_accelerators=unlisted_accelerators(chips, self._host),
         )
         return board if self._is_listed and board != known else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import trio
@@ -39,5 +40,5 @@ class LookTimes:
         return self._due[chip]
 
     def is_due(self, chip: str) -> bool:
-        """Whether the chip is to be read now."""
-        return self._due[chip] <= trio.current_time()
+        """Whether the chip is to be read now; not while that goes on."""
+        return self._due.get(chip, math.inf) <= trio.current_time()

@@ -14,17 +14,21 @@ class Reading:
 
     Attributes:
         codes: The active codes with the library's words; None if they cannot be read.
+        is_full: Whether the chip may have more codes than the library could list.
         severity: The worst alarm in its health.
         gone: The chip does not exist any more.
         unmonitored: Why it could not be read; empty if it could.
-        starting: Whether that is because the chip is not ready, as while it starts.
+        missing: Whether that is because the Ascend driver knows no such chip.
+        starting: Whether that is because the chip starts.
         pending: Whether that is because the answer takes long: it may come.
     """
 
     codes: Mapping[int, str] | None = field(default_factory=dict)
+    is_full: bool = False
     severity: Severity = Severity.WARNING
     gone: bool = False
     unmonitored: str = ""
+    missing: bool = False
     starting: bool = False
     pending: bool = False
 

@@ -8,14 +8,17 @@ it is late. Rules of the fault table that apply with time need no reading: it wa
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import Final
 
 import trio
 
 from trio_npu_dra import pulse
+from trio_npu_dra.errors import DcmiError, NotSupported
+from trio_npu_dra.npu.agreement import APART
 from trio_npu_dra.npu.changes import log_changes
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.types import FaultEvent
@@ -63,8 +66,9 @@ async def watch_board(
         faults: What is known of the chips' faults; saved when it changes.
         status: Kept up to date.
         interval_seconds: Pause between two readings of a chip without events, of a chip that does
-            not answer, of RoCE ports and of the PCI bus. A chip that is well and has events is read
-            every twelfth time; so are policy, shares, and vNPUs that neither come nor go.
+            not answer, of RoCE ports and of the PCI bus. A chip that is well and has events and a
+            RoCE port is read every twelfth time; so are policy, shares, and vNPUs that neither come
+            nor go.
         known: The chips that an earlier process remembered: one that is missing now is gone.
         splits: By which others have it read how chips are split.
         on_event: Called with each event that was not lost.
@@ -93,20 +97,25 @@ async def watch_board(
         nursery.start_soon(watch.wake_on_release)
         nursery.start_soon(watch.follow_networks)
         nursery.start_soon(watch.follow_partition)
+        nursery.start_soon(watch.tell_silence)
         nursery.start_soon(watch.keep_saved)
         await watch.run()
 
 
 async def read_board(worker: DcmiWorker, dcmi: Dcmi, host: Host, faults: NodeFaults) -> Board:
-    """Read all NPUs once.
+    """Read all NPUs once, and those a second time of which one reading is not enough to be sure.
 
     Raises:
         DcmiError: The library cannot list the cards.
     """
     found = await list_chips(worker, dcmi, host, EMPTY_BOARD)
-    for chip in found.chips:
-        reading = await read_chip(worker, dcmi, chip.ref)
-        faults.of(chip).take(reading, faults.now())
+    due: Sequence[Chip] = found.chips
+    for pause in (0.0, APART):
+        await trio.sleep(pause if due else 0.0)
+        for chip in due:
+            reading = await read_chip(worker, dcmi, chip.ref)
+            faults.of(chip).see(reading, faults.now())
+        due = [chip for chip in due if faults.of(chip).recheck_at is not None]
     return _with_health(found, faults, EMPTY_BOARD)
 
 
@@ -173,26 +182,36 @@ class _Watch:
             self.wake()
 
     async def follow_networks(self) -> None:
-        """Read the RoCE ports in a task of their own: on a dropped card the call blocks."""
+        """Ask each chip for its RoCE port, in a task of their own: on a dropped card that blocks.
+
+        A chip that does not answer, or has no port, is read: so each chip gives a sign of life in
+        each interval. One without a port may get one.
+        """
         without: set[str] = set()
-        while True:
+        for number in count():
             for chip in self._found.chips:
-                faults = self._faults.of(chip)
-                if chip.name in without or not chip.is_listed or faults.is_gone:
+                if not chip.is_listed or self._faults.of(chip).is_gone:
                     continue
-                with pulse.step(f"asking for the network of {chip.name}", limit=_STUCK_SECONDS):
-                    problem = await read_network(
-                        self._worker,
-                        self._dcmi,
-                        chip.ref,
-                        known=faults.network,
-                        on_late=partial(self._take_network, chip),
-                    )
-                if problem is None:
-                    without.add(chip.name)
-                else:
-                    self._take_network(chip, problem)
+                is_known_without = chip.name in without and number % _REPAIR_INTERVALS
+                if is_known_without or not await self._ask_for_network(chip, without):
+                    self._times.want(chip.name)
+                    self.wake()
             await trio.sleep(self._interval)
+
+    async def _ask_for_network(self, chip: Chip, without: set[str]) -> bool:
+        """Whether the chip answers; noted in *without* if it has no port."""
+        on_late = partial(self._take_network, chip)
+        without.discard(chip.name)
+        try:
+            with pulse.step(f"asking for the network of {chip.name}", limit=_STUCK_SECONDS):
+                problem = await read_network(self._worker, self._dcmi, chip.ref, on_late=on_late)
+        except DcmiError as error:  # what is known of the port stands
+            if isinstance(error, NotSupported):
+                without.add(chip.name)
+            log.debug("network health not read", extra={"npu": chip.name, "error": str(error)})
+            return False
+        self._take_network(chip, problem)
+        return True
 
     def _take_network(self, chip: Chip, problem: str) -> None:
         faults = self._faults.of(chip)
@@ -214,6 +233,20 @@ class _Watch:
                 fresh = await read_partition(self._worker, self._dcmi, found)
         self._found = fresh
         self._tell()
+
+    async def tell_silence(self) -> None:
+        """Tell of chips that do not answer, also while the loop waits for one of them."""
+        while True:
+            await trio.sleep(self._interval)
+            self._note_asked()
+            if any(self._faults.of(chip).is_asked for chip in self._found.chips):
+                self._tell()
+
+    def _note_asked(self) -> None:
+        """Note since when an answer is due of the chips that are to be read."""
+        for chip in self._found.chips:
+            if self._times.is_due(chip.name):
+                self._faults.of(chip).ask(self._faults.now())
 
     # --- the file --------------------------------------------------------------------------------
 
@@ -243,6 +276,7 @@ class _Watch:
                 await self._news.wait()
             self._news = trio.Event()
             self._take_events()
+            self._note_asked()
             await self._list_if_due()
             for chip in self._found.chips:
                 if self._times.is_due(chip.name):
@@ -260,9 +294,9 @@ class _Watch:
                 await self._look_at_all(found, since=before)
 
     def _is_chip_lost(self) -> bool:
-        """Whether a new list may bring a chip back; none can be made while a call is out."""
+        """Whether a new list may bring a chip back."""
         now = self._faults.now()
-        return not self._worker.written_off and any(
+        return any(
             chip.is_listed and self._faults.of(chip).is_lost(now) for chip in self._found.chips
         )
 
@@ -318,7 +352,7 @@ class _Watch:
     def _take(self, chip: Chip, reading: Reading) -> None:
         """Take in what was read of a chip, and plan the next look at it."""
         faults = self._faults.of(chip)
-        faults.take(reading, self._faults.now())
+        faults.see(reading, self._faults.now())
         is_quick = not reading.is_whole or not self.subscription.is_active
         pause = self._interval * (1 if is_quick else _REPAIR_INTERVALS)
         self._times.want(chip.name, after=pause)

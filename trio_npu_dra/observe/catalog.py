@@ -184,7 +184,7 @@ DCMI_ERRORS = _counter(
 )
 DCMI_WRITTEN_OFF = _gauge(
     "dcmi_calls_written_off",
-    "Calls into libdcmi.so that passed their deadline and have not returned; at 256, the driver "
+    "Calls into libdcmi.so that passed their deadline and have not returned; at 257, the driver "
     "makes no further calls.",
 )
 DRIVER_INFO = _gauge("ascend_driver_info", "The Ascend driver of the node.", "version")

@@ -83,20 +83,31 @@ static void sleep_ms(unsigned milliseconds)
     }
 }
 
-static int follow_rules(const char *function, int physical_id)
+static void enter_library(void);
+static void leave_library(void);
+
+static int follow_rules(const char *function, int physical_id, bool is_init)
 {
     struct board_rule rule;
     if (!find_rule(function, physical_id, &rule)) {
         return DCMI_OK;
     }
     sleep_ms(rule.delay_ms);
-    while (rule.hang != 0) {
-        sleep_ms(1);
-        if (!find_rule(function, physical_id, &rule)) {
-            return DCMI_OK;
-        }
+    if (rule.hang == 0) {
+        return rule.code;
     }
-    return rule.code;
+    if (!is_init) {
+        leave_library(); /* it is stuck in the kernel, and reads no table */
+    }
+    bool found = true;
+    while (found && rule.hang != 0) {
+        sleep_ms(1);
+        found = find_rule(function, physical_id, &rule);
+    }
+    if (!is_init) {
+        enter_library();
+    }
+    return found ? rule.code : DCMI_OK;
 }
 
 /* --- dcmi_init and the others ---------------------------------------------------------------- */
@@ -106,15 +117,25 @@ static void count_call_beside_init(void)
     board_count(offsetof(struct board, calls_beside_init), 1);
 }
 
-int obey(const char *function, int physical_id)
+static void enter_library(void)
 {
     atomic_fetch_add(&calls_out, 1);
     if (atomic_load(&inits_out) > 0) {
         count_call_beside_init();
     }
-    function = name_of(function);
-    int code = follow_rules(function, physical_id);
+}
+
+static void leave_library(void)
+{
     atomic_fetch_sub(&calls_out, 1);
+}
+
+int obey(const char *function, int physical_id)
+{
+    enter_library();
+    function = name_of(function);
+    int code = follow_rules(function, physical_id, false);
+    leave_library();
     return code != DCMI_OK ? code : check_generation(function);
 }
 
@@ -125,7 +146,7 @@ int begin_init(const char *function)
         count_call_beside_init();
     }
     function = name_of(function);
-    int code = follow_rules(function, -1);
+    int code = follow_rules(function, -1, true);
     if (code == DCMI_OK && (code = check_generation(function)) != DCMI_OK) {
         cards()->ready = false;
     }

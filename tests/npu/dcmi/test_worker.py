@@ -13,7 +13,7 @@ from tests.waiting import until
 from trio_npu_dra.errors import Busy, NotReady, Slow
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.types import ChipRef
-from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
+from trio_npu_dra.npu.dcmi.worker import DEADLINE_SECONDS, DcmiWorker, open_worker
 from trio_npu_dra.npu.health import read_health
 from trio_npu_dra.simulator import BoardControl
 
@@ -180,6 +180,44 @@ async def test_init_never_runs_beside_a_call_that_is_out() -> None:
                 await worker.call(abs, -1, alone=True)
 
 
+async def test_init_runs_beside_a_hung_call_that_does_not_matter(dcmi: Dcmi) -> None:
+    """If that returns after all it calls nothing else, and nobody gets its answer."""
+    late: list[int] = []
+    refused: list[str] = []
+    dcmi.init()
+    with gate() as it:
+
+        def two_calls() -> int:
+            it.hang()
+            try:
+                return dcmi.health(ChipRef(1, 0))
+            except NotReady as error:
+                refused.append(error.function)
+            return -1
+
+        async with open_worker(hung_seconds=0) as worker:
+            alone = partial(worker.call, abs, -1, alone=True)
+            out = partial(worker.call, two_calls, device="npu-0", on_late=late.append)
+            with pytest.raises(Busy):
+                await out(deadline_seconds=0.01)
+            with pytest.raises(Busy, match="1 other calls"):
+                await alone(beside=lambda device: device == "npu-1")
+            assert await alone(beside=lambda device: device == "npu-0") == 1
+            it.let_go()
+            await until_written_off(worker, 0)
+            assert await worker.call(abs, -1, device="npu-0") == 1
+    assert (refused, late) == (["dcmi_get_device_health"], [])
+
+
+async def test_init_waits_for_a_call_until_it_counts_as_hung() -> None:
+    """Until then it may still be reading the tables that init writes."""
+    with gate() as it:
+        async with open_worker(hung_seconds=3600) as worker:
+            await hang(worker, it, "npu-0")
+            with pytest.raises(Busy, match="1 other calls"):
+                await worker.call(abs, -1, alone=True, beside=lambda _: True)
+
+
 async def test_nothing_runs_beside_an_init_that_hangs() -> None:
     """While a written-off init is in the library, every call is refused."""
     with gate() as it:
@@ -242,18 +280,28 @@ async def test_closing_does_not_wait_for_a_hung_call() -> None:
         await worker.call(abs, -1)
 
 
-async def test_a_result_that_comes_late_is_handed_on() -> None:
+async def test_a_result_that_comes_late_is_handed_on(mock_clock: MockClock) -> None:
     """Once; not if its caller was cancelled, nor an error, nor one that was in time."""
     late: list[str] = []
     with gate() as it:
         async with open_worker() as worker:
-            with pytest.raises(Slow):
-                await worker.call(it.hang, device=1, deadline_seconds=0.01, on_late=late.append)
-            with pytest.raises(Slow):
-                await worker.call(it.fail, device=2, deadline_seconds=0.01, on_late=late.append)
-            with trio.move_on_after(0.02):
-                await worker.call(it.hang, device=3, deadline_seconds=0.05, on_late=late.append)
-            await until_written_off(worker, 3)
+
+            async def ask(function: Callable[[], str], device: int) -> None:
+                with pytest.raises(Slow):
+                    await worker.call(function, device=device, on_late=late.append)
+
+            for device, function in enumerate((it.hang, it.fail, it.hang), start=1):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(ask, function, device)
+                    await trio.testing.wait_all_tasks_blocked()
+                    if device == 3:
+                        nursery.cancel_scope.cancel()
+                    else:
+                        mock_clock.jump(DEADLINE_SECONDS)
+            mock_clock.jump(DEADLINE_SECONDS)
+            await trio.testing.wait_all_tasks_blocked()
+            assert worker.written_off == 3
+            mock_clock.rate = 1.0
             it.let_go()
             await until_written_off(worker, 0)
             assert await worker.call(str, device=1, on_late=late.append) == ""
@@ -302,63 +350,3 @@ async def test_a_call_is_named_by_the_function_of_the_library(
         control.release(function, 1)
     (line,) = [line for line in caplog.records if "written off" in line.getMessage()]
     assert vars(line)["function"] == function
-
-
-# --- calls that run apart -------------------------------------------------------------------------
-
-
-async def test_a_call_that_runs_apart_keeps_no_other_waiting() -> None:
-    """Nor does one on another chip; a second one on its chip is refused until it is back."""
-    async with open_worker() as worker, trio.open_nursery() as nursery:
-        with gate() as it:
-            call = partial(worker.call, it.hang, device="a", apart=True)
-            nursery.start_soon(call)
-            await until(it.entered.is_set)
-            assert await worker.call(abs, -1) == 1
-            assert await worker.call(abs, -2, device="b", apart=True) == 2
-            with pytest.raises(Slow, match="has not returned"):
-                await worker.call(abs, -3, device="a", apart=True)
-            assert worker.written_off == 0
-    async with open_worker() as worker:
-        assert await worker.call(abs, -4, device="a", apart=True) == 4
-
-
-async def test_calls_that_run_apart_and_one_that_runs_alone_wait_for_each_other() -> None:
-    """The library reads its list of cards beside no other call."""
-    order: list[str] = []
-    async with open_worker() as worker, trio.open_nursery() as nursery:
-        with gate() as first, gate() as second:
-
-            async def call(it: Gate, how: str) -> None:
-                await worker.call(it.hang, alone=how == "alone", apart=how == "apart")
-                order.append(how)
-
-            nursery.start_soon(call, first, "apart")
-            await until(first.entered.is_set)
-            nursery.start_soon(call, second, "alone")
-            await trio.testing.wait_all_tasks_blocked()
-            assert not second.entered.is_set()
-            first.let_go()
-            await until(second.entered.is_set)
-            nursery.start_soon(call, first, "apart")
-            await trio.testing.wait_all_tasks_blocked()
-            assert order == ["apart"]
-            second.let_go()
-    assert order == ["apart", "alone", "apart"]
-
-
-@pytest.mark.parametrize("is_cancelled", [False, True])
-async def test_a_call_that_runs_apart_and_does_not_return_is_left_behind(
-    is_cancelled: bool,
-) -> None:
-    """At its deadline, or when nobody waits for it: no other is made on its chip until then."""
-    async with open_worker() as worker:
-        with gate() as it:
-            with trio.move_on_after(0.01 if is_cancelled else 5), pytest.raises(Slow):
-                await worker.call(it.hang, device="a", apart=True, deadline_seconds=0.02)
-            assert worker.written_off == 1
-            with pytest.raises(Slow):
-                await worker.call(abs, -1, device="a", apart=True)
-            assert await worker.call(abs, -1, device="b") == 1
-        await until_written_off(worker, 0)
-        assert await worker.call(abs, -1, device="a", apart=True) == 1

@@ -8,6 +8,9 @@ and an answer that comes late is the newest there is. A call counts as hung, and
 `trio.to_thread` does not fit: an abandoned thread keeps its limiter token, and two calls could run
 at once.
 
+A call that must be `alone` runs beside a hung one only if its caller says that this one does not
+matter: if it returns after all, its thread calls no other function, and nobody gets its answer.
+
 Calls that change a chip, such as cutting it, take seconds when all is well. They run apart, each on
 a thread of its own, so that no reading waits for them.
 """
@@ -20,7 +23,6 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, TypeVarTuple, cast
 
 import trio
@@ -28,6 +30,7 @@ import trio
 from trio_npu_dra.errors import Busy, NotReady, Slow
 from trio_npu_dra.npu.dcmi import calls
 from trio_npu_dra.npu.dcmi._codes import NOT_READY, TIME_OUT
+from trio_npu_dra.npu.dcmi.job import HungCall, Job
 from trio_npu_dra.observable import Observable
 
 log = logging.getLogger(__name__)
@@ -35,79 +38,15 @@ log = logging.getLogger(__name__)
 DEADLINE_SECONDS: Final = 5.0
 HUNG_SECONDS: Final = 10.0
 _QUIET_SECONDS: Final = 3600.0  # between two log lines about slow calls on one device
-MAX_WRITTEN_OFF: Final = 256
-"""A bound for threads that no node reaches.
+MAX_WRITTEN_OFF: Final = 257
+"""A bound for threads, which is reached when nothing is left that could be asked.
 
-One call can be out for each chip, RoCE port and card, and one for the Ascend driver as a whole; 64
-chips on 64 cards make 193.
+One call can be out for each chip, for its RoCE port, its vNPUs and its card, and one for the Ascend
+driver as a whole; the most are 64 chips on 64 cards.
 """
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HungCall:
-    """A call that passed its deadline and has not returned.
-
-    Attributes:
-        function: The C function, or what was called if it is in none.
-        device: What hangs with it; None is the Ascend driver as a whole.
-        since: When it was made, in seconds since 1970.
-    """
-
-    function: str
-    device: Hashable
-    since: float
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class _Job:
-    """One call: what to run, and its result.
-
-    Attributes:
-        calls: How many C functions it has called, and the last one's name.
-        seen: How many at the last look, and since when it was in the last one, on trio's clock.
-        is_logged: Whether the log says that it is slow.
-    """
-
-    function: Callable[[], Any]
-    name: str
-    device: Hashable
-    deadline_seconds: float
-    alone: bool
-    on_late: Callable[[Any], object] | None
-    calls: tuple[int, str] = (0, "")
-    seen: tuple[int, float] = (0, 0.0)
-    began: float = 0.0
-    is_logged: bool = False
-    abandoned: bool = False
-    result: Any = None
-    error: BaseException | None = None
-    done: trio.Event = field(default_factory=trio.Event)
-
-    def fail(self, error: BaseException) -> None:
-        """Give the caller *error*."""
-        self.error = error
-        self.done.set()
-
-    def begin(self, function: str) -> None:
-        """Note the C function that is called next; on the job's thread."""
-        self.calls = self.calls[0] + 1, function
-
-    @property
-    def where(self) -> str:
-        """The C function that it is in, or was in last."""
-        return self.calls[1] or self.name
-
-    def seconds_in_function(self) -> float:
-        """How long it has been in that function, as far as was seen."""
-        now, number = trio.current_time(), self.calls[0]
-        known, since = self.seen
-        if number > max(known, 1):
-            since = now
-        self.seen = number, since
-        return now - since
 
 
 class DcmiWorker:
@@ -120,9 +59,9 @@ class DcmiWorker:
         self._hung_seconds = hung_seconds
         self._max_written_off = max_written_off
         self._logged: dict[Hashable, float] = {}
-        self._send, self._receive = trio.open_memory_channel[_Job](float("inf"))
-        self._written_off: set[_Job] = set()
-        self._apart: Observable[frozenset[_Job]] = Observable(frozenset())
+        self._send, self._receive = trio.open_memory_channel[Job](float("inf"))
+        self._written_off: set[Job] = set()
+        self._apart: Observable[frozenset[Job]] = Observable(frozenset())
         self._is_alone = Observable(False)  # whether an `alone` call runs
         self._thread: _Thread | None = None
 
@@ -140,6 +79,17 @@ class DcmiWorker:
         )
         return tuple(sorted(calls, key=lambda call: call.since))
 
+    def in_the_way(self, beside: Callable[[Hashable], bool]) -> int:
+        """How many calls keep one from running that must be alone.
+
+        Args:
+            beside: Of which devices a hung call does not matter to it.
+        """
+        return sum(
+            not beside(out.device) or out.seconds_in_function() < self._hung_seconds
+            for out in self._written_off
+        )
+
     async def call(
         self,
         function: Callable[[*Ts], T],
@@ -147,6 +97,7 @@ class DcmiWorker:
         deadline_seconds: float | None = None,
         device: Hashable = None,
         alone: bool = False,
+        beside: Callable[[Hashable], bool] = lambda _: False,
         apart: bool = False,
         on_late: Callable[[T], object] | None = None,
     ) -> T:
@@ -161,6 +112,7 @@ class DcmiWorker:
                 waiting in line is not counted.
             device: What hangs when the call hangs; None is the Ascend driver as a whole.
             alone: Whether no other call may be out, not even a written-off one (`Dcmi.init`).
+            beside: Of which devices a hung call does not matter to an `alone` one.
             apart: Whether it runs at once, beside the other calls, on a thread of its own. Only an
                 `alone` call is waited for, and waits for it in turn.
             on_late: Called in trio's thread with what the function returns after the deadline;
@@ -171,12 +123,13 @@ class DcmiWorker:
             Busy: The same, and the call that is out counts as hung.
             NotReady: Too many calls are out, an `alone` one is, or the worker is closed.
         """
-        job = _Job(
+        job = Job(
             function=lambda: function(*arguments),
             name=getattr(function, "__name__", repr(function)),
             device=device,
             deadline_seconds=deadline_seconds or self._deadline_seconds,
             alone=alone,
+            beside=beside,
             on_late=on_late,
         )
         if apart:
@@ -187,7 +140,7 @@ class DcmiWorker:
             raise job.error
         return cast("T", job.result)
 
-    async def _run_in_turn(self, job: _Job) -> None:
+    async def _run_in_turn(self, job: Job) -> None:
         """Hand a job to `_serve`; return when it is done."""
         try:
             self._send.send_nowait(job)
@@ -199,7 +152,7 @@ class DcmiWorker:
             job.abandoned = True
             raise
 
-    async def _run_apart(self, job: _Job) -> None:
+    async def _run_apart(self, job: Job) -> None:
         """Run a job on a thread of its own; return when it is done or left behind."""
         await self._is_alone.wait_until(lambda alone: not alone)
         if refusal := self._refusal(job):
@@ -222,7 +175,7 @@ class DcmiWorker:
 
     async def _serve(self) -> None:
         """Run jobs in order, until cancelled; callers left over then get an error."""
-        job: _Job | None = None
+        job: Job | None = None
         try:
             async for job in self._receive:
                 await self._run(job)
@@ -236,7 +189,7 @@ class DcmiWorker:
             for orphan in left:
                 orphan.fail(NotReady(NOT_READY, orphan.name, "the worker is closed"))
 
-    async def _run(self, job: _Job) -> None:
+    async def _run(self, job: Job) -> None:
         """Run one job, or refuse it; return when the thread is free or left behind."""
         if job.alone:
             await self._apart.wait_until(lambda jobs: not jobs)
@@ -257,48 +210,54 @@ class DcmiWorker:
             self._write_off(job)
         self._is_alone.set(False)
 
-    def _refusal(self, job: _Job) -> Busy | NotReady | None:
+    def _refusal(self, job: Job) -> Busy | NotReady | None:
         """Why *job* may not run now, if so."""
         if len(self._written_off) >= self._max_written_off:
             return NotReady(NOT_READY, job.name, f"{self.written_off} calls have not returned")
         if any(out.alone for out in self._written_off):
             return NotReady(NOT_READY, job.name, "the library's start has not returned")
-        if job.alone and self._written_off:
-            return Busy(TIME_OUT, job.name, f"{self.written_off} other calls have not returned")
+        if job.alone:
+            in_the_way = self.in_the_way(job.beside)
+            if in_the_way:
+                return Busy(TIME_OUT, job.name, f"{in_the_way} other calls have not returned")
+            for out in self._written_off:
+                if not out.outdate(self._hung_seconds):
+                    return Busy(TIME_OUT, job.name, f"{out.where} has just been called")
         for out in self._written_off | self._apart.value:
             if out.device == job.device:
                 return self._lateness(out, job.name, f"an earlier {out.where} has not returned")
         return None
 
-    def _lateness(self, out: _Job, function: str, meaning: str) -> Busy:
+    def _lateness(self, out: Job, function: str, meaning: str) -> Busy:
         """The error of a caller for which *out* takes too long."""
         is_hung = out.seconds_in_function() >= self._hung_seconds
         return (Busy if is_hung else Slow)(TIME_OUT, function, meaning)
 
-    def _write_off(self, job: _Job) -> None:
+    def _write_off(self, job: Job) -> None:
         """Stop waiting for *job*; its thread goes with it."""
         assert self._thread is not None
         self._thread.leave()
         self._thread = None
         self._leave_behind(job)
 
-    def _leave_behind(self, job: _Job) -> None:
+    def _leave_behind(self, job: Job) -> None:
         """Note that *job* is out, and fail it."""
         self._written_off.add(job)
         now = trio.current_time()
         if now - self._logged.get(job.device, -_QUIET_SECONDS) >= _QUIET_SECONDS:
             self._logged[job.device] = now
             job.is_logged = True
-            log.warning("DCMI call written off", extra=_log_fields(job))
+            log.warning("DCMI call written off", extra=job.log_fields)
         job.fail(self._lateness(job, job.where, f"no answer in {job.deadline_seconds:g} s"))
 
-    def _returned(self, job: _Job, result: Any, error: BaseException | None) -> None:
+    def _returned(self, job: Job, result: Any, error: BaseException | None) -> None:
         """Take a job's result; after the deadline it only frees the device."""
         if job in self._written_off:
             self._written_off.discard(job)
             if job.is_logged:
-                log.info("DCMI call came back after its deadline", extra=_log_fields(job))
-            if error is None and job.on_late is not None and not job.abandoned:
+                log.info("DCMI call came back after its deadline", extra=job.log_fields)
+            is_wanted = not job.abandoned and not job.is_outdated
+            if error is None and job.on_late is not None and is_wanted:
                 job.on_late(result)
         elif not job.done.is_set():
             job.result, job.error = result, error
@@ -313,7 +272,7 @@ class _Thread:
         threading.Thread(target=self._work, name="dcmi", daemon=True).start()
 
     def start_job(
-        self, job: _Job, returned: Callable[[_Job, Any, BaseException | None], None]
+        self, job: Job, returned: Callable[[Job, Any, BaseException | None], None]
     ) -> None:
         """Run *job*, then call `returned(job, result, error)` in trio's thread."""
         token = trio.lowlevel.current_trio_token()
@@ -337,15 +296,6 @@ class _Thread:
     def _work(self) -> None:
         while (run := self._jobs.get()) is not None:
             run()
-
-
-def _log_fields(job: _Job) -> dict[str, Any]:
-    parts = job.device if isinstance(job.device, tuple) else (job.device,)
-    return {
-        "function": job.where,
-        "device": " ".join(map(str, parts)),
-        "deadline_s": job.deadline_seconds,
-    }
 
 
 @asynccontextmanager
