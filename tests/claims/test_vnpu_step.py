@@ -274,6 +274,19 @@ async def test_a_slow_create_keeps_no_other_claim_waiting(node: CutNode) -> None
     assert node.is_clean()
 
 
+async def test_a_piece_is_removed_without_the_device_nodes_that_containers_need(
+    node: CutNode,
+) -> None:
+    """They are missing while the Ascend driver is unloaded or updated."""
+    node.store("a", quarter(0), quarter(1))
+    driver = node.driver()
+    await driver.prepare("a")
+    (node.disk.root / "dev" / "davinci_manager").unlink()
+    assert await driver.unprepare("a") == {"a": ""}
+    assert node.templates() == {}
+    assert node.is_clean()
+
+
 # --- what is lost --------------------------------------------------------------------------------
 
 

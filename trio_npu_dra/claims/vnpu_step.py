@@ -166,13 +166,18 @@ class VnpuStep:
         return free[-1]
 
     async def _note(self, entry: Entry, device: HeldDevice, vnpu: int | None) -> None:
-        """Put into the ledger which vNPU a piece is, and what the containers get then."""
+        """Put into the ledger which vNPU a piece is, and what the containers get then.
+
+        Without a vNPU no container starts. So nothing of the host is needed to forget an id.
+        """
         async with self.ledger.exclusive():
             now = self.ledger.by_uid[entry.uid]
             devices = tuple(
                 _as(one, vnpu) if one.device == device.device else one for one in now.devices
             )
-            edits = self.cdi.render(now.uid, devices, allocation=now.allocation)
+            edits = now.edits
+            if vnpu is not None:
+                edits = self.cdi.render(now.uid, devices, allocation=now.allocation)
             self.ledger.put(with_devices(now, devices, edits))
 
     async def _words(self, device: HeldDevice, error: DcmiError) -> str:

@@ -238,7 +238,9 @@ def encode(entry: Entry) -> bytes:
     return to_json(wire, inf_nan_mode="null") + b"\n"
 
 
-def with_devices(entry: Entry, devices: tuple[HeldDevice, ...], edits: Mapping[str, Any]) -> Entry:
+def with_devices(
+    entry: Entry, devices: tuple[HeldDevice, ...], edits: Mapping[str, Any] | None
+) -> Entry:
     """The entry with facts of its devices that were found out anew."""
     found = {"devices", "chips", "pieces"}
     stored = {key: value for key, value in entry.stored.items() if key not in found}
