@@ -28,7 +28,7 @@ own disk: when that stalls, the kubelet's checkpoints stall with ours and nobody
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -44,6 +44,7 @@ from trio_npu_dra.claims.transitions import TRANSITIONS, Action, Goal, situation
 from trio_npu_dra.errors import ClaimUnavailable, DeviceHeld, HoldGone, NpuDraError, StorageError
 from trio_npu_dra.holds.encoding import with_devices
 from trio_npu_dra.holds.entry import Entry, State
+from trio_npu_dra.holds.hold import HolderKind
 from trio_npu_dra.holds.ledger import Ledger
 
 log = logging.getLogger(__name__)
@@ -89,6 +90,7 @@ class Holding:
 
     async def prepare(self, wanted: Mapping[str, Wanted]) -> dict[str, Outcome]:
         """Try once to prepare claims, given by UID; of two for one device the first has it."""
+        await self.repair(self._left_on(one.entry for one in wanted.values()))
         return await self._try(Goal.PREPARE, wanted)
 
     async def unprepare(self, uids: Sequence[str]) -> dict[str, Outcome]:
@@ -130,6 +132,16 @@ class Holding:
             is_whole=entry is not None and self.is_whole(entry),
         )
         return TRANSITIONS[found][goal]
+
+    def _left_on(self, entries: Iterable[Entry]) -> list[str]:
+        """The vNPUs that other claims have left on chips of *entries*, which keep these waiting."""
+        left = [
+            entry
+            for entry in self._ledger.by_uid.values()
+            if entry.holder.kind is HolderKind.LEFTOVER
+        ]
+        nodes = {node for entry in entries for hold in entry.holds for node in hold.nodes}
+        return [one.uid for one in left if any(nodes & hold.nodes for hold in one.holds)]
 
     # --- what takes no time; all inside the critical section --------------------------------------
 

@@ -37,7 +37,7 @@ from trio_npu_dra.boot import BOOT_ID, read_boot_id
 from trio_npu_dra.errors import StorageError
 from trio_npu_dra.holds.entry import Entry
 from trio_npu_dra.holds.files import EntryFiles, Found
-from trio_npu_dra.holds.hold import Hold
+from trio_npu_dra.holds.hold import Hold, HolderKind
 from trio_npu_dra.holds.lock import NodeLock, Turn
 from trio_npu_dra.npu.model import Chip
 from trio_npu_dra.observable import Observable
@@ -90,6 +90,7 @@ class Ledger:
             {
                 chip.device_node: chip
                 for entry in self._by_uid.values()
+                if entry.holder.kind is not HolderKind.LEFTOVER
                 if not all(hold.observer for hold in entry.holds)
                 for device in entry.devices
                 for chip in device.chips

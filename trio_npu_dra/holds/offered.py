@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from trio_npu_dra.holds.hold import Hold, vnpus_of
+from trio_npu_dra.holds.hold import Hold, HolderKind, vnpus_of
 from trio_npu_dra.last_result import keeps_last_result
 from trio_npu_dra.npu.model import Board
 from trio_npu_dra.npu.offers import NO_CUTTING, Cutting, Held, Offer, OfferKind, offers
@@ -151,8 +151,8 @@ def _held_pieces(holds: Iterable[Hold], by_key: Mapping[_Key, Offer], board: Boa
     found: dict[_Key, Offer] = {}
     chips = {chip.device_node: chip for chip in board.chips}
     for hold in holds:
-        if hold.piece is None or hold.observer:
-            continue
+        if hold.piece is None or hold.observer or hold.holder.kind is HolderKind.LEFTOVER:
+            continue  # nobody uses what is left: it need not be published
         key = hold.nodes, hold.piece.key
         of = tuple(chips[node] for node in hold.nodes if node in chips)
         if of:
