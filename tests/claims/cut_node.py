@@ -80,8 +80,8 @@ class CutNode:
 
     def is_clean(self) -> bool:
         """Whether no claim has anything, and the driver has left nothing."""
-        locks = [*(self.disk.state_folder / "steps").glob("*")]
-        return not (self.disk.record_uids() or self.disk.cdi_uids() or locks)
+        left = [*self.disk.state_folder.glob("steps/*"), *self.disk.state_folder.glob("copies/*")]
+        return not (self.disk.record_uids() or self.disk.cdi_uids() or left)
 
 
 @dataclass

@@ -277,7 +277,7 @@ class Holding:
             if step.name not in entry.steps:
                 entry = await self._tell(replace(entry, steps=(*entry.steps, step.name)))
             await step.do(entry)
-            entry = self._ledger.by_uid[entry.uid]  # it may have put there what it found out
+            entry = self._ledger.entry(entry.uid)  # it may have put there what it found out
         self._write_cdi(entry)
         return entry if entry.state is State.READY else await self._tell(_ready(entry))
 
@@ -286,7 +286,7 @@ class Holding:
         self._cdi.remove(entry.uid)
         for step in reversed(self._steps.by_name(entry.steps)):
             await step.undo(entry)
-            entry = self._ledger.by_uid[entry.uid]
+            entry = self._ledger.entry(entry.uid)
             if len(entry.steps) > 1:  # that all are undone is told by what becomes of the record
                 entry = await self._tell(replace(entry, steps=entry.steps[:-1]))
 

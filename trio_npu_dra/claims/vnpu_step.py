@@ -215,7 +215,7 @@ class VnpuStep:
         Without a vNPU no container starts. So nothing of the host is needed to forget an id.
         """
         async with self.ledger.exclusive():
-            now = self.ledger.by_uid[entry.uid]
+            now = self.ledger.entry(entry.uid)
             devices = tuple(
                 _as(one, vnpu) if one.device == device.device else one for one in now.devices
             )

@@ -5,13 +5,18 @@ each start looks at again: a newer version that comes back, or a person, may rea
 no file of ours under a record's name (`storage`). A record that cannot be read because of an I/O
 error is left in place. In any case its holder is *unreadable*: it keeps its CDI file, and that file
 still guards its NPUs (`claims.holding`).
+
+What was made for a holder has to be removed, so its record must not be lost: it is there twice. The
+copy is written before the record, in a folder of its own, and is used where the record cannot be
+read. A copy without a record is of a holder that is gone.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -25,6 +30,8 @@ log = logging.getLogger(__name__)
 _FOLDER_MODE = 0o700
 SUFFIX = ".json"
 """How names of records end."""
+COPIES = "copies"
+"""The folder with copies, beside that of the records."""
 ASIDE = ".json.aside"
 """How names of those end that were set aside."""
 
@@ -56,6 +63,7 @@ class EntryFiles:
 
     def __init__(self, folder: Path, boot_id: str) -> None:
         self._folder = folder
+        self._copies = folder.with_name(COPIES)
         self._boot_id = boot_id
         self._named: set[str] = set()
 
@@ -76,7 +84,10 @@ class EntryFiles:
         Raises:
             StorageError: The disk is full, read-only, or fails; the old record stays.
         """
-        storage.write_atomic(self._path(entry.uid), encode(entry))
+        content = encode(entry)
+        if entry.outlasts_boot:
+            self._write_copy(entry.uid, content)
+        storage.write_atomic(self._path(entry.uid), content)
         if entry.outlasts_boot:
             storage.sync_folder(self._folder)
 
@@ -92,6 +103,7 @@ class EntryFiles:
         """
         storage.remove(self._path(uid))
         storage.remove(self._aside(uid))
+        storage.remove(self._copy(uid))
         if outlasts_boot:
             storage.sync_folder(self._folder)
 
@@ -128,6 +140,17 @@ class EntryFiles:
     def _aside(self, uid: str) -> Path:
         return self._folder / f"{uid}{ASIDE}"
 
+    def _copy(self, uid: str) -> Path:
+        return self._copies / f"{uid}{SUFFIX}"
+
+    def _write_copy(self, uid: str, content: bytes) -> None:
+        try:
+            storage.make_folder(self._copies, mode=_FOLDER_MODE)
+        except ForeignFile:
+            storage.set_aside(self._copies)
+            storage.make_folder(self._copies, mode=_FOLDER_MODE)
+        storage.write_atomic(self._copy(uid), content)
+
     # --- reading the folder ----------------------------------------------------------------------
 
     def read(self) -> Found:
@@ -141,7 +164,21 @@ class EntryFiles:
         found = Found()
         for path in paths:
             self._read_file(path, found)
+        self._remove_lone_copies({path.name for path in paths})
         return found
+
+    def _remove_lone_copies(self, names: Container[str]) -> None:
+        """Remove copies without a record, and what killed writers left, as far as it goes."""
+        try:
+            copies = list(self._copies.iterdir())
+        except OSError:  # there are none yet
+            return
+        for path in copies:
+            with suppress(StorageError):
+                if storage.is_unfinished(path.name):
+                    storage.remove_if_abandoned(path)
+                elif path.name not in names:
+                    storage.remove(path)
 
     def _read_file(self, path: Path, found: Found) -> None:
         name = path.name
@@ -158,11 +195,39 @@ class EntryFiles:
     def _read_record(self, path: Path, uid: str, found: Found) -> None:
         try:
             content = storage.read_bytes(path) or b""
-            self._accept(parse(content, uid=uid), path, found)
-        except (ForeignFile, RecordCorrupt) as error:
+            entry = parse(content, uid=uid)
+        except StorageError as error:
+            if not self._read_copy(path, uid, error, found):
+                self._give_up(path, uid, error, found)
+            return
+        self._accept(entry, path, found)
+        if entry.outlasts_boot and not self._copy(uid).exists():  # an earlier version has none
+            with suppress(StorageError):
+                self._write_copy(uid, content)
+
+    def _read_copy(self, path: Path, uid: str, error: StorageError, found: Found) -> bool:
+        """Take a record that cannot be read from its copy, and write it anew, if there is one."""
+        try:
+            content = storage.read_bytes(self._copy(uid)) or b""
+            entry = parse(content, uid=uid)
+            if isinstance(error, ForeignFile):
+                storage.set_aside(path)
+            storage.write_atomic(path, content)
+        except StorageError:
+            return False
+        log.error(
+            "claim record cannot be read and is written anew from its copy",
+            extra={"claim": str(entry), "path": str(path), "problem": str(error)},
+        )
+        self._accept(entry, path, found)
+        return True
+
+    def _give_up(self, path: Path, uid: str, error: StorageError, found: Found) -> None:
+        """Note that a holder's record cannot be read."""
+        if isinstance(error, ForeignFile | RecordCorrupt):
             found.unreadable.add(uid)
             self._set_aside(path, uid, error)
-        except StorageError as error:
+        else:
             found.unreadable.add(uid)
             found.withheld.add(uid)
             self._complain(path, str(error))

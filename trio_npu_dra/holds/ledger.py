@@ -79,6 +79,17 @@ class Ledger:
         """Entries by the holder's UID, as of the last critical section."""
         return self._by_uid
 
+    def entry(self, uid: str) -> Entry:
+        """The entry of a holder that had one before the last critical section.
+
+        Raises:
+            StorageError: Its record cannot be read any more.
+        """
+        try:
+            return self._by_uid[uid]
+        except KeyError:
+            raise StorageError(f"the record of {uid} cannot be read any more") from None
+
     @property
     def unreadable(self) -> AbstractSet[str]:
         """UIDs of holders whose record cannot be read; their pods may still run."""
