@@ -53,6 +53,7 @@ _LOCK_FOLDER_MODE: Final = 0o700
 _LOCK_SUFFIX: Final = ".lock"
 _LOCK_PAUSE: Final = 0.02  # seconds between two tries
 _LOCK_PATIENCE: Final = 5.0  # seconds; a call tries again as long as it has time
+_CHANGES_DEVICES: Final = {Action.TAKE, Action.REPLACE}
 _ABOUT_STEPS: Final = {Action.FINISH, Action.REPLACE, Action.UNDO}
 
 
@@ -131,7 +132,9 @@ class Holding:
             is_unreadable=uid in self._ledger.unreadable,
             is_whole=entry is not None and self.is_whole(entry),
         )
-        return TRANSITIONS[found][goal]
+        action = TRANSITIONS[found][goal]
+        is_stale = wanted is not None and not wanted.is_fresh
+        return Action.REFUSE if is_stale and action in _CHANGES_DEVICES else action
 
     def _left_on(self, entries: Iterable[Entry]) -> list[str]:
         """The vNPUs that other claims have left on chips of *entries*, which keep these waiting."""
@@ -156,7 +159,7 @@ class Holding:
         moving = {
             uid
             for uid, wanted in claims.items()
-            if actions[uid] is Action.REPLACE and uid not in later and wanted and wanted.is_fresh
+            if actions[uid] is Action.REPLACE and uid not in later and wanted
             if _what(self._ledger.by_uid[uid]) != _what(wanted.entry)
         }
         # All let go before any takes: a device may move between claims of one call. Who keeps its
@@ -177,7 +180,16 @@ class Holding:
     def _act(
         self, action: Action, uid: str, wanted: Wanted | None, moving: AbstractSet[str]
     ) -> Entry | None:
-        if action in {Action.TAKE, Action.REPLACE}:
+        """Do it.
+
+        Raises:
+            HoldGone: The claim has to be read anew.
+            NpuDraError: It failed.
+        """
+        if action is Action.REFUSE:
+            who = wanted.entry if wanted else uid
+            raise HoldGone(f"claim {who} has just been unprepared by another call")
+        if action in _CHANGES_DEVICES:
             assert wanted is not None, "only a prepare takes"
             entry = self._take(wanted, moving)
             if entry.state is State.READY:
@@ -339,7 +351,6 @@ class Holding:
 
         Raises:
             DeviceHeld: Somebody else holds one; then it holds nothing.
-            HoldGone: It was to be answered from a hold that is there no more.
             StorageError: The disk is full, read-only, or fails; nothing is changed.
         """
         others = [
@@ -349,8 +360,6 @@ class Holding:
             for hold in other.holds
         ]
         entry = wanted.entry
-        if not wanted.is_fresh:
-            raise HoldGone(f"claim {entry} has just been unprepared by another call")
         try:
             for hold in entry.holds:
                 check_free(hold, others, self._ledger, self._cdi)
