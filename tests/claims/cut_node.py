@@ -14,6 +14,8 @@ from trio_npu_dra.claims.patience import Patience
 from trio_npu_dra.claims.repair import Repair
 from trio_npu_dra.claims.service import NodeClaims
 from trio_npu_dra.claims.vnpu_step import VnpuStep
+from trio_npu_dra.holds.hold import Hold
+from trio_npu_dra.holds.ledger import Ledger
 from trio_npu_dra.kubelet.driver import PreparedDevice
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
@@ -51,7 +53,7 @@ class CutNode:
     disk: NodeOnDisk
     control: BoardControl
     worker: DcmiWorker
-    dcmi: Dcmi
+    dcmi: Dcmi | None
     cutting: Observable[Cutting] = field(default_factory=lambda: Observable(Cutting(is_on=True)))
     splits: Readings = field(default_factory=Readings)
 
@@ -70,7 +72,7 @@ class CutNode:
         claims = self.disk.start(
             ledger=ledger, cdi=cdi, steps=(step,), patience=patience, cutting=self.cutting
         )
-        return CutDriver(claims, Repair(ledger, cdi, (step,)))
+        return CutDriver(claims, Repair(ledger, cdi, (step,)), ledger)
 
     def templates(self, chip: int = 0) -> dict[int, str]:
         """The vNPUs of a chip."""
@@ -78,8 +80,8 @@ class CutNode:
 
     def is_clean(self) -> bool:
         """Whether no claim has anything, and the driver has left nothing."""
-        locks = [*(self.disk.state_folder / "steps").glob("*")]
-        return not (self.disk.record_uids() or self.disk.cdi_uids() or locks)
+        left = [*self.disk.state_folder.glob("steps/*"), *self.disk.state_folder.glob("copies/*")]
+        return not (self.disk.record_uids() or self.disk.cdi_uids() or left)
 
 
 @dataclass
@@ -88,6 +90,12 @@ class CutDriver:
 
     claims: NodeClaims
     repair: Repair
+    ledger: Ledger
+
+    @property
+    def holds(self) -> tuple[Hold, ...]:
+        """Who has what."""
+        return self.ledger.holds.value
 
     async def prepare(self, *names: str) -> dict[str, str]:
         """Prepare claims; what went wrong."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import trio
 
-from trio_npu_dra.errors import Busy, DcmiError
+from trio_npu_dra.errors import Busy, DcmiError, DeviceLost
 from trio_npu_dra.npu.model import Board, Chip
 from trio_npu_dra.npu.share_flag import cards
 from trio_npu_dra.observable import Observable
@@ -33,8 +33,10 @@ class FlagFiles:
     changes: list[tuple[int, bool]] = field(default_factory=list)
 
     async def is_set(self, chip: Chip) -> bool:
-        """Whether there is the file."""
+        """Whether there is the file; a chip that is gone does not answer."""
         await trio.lowlevel.checkpoint()
+        if any(one.gone for one in self.board.value.chips if one.key == chip.key):
+            raise DeviceLost(-8008, "dcmi_get_device_share_enable")
         return self._path(chip).exists()
 
     async def change(self, chip: Chip, *, is_set: bool) -> None:

@@ -106,6 +106,21 @@ async def test_a_claim_that_cannot_let_go_what_it_had_keeps_it_alone(
     assert held == {"uid-a": "npu-2", "uid-b": "npu-7", f"uid-{LONG}": "npu-5"}
 
 
+async def test_what_a_claim_cannot_let_go_is_given_to_no_other_claim_of_the_call(
+    two_claims: NodeOnDisk,
+) -> None:
+    """A container may start with it as long as the CDI file is there."""
+    long = "a" * 230
+    two_claims.source.store(claim(long, result("npu-5")))
+    await prepare(two_claims, long)
+    two_claims.source.store(claim(long, result("npu-6")), claim("b", result("npu-5")))
+
+    errors = await prepare(two_claims, long, "b")
+
+    assert "File name too long" in errors[long]
+    assert f"npu-5 is held by claim default/{long}" in errors["b"]
+
+
 async def test_a_file_in_a_read_only_cdi_folder_keeps_its_claim(rightless_node: NodeOnDisk) -> None:
     """A container could still start with it: the NPU is not free."""
     node = rightless_node

@@ -274,13 +274,59 @@ async def test_a_flag_that_was_reset_is_set_again(driver: Driver) -> None:
 
 
 async def test_nothing_is_looked_at_before_the_chips_are_known(driver: Driver) -> None:
-    """Neither by a look nor by a call, which waits."""
+    """An unprepare does not wait for them: the flag is taken back later."""
     await driver.prepare("a")
+    board = driver.node.board.value
     driver.node.board.set(EMPTY_BOARD)
     driver = driver.anew()
     await driver.look()
-    assert "no NPU of the node is known yet" in await driver.unprepare("a")
+    assert await driver.unprepare("a") == ""
     assert driver.flags.on == {2}
+    driver.node.board.set(board)
+    await driver.look()
+    assert driver.flags.on == set()
+    assert not noted(driver)
+
+
+@pytest.mark.parametrize("trouble", ["is gone", "does not answer"])
+async def test_a_shared_chip_that_cannot_be_asked_keeps_no_claim(
+    driver: Driver, trouble: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its flag is taken back once it is there again; nobody complains meanwhile."""
+    await driver.prepare("a")
+    board = driver.node.board.value
+    if trouble == "is gone":
+        gone = (replace(chip, gone=chip.name == "npu-2") for chip in board.chips)
+        driver.node.board.set(replace(board, chips=tuple(gone)))
+        await driver.look()
+        assert not [one for one in caplog.records if one.levelname == "ERROR"]
+    else:
+        driver.flags.faults.append(Slow(-8006, SET))
+    assert await driver.unprepare("a") == ""
+    assert driver.flags.on == {2}
+    driver.node.board.set(board)
+    await driver.look()
+    assert driver.flags.on == set()
+
+
+@pytest.mark.parametrize("meanwhile", ["the claim ends", "a look", "the driver restarts"])
+async def test_a_flag_is_taken_back_from_a_chip_that_has_told_its_die_id_since(
+    driver: Driver, meanwhile: str
+) -> None:
+    """Chips are known by it where it is known, but one may answer without it at first."""
+    await driver.prepare("a")
+    board = driver.node.board.value
+    told = (replace(chip, uuid=f"DIE-{chip.physical_id}") for chip in board.chips)
+    driver.node.board.set(replace(board, chips=tuple(told)))
+    if meanwhile == "the driver restarts":
+        driver = driver.anew()
+    if meanwhile != "the claim ends":
+        await driver.look()
+        path = driver.node.state_folder / "share-flags.json"
+        assert "DIE-2" in path.read_text()
+    assert await driver.unprepare("a") == ""
+    assert driver.flags.on == set()
+    assert not noted(driver)
 
 
 @pytest.mark.parametrize("kind", ["broken", *foreign.KINDS])

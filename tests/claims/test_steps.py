@@ -16,9 +16,10 @@ from tests.claims.stepping import (
     is_whole,
     leave,
 )
+from trio_npu_dra.claims.holding import Holding, Wanted
 from trio_npu_dra.claims.patience import Patience
 from trio_npu_dra.claims.transitions import TRANSITIONS, Action, Goal, Situation
-from trio_npu_dra.errors import Busy, StorageError
+from trio_npu_dra.errors import Busy, HoldGone, StorageError
 
 
 def test_the_table_has_an_action_for_each_situation_and_goal() -> None:
@@ -132,6 +133,20 @@ async def test_a_replaced_allocation_undoes_the_old_steps_before_the_new_ones(
     assert "held by claim default/c" in await driver.prepare()
     assert driver.node.record_uids() == driver.node.cdi_uids() == {"uid-c"}
     assert marks(driver.node.root) == {"uid-c.make", "uid-c.flag"}
+
+
+async def test_an_answer_from_an_old_record_undoes_no_newer_allocation(driver: Driver) -> None:
+    """A slow call may have read that the claim is ready for devices that it has no more."""
+    await driver.prepare()
+    old = Wanted(entry=driver.ledger.by_uid["uid-a"], is_fresh=False)
+    await driver.unprepare()
+    driver.node.source.store(claim("a", result("npu-5")))
+    await driver.prepare()
+
+    outcomes = await Holding(driver.ledger, driver.node.cdi(), driver.steps).prepare({"uid-a": old})
+
+    assert isinstance(outcomes["uid-a"], HoldGone)
+    assert is_whole(driver)
 
 
 async def test_claims_that_change_places_have_their_steps_undone_first(

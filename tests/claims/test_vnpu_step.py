@@ -178,7 +178,7 @@ async def test_a_chip_that_drops_out_while_it_is_cut_leaves_nothing(node: CutNod
     assert "cannot be cut off npu-0" in answers["a"]
     assert node.disk.cdi_uids() == set()
     assert await driver.unprepare("a") == {"a": ""}
-    assert node.is_clean()
+    assert "uid-a" not in node.disk.record_uids()
 
 
 async def test_no_room_because_somebody_cut_by_hand_is_said(node: CutNode) -> None:
@@ -274,6 +274,102 @@ async def test_a_slow_create_keeps_no_other_claim_waiting(node: CutNode) -> None
     assert node.is_clean()
 
 
+async def test_a_piece_is_removed_without_the_device_nodes_that_containers_need(
+    node: CutNode,
+) -> None:
+    """They are missing while the Ascend driver is unloaded or updated."""
+    node.store("a", quarter(0), quarter(1))
+    driver = node.driver()
+    await driver.prepare("a")
+    (node.disk.root / "dev" / "davinci_manager").unlink()
+    assert await driver.unprepare("a") == {"a": ""}
+    assert node.templates() == {}
+    assert node.is_clean()
+
+
+# --- records that break --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("then", ["prepared again", "unprepared"])
+async def test_a_record_that_breaks_costs_no_vnpu(node: CutNode, then: str) -> None:
+    """It is there twice: the claim keeps what its pod uses, and gives that back."""
+    node.store("a", quarter(0))
+    await node.driver().prepare("a")
+    before = node.templates()
+    (node.disk.records_folder / "uid-a.json").write_bytes(b"")
+    driver = node.driver()
+    await driver.look()
+    if then == "prepared again":
+        assert await driver.prepare("a") == {"a": ""}
+        assert node.templates() == before
+    assert await driver.unprepare("a") == {"a": ""}
+    assert node.templates() == {}
+    assert node.is_clean()
+
+
+async def test_a_record_of_a_version_without_copies_gets_one(node: CutNode) -> None:
+    """And whatever is in the place of their folder is set aside."""
+    node.store("a", quarter(0))
+    await node.driver().prepare("a")
+    copies = node.disk.state_folder / "copies"
+    (copies / "uid-a.json").unlink()
+    copies.rmdir()
+    copies.write_text("not a folder")
+    await node.driver().look()
+    (node.disk.records_folder / "uid-a.json").write_bytes(b"")
+    assert await node.driver().unprepare("a") == {"a": ""}
+    assert node.templates() == {}
+
+
+async def test_a_copy_without_a_record_brings_no_claim_back(node: CutNode) -> None:
+    """An earlier version, which knows no copies, has unprepared it."""
+    node.store("a", quarter(0))
+    await node.driver().prepare("a")
+    content = (node.disk.state_folder / "copies" / "uid-a.json").read_bytes()
+    assert await node.driver().unprepare("a") == {"a": ""}
+    (node.disk.state_folder / "copies" / "uid-a.json").write_bytes(content)
+    driver = node.driver()
+    await driver.look()
+    assert driver.holds == ()
+    assert node.is_clean()
+
+
+def spoiling(node: CutNode) -> type[Vnpus]:
+    """Vnpus beside which the record of claim a breaks, with its copy, before another is written."""
+
+    async def spoil() -> None:
+        for folder in (node.disk.records_folder, node.disk.state_folder / "copies"):
+            (folder / "uid-a.json").write_bytes(b"")
+        node.store("other", "npu-7")
+        assert await node.driver().prepare("other") == {"other": ""}
+
+    class Spoiling(Vnpus):
+        async def create(self, node: str, template: str, vnpu: int) -> int:
+            del template, vnpu
+            await spoil()
+            raise DcmiError(-8005, f"dcmi_create_vdevice of {node}")
+
+        async def destroy(self, node: str, vnpu: int) -> None:
+            await super().destroy(node, vnpu)
+            await spoil()
+
+    return Spoiling
+
+
+@pytest.mark.parametrize("call", ["prepare", "unprepare"])
+async def test_a_record_that_breaks_in_a_call_is_that_claims_error(
+    node: CutNode, call: str
+) -> None:
+    """Both it and its copy: the daemon lives on."""
+    node.store("a", quarter(0))
+    if call == "prepare":
+        answer = await node.driver(vnpus=spoiling(node)).prepare("a")
+    else:
+        await node.driver().prepare("a")
+        answer = await node.driver(vnpus=spoiling(node)).unprepare("a")
+    assert "the record of uid-a cannot be read any more" in answer["a"]
+
+
 # --- what is lost --------------------------------------------------------------------------------
 
 
@@ -318,17 +414,6 @@ async def test_a_reboot(node: CutNode, recovers: bool, then: str) -> None:
     assert node.templates(0) == {}
     assert node.is_clean()
     assert node.templates(1) == ({by_hand: "vir10_3c_16g"} if recovers else {})
-
-
-async def test_a_chip_that_is_gone_has_no_pieces(node: CutNode) -> None:
-    """Its claim can be unprepared."""
-    node.store("a", quarter(0))
-    driver = node.driver()
-    await driver.prepare("a")
-    node.control.set_gone(0)
-    await until(lambda: node.disk.board.value.chips[0].gone)
-    assert await driver.unprepare("a") == {"a": ""}
-    assert node.is_clean()
 
 
 async def test_nobody_looks_on_what_is_cut_for_others(node: CutNode) -> None:

@@ -239,8 +239,24 @@ async def unprepare(scene: Scene, agent: Agent, reaper: Reaper) -> None:
     """A call of the kubelet, from end to end."""
     del agent
     async with _connected(scene) as kubelet:
+        if scene.simulator is not None:  # what is cut is joined once the chips are known
+            await kubelet.prepare([scene.rig.claim("waits-for-chips", "npu-99")])
         reaper.begin()
         await scene.unprepare(kubelet, [scene.kept])
+
+
+async def unprepare_without_chip(scene: Scene, agent: Agent, reaper: Reaper) -> None:
+    """The same while the claim's chip is away; it comes back afterwards, with all its pieces."""
+    del agent
+    async with _connected(scene) as kubelet:
+        await kubelet.prepare([scene.rig.claim("waits-for-chips", "npu-99")])
+        with scene.rig.board.control() as control:
+            control.set_gone(0)
+            try:
+                reaper.begin()
+                await scene.unprepare(kubelet, [scene.kept])
+            finally:
+                control.restore(0)
 
 
 async def stop(scene: Scene, agent: Agent, reaper: Reaper) -> None:

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from tests.npu.looking import SERVER, changed
-from tests.reliability.crashes import Scene, prepare, start, unprepare
+from tests.reliability.crashes import Scene, prepare, start, unprepare, unprepare_without_chip
 from tests.reliability.matrix import LIMIT_SECONDS, Seen, die_everywhere, die_once, good_run, kinds
 from tests.rig import Rig
 from trio_npu_dra.simulator import create_board
@@ -47,6 +47,22 @@ async def test_a_death_in_a_prepare(seen: Seen) -> None:
 async def test_a_death_in_an_unprepare(seen: Seen) -> None:
     """Between CDI file, piece and record."""
     points = await die_everywhere(seen, seen.scene, unprepare, at=_counts)
+    assert any(point.startswith("remove host/dev/vdavinci") for point in points)
+
+
+async def test_a_death_in_an_unprepare_while_the_chip_is_away(seen: Seen) -> None:
+    """The next daemon finds the chip with its piece, and removes that."""
+    points = await die_everywhere(seen, seen.scene, unprepare_without_chip, at=_counts)
+    assert any("vnpu-" in point for point in points)
+    assert not any(point.startswith("remove host/dev/vdavinci") for point in points)
+
+
+async def test_a_death_in_the_start_that_removes_what_was_left(seen: Seen, folder: Path) -> None:
+    """The chip is back, and its piece is nobody's."""
+    scene = seen.scene.like(folder)
+    await die_once(scene, unprepare_without_chip, lambda _: True)
+    assert len(scene.vnpus) == 1
+    points = await die_everywhere(seen, scene, start, at=_counts)
     assert any(point.startswith("remove host/dev/vdavinci") for point in points)
 
 

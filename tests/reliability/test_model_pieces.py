@@ -90,7 +90,7 @@ class Chips:
         """No Board is kept up to date."""
         await trio.lowlevel.checkpoint()
 
-    def is_gone(self, chip: Chip) -> bool:
+    def is_replaced(self, chip: Chip) -> bool:
         """None ever is."""
         del chip
         return False

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from trio_npu_dra.claims.cdi import CdiFolder
 from trio_npu_dra.errors import DeviceHeld
 from trio_npu_dra.holds.hold import Hold, HolderKind, conflict, node_of_pod
 from trio_npu_dra.holds.ledger import Ledger
+
+_ENDS: Final = {
+    HolderKind.POD: "it has ended",
+    HolderKind.LEFTOVER: "that is removed",
+}
+"""What frees the devices of a holder; of others their pods' end."""
 
 
 def check_free(hold: Hold, others: Iterable[Hold], ledger: Ledger, cdi: CdiFolder) -> None:
@@ -26,9 +33,9 @@ def check_free(hold: Hold, others: Iterable[Hold], ledger: Ledger, cdi: CdiFolde
     other = conflict(hold, others)
     if other is not None:
         part = f", which has {other.device}," if other.device != hold.device else ""
-        end = "it has" if other.holder.kind is HolderKind.POD else "its pods have"
         raise DeviceHeld(
-            f"device {hold.device} is held by {other.holder.described}{part} until {end} ended",
+            f"device {hold.device} is held by {other.holder.described}{part} until "
+            f"{_ENDS.get(other.holder.kind, 'its pods have ended')}",
             holder=other.holder.uid,
         )
     if hold.observer:

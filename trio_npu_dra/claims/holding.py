@@ -28,7 +28,7 @@ own disk: when that stalls, the kubelet's checkpoints stall with ours and nobody
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -44,6 +44,7 @@ from trio_npu_dra.claims.transitions import TRANSITIONS, Action, Goal, situation
 from trio_npu_dra.errors import ClaimUnavailable, DeviceHeld, HoldGone, NpuDraError, StorageError
 from trio_npu_dra.holds.encoding import with_devices
 from trio_npu_dra.holds.entry import Entry, State
+from trio_npu_dra.holds.hold import HolderKind
 from trio_npu_dra.holds.ledger import Ledger
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ _LOCK_FOLDER_MODE: Final = 0o700
 _LOCK_SUFFIX: Final = ".lock"
 _LOCK_PAUSE: Final = 0.02  # seconds between two tries
 _LOCK_PATIENCE: Final = 5.0  # seconds; a call tries again as long as it has time
+_CHANGES_DEVICES: Final = {Action.TAKE, Action.REPLACE}
 _ABOUT_STEPS: Final = {Action.FINISH, Action.REPLACE, Action.UNDO}
 
 
@@ -89,6 +91,7 @@ class Holding:
 
     async def prepare(self, wanted: Mapping[str, Wanted]) -> dict[str, Outcome]:
         """Try once to prepare claims, given by UID; of two for one device the first has it."""
+        await self.repair(self._left_on(one.entry for one in wanted.values()))
         return await self._try(Goal.PREPARE, wanted)
 
     async def unprepare(self, uids: Sequence[str]) -> dict[str, Outcome]:
@@ -129,7 +132,19 @@ class Holding:
             is_unreadable=uid in self._ledger.unreadable,
             is_whole=entry is not None and self.is_whole(entry),
         )
-        return TRANSITIONS[found][goal]
+        action = TRANSITIONS[found][goal]
+        is_stale = wanted is not None and not wanted.is_fresh
+        return Action.REFUSE if is_stale and action in _CHANGES_DEVICES else action
+
+    def _left_on(self, entries: Iterable[Entry]) -> list[str]:
+        """The vNPUs that other claims have left on chips of *entries*, which keep these waiting."""
+        left = [
+            entry
+            for entry in self._ledger.by_uid.values()
+            if entry.holder.kind is HolderKind.LEFTOVER
+        ]
+        nodes = {node for entry in entries for hold in entry.holds for node in hold.nodes}
+        return [one.uid for one in left if any(nodes & hold.nodes for hold in one.holds)]
 
     # --- what takes no time; all inside the critical section --------------------------------------
 
@@ -144,7 +159,7 @@ class Holding:
         moving = {
             uid
             for uid, wanted in claims.items()
-            if actions[uid] is Action.REPLACE and uid not in later and wanted and wanted.is_fresh
+            if actions[uid] is Action.REPLACE and uid not in later and wanted
             if _what(self._ledger.by_uid[uid]) != _what(wanted.entry)
         }
         # All let go before any takes: a device may move between claims of one call. Who keeps its
@@ -165,7 +180,16 @@ class Holding:
     def _act(
         self, action: Action, uid: str, wanted: Wanted | None, moving: AbstractSet[str]
     ) -> Entry | None:
-        if action in {Action.TAKE, Action.REPLACE}:
+        """Do it.
+
+        Raises:
+            HoldGone: The claim has to be read anew.
+            NpuDraError: It failed.
+        """
+        if action is Action.REFUSE:
+            who = wanted.entry if wanted else uid
+            raise HoldGone(f"claim {who} has just been unprepared by another call")
+        if action in _CHANGES_DEVICES:
             assert wanted is not None, "only a prepare takes"
             entry = self._take(wanted, moving)
             if entry.state is State.READY:
@@ -267,7 +291,7 @@ class Holding:
             if step.name not in entry.steps:
                 entry = await self._tell(replace(entry, steps=(*entry.steps, step.name)))
             await step.do(entry)
-            entry = self._ledger.by_uid[entry.uid]  # it may have put there what it found out
+            entry = self._ledger.entry(entry.uid)  # it may have put there what it found out
         self._write_cdi(entry)
         return entry if entry.state is State.READY else await self._tell(_ready(entry))
 
@@ -276,7 +300,7 @@ class Holding:
         self._cdi.remove(entry.uid)
         for step in reversed(self._steps.by_name(entry.steps)):
             await step.undo(entry)
-            entry = self._ledger.by_uid[entry.uid]
+            entry = self._ledger.entry(entry.uid)
             if len(entry.steps) > 1:  # that all are undone is told by what becomes of the record
                 entry = await self._tell(replace(entry, steps=entry.steps[:-1]))
 
@@ -329,7 +353,6 @@ class Holding:
 
         Raises:
             DeviceHeld: Somebody else holds one; then it holds nothing.
-            HoldGone: It was to be answered from a hold that is there no more.
             StorageError: The disk is full, read-only, or fails; nothing is changed.
         """
         others = [
@@ -339,8 +362,6 @@ class Holding:
             for hold in other.holds
         ]
         entry = wanted.entry
-        if not wanted.is_fresh:
-            raise HoldGone(f"claim {entry} has just been unprepared by another call")
         try:
             for hold in entry.holds:
                 check_free(hold, others, self._ledger, self._cdi)

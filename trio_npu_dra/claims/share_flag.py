@@ -108,7 +108,7 @@ class ShareFlagStep:
         """Take the flag back from each shared chip that nobody else holds.
 
         Raises:
-            ClaimUnavailable: Somebody uses a chip still, or its Ascend driver does not answer.
+            ClaimUnavailable: Somebody uses a chip still.
             StorageError: It cannot be written down.
         """
         await self.release(_shared_nodes(entry), but=entry.uid)
@@ -116,19 +116,21 @@ class ShareFlagStep:
     async def release(self, nodes: Collection[str], *, but: str = "") -> None:
         """Take the flag back from chips that nobody holds any more; who is being undone does not.
 
+        No holder waits for a chip that cannot be asked now: `tidy` takes its flag back later.
+
         Args:
             nodes: Their host device nodes.
             but: A holder that does not count either.
 
         Raises:
-            ClaimUnavailable: Somebody uses a chip still, or its Ascend driver does not answer.
+            ClaimUnavailable: Somebody uses a chip still.
             StorageError: It cannot be written down.
         """
-        if self._flags is None:
+        if self._flags is None or not self._board.value.chips:
             return
         async with self._alone() as flags:
             for card in cards(self._board.value, nodes):
-                await self._take_back(flags, card, but=but)
+                await self._take_back(flags, card, but=but, is_letting_go=True)
 
     async def tidy(self) -> None:
         """Take the flag back where nobody needs it, and set it again where somebody does.
@@ -148,6 +150,8 @@ class ShareFlagStep:
         problems: list[NpuDraError] = []
         async with self._alone() as flags:
             ours = self._read()
+            if ours != self._parse():
+                self._write(ours)  # a die id is known by now
             chips = (chip for chip in self._board.value.chips if chip.key in ours)
             due = [
                 *(
@@ -200,13 +204,16 @@ class ShareFlagStep:
                     extra={"chips": _names(off), "claim": str(entry), "uid": entry.uid},
                 )
 
-    async def _take_back(self, flags: ShareFlags, card: Card, *, but: str = "") -> None:
+    async def _take_back(
+        self, flags: ShareFlags, card: Card, *, but: str = "", is_letting_go: bool = False
+    ) -> None:
         """Reset what this driver has set of a card, unless somebody holds one of its chips.
 
         Args:
             flags: The flags.
             card: The chips.
             but: The claim that lets go of them.
+            is_letting_go: Whether it is no error that the chips cannot be asked.
         """
         ours = self._read()
         if ours.isdisjoint(chip.key for chip in card) or await self._holders(card, but=but):
@@ -216,7 +223,11 @@ class ShareFlagStep:
                 if chip.key in ours and await _is_set(flags, chip):
                     await flags.change(chip, is_set=False)
         except DcmiError as error:
-            raise await self._explained(flags, card, error, but=but) from error
+            problem = await self._explained(flags, card, error, but=but)
+            if is_in_use(error) or not is_letting_go:
+                raise problem from error
+            log.info("NPU stays shared for now", extra={"problem": str(problem)})
+            return
         self._write(ours - {chip.key for chip in card})
         log.info("NPU is shared no longer", extra={"chips": _names(card)})
 
@@ -270,12 +281,16 @@ class ShareFlagStep:
             yield self._flags
 
     def _read(self) -> AbstractSet[str]:
-        """The chips whose flag this driver has set.
+        """The keys of the chips whose flag this driver has set.
+
+        A chip is known by its device node until its die id is answered, and by that from then on.
 
         Raises:
             StorageError: The file cannot be read.
         """
         ours = self._parse()
+        keys = {chip.device_node: chip.key for chip in self._board.value.chips}
+        ours = frozenset(keys.get(key, key) for key in ours)
         self._ours.set(ours)
         return ours
 

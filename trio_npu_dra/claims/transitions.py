@@ -45,6 +45,8 @@ class Action(Enum):
     """What to do."""
 
     NOTHING = auto()
+    REFUSE = auto()
+    """Nothing: the claim was to be answered from a hold that is not there any more."""
     TAKE = auto()
     """Refuse what others hold, write the record, then as `FINISH`."""
     FINISH = auto()

@@ -13,12 +13,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
+import trio
+
 from trio_npu_dra import file_lock, storage
 from trio_npu_dra.claims.cdi import CdiFolder
-from trio_npu_dra.errors import Busy, ClaimError, ClaimUnavailable, DcmiError
+from trio_npu_dra.errors import Busy, ChipsUnknown, ClaimError, ClaimUnavailable, DcmiError
 from trio_npu_dra.holds.encoding import with_devices
 from trio_npu_dra.holds.entry import Entry, HeldDevice
-from trio_npu_dra.holds.hold import vnpus_of
+from trio_npu_dra.holds.hold import HolderKind, vnpus_of
 from trio_npu_dra.holds.ledger import Ledger
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.piece import vnpu_node
@@ -30,6 +32,7 @@ log = logging.getLogger(__name__)
 _LOCK_FOLDER_MODE: Final = 0o700
 _LOCK_PAUSE: Final = 0.02  # seconds between two tries
 _LOCK_PATIENCE: Final = 5.0  # seconds; a call tries again as long as it has time
+_SEEN_SECONDS: Final = 10.0  # for the Board to be read anew; a chip that hangs delays it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,21 +85,29 @@ class VnpuStep:
     async def undo(self, entry: Entry) -> None:
         """Remove all pieces of a claim that exist.
 
+        No container is left that needs them. So a claim need not wait for a chip that cannot be
+        asked now: such a piece gets a record of its own, which the repair tries to remove again.
+        The chip can come back with all its vNPUs.
+
         Raises:
-            DcmiError: A container still uses one, or the chip does not answer.
-            ClaimUnavailable: The chip is not known now.
+            DcmiError: A container still uses one.
+            ChipsUnknown: It is the record of such a piece, and the chip cannot be asked yet.
             StorageError: As above.
         """
+        is_leftover = entry.holder.kind is HolderKind.LEFTOVER
         for device in filter(_is_ours, reversed(entry.devices)):
             if device.piece is None or device.piece.vnpu is None:
                 continue
-            if not (device.chips and self.vnpus.is_gone(device.chips[0])):
-                async with self._alone(device.chip_node):
-                    await self._remove(entry, device)
-                # Else the Board might have a vNPU that no record has: one that was cut by hand,
-                # and so offered. Whoever has removed it may have died before the Board was read.
-                await self.vnpus.seen()
-            await self._note(entry, device, None)
+            try:
+                await self._remove(entry, device)
+            except ChipsUnknown as problem:
+                if is_leftover:
+                    raise
+                await self._leave(entry, device, problem)
+            else:
+                await self._note(entry, device, None)
+                if is_leftover:
+                    log.info("a vNPU that a claim had left is gone", extra=_fields(entry, device))
 
     async def tidy(self) -> None:
         """Nothing is left to do: each piece is of a record, which goes after it."""
@@ -157,17 +168,50 @@ class VnpuStep:
         return there.get(vnpu) == device.piece.template
 
     async def _remove(self, entry: Entry, device: HeldDevice) -> None:
+        """Remove a piece if it exists; return when the Board shows that it does not.
+
+        Else the Board might have a vNPU that no record has: one that was cut by hand, and so
+        offered. Whoever has removed it may have died before the Board was read.
+
+        Raises:
+            ChipsUnknown: Nobody can tell whether it exists.
+        """
+        if device.chips and self.vnpus.is_replaced(device.chips[0]):
+            return
+        async with self._alone(device.chip_node):
+            await self._destroy(entry, device)
+        with trio.move_on_after(_SEEN_SECONDS):
+            await self.vnpus.seen()
+            return
+        raise ChipsUnknown(f"{device.device}: the NPUs are not read now")
+
+    async def _destroy(self, entry: Entry, device: HeldDevice) -> None:
         piece = device.piece
         assert piece is not None, "only pieces are removed"
         assert piece.vnpu is not None, "it was made"
-        template = (await self.vnpus.of(device.chip_node)).get(piece.vnpu)
+        try:
+            template = (await self.vnpus.of(device.chip_node)).get(piece.vnpu)
+        except DcmiError as error:
+            raise ChipsUnknown(f"{device.device}: {error}") from error
         if template == piece.template:
             await self.vnpus.destroy(device.chip_node, piece.vnpu)
         elif template is not None:
             log.warning(
                 "a vNPU has the id of one that was cut for a claim, but is another: it stays",
-                extra={"claim": str(entry), "vnpu": piece.vnpu, "template": template},
+                extra=_fields(entry, device) | {"template": template},
             )
+
+    async def _leave(self, entry: Entry, device: HeldDevice, problem: ChipsUnknown) -> None:
+        """Have a piece wait in a record of its own, so that its id stays known as ours."""
+        assert device.piece is not None, "only pieces are left"
+        assert device.piece.vnpu is not None, "it was made"
+        log.info(
+            "a claim's vNPU cannot be removed now, and is removed once its NPU can be asked",
+            extra=_fields(entry, device) | {"problem": str(problem)},
+        )
+        async with self.ledger.exclusive():
+            self.ledger.put(entry.leftover(device, device.piece.vnpu, step=self.name))
+        await self._note(entry, device, None)
 
     async def _choose(self, entry: Entry, device: HeldDevice, there: frozenset[int]) -> int:
         """Choose an id that nobody has, and note it.
@@ -187,13 +231,18 @@ class VnpuStep:
         return free[-1]
 
     async def _note(self, entry: Entry, device: HeldDevice, vnpu: int | None) -> None:
-        """Put into the ledger which vNPU a piece is, and what the containers get then."""
+        """Put into the ledger which vNPU a piece is, and what the containers get then.
+
+        Without a vNPU no container starts. So nothing of the host is needed to forget an id.
+        """
         async with self.ledger.exclusive():
-            now = self.ledger.by_uid[entry.uid]
+            now = self.ledger.entry(entry.uid)
             devices = tuple(
                 _as(one, vnpu) if one.device == device.device else one for one in now.devices
             )
-            edits = self.cdi.render(now.uid, devices, allocation=now.allocation)
+            edits = now.edits
+            if vnpu is not None:
+                edits = self.cdi.render(now.uid, devices, allocation=now.allocation)
             self.ledger.put(with_devices(now, devices, edits))
 
     async def _words(self, device: HeldDevice, error: DcmiError) -> str:
@@ -229,6 +278,12 @@ class VnpuStep:
 
 def _is_ours(device: HeldDevice) -> bool:
     return device.piece is not None and device.piece.on_demand
+
+
+def _fields(entry: Entry, device: HeldDevice) -> dict[str, object]:
+    """What log lines say of a piece."""
+    vnpu = device.piece.vnpu if device.piece else None
+    return {"claim": str(entry), "device": device.device, "vnpu": vnpu}
 
 
 def _as(device: HeldDevice, vnpu: int | None) -> HeldDevice:

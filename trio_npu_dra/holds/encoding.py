@@ -282,7 +282,9 @@ def _largest_part(entry: Entry) -> str:
     return f"{edits} of them are what its containers get"
 
 
-def with_devices(entry: Entry, devices: tuple[HeldDevice, ...], edits: Mapping[str, Any]) -> Entry:
+def with_devices(
+    entry: Entry, devices: tuple[HeldDevice, ...], edits: Mapping[str, Any] | None
+) -> Entry:
     """The entry with facts of its devices that were found out anew."""
     found = {"devices", "chips", "pieces"}
     stored = {key: value for key, value in entry.stored.items() if key not in found}

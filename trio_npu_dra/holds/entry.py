@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from trio_npu_dra.config.effective import DEFAULT_CONFIG, EffectiveConfig
-from trio_npu_dra.holds.hold import Hold, Holder
+from trio_npu_dra.holds.hold import Hold, Holder, HolderKind
 from trio_npu_dra.npu.model import Chip, ChipFamily
 from trio_npu_dra.npu.piece import Piece
 
@@ -135,6 +135,25 @@ class Entry:
     def outlasts_boot(self) -> bool:
         """Whether something that was made for it may be there again after a reboot."""
         return any(device.piece and device.piece.on_demand for device in self.devices)
+
+    def leftover(self, device: HeldDevice, vnpu: int, *, step: str) -> Entry:
+        """A record for one vNPU of the holder that cannot be removed with the rest.
+
+        The holder is free of it then, and may be given the same again.
+
+        Args:
+            device: The piece that it is.
+            vnpu: Its id.
+            step: What removes it.
+        """
+        uid = f"vnpu-{vnpu}-of-{self.uid}"
+        return Entry(
+            holder=replace(self.holder, kind=HolderKind.LEFTOVER, uid=uid),
+            state=State.UNDOING,
+            allocation=tuple(one for one in self.allocation if one.device == device.device),
+            devices=(device,),
+            steps=(step,),
+        )
 
     @cached_property
     def given_nodes(self) -> tuple[str, ...]:

@@ -2,10 +2,14 @@
 
 A record that cannot be read costs its own holder only. A broken one is set aside under a name that
 each start looks at again: a newer version that comes back, or a person, may read it. So is what is
-no file of ours under a record's name (`storage`). A record that is empty, or cannot be read because of
-an I/O error, is left in place. In any case its holder is *unreadable*: it keeps its CDI file, and that file
-still guards its NPUs (`claims.free`). After a reboot it guards nothing and goes, as other records
-do, unless it names a vNPU.
+no file of ours under a record's name (`storage`). A record that is empty, or cannot be read because
+of an I/O error, is left in place. In any case its holder is *unreadable*: it keeps its CDI file,
+and that file still guards its NPUs (`claims.free`). After a reboot it guards nothing and goes, as
+other records do, unless it names a vNPU.
+
+What was made for a holder has to be removed, so its record must not be lost: it is there twice. The
+copy is written before the record, in a folder of its own, and is used where the record cannot be
+read. A copy without a record is of a holder that is gone.
 """
 
 from __future__ import annotations
@@ -13,7 +17,8 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -25,6 +30,8 @@ from trio_npu_dra.holds.entry import Entry, State
 log = logging.getLogger(__name__)
 
 _FOLDER_MODE = 0o700
+COPIES = "copies"
+"""The folder with copies, beside that of the records."""
 _SUFFIX = ".json"
 _ASIDE = ".json.aside"
 _MOST_LINES = 20
@@ -69,6 +76,7 @@ class EntryFiles:
 
     def __init__(self, folder: Path, boot_id: str) -> None:
         self._folder = folder
+        self._copies = folder.with_name(COPIES)
         self._boot_id = boot_id
         self._named: set[str] = set()
         self._said = 0  # records that cannot be read, in one reading
@@ -84,8 +92,8 @@ class EntryFiles:
         """
         return storage.make_folder(self._folder, mode=_FOLDER_MODE)
 
-    def write(self, uid: str, data: bytes) -> None:
-        """Replace the record of a holder, in one rename.
+    def write(self, uid: str, data: bytes, *, is_twice: bool) -> None:
+        """Replace the record of a holder, in one rename; and its copy before it.
 
         Raises:
             RecordRefused: A file of that name would not be read back.
@@ -94,6 +102,8 @@ class EntryFiles:
         path = self._path(uid)
         if named(path.name) != (uid, False):
             raise RecordRefused(f"UID {uid!r} cannot be the name of a record")
+        if is_twice:
+            self._write_copy(uid, data)
         storage.write_atomic(path, data)
 
     def remove(self, uid: str) -> None:
@@ -104,6 +114,7 @@ class EntryFiles:
         """
         storage.remove(self._path(uid))
         storage.remove(self._aside(uid))
+        storage.remove(self._copy(uid))
 
     def sync(self) -> None:
         """See that a power cut neither loses records nor brings them back.
@@ -146,6 +157,17 @@ class EntryFiles:
     def _aside(self, uid: str) -> Path:
         return self._folder / f"{uid}{_ASIDE}"
 
+    def _copy(self, uid: str) -> Path:
+        return self._copies / f"{uid}{_SUFFIX}"
+
+    def _write_copy(self, uid: str, data: bytes) -> None:
+        try:
+            storage.make_folder(self._copies, mode=_FOLDER_MODE)
+        except ForeignFile:
+            storage.set_aside(self._copies)
+            storage.make_folder(self._copies, mode=_FOLDER_MODE)
+        storage.write_atomic(self._copy(uid), data)
+
     # --- reading the folder ----------------------------------------------------------------------
 
     def read(self, *, is_first_of_boot: bool = False) -> Found:
@@ -169,13 +191,29 @@ class EntryFiles:
                 self._note_empty(path, known[0], found, is_outdated=is_first_of_boot)
             else:
                 self._read_file(path, found, is_outdated=is_first_of_boot)
+        self._remove_lone_copies({name for name, _ in files})
         if self._said > _MOST_LINES:
             log.error("%d more claim records cannot be read", self._said - _MOST_LINES)
         return found
 
+    def _remove_lone_copies(self, names: Container[str]) -> None:
+        """Remove copies without a record, and what killed writers left, as far as it goes."""
+        try:
+            copies = list(self._copies.iterdir())
+        except OSError:  # there are none yet
+            return
+        for path in copies:
+            with suppress(StorageError):
+                if storage.is_unfinished(path.name):
+                    storage.remove_if_abandoned(path)
+                elif path.name not in names:
+                    storage.remove(path)
+
     def _note_empty(self, path: Path, uid: str, found: Found, *, is_outdated: bool) -> None:
         """An empty file tells that there was a record; it stays, for there is nothing to keep."""
-        if uid in found.entries or (is_outdated and self._is_forgotten(path, b"")):
+        if uid in found.entries or self._read_copy(path, uid, RecordCorrupt("it is empty"), found):
+            return
+        if is_outdated and self._is_forgotten(path, b""):
             return
         found.unreadable.add(uid)
         self._complain(path, "it is empty")
@@ -196,16 +234,39 @@ class EntryFiles:
         content = b""
         try:
             content = storage.read_bytes(path) or b""
-            self._accept(parse(content, uid=uid), path, found)
-        except (ForeignFile, RecordCorrupt) as error:
-            if is_outdated and self._is_forgotten(path, content):
-                return
-            found.unreadable.add(uid)
-            self._set_aside(path, uid, error)
+            entry = parse(content, uid=uid)
         except StorageError as error:
-            found.unreadable.add(uid)
-            found.withheld.add(uid)
-            self._complain(path, str(error))
+            if self._read_copy(path, uid, error, found):
+                return
+            if not isinstance(error, ForeignFile | RecordCorrupt):
+                found.unreadable.add(uid)
+                found.withheld.add(uid)
+                self._complain(path, str(error))
+            elif not (is_outdated and self._is_forgotten(path, content)):
+                found.unreadable.add(uid)
+                self._set_aside(path, uid, error)
+            return
+        self._accept(entry, path, found)
+        if entry.outlasts_boot and not self._copy(uid).exists():  # an earlier version has none
+            with suppress(StorageError):
+                self._write_copy(uid, content)
+
+    def _read_copy(self, path: Path, uid: str, error: StorageError, found: Found) -> bool:
+        """Take a record that cannot be read from its copy, and write it anew, if there is one."""
+        try:
+            content = storage.read_bytes(self._copy(uid)) or b""
+            entry = parse(content, uid=uid)
+            if isinstance(error, ForeignFile):
+                storage.set_aside(path)
+            storage.write_atomic(path, content)
+        except StorageError:
+            return False
+        log.error(
+            "claim record cannot be read and is written anew from its copy",
+            extra={"claim": str(entry), "path": str(path), "problem": str(error)},
+        )
+        self._accept(entry, path, found)
+        return True
 
     def _is_forgotten(self, path: Path, content: bytes) -> bool:
         """Remove what cannot be read and is of an earlier boot, unless it tells of a vNPU."""

@@ -17,6 +17,8 @@ class HolderKind(StrEnum):
     CLAIM = "ResourceClaim"
     POD = "Pod"
     """A pod with devices of a device plugin."""
+    LEFTOVER = "Leftover"
+    """A claim that has let go, and a vNPU of it that could not be removed yet."""
     OTHER = "Other"
     """Something that only a newer version of this driver knows."""
 
@@ -58,6 +60,8 @@ class Holder:
         """What it is, and the name people know it by."""
         if self.kind is HolderKind.POD:
             return f"pod {self}" if self.name else str(self)
+        if self.kind is HolderKind.LEFTOVER:
+            return f"what claim {self} left"
         return f"claim {self}"
 
     @property

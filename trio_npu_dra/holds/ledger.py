@@ -41,7 +41,7 @@ from trio_npu_dra.errors import StorageError
 from trio_npu_dra.holds.encoding import checked, encode
 from trio_npu_dra.holds.entry import Entry
 from trio_npu_dra.holds.files import EntryFiles, Found
-from trio_npu_dra.holds.hold import Hold
+from trio_npu_dra.holds.hold import Hold, HolderKind
 from trio_npu_dra.holds.lock import NodeLock, Turn
 from trio_npu_dra.npu.model import Chip
 from trio_npu_dra.observable import Observable
@@ -83,6 +83,17 @@ class Ledger:
         """Entries by the holder's UID, as of the last critical section."""
         return self._by_uid
 
+    def entry(self, uid: str) -> Entry:
+        """The entry of a holder that had one before the last critical section.
+
+        Raises:
+            StorageError: Its record cannot be read any more.
+        """
+        try:
+            return self._by_uid[uid]
+        except KeyError:
+            raise StorageError(f"the record of {uid} cannot be read any more") from None
+
     @property
     def unreadable(self) -> AbstractSet[str]:
         """UIDs of holders whose record cannot be read; their pods may still run."""
@@ -94,6 +105,7 @@ class Ledger:
             {
                 chip.device_node: chip
                 for entry in self._by_uid.values()
+                if entry.holder.kind is not HolderKind.LEFTOVER
                 if not all(hold.observer for hold in entry.holds)
                 for device in entry.devices
                 for chip in device.chips
@@ -151,7 +163,7 @@ class Ledger:
         return entry
 
     def _write(self, entry: Entry, data: bytes) -> None:
-        self._files.write(entry.uid, data)
+        self._files.write(entry.uid, data, is_twice=entry.outlasts_boot)
         self._known.entries[entry.uid] = entry
         self._known.unreadable.discard(entry.uid)
         self._known.withheld.discard(entry.uid)

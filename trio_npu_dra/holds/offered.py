@@ -210,8 +210,8 @@ def _held_pieces(holds: Iterable[Hold], board: Board, cutting: Cutting) -> list[
     found: dict[_Key, Offer] = {}
     chips = {chip.device_node: chip for chip in board.chips}
     for hold in holds:
-        if hold.piece is None or hold.observer:
-            continue
+        if hold.piece is None or hold.observer or hold.holder.kind is HolderKind.LEFTOVER:
+            continue  # nobody uses what is left
         for node in hold.nodes & chips.keys():
             offer = held_piece(board, chips[node], hold.device, hold.piece, cutting)
             found[offer.key] = replace(offer, standing=_standing(_is_of_pod(hold)))

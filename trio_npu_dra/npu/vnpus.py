@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final, TypeVar, TypeVarTuple
 
-from trio_npu_dra.errors import ClaimUnavailable, DeviceLost, NotPermitted
+from trio_npu_dra.errors import ChipsUnknown, DeviceLost, NotPermitted
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.types import ChipRef
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
@@ -55,7 +55,7 @@ class Vnpus:
         """The templates of all vNPUs of a chip, by id.
 
         Raises:
-            ClaimUnavailable: The chip is not known, or does not answer.
+            ChipsUnknown: The chip is not listed now.
             DcmiError: It cannot be asked.
         """
         return await self._call(node, _templates)
@@ -67,7 +67,7 @@ class Vnpus:
             Its id, which is the wanted one unless the library had another mind.
 
         Raises:
-            ClaimUnavailable: The chip is not known.
+            ChipsUnknown: The chip is not listed now.
             DcmiError: It cannot be made. After `Busy` it may be made all the same, later.
         """
         try:
@@ -81,7 +81,7 @@ class Vnpus:
         """Remove a vNPU; the Board does not know yet.
 
         Raises:
-            ClaimUnavailable: The chip is not known.
+            ChipsUnknown: The chip is not listed now.
             DcmiError: It cannot be removed; `Busy` while a container uses it.
         """
         await self._call(node, Dcmi.destroy_vdevice, vnpu)
@@ -90,15 +90,12 @@ class Vnpus:
         """Return when the Board has all vNPUs as they are now, however long that takes."""
         await self._splits.again()
 
-    def is_gone(self, chip: Chip) -> bool:
-        """Whether a chip is not there any more, and its vNPUs with it."""
-        if self._dcmi is None:
-            return True
-        board = self._board.value
-        now = next((one for one in board.chips if one.device_node == chip.device_node), None)
-        if now is None:
-            return bool(board.chips) and not board.gaps
-        return now.gone or _is_another(now, chip)
+    def is_replaced(self, chip: Chip) -> bool:
+        """Whether another die is in a chip's place, so that its vNPUs do not exist any more."""
+        return any(
+            one.is_listed and one.device_node == chip.device_node and _is_another(one, chip)
+            for one in self._board.value.chips
+        )
 
     async def _call(
         self, node: str, function: Callable[[Dcmi, ChipRef, *Ts], T], *arguments: *Ts
@@ -119,9 +116,7 @@ class Vnpus:
         for chip in self._board.value.chips:
             if chip.device_node == node and chip.is_listed:
                 return chip
-        raise ClaimUnavailable(
-            f"the NPU {node} is not known now, so it cannot be cut: it must wait"
-        )
+        raise ChipsUnknown(f"the NPU {node} is not listed now: its vNPUs must wait")
 
 
 def _is_another(one: Chip, other: Chip) -> bool:

@@ -114,7 +114,8 @@ class NodeState(Collector):
         return {node: holders.pop() for node, holders in found.items() if len(holders) == 1}
 
     def _holds_of_claims(self) -> list[Hold]:
-        return [hold for hold in self.holds.value if hold.holder.kind is not HolderKind.POD]
+        others = {HolderKind.POD, HolderKind.LEFTOVER}
+        return [hold for hold in self.holds.value if hold.holder.kind not in others]
 
     def _pieces(self) -> Samples:
         held = vnpu_holders(self.holds.value)

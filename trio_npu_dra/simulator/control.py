@@ -160,6 +160,13 @@ class BoardControl(FaultControl, RuleControl, VnpuControl):
         with self._file.locked():
             self._change_presence(device, Presence.SILENT)
 
+    def replace_die(self, device: int) -> None:
+        """Put another die in a chip's place: it goes by the same numbers, and has its own id."""
+        with self._file.locked():
+            words = self._file.get(DEVICE, self._position(device), "die")
+            assert isinstance(words, tuple), "it has several words"
+            self._put_locked(device, die=tuple(word ^ 1 for word in words))
+
     def restore(self, device: int) -> None:
         """Make a chip present and healthy again, without faults; sends no events."""
         with self._file.locked():
