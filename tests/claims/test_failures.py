@@ -110,15 +110,15 @@ async def test_what_a_claim_cannot_let_go_is_given_to_no_other_claim_of_the_call
     two_claims: NodeOnDisk,
 ) -> None:
     """A container may start with it as long as the CDI file is there."""
-    long = "a" * 230
-    two_claims.source.store(claim(long, result("npu-5")))
-    await prepare(two_claims, long)
-    two_claims.source.store(claim(long, result("npu-6")), claim("b", result("npu-5")))
+    driver = with_long_names(two_claims)
+    two_claims.source.store(claim(LONG, result("npu-5")))
+    await driver.prepare([ref(LONG)])
+    two_claims.source.store(claim(LONG, result("npu-6")), claim("b", result("npu-5")))
 
-    errors = await prepare(two_claims, long, "b")
+    answers = await driver.prepare([ref(LONG), ref("b")])
 
-    assert "File name too long" in errors[long]
-    assert f"npu-5 is held by claim default/{long}" in errors["b"]
+    assert "File name too long" in answers[f"uid-{LONG}"].error
+    assert f"npu-5 is held by claim default/{LONG}" in answers["uid-b"].error
 
 
 async def test_a_file_in_a_read_only_cdi_folder_keeps_its_claim(rightless_node: NodeOnDisk) -> None:

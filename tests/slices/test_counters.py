@@ -265,14 +265,15 @@ def test_where_counters_are_not_kept_only_whole_npus_are_published(
 ) -> None:
     """Pieces would be allocated as if they did not overlap; that is said once."""
     caplog.set_level(logging.WARNING)
+    ours = replace(chip_of("910b4-8"), ref=ChipRef(9, 0), physical_id=9)  # of this test alone
     for _ in range(2):
-        content = pool_of(TAINTS_ONLY)
-        assert [device.name for device in content.devices] == ["npu-0", "npu-1"]
+        content = pool_of(TAINTS_ONLY, replace(CUT_BOARD, chips=(CUT_BOARD.chips[1], ours)))
+        assert [device.name for device in content.devices] == ["npu-1", "npu-9"]
         assert not any(device.consumes_counters for device in content.devices)
         assert content.shared_counters == ()
     (line,) = caplog.records
     assert "no piece of an NPU is published, whole NPUs only" in line.message
-    assert (vars(line)["pieces"], vars(line)["first"]) == (9, "npu-0-vir10-3c-16g-0")
+    assert (vars(line)["pieces"], vars(line)["first"]) == (9, "npu-9-vir10-3c-16g-0")
 
 
 def test_where_counters_are_not_kept_a_chip_that_is_cut_is_not_published() -> None:
