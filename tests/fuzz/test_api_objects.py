@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.claims.node import DRIVER, POOL, board, ref
-from tests.fuzz.values import documents, encoded, expanded, mangled, spoilt
+from tests.fuzz.values import anything, documents, encoded, expanded, mangled, spoilt
 from trio_npu_dra.claims.plan import allocation_of, offers_of
 from trio_npu_dra.errors import KubeError, NpuDraError
 from trio_npu_dra.kube.client import KubeClient, open_client
@@ -27,6 +27,7 @@ from trio_npu_dra.kube.objects import (
     ResourceClaim,
     ResourceSlice,
 )
+from trio_npu_dra.kube.parsing import _values
 from trio_npu_dra.npu.offers import offers
 from trio_npu_dra.slices.build import build_devices
 from trio_npu_dra.slices.diff import plan
@@ -209,12 +210,28 @@ def test_any_stored_slices_can_be_replaced(api: Api, items: list[Any]) -> None:
 def test_any_list_is_objects_or_an_error(
     api: Api, kind: type[KubeObject], items: list[Any], meta: Any
 ) -> None:
-    """The objects are of the requested kind."""
-    body = encoded({"metadata": meta, "items": items})
-    listed = api.ask(whole(expanded(body)), lambda client: client.list(kind))
+    """The objects are of the requested kind, whether in pages, which may not go on, or not."""
+    answer = whole(expanded(encoded({"metadata": meta, "items": items})))
+    listed = api.ask(answer, lambda client: client.list(kind))
     if listed is not None:
         assert all(isinstance(one, kind) for one in listed[0])
         assert isinstance(listed[1], str)
+    paged = api.ask(answer, lambda client: client.list_all(kind, page=2))
+    if paged is not None:
+        assert all(isinstance(one, kind) for one in paged.objects)
+        assert all(len(one.title + one.why) < MESSAGE_LIMIT for one in paged.unread)
+
+
+def values_in(value: Any) -> int:
+    """How many values it has, itself included."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + sum(map(values_in, inner))
+
+
+@given(value=anything)
+def test_the_budget_counts_values(value: Any) -> None:
+    """No value is missed, and texts count once, whatever is in them."""
+    assert values_in(value) <= _values(encoded(value)) <= 2 * values_in(value)
 
 
 events = st.fixed_dictionaries(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from tests.kube.watch_scenarios import (
     a_picture_follows_the_changes,
     a_watch_tells_each_change_in_order,
 )
-from trio_npu_dra.errors import Conflict, Forbidden, Invalid, NotFound, Unavailable
+from trio_npu_dra.errors import Conflict, Forbidden, Invalid, NotFound, Unavailable, Unreadable
 from trio_npu_dra.kube.applied import ConfigMap, ManagedMeta, ManagedNode
 from trio_npu_dra.kube.client import KubeClient
 from trio_npu_dra.kube.objects import (
@@ -257,6 +258,40 @@ async def a_list_may_be_of_one_namespace(client: KubeClient) -> None:
     assert places == [["default"], [], ["default", "kube-system"]]
 
 
+class _Claim(KubeObject):
+    """A ResourceClaim with its spec."""
+
+    group_version = ResourceClaim.group_version
+    kind_name = ResourceClaim.kind_name
+    plural = ResourceClaim.plural
+    namespaced = True
+
+    spec: Any
+
+
+async def a_list_goes_on_after_what_is_too_large(client: KubeClient) -> None:
+    """A list begins with its place, and an object with its names, before all that is large."""
+    large, *others = (f"{letter}-{uuid.uuid4()}" for letter in "bac")
+    opaque = {"driver": "large.example.com", "parameters": {"a": [1] * 5000}}
+    wanted = [{"name": "npu", "exactly": {"deviceClassName": "none.example.com"}}]
+
+    async def create(name: str, **devices: Any) -> None:
+        meta = ObjectMeta(name=name, namespace="default")
+        await client.create(_Claim(metadata=meta, spec={"devices": devices | {"requests": wanted}}))
+
+    for name in others:
+        await create(name)
+    with pytest.raises(Unreadable, match="at most 100000 are read"):  # it is stored all the same
+        await create(large, config=[{"opaque": opaque}] * 32)
+    found = await client.list_all(ResourceClaim, namespace="default", page=2)
+    assert {*others} <= {claim.metadata.name for claim in found.objects}
+    (unread,) = found.unread
+    assert unread.title == f"default/{large}"
+    assert unread.uid
+    for name in (large, *others):
+        await client.delete(ResourceClaim, name, "default")
+
+
 async def the_server_tells_its_version(client: KubeClient) -> None:
     """Everybody who is known may ask; 1.34 is the oldest with resource.k8s.io/v1."""
     assert await client.minor_version() >= 34
@@ -325,6 +360,7 @@ AS_ADMINISTRATOR: tuple[Scenario, ...] = (
     a_dry_run_shows_dropped_fields,
     a_path_that_is_not_served_tells_of_no_object,
     a_list_may_be_of_one_namespace,
+    a_list_goes_on_after_what_is_too_large,
     what_is_applied_is_the_managers,
     a_node_says_who_applied_its_labels,
 )

@@ -18,7 +18,7 @@ from trio_npu_dra.errors import Unreadable
 from trio_npu_dra.kube import paths
 from trio_npu_dra.kube.envelopes import ObjectList, parsed
 from trio_npu_dra.kube.objects import KubeObject
-from trio_npu_dra.kube.parsing import NotUnderstood, convert
+from trio_npu_dra.kube.parsing import NotUnderstood, convert, shortened
 
 K = TypeVar("K", bound=KubeObject)
 
@@ -45,7 +45,8 @@ class Unread:
     @property
     def title(self) -> str:
         """`namespace/name`."""
-        return "/".join(filter(None, (self.namespace, self.name))) or "one without a name"
+        title = "/".join(filter(None, (self.namespace, self.name)))
+        return shortened(title) or "one without a name"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,9 +102,11 @@ async def read_pages(
             yield Listed(objects=(), unread=(unread,), version=answer.metadata.resourceVersion)
         else:
             yield _listed(kind, answer)
-        more = answer.metadata.more
+        before, more = more, answer.metadata.more
         if not more:
             return
+        if more == before:
+            raise Unreadable(f"{asked}: the list does not go on after one of its pages")
         size = min(page, size * 2)
 
 
