@@ -27,7 +27,7 @@ PACKAGES = {
 
 ROOMS = {
     *("errors", "settings", "boot", "storage", "file_lock", "host_path", "observable", "pulse"),
-    *("backoff", "last_result", "afterwards", "terminal"),
+    *("backoff", "last_result", "afterwards", "revision", "terminal"),
     *("config", "kube", "rpc", "npu", "holds", "slices", "claims", "daemon"),
     *("_generated", "cli"),
     *("control.server", "report.device_health", "report.words"),
