@@ -131,6 +131,11 @@ class NodeSettings(PluginSettings):
         description="taint effect of each level of health, as LEVEL=None|NoSchedule|NoExecute "
         "separated by commas; levels are those of Huawei's fault table, Unmonitored and Network",
     )
+    evict_after: Annotated[float, Field(ge=0, le=3600)] = Field(
+        0.0,
+        description="seconds that a fault must last before its taint is NoExecute, which evicts "
+        "pods; until then it is NoSchedule",
+    )
     device_plugin: str = Field(
         "",
         description="chips that are devices of device plugin resources instead of DRA devices: "

@@ -19,7 +19,7 @@ from tests.npu.test_chip_faults import (
 from trio_npu_dra.npu.chip_faults import ChipFaults
 from trio_npu_dra.npu.code_memory import CodeMemory
 from trio_npu_dra.npu.dcmi.types import Assertion, Severity
-from trio_npu_dra.npu.faults import CARD_DROPPED, FaultTable
+from trio_npu_dra.npu.faults import CARD_DROPPED, FaultTable, packaged_table
 from trio_npu_dra.npu.model import HealthState
 from trio_npu_dra.npu.reading import Reading
 
@@ -236,3 +236,20 @@ def test_a_release_takes_back_what_rules_did_and_nothing_else() -> None:
     come_and_go(faults, TWICE, START + 60)
     assert faults.release(START + 61)
     assert faults.memory == {}
+
+
+def test_a_fault_settles_after_the_time_that_is_set() -> None:
+    """The chip says when; one that an earlier process knew is as old as it was."""
+    faults = ChipFaults(packaged_table(), settle_seconds=30)
+    faults.take(listing(BUSINESS), START)
+    faults.take(listing(BUSINESS, PLAIN), START + 10)
+    assert [fault.is_settled for fault in faults.health(START + 10).faults] == [False, False]
+    assert faults.next_change == START + 30
+    assert [fault.is_settled for fault in faults.health(START + 30).faults] == [True, False]
+    assert faults.next_change == START + 40
+    restarted = ChipFaults(packaged_table(), faults.memory, settle_seconds=30)
+    assert all(fault.is_settled for fault in restarted.health(START + 40).faults)
+    assert restarted.next_change is None
+    at_once = chip(dict(faults.memory))
+    assert all(fault.is_settled for fault in at_once.health(START).faults)
+    assert at_once.next_change is None

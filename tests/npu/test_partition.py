@@ -11,11 +11,13 @@ import trio
 
 from tests.npu.looking import Relay
 from tests.npu.watching import BUSINESS, Watching
+from trio_npu_dra.errors import DcmiError, NotSupported
 from trio_npu_dra.holds.offered import offered
-from trio_npu_dra.npu.chip import describe
+from trio_npu_dra.npu.chip import describe, read_split
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.types import ChipRef, MultiDiePolicy
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
+from trio_npu_dra.npu.discovery import discover
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import Board, HealthState
 from trio_npu_dra.simulator import BoardControl, Severity, SimulatedBoard, load_profile
@@ -37,6 +39,47 @@ async def test_a_policy_that_changes_is_noticed_without_a_new_list(
     control.add_fault(3, BUSINESS, Severity.MAJOR)
     await watching.until_state(3, HealthState.UNHEALTHY)
     assert watching.board.value.multi_die_policy is MultiDiePolicy.INDEPENDENT
+
+
+class Forgetful(Dcmi):
+    """A library that forgets vNPUs.
+
+    Attributes:
+        lapses: How many times it does.
+        error: What it says then; None is a list without them.
+    """
+
+    lapses = 0
+    error: DcmiError | None = None
+
+    def vnpus(self, chip: ChipRef) -> tuple[int, ...]:
+        """Those that it remembers."""
+        if not self.lapses:
+            return super().vnpus(chip)
+        self.lapses -= 1
+        if self.error is not None:
+            raise self.error
+        return ()
+
+
+@pytest.mark.parametrize("error", [None, NotSupported(-8255, "dcmi_get_device_info")])
+async def test_a_vnpu_is_gone_when_two_answers_lack_it(
+    simulated: SimulatedBoard,
+    worker: DcmiWorker,
+    host: Host,
+    control: BoardControl,
+    error: DcmiError | None,
+) -> None:
+    """Who has one that is gone is evicted, so a single answer does not decide it."""
+    control.create_vnpu(3, "vir05_1c_8g")
+    dcmi = Forgetful.load(simulated.root)
+    dcmi.init()
+    board = await discover(worker, dcmi, host)
+    dcmi.error = error
+    for lapses, vnpus in ((1, (148,)), (2, ())):
+        dcmi.lapses = lapses
+        chip, problem = read_split(dcmi, board.by_name["npu-3"])
+        assert (chip.vnpus, problem) == (vnpus, "")
 
 
 async def test_a_chip_that_others_split_is_said_once(

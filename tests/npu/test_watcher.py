@@ -190,6 +190,10 @@ async def test_events_that_are_lost_cost_a_look_at_every_chip(
     await overhearing.start()
     control.add_fault(7, MINOR, Severity.MINOR)
     await overhearing.until_health(7, lambda health: bool(health.faults))  # chips go in turn
+    with trio.fail_after(
+        20
+    ):  # a look may be ahead of the event, which must not come among the others
+        await overhearing.heard.wait_until(lambda heard: heard == 1)
     notice = FaultEvent(
         logic_id=2, code=MINOR, severity=None, assertion=Notice.NOTICE, raised_at=0.0
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from trio_npu_dra.errors import ConfigError
@@ -65,6 +67,15 @@ def test_the_strongest_effect_decides_not_the_level_alone() -> None:
     health = ChipHealth(faults=(fault(FaultLevel.SEPARATE_NPU), fault(FaultLevel.RESTART_BUSINESS)))
     assert effects(health, policy) == {"fault": "NoSchedule"}
     assert policy.kept_taints(health, kept=()) is None
+
+
+def test_a_fault_that_has_not_settled_evicts_nobody() -> None:
+    """It keeps new claims away; one that has settled decides, however much milder it is."""
+    young = replace(fault(FaultLevel.SEPARATE_NPU, 5), is_settled=False)
+    old = fault(FaultLevel.RESTART_NPU, 7)
+    assert effects(ChipHealth(faults=(young,))) == {"fault": "NoSchedule"}
+    (taint,) = POLICY.taints(ChipHealth(faults=(young, old)))
+    assert (taint.value, taint.effect) == ("RestartNPU", "NoExecute")
 
 
 def test_silence_and_network_are_taints_of_their_own() -> None:

@@ -132,7 +132,12 @@ async def _read_board(settings: NodeSettings, host: Host) -> Board:
     if dcmi is None:
         return EMPTY_BOARD
     clock = SteadyClock()
-    faults = NodeFaults(settings.plugin_directory, clock=clock, boot=clock.boot)
+    faults = NodeFaults(
+        settings.plugin_directory,
+        clock=clock,
+        boot=clock.boot,
+        settle_seconds=settings.evict_after,
+    )
     async with open_worker() as worker:
         return await read_board(worker, dcmi, host, faults)
 

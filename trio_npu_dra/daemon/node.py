@@ -71,7 +71,12 @@ class Node:
             pod_uid=settings.pod_uid,
         )
         clock = SteadyClock()
-        self.faults = NodeFaults(settings.plugin_directory, clock=clock, boot=clock.boot)
+        self.faults = NodeFaults(
+            settings.plugin_directory,
+            clock=clock,
+            boot=clock.boot,
+            settle_seconds=settings.evict_after,
+        )
         self.ledger = Ledger(settings.plugin_directory)
         # npu
         self.board: Observable[Board] = Observable(EMPTY_BOARD)

@@ -174,6 +174,8 @@ def read_memory(dcmi: Dcmi, chip: Chip) -> Memory:
 
 def _split(dcmi: Dcmi, chip: Chip, known: Chip, facts: FactReader) -> Chip:
     vnpus = facts.read("vNPUs", known.vnpus, dcmi.vnpus, chip.ref) or ()
+    if not set(vnpus).issuperset(known.vnpus):  # who has one that is gone is evicted: be sure
+        vnpus = facts.read("vNPUs", known.vnpus, dcmi.vnpus, chip.ref) or ()
     return replace(
         chip,
         vnpus=vnpus,

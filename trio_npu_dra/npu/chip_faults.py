@@ -8,6 +8,7 @@ the time at which it changes by itself.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from trio_npu_dra.npu.agreement import Agreement
@@ -40,10 +41,19 @@ class ChipFaults:
     Args:
         table: Levels and rules.
         memory: What an earlier process remembered, by code.
+        settle_seconds: How long a fault must last before it may evict pods.
     """
 
-    def __init__(self, table: FaultTable, memory: Mapping[int, CodeMemory] | None = None) -> None:
+    def __init__(
+        self,
+        table: FaultTable,
+        memory: Mapping[int, CodeMemory] | None = None,
+        *,
+        settle_seconds: float = 0.0,
+    ) -> None:
         self.network = ""
+        self._settle_seconds = settle_seconds
+        self._settles_at: float | None = None
         self._table = table
         self._memory = dict(memory or {})
         self._agreement = Agreement()
@@ -217,10 +227,16 @@ class ChipFaults:
         """The chip's health at *now*."""
         self._advance(now)
         faults = [self._fault(code, known) for code, known in self._memory.items()]
+        young = [f.since for f in faults if f and 0 <= now - f.since < self._settle_seconds]
+        self._settles_at = min(young) + self._settle_seconds if young else None
         return ChipHealth(
             faults=tuple(
                 sorted(
-                    (fault for fault in faults if fault is not None),
+                    (
+                        replace(fault, is_settled=fault.since not in young)
+                        for fault in faults
+                        if fault is not None
+                    ),
                     key=lambda fault: (-fault.level.rank, fault.code),
                 )
             ),
@@ -263,7 +279,8 @@ class ChipFaults:
     @property
     def next_change(self) -> float | None:
         """When the health changes if nothing happens."""
-        times = (known.next_change(self._table.rules(code)) for code, known in self._memory.items())
+        times = [known.next_change(self._table.rules(code)) for code, known in self._memory.items()]
+        times.append(self._settles_at)
         return min((at for at in times if at is not None), default=None)
 
     def _fault(self, code: int, known: CodeMemory) -> Fault | None:

@@ -34,6 +34,7 @@ class NodeFaults:
         clock: Seconds since 1970.
         boot: This boot of the node by that clock: what the file says of a time before the clock was
             set moves along. None takes the file's times as they are.
+        settle_seconds: How long a fault must last before it may evict pods.
     """
 
     def __init__(
@@ -42,14 +43,13 @@ class NodeFaults:
         *,
         clock: Callable[[], float] = time.time,
         boot: Boot | None = None,
+        settle_seconds: float = 0.0,
     ) -> None:
         self.now = clock
+        self._new = partial(ChipFaults, packaged_table(), settle_seconds=settle_seconds)
         self._file = FaultFile(folder, boot) if folder is not None else None
-        self._table = packaged_table()
         self._saved = self._file.load() if self._file is not None else Known()
-        self._chips = {
-            key: ChipFaults(self._table, codes) for key, codes in self._saved.chips.items()
-        }
+        self._chips = {key: self._new(codes) for key, codes in self._saved.chips.items()}
         self._places = dict(self._saved.places)
         self._releases = {key: at for key, at in self._saved.released.items() if at <= clock()}
         self._released = trio.Event()
@@ -57,7 +57,7 @@ class NodeFaults:
 
     def of(self, chip: Chip) -> ChipFaults:
         """The faults of one chip."""
-        return self._chips.setdefault(self._key(chip), ChipFaults(self._table))
+        return self._chips.setdefault(self._key(chip), self._new())
 
     def release(self, chip: Chip) -> bool:
         """Take back what frequency rules did to a chip; the watcher tells everybody.

@@ -81,6 +81,7 @@ class Fault:
         rule: Why it has this level, in a few words.
         text: The library's words for the code, empty when it has none.
         since: When it was first seen, in seconds since 1970; 0 where that is not known.
+        is_settled: Whether it has lasted as long as one must that evicts pods.
     """
 
     code: int
@@ -88,6 +89,7 @@ class Fault:
     rule: str
     text: str = ""
     since: float
+    is_settled: bool = True
 
     def __str__(self) -> str:
         """One line for people."""

@@ -13,7 +13,7 @@ from typing import Final, Self
 
 from trio_npu_dra.errors import ConfigError
 from trio_npu_dra.kube.objects import DeviceTaint, rfc3339
-from trio_npu_dra.npu.model import ChipHealth, FaultLevel
+from trio_npu_dra.npu.model import ChipHealth, Fault, FaultLevel
 from trio_npu_dra.npu.offers import LEAVING
 
 UNMONITORED: Final = "Unmonitored"
@@ -88,12 +88,15 @@ class TaintPolicy:
         level.
         """
         found = []
-        levels = {fault.level for fault in health.faults if fault.level in self.effects}
-        if levels:
-            level = max(levels, key=lambda level: (_STRENGTHS[self.effects[level]], level.rank))
+        worst = {
+            (_STRENGTHS[effect], fault.level.rank): (effect, fault.level)
+            for fault in health.faults
+            if (effect := self._effect(fault)) is not None
+        }
+        if worst:
+            effect, level = worst[max(worst)]
             since = min(fault.since for fault in health.faults if fault.level is level)
             added = rfc3339(since) if since else None  # then the API server says when
-            effect = self.effects[level]
             found.append(self._taint("fault", effect, value=level, time_added=added))
         if health.unmonitored and UNMONITORED in self.effects:
             found.append(self._taint("unmonitored", self.effects[UNMONITORED]))
@@ -102,6 +105,12 @@ class TaintPolicy:
         if leaving:
             found.append(self._taint(LEAVING, TaintEffect.NO_SCHEDULE))
         return tuple(found)
+
+    def _effect(self, fault: Fault) -> TaintEffect | None:
+        """What a fault does to pods; it evicts none before it has lasted long enough."""
+        effect = self.effects.get(fault.level)
+        is_early = effect is TaintEffect.NO_EXECUTE and not fault.is_settled
+        return TaintEffect.NO_SCHEDULE if is_early else effect
 
     def kept_taints(
         self, health: ChipHealth, kept: Collection[TaintEffect], *, leaving: bool = False
