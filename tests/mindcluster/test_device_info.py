@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from tests.mindcluster.chips import RESOURCE, a3, b4, duo, fault, sick
 from tests.report.boards import separated
 from trio_npu_dra.mindcluster.device_info import check_code, config_map, content, device_list
@@ -111,6 +113,21 @@ def test_each_field_of_a_fault() -> None:
             },
         }
     ]
+
+
+@pytest.mark.parametrize(
+    ("code", "written"),
+    [
+        (0x80E01801, "80E01801"),
+        (0x020001002, "020001002"),
+        (0x020000002, "020000002"),
+        (0x110001024, "110001024"),
+    ],
+)
+def test_codes_are_written_as_mindcluster_does(code: int, written: str) -> None:
+    """ClusterD compares them as texts."""
+    (told,) = faults(sick(b4(5), faults=(fault(code),)))
+    assert told["fault_code"] == written
 
 
 def test_lists_of_an_inference_card() -> None:

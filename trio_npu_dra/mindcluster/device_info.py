@@ -11,6 +11,7 @@ from trio_npu_dra.kube.applied import ConfigMap
 from trio_npu_dra.kube.objects import ObjectMeta
 from trio_npu_dra.mindcluster.node_facts import place, usual_chips
 from trio_npu_dra.npu.model import Chip, ChipFamily, FaultLevel, HealthState
+from trio_npu_dra.npu.port_faults import UB_OF_ALL_CHIPS, UB_OF_ONE_CHIP
 from trio_npu_dra.resources.names import USUAL, device_id
 
 NAMESPACE: Final = "kube-system"
@@ -135,7 +136,7 @@ def _faults(chip: Chip) -> list[dict[str, Any]]:
         found.append(_fault(chip, "CardNetworkUnhealthy", FaultLevel.NOT_HANDLE, codes))
     if chip.health.faults:
         codes = {
-            f"{fault.code:X}": {
+            _code(fault.code): {
                 "fault_time": int(fault.since * 1000),
                 "fault_level": fault.level,
             }
@@ -143,6 +144,11 @@ def _faults(chip: Chip) -> list[dict[str, Any]]:
         }
         found.append(_fault(chip, "CardUnhealthy", chip.health.level, codes))
     return found
+
+
+def _code(code: int) -> str:
+    """A code as MindCluster writes it: those that follow from others have nine digits."""
+    return f"{code:09X}" if code in {UB_OF_ONE_CHIP, UB_OF_ALL_CHIPS} else f"{code:X}"
 
 
 def _fault(chip: Chip, kind: str, level: FaultLevel, codes: Mapping[str, Any]) -> dict[str, Any]:
