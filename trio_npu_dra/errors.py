@@ -101,14 +101,15 @@ class DcmiError(NpuDraError):
 
     Args:
         code: The return code, negative (DCMI reference, chapter "return codes").
-        function: The C function that returned it.
-        meaning: The vendor's words for the code.
+        function: The C function that returned it; empty if none has returned.
+        meaning: The vendor's words for the code, or what happened instead.
     """
 
     def __init__(self, code: int, function: str, meaning: str = "") -> None:
         self.code = code
         self.function = function
-        super().__init__(f"{function} returned {code}" + (f" ({meaning})" if meaning else ""))
+        returned = f"{function} returned {code}" + (f" ({meaning})" if meaning else "")
+        super().__init__(returned if function else meaning)
 
 
 class LibraryMissing(DcmiError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -14,10 +14,13 @@ from tests.claims.node import claim, result
 from tests.waiting import until
 from trio_npu_dra.claims.patience import Patience
 from trio_npu_dra.errors import DcmiError
+from trio_npu_dra.holds.offered import offered
+from trio_npu_dra.npu.offers import not_cut
 from trio_npu_dra.npu.partition import Readings
 from trio_npu_dra.npu.vnpus import Vnpus
 
-BUSY, NOT_PERMITTED, TIME_OUT = -8020, -8002, -8006
+NO_ANSWER = DcmiError(-8011, "dcmi_create_vdevice", "no answer could be received")
+BUSY, NOT_PERMITTED, NOT_SUPPORTED = -8020, -8002, -8255
 
 
 @pytest.fixture
@@ -136,7 +139,7 @@ class Speechless(Vnpus):
     async def create(self, node: str, template: str, vnpu: int) -> int:
         """Cut, and fail."""
         await super().create(node, template, vnpu)
-        raise DcmiError(-8011, "dcmi_create_vdevice", "no answer could be received")
+        raise NO_ANSWER
 
 
 @pytest.mark.parametrize("then", ["unprepared", "prepared again"])
@@ -154,6 +157,52 @@ async def test_a_create_whose_answer_is_lost_leaves_nothing_that_nobody_knows(
     assert await driver.unprepare("a") == {"a": ""}
     assert node.templates() == {}
     assert node.is_clean()
+
+
+class Mute(Vnpus):
+    """Vnpus of a chip that answers nothing any more once it was cut, until it is asked to."""
+
+    is_mute = False
+
+    async def create(self, node: str, template: str, vnpu: int) -> int:
+        """Cut, and fall silent."""
+        await super().create(node, template, vnpu)
+        Mute.is_mute = True
+        raise NO_ANSWER
+
+    async def of(self, node: str) -> Mapping[int, str]:
+        """The templates, or no answer."""
+        if Mute.is_mute:
+            raise NO_ANSWER
+        return await super().of(node)
+
+
+async def test_an_id_stays_noted_while_nobody_can_tell_whether_it_was_made(node: CutNode) -> None:
+    """So that what the chip made is removed with its claim."""
+    node.store("a", quarter(0))
+    driver = node.driver(vnpus=Mute)
+    assert "no answer could be received" in (await driver.prepare("a"))["a"]
+    assert noted(node, "a")
+    Mute.is_mute = False
+    assert len(node.templates()) == 1
+    assert await driver.unprepare("a") == {"a": ""}
+    assert node.templates() == {}
+    assert node.is_clean()
+
+
+async def test_the_id_of_a_lost_piece_is_given_to_no_other_claim(node: CutNode) -> None:
+    """The claim that lost it gets it again under that id."""
+    node.store("a", quarter(0))
+    node.store("b", quarter(1))
+    driver = node.driver()
+    await driver.prepare("a")
+    (lost,) = node.templates()
+    node.control.destroy_vnpu(0, lost)
+    assert await driver.prepare("b") == {"b": ""}
+    assert lost not in node.templates()
+    await driver.look()
+    assert len(node.templates()) == 2
+    assert lost in node.templates()
 
 
 async def test_a_chip_that_drops_out_while_it_is_cut_leaves_nothing(node: CutNode) -> None:
@@ -194,13 +243,37 @@ async def test_no_room_because_somebody_cut_by_hand_is_said(node: CutNode) -> No
     ).get("a", "")
 
 
-async def test_without_the_right_to_cut_no_piece_is_offered_any_more(node: CutNode) -> None:
-    """Which only the first try shows."""
-    node.control.set_privileged(privileged=False)
+@pytest.mark.parametrize("code", [NOT_PERMITTED, NOT_SUPPORTED])
+async def test_a_chip_that_the_library_does_not_cut_has_no_pieces_until_it_does(
+    node: CutNode, code: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Which only a try shows, and the log says; other chips have theirs."""
+    node.control.set_return_code("dcmi_create_vdevice", code, device=0)
     node.store("a", quarter(0))
+    node.store("b", quarter(0, chip=1))
     driver = node.driver()
-    assert "needs root on the host" in (await driver.prepare("a"))["a"]
-    assert "returned -8002" in node.cutting.value.refusal
+    answers = await driver.prepare("a", "b")
+    assert f"returned {code}" in answers["a"]
+    assert answers["b"] == ""
+    reasons = not_cut(node.disk.board.value, node.cutting.value)
+    assert reasons.keys() == {"npu-0"}
+    assert f"returned {code}" in reasons["npu-0"]
+    assert [one.levelname for one in caplog.records if "is cut for claims" in one.message] == [
+        "WARNING"
+    ]
+    node.control.release("dcmi_create_vdevice", device=0)
+    assert await driver.prepare("a") == {"a": ""}
+    assert not_cut(node.disk.board.value, node.cutting.value) == {}
+
+
+async def test_a_chip_in_use_is_named_with_who_uses_it(node: CutNode) -> None:
+    """A chip that a container has as a whole cannot be cut."""
+    node.control.set_return_code("dcmi_create_vdevice", BUSY, device=0)
+    node.control.set_processes(0, [(4711, 1 << 20)])
+    node.store("a", quarter(0))
+    answer = (await node.driver().prepare("a"))["a"]
+    words = "npu-0-vir05-1c-8g-0 cannot be cut off npu-0 now, which process 4711 uses: "
+    assert answer.startswith(f"{words}dcmi_create_vdevice returned -8020")
 
 
 async def test_a_piece_in_use_is_removed_once_it_is_free(node: CutNode) -> None:
@@ -392,6 +465,33 @@ async def test_a_piece_that_is_lost_is_cut_again(node: CutNode, by: str) -> None
     assert file.read_bytes() == content
     await driver.unprepare("a")
     assert node.is_clean()
+
+
+@pytest.mark.parametrize("by", ["a look", "a prepare"])
+async def test_a_piece_whose_id_another_one_has_is_cut_again_under_another_id(
+    node: CutNode, by: str
+) -> None:
+    """A container must not get the larger one, which is of whoever made it by hand."""
+    node.store("a", quarter(0))
+    driver = node.driver()
+    await driver.prepare("a")
+    (vnpu,) = node.templates()
+    node.control.destroy_vnpu(0, vnpu)
+    node.control.create_vnpu(0, "vir10_3c_16g", vnpu)
+    chips = node.disk.board
+    await until(lambda: [one.template for one in chips.value.chips[0].vdevices] == ["vir10_3c_16g"])
+    if by == "a look":
+        await driver.look()
+    else:
+        assert await driver.prepare("a") == {"a": ""}
+    made = node.disk.record("uid-a")["pieces"][quarter(0)]["vnpu"]
+    assert made != vnpu
+    assert node.templates() == {vnpu: "vir10_3c_16g", made: "vir05_1c_8g"}
+    assert f"/dev/vdavinci{made}" in node.disk.cdi_path("uid-a").read_text()
+    await until(lambda: set(chips.value.chips[0].vnpus) == {vnpu, made})
+    every = offered(chips.value, driver.holds, node.cutting.value)
+    held = next(one for one in every if one.name == quarter(0))
+    assert held.of["ai-cores"] == 10  # of 20, of which the other one has half
 
 
 @pytest.mark.parametrize("recovers", [True, False])

@@ -180,7 +180,7 @@ CHIP_910B4 = chip_of("910b4-8")
         ),
         (
             Board(chips=(CHIP_910B4,)),
-            replace(CUT, refusal="dcmi_create_vdevice returned -8002"),
+            replace(CUT, refusals={CHIP_910B4.key: "dcmi_create_vdevice returned -8002"}),
             "returned -8002",
         ),
         (

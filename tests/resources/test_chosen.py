@@ -234,6 +234,15 @@ async def test_a_full_disk_refuses(node: NodeOnDisk) -> None:
     assert await instance.plugin.allocate([ids(5)]) == [["npu.huawei.com/device=Ascend910-0"]]
 
 
+async def test_chips_whose_ids_cannot_be_noted_are_held_by_nobody(node: NodeOnDisk) -> None:
+    """The record of a pod comes after what its ids stand for."""
+    instance = start(node, Kubelet(), Scheduler([choice("train", 5)]))
+    (node.state_folder / FILE).mkdir(parents=True)
+    with pytest.raises(AllocationRefused, match=FILE):
+        await instance.plugin.allocate([ids(0)])
+    assert node.record_uids() == set()
+
+
 # --- any history ---------------------------------------------------------------------------------
 
 

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 _INTERVAL = 5.0  # seconds between two looks
 _FINISH_SECONDS = 20.0  # for what calls left half done; the next look goes on with it
 _TIDY_SECONDS = 20.0  # the same for what concerns no single claim
+_CALL_SECONDS = 45.0  # for so long a call may be at it, which says itself what goes wrong
 _STUCK_SECONDS = 60.0  # whoever holds the lock gives up earlier
 
 
@@ -79,6 +80,7 @@ class Repair:
         self._steps = tuple(steps)
         self._holding = Holding(ledger, cdi, steps)
         self._complaints: Mapping[str, str] = {}
+        self._failing: Mapping[str, float] = {}
 
     async def look(self, *, is_first: bool) -> None:
         """Compare once. The contents of CDI files are read at the first look only.
@@ -172,10 +174,14 @@ class Repair:
         if half_done:
             with trio.move_on_after(_FINISH_SECONDS):
                 outcomes = await self._holding.repair(half_done)
+        errors = {uid: one for uid, one in outcomes.items() if isinstance(one, NpuDraError)}
+        now = trio.current_time()
+        self._failing = {uid: self._failing.get(uid, now) for uid in errors}
         return {
-            uid: f"{self._ledger.by_uid.get(uid, uid)}: {outcome}"
-            for uid, outcome in outcomes.items()
-            if isinstance(outcome, NpuDraError) and not isinstance(outcome, LockHeld | ChipsUnknown)
+            uid: f"{self._ledger.by_uid.get(uid, uid)}: {error}"
+            for uid, error in errors.items()
+            if not isinstance(error, LockHeld | ChipsUnknown)
+            if not error.retryable or now - self._failing[uid] >= _CALL_SECONDS
         }
 
     async def _tidy(self) -> dict[str, str]:

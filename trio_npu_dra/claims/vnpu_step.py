@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -63,12 +63,15 @@ class VnpuStep:
         return any(map(_is_ours, entry.devices))
 
     def is_lost(self, entry: Entry) -> bool:
-        """Whether the device node of a piece is gone."""
-        return any(
-            device.piece is not None and not self.host.has_node(f"vdavinci{device.piece.vnpu}")
-            for device in entry.devices
-            if _is_ours(device)
-        )
+        """Whether a piece is gone, or another one has its id."""
+        return any(map(self._is_lost, filter(_is_ours, entry.devices)))
+
+    def _is_lost(self, device: HeldDevice) -> bool:
+        piece = device.piece
+        if piece is None or piece.vnpu is None:
+            return True
+        template = self.vnpus.known(device.chip_node).get(piece.vnpu, piece.template)
+        return template != piece.template or not self.host.has_node(f"vdavinci{piece.vnpu}")
 
     async def do(self, entry: Entry) -> None:
         """Cut all pieces of a claim that do not exist yet.
@@ -145,8 +148,8 @@ class VnpuStep:
             wanted = await self._choose(entry, device, frozenset(there))
         try:
             made = await self.vnpus.create(device.chip_node, piece.template, wanted)
-        except Busy:
-            raise  # it may be made all the same
+        except Busy as error:  # it may be made all the same
+            raise ClaimUnavailable(await self._words_of_use(device, error)) from error
         except DcmiError as error:
             if not await self._may_be_there(device, wanted):
                 await self._note(entry, device, None)
@@ -224,6 +227,7 @@ class VnpuStep:
         split = split_of(device.chips[0]) if device.chips else None
         async with self.ledger.exclusive():
             known = vnpus_of(hold for one in self.ledger.by_uid.values() for hold in one.holds)
+        known |= self.vnpus.known(device.chip_node).keys()  # gone, but the Board would mix them up
         free = [vnpu for vnpu in split.vdev_ids if vnpu not in there | known] if split else []
         if not free:
             raise ClaimUnavailable(f"{device.device} cannot be cut: no id of a vNPU is free")
@@ -244,6 +248,14 @@ class VnpuStep:
             if vnpu is not None:
                 edits = self.cdi.render(now.uid, devices, allocation=now.allocation)
             self.ledger.put(with_devices(now, devices, edits))
+
+    async def _words_of_use(self, device: HeldDevice, error: Busy) -> str:
+        """What keeps a piece from being made now, for the pod's owner."""
+        users: tuple[int, ...] = ()
+        with suppress(ChipsUnknown, DcmiError):
+            users = await self.vnpus.processes(device.chip_node)
+        by = f", which process {' and '.join(map(str, users))} uses" if users else ""
+        return f"{device.device} cannot be cut off {device.chips[0].name} now{by}: {error}"
 
     async def _words(self, device: HeldDevice, error: DcmiError) -> str:
         """Why a piece cannot be made, for the pod's owner."""

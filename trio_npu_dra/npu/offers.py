@@ -6,7 +6,7 @@ from a chip to its offers and back by the chips' host device nodes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum, auto
 from functools import cached_property
@@ -30,13 +30,13 @@ class Cutting:
         by_hand: The ids of those known to be cut by hand (`claims.by_hand`); None: all but ours. A
             vNPU that is neither was perhaps cut by another instance of this driver a moment ago. It
             is not offered, and its chip is not offered whole.
-        refusal: Why this process may cut none, in the library's words; empty if it may.
+        refusals: Why the library cuts some chips not, in its words, by the chip's key.
     """
 
     is_on: bool = False
     ours: frozenset[int] = frozenset()
     by_hand: frozenset[int] | None = None
-    refusal: str = ""
+    refusals: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def unsettled(self, board: Board) -> tuple[int, ...]:
         """The ids of vNPUs on the Board of which it is not known yet who cut them."""
@@ -264,8 +264,8 @@ def _cut(chip: Chip, cutting: Cutting) -> Cut | None:
 def _why_not_cut(board: Board, chip: Chip, cutting: Cutting) -> str:
     if not cutting.is_on:
         return "NPUs are not cut (--partitioning=none)"
-    if cutting.refusal:
-        return f"the Ascend driver does not let this driver cut it: {cutting.refusal}"
+    if refusal := cutting.refusals.get(chip.key):
+        return f"the Ascend driver does not let this driver cut it: {refusal}"
     if why := why_not_split(chip, policy=board.multi_die_policy, mode=board.vnpu_mode):
         return why
     possible = _cut(chip, cutting)

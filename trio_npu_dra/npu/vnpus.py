@@ -6,11 +6,12 @@ time for each chip: neither readings of health nor calls about other chips wait 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final, TypeVar, TypeVarTuple
 
-from trio_npu_dra.errors import ChipsUnknown, DeviceLost, NotPermitted
+from trio_npu_dra.errors import ChipsUnknown, DeviceLost, NotPermitted, NotSupported
 from trio_npu_dra.npu.dcmi.client import Dcmi
 from trio_npu_dra.npu.dcmi.types import ChipRef
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
@@ -18,6 +19,8 @@ from trio_npu_dra.npu.model import Board, Chip
 from trio_npu_dra.npu.offers import Cutting
 from trio_npu_dra.npu.partition import Readings
 from trio_npu_dra.observable import Observable
+
+log = logging.getLogger(__name__)
 
 _DEADLINE_SECONDS: Final = 20.0
 
@@ -33,7 +36,7 @@ class Vnpus:
         dcmi: The library, initialised by the time the Board has chips; None where there is none.
         board: The chips.
         splits: By which the Board's vNPUs are read again.
-        cutting: Gets the library's words when this process has no right to cut chips.
+        cutting: Gets the library's words when it does not let this process cut a chip.
     """
 
     def __init__(
@@ -60,6 +63,28 @@ class Vnpus:
         """
         return await self._call(node, _templates)
 
+    def known(self, node: str) -> Mapping[int, str]:
+        """The same as the Board has it; an id is left out if its template is not known."""
+        return {
+            vdevice.id: vdevice.template
+            for chip in self._board.value.chips
+            if chip.device_node == node
+            for vdevice in chip.vdevices
+            if vdevice.template
+        }
+
+    async def processes(self, node: str) -> tuple[int, ...]:
+        """The ids of the processes that use a chip.
+
+        Raises:
+            ChipsUnknown: The chip is not listed now.
+            DcmiError: They cannot be read.
+        """
+        chip = self._chip(node)
+        assert self._dcmi is not None, "without a library there is no chip"
+        found = await self._worker.call(self._dcmi.processes, chip.ref, device=chip.ref)
+        return tuple(process.pid for process in found)
+
     async def create(self, node: str, template: str, vnpu: int) -> int:
         """Cut a vNPU off a chip.
 
@@ -70,12 +95,30 @@ class Vnpus:
             ChipsUnknown: The chip is not listed now.
             DcmiError: It cannot be made. After `Busy` it may be made all the same, later.
         """
+        chip = self._chip(node)
         try:
             made = await self._call(node, Dcmi.create_vdevice, template, vnpu)
-        except NotPermitted as error:
-            self._cutting.set(replace(self._cutting.value, refusal=str(error)))
+        except (NotPermitted, NotSupported) as error:
+            self._note_refusal(chip, str(error))
             raise
+        self._note_refusal(chip, "")
         return made
+
+    def _note_refusal(self, chip: Chip, refusal: str) -> None:
+        """Offer no pieces of a chip that the library does not cut, until it does."""
+        known = self._cutting.value.refusals
+        if refusal == known.get(chip.key, ""):
+            return
+        if refusal:
+            log.warning(
+                "NPU is cut for claims no longer: the Ascend driver refuses",
+                extra={"npu": chip.name, "problem": refusal},
+            )
+        else:
+            log.info("NPU is cut for claims again", extra={"npu": chip.name})
+        others = {key: why for key, why in known.items() if key != chip.key}
+        refusals = others | ({chip.key: refusal} if refusal else {})
+        self._cutting.set(replace(self._cutting.value, refusals=refusals))
 
     async def destroy(self, node: str, vnpu: int) -> None:
         """Remove a vNPU; the Board does not know yet.

@@ -145,7 +145,7 @@ class DcmiWorker:
         try:
             self._send.send_nowait(job)
         except trio.BrokenResourceError:
-            raise NotReady(NOT_READY, job.name, "the worker is closed") from None
+            raise NotReady(NOT_READY, "", "the worker is closed") from None
         try:
             await job.done.wait()
         except trio.Cancelled:
@@ -187,7 +187,7 @@ class DcmiWorker:
                 left.append(self._receive.receive_nowait())
             self._receive.close()
             for orphan in left:
-                orphan.fail(NotReady(NOT_READY, orphan.name, "the worker is closed"))
+                orphan.fail(NotReady(NOT_READY, "", "the worker is closed"))
 
     async def _run(self, job: Job) -> None:
         """Run one job, or refuse it; return when the thread is free or left behind."""
@@ -213,25 +213,25 @@ class DcmiWorker:
     def _refusal(self, job: Job) -> Busy | NotReady | None:
         """Why *job* may not run now, if so."""
         if len(self._written_off) >= self._max_written_off:
-            return NotReady(NOT_READY, job.name, f"{self.written_off} calls have not returned")
+            return NotReady(NOT_READY, "", f"{self.written_off} calls have not returned")
         if any(out.alone for out in self._written_off):
-            return NotReady(NOT_READY, job.name, "the library's start has not returned")
+            return NotReady(NOT_READY, "", "the library's start has not returned")
         if job.alone:
             in_the_way = self.in_the_way(job.beside)
             if in_the_way:
-                return Busy(TIME_OUT, job.name, f"{in_the_way} other calls have not returned")
+                return Busy(TIME_OUT, "", f"{in_the_way} other calls have not returned")
             for out in self._written_off:
                 if not out.outdate(self._hung_seconds):
-                    return Busy(TIME_OUT, job.name, f"{out.where} has just been called")
+                    return Busy(TIME_OUT, "", f"{out.where} has just been called")
         for out in self._written_off | self._apart.value:
             if out.device == job.device:
-                return self._lateness(out, job.name, f"an earlier {out.where} has not returned")
+                return self._lateness(out, f"an earlier {out.where} has not returned")
         return None
 
-    def _lateness(self, out: Job, function: str, meaning: str) -> Busy:
+    def _lateness(self, out: Job, meaning: str) -> Busy:
         """The error of a caller for which *out* takes too long."""
         is_hung = out.seconds_in_function() >= self._hung_seconds
-        return (Busy if is_hung else Slow)(TIME_OUT, function, meaning)
+        return (Busy if is_hung else Slow)(TIME_OUT, "", meaning)
 
     def _write_off(self, job: Job) -> None:
         """Stop waiting for *job*; its thread goes with it."""
@@ -248,7 +248,7 @@ class DcmiWorker:
             self._logged[job.device] = now
             job.is_logged = True
             log.warning("DCMI call written off", extra=job.log_fields)
-        job.fail(self._lateness(job, job.where, f"no answer in {job.deadline_seconds:g} s"))
+        job.fail(self._lateness(job, f"{job.where} gave no answer in {job.deadline_seconds:g} s"))
 
     def _returned(self, job: Job, result: Any, error: BaseException | None) -> None:
         """Take a job's result; after the deadline it only frees the device."""
