@@ -188,6 +188,9 @@ WRONG: Final[Mapping[str, Case]] = {
         with_env(*(named(f"V{n}", n) for n in range(33))), "env has 33 entries: write at most 32"
     ),
     "a word in a foreign script": wrong(GOOD | {"kind": "配置"}, f'kind is "配置": {HEAD}'),
+    "a word that is just not long": wrong(
+        GOOD | {"kind": "企" * 60}, f'kind is "{"企" * 60}": {HEAD}'
+    ),
     "a long word": wrong(GOOD | {"kind": "企" * 61}, f'kind is "{"企" * 60}...": {HEAD}'),
     "a word with quotes and backslashes": wrong(
         GOOD | {"kind": "\"a\\b'"}, f'kind is ""a\\b\'": {HEAD}'

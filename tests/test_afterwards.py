@@ -34,8 +34,9 @@ async def test_functions_are_called_a_moment_later_in_their_order(
     assert seen == [(SECONDS, "a"), (SECONDS, "b"), (1 + SECONDS, "c")]
 
 
-async def test_nothing_is_left_out_at_the_end() -> None:
+async def test_nothing_is_left_out_at_the_end(autojump_clock: MockClock) -> None:
     """Whether it was asked for before `run` began, just before it was cancelled, or after that."""
+    del autojump_clock
     afterwards = Afterwards()
     seen: list[str] = []
     afterwards(partial(seen.append, "early"))
