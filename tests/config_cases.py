@@ -8,7 +8,9 @@ from typing import Any, Final
 
 GOOD: Final = {"apiVersion": "npu.huawei.com/v1alpha1", "kind": "NpuConfig"}
 HEAD: Final = "write apiVersion npu.huawei.com/v1alpha1 and kind NpuConfig"
-FIELDS: Final = "apiVersion, kind, sharing, containerLibraries, driverMounts, env"
+FIELDS: Final = (
+    "apiVersion, kind, sharing, containerLibraries, driverMounts, ubFiles, visibleDevices, env"
+)
 NAME: Final = "write a name of letters, digits and _ that does not begin with a digit"
 VALUE: Final = "write a text without NUL, in quotes if it looks like something else"
 

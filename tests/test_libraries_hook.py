@@ -193,3 +193,10 @@ def test_the_root_is_found_among_all_that_a_config_says(container: Container) ->
     }
     assert container.run(config=config) == ""
     assert container.found()["libdcmi.so"] == f"{FOLDER}/libdcmi.so"
+
+
+def test_a_quote_in_a_text_does_not_end_it(container: Container) -> None:
+    """One alone, as in a variable of the image: what follows is still read as what it is."""
+    config = {"process": {"env": ['A="']}, "root": {"path": "rootfs"}}
+    assert container.run(config=config) == ""
+    assert container.found()["libdcmi.so"] == f"{FOLDER}/libdcmi.so"

@@ -17,6 +17,7 @@ from tests.hook_container import FOLDER, Container, compile_library, prepared, p
 from tests.hook_program import compiled_hook
 
 CAP_DAC_OVERRIDE = 1  # to read and write any file; what it sees is mounted read-only
+LDCONFIG = ("/sbin/ldconfig.real", "/sbin/ldconfig")
 CAP_WAKE_ALARM = 35  # so that containers without it cannot look into the process
 
 
@@ -275,7 +276,7 @@ def test_ldconfig_can_do_nothing_but_its_work(container: Container) -> None:
     (container.root / "opt/link").symlink_to("/proc")
     before = (
         f"mount --rbind /proc {container.root}/proc",
-        "for real in /sbin/ldconfig.real /sbin/ldconfig; do test ! -e $real ||",
+        f"for real in {' '.join(LDCONFIG)}; do test ! -e $real ||",
         f"mount --bind {spy} $real; done",
         f"mount --bind {container.place}/another-pods {container.root}/volume",
     )
@@ -296,6 +297,19 @@ def test_ldconfig_can_do_nothing_but_its_work(container: Container) -> None:
         "writes: 0 0 0",
         "processes: 0",
     ]
+
+
+def test_an_ldconfig_that_needs_a_loader_is_not_run(container: Container) -> None:
+    """The loader would be the image's, and so would the libraries."""
+    spy = container.place / "spy"
+    source = Path(__file__).with_name("ldconfig_spy.c")
+    subprocess.run(["cc", "-o", str(spy), str(source)], check=True)
+    before = (
+        f"for real in {' '.join(LDCONFIG)}; do test ! -e $real ||",
+        f"mount --bind {spy} $real; done",
+    )
+    assert "the host has no statically linked ldconfig" in container.run(before="\n".join(before))
+    assert not container.cache.exists()
 
 
 def reached_by_a_neighbour(container: Container) -> dict[str, set[str]]:

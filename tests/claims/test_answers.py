@@ -111,7 +111,8 @@ CASES = {
     "a config with an unknown field": Case(
         stored=claim("a", result("npu-2"), config=[opaque(GOOD | {"cores": 4})]),
         text="opaque config in the ResourceClaim: cores is not known to this driver: remove it "
-        "(known: apiVersion, kind, sharing, containerLibraries, driverMounts, env)",
+        "(known: apiVersion, kind, sharing, containerLibraries, driverMounts, ubFiles, "
+        "visibleDevices, env)",
     ),
     "a config of more than 10 KiB": Case(
         stored=claim("a", result("npu-2"), config=[opaque(GOOD | {"kind": "x" * 11_000})]),

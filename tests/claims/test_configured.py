@@ -136,6 +136,15 @@ async def test_what_could_not_be_noted_is_refused_and_named(node: NodeOnDisk) ->
     assert await prepare(node, "b") == {"b": ""}
 
 
+def test_a_claim_has_one_form_of_visible_devices() -> None:
+    """Physical ids for one request and none for another would differ within a container."""
+    results = [result("npu-0", "left"), result("npu-1", "right")]
+    with pytest.raises(InvalidOpaqueConfig, match='left and right set visibleDevices to "physica'):
+        planned(claim("a", *results, config=[of_claim("left", visibleDevices="physical")]))
+    both = planned(claim("a", *results, config=[of_claim(visibleDevices="physical")]))
+    assert set(both.values()) == {EffectiveConfig(visible_devices="physical")}
+
+
 async def test_variables_that_fit_into_a_record_are_taken(node: NodeOnDisk) -> None:
     """The largest ones that may be, in the longest form that JSON has; more are refused."""
     results = [result(f"npu-{number}", f"r{number}") for number in range(4)]

@@ -4,7 +4,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,20 +14,23 @@ import pytest
 from tests.claims.node import DRIVER
 from tests.holds.entries import held
 from trio_npu_dra.claims.cdi import CdiFolder, Libraries
+from trio_npu_dra.config.effective import EffectiveConfig
 from trio_npu_dra.holds.entry import HeldDevice
 from trio_npu_dra.host_path import KnownPaths
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import ChipFamily
+from trio_npu_dra.npu.piece import Piece
 
 ROOT_INFO = "/etc/hccl_rootinfo.json"
 TOPOLOGY = "/usr/local/Ascend/driver/topo"
+NOBODY = 65534
 FAMILIES = (ChipFamily.ASCEND_910B, ChipFamily.ASCEND_910_A3, ChipFamily.ASCEND_950)
 
 
-def device(number: int, family: ChipFamily) -> HeldDevice:
+def device(number: int, family: ChipFamily, **facts: Any) -> HeldDevice:
     """An NPU of a family."""
     one = held(f"npu-{number}", number)
-    return replace(one, family=family, chips=(replace(one.chips[0], family=family),))
+    return replace(one, family=family, chips=(replace(one.chips[0], family=family, **facts),))
 
 
 def root_info(*physical_ids: int, **changes: Any) -> str:
@@ -68,6 +71,11 @@ def rendered(host: Host, *devices: HeldDevice) -> dict[str, Any]:
     cdi = CdiFolder(root=Path("/etc/cdi"), driver_name=DRIVER, host=host, libraries=libraries)
     edits: Mapping[str, Any] = cdi.render("uid-a", devices)["containerEdits"]
     return dict(edits)
+
+
+def given(host: Host, npu: HeldDevice) -> set[str]:
+    """What is mounted besides the topology files."""
+    return {*mounts(host, npu)} - {TOPOLOGY}
 
 
 def mounts(host: Host, *devices: HeldDevice) -> list[str]:
@@ -134,3 +142,152 @@ def test_a_root_info_that_does_not_fit_is_said_once(
         "rank_list has no device_id 1",
         "version: Field required",
     ]
+
+
+def no_bus(host: Host) -> set[str]:
+    """The files are there for something else."""
+    plain_files(host)
+    (host.sysfs_root / "class/unified_bus").rmdir()
+    return set()
+
+
+def plain_files(host: Host) -> set[str]:
+    """Files and a folder, beside files of others."""
+    lib, bin_ = host.host_root / "usr/lib64", host.host_root / "usr/bin"
+    (lib / "urma").mkdir()
+    bin_.mkdir()
+    names = ("libummu.so.1", "liburma.so.0.2", "libnl-3.so.200", "libc.so.6", "xliburma.so")
+    for path in (*(lib / name for name in names), bin_ / "urma_ping", bin_ / "urma_other"):
+        path.touch()
+    return {f"/usr/lib64/{name}" for name in (*names[:3], "urma")} | {"/usr/bin/urma_ping"}
+
+
+def links_in_the_folder(host: Host) -> set[str]:
+    """As packages make them, one after the other."""
+    found = plain_files(host)
+    (host.host_root / "usr/lib64/liburma.so.0").symlink_to("liburma.so.0.2")
+    (host.host_root / "usr/lib64/liburma.so").symlink_to("/usr/lib64/liburma.so.0")
+    return found | {"/usr/lib64/liburma.so.0", "/usr/lib64/liburma.so"}
+
+
+def links_out_of_the_folder(host: Host) -> set[str]:
+    """To the shadow file, to nothing, and to a folder above."""
+    found = plain_files(host)
+    lib = host.host_root / "usr/lib64"
+    put(host, "/etc/shadow", "secret")
+    (lib / "liburma_shadow.so").symlink_to("/etc/shadow")
+    (lib / "libnl_nothing.so").symlink_to("nothing")
+    (lib / "libummu_up.so").symlink_to("..")
+    (host.host_root / "usr/bin/urma_admin").symlink_to("../lib64/liburma.so.0.2")
+    return found
+
+
+def links_of_others(host: Host) -> set[str]:
+    """Somebody else made the link, or the file behind it."""
+    found = plain_files(host)
+    lib = host.host_root / "usr/lib64"
+    if os.geteuid() == 0:  # others can give nothing away
+        (lib / "liburma.so").symlink_to("liburma.so.0.2")
+        os.chown(lib / "liburma.so", NOBODY, NOBODY, follow_symlinks=False)
+        (lib / "libnl.so").symlink_to("libnl-3.so.200")
+        os.chown(lib / "libnl-3.so.200", NOBODY, NOBODY)
+    return found
+
+
+def pipes(host: Host) -> set[str]:
+    """What is neither a file nor a folder."""
+    os.mkfifo(host.host_root / "usr/lib64/liburma.so")
+    return set()
+
+
+BUS_STATES = (
+    no_bus,
+    plain_files,
+    links_in_the_folder,
+    links_out_of_the_folder,
+    links_of_others,
+    pipes,
+)
+
+
+@pytest.mark.parametrize("state", BUS_STATES, ids=lambda state: state.__name__)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_950_gets_the_user_space_of_the_unified_bus(
+    host: Host, state: Callable[[Host], set[str]], family: ChipFamily
+) -> None:
+    """A link only if it leads to root's file in the same folder; a config can leave all out."""
+    (host.sysfs_root / "class/unified_bus").mkdir(parents=True)
+    wanted = state(host)
+    npu = device(0, family)
+    assert given(host, npu) == (wanted if family is ChipFamily.ASCEND_950 else set())
+    assert given(host, replace(npu, config=EffectiveConfig(ub_files=False))) == set()
+    without_driver = replace(npu, config=EffectiveConfig(driver_mounts=False))
+    assert given(host, without_driver) == given(host, npu)
+
+
+def test_new_files_of_the_unified_bus_are_found(host: Host) -> None:
+    """Those that an update of the host brings, or takes away."""
+    (host.sysfs_root / "class/unified_bus").mkdir(parents=True)
+    npu = device(0, ChipFamily.ASCEND_950)
+    assert given(host, npu) == set()
+    put(host, "/usr/lib64/liburma.so.0", "")
+    assert given(host, npu) == {"/usr/lib64/liburma.so.0"}
+    (host.host_root / "usr/lib64/liburma.so.0").unlink()
+    assert given(host, npu) == set()
+
+
+TOPOLOGIES = {
+    "a card of one": (0x68, 0, "atlas_350_1"),
+    "a card of four": (0x6C, 0, "atlas_350_3"),
+    "another card": (0x6A, 0, None),
+    "a server of 8": (0x25, 0, "atlas_850_1"),
+    "a 1D pod": (0x07, 1, "atlas_950_1"),
+    "a 2D pod": (0x03, 2, "atlas_950_2"),
+    "a server of 16": (0x25, 3, "atlas_850_2"),
+    "a server of 32": (0x25, 4, "atlas_850_3"),
+    "a later kind": (0x25, 5, None),
+    "a pod that is not told": (0x25, None, None),
+    "a board that is not told": (None, 1, None),
+}
+
+
+@pytest.mark.parametrize("board", TOPOLOGIES)
+def test_hccl_is_told_the_topology_file_of_the_board(host: Host, board: str) -> None:
+    """Only a 950, if the host has the file and the container gets it."""
+    mainboard, kind, name = TOPOLOGIES[board]
+    facts = {"mainboard_id": mainboard, "super_pod_type": kind}
+    npu = device(0, ChipFamily.ASCEND_950, **facts)
+    folder = host.host_root / TOPOLOGY[1:] / "950"
+    (folder / "atlas_950_1.json").unlink()
+    assert topology(host, npu) is None
+    for each in {name for *_, name in TOPOLOGIES.values() if name}:
+        (folder / f"{each}.json").touch()
+    assert topology(host, npu) == (f"{TOPOLOGY}/950/{name}.json" if name else None)
+    assert topology(host, replace(npu, config=EffectiveConfig(driver_mounts=False))) is None
+    own = EffectiveConfig(env=(("HCCL_TOPO_FILE_PATH", "/own"),))
+    assert topology(host, replace(npu, config=own)) == "/own"
+    assert topology(host, device(0, ChipFamily.ASCEND_910_A3, **facts)) is None
+
+
+def variable(host: Host, name: str, *devices: HeldDevice) -> str | None:
+    """The value of a variable, which is there once at most."""
+    found = [one.partition("=") for one in rendered(host, *devices)["env"]]
+    values = [value for key, _, value in found if key == name]
+    assert len(values) <= 1
+    return values[0] if values else None
+
+
+def topology(host: Host, *devices: HeldDevice) -> str | None:
+    """The path that HCCL is told."""
+    return variable(host, "HCCL_TOPO_FILE_PATH", *devices)
+
+
+def test_physical_ids_are_told_where_a_config_wants_them(host: Host) -> None:
+    """Of all NPUs of the claim; of a vNPU the number that its node has in the container."""
+    physical = EffectiveConfig(visible_devices="physical")
+    npus = [replace(held(f"npu-{number}", number), config=physical) for number in (10, 9)]
+    assert variable(host, "ASCEND_VISIBLE_DEVICES", *npus) == "9,10"
+    nodes = {"/dev/davinci115": "/dev/vdavinci115"}
+    piece = replace(npus[0], nodes=nodes, piece=Piece(template="vir05_1c_8g", vnpu=115))
+    assert variable(host, "ASCEND_VISIBLE_DEVICES", piece) == "115"
+    assert variable(host, "ASCEND_VISIBLE_DEVICES", held("npu-1", 1)) == "void"

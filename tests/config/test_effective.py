@@ -29,6 +29,9 @@ def test_a_later_config_wins_field_by_field() -> None:
         shared=True, container_libraries="env"
     )
     assert not come_to(first, {"sharing": {"strategy": "Exclusive"}}).shared
+    bus = {"ubFiles": False, "visibleDevices": "physical"}
+    assert come_to(bus) == EffectiveConfig(ub_files=False, visible_devices="physical")
+    assert come_to(bus, {"ubFiles": True, "visibleDevices": "void"}) == DEFAULT_CONFIG
 
 
 def test_variables_come_together_by_name() -> None:

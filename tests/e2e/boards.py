@@ -35,12 +35,29 @@ class Given:
         devices: These, each with the nodes of its chips below `/dev`.
         shared: The nodes below `/dev` that each container with an NPU of this board has besides.
         chips: What npu-smi is to show of each chip: name, bus id, memory in MB.
+        more_files: Files of the host that it has besides `DRIVER_FILES`.
     """
 
     cel: str
     devices: dict[str, tuple[str, ...]]
     shared: tuple[str, ...]
     chips: list[tuple[str, str, int]]
+    more_files: tuple[str, ...] = ()
+
+
+@contextmanager
+def with_user_space_of_the_bus(node: NodeAccess) -> Iterator[None]:
+    """The node has libraries of the unified bus, and one that is a link to something else."""
+    libraries = BOARD.with_name("lib64")
+    node.execute("mkdir", "-p", libraries)
+    node.execute("cp", "-a", "/usr/lib64/.", libraries)
+    node.execute("touch", libraries / "liburma.so.0.2")
+    node.execute("ln", "-sf", "liburma.so.0.2", libraries / "liburma.so.0")
+    node.execute("ln", "-sf", "/etc/shadow", libraries / "libummu.so")
+    node.execute("mount", "--bind", libraries, "/usr/lib64")
+    yield
+    node.execute("umount", "--lazy", "/usr/lib64")
+    node.execute("rm", "-rf", libraries)
 
 
 @contextmanager
@@ -109,7 +126,7 @@ def assert_says(spec: Object, uid: str, given: Given) -> None:
     shared = spec["containerEdits"]
     assert cdi_nodes(shared) == as_paths(given.shared)
     mounts = {mount["hostPath"]: mount["containerPath"] for mount in shared["mounts"]}
-    assert mounts == {path: path for path in DRIVER_FILES}
+    assert mounts == {path: path for path in (*DRIVER_FILES, *given.more_files)}
     devices = {each["name"]: cdi_nodes(each["containerEdits"]) for each in spec["devices"]}
     assert devices == {f"{uid}-{name}": as_paths(nodes) for name, nodes in given.devices.items()}
 

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
 from pydantic_core import to_json
@@ -33,8 +34,10 @@ from trio_npu_dra.npu.model import ChipFamily
 _CDI_VERSION = "0.5.0"  # the lowest with hostPath and with names that start with a digit
 _CLASS = "npu"
 _MODE = 0o644
+_TOPOLOGY = "HCCL_TOPO_FILE_PATH"
+_NONE: Mapping[Any, Any] = MappingProxyType({})
 
-_CHIP_NODE = re.compile(r"/dev/davinci(\d+)")
+_NPU_NODE = re.compile(r"/dev/davinci(\d+)")
 
 T = TypeVar("T")
 _Edits: TypeAlias = Mapping[str, Sequence[Any]]
@@ -82,6 +85,8 @@ def render_spec(
     driver_mounts: Mapping[ChipFamily, Iterable[Mount]],
     extra_mounts: Iterable[Mount],
     libraries: Libraries,
+    ub_mounts: Mapping[ChipFamily, Iterable[Mount]] = _NONE,
+    topology_files: Mapping[str, str] = _NONE,
     allocation: Iterable[Allocated] = (),
 ) -> dict[str, Any]:
     """Make the CDI spec of a claim (pure): equal input gives an equal spec.
@@ -97,18 +102,21 @@ def render_spec(
         driver_mounts: Files of the Ascend driver, by family.
         extra_mounts: What is mounted besides, whatever the configs say.
         libraries: How containers find the Ascend driver's libraries.
+        ub_mounts: Files of the unified bus, by family.
+        topology_files: Paths of the topology that HCCL needs, by device.
         allocation: Tells the shares that the claim has of devices, which have a name each.
     """
     shares: dict[str, dict[str | None, None]] = {}
     for given in allocation:
         shares.setdefault(given.device, {})[given.share_id] = None
-    # An Ascend container runtime below us takes the last assignment: with "void" it adds nothing
-    # to what the claim gives, whatever the image says.
     basis: _Edits = {
-        "env": ["ASCEND_VISIBLE_DEVICES=void"],
+        "env": [f"ASCEND_VISIBLE_DEVICES={_visible_devices(devices)}"],
         "deviceNodes": [_node(node.path, node.host_path) for node in shared_nodes],
     }
-    configured = [_configured(device, libraries, driver_mounts) for device in devices]
+    configured = [
+        _configured(device, libraries, driver_mounts, ub_mounts, topology_files)
+        for device in devices
+    ]
     parts = [*zip(*configured, strict=True)]  # each for all devices
     common = [part[0] if part.count(part[0]) == len(devices) else {} for part in parts]
     extra: _Edits = {"mounts": [_mount(mount) for mount in extra_mounts]}
@@ -130,16 +138,36 @@ def render_spec(
     }
 
 
+def _visible_devices(devices: Iterable[HeldDevice]) -> str:
+    """What ASCEND_VISIBLE_DEVICES is to say, which is one thing for all devices of a claim.
+
+    An Ascend container runtime below us takes the last assignment: with "void" it adds nothing to
+    what the claim gives, whatever the image says.
+    """
+    if any((device.config or DEFAULT_CONFIG).visible_devices == "void" for device in devices):
+        return "void"
+    return ",".join(map(str, sorted(_numbers(node for device in devices for node in device.nodes))))
+
+
 def _configured(
-    device: HeldDevice, libraries: Libraries, mounts: Mapping[ChipFamily, Iterable[Mount]]
+    device: HeldDevice,
+    libraries: Libraries,
+    driver_mounts: Mapping[ChipFamily, Iterable[Mount]],
+    ub_mounts: Mapping[ChipFamily, Iterable[Mount]],
+    topology_files: Mapping[str, str],
 ) -> tuple[_Edits, ...]:
     """What the config of a device says, in parts that are looked at by themselves."""
-    config = device.config or DEFAULT_CONFIG
-    files = mounts[device.family] if config.driver_mounts and device.family else ()
+    config, family = device.config or DEFAULT_CONFIG, device.family
+    files = driver_mounts[family] if config.driver_mounts and family else ()
+    of_bus = ub_mounts.get(family, ()) if config.ub_files and family else ()
+    # The file is one of the Ascend driver's; and the config's own word counts.
+    topology = topology_files.get(device.device) if config.driver_mounts else None
+    is_ours = topology is not None and _TOPOLOGY not in dict(config.env)
     return (
         libraries.edits(config.container_libraries),
+        {"env": [f"{_TOPOLOGY}={topology}"] if is_ours else []},
         {"env": [f"{name}={value}" for name, value in config.env]},
-        {"mounts": [_mount(mount) for mount in files]},
+        {"mounts": [_mount(mount) for mount in (*files, *of_bus)]},
     )
 
 
@@ -318,14 +346,22 @@ class CdiFolder:
         """
         facts = facts or HostFacts(self.host)
         families = list(dict.fromkeys(device.family for device in devices if device.family))
+        chips = _numbers(node for device in devices for node in device.held_nodes)
         return render_spec(
             uid,
             devices,
             driver_name=self.driver_name,
             shared_nodes=_once(node for family in families for node in facts.nodes(family)),
             driver_mounts={
-                family: (*facts.mounts(family), *facts.root_info(family, _physical_ids(devices)))
+                family: (*facts.mounts(family), *facts.root_info(family, chips))
                 for family in families
+            },
+            ub_mounts={family: facts.ub_mounts(family) for family in families},
+            topology_files={
+                device.device: path
+                for device in devices
+                for chip in device.chips[:1]
+                if (path := facts.topology_file(chip)) is not None
             },
             extra_mounts=facts.extra_mounts(),
             libraries=self.libraries,
@@ -333,10 +369,9 @@ class CdiFolder:
         )
 
 
-def _physical_ids(devices: Iterable[HeldDevice]) -> list[int]:
-    """Those of the devices' chips, which the nodes of the chips on the host tell."""
-    nodes = (_CHIP_NODE.fullmatch(node) for device in devices for node in device.held_nodes)
-    return [int(node[1]) for node in nodes if node]
+def _numbers(nodes: Iterable[str]) -> set[int]:
+    """N of each `/dev/davinciN`: on the host a chip's physical id."""
+    return {int(found[1]) for found in map(_NPU_NODE.fullmatch, nodes) if found}
 
 
 def _once(items: Iterable[T]) -> Sequence[T]:

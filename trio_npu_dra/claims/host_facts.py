@@ -11,9 +11,11 @@ from trio_npu_dra.npu.container import (
     extra_mounts,
     root_info_mounts,
     shared_nodes,
+    ub_mounts,
 )
 from trio_npu_dra.npu.host import Host
-from trio_npu_dra.npu.model import ChipFamily
+from trio_npu_dra.npu.model import Chip, ChipFamily
+from trio_npu_dra.npu.unified_bus import topology_file
 
 
 class HostFacts:
@@ -23,6 +25,7 @@ class HostFacts:
         self._host = host
         self._nodes: dict[ChipFamily, Sequence[DeviceNode]] = {}
         self._mounts: dict[ChipFamily, Sequence[Mount]] = {}
+        self._ub_mounts: dict[ChipFamily, Sequence[Mount]] = {}
         self._extra_mounts: Sequence[Mount] | None = None
 
     def nodes(self, family: ChipFamily) -> Sequence[DeviceNode]:
@@ -44,6 +47,16 @@ class HostFacts:
     def root_info(self, family: ChipFamily, physical_ids: Iterable[int]) -> Sequence[Mount]:
         """HCCL's root info, if it fits these chips."""
         return root_info_mounts(self._host, family, physical_ids)
+
+    def ub_mounts(self, family: ChipFamily) -> Sequence[Mount]:
+        """The user space of the unified bus."""
+        if family not in self._ub_mounts:
+            self._ub_mounts[family] = ub_mounts(self._host, family)
+        return self._ub_mounts[family]
+
+    def topology_file(self, chip: Chip) -> str | None:
+        """The path of the topology that HCCL needs for a chip; None without one."""
+        return topology_file(self._host, chip)
 
     def extra_mounts(self) -> Sequence[Mount]:
         """What the operator adds to them."""

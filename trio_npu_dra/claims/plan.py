@@ -223,12 +223,13 @@ def _check_values(
     """A container can use several requests, and then it would get one of two values, unsaid."""
     first: dict[str, tuple[str, str]] = {}
     for device, config in configs.items():
-        for name, value in config.env:
+        told = [(f"env {name}", value) for name, value in config.env]
+        for name, value in (*told, ("visibleDevices", config.visible_devices)):
             here = _base(requests[device][0])
             there, other = first.setdefault(name, (here, value))
             if other != value:
                 raise InvalidOpaqueConfig(
-                    f"the configs of requests {there} and {here} set env {name} to {show(other)} "
+                    f"the configs of requests {there} and {here} set {name} to {show(other)} "
                     f"and {show(value)}, and a container that uses both can have one only: write "
                     "one value for both, or make two claims"
                 )

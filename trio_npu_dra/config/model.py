@@ -27,6 +27,7 @@ OURS: Final = ("ASCEND_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
 """Variables that this driver sets itself (`claims.cdi`)."""
 
 ContainerLibraries: TypeAlias = Literal["ldcache", "env", "none"]
+VisibleDevices: TypeAlias = Literal["void", "physical"]
 SharingStrategy: TypeAlias = Literal["Exclusive", "Shared"]
 
 
@@ -160,6 +161,22 @@ class NpuConfig(Part):
         "tools and what tells their versions. `false` is for images that bring files which fit "
         "the node's driver. What the operator adds with `--extra-mount` is mounted in any case.",
         examples=[False],
+    )
+    ub_files: bool = Field(
+        True,
+        description="Whether containers with an Ascend 950 get the user space of the unified bus "
+        "(UB) of the node: `libummu*`, `liburma*`, `libnl*` and `urma` of `/usr/lib64`, "
+        "`urma_admin`, `urma_perftest` and `urma_ping` of `/usr/bin`, where they exist. `false` is "
+        "for images that bring their own, or whose glibc is older than the node's.",
+        examples=[False],
+    )
+    visible_devices: VisibleDevices = Field(
+        "void",
+        description="What `ASCEND_VISIBLE_DEVICES` says in containers; the same for all NPUs of a "
+        "claim. `void`: an Ascend container runtime below adds nothing. `physical`: the physical "
+        "ids of all NPUs of the claim (of vNPUs their ids), such as `0,3`, for programs that read "
+        "them there.",
+        examples=["physical"],
     )
     env: Variables = Field(
         [],

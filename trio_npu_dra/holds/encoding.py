@@ -36,7 +36,7 @@ from pydantic_core import from_json, to_json
 
 from trio_npu_dra import storage
 from trio_npu_dra.config.effective import DEFAULT_CONFIG, EffectiveConfig
-from trio_npu_dra.config.model import ContainerLibraries
+from trio_npu_dra.config.model import ContainerLibraries, VisibleDevices
 from trio_npu_dra.errors import RecordCorrupt, RecordRefused
 from trio_npu_dra.holds.entry import Allocated, Entry, HeldDevice, State
 from trio_npu_dra.holds.hold import Holder, HolderKind
@@ -62,6 +62,8 @@ class _Config(_Part):
     shared: bool = DEFAULT_CONFIG.shared
     container_libraries: ContainerLibraries | None = DEFAULT_CONFIG.container_libraries
     driver_mounts: bool = DEFAULT_CONFIG.driver_mounts
+    ub_files: bool = DEFAULT_CONFIG.ub_files
+    visible_devices: VisibleDevices = DEFAULT_CONFIG.visible_devices
     env: dict[str, str] = {}
 
 
@@ -335,7 +337,8 @@ def _told_config(config: EffectiveConfig | None) -> dict[str, Any]:
     if config is None or config == DEFAULT_CONFIG:
         return {}
     told = _Config(**asdict(config) | {"env": dict(config.env)})
-    return {"config": told.model_dump(by_alias=True)}
+    # An older version understands it as long as nothing is said that it does not know.
+    return {"config": told.model_dump(by_alias=True, exclude_defaults=True)}
 
 
 @lru_cache(maxsize=64)

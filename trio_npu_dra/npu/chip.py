@@ -127,6 +127,13 @@ def describe(dcmi: Dcmi, host: Host, chip: Chip, known: Chip | None) -> tuple[Ch
     described = _split(dcmi, described, before, facts)
     if traits.has_super_pods:
         described = _in_super_pod(dcmi, described, before, facts)
+    if traits.needs_ub_files:
+        kind, board = before.super_pod_type, before.mainboard_id
+        described = replace(
+            described,
+            super_pod_type=facts.read("super pod type", kind, dcmi.super_pod_type, ref),
+            mainboard_id=facts.read("main board", board, dcmi.mainboard_id, ref),
+        )
     return described, facts.problem
 
 

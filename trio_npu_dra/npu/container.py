@@ -11,6 +11,7 @@ from trio_npu_dra.npu.host import MANAGER, Host
 from trio_npu_dra.npu.model import Chip, ChipFamily
 from trio_npu_dra.npu.root_info import ROOT_INFO, gives_root_info
 from trio_npu_dra.npu.traits import TRAITS
+from trio_npu_dra.npu.unified_bus import ub_files
 
 MOUNT_OPTIONS: Final = ("ro", "rbind", "rprivate")
 
@@ -90,6 +91,12 @@ def root_info_mounts(
     if not TRAITS[family].reads_root_info or not gives_root_info(host, physical_ids):
         return ()
     return (Mount(container_path=ROOT_INFO, host_path=ROOT_INFO),)
+
+
+def ub_mounts(host: Host, family: ChipFamily) -> tuple[Mount, ...]:
+    """The user space of the host's unified bus, read-only, for families that need it."""
+    files = ub_files(host) if TRAITS[family].needs_ub_files else ()
+    return tuple(Mount(container_path=path, host_path=path) for path in files)
 
 
 def extra_mounts(host: Host) -> tuple[Mount, ...]:

@@ -190,6 +190,9 @@ class Chip:
         super_pod_id: The super pod (A3, 950) the node is in.
         super_pod_server_index: The node's index in the super pod.
         super_pod_sdid: The die's address in the super pod.
+        super_pod_type: The kind of super pod or server (950): 0 a server of 8, 1 and 2 pods, 3 and
+            4 servers of 16 and 32.
+        mainboard_id: The kind of the board that the chip is on (950).
         device_share: Whether several containers may open it at once.
         vnpus: Ids of the vNPUs that it is split into; then it cannot be handed out whole.
         vdevices: What is known of these vNPUs.
@@ -221,6 +224,8 @@ class Chip:
     super_pod_id: int | None = None
     super_pod_server_index: int | None = None
     super_pod_sdid: int | None = None
+    super_pod_type: int | None = None
+    mainboard_id: int | None = None
     device_share: bool | None = None
     vnpus: tuple[int, ...] = ()
     vdevices: tuple[VDevice, ...] = ()

@@ -86,6 +86,7 @@ class Traits:
         has_docker_manager: Whether a second node of the manager is meant for containers.
         driver_paths: Files and folders of the Ascend driver that it gets; those that exist.
         reads_root_info: Whether its HCCL reads `/etc/hccl_rootinfo.json` (HCCL's documents).
+        needs_ub_files: Whether it works over the host's unified bus (`npu.unified_bus`).
     """
 
     die_kind: DieKind = DieKind.VDIE
@@ -101,6 +102,7 @@ class Traits:
     has_docker_manager: bool = False
     driver_paths: tuple[str, ...] = _DRIVER_PATHS
     reads_root_info: bool = False
+    needs_ub_files: bool = False
 
 
 TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
@@ -139,6 +141,7 @@ TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
             node_folders=_UB_FOLDERS,
             driver_paths=(*_DRIVER_PATHS, TOPOLOGY_FOLDER),
             reads_root_info=True,
+            needs_ub_files=True,
         ),
     }
 )

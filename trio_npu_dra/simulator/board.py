@@ -23,6 +23,7 @@ from trio_npu_dra.simulator.host_tree import (
     make_device_nodes,
     make_numa_nodes,
     make_pci_devices,
+    make_unified_bus,
 )
 from trio_npu_dra.simulator.initial_state import initial_state
 from trio_npu_dra.simulator.profile import Profile
@@ -128,4 +129,5 @@ def _lay_out(board: SimulatedBoard, binaries: Path) -> None:
         write_atomic(board.state_file, initial_state(board.profile, board.dev_root), mode=0o644)
         make_device_nodes(board.dev_root, board.profile, board.state_file)
         make_pci_devices(board.sysfs_root, board.profile)
+        make_unified_bus(board.sysfs_root, board.profile)
         make_numa_nodes(board.sysfs_root, board.profile)

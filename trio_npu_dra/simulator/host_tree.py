@@ -23,6 +23,10 @@ TOOLS = Path("usr/local/bin")
 STATE_IN_DEV = "npu_board.state"
 """The state file's second name in the dev folder (`BOARD_DEV_LINK` in `state.h`)."""
 
+_TOPOLOGIES_OF_950 = (  # MindCluster's names; what is in the files is not simulated
+    *("atlas_350_1", "atlas_350_3", "atlas_850_1", "atlas_850_2", "atlas_850_3"),
+    *("atlas_950_1", "atlas_950_2"),
+)
 _NULL_DEVICE = os.makedev(1, 3)
 _ACCELERATOR_CLASS = "0x120000"  # PCI: processing accelerator
 
@@ -43,6 +47,11 @@ def install_driver(root: Path, binaries: Path, profile: Profile, state_file: str
     _link(root / DRIVER_TOOLS / state_file, Path("../lib64") / state_file)
     # A relative link, so that it also leads to the library, and so to the state, in a container.
     _link(root / DCMI / LIBRARY, Path("../Ascend/driver/lib64") / LIBRARY)
+    if profile.generation == 2:
+        topologies = driver / "topo/950"
+        topologies.mkdir(parents=True, exist_ok=True)
+        for name in _TOPOLOGIES_OF_950:
+            (topologies / f"{name}.json").write_text("{}\n")
     version = profile.driver_version
     (driver / "version.info").write_text(f"Version={version}\npackage_version={version}\n")
 
@@ -71,6 +80,12 @@ def make_pci_devices(sysfs: Path, profile: Profile) -> None:
         place = Path("devices") / device.pci_root_port / device.pci
         _write_attributes(sysfs / place, device, profile)
         _link(devices / device.pci, Path("../../..") / place)
+
+
+def make_unified_bus(sysfs: Path, profile: Profile) -> None:
+    """Make the class of the unified bus (UB) where chips are on it, not on PCI."""
+    if profile.generation == 2 and not all(device.pci for device in profile.devices):
+        (sysfs / "class/unified_bus").mkdir(parents=True, exist_ok=True)
 
 
 def make_numa_nodes(sysfs: Path, profile: Profile) -> None:

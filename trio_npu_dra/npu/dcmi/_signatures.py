@@ -364,6 +364,7 @@ ARGTYPES: dict[str, tuple[Any, ...]] = {
     "dcmiv2_get_driver_version": (c_char_p, c_uint),
     "dcmiv2_get_topo_info_by_device_id": (*_DEV, *_DEV, _OUT_INT),
     "dcmiv2_get_affinity_cpu_info_by_dev_id": (*_DEV, c_char_p, _OUT_INT),
+    "dcmiv2_get_mainboard_id": (*_DEV, _OUT_UINT),
     "dcmiv2_get_device_info": (*_DEV, c_int, c_uint, ctypes.c_void_p, _OUT_UINT),
     "dcmiv2_get_device_hbm_info": (*_DEV, POINTER(dcmi_hbm_info)),
     "dcmiv2_get_device_temperature": (*_DEV, _OUT_INT),

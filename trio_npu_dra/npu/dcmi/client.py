@@ -242,6 +242,18 @@ class Dcmi(PartitionCalls):
             sdid=info.sdid, super_pod_id=info.super_pod_id, server_index=info.server_index
         )
 
+    def super_pod_type(self, chip: ChipRef) -> int | None:
+        """The kind of super pod or server, also of one that is in no super pod; 950 only."""
+        info = spacious(c.dcmi_spod_info)
+        self._device_info(chip, _SUPER_POD_COMMAND, info, ctypes.sizeof(c.dcmi_spod_info))
+        kind = int(info.super_pod_type)
+        return None if kind == NONE else kind
+
+    def mainboard_id(self, chip: ChipRef) -> int:
+        """The kind of the board that the chip is on; 950 only."""
+        function = self._offered(self._functions.mainboard_id, "main board")
+        return out_uint(self._library, function, *chip.ids)
+
     # --- health and telemetry --------------------------------------------------------------------
 
     def health(self, chip: ChipRef) -> int:

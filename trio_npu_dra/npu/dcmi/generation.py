@@ -27,6 +27,7 @@ class Functions:
     chip_info_before: str | None = None
     product_type: str | None = None
     board_id: str
+    mainboard_id: str | None = None
     pci_bus_id: str
     pci_bus_id_before: str | None = None
     die_id: str

@@ -22,6 +22,7 @@ class _V2:
         physical_id="dcmiv2_get_chip_phy_id_by_dev_id",
         chip_info="dcmiv2_get_device_chip_info",
         board_id="dcmiv2_get_device_board_info",
+        mainboard_id="dcmiv2_get_mainboard_id",
         pci_bus_id="dcmiv2_get_device_pcie_info",
         die_id="dcmiv2_get_device_die_id",
         hbm="dcmiv2_get_device_hbm_info",
