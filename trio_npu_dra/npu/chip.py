@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -65,11 +66,11 @@ def identify(dcmi: Dcmi, ref: ChipRef) -> Identity | None:
 
 
 def _board_id(dcmi: Dcmi, ref: ChipRef) -> int | None:
-    """The kind of its board; None only where the library does not tell it."""
-    try:
-        return dcmi.board_id(ref)
-    except NotSupported:
-        return None
+    """The kind of its board, which tells families apart; None where the library says so twice."""
+    for _ in range(2):
+        with suppress(NotSupported):
+            return dcmi.board_id(ref)
+    return None
 
 
 def name_only(dcmi: Dcmi, identity: Identity) -> Chip:
@@ -180,9 +181,11 @@ def read_memory(dcmi: Dcmi, chip: Chip) -> Memory:
 
 
 def _split(dcmi: Dcmi, chip: Chip, known: Chip, facts: FactReader) -> Chip:
-    vnpus = facts.read("vNPUs", known.vnpus, dcmi.vnpus, chip.ref) or ()
-    if not set(vnpus).issuperset(known.vnpus):  # who has one that is gone is evicted: be sure
-        vnpus = facts.read("vNPUs", known.vnpus, dcmi.vnpus, chip.ref) or ()
+    vnpus = facts.read("vNPUs", known.vnpus, dcmi.vnpus, chip.ref)
+    if vnpus is not None and not set(vnpus).issuperset(known.vnpus):
+        # Who has one that is gone is evicted: two answers must lack it.
+        vnpus = facts.read("vNPUs", known.vnpus, dcmi.vnpus, chip.ref)
+    vnpus = vnpus or ()
     return replace(
         chip,
         vnpus=vnpus,

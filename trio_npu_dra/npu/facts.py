@@ -1,7 +1,8 @@
 """Read facts that may be missing, without losing those that are known.
 
-Only "not supported" says that there is no such fact. Any other error says that it was not answered
-this time: its known value stays, and the caller asks again.
+Only "not supported" says that there is no such fact, and of a known one only if it is said twice.
+Any other error says that it was not answered this time: its known value stays, and the caller asks
+again.
 """
 
 from __future__ import annotations
@@ -35,13 +36,15 @@ class FactReader:
         Returns:
             None if there is no such fact.
         """
-        try:
-            return call(*arguments)
-        except NotSupported:
-            return None
-        except DcmiError as error:
-            self._failures.setdefault(fact, error)
-            return known
+        for _ in range(2 if known else 1):
+            try:
+                return call(*arguments)
+            except NotSupported:
+                continue
+            except DcmiError as error:
+                self._failures.setdefault(fact, error)
+                return known
+        return None
 
     @property
     def problem(self) -> str:
