@@ -26,6 +26,7 @@ back, so what outlasted it is more likely a hold in use than one half made.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import cache, lru_cache
 from typing import Any, Final
@@ -83,7 +84,6 @@ class _Piece(_Part):
     chip_node: str
 
 
-_PIECES: Final = TypeAdapter(dict[str, _Piece])
 _ALLOCATION: Final = TypeAdapter(tuple[_Allocated, ...])
 
 
@@ -149,8 +149,13 @@ def _listed(value: Any) -> list[Any]:
 def _devices(
     record: ReleasedRecord, stored: Mapping[str, Any]
 ) -> tuple[tuple[Allocated, ...], tuple[HeldDevice, ...]]:
-    """What the record answers for and what that gives; as the first format has it if need be."""
+    """What the record answers for and what that gives; as the first format has it if need be.
+
+    What was made for the holder is known as far as it can be read, because it has to be removed.
+    """
     allocation, devices = from_released(record)
+    pieces = _known_pieces(stored)
+    devices = tuple(replace(device, **pieces.get(device.device, {})) for device in devices)
     if "allocation" in stored:  # it has what the first format does not know
         devices = tuple(replace(device, config=None) for device in devices)
     try:
@@ -164,7 +169,6 @@ def _devices(
     chips = stored.get("chips")
     known = chips if isinstance(chips, dict) else {}
     configs = {given.device: _config(given.config) for given in told}
-    pieces = _known_pieces(stored)
     return (
         tuple(
             Allocated(**given.model_dump() | {"config": configs[given.device]}) for given in told
@@ -174,7 +178,6 @@ def _devices(
                 by_name[name],
                 chips=_known_chips(known.get(name)),
                 config=configs[name],
-                **pieces.get(name, {}),
             )
             for name in names
         ),
@@ -193,18 +196,15 @@ def _config(told: Any) -> EffectiveConfig | None:
 
 
 def _known_pieces(stored: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What makes devices pieces, by their names."""
-    try:
-        told = _PIECES.validate_python(stored.get("pieces", {}))
-    except ValidationError:
-        return {}
-    return {
-        name: {
-            "piece": Piece(template=one.template, number=one.number, vnpu=one.vnpu),
-            "chip_node": one.chip_node,
-        }
-        for name, one in told.items()
-    }
+    """What makes devices pieces, by their names; without those that are not understood."""
+    told = stored.get("pieces")
+    found = {}
+    for name, item in told.items() if isinstance(told, dict) else ():
+        with suppress(ValidationError):
+            one = _Piece.model_validate(item)
+            piece = Piece(template=one.template, number=one.number, vnpu=one.vnpu)
+            found[name] = {"piece": piece, "chip_node": one.chip_node}
+    return found
 
 
 def _known_chips(told: Any) -> tuple[Chip, ...]:
