@@ -234,6 +234,18 @@ async def test_a_full_disk_refuses(node: NodeOnDisk) -> None:
     assert await instance.plugin.allocate([ids(5)]) == [["npu.huawei.com/device=Ascend910-0"]]
 
 
+async def test_ids_stand_for_their_chips_though_the_allocation_failed(node: NodeOnDisk) -> None:
+    """They had changed before."""
+    node.cdi_root.write_text("a file where the folder should be")
+    scheduler = Scheduler([choice("train", 5)])
+    instance = start(node, Kubelet(), scheduler)
+    with pytest.raises(AllocationRefused, match="cdi"):
+        await instance.plugin.allocate([ids(0)])
+    node.cdi_root.unlink()
+    scheduler.chosen.clear()
+    assert await instance.plugin.allocate([ids(0)]) == [["npu.huawei.com/device=Ascend910-5"]]
+
+
 # --- any history ---------------------------------------------------------------------------------
 
 
