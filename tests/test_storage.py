@@ -229,3 +229,24 @@ def test_a_folder_is_never_somewhere_else(tmp_path: Path, kind: str) -> None:
 
     with pytest.raises(ForeignFile, match=f"/folder: {foreign.KINDS[kind][1]} is in its place"):
         storage.make_folder(tmp_path / "folder", mode=0o750)
+
+
+def test_a_lock_file_that_got_its_name_a_moment_ago_is_its_owners(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one of that name was opened; its owner has removed it."""
+    path, lock = tmp_path / "uid-a.lock", fcntl.flock
+    path.write_text("old")
+
+    def replaced_meanwhile(descriptor: int, how: int) -> None:
+        path.unlink()
+        path.write_text("new")
+        lock(descriptor, how)
+
+    with monkeypatch.context() as context:
+        context.setattr(fcntl, "flock", replaced_meanwhile)
+        storage.remove_if_abandoned(path)
+    assert path.read_text() == "new"
+
+    storage.remove_if_abandoned(path)
+    assert not path.exists()

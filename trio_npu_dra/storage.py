@@ -200,14 +200,19 @@ def is_unfinished(name: str) -> bool:
 
 
 def remove_if_abandoned(path: Path) -> None:
-    """Remove a temporary file whose writer is dead; one that cannot be removed does no harm."""
+    """Remove a temporary file whose writer is dead; one that cannot be removed does no harm.
+
+    A lock file may have got its name since it was opened: that one is its owner's.
+    """
     try:
-        descriptor, _ = open_file(path, os.O_RDONLY)
+        descriptor, found = open_file(path, os.O_RDONLY)
     except (OSError, ForeignFile):  # gone by now, or nothing that `write_atomic` makes
         return
     try:
-        if try_lock(descriptor):
-            path.unlink(missing_ok=True)
+        if try_lock(descriptor) and os.path.samestat(os.lstat(path), found):
+            path.unlink()
+    except FileNotFoundError:
+        pass
     except OSError as error:
         log.warning(
             "a file that a killed writer left cannot be removed",

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from tests.claims.node import NodeOnDisk, board, npu
+from tests.full_disk import no_file_beyond
 from tests.reliability.disk import Disk
 from tests.report.boards import fault
 from tests.report.boards import npu as sick_npu
@@ -236,11 +237,25 @@ async def test_a_full_disk_refuses(node: NodeOnDisk) -> None:
 
 async def test_chips_whose_ids_cannot_be_noted_are_held_by_nobody(node: NodeOnDisk) -> None:
     """The record of a pod comes after what its ids stand for."""
+    node.state_folder.mkdir()
+    large = {str(number): number ^ 1 for number in range(2000)}
+    (node.state_folder / FILE).write_text(json.dumps({"huawei.com/npu": large}))
     instance = start(node, Kubelet(), Scheduler([choice("train", 5)]))
-    (node.state_folder / FILE).mkdir(parents=True)
-    with pytest.raises(AllocationRefused, match=FILE):
+    with no_file_beyond(10_000), pytest.raises(AllocationRefused, match=FILE):
         await instance.plugin.allocate([ids(0)])
     assert node.record_uids() == set()
+
+
+async def test_ids_stand_for_their_chips_though_the_allocation_failed(node: NodeOnDisk) -> None:
+    """They had changed before."""
+    node.cdi_root.write_text("a file where the folder should be")
+    scheduler = Scheduler([choice("train", 5)])
+    instance = start(node, Kubelet(), scheduler)
+    with pytest.raises(AllocationRefused, match="cdi"):
+        await instance.plugin.allocate([ids(0)])
+    node.cdi_root.unlink()
+    scheduler.chosen.clear()
+    assert await instance.plugin.allocate([ids(0)]) == [["npu.huawei.com/device=Ascend910-5"]]
 
 
 # --- any history ---------------------------------------------------------------------------------

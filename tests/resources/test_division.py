@@ -273,6 +273,14 @@ def test_a_pod_whose_chip_is_not_known_keeps_it() -> None:
     assert served([of_pod(1)], "0-1") == ids(0)
 
 
+def test_what_only_a_newer_version_knows_keeps_its_chip_in_the_pool() -> None:
+    """As a claim does."""
+    held = hold("x", 1, device="npu-1")
+    held = replace(held, holder=replace(held.holder, kind=HolderKind.OTHER))
+    assert served([held], "0-1") == ids(0)
+    assert "npu-1" in pool([held], "0-1")
+
+
 def test_a_module_is_whole_or_not_in_the_pool() -> None:
     """A resource has dies, as with Huawei's device plugin."""
     board = a3(*map(die, range(4)))

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from tests.rig import Rig, served_rig
 from tests.waiting import until
-from trio_npu_dra import daemon
+from trio_npu_dra import daemon, file_lock
 from trio_npu_dra.daemon import chips
 from trio_npu_dra.kube.objects import Device, ResourceSlice
 from trio_npu_dra.kubelet.device_plugin import registration
@@ -353,6 +354,26 @@ async def test_a_younger_instance_serves_once_the_older_one_has_ended(rig: Rig) 
         await manager.wait_for(RESOURCE, *ids(1, 2))
         assert len(manager.registrations) == 2
         assert in_file(rig) == ids(0, 1, 2)
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_waits_to_publish_keeps_nobody_from_serving_resources(rig: Rig) -> None:
+    """Of three instances each of two would else have the lock that the other one waits for."""
+    rig.device_plugin = "0-1"
+    folder = rig.settings.plugin_directory
+    folder.mkdir()
+    async with rig.device_manager() as manager, trio.open_nursery() as nursery:
+        async with file_lock.hold(folder / "publisher.lock", pause_seconds=1):
+            await nursery.start(daemon.run, rig.settings)
+            await until(lambda: bool(rig.api.requests))  # what slices keep: NPUs are read by then
+            await wait_all_tasks_blocked(0.02)
+            async with file_lock.hold(
+                folder / "device-plugin.lock", pause_seconds=1, patience_seconds=0
+            ):
+                pass
+            assert manager.registrations == []
+        await manager.wait_for(RESOURCE, *ids(0, 1))
+        await until(lambda: "npu-7" in pool(rig))
         nursery.cancel_scope.cancel()
 
 

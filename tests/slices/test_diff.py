@@ -161,6 +161,17 @@ def test_slices_of_an_older_generation_are_deleted() -> None:
     assert generations(apply((first, second), writes)) == {3}
 
 
+def test_a_generation_that_has_no_next_one_is_replaced() -> None:
+    """Somebody wrote it; the API server would refuse each change of the pool from then on."""
+    many = devices(DEVICES_PER_SLICE + 1)
+    existing = (numbered(0, *many[:1], generation=2**63 - 1),)
+    writes = plan(existing, pool(*many))
+    assert kinds(writes) == ["Delete", "Create", "Create"]
+    after = apply(existing, writes)
+    assert generations(after) == {1}
+    assert plan(after, pool(*many)) == ()
+
+
 @pytest.mark.parametrize(
     "name",
     [

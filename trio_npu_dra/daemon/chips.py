@@ -50,20 +50,22 @@ async def follow_chips(
         nursery.start_soon(_follow_features, node, kube)
         await _watch(node, nursery, worker)
         node.resources.leaving.set(devices_before(cdi))
-        resources = partial(later.serve_resources, cdi=cdi, flags=flags)
-        nursery.start_soon(resources, node, kube, worker, bridge)
         await nursery.start(find_cut_by_hand, node.board, node.ledger, pieces, node.cutting)
         # Claims come and go in bursts, and change what is offered on few nodes.
         sources = node.board, node.cutting, node.resources.leaving
         offers = partial(derive, lazily=[node.ledger.holds])
         await nursery.start(offers, node.offers, partial(_offered, node), *sources)
         await nursery.start(derive, node.device_health, partial(_device_health, node), node.offers)
-        await node.features.wait_until(lambda features: features is not None)
-        pool_of = node.offers, node.features, node.shared_for_claims
-        await nursery.start(derive, node.pool, partial(_pool, node), *pool_of)
-        with trio.move_on_after(REGISTRATION_SECONDS):
-            await node.registration.wait_until(lambda status: status.registered)
         async with publisher_lock(node.settings.plugin_directory, node.publisher):
+            # Of three instances one could else have this lock and wait for that of resources,
+            # and another one the other way round.
+            resources = partial(later.serve_resources, cdi=cdi, flags=flags)
+            nursery.start_soon(resources, node, kube, worker, bridge)
+            await node.features.wait_until(lambda features: features is not None)
+            pool_of = node.offers, node.features, node.shared_for_claims
+            await nursery.start(derive, node.pool, partial(_pool, node), *pool_of)
+            with trio.move_on_after(REGISTRATION_SECONDS):
+                await node.registration.wait_until(lambda status: status.registered)
             if node.selection:
                 await node.resources.pods_known.wait_until(bool)
                 # At once, unlike holds that come later: what pods have is in no pool.

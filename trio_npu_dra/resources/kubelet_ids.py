@@ -72,7 +72,8 @@ class KubeletIds:
             numbers: Physical ids of as many chips, none of which has another id in use.
 
         Raises:
-            StorageError: The file cannot be written; nothing has changed.
+            StorageError: The file cannot be written, and nothing has changed; or it cannot be
+                synced, and a power cut may bring back what was.
         """
         own_ids = [_number(resource, id_) for id_ in ids]
         now = {own: self._meant(resource, own) for own in own_ids}
@@ -101,8 +102,8 @@ class KubeletIds:
 
     def _write(self, chips: Mapping[str, Mapping[int, int]]) -> None:
         storage.write_atomic(self._path, to_json(chips) + b"\n")
+        self._chips = chips  # which the file says, whether its name is synced or not
         storage.sync_folder(self._path.parent)
-        self._chips = chips
 
     def _meant(self, resource: str, number: int) -> int:
         return self._chips.get(resource, {}).get(number, number)

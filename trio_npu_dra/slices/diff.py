@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
+from typing import Final
 
 from trio_npu_dra.kube.objects import ObjectMeta, ResourceSlice, ResourceSliceSpec
 from trio_npu_dra.slices.names import generate_name, index_in
@@ -40,6 +41,9 @@ class Create:
 
 
 Write = Delete | Update | Create
+
+_LAST: Final = 2**63 - 1
+"""The last generation that there can be: Kubernetes has an int64."""
 
 
 def plan(
@@ -85,7 +89,9 @@ def plan(
 
 
 def _generation(item: ResourceSlice, desired: Pool) -> int:
-    return item.spec.pool.generation if item.spec.pool.name == desired.name else 0
+    """That of a slice of the pool; what has no next one was not written by us, and is replaced."""
+    pool = item.spec.pool
+    return pool.generation if pool.name == desired.name and pool.generation < _LAST else 0
 
 
 def _kept(

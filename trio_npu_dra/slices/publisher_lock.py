@@ -22,7 +22,7 @@ from trio_npu_dra.slices.publisher import PublisherStatus
 
 log = logging.getLogger(__name__)
 
-_PAUSE = 0.5  # seconds between two tries of the lock
+_PAUSE = 0.1  # seconds between two tries; pods of resources cannot start meanwhile
 
 
 @asynccontextmanager
