@@ -44,8 +44,13 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Cluster]:
-    """The scene of the page."""
+def cluster(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Cluster]:
+    """The scene of the page; what the caller's environment says of colours does not count."""
+    for name in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
     api = StaticApi(scene())
     with served(api, tmp_path) as kubeconfig:
         yield Cluster(api, kubeconfig, capsys)
