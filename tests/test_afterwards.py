@@ -24,9 +24,10 @@ async def test_functions_are_called_a_moment_later_in_their_order(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(afterwards.run)
         afterwards(note("a"))
-        afterwards(note("b"))
+        await trio.sleep(SECONDS / 2)
+        afterwards(note("b"))  # which lets "a" wait no longer
         assert not seen
-        await trio.sleep(1)
+        await trio.sleep(1 - SECONDS / 2)
         afterwards(note("c"))
         await trio.sleep(1)
         nursery.cancel_scope.cancel()

@@ -49,9 +49,10 @@ class Cluster:
 def cluster(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Cluster]:
-    """The scene of the page, and a command that is told nothing of colours."""
-    for name in ("NO_COLOR", "FORCE_COLOR", "TERM"):
+    """The scene of the page; what the caller's environment says of colours does not count."""
+    for name in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
     api = StaticApi(scene())
     with served(api, tmp_path) as kubeconfig:
         yield Cluster(api, kubeconfig, capsys)
