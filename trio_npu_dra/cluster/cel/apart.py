@@ -18,8 +18,8 @@ from trio_npu_dra.cluster.cel.selector import Decide, matches
 from trio_npu_dra.cluster.cel.verdict import SelectorFails, Undecided
 from trio_npu_dra.cluster.objects import Device
 
-SECONDS: Final = 10
-"""CPU time for all selectors of one explanation; 50 µs each are usual."""
+SECONDS: Final = 5
+"""CPU time for all selectors of one explanation; each takes some 60 µs for each device."""
 _MEMORY: Final = 1 << 30
 
 
