@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trio_npu_dra.host_path import KnownPaths, resolve
+from trio_npu_dra.host_path import _TICK_NS, KnownPaths, resolve
 
 
 @pytest.fixture
@@ -101,8 +101,14 @@ def test_paths_are_looked_up_again_when_a_folder_on_the_way_has_changed(
     assert (again is first) == (change == "nothing")
 
 
-def test_a_folder_that_changed_a_moment_ago_is_not_relied_on(host: Path) -> None:
+@pytest.mark.parametrize(
+    ("age", "is_relied_on"), [(0, False), (_TICK_NS, False), (_TICK_NS + 1, True)]
+)
+def test_a_folder_that_changed_a_moment_ago_is_not_relied_on(
+    host: Path, age: int, *, is_relied_on: bool
+) -> None:
     """Its next change may be in the same tick of the kernel's clock."""
-    known = KnownPaths()
+    changed = (host / "usr").stat().st_ctime_ns  # last of all
+    known = KnownPaths(now=lambda: changed + age)
     first = known.existing(str(host), ASKED)
-    assert known.existing(str(host), ASKED) is not first
+    assert (known.existing(str(host), ASKED) is first) == is_relied_on

@@ -32,8 +32,8 @@ LEFT_OUT = ("tests/simulator/test_occupancy.py",)
 """Tests whose programs make user namespaces, which an emulated program cannot."""
 PYTEST = (
     *("python3", "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider"),
-    *("--time-limit", "3600"),
     *("--hypothesis-profile", "few", *(f"--ignore={path}" for path in LEFT_OUT)),
+    *("--time-limit", "3600"),
 )
 DEMO = ("python3", "-m", "trio_npu_dra.cli.main", "demo")
 ENVIRONMENT: Mapping[str, str] = {

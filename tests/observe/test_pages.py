@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.observe.browser import get
 from tests.rig import Rig, served_rig
+from tests.waiting import HANG_SECONDS
 from trio_npu_dra import __version__, pulse
 from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
 from trio_npu_dra.daemon import node
@@ -260,7 +261,7 @@ async def test_a_node_whose_library_has_no_chip_is_ready(rig: Rig) -> None:
         control.set_return_code("dcmi_init", -8008)
         async with rig.registered():
             assert not (await rig.published()).spec.devices
-            with trio.fail_after(10):
+            with trio.fail_after(HANG_SECONDS):
                 while (await get(rig.http_port, "/readyz"))[0] != 200:  # noqa: ASYNC110 - a page
                     await trio.sleep(0.01)
             control.release("dcmi_init")
