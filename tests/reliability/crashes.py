@@ -130,9 +130,12 @@ class Scene:
 
     @property
     def is_settled(self) -> bool:
-        """Whether no claim is on its way; a chip is shared, or not, once the chips are known."""
+        """Whether no claim is on its way, and no share flag is left of one that is gone."""
         records = [json.loads(path.read_bytes()) for path in self.rig.records]
-        return all(record["state"] == "ready" for record in records)
+        flags = self.rig.folder / "plugins/npu.huawei.com/share-flags.json"
+        noted = json.loads(flags.read_bytes())["chips"] if flags.exists() else []
+        is_left = self.is_shared and len(noted) > len(records)
+        return not is_left and all(record["state"] == "ready" for record in records)
 
     @property
     def slice_writes(self) -> tuple[str, ...]:
@@ -239,7 +242,7 @@ async def unprepare(scene: Scene, agent: Agent, reaper: Reaper) -> None:
     """A call of the kubelet, from end to end."""
     del agent
     async with _connected(scene) as kubelet:
-        if scene.simulator is not None:  # what is cut is joined once the chips are known
+        if scene.is_shared or scene.simulator:  # steps are undone once the chips are known
             await kubelet.prepare([scene.rig.claim("waits-for-chips", "npu-99")])
         reaper.begin()
         await scene.unprepare(kubelet, [scene.kept])

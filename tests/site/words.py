@@ -226,7 +226,10 @@ ERRORS: Final = {
     "HoldGone": "Wait: the next try takes the claim anew.",
     "ClaimUnavailable": "Wait for a minute. If the message stays, do what it names: an NPU that "
     "does not answer is in `npu-dra health`, and one in use must be freed.",
-    "ChipsUnknown": "Wait: the driver has just started. If it lasts, its log says why.",
+    "ChipsUnknown": (
+        "Wait: the driver has just started, or the NPU is away. If it lasts, `npu-dra health` or "
+        "the log says why."
+    ),
     "AllocationRefused": "Delete the pod: the kubelet chooses among the NPUs that there are now.",
     "DeviceNodeMissing": "Load the Ascend driver on the node (`npu-smi info` must work there).",
     "RecordRefused": "Make the claim anew with fewer variables in `env`, or with fewer shares.",
