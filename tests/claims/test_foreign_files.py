@@ -108,6 +108,20 @@ async def test_other_foreign_things_among_the_records_are_left_alone(
     assert said.count(str(path)) == (0 if name.endswith("0") else 3)  # three drivers read it
 
 
+@pytest.mark.parametrize("name", ["x" * 240, "x" * 161, "a\nb", "\x1b[31m", "\udcff"])
+async def test_a_name_that_no_record_can_have_costs_no_claim(
+    two_claims: NodeOnDisk, name: str
+) -> None:
+    """It is longer than a UID makes it, or has letters that no UID has; it stays as it is."""
+    path = two_claims.records_folder / f"{name}.json"
+    path.write_text("{}")
+    two_claims.source.store(claim("d", result("npu-5")))
+
+    assert await prepare(two_claims, "b", "d") == {"b": "", "d": ""}
+
+    assert path.read_text() == "{}"
+
+
 # --- folders -------------------------------------------------------------------------------------
 
 

@@ -277,10 +277,12 @@ class EntryFiles:
         except StorageError as error:
             log.warning("claim record of an earlier boot stays: %s", error)
             return False
-        log.warning(
-            "claim record of an earlier boot, which could not be read, is forgotten",
-            extra={"path": str(path)},
-        )
+        self._said += 1
+        if self._said <= _MOST_LINES:
+            log.warning(
+                "claim record of an earlier boot, which could not be read, is forgotten",
+                extra={"path": str(path)},
+            )
         return True
 
     def _accept(self, entry: Entry, path: Path, found: Found) -> None:
