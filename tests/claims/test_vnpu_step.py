@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
@@ -157,52 +157,6 @@ async def test_a_create_whose_answer_is_lost_leaves_nothing_that_nobody_knows(
     assert await driver.unprepare("a") == {"a": ""}
     assert node.templates() == {}
     assert node.is_clean()
-
-
-class Mute(Vnpus):
-    """Vnpus of a chip that answers nothing any more once it was cut, until it is asked to."""
-
-    is_mute = False
-
-    async def create(self, node: str, template: str, vnpu: int) -> int:
-        """Cut, and fall silent."""
-        await super().create(node, template, vnpu)
-        Mute.is_mute = True
-        raise NO_ANSWER
-
-    async def of(self, node: str) -> Mapping[int, str]:
-        """The templates, or no answer."""
-        if Mute.is_mute:
-            raise NO_ANSWER
-        return await super().of(node)
-
-
-async def test_an_id_stays_noted_while_nobody_can_tell_whether_it_was_made(node: CutNode) -> None:
-    """So that what the chip made is removed with its claim."""
-    node.store("a", quarter(0))
-    driver = node.driver(vnpus=Mute)
-    assert "no answer could be received" in (await driver.prepare("a"))["a"]
-    assert noted(node, "a")
-    Mute.is_mute = False
-    assert len(node.templates()) == 1
-    assert await driver.unprepare("a") == {"a": ""}
-    assert node.templates() == {}
-    assert node.is_clean()
-
-
-async def test_the_id_of_a_lost_piece_is_given_to_no_other_claim(node: CutNode) -> None:
-    """The claim that lost it gets it again under that id."""
-    node.store("a", quarter(0))
-    node.store("b", quarter(1))
-    driver = node.driver()
-    await driver.prepare("a")
-    (lost,) = node.templates()
-    node.control.destroy_vnpu(0, lost)
-    assert await driver.prepare("b") == {"b": ""}
-    assert lost not in node.templates()
-    await driver.look()
-    assert len(node.templates()) == 2
-    assert lost in node.templates()
 
 
 async def test_a_chip_that_drops_out_while_it_is_cut_leaves_nothing(node: CutNode) -> None:
