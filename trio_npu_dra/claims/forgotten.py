@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import trio
 
 from trio_npu_dra import pulse
 from trio_npu_dra.claims.reading import ClaimReader
-from trio_npu_dra.errors import KubeError, NotFound, StorageError
+from trio_npu_dra.errors import KubeError, NotFound, StorageError, Unreadable
 from trio_npu_dra.holds.entry import Entry, State
 from trio_npu_dra.holds.hold import HolderKind
 from trio_npu_dra.holds.ledger import Ledger
@@ -33,8 +33,28 @@ _ASK_STUCK_SECONDS = 60.0  # one request
 _FORGET_STUCK_SECONDS = 300.0  # a call for each of its chips
 
 
-def is_needed(entry: Entry, claim: ResourceClaim, *, driver_name: str) -> bool:
-    """Whether a pod may need what a claim has, as the API server tells of it (pure)."""
+def claims_among(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """Those of claims that are not being undone."""
+    for entry in entries:
+        if entry.holder.kind is HolderKind.CLAIM and entry.state is not State.UNDOING:
+            yield entry
+
+
+async def is_needed(
+    entry: Entry, reader: ClaimReader, *, driver_name: str, is_cached: bool = False
+) -> bool:
+    """Whether a pod may need what a claim has, as the API server tells of it.
+
+    Raises:
+        KubeError: It does not tell.
+    """
+    holder = entry.holder
+    try:
+        claim = await reader.get(ResourceClaim, holder.name, holder.namespace, is_cached=is_cached)
+    except NotFound:
+        return False
+    if not claim.metadata.uid:
+        raise Unreadable(f"claim {entry} has no UID in the answer, which each object has")
     status = claim.status
     if claim.metadata.uid != entry.uid or status is None or status.allocation is None:
         return False
@@ -103,11 +123,7 @@ class ForgottenClaims:
                 await self._hurry.wait()
             self._hurry = trio.Event()
             now = trio.current_time()
-            known = {
-                uid: entry
-                for uid, entry in self._ledger.by_uid.items()
-                if entry.holder.kind is HolderKind.CLAIM and entry.state is not State.UNDOING
-            }
+            known = {entry.uid: entry for entry in claims_among(self._ledger.by_uid.values())}
             self._looks = {
                 uid: self._looks.get(uid) or _Look(due_at=now + random.uniform(0, _LOOK_SECONDS))  # noqa: S311 - no secret
                 for uid in known
@@ -123,16 +139,24 @@ class ForgottenClaims:
 
     async def _look_at(self, entry: Entry) -> None:
         """Doubt a claim, or take it back if it was doubted before."""
-        needed = await self._is_needed(entry, is_cached=True)
-        if needed is None:
+        try:
+            needed = await self._is_needed(entry, is_cached=True)
+            is_sure = not needed and entry.doubted and not await self._is_needed(entry)
+        except KubeError:  # the next look asks again
             return
         if needed is entry.doubted:
             await self._note(entry, replace(entry, doubted=not needed))
-            return
-        if (
-            needed or await self._is_needed(entry, is_cached=False) is not False
-        ):  # the cache may be behind
-            return
+        elif is_sure:
+            await self._forget(entry)
+
+    async def _is_needed(self, entry: Entry, *, is_cached: bool = False) -> bool:
+        with pulse.step(f"looking whether claim {entry} exists", limit=_ASK_STUCK_SECONDS):
+            return await is_needed(
+                entry, self._reader, driver_name=self._driver_name, is_cached=is_cached
+            )
+
+    async def _forget(self, entry: Entry) -> None:
+        """Have a claim undone, unless a process uses its chips."""
         with pulse.step(f"forgetting claim {entry}", limit=_FORGET_STUCK_SECONDS):
             nodes = {node for device in entry.devices for node in device.nodes.values()}
             if not await self._is_busy(nodes) and await self._note(
@@ -150,19 +174,3 @@ class ForgottenClaims:
             if is_same:
                 self._ledger.put(entry)
             return is_same
-
-    async def _is_needed(self, entry: Entry, *, is_cached: bool) -> bool | None:
-        """Whether somebody may need the claim; `None` when the API server does not say."""
-        holder = entry.holder
-        with pulse.step(f"looking whether claim {entry} exists", limit=_ASK_STUCK_SECONDS):
-            try:
-                claim = await self._reader.get(
-                    ResourceClaim, holder.name, holder.namespace, is_cached=is_cached
-                )
-            except NotFound:
-                return False
-            except KubeError:
-                return None
-        if not claim.metadata.uid:
-            return None  # each object has one: this is an answer of something else
-        return is_needed(entry, claim, driver_name=self._driver_name)

@@ -6,14 +6,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trio_npu_dra.claims.forgotten import is_needed
+from trio_npu_dra.claims.forgotten import claims_among, is_needed
 from trio_npu_dra.doctor.finding import Finding, not_checked, ok, problem, warning
-from trio_npu_dra.errors import ConfigError, KubeError, NotFound
-from trio_npu_dra.holds.entry import Entry, State
-from trio_npu_dra.holds.hold import HolderKind
+from trio_npu_dra.errors import ConfigError, KubeError
+from trio_npu_dra.holds.entry import Entry
 from trio_npu_dra.kube.client import KubeClient, open_client
 from trio_npu_dra.kube.credentials import load_credentials
-from trio_npu_dra.kube.objects import ApiModel, KubeObject, ResourceClaim, ResourceSlice
+from trio_npu_dra.kube.objects import ApiModel, KubeObject, ResourceSlice
 
 _PATIENCE_SECONDS = 5.0  # of one request: who waits is a person
 _NOT_FOUND = 404
@@ -99,20 +98,14 @@ async def _with_unneeded(
     client: KubeClient, found: Cluster, entries: Iterable[Entry], driver_name: str
 ) -> Cluster:
     unneeded: list[Entry] = []
-    for entry in entries:
-        holder = entry.holder
-        if holder.kind is not HolderKind.CLAIM or entry.state is State.UNDOING:
-            continue
+    for entry in claims_among(entries):
         try:
-            claim = await client.get(ResourceClaim, holder.name, holder.namespace)
-        except NotFound:
-            unneeded.append(entry)
+            needed = await is_needed(entry, client, driver_name=driver_name)
         except KubeError as error:
             found = replace(found, unasked=str(error))
             break
-        else:
-            if not is_needed(entry, claim, driver_name=driver_name):
-                unneeded.append(entry)
+        if not needed:
+            unneeded.append(entry)
     return replace(found, unneeded=tuple(unneeded))
 
 
