@@ -79,7 +79,9 @@ class EntryFiles:
         self._copies = folder.with_name(COPIES)
         self._boot_id = boot_id
         self._named: set[str] = set()
-        self._said = 0  # records that cannot be read, in one reading
+        # Of one reading:
+        self._is_first_of_boot = False
+        self._said = 0  # records that cannot be read
 
     def make_folder(self) -> bool:
         """Make the folder, or put back its mode and owner.
@@ -184,13 +186,9 @@ class EntryFiles:
             # A record before what is aside of it.
             files = sorted((entry.name, _is_empty(entry)) for entry in there)
         found = Found()
-        self._said = 0
+        self._is_first_of_boot, self._said = is_first_of_boot, 0
         for name, is_empty in files:
-            path = self._folder / name
-            if is_empty and (known := named(name)) is not None:
-                self._note_empty(path, known[0], found, is_outdated=is_first_of_boot)
-            else:
-                self._read_file(path, found, is_outdated=is_first_of_boot)
+            self._read_file(self._folder / name, found, is_empty=is_empty)
         self._remove_lone_copies({name for name, _ in files})
         if self._said > _MOST_LINES:
             log.error("%d more claim records cannot be read", self._said - _MOST_LINES)
@@ -209,28 +207,30 @@ class EntryFiles:
                 elif path.name not in names:
                     storage.remove(path)
 
-    def _note_empty(self, path: Path, uid: str, found: Found, *, is_outdated: bool) -> None:
+    def _note_empty(self, path: Path, uid: str, found: Found) -> None:
         """An empty file tells that there was a record; it stays, for there is nothing to keep."""
         if uid in found.entries or self._read_copy(path, uid, RecordCorrupt("it is empty"), found):
             return
-        if is_outdated and self._is_forgotten(path, b""):
+        if self._is_forgotten(path, b""):
             return
         found.unreadable.add(uid)
         self._complain(path, "it is empty")
 
-    def _read_file(self, path: Path, found: Found, *, is_outdated: bool) -> None:
+    def _read_file(self, path: Path, found: Found, *, is_empty: bool) -> None:
         known = named(path.name)
         if storage.is_unfinished(path.name):
             storage.remove_if_abandoned(path)
         elif known is None:
             if not storage.is_set_aside(path.name) and self._is_news(path):
                 log.warning("something foreign among the claim records", extra={"path": str(path)})
+        elif is_empty:
+            self._note_empty(path, known[0], found)
         elif known[1]:
-            self._look_aside(path, known[0], found, is_outdated=is_outdated)
+            self._look_aside(path, known[0], found)
         else:
-            self._read_record(path, known[0], found, is_outdated=is_outdated)
+            self._read_record(path, known[0], found)
 
-    def _read_record(self, path: Path, uid: str, found: Found, *, is_outdated: bool) -> None:
+    def _read_record(self, path: Path, uid: str, found: Found) -> None:
         content = b""
         try:
             content = storage.read_bytes(path) or b""
@@ -242,7 +242,7 @@ class EntryFiles:
                 found.unreadable.add(uid)
                 found.withheld.add(uid)
                 self._complain(path, str(error))
-            elif not (is_outdated and self._is_forgotten(path, content)):
+            elif not self._is_forgotten(path, content):
                 found.unreadable.add(uid)
                 self._set_aside(path, uid, error)
             return
@@ -270,15 +270,14 @@ class EntryFiles:
 
     def _is_forgotten(self, path: Path, content: bytes) -> bool:
         """Remove what cannot be read and is of an earlier boot, unless it tells of a vNPU."""
-        if _OF_VNPU.search(content):
+        if not self._is_first_of_boot or _OF_VNPU.search(content):
             return False
         try:
             storage.remove(path)
         except StorageError as error:
             log.warning("claim record of an earlier boot stays: %s", error)
             return False
-        self._said += 1
-        if self._said <= _MOST_LINES:
+        if self._is_worth_a_line():
             log.warning(
                 "claim record of an earlier boot, which could not be read, is forgotten",
                 extra={"path": str(path)},
@@ -302,7 +301,7 @@ class EntryFiles:
             extra={"claim": str(entry), "uid": entry.uid, "devices": entry.device_names},
         )
 
-    def _look_aside(self, path: Path, uid: str, found: Found, *, is_outdated: bool) -> None:
+    def _look_aside(self, path: Path, uid: str, found: Found) -> None:
         """Take a record back that can be read by now, unless its claim was prepared again."""
         if uid in found.entries:
             return
@@ -312,7 +311,7 @@ class EntryFiles:
             entry = parse(content, uid=uid)
             storage.rename(path, self._path(uid))
         except (ForeignFile, RecordCorrupt):  # which was said when it was set aside
-            if not (is_outdated and self._is_forgotten(path, content)):
+            if not self._is_forgotten(path, content):
                 found.unreadable.add(uid)
             return
         except StorageError:
@@ -332,18 +331,20 @@ class EntryFiles:
         except StorageError as refusal:
             self._complain(path, f"{error}; {refusal}")
         else:
-            self._say("and was set aside", aside, str(error))
+            self._say("claim record cannot be read and was set aside", aside, str(error))
 
     def _complain(self, path: Path, problem: str) -> None:
         if self._is_news(path):
-            self._say("", path, problem)
+            self._say("claim record cannot be read", path, problem)
 
     def _say(self, what: str, path: Path, problem: str) -> None:
-        """Say that a record cannot be read; not of thousands in one reading."""
+        if self._is_worth_a_line():
+            log.error("%s; %s", what, _GUARDS, extra={"path": str(path), "problem": problem})
+
+    def _is_worth_a_line(self) -> bool:
+        """Count a record that cannot be read; whether the log names it, which it does of a few."""
         self._said += 1
-        if self._said <= _MOST_LINES:
-            words = " ".join(filter(None, ("claim record cannot be read", what)))
-            log.error("%s; %s", words, _GUARDS, extra={"path": str(path), "problem": problem})
+        return self._said <= _MOST_LINES
 
     def _is_news(self, path: Path) -> bool:
         """Whether nothing was said of *path* yet; true once."""
