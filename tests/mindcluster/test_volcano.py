@@ -13,7 +13,15 @@ from tests.mindcluster.chips import RESOURCE, a3, b4, of_950
 from trio_npu_dra.errors import AllocationRefused, Conflict, KubeError, Unavailable
 from trio_npu_dra.kube.applied import Container, Pod
 from trio_npu_dra.kube.pages import Listed, Unread
-from trio_npu_dra.mindcluster.volcano import KUBELETS, LATEST, REAL, TIME, VolcanosChoices, choices
+from trio_npu_dra.mindcluster.volcano import (
+    KUBELETS,
+    LATEST,
+    REAL,
+    TIME,
+    VolcanosChoices,
+    in_order,
+    timed_choices,
+)
 from trio_npu_dra.npu.model import Board
 from trio_npu_dra.observable import Observable
 from trio_npu_dra.resources.chooser import Chosen
@@ -54,8 +62,8 @@ def pod(
 
 def chosen(*pods: Pod, count: int = 2, resource: str = RESOURCE) -> list[tuple[str, ...]]:
     """The choices: pod and chips."""
-    found = choices(pods, resource, count, CHIPS)
-    return [(each.pod, *map(str, each.numbers)) for each in found]
+    found = timed_choices(pods, resource, count, CHIPS)
+    return [(each.pod, *map(str, each.numbers)) for each in in_order(found)]
 
 
 def test_the_earliest_pod_that_wants_so_many_is_next() -> None:
@@ -90,7 +98,8 @@ def test_what_is_no_choice(wrong: Pod) -> None:
 def test_a_950_is_named_by_its_logic_id() -> None:
     """As in baseDeviceInfos."""
     chips = of_950(4, logic_id=0), of_950(5, logic_id=1), a3(0)
-    (found,) = choices([pod("a", 0, 1, resource="huawei.com/npu")], "huawei.com/npu", 2, chips)
+    waiting = [pod("a", 0, 1, resource="huawei.com/npu")]
+    ((_, found),) = timed_choices(waiting, "huawei.com/npu", 2, chips)
     assert found.numbers == (4, 5)
 
 
@@ -210,4 +219,4 @@ def test_all_containers_that_follow_each_other_want_the_same(
     one = pod("a", 4, 5)
     assert one.spec
     one = one.model_copy(update={"spec": one.spec.model_copy(update={"init_containers": init})})
-    assert [each.pod for each in choices([one], RESOURCE, 2, CHIPS)] == found
+    assert [each.pod for _, each in timed_choices([one], RESOURCE, 2, CHIPS)] == found

@@ -92,7 +92,7 @@ class VolcanosChoices:
                     pods = [pod for pod in page.objects if pod.metadata.deletion_timestamp is None]
                     staying |= {pod.metadata.uid for pod in pods}
                     waiting = [pod for pod in pods if pod.metadata.uid not in self._given]
-                    found += _timed(waiting, resource, len(ids), chips)
+                    found += timed_choices(waiting, resource, len(ids), chips)
                     unread += page.unread
         except KubeError as error:
             raise AllocationRefused(f"which NPUs Volcano chose is not known: {error}") from error
@@ -101,7 +101,7 @@ class VolcanosChoices:
         self._given = {uid: some for uid, some in self._given.items() if uid in staying}
         if any(not some.isdisjoint(ids) for some in self._given.values()):
             return ()
-        return _in_order(found)
+        return in_order(found)
 
     def _name(self, unread: Sequence[Unread]) -> None:
         """Log once of each pod that it cannot be read."""
@@ -153,10 +153,10 @@ class VolcanosChoices:
                 del self._to_write[uid]
 
 
-def choices(
+def timed_choices(
     pods: Iterable[Pod], resource: str, count: int, chips: Iterable[Chip]
-) -> tuple[Chosen, ...]:
-    """What was chosen for those of some pods that wait for so many chips, the earliest first; pure.
+) -> Iterator[_Timed]:
+    """What was chosen for those of some pods that wait for so many chips; pure.
 
     Args:
         pods: Pods of this node that do not run yet.
@@ -164,13 +164,6 @@ def choices(
         count: How many chips the kubelet has been asked for.
         chips: All of the node.
     """
-    return _in_order(_timed(pods, resource, count, chips))
-
-
-def _timed(
-    pods: Iterable[Pod], resource: str, count: int, chips: Iterable[Chip]
-) -> Iterator[_Timed]:
-    """Each choice, with its time."""
     number_of = _numbers(resource, chips)
     for pod in pods:
         numbers = _numbers_in((pod.metadata.annotations or {}).get(resource, ""), number_of)
@@ -180,7 +173,8 @@ def _timed(
             yield time, Chosen(namespace=namespace, pod=meta.name, uid=uid, numbers=numbers)
 
 
-def _in_order(found: Iterable[_Timed]) -> tuple[Chosen, ...]:
+def in_order(found: Iterable[_Timed]) -> tuple[Chosen, ...]:
+    """The choices, the earliest first."""
     return tuple(one for _, one in sorted(found, key=lambda each: (each[0], each[1].uid)))
 
 
