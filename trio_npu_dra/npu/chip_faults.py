@@ -15,7 +15,7 @@ from trio_npu_dra.npu.agreement import Agreement
 from trio_npu_dra.npu.code_memory import CodeMemory
 from trio_npu_dra.npu.dcmi.types import Assertion, FaultEvent, Severity
 from trio_npu_dra.npu.faults import ALARM_WITHOUT_CODE, CARD_DROPPED, FaultTable
-from trio_npu_dra.npu.model import ChipHealth, Fault, FaultLevel
+from trio_npu_dra.npu.model import ChipHealth, Fault, FaultLevel, worst_first
 from trio_npu_dra.npu.occurrences import PATIENCE, Occurrences
 from trio_npu_dra.npu.reading import Reading
 
@@ -230,15 +230,10 @@ class ChipFaults:
         young = [f.since for f in faults if f and 0 <= now - f.since < self._settle_seconds]
         self._settles_at = min(young) + self._settle_seconds if young else None
         return ChipHealth(
-            faults=tuple(
-                sorted(
-                    (
-                        replace(fault, is_settled=fault.since not in young)
-                        for fault in faults
-                        if fault is not None
-                    ),
-                    key=lambda fault: (-fault.level.rank, fault.code),
-                )
+            faults=worst_first(
+                replace(fault, is_settled=fault.since not in young)
+                for fault in faults
+                if fault is not None
             ),
             unmonitored=self._reading.unmonitored
             or (f"no answer for {SILENT_SECONDS:g} s" if self._is_silent else "")

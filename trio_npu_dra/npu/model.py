@@ -97,6 +97,11 @@ class Fault:
         return " ".join(filter(None, words))
 
 
+def worst_first(faults: Iterable[Fault]) -> tuple[Fault, ...]:
+    """The faults of one chip by level, then by code."""
+    return tuple(sorted(faults, key=lambda fault: (-fault.level.rank, fault.code)))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChipHealth:
     """The health of one chip, or of an offer: that of its worst chip.

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from trio_npu_dra.npu.faults import packaged_table
-from trio_npu_dra.npu.model import Board, Chip, Fault
+from trio_npu_dra.npu.model import Board, Chip, Fault, worst_first
 
 UB_PORT_DOWN: Final = 0x81B18603
 UB_OF_ONE_CHIP: Final = 0x020001002
@@ -90,10 +90,8 @@ def _judged(chip: Chip, is_shared: bool, now: float) -> Chip:
 def _with(chip: Chip, code: int, text: str, since: float) -> Chip:
     level, rule = packaged_table().level(code, None)
     derived = Fault(code=code, level=level, rule=rule, text=text, since=since)
-    faults = sorted(
-        (*chip.health.faults, derived), key=lambda fault: (-fault.level.rank, fault.code)
-    )
-    return replace(chip, health=replace(chip.health, faults=tuple(faults)))
+    faults = worst_first((*chip.health.faults, derived))
+    return replace(chip, health=replace(chip.health, faults=faults))
 
 
 def _fault(chip: Chip, code: int) -> Fault | None:
