@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from trio_npu_dra.errors import DcmiError, DeviceLost, NotReady, Slow
-from trio_npu_dra.npu.dcmi._codes import NO_SUCH_CHIP
-from trio_npu_dra.npu.dcmi.client import GONE, MAX_ERROR_CODES, Dcmi
+from trio_npu_dra.npu.dcmi.client import GONE, MAX_ERROR_CODES, NO_SUCH_CHIP, Dcmi
 from trio_npu_dra.npu.dcmi.types import ChipRef, Severity
 from trio_npu_dra.npu.dcmi.worker import DcmiWorker
 from trio_npu_dra.npu.port_faults import uboe_faults

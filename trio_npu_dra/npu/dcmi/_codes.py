@@ -20,9 +20,6 @@ TIME_OUT = -8006
 NOT_READY = -8012
 NOT_SUPPORT = -8255
 
-NO_SUCH_CHIP = frozenset({INVALID_PARAMETER, -8007, -8008})
-"""What calls return about a chip that the Ascend driver does not have."""
-
 MEANINGS: dict[int, tuple[type[DcmiError], str]] = {
     INVALID_PARAMETER: (DcmiError, "an argument is out of range"),
     -8002: (NotPermitted, "not permitted here: needs root on the host or a privileged container"),

@@ -45,6 +45,7 @@ from trio_npu_dra.npu.dcmi.v2 import V2
 MAX_ERROR_CODES: Final = 128
 MAX_PROCESSES: Final = 64  # the manual says 32, the library writes up to 64
 GONE: Final = 0xFFFF_FFFF  # health of a chip that does not exist or has not started
+NO_SUCH_CHIP: Final = frozenset({-8001, -8007, -8008})  # what calls about no known chip return
 _SUPER_POD_COMMAND: Final = (12, 1)  # main command CHIP_INF, sub command SPOD_INFO
 _NO_CPU_LIST: Final = frozenset({-8001, -8004})
 _CPU_LIST_BYTES: Final = 256  # the library assumes 32
