@@ -43,14 +43,12 @@ class Agreement:
         """
         if reading.pending:
             return reading
-        first = self._missing if reading.missing else None
-        self._missing = (now if first is None else min(first, now)) if reading.missing else None
         if reading.missing:
-            self._once = {}
-            if self._missing is not None and now - self._missing >= APART:
-                self._missing = None
-                return Reading(gone=True)
-            return reading
+            since = now if self._missing is None else min(self._missing, now)
+            is_gone = now - since >= APART
+            self._missing, self._once = None if is_gone else since, {}
+            return Reading(gone=True) if is_gone else reading
+        self._missing = None
         before, self._once = self._once, {}
         if reading.codes is None:
             return reading

@@ -50,8 +50,10 @@ def topology_file(host: Host, chip: Chip) -> str | None:
 
 def _topology_name(chip: Chip) -> str | None:
     board, kind = chip.mainboard_id, chip.super_pod_type
-    if board is None or board in _CARDS:
-        return None if board is None else _OF_CARD.get(board)
+    if board is None:
+        return None
+    if board in _CARDS:
+        return _OF_CARD.get(board)
     return _OF_SUPER_POD[kind] if kind is not None and kind < len(_OF_SUPER_POD) else None
 
 

@@ -67,8 +67,7 @@ async def watch_board(
         status: Kept up to date.
         interval_seconds: Pause between two readings of a chip without events, of a chip that does
             not answer, of RoCE ports and of the PCI bus. A chip that is well and has events and a
-            RoCE port is read every twelfth time; so are policy, shares, and vNPUs that neither come
-            nor go.
+            RoCE port is read every twelfth time, as are policy, shares and known vNPUs.
         known: The chips that an earlier process remembered: one that is missing now is gone.
         splits: By which others have it read how chips are split.
         on_event: Called with each event that was not lost.
