@@ -62,7 +62,7 @@ def test_what_others_wrote_shows_as_it_is(form: Literal["json", "text"]) -> None
     foreign = "a\x9b2J\u202eb\nc"
 
     logging.getLogger("x").warning(
-        "claim refused", extra={"claim": foreign}, exc_info=ValueError(foreign)
+        "claim refused: %s", foreign, extra={"claim": foreign}, exc_info=ValueError(foreign)
     )
 
     first, *rest = stream.getvalue().splitlines()
@@ -71,6 +71,6 @@ def test_what_others_wrote_shows_as_it_is(form: Literal["json", "text"]) -> None
         assert json.loads(first)["claim"] == foreign
     shown = first if form == "json" else rest[-2]
     assert "claim" in first
-    assert r"a\u009b2J\u202eb" in first
+    assert first.count(r"a\u009b2J\u202eb\nc") >= 2
     assert r"a\u009b2J\u202eb" in shown
     assert all(line.isprintable() for line in (first, *rest))

@@ -63,11 +63,10 @@ class TextFormatter(logging.Formatter):
         fields = " ".join(f"{key}={_plain(value)}" for key, value in _extra(record).items())
         clock = _time(record).strftime("%H:%M:%S.") + f"{int(record.msecs):03}"
         line = f"{clock} {record.levelname.lower():<7} {record.getMessage()}"
-        if fields:
-            line += f"  {visible(fields)}"
+        lines = [f"{line}  {fields}" if fields else line]
         if record.exc_info:
-            line += "\n" + self.formatException(record.exc_info)
-        return "\n".join(map(visible, line.split("\n")))
+            lines += self.formatException(record.exc_info).split("\n")
+        return "\n".join(map(visible, lines))
 
 
 def _extra(record: logging.LogRecord) -> dict[str, Any]:
