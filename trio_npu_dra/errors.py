@@ -86,7 +86,7 @@ class ClaimUnavailable(ClaimError):
 
 
 class ChipsUnknown(ClaimUnavailable):
-    """The NPUs of the node are not known yet, as at every start; nothing is wrong so far."""
+    """An NPU, or all of them, cannot be asked now, as at every start; nothing is wrong so far."""
 
 
 class AllocationRefused(NpuDraError):

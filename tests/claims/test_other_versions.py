@@ -1,4 +1,4 @@
-"""Records of the first release and of newer versions on a node on which this version starts."""
+"""Records of versions before 0.1.0 and of newer versions on a node on which this version starts."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from tests.synced import syncs
 from trio_npu_dra.npu.model import EMPTY_BOARD
 
 SINCE = ("kind", "state", "allocation", "chips", "steps", "edits")
-"""Fields that the first release does not have."""
+"""Fields that the first format does not have."""
 
 
 def make_released(node: NodeOnDisk, name: str) -> Path:
-    """Give a claim the record that the first release writes."""
+    """Give a claim a record of the first format."""
     path = node.records_folder / f"uid-{name}.json"
     known = {key: value for key, value in node.record(f"uid-{name}").items() if key not in SINCE}
     path.write_bytes(ReleasedRecord.model_validate(known | {"version": 1}).to_json())
     return path
 
 
-async def test_a_record_of_the_first_release_is_rewritten_once_at_a_start(
+async def test_a_record_of_the_first_format_is_rewritten_once_at_a_start(
     two_claims: NodeOnDisk, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     """Its file is right already; the pod notices nothing, and its NPU stays its own."""
@@ -52,7 +52,7 @@ async def test_a_record_of_the_first_release_is_rewritten_once_at_a_start(
 async def test_a_claim_with_two_kinds_of_access_keeps_its_npu_at_every_moment(
     node: NodeOnDisk,
 ) -> None:
-    """The first release records one kind only; a pod may run with what is recorded otherwise."""
+    """The first format has one kind only; a pod may run with what is recorded otherwise."""
     node.source.store(
         claim("a", result("npu-2", "look", admin_access=True), result("npu-2", "use"))
     )
@@ -67,7 +67,7 @@ async def test_a_claim_with_two_kinds_of_access_keeps_its_npu_at_every_moment(
     assert [given["adminAccess"] for given in node.record("uid-a")["allocation"]] == [True, False]
 
 
-async def test_a_record_that_the_first_release_writes_beside_us_is_taken_over(
+async def test_a_record_that_an_old_version_writes_beside_us_is_taken_over(
     two_claims: NodeOnDisk, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     """In a rolling update the kubelet may still call the older instance."""
@@ -83,10 +83,10 @@ async def test_a_record_that_the_first_release_writes_beside_us_is_taken_over(
 
 
 @pytest.mark.parametrize("is_started", [False, True])
-async def test_a_record_of_the_first_release_is_completed_by_a_prepare(
+async def test_a_record_of_the_first_format_is_completed_by_a_prepare(
     two_claims: NodeOnDisk, nursery: trio.Nursery, is_started: bool
 ) -> None:
-    """With its chips, which the first release did not note; while they cannot be asked, without."""
+    """With its chips, which the first format lacks; while they cannot be asked, without."""
     make_released(two_claims, "a")
     if is_started:
         await start(two_claims, nursery)

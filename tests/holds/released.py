@@ -1,4 +1,4 @@
-"""The rules of the first release (68f1760) about records, frozen: data, not to be improved.
+"""The rules of a version before 0.1.0 (68f1760) about records, frozen: data, not to be improved.
 
 What it reads, what it answers, what it guards and what it writes back.
 """

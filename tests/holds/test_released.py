@@ -1,4 +1,4 @@
-"""This version and the first release read each other's records."""
+"""This version and those before 0.1.0 read each other's records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trio_npu_dra.npu.model import ChipFamily
 def planned(
     number: int, *requests: str, admin_access: bool = False, family: Family = Family.ASCEND_910B
 ) -> ReleasedDevice:
-    """What the first release makes of an NPU in an allocation."""
+    """What such a version makes of an NPU in an allocation."""
     node = f"/dev/davinci{number}"
     return ReleasedDevice(
         requests=requests or ("npu",),
@@ -28,12 +28,12 @@ def planned(
 
 
 def written(*devices: ReleasedDevice) -> bytes:
-    """A record of the first release."""
+    """A record of the first format."""
     claim = ReleasedClaim(namespace="default", name="uid-a", uid="uid-a")
     return ReleasedRecord(boot_id="boot", claim=claim, devices=devices).to_json()
 
 
-def test_the_first_release_answers_from_our_record_and_guards_its_npus() -> None:
+def test_an_old_version_answers_from_our_record_and_guards_its_npus() -> None:
     """Its own plan of the same allocation is equal to what it reads."""
     read = ReleasedRecord.model_validate_json(encode(entry("uid-a", 2, 5)))
 
@@ -46,7 +46,7 @@ def test_the_first_release_answers_from_our_record_and_guards_its_npus() -> None
     }
 
 
-def test_own_and_admin_access_are_one_device_for_the_first_release() -> None:
+def test_own_and_admin_access_are_one_device_for_an_old_version() -> None:
     """As it would plan it."""
     ours = replace(
         entry("uid-a", 2),
@@ -57,7 +57,7 @@ def test_own_and_admin_access_are_one_device_for_the_first_release() -> None:
     assert read.has_devices_of((planned(2, "look", "use"),))
 
 
-def test_who_only_looks_on_keeps_nobody_away_from_the_first_release() -> None:
+def test_who_only_looks_on_keeps_nobody_away_from_an_old_version() -> None:
     """Also from no die of a module."""
     looking = replace(module("uid-a"), allocation=(allocated("module-1", admin_access=True),))
     for ours in (entry("uid-a", 2, admin_access=True), looking):
@@ -65,7 +65,7 @@ def test_who_only_looks_on_keeps_nobody_away_from_the_first_release() -> None:
         assert not any(read.holds(POOL, name) for name in ("module-1", "npu-2", "npu-3"))
 
 
-def test_the_first_release_guards_the_dies_of_a_module() -> None:
+def test_an_old_version_guards_the_dies_of_a_module() -> None:
     """Which it would publish one by one; and it can make the module's CDI device."""
     read = ReleasedRecord.model_validate_json(encode(module("uid-a")))
 
@@ -75,7 +75,7 @@ def test_the_first_release_guards_the_dies_of_a_module() -> None:
     assert list(by_name["module-1"].device_nodes) == ["/dev/davinci2", "/dev/davinci3"]
 
 
-def test_the_first_release_guards_the_chip_of_a_piece() -> None:
+def test_an_old_version_guards_the_chip_of_a_piece() -> None:
     """Which it may publish as a whole; of two pieces of a chip it has the chip once."""
     one, other = of_piece("uid-a", 100), of_piece("uid-a", 101)
     both = replace(
@@ -105,7 +105,7 @@ def test_a_piece_holds_its_chip_as_a_piece() -> None:
         assert hold.piece == ours.devices[0].piece
 
 
-def test_the_first_release_keeps_what_it_does_not_know() -> None:
+def test_an_old_version_keeps_what_it_does_not_know() -> None:
     """State, allocation, chips, steps and edits of our record survive its writing."""
     ours = replace(module("uid-a"), state=State.UNDOING, steps=("make-vnpu",))
     back = ReleasedRecord.model_validate_json(encode(ours)).to_json()
@@ -114,7 +114,7 @@ def test_the_first_release_keeps_what_it_does_not_know() -> None:
     assert parse(back, uid="uid-a") == ours
 
 
-def test_a_record_of_the_first_release_is_ready_for_its_allocation() -> None:
+def test_a_record_of_the_first_format_is_ready_for_its_allocation() -> None:
     """And holds its NPUs; its chips and its edits are not known."""
     read = parse(written(planned(2, "one", "two"), planned(3, admin_access=True)), uid="uid-a")
 
@@ -131,8 +131,8 @@ def test_a_record_of_the_first_release_is_ready_for_its_allocation() -> None:
     assert (read.edits, read.steps, read.boot_id) == (None, (), "boot")
 
 
-def test_a_record_of_the_first_release_is_rewritten_with_all_that_it_had() -> None:
-    """Fields of whoever wrote them are kept; the first release can still read it."""
+def test_a_record_of_the_first_format_is_rewritten_with_all_that_it_had() -> None:
+    """Fields of whoever wrote them are kept; such a version can still read it."""
     old = json.loads(written(planned(2)))
     old["note"], old["devices"][0]["note"] = "kept", "kept"
     new = json.loads(encode(parse(json.dumps(old).encode(), uid="uid-a")))
@@ -143,6 +143,6 @@ def test_a_record_of_the_first_release_is_rewritten_with_all_that_it_had() -> No
     assert parse(json.dumps(new).encode(), uid="uid-a").allocation == (allocated("npu-2"),)
 
 
-def test_all_families_of_the_first_release_are_known() -> None:
+def test_all_families_of_the_first_format_are_known() -> None:
     """None was renamed."""
     assert {family.value for family in Family} <= {family.value for family in ChipFamily}

@@ -141,7 +141,7 @@ class Repair:
         """Write a claim's CDI file; what went wrong.
 
         A start makes it by what the host has now, such as a new Ascend driver, and so does the
-        first look at a record of the first release. Else the record says what is in it, as it does
+        first look at a record of the first format. Else the record says what is in it, as it does
         of devices that only a newer version knows.
         """
         try:

@@ -5,7 +5,7 @@
 | `version` | 1 | the format: 2, or a higher one that a newer version wrote |
 | `bootId` | 1 | the boot of the node it was written in; empty when unknown |
 | `claim` | 1 | namespace, name and UID of the holder |
-| `devices` | 1 | the devices as the first release needs them (`holds.released`) |
+| `devices` | 1 | the devices as versions before 0.1.0 need them (`holds.released`) |
 | `kind` | 2 | what the holder is |
 | `state` | 2 | how far it got |
 | `allocation` | 2 | what it answers for |

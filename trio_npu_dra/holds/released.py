@@ -1,12 +1,12 @@
-"""The record format of the first release, to it and from it.
+"""The first format of records, to it and from it; versions before 0.1.0 know no other.
 
-Every record can be read by the first release too, because it runs beside this version during a
-rolling update, and alone after a rollback: it must answer from our records, guard their NPUs and
-make their CDI files anew. So each record has the fields of the first format, `claim` and `devices`
-(below), and what came later stands beside them, in fields that the first release keeps and does
-not read. Records without those later fields are its own.
+Such a version, here *the old one*, runs beside this one during a rolling update, and alone after a
+rollback: it must answer from our records, guard their NPUs and make their CDI files anew. So each
+record has the fields of the first format, `claim` and `devices` (below), and what came later stands
+beside them, in fields that the old one keeps and does not read. Records without those later fields
+are its own.
 
-What the first release does with `devices` decides what must be in it:
+What the old one does with `devices` decides what must be in it:
 
 - It answers for a claim if `devices` equals its own plan of the allocation. So a device is there
   once, with all its requests, and counts as admin access only if all of them do.
