@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from tests.reliability.deaths import Reaper, mortal_agent
 from tests.reliability.matrix import END, kinds
 from tests.reliability.points import Points
-from tests.resources.test_node import RESOURCE, allocated, ids, pool
+from tests.resources.whole_daemon import RESOURCE, allocated, ids, pool
 from tests.rig import Rig
 from tests.waiting import until
 from trio_npu_dra.rpc import RpcError
