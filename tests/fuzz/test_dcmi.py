@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import subprocess
+from contextlib import suppress
 from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Final
@@ -174,8 +175,9 @@ async def _watch(library: Answering, events: list[FaultEvent], looks: list[bytes
             faults.note(one, NOW)
         for later, look in enumerate(looks):
             library.feed(OK + look)
-            faults.take(await read_chip(worker, library.dcmi, address), NOW + later)
-            faults.network = await read_network(worker, library.dcmi, address) or ""
+            faults.see(await read_chip(worker, library.dcmi, address), NOW + later)
+            with suppress(DcmiError):
+                faults.network = await read_network(worker, library.dcmi, address)
             sick = replace(npu(0), health=faults.health(NOW + later))
             _check(Board(chips=(sick,)))
             for at in (faults.next_change, faults.recheck_at):

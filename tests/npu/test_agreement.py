@@ -29,6 +29,7 @@ def test_one_reading_makes_no_fault(reading: Reading, code: int) -> None:
         faults = well()
         faults.see(reading, START)
         assert faults.health(START).state is HealthState.UNKNOWN
+        assert faults.health(START).is_doubt
         assert (faults.recheck_at, faults.memory) == (START + 1, {})
         faults.see(second, START + 1)
         is_agreed = second is reading

@@ -33,7 +33,7 @@ from tests.reliability.wishes import CHIPS, PIECES, Way, Wish, some_wishes
 from trio_npu_dra.claims.repair import Repair
 from trio_npu_dra.claims.share_flag import ShareFlagStep
 from trio_npu_dra.claims.vnpu_step import VnpuStep
-from trio_npu_dra.errors import Busy, DeviceLost
+from trio_npu_dra.errors import Busy, ChipsUnknown, DeviceLost
 from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
 from trio_npu_dra.npu.host import Host
 from trio_npu_dra.npu.model import Board, Chip
@@ -42,6 +42,9 @@ from trio_npu_dra.npu.vnpus import Vnpus
 from trio_npu_dra.observable import Observable
 
 instances = st.integers(0, 1)
+
+AWAY = "away"
+"""The name of a file that is there while no chip is listed."""
 
 
 def cuttable(number: int) -> Chip:
@@ -65,6 +68,8 @@ class Chips:
     async def of(self, node: str) -> Mapping[int, str]:
         """The templates, by id."""
         await trio.lowlevel.checkpoint()
+        if (self.folder / AWAY).exists():
+            raise ChipsUnknown(f"{node} is not listed")
         return {int(path.name): path.read_text() for path in self._files(node)}
 
     async def create(self, node: str, template: str, vnpu: int) -> int:
@@ -128,6 +133,7 @@ class Instance:
             VnpuStep(ledger=ledger, cdi=cdi, vnpus=vnpus, host=host),
             ShareFlagStep(ledger, cdi, node.board, FlagFiles(node.root / FLAGS, node.board)),
         )
+        self._ledger = ledger
         self.is_cutting = is_cutting
         self.repair = Repair(ledger, cdi, steps)
         self.claims = node.start(
@@ -137,6 +143,11 @@ class Instance:
             patience=AT_ONCE,
             cutting=Observable(Cutting(is_on=is_cutting)),
         )
+
+    async def read_ledger(self) -> None:
+        """See what the other instance has written."""
+        async with self._ledger.exclusive():
+            pass
 
     async def look(self) -> None:
         """Look as a start does."""
@@ -217,6 +228,15 @@ class Node(RuleBasedStateMachine):
         for uid in uids:
             self.prepared.pop(uid, None)
 
+    @rule(number=instances, uids=st.lists(uids, min_size=1, max_size=3, unique=True))
+    def unprepare_while_chips_are_away(self, number: int, uids: list[str]) -> None:
+        """They come back as they were: what is left of claims is removed at the next occasion."""
+        (self.chips / AWAY).touch()
+        self.unprepare(number, uids)
+        (self.chips / AWAY).unlink()
+        for instance in self.instances:  # else one call is refused, and only the next try knows why
+            run(instance.read_ledger)
+
     @rule(number=instances, uid=uids, is_prepare=st.booleans(), step=st.integers(1, 30))
     def cancel(self, number: int, uid: str, is_prepare: bool, step: int) -> None:
         """The kubelet hangs up, and the next look settles what is between."""
@@ -294,7 +314,8 @@ class Node(RuleBasedStateMachine):
     @invariant()
     def has_the_records_and_files_of_the_model(self) -> None:
         """All ready; the CDI file has the nodes of the pieces."""
-        assert self.node.record_uids() == self.node.cdi_uids() == self.prepared.keys()
+        left = {uid for uid in self.node.record_uids() if uid.startswith("vnpu-")}
+        assert self.node.record_uids() - left == self.node.cdi_uids() == self.prepared.keys()
         for uid, wish in self.prepared.items():
             record = self.node.record(uid)
             assert record["state"] == "ready"
@@ -329,6 +350,7 @@ class Node(RuleBasedStateMachine):
         """Everything can be unprepared at last, and leaves what others cut."""
         if self.allocated:
             self.unprepare(0, list(self.allocated))
+            run(self.instances[0].look)
             assert {path.name for path in self.chips.glob("*/*")} == self.by_hand.keys()
         self._folder.cleanup()
 

@@ -11,7 +11,7 @@ from tests.npu.boards import a3, die
 from tests.report.boards import BEGAN, board, fault, npu, separated
 from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
 from trio_npu_dra.npu.faults import CARD_DROPPED
-from trio_npu_dra.npu.model import EMPTY_BOARD, Board, FaultLevel
+from trio_npu_dra.npu.model import EMPTY_BOARD, Board, ChipHealth, FaultLevel
 from trio_npu_dra.report.news import MESSAGE_LIMIT, Reason, news
 
 WELL = board(npu(3))
@@ -22,6 +22,9 @@ MINOR = board(npu(3, fault(0x80000002, FaultLevel.NOT_HANDLE)))
 SEPARATED = board(npu(3, separated()))
 TWO = board(npu(3, fault(), fault(0x80000001)))
 SILENT = board(npu(3, unmonitored="timed out"))
+DOUBTED = board(
+    replace(npu(3), health=ChipHealth(unmonitored="an alarm without a code", is_doubt=True))
+)
 UNPLUGGED = board(npu(3, network="RoCE port: unreachable (3)"))
 
 
@@ -47,6 +50,10 @@ UNPLUGGED = board(npu(3, network="RoCE port: unreachable (3)"))
         (SILENT, WELL, [Reason.RECOVERED]),
         (SILENT, SICK, [Reason.FAULT]),
         (SICK, board(npu(3, fault(), unmonitored="timed out")), [Reason.UNMONITORED]),
+        (WELL, DOUBTED, []),
+        (DOUBTED, WELL, []),
+        (DOUBTED, SILENT, [Reason.UNMONITORED]),
+        (DOUBTED, SICK, [Reason.FAULT]),
         (WELL, UNPLUGGED, []),
         (UNPLUGGED, WELL, []),
         (WELL, EMPTY_BOARD, []),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Final
 
 from trio_npu_dra.config.effective import DEFAULT_CONFIG, EffectiveConfig, effective
 from trio_npu_dra.config.model import MAX_OF_CLAIM
@@ -26,6 +28,9 @@ from trio_npu_dra.npu.offers import Offer
 
 MAX_RESULTS = 32
 """Results of one allocation (resource.k8s.io/v1, AllocationResultsMaxSize)."""
+
+_SHOWN: Final = 16
+"""Devices that an error lists at most."""
 
 _FROM_CLASS = "FromClass"
 _ORIGINS = {_FROM_CLASS: "DeviceClass", "FromClaim": "ResourceClaim"}
@@ -162,9 +167,15 @@ def _offer(device: str, by_name: Mapping[str, Offer], pool_name: str, gaps: Sequ
     if device not in by_name:
         raise UnknownDevice(
             f"device {device} does not exist on node {pool_name} any more "
-            f"(it has {', '.join(by_name)}): delete the pod to get another one"
+            f"(it has {_listed(by_name)}): delete the pod to get another one"
         )
     return by_name[device]
+
+
+def _listed(names: Collection[str]) -> str:
+    """The first names; where NPUs are cut there are hundreds."""
+    shown = ", ".join(islice(names, _SHOWN))
+    return f"{shown} and {len(names) - _SHOWN} more" if len(names) > _SHOWN else shown
 
 
 def _configs(

@@ -227,6 +227,9 @@ class ChipFaults:
         """The chip's health at *now*."""
         self._advance(now)
         faults = [self._fault(code, known) for code, known in self._memory.items()]
+        unread = self._reading.unmonitored
+        if self._is_silent and not unread:
+            unread = f"no answer for {SILENT_SECONDS:g} s"
         young = [f.since for f in faults if f and 0 <= now - f.since < self._settle_seconds]
         self._settles_at = min(young) + self._settle_seconds if young else None
         return ChipHealth(
@@ -235,9 +238,9 @@ class ChipFaults:
                 for fault in faults
                 if fault is not None
             ),
-            unmonitored=self._reading.unmonitored
-            or (f"no answer for {SILENT_SECONDS:g} s" if self._is_silent else "")
+            unmonitored=unread
             or ("an alarm that no code explains yet" if self._is_in_doubt else ""),
+            is_doubt=self._is_in_doubt if not unread else self._reading.missing,
             network=self.network,
         )
 

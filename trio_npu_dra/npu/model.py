@@ -110,11 +110,13 @@ class ChipHealth:
         faults: What is wrong with it, worst first.
         unmonitored: Why its health cannot be read now, empty if it can; *faults* are then the last
             known ones.
+        is_doubt: Whether that is because readings do not agree yet, which takes a second.
         network: What is wrong with its RoCE port; empty if nothing is known to be.
     """
 
     faults: tuple[Fault, ...] = ()
     unmonitored: str = ""
+    is_doubt: bool = False
     network: str = ""
 
     @property

@@ -159,7 +159,7 @@ def _news_of(subject: _Subject, known: Chip | None, since: float) -> Iterator[Ne
         yield subject.news(Reason.FAULT, _words(others))
     if known is None:
         return
-    if now.unmonitored and not was.unmonitored:
+    if _is_unread(now) and not _is_unread(was):
         yield subject.news(Reason.UNMONITORED, [f"its health cannot be read: {now.unmonitored}"])
     if _is_in_trouble(was) and not _is_in_trouble(now):
         yield subject.news(Reason.RECOVERED, ["is well again"])
@@ -175,7 +175,12 @@ def _grave(health: ChipHealth) -> tuple[Fault, ...]:
 
 
 def _is_in_trouble(health: ChipHealth) -> bool:
-    return bool(_grave(health) or health.unmonitored)
+    return bool(_grave(health)) or _is_unread(health)
+
+
+def _is_unread(health: ChipHealth) -> bool:
+    """Whether its health is not known, and that is worth telling: a doubt ends in a second."""
+    return bool(health.unmonitored) and not health.is_doubt
 
 
 def _words(faults: list[Fault]) -> list[str]:
