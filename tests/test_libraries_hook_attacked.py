@@ -264,6 +264,14 @@ def test_time_for_ldconfig_is_limited(container: Container, make: Callable[[Path
     assert not container.cache.exists()
 
 
+def test_signals_give_ldconfig_no_more_time(container: Container) -> None:
+    """Containers that share the process namespace can send the one that tells of its end."""
+    pipe(container.root / "etc/ld.so.conf")
+    hurried = replace(container, program=compiled_hook("-DMILLISECONDS=200"))
+    before = "(while kill -CHLD $$; do sleep 0.02; done) > /dev/null 2>&1 &"
+    assert "ldconfig takes too long on its files" in hurried.run(before=before)
+
+
 def test_ldconfig_can_do_nothing_but_its_work(container: Container) -> None:
     """An image may hold what makes it run other code: that code reads the image, and no more."""
     spy = container.place / "spy"

@@ -202,19 +202,33 @@ _Noreturn static void run_ldconfig(int ldconfig, const char *root, char *const f
     _exit(UNABLE);
 }
 
+static long long milliseconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
+}
+
+/* Others of the pod's processes may send the signal too, or stop the child: only its end counts. */
 static void wait_for(pid_t child)
 {
-    struct timespec most = {MILLISECONDS / 1000, MILLISECONDS % 1000 * 1000000L};
+    long long end = milliseconds() + MILLISECONDS;
     sigset_t ended;
+    pid_t found;
     int status;
 
     sigemptyset(&ended);
     sigaddset(&ended, SIGCHLD);
-    if (sigtimedwait(&ended, NULL, &most) < 0) {
-        kill(child, SIGKILL); /* not waited for: it may hang in the kernel */
-        give_up_because("ldconfig takes too long on its files");
+    while ((found = waitpid(child, &status, WNOHANG)) == 0) {
+        long long left = end - milliseconds();
+        struct timespec most = {left / 1000, left % 1000 * 1000000L};
+        if (left <= 0 || (sigtimedwait(&ended, NULL, &most) < 0 && errno != EINTR)) {
+            kill(child, SIGKILL); /* not waited for: it may hang in the kernel */
+            give_up_because("ldconfig takes too long on its files");
+        }
     }
-    if (waitpid(child, &status, 0) != child)
+    if (found != child)
         give_up("cannot wait for ldconfig");
     if (WIFEXITED(status) && WEXITSTATUS(status) == UNABLE)
         give_up_because("ldconfig cannot be kept apart");

@@ -52,3 +52,14 @@ async def test_an_object_that_cannot_be_read_is_left_out(
     assert [pod.title for pod in found.unread] == ["a", "f", "h"]
     assert all(pod.uid and why in pod.why for pod in found.unread)
     assert found.version
+
+
+async def test_objects_that_are_left_out_cost_a_request_each(
+    client: KubeClient, state: ApiState
+) -> None:
+    """However many a tenant makes: one that is left out is not asked for with others again."""
+    for name in "abcdef":
+        add(state, name, args=["x" * LIST_LIMIT])
+    found = await client.list_all(Pod, page=4)
+    assert len(found.unread) == 6
+    assert state.asked("list", "pods") == 6 + 2  # after pages of four and of two

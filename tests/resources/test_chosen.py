@@ -133,6 +133,18 @@ async def test_what_cannot_be_given_is_refused(
     assert await instance.held() == {"npu-3": "ml/old"}
 
 
+@pytest.mark.parametrize("number", [3, 6, 7])
+async def test_a_pod_that_has_chips_keeps_nobody_from_theirs(node: NodeOnDisk, number: int) -> None:
+    """Its owner can write on it that others were chosen for it, as long as it has not started."""
+    kubelet = Kubelet(devices=pod_devices("old", 3) + pod_devices("forger", 1))
+    scheduler = Scheduler([choice("forger", number), choice("train", 5)])
+    instance = start(node, kubelet, scheduler)
+    instance.plugin.offer([*map(whole, map(npu, range(6))), whole(sick_npu(6, fault()))])
+    await instance.pods.look()
+    await instance.plugin.allocate([ids(0)])
+    assert (await instance.held())["npu-5"] == "ml/train"
+
+
 async def test_a_chip_that_is_left_in_shares_is_not_given_for_a_whole_one(node: NodeOnDisk) -> None:
     """Shares of a flag of yesterday stay until their last pod has ended, as the kubelet sees it."""
     shares = Instance(node, Kubelet(), shares=4)

@@ -102,12 +102,12 @@ async def read_pages(
             yield Listed(objects=(), unread=(unread,), version=answer.metadata.resourceVersion)
         else:
             yield _listed(kind, answer)
+            size = min(page, size * 2)  # not after one that was left out: the next may be as large
         before, more = more, answer.metadata.more
         if not more:
             return
         if more == before:
             raise Unreadable(f"{asked}: the list does not go on after one of its pages")
-        size = min(page, size * 2)
 
 
 class _Identity(BaseModel):

@@ -205,13 +205,28 @@ class ResourcePlugin:
         kubelets = {device.chip.physical_id for device in devices}
         for chosen in await chooser.choices(self._resource, containers[0]):
             owners = await self._owners(set(chosen.numbers) - kubelets)
-            if owners == {chosen.owner}:
-                continue  # it has got them, and that could not be written on it
-            if owners:
-                names = " and ".join("/".join(owner) for owner in sorted(owners))
-                raise AllocationRefused(f"{_about(chosen)}: {names} has one of them")
-            return chosen
+            problem = self._problem(chosen, owners)
+            if not problem:
+                return chosen
+            # Who writes a pod writes its annotations: one that has chips waits for none, whatever
+            # it says.
+            if chosen.owner not in (await self._listed()).values():
+                raise AllocationRefused(f"{_about(chosen)}: {problem}")
         return None
+
+    def _problem(self, chosen: Chosen, owners: Collection[tuple[str, str]]) -> str:
+        """Why a pod cannot get what was chosen for it; empty if it can."""
+        if owners:
+            names = " and ".join("/".join(owner) for owner in sorted(owners))
+            return f"{names} has one of them"
+        there = {
+            device.chip.physical_id
+            for device in self._offered.values()
+            if device.part is None and device.is_healthy
+        }
+        return (
+            "" if there.issuperset(chosen.numbers) else "one of them is not there, or not healthy"
+        )
 
     async def _owners(self, numbers: Collection[int]) -> set[tuple[str, str]]:
         """Who has one of these chips, of which the kubelet has not said that they are free."""
@@ -223,20 +238,22 @@ class ResourcePlugin:
         held = nodes & {given.chip.device_node for given in self._tools.pods.given}
         if not held:
             return set()
+        listed = await self._listed()
+        return {listed[node] for node in held if node in listed}
+
+    async def _listed(self) -> Mapping[str, tuple[str, str]]:
+        """Who has a chip, as the kubelet says."""
         try:
-            listed = await self._tools.pods.owners()
+            return await self._tools.pods.owners()
         except KubeletSilent as error:
             raise AllocationRefused(str(error)) from error
-        return {listed[node] for node in held if node in listed}
 
     async def _give(self, chosen: Chosen, ids: Sequence[str]) -> Sequence[str]:
         """Give a pod what was chosen for it, under the ids that the kubelet has given out."""
         assert self._tools.chooser is not None
         whole = [device for device in self._offered.values() if device.part is None]
         by_number = {device.chip.physical_id: device for device in whole}
-        devices = [by_number[number] for number in chosen.numbers if number in by_number]
-        if len(devices) < len(chosen.numbers) or not all(one.is_healthy for one in devices):
-            raise AllocationRefused(f"{_about(chosen)}: one of them is not there, or not healthy")
+        devices = [by_number[number] for number in chosen.numbers]
 
         def change() -> None:
             self._tools.pods.ids.change(self._resource, ids, chosen.numbers)
