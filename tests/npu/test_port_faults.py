@@ -78,6 +78,22 @@ async def test_a_ub_port_of_one_chip_that_stays_down_separates_the_chip(
 
 
 @on_ub
+async def test_a_ub_port_evicts_nobody_before_it_was_down_for_as_long_as_is_set(
+    watching: Watching, clock: Clock, control: BoardControl
+) -> None:
+    """What follows from it is no older than it is."""
+    watching.faults = NodeFaults(None, clock=clock, settle_seconds=30)
+    await watching.start()
+    control.add_fault(3, UB_PORT_DOWN, Severity.MINOR)
+    await codes_are(watching, [3], UB_PORT_DOWN)
+    clock.now += SETTLE_SECONDS
+    health = await watching.until_health(3, lambda health: len(health.faults) == 2)
+    assert not any(fault.is_settled for fault in health.faults)
+    clock.now += 30 - SETTLE_SECONDS
+    await watching.until_health(3, lambda health: all(one.is_settled for one in health.faults))
+
+
+@on_ub
 async def test_ub_ports_of_all_chips_separate_none_of_them(
     watching: Watching, clock: Clock, control: BoardControl
 ) -> None:

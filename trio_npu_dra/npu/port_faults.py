@@ -77,19 +77,20 @@ def next_ub_change(board: Board) -> float | None:
 
 
 def _judged(chip: Chip, is_shared: bool, now: float) -> Chip:
-    since = _down_since(chip)
-    if since is None:
+    down = _fault(chip, UB_PORT_DOWN)
+    if down is None:
         return chip
     if is_shared:
-        return _with(chip, UB_OF_ALL_CHIPS, "UB ports of all NPUs are down", since)
-    if now - since >= SETTLE_SECONDS:
-        return _with(chip, UB_OF_ONE_CHIP, "a UB port is down, not of all NPUs", since)
+        return _with(chip, UB_OF_ALL_CHIPS, "UB ports of all NPUs are down", down)
+    if now - down.since >= SETTLE_SECONDS:
+        return _with(chip, UB_OF_ONE_CHIP, "a UB port is down, not of all NPUs", down)
     return chip
 
 
-def _with(chip: Chip, code: int, text: str, since: float) -> Chip:
+def _with(chip: Chip, code: int, text: str, down: Fault) -> Chip:
+    """The chip with a fault that is as old as the one from which it follows."""
     level, rule = packaged_table().level(code, None)
-    derived = Fault(code=code, level=level, rule=rule, text=text, since=since)
+    derived = replace(down, code=code, level=level, rule=rule, text=text)
     faults = sorted(
         (*chip.health.faults, derived), key=lambda fault: (-fault.level.rank, fault.code)
     )
@@ -101,5 +102,5 @@ def _fault(chip: Chip, code: int) -> Fault | None:
 
 
 def _down_since(chip: Chip) -> float | None:
-    fault = _fault(chip, UB_PORT_DOWN)
-    return None if fault is None else fault.since
+    down = _fault(chip, UB_PORT_DOWN)
+    return None if down is None else down.since
