@@ -89,8 +89,8 @@ class VnpuStep:
         """Remove all pieces of a claim that exist.
 
         No container is left that needs them. So a claim need not wait for a chip that cannot be
-        asked now: such a piece gets a record of its own, which the repair tries to remove again.
-        The chip can come back with all its vNPUs.
+        asked now, or fails to remove one: such a piece gets a record of its own, which the repair
+        tries to remove again. The chip can come back with all its vNPUs.
 
         Raises:
             DcmiError: A container still uses one.
@@ -197,7 +197,12 @@ class VnpuStep:
         except DcmiError as error:
             raise ChipsUnknown(f"{device.device}: {error}") from error
         if template == piece.template:
-            await self.vnpus.destroy(device.chip_node, piece.vnpu)
+            try:
+                await self.vnpus.destroy(device.chip_node, piece.vnpu)
+            except Busy:  # a container may use it
+                raise
+            except DcmiError as error:
+                raise ChipsUnknown(f"{device.device}: {error}") from error
         elif template is not None:
             log.warning(
                 "a vNPU has the id of one that was cut for a claim, but is another: it stays",
