@@ -120,6 +120,19 @@ async def test_a_record_of_a_version_without_copies_gets_one(node: CutNode) -> N
     assert node.templates() == {}
 
 
+async def test_a_record_that_breaks_is_not_taken_from_what_its_claim_had_before(
+    node: CutNode,
+) -> None:
+    """A copy of that would free what it has now."""
+    node.store("a", quarter(0))
+    await node.driver().prepare("a")
+    node.store("a", "npu-1")
+    assert await node.driver().prepare("a") == {"a": ""}
+    (node.disk.records_folder / "uid-a.json").write_bytes(b"")
+    node.store("b", "npu-1")
+    assert "may be in use by the claim with UID uid-a" in (await node.driver().prepare("b"))["b"]
+
+
 async def test_a_copy_without_a_record_brings_no_claim_back(node: CutNode) -> None:
     """An earlier version, which knows no copies, has unprepared it."""
     node.store("a", quarter(0))

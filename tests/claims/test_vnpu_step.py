@@ -365,6 +365,27 @@ async def test_a_piece_whose_id_another_one_has_is_cut_again_under_another_id(
     assert held.of["ai-cores"] == 10  # of 20, of which the other one has half
 
 
+async def test_a_piece_without_a_device_node_is_its_claims_error_until_there_is_one(
+    node: CutNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is neither cut again nor shown to runtimes, and is said to be lost once."""
+    node.store("a", quarter(0))
+    driver = node.driver()
+    await driver.prepare("a")
+    before = node.templates()
+    (vnpu,) = before
+    device = node.disk.root / "dev" / f"vdavinci{vnpu}"
+    away = device.rename(device.with_name("away"))
+    for _ in range(3):
+        await driver.look()
+        assert node.disk.cdi_uids() == set()
+    assert caplog.text.count("is lost and is done again") == 1
+    assert "its device node does not exist" in (await driver.prepare("a"))["a"]
+    away.rename(device)
+    await driver.look()
+    assert (node.disk.cdi_uids(), node.templates()) == ({"uid-a"}, before)
+
+
 @pytest.mark.parametrize("recovers", [True, False])
 @pytest.mark.parametrize("then", ["prepared again", "forgotten"])
 async def test_a_reboot(node: CutNode, recovers: bool, then: str) -> None:

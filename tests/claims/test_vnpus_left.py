@@ -225,14 +225,20 @@ async def test_a_claim_ends_on_a_node_without_a_library(node: CutNode) -> None:
     assert node.is_clean()
 
 
-async def test_a_chip_that_does_not_answer_keeps_no_claim(node: CutNode) -> None:
+@pytest.mark.parametrize(
+    ("function", "code"),
+    [("dcmi_get_device_info", -8006), ("dcmi_set_destroy_vdevice", -8010)],
+)
+async def test_a_chip_that_does_not_answer_keeps_no_claim(
+    node: CutNode, function: str, code: int
+) -> None:
     """Such as one that hangs; who looks for it later finds it with its vNPU."""
     node.store("a", quarter(0))
     driver = node.driver()
     await driver.prepare("a")
-    node.control.set_return_code("dcmi_get_device_info", -8006, device=NPU)
+    node.control.set_return_code(function, code, device=NPU)
     assert await driver.unprepare("a") == {"a": ""}
     assert {hold.holder.kind for hold in driver.holds} == {HolderKind.LEFTOVER}
-    node.control.release("dcmi_get_device_info", device=NPU)
+    node.control.release(function, device=NPU)
     await driver.look()
     assert node.is_clean()

@@ -110,6 +110,18 @@ def test_a_chip_that_is_gone_starts_and_is_gone_again_is_doubted_anew() -> None:
     assert not faults.is_gone
 
 
+def test_a_chip_that_is_gone_stays_gone() -> None:
+    """No reading that says it again makes it doubtful, or due for another one."""
+    faults = well()
+    told = []
+    for second in range(6):
+        faults.see(MISSING, START + second)
+        told.append((faults.health(START + second), faults.recheck_at))
+    assert told[0] != told[1]
+    assert told[1:] == [told[1]] * 5
+    assert faults.recheck_at is None
+
+
 def test_of_a_full_list_no_code_is_over_by_not_being_in_it() -> None:
     """A severe fault that its event told stands until the list has room, or its end is told."""
     crowd = {0x80000000 + number: "" for number in range(128)}

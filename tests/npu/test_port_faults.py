@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.npu.sick_chip import npu
-from tests.npu.watching import Watching
+from tests.npu.watching import MINOR, NEVER, Watching
 from trio_npu_dra.npu.fault_memory import NodeFaults
-from trio_npu_dra.npu.model import FaultLevel
+from trio_npu_dra.npu.model import EMPTY_BOARD, Board, Chip, ChipHealth, Fault, FaultLevel
 from trio_npu_dra.npu.port_faults import (
     SETTLE_SECONDS,
     UB_OF_ALL_CHIPS,
@@ -20,6 +21,7 @@ from trio_npu_dra.npu.port_faults import (
     UBOE_PORT_DOWN,
     UBOE_TWO_DOWN,
     next_ub_change,
+    with_ub_faults,
 )
 from trio_npu_dra.npu.reading import Reading
 from trio_npu_dra.simulator import BoardControl, Severity, load_profile
@@ -78,6 +80,22 @@ async def test_a_ub_port_of_one_chip_that_stays_down_separates_the_chip(
 
 
 @on_ub
+async def test_a_ub_port_evicts_nobody_before_it_was_down_for_as_long_as_is_set(
+    watching: Watching, clock: Clock, control: BoardControl
+) -> None:
+    """What follows from it is no older than it is."""
+    watching.faults = NodeFaults(None, clock=clock, settle_seconds=30)
+    await watching.start()
+    control.add_fault(3, UB_PORT_DOWN, Severity.MINOR)
+    await codes_are(watching, [3], UB_PORT_DOWN)
+    clock.now += SETTLE_SECONDS
+    health = await watching.until_health(3, lambda health: len(health.faults) == 2)
+    assert not any(fault.is_settled for fault in health.faults)
+    clock.now += 30 - SETTLE_SECONDS
+    await watching.until_health(3, lambda health: all(one.is_settled for one in health.faults))
+
+
+@on_ub
 async def test_ub_ports_of_all_chips_separate_none_of_them(
     watching: Watching, clock: Clock, control: BoardControl
 ) -> None:
@@ -90,6 +108,62 @@ async def test_ub_ports_of_all_chips_separate_none_of_them(
     control.clear_fault(0, UB_PORT_DOWN)
     clock.now += 100 * SETTLE_SECONDS
     await codes_are(watching, range(1, 8), UB_PORT_DOWN, UB_OF_ALL_CHIPS)
+
+
+def die(number: int) -> Chip:
+    """One that is well."""
+    return replace(npu(f"DIE-{number}"), physical_id=number)
+
+
+def fallen(*others: Chip) -> Board:
+    """Two chips with a UB port down since 1970, and others."""
+    down = Fault(code=UB_PORT_DOWN, level=FaultLevel.NOT_HANDLE, rule="fault table", since=0)
+    health = ChipHealth(faults=(down,))
+    return Board(chips=(*(replace(die(number), health=health) for number in range(2)), *others))
+
+
+def judged(board: Board, before: Board = EMPTY_BOARD) -> set[int]:
+    """What follows for the two chips."""
+    after = with_ub_faults(board, before, SETTLE_SECONDS)
+    return {fault.code for chip in after.chips[:2] for fault in chip.health.faults[:-1]}
+
+
+def test_a_chip_that_is_gone_says_nothing_of_the_others_ub_ports() -> None:
+    """The ports of all that are there are down."""
+    gone = replace(die(2), gone=True)
+    assert judged(fallen(gone)) == {UB_OF_ALL_CHIPS}
+    assert judged(fallen(gone, die(3))) == {UB_OF_ONE_CHIP}
+    fallen_too = replace(fallen().chips[0], physical_id=4, gone=True)
+    assert judged(fallen(fallen_too, die(3))) == {UB_OF_ONE_CHIP}
+
+
+def test_no_chip_is_separated_while_nobody_knows_of_another_ones_ub_ports() -> None:
+    """What was judged before stands; and nothing is due before the other one is read."""
+    silent = replace(die(2), health=ChipHealth(unmonitored="it hangs"))
+    assert judged(fallen(silent)) == set()
+    assert next_ub_change(fallen(silent)) is None
+    assert next_ub_change(fallen(die(2))) == SETTLE_SECONDS
+    before = with_ub_faults(fallen(die(2)), EMPTY_BOARD, SETTLE_SECONDS)
+    assert judged(fallen(silent), before) == {UB_OF_ONE_CHIP}
+
+
+@on_ub
+async def test_ub_ports_whose_events_are_lost_are_looked_at_before_another_chip_is_separated(
+    watching: Watching, control: BoardControl
+) -> None:
+    """A lost event would end the pods of all others."""
+    watching.interval = NEVER
+    await watching.start()
+    for number in range(8):
+        control.add_fault(number, MINOR, Severity.MINOR)
+    await codes_are(watching, range(8), MINOR)
+    for number in range(7):
+        control.add_fault(number, UB_PORT_DOWN, Severity.MINOR)
+    control.list_fault(7, UB_PORT_DOWN, Severity.MINOR)
+    board = await watching.until(
+        lambda board: all(len(chip.health.faults) == 3 for chip in board.chips[:7])
+    )
+    assert {chip.health.level for chip in board.chips} == {FaultLevel.SUB_HEALTH}
 
 
 @on_ub

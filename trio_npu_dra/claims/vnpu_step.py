@@ -71,26 +71,36 @@ class VnpuStep:
         if piece is None or piece.vnpu is None:
             return True
         template = self.vnpus.known(device.chip_node).get(piece.vnpu, piece.template)
-        return template != piece.template or not self.host.has_node(f"vdavinci{piece.vnpu}")
+        return template != piece.template or not self._has_node(device)
+
+    def _has_node(self, device: HeldDevice) -> bool:
+        vnpu = device.piece.vnpu if device.piece else None
+        return vnpu is None or self.host.has_node(f"vdavinci{vnpu}")
 
     async def do(self, entry: Entry) -> None:
         """Cut all pieces of a claim that do not exist yet.
 
         Raises:
-            ClaimError: One cannot be cut; the message says why.
+            ClaimError: One cannot be cut, or has no device node; the message says why.
             DcmiError: The chip is in use as a whole, or does not answer.
             StorageError: An id cannot be noted, or another task has been at the chip for long.
         """
         for device in filter(_is_ours, entry.devices):
             async with self._alone(device.chip_node):
                 await self._make(entry, device)
+        for device in self.ledger.entry(entry.uid).devices:
+            if not self._has_node(device):
+                raise ClaimUnavailable(
+                    f"{device.device} is cut, but its device node does not exist on the node; a "
+                    "vNPU for virtual machines has none (npu-smi info -t vnpu-mode)"
+                )
 
     async def undo(self, entry: Entry) -> None:
         """Remove all pieces of a claim that exist.
 
         No container is left that needs them. So a claim need not wait for a chip that cannot be
-        asked now: such a piece gets a record of its own, which the repair tries to remove again.
-        The chip can come back with all its vNPUs.
+        asked now, or fails to remove one: such a piece gets a record of its own, which the repair
+        tries to remove again. The chip can come back with all its vNPUs.
 
         Raises:
             DcmiError: A container still uses one.
@@ -197,7 +207,12 @@ class VnpuStep:
         except DcmiError as error:
             raise ChipsUnknown(f"{device.device}: {error}") from error
         if template == piece.template:
-            await self.vnpus.destroy(device.chip_node, piece.vnpu)
+            try:
+                await self.vnpus.destroy(device.chip_node, piece.vnpu)
+            except Busy:  # a container may use it
+                raise
+            except DcmiError as error:
+                raise ChipsUnknown(f"{device.device}: {error}") from error
         elif template is not None:
             log.warning(
                 "a vNPU has the id of one that was cut for a claim, but is another: it stays",

@@ -95,7 +95,7 @@ class EntryFiles:
         return storage.make_folder(self._folder, mode=_FOLDER_MODE)
 
     def write(self, uid: str, data: bytes, *, is_twice: bool) -> None:
-        """Replace the record of a holder, in one rename; and its copy before it.
+        """Replace the record of a holder, in one rename; and its copy before it, or remove that.
 
         Raises:
             RecordRefused: A file of that name would not be read back.
@@ -106,6 +106,8 @@ class EntryFiles:
             raise RecordRefused(f"UID {uid!r} cannot be the name of a record")
         if is_twice:
             self._write_copy(uid, data)
+        else:
+            storage.remove(self._copy(uid))  # it says what the holder had before
         storage.write_atomic(path, data)
 
     def remove(self, uid: str) -> None:

@@ -21,6 +21,7 @@ class Agreement:
 
     def __init__(self) -> None:
         self._missing: float | None = None  # since when the Ascend driver knows no such chip
+        self._is_gone = False  # whether that is sure
         self._once: dict[int, float] = {}  # codes that one reading listed, by when
 
     @property
@@ -43,13 +44,13 @@ class Agreement:
         """
         if reading.pending:
             return reading
-        if reading.missing:
-            since = now if self._missing is None else min(self._missing, now)
-            is_gone = now - since >= APART
-            self._missing, self._once = None if is_gone else since, {}
-            return Reading(gone=True) if is_gone else reading
-        self._missing = None
         before, self._once = self._once, {}
+        if reading.missing:
+            first = now if self._missing is None else min(self._missing, now)
+            self._is_gone |= now - first >= APART
+            self._missing = None if self._is_gone else first
+            return Reading(gone=True) if self._is_gone else reading
+        self._missing, self._is_gone = None, False
         if reading.codes is None:
             return reading
         for code in reading.codes.keys() - set(told):

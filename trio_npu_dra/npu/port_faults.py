@@ -7,7 +7,7 @@ or on the other chips, and has a code of its own. The rules are those of MindClu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -25,6 +25,9 @@ UBOE_TWO_DOWN: Final = 0x110001024
 SETTLE_SECONDS: Final = 5.0
 """How long a chip's UB port must be down until the chip is judged apart from the others: a switch
 takes the ports of all chips down, one after the other. MindCluster looks as often."""
+
+OTHERS_SECONDS: Final = 3.0
+"""When all are to be read, so that two readings say by then how the others are: events get lost."""
 
 
 def uboe_faults(listed: Sequence[int]) -> dict[int, str]:
@@ -46,7 +49,8 @@ def with_ub_faults(board: Board, before: Board, now: float) -> Board:
     """The Board with what follows from UB ports that are down.
 
     If the ports of all chips are, it is not the chips' fault. That stands for each chip until its
-    own ports are up again, because ports do not come back all at once.
+    own ports are up again, because ports do not come back all at once. A chip that is gone says
+    nothing of that, and one that cannot be read keeps the others from being judged.
 
     Args:
         board: Without these faults.
@@ -57,15 +61,18 @@ def with_ub_faults(board: Board, before: Board, now: float) -> Board:
     if not down:
         return board
     shared = {chip.name for chip in before.chips if _fault(chip, UB_OF_ALL_CHIPS)}
-    if len(down) == len(board.chips):
+    if all(chip.gone or _down_since(chip) is not None for chip in board.chips):
         shared = {chip.name for chip in down}
-    return replace(
-        board, chips=tuple(_judged(chip, chip.name in shared, now) for chip in board.chips)
-    )
+    apart = {chip.name for chip in before.chips if _fault(chip, UB_OF_ONE_CHIP)}
+    if _is_one_up(board):
+        apart |= {chip.name for chip in down if now - (_down_since(chip) or 0) >= SETTLE_SECONDS}
+    return replace(board, chips=tuple(_judged(chip, shared, apart) for chip in board.chips))
 
 
 def next_ub_change(board: Board) -> float | None:
     """When `with_ub_faults` says something else if nothing happens, in seconds since 1970."""
+    if not _is_one_up(board):
+        return None
     times = [
         since + SETTLE_SECONDS
         for chip in board.chips
@@ -76,20 +83,35 @@ def next_ub_change(board: Board) -> float | None:
     return min(times, default=None)
 
 
-def _judged(chip: Chip, is_shared: bool, now: float) -> Chip:
-    since = _down_since(chip)
-    if since is None:
+def are_fresh(board: Board, before: Board) -> bool:
+    """Whether a UB port of a chip is down whose ports were up before."""
+    known = {chip.name for chip in before.chips if _down_since(chip) is not None}
+    return any(_down_since(chip) is not None and chip.name not in known for chip in board.chips)
+
+
+def _is_one_up(board: Board) -> bool:
+    """Whether a chip is known to have its UB ports up."""
+    return any(
+        chip.is_listed and not chip.health.unmonitored and _down_since(chip) is None
+        for chip in board.chips
+    )
+
+
+def _judged(chip: Chip, shared: Collection[str], apart: Collection[str]) -> Chip:
+    down = _fault(chip, UB_PORT_DOWN)
+    if down is None:
         return chip
-    if is_shared:
-        return _with(chip, UB_OF_ALL_CHIPS, "UB ports of all NPUs are down", since)
-    if now - since >= SETTLE_SECONDS:
-        return _with(chip, UB_OF_ONE_CHIP, "a UB port is down, not of all NPUs", since)
+    if chip.name in shared:
+        return _with(chip, UB_OF_ALL_CHIPS, "UB ports of all NPUs are down", down)
+    if chip.name in apart:
+        return _with(chip, UB_OF_ONE_CHIP, "a UB port is down, not of all NPUs", down)
     return chip
 
 
-def _with(chip: Chip, code: int, text: str, since: float) -> Chip:
+def _with(chip: Chip, code: int, text: str, down: Fault) -> Chip:
+    """The chip with a fault that is as old as the one from which it follows."""
     level, rule = packaged_table().level(code, None)
-    derived = Fault(code=code, level=level, rule=rule, text=text, since=since)
+    derived = replace(down, code=code, level=level, rule=rule, text=text)
     faults = worst_first((*chip.health.faults, derived))
     return replace(chip, health=replace(chip.health, faults=faults))
 
@@ -99,5 +121,5 @@ def _fault(chip: Chip, code: int) -> Fault | None:
 
 
 def _down_since(chip: Chip) -> float | None:
-    fault = _fault(chip, UB_PORT_DOWN)
-    return None if fault is None else fault.since
+    down = _fault(chip, UB_PORT_DOWN)
+    return None if down is None else down.since

@@ -18,6 +18,7 @@ import trio
 
 from trio_npu_dra import pulse
 from trio_npu_dra.errors import DcmiError, NotSupported
+from trio_npu_dra.npu import port_faults
 from trio_npu_dra.npu.agreement import APART
 from trio_npu_dra.npu.changes import log_changes
 from trio_npu_dra.npu.dcmi.client import Dcmi
@@ -30,7 +31,6 @@ from trio_npu_dra.npu.listing import Listing, list_chips
 from trio_npu_dra.npu.look_times import LookTimes
 from trio_npu_dra.npu.model import EMPTY_BOARD, Board, Chip
 from trio_npu_dra.npu.partition import Readings, read_partition
-from trio_npu_dra.npu.port_faults import next_ub_change, with_ub_faults
 from trio_npu_dra.npu.reading import Reading
 from trio_npu_dra.npu.subscription import Subscription, WatchStatus
 from trio_npu_dra.observable import Observable
@@ -313,9 +313,9 @@ class _Watch:
         if lost:
             self._want_all()
 
-    def _want_all(self) -> None:
+    def _want_all(self, *, after: float = 0.0) -> None:
         for chip in self._found.chips:
-            self._times.want(chip.name)
+            self._times.want(chip.name, after=after)
 
     async def _look_at_all(self, found: Board, *, since: Board) -> None:
         """Look at all chips of a new list, and tell.
@@ -377,12 +377,14 @@ class _Watch:
         after = _with_health(self._found, self._faults, before)
         if self._board.set(replace(after, heard_at=heard_at)):
             log_changes(before, after)
+            if port_faults.are_fresh(after, before):
+                self._want_all(after=port_faults.OTHERS_SECONDS)
 
     def _next_step(self) -> float:
         """When the loop must go round without news, on trio's clock."""
         now = trio.current_time()
         times = [now + self._interval]  # to check the PCI bus
-        changes = [next_ub_change(self._board.value)]
+        changes = [port_faults.next_ub_change(self._board.value)]
         for chip in self._found.chips:
             times.append(self._times.next_of(chip.name))
             changes.append(self._faults.of(chip).next_change)
@@ -397,4 +399,4 @@ def _with_health(board: Board, faults: NodeFaults, before: Board) -> Board:
     chips = (
         replace(chip, gone=chip.gone or its.is_gone, health=its.health(now)) for chip, its in known
     )
-    return with_ub_faults(replace(board, chips=tuple(chips)), before, now)
+    return port_faults.with_ub_faults(replace(board, chips=tuple(chips)), before, now)

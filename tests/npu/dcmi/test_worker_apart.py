@@ -1,5 +1,6 @@
 """Calls that run apart from all others, each on a thread of its own."""
 
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -8,7 +9,7 @@ import trio.testing
 
 from tests.npu.dcmi.test_worker import Gate, gate, until_written_off
 from tests.waiting import until
-from trio_npu_dra.errors import Slow
+from trio_npu_dra.errors import DcmiError, Slow
 from trio_npu_dra.npu.dcmi.worker import open_worker
 
 
@@ -50,6 +51,26 @@ async def test_calls_that_run_apart_and_one_that_runs_alone_wait_for_each_other(
             assert order == ["apart"]
             second.let_go()
     assert order == ["apart", "alone", "apart"]
+
+
+async def test_calls_that_run_apart_in_turn_keep_none_waiting_that_runs_alone() -> None:
+    """Nor the readings behind it: one that hangs on each chip is a deadline, not one a chip."""
+    order: list[str] = []
+    async with open_worker() as worker, trio.open_nursery() as nursery:
+        with gate() as it:
+
+            async def on_each_chip() -> None:
+                for chip in ("a", "b"):
+                    with suppress(DcmiError):
+                        await worker.call(it.hang, device=chip, apart=True, deadline_seconds=0.02)
+                    order.append(chip)
+
+            nursery.start_soon(on_each_chip)
+            await until(it.entered.is_set)
+            with suppress(DcmiError):
+                await worker.call(abs, -1, alone=True)
+            order.append("alone")
+    assert order == ["a", "alone", "b"]
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True])

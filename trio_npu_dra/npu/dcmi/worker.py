@@ -62,7 +62,7 @@ class DcmiWorker:
         self._send, self._receive = trio.open_memory_channel[Job](float("inf"))
         self._written_off: set[Job] = set()
         self._apart: Observable[frozenset[Job]] = Observable(frozenset())
-        self._is_alone = Observable(False)  # whether an `alone` call runs
+        self._is_alone = Observable(False)  # whether an `alone` call runs, or is the next to run
         self._thread: _Thread | None = None
 
     @property
@@ -191,15 +191,19 @@ class DcmiWorker:
 
     async def _run(self, job: Job) -> None:
         """Run one job, or refuse it; return when the thread is free or left behind."""
+        self._is_alone.set(job.alone)  # before it waits: no other call is made apart meanwhile
         if job.alone:
             await self._apart.wait_until(lambda jobs: not jobs)
-        if job.abandoned:
-            return
-        refusal = self._refusal(job)
-        if refusal is not None:
-            job.fail(refusal)
-            return
-        self._is_alone.set(job.alone)
+        if not job.abandoned:
+            refusal = self._refusal(job)
+            if refusal is None:
+                await self._start(job)
+            else:
+                job.fail(refusal)
+        self._is_alone.set(False)
+
+    async def _start(self, job: Job) -> None:
+        """Run one job; return when the thread is free or left behind."""
         if self._thread is None:
             self._thread = _Thread()
         job.began, job.seen = time.time(), (0, trio.current_time())
@@ -208,7 +212,6 @@ class DcmiWorker:
             await job.done.wait()
         if not job.done.is_set():
             self._write_off(job)
-        self._is_alone.set(False)
 
     def _refusal(self, job: Job) -> Busy | NotReady | None:
         """Why *job* may not run now, if so."""
