@@ -1,6 +1,7 @@
 """Which devices there are now, given who holds what, and which of them new claims may get; pure.
 
-This is the only place that decides it: publication, prepare and the device plugin ask here.
+Publication and prepare ask here. The device plugin has the chips that are for resources and that
+no claim holds (`resources.division`): by the same holds, these are in no pool.
 
 | a chip | its devices in the pool | new claims get |
 |---|---|---|
