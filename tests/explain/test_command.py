@@ -82,6 +82,12 @@ def test_an_explanation_as_data(cluster: Cluster) -> None:
     assert len(data["helps"]) == 3
 
 
+def test_a_claim_for_countless_devices_is_explained(cluster: Cluster) -> None:
+    """What would help is not tried with each smaller number."""
+    cluster.api.objects.append(claim("greedy", ask(count=2**63 - 1)))
+    assert "3 instead of 9223372036854775807" in cluster.run("explain", "claim/greedy")[1]
+
+
 def test_a_dear_selector_is_not_decided(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """The API server accepts it, and the library would need a minute for each device."""
     monkeypatch.setattr(apart, "SECONDS", 2)

@@ -11,11 +11,13 @@ from trio_npu_dra.cluster.explain.explanation import Outcome
 from trio_npu_dra.cluster.explain.funnel import Surroundings
 from trio_npu_dra.cluster.explain.matcher import Matcher
 from trio_npu_dra.cluster.explain.search import AllRefused, Given, Search, TooMuch
-from trio_npu_dra.cluster.explain.wanted import Wanted, WantedClaim
+from trio_npu_dra.cluster.explain.wanted import RESULTS_LIMIT, Wanted, WantedClaim
 from trio_npu_dra.cluster.inventory import DeviceId, Holding, taken
 
 _HOLDERS_TRIED = 40
 _NODES_TRIED = 20
+_ENDLESS_TRIED = 5
+_TOO_MUCH = "there are too many combinations of devices to try"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +54,7 @@ def outlook(
     except (SelectorFails, AllRefused) as error:
         return NodeOutlook(outcome=Outcome.FAILS, why=str(error))
     except TooMuch:
-        return NodeOutlook(
-            outcome=Outcome.UNDECIDED, why="there are too many combinations of devices to try"
-        )
+        return NodeOutlook(outcome=Outcome.UNDECIDED, why=_TOO_MUCH)
     except Undecided as error:
         return NodeOutlook(outcome=Outcome.UNDECIDED, why=str(error))
     wants_all = any(one.count is None for claim in claims for one in _wanted(claim))
@@ -85,6 +85,7 @@ class Helps:
         self._around = around
         self._matcher = matcher
         self._open = [node for node in around.pools if node not in around.barred][:_NODES_TRIED]
+        self._endless = 0  # searches that found no end
 
     def found(self) -> tuple[str, ...]:
         """What would help, the mildest first."""
@@ -106,6 +107,8 @@ class Helps:
     ) -> str:
         """The first node that could give it; empty if none could."""
         for node in nodes:
+            if self._endless == _ENDLESS_TRIED:  # each takes a second
+                break
             view = outlook(
                 node,
                 claims or self._claims,
@@ -115,6 +118,7 @@ class Helps:
             )
             if view.outcome is Outcome.FREE:
                 return node
+            self._endless += view.why == _TOO_MUCH
         return ""
 
     def _released(self) -> Iterator[str]:
@@ -174,7 +178,8 @@ class Helps:
         for number, claim in enumerate(self._claims):
             for at, choices in enumerate(claim.requests):
                 wanted = choices[-1]
-                for count in range((wanted.count or 1) - 1, 0, -1):
+                most = min((wanted.count or 1) - 1, RESULTS_LIMIT)
+                for count in range(most, 0, -1):
                     less = (replace(wanted, count=count),)
                     requests = (*claim.requests[:at], less, *claim.requests[at + 1 :])
                     changed = replace(claim, requests=requests)
