@@ -378,3 +378,34 @@ def test_the_client_reads_what_else_is_asked_of_a_chip(dcmi: Dcmi, control: Boar
         (4712, 1),
     ]
     assert dcmi.network_health(ChipRef(1, 0)) == 3
+
+
+class Slip(Dcmi):
+    """A library that writes only a part of a die id.
+
+    Attributes:
+        slips: How many times it does.
+    """
+
+    slips = 0
+
+    def die_id(self, chip: ChipRef, kind: DieKind) -> tuple[int, ...]:
+        """What it writes."""
+        words = super().die_id(chip, kind)
+        if chip.ids[0] != 3 or not self.slips:
+            return words
+        self.slips -= 1
+        return (words[0], 0, 0, 0, 0)
+
+
+async def test_another_die_is_in_a_chips_place_when_two_answers_say_so(
+    simulated: SimulatedBoard, worker: DcmiWorker, host: Host
+) -> None:
+    """What claims have of the old one is forgotten with it, so one answer does not decide it."""
+    dcmi = Slip.load(simulated.root)
+    dcmi.init()
+    board = await discover(worker, dcmi, host)
+    for slips, is_same in ((1, True), (2, False)):
+        dcmi.slips = slips
+        found = await discover(worker, dcmi, host, known=board)
+        assert (found.by_name["npu-3"] == board.by_name["npu-3"]) is is_same

@@ -107,7 +107,11 @@ def describe(dcmi: Dcmi, host: Host, chip: Chip, known: Chip | None) -> tuple[Ch
     before = known or chip
     uuid = facts.read("die id", before.uuid, _uuid, dcmi, ref, traits.die_kind)
     if uuid != before.uuid and before.uuid is not None:
-        before = chip
+        # With a die go its faults and the vNPUs of claims: two answers must have the new one.
+        if uuid == facts.read("die id", before.uuid, _uuid, dcmi, ref, traits.die_kind):
+            before = chip
+        else:
+            uuid = before.uuid
     memory = facts.read("memory", before.memory_bytes, _memory_bytes, dcmi, chip)
     bus_id = facts.read("PCI address", before.pci_bus_id, _pci_bus_id, dcmi, host, ref)
     if bus_id:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from trio_npu_dra.errors import DcmiError, LibraryMissing, NotSupported
+from trio_npu_dra.errors import DcmiError, LibraryMissing, NotReady, NotSupported
 from trio_npu_dra.npu.dcmi._library import Library, load
 from trio_npu_dra.npu.dcmi.calls import DcmiCall
 from trio_npu_dra.npu.dcmi.client import Dcmi
@@ -222,3 +222,16 @@ def test_a_library_that_does_not_load_says_why(tmp_path: Path) -> None:
     (folder / "libdcmi.so").write_text("not a library")
     with pytest.raises(LibraryMissing, match=str(folder / "libdcmi.so")):
         load(tmp_path, {})
+
+
+def test_an_answer_without_an_id_is_none(tmp_path: Path) -> None:
+    """The library says that all is well, and writes nothing: the chip would have number -1."""
+    silent = """
+    int dcmi_get_device_logic_id(int *out, int card, int device) { return 0; }
+    int dcmi_get_device_phyid_from_logicid(unsigned logic_id, unsigned *out) { return 0; }
+    """
+    compile_library(driver_folder(tmp_path) / "libdcmi.so", silent)
+    dcmi = Dcmi(load(tmp_path, {}))
+    for ask in (lambda: dcmi.logic_id(ChipRef(0, 0)), lambda: dcmi.physical_id(0)):
+        with pytest.raises(NotReady, match="without an id"):
+            ask()

@@ -137,12 +137,21 @@ class Dcmi(PartitionCalls):
         return kind == _NPU
 
     def logic_id(self, chip: ChipRef) -> int:
-        """The Ascend driver's running number of a chip."""
-        return self._generation.logic_id(self._library, chip)
+        """The Ascend driver's running number of a chip.
+
+        Raises:
+            NotReady: The library answers without one.
+        """
+        return _told(self._generation.logic_id(self._library, chip), "logic id")
 
     def physical_id(self, logic_id: int) -> int:
-        """N of the chip's /dev/davinciN."""
-        return out_uint(self._library, self._functions.physical_id, logic_id)
+        """N of the chip's /dev/davinciN.
+
+        Raises:
+            NotReady: The library answers without one.
+        """
+        function = self._functions.physical_id
+        return _told(out_uint(self._library, function, logic_id), function)
 
     # --- facts of a chip -------------------------------------------------------------------------
 
@@ -337,3 +346,10 @@ class Dcmi(PartitionCalls):
         except DcmiError:
             _callbacks.remove(callback)
             raise
+
+
+def _told(number: int, function: str) -> int:
+    """An id that the library has filled in."""
+    if number in {-1, NONE}:
+        raise NotReady(0, function, "an answer without an id")
+    return number
