@@ -285,19 +285,14 @@ class _Watch:
             self._note_unsaved()
 
     async def _list_if_due(self) -> None:
-        if self._listing.is_due(self._found, is_chip_lost=self._is_chip_lost()):
+        now, chips = self._faults.now(), self._found.chips
+        is_chip_lost = any(chip.is_listed and self._faults.of(chip).is_lost(now) for chip in chips)
+        if self._listing.is_due(self._found, is_chip_lost=is_chip_lost):
             before = self._found
             with pulse.step("listing NPUs", limit=_LISTING_STUCK_SECONDS):
                 found = await self._listing.read(before)
             if found is not None:
                 await self._look_at_all(found, since=before)
-
-    def _is_chip_lost(self) -> bool:
-        """Whether a new list may bring a chip back."""
-        now = self._faults.now()
-        return any(
-            chip.is_listed and self._faults.of(chip).is_lost(now) for chip in self._found.chips
-        )
 
     def _take_events(self) -> None:
         """Note events, and have the chips read that they name."""
