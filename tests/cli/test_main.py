@@ -19,6 +19,7 @@ import yaml
 
 from tests.npu.boards import a3, die, piece, split
 from tests.report.boards import npu
+from trio_npu_dra.cli.demo import TIME_LIMIT_SECONDS
 from trio_npu_dra.cli.inspect import _table
 from trio_npu_dra.cli.main import main
 from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
@@ -56,7 +57,8 @@ def empty(tmp_path: Path, _same_log: None) -> list[str]:
 def npu_dra(*words: str) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own."""
     command = [sys.executable, "-m", "trio_npu_dra.cli.main", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    limit = TIME_LIMIT_SECONDS + 30  # the demo ends by itself before, and says why
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit)
 
 
 def test_what_is_imported_is_not_looked_through_for_garbage(
