@@ -29,7 +29,7 @@ RUN python3 -m pip --python /opt/npu-dra/bin/python3 install --no-compile --no-i
 
 FROM install AS board
 RUN /opt/npu-dra/bin/python3 -c 'from pathlib import Path; \
-        from trio_npu_dra.simulator.build import compile_simulator; \
+        from trio_npu_dra.lab.simulator.build import compile_simulator; \
         compile_simulator(Path("/usr/local/share/trio-npu-dra/simulator"))'
 
 

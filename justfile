@@ -47,7 +47,7 @@ mutants room *arguments:
 
 # so many gRPC calls at random: cancelled, reset, late, and with a server that keeps restarting
 stress calls *arguments:
-    python -m tests.rpc.stress {{calls}} {{arguments}}
+    python -m tests.grpc.stress {{calls}} {{arguments}}
 
 # look for input that breaks our code, so many minutes for each target of tests/fuzz
 fuzz minutes *targets:
@@ -86,11 +86,11 @@ protos *arguments:
 
 # write the table of docs/metrics.md anew from the code
 metrics:
-    python -m trio_npu_dra.observe.catalog docs/metrics.md
+    python -m trio_npu_dra.agent.observe.catalog docs/metrics.md
 
-# write the JSON schema, the admission policy and docs/config.md anew from the model of the config
+# write the JSON schema of the config anew from its model
 config:
-    python -m trio_npu_dra.config.generate
+    python -m tests.config.schema
 
 # write the tables of docs/helm.md and the chart's schema anew from comments and code
 values:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.cluster.control_plane import ControlPlane
-from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
+from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
 
 NAMESPACE = "default"
 REQUEST_SECONDS = 30.0

@@ -15,9 +15,9 @@ from typing import Any
 
 import grpc
 
-from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra import v1
-from trio_npu_dra._generated.pluginregistration import PluginInfo, RegistrationStatus
-from trio_npu_dra.rpc import UnaryMethod, methods
+from trio_npu_dra.kit.grpc import UnaryMethod, methods
+from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra import v1
+from trio_npu_dra.kit.grpc._generated.pluginregistration import PluginInfo, RegistrationStatus
 
 CALL_SECONDS = 45.0
 

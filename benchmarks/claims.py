@@ -25,7 +25,7 @@ from tests.cluster.binaries import dra_example_driver, kubernetes
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.processes import run
 from tests.cluster.releases import DEFAULT
-from trio_npu_dra.simulator import create_board, load_profile
+from trio_npu_dra.lab.simulator import create_board, load_profile
 
 PROFILE = "910b4-8"
 UNTHROTTLED = ("--kube-api-qps=10000", "--kube-api-burst=10000")
@@ -176,7 +176,7 @@ def _import_ms(built: Image) -> float:
     took = []
     for _ in range(IMPORTS):
         began = time.perf_counter()
-        run(*built.command("python3", "-c", "import trio_npu_dra.daemon"))
+        run(*built.command("python3", "-c", "import trio_npu_dra.agent.daemon"))
         took.append(1000 * (time.perf_counter() - began))
     return median(took)
 

@@ -8,13 +8,13 @@ from functools import partial
 
 import trio
 
-from trio_npu_dra.kube.client import open_client
-from trio_npu_dra.kube.credentials import Credentials
-from trio_npu_dra.kube.objects import DeviceTaint
-from trio_npu_dra.observable import Observable
-from trio_npu_dra.slices.features import ServerFeatures, follow_features
-from trio_npu_dra.slices.pool import PoolContent
-from trio_npu_dra.slices.publisher import PoolAccepted, PublisherStatus, SliceWritten, publish
+from trio_npu_dra.agent.devices.features import ServerFeatures, follow_features
+from trio_npu_dra.kit.api.client import open_client
+from trio_npu_dra.kit.api.credentials import Credentials
+from trio_npu_dra.kit.api.objects import DeviceTaint
+from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.kit.pool.pool import PoolContent
+from trio_npu_dra.kit.pool.publisher import PoolAccepted, PublisherStatus, SliceWritten, publish
 
 
 class PublishingNode:

@@ -31,10 +31,10 @@ from benchmarks.tables import middle, number, show
 from tests.cluster.binaries import kubernetes
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.releases import DEFAULT
-from trio_npu_dra.kube.client import open_client
-from trio_npu_dra.kube.credentials import load_credentials
-from trio_npu_dra.npu.dcmi.client import Dcmi
-from trio_npu_dra.simulator import (
+from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.kit.api.client import open_client
+from trio_npu_dra.kit.api.credentials import load_credentials
+from trio_npu_dra.lab.simulator import (
     BoardControl,
     Severity,
     SimulatedBoard,

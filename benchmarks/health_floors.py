@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from trio_npu_dra.kube.client import KubeClient
-from trio_npu_dra.kube.objects import DeviceTaint, ResourceSlice
-from trio_npu_dra.npu.dcmi.client import Dcmi
-from trio_npu_dra.npu.health import read_health
-from trio_npu_dra.simulator import BoardControl, Severity
+from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.health import read_health
+from trio_npu_dra.kit.api.client import KubeClient
+from trio_npu_dra.kit.api.objects import DeviceTaint, ResourceSlice
+from trio_npu_dra.lab.simulator import BoardControl, Severity
 
 _NOTICE = 0x80000000
 _EVENT_SECONDS = 5.0

@@ -24,7 +24,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.processes import ClusterError, Program, run, wait_until
 from tests.e2e.deploy import ROOT, make_wheels
 from tests.e2e.past import Past
-from trio_npu_dra.kube.credentials import SERVICE_ACCOUNT
+from trio_npu_dra.kit.api.credentials import SERVICE_ACCOUNT
 
 ENVIRONMENT: Final = (
     "PATH=/opt/npu-dra/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",

@@ -12,7 +12,7 @@ from typing import Final
 
 from benchmarks.api import RawGets
 from benchmarks.drivers import Driver
-from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
+from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
 
 CLAIMS: Final = 8
 RECORD: Final = b"x" * 330

@@ -32,11 +32,11 @@ from tests.cluster.binaries import kubernetes
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.network import SERVER_PORT
 from tests.cluster.releases import DEFAULT
-from trio_npu_dra.kube.client import WATCH_SECONDS, open_client
-from trio_npu_dra.kube.credentials import Credentials, in_cluster, load_credentials
-from trio_npu_dra.kube.objects import ResourceSlice
-from trio_npu_dra.simulator import create_board, load_profile
-from trio_npu_dra.slices.pool import PoolContent
+from trio_npu_dra.kit.api.client import WATCH_SECONDS, open_client
+from trio_npu_dra.kit.api.credentials import Credentials, in_cluster, load_credentials
+from trio_npu_dra.kit.api.objects import ResourceSlice
+from trio_npu_dra.kit.pool.pool import PoolContent
+from trio_npu_dra.lab.simulator import create_board, load_profile
 
 DRIVER: Final = "npu.huawei.com"
 PROFILE: Final = "910b4-8"
@@ -105,7 +105,7 @@ def _published(plane: ControlPlane, folder: Path) -> PoolContent:
     api, node = Api(plane), "node-of-sample"
     api.create_node(node)
     board = create_board(load_profile(PROFILE), folder / "host")
-    words = (sys.executable, "-m", "trio_npu_dra.cli.main", "serve", *board.flags())
+    words = (sys.executable, "-m", "trio_npu_dra.agent.cli.main", "serve", *board.flags())
     Driver.start(
         Command(name="sample", words=words), api, folder=folder / node, kubeconfig=plane.admin
     ).stop()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compile the .proto files beside this script into `trio_npu_dra/_generated`.
+"""Compile the .proto files beside this script into `trio_npu_dra/kit/grpc/_generated`.
 
 Usage: `python protos/generate.py [--check]`. Needs the `dev` extra; the compiler formats its output
 with the `ruff` of the same environment. With `--check` it writes nothing: the exit status is 1,
@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 PROTOS = Path(__file__).resolve().parent
-GENERATED = PROTOS.parent / "trio_npu_dra" / "_generated"
+GENERATED = PROTOS.parent / "trio_npu_dra/kit/grpc/_generated"
 
 
 def compile_protos(target: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tests.cluster.binaries import cache, locked
 from tests.cluster.processes import run
-from trio_npu_dra.simulator import compile_simulator
-from trio_npu_dra.simulator.build import SOURCES
+from trio_npu_dra.lab.simulator import compile_simulator
+from trio_npu_dra.lab.simulator.build import SOURCES
 
 
 def compiled_simulator() -> Path:

@@ -1,8 +1,8 @@
 """`npu-dra serve` in a fork of a process that has already imported it.
 
-`python -m trio_npu_dra.cli.main serve` spends most of its CPU time on imports. Python's fork server
-is a process with one thread that imports this module once; each daemon is a fork of it, and the
-fork server reports how it ended.
+`npu-dra serve` spends most of its CPU time on imports. Python's fork server is a process with one
+thread that imports this module once; each daemon is a fork of it, and the fork server reports how
+it ended.
 """
 
 import multiprocessing
@@ -19,8 +19,8 @@ import anyio._backends._trio  # noqa: F401 - what the first request to the API s
 import httpcore  # noqa: F401 - the same
 
 from tests.notified import Filter
-from trio_npu_dra.cli import serve  # noqa: F401 - what `main` imports when it is chosen
-from trio_npu_dra.cli.main import main
+from trio_npu_dra.agent.cli import serve  # noqa: F401 - what `main` imports when it is chosen
+from trio_npu_dra.agent.cli.main import main
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload([__name__])

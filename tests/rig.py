@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 import trio
 
-from tests.npu.looking import SERVER
+from tests.ascend.looking import SERVER
 from tests.waiting import until
-from trio_npu_dra import daemon
-from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
-from trio_npu_dra.kube.objects import (
+from trio_npu_dra.agent import daemon
+from trio_npu_dra.agent.settings import Settings, environment_variable
+from trio_npu_dra.kit.api.objects import (
     Allocation,
     AllocationResult,
     Consumer,
@@ -24,13 +24,13 @@ from trio_npu_dra.kube.objects import (
     ResourceClaimStatus,
     ResourceSlice,
 )
-from trio_npu_dra.kubelet.endpoints import Endpoints
-from trio_npu_dra.settings import Settings, environment_variable
-from trio_npu_dra.simulator import Profile, SimulatedBoard, create_board
-from trio_npu_dra.standins.api_server import serve_api
-from trio_npu_dra.standins.api_state import ApiState
-from trio_npu_dra.standins.device_manager import DeviceManager, open_device_manager
-from trio_npu_dra.standins.kubelet import Kubelet, open_kubelet
+from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
+from trio_npu_dra.kit.kubelet.endpoints import Endpoints
+from trio_npu_dra.lab.simulator import Profile, SimulatedBoard, create_board
+from trio_npu_dra.lab.standins.api_server import serve_api
+from trio_npu_dra.lab.standins.api_state import ApiState
+from trio_npu_dra.lab.standins.device_manager import DeviceManager, open_device_manager
+from trio_npu_dra.lab.standins.kubelet import Kubelet, open_kubelet
 
 NODE = "node-a"
 DRIVER = "npu.huawei.com"

@@ -6,7 +6,7 @@ from functools import partial
 import trio
 from trio.testing import MockClock
 
-from trio_npu_dra.afterwards import SECONDS, Afterwards
+from trio_npu_dra.kit.base.afterwards import SECONDS, Afterwards
 
 
 async def test_functions_are_called_a_moment_later_in_their_order(

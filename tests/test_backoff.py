@@ -1,6 +1,6 @@
 """Pauses between tries."""
 
-from trio_npu_dra.backoff import Backoff, spread
+from trio_npu_dra.kit.base.backoff import Backoff, spread
 
 
 def test_a_pause_doubles_with_each_failure_up_to_the_limit() -> None:

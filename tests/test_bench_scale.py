@@ -12,11 +12,11 @@ from benchmarks.cost import Cost
 from benchmarks.fleet import Fleet
 from benchmarks.relay import Relay
 from tests.waiting import HANG_SECONDS
-from trio_npu_dra.kube.credentials import Credentials
-from trio_npu_dra.kube.objects import Device, Node, ObjectMeta, ResourceSlice
-from trio_npu_dra.slices.pool import PoolContent
-from trio_npu_dra.standins.api_server import serve_api
-from trio_npu_dra.standins.api_state import ApiState
+from trio_npu_dra.kit.api.credentials import Credentials
+from trio_npu_dra.kit.api.objects import Device, Node, ObjectMeta, ResourceSlice
+from trio_npu_dra.kit.pool.pool import PoolContent
+from trio_npu_dra.lab.standins.api_server import serve_api
+from trio_npu_dra.lab.standins.api_state import ApiState
 
 COST = Cost(
     requests=12,

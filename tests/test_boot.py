@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trio_npu_dra.boot import Boot, SteadyClock, read_boot_id
+from trio_npu_dra.kit.base.boot import Boot, SteadyClock, read_boot_id
 
 
 def test_the_clock_goes_on_when_somebody_sets_the_nodes() -> None:

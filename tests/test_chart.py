@@ -15,7 +15,7 @@ import yaml
 from tests.helm.values import CHART, OF_THE_POD, PAGE, ROOT, SCHEMA, VALUES, page_text, schema_text
 from tests.helm.values import values as documented
 from trio_npu_dra import __version__
-from trio_npu_dra.settings import Settings, flag
+from trio_npu_dra.agent.settings import Settings, flag
 
 DEFAULTS = yaml.safe_load(VALUES.read_text(encoding="utf-8"))
 DESCRIBED = json.loads(SCHEMA.read_text(encoding="utf-8"))

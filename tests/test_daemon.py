@@ -10,17 +10,17 @@ from trio.testing import wait_all_tasks_blocked
 
 from tests.rig import DRIVER, NODE, Rig
 from tests.waiting import until
-from trio_npu_dra import daemon
-from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra.v1 import (
+from trio_npu_dra.agent import daemon
+from trio_npu_dra.agent.cli.main import main
+from trio_npu_dra.agent.daemon import chips
+from trio_npu_dra.kit.api.objects import Event, ResourceSlice
+from trio_npu_dra.kit.base.errors import LibraryMissing
+from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra.v1 import (
     Claim,
     NodePrepareResourceResponse,
 )
-from trio_npu_dra.cli.main import main
-from trio_npu_dra.daemon import chips
-from trio_npu_dra.errors import LibraryMissing
-from trio_npu_dra.kube.objects import Event, ResourceSlice
-from trio_npu_dra.simulator import Severity
-from trio_npu_dra.standins.kubelet import Kubelet, open_kubelet
+from trio_npu_dra.lab.simulator import Severity
+from trio_npu_dra.lab.standins.kubelet import Kubelet, open_kubelet
 
 
 async def test_a_claim_goes_all_the_way_and_back(rig: Rig) -> None:

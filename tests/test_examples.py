@@ -18,14 +18,14 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from tests.npu.boards import die, piece, split
-from trio_npu_dra.holds.offered import offered
-from trio_npu_dra.kube.objects import Device
-from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
-from trio_npu_dra.npu.model import Board, Chip, ChipFamily
-from trio_npu_dra.slices.build import build_devices
-from trio_npu_dra.slices.features import ServerFeatures
-from trio_npu_dra.slices.taints import TaintPolicy
+from tests.ascend.boards import die, piece, split
+from trio_npu_dra.agent.devices.build import build_devices
+from trio_npu_dra.agent.devices.features import ServerFeatures
+from trio_npu_dra.agent.devices.taints import TaintPolicy
+from trio_npu_dra.agent.holds.offered import offered
+from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
+from trio_npu_dra.ascend.model import Board, Chip, ChipFamily
+from trio_npu_dra.kit.api.objects import Device
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "k8s/examples").glob("*.yaml"))

@@ -14,15 +14,15 @@ from trio.testing import wait_all_tasks_blocked
 
 from tests import foreign
 from tests.waiting import HANG_SECONDS
-from trio_npu_dra.errors import StorageError
-from trio_npu_dra.file_lock import hold
+from trio_npu_dra.kit.base.errors import StorageError
+from trio_npu_dra.kit.base.file_lock import hold
 
 quickly = partial(hold, pause_seconds=0.001)
 
 HOLDS = """
 import sys, trio
 from pathlib import Path
-from trio_npu_dra.file_lock import hold
+from trio_npu_dra.kit.base.file_lock import hold
 
 async def main():
     async with hold(Path(sys.argv[1]), pause_seconds=0.001):

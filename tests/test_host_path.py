@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trio_npu_dra.host_path import _TICK_NS, KnownPaths, resolve
+from trio_npu_dra.ascend.host_path import _TICK_NS, KnownPaths, resolve
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Functions that keep their last result."""
 
-from trio_npu_dra.last_result import keeps_last_result
+from trio_npu_dra.kit.base.last_result import keeps_last_result
 
 
 def test_only_a_call_with_other_arguments_than_the_last_one_calls_the_function() -> None:

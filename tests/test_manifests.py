@@ -11,17 +11,17 @@ import pytest
 import yaml
 
 from trio_npu_dra import __version__
-from trio_npu_dra.kubelet.probes import CALL_SECONDS
-from trio_npu_dra.npu.model import ChipHealth, Fault, FaultLevel
-from trio_npu_dra.resources.selection import Selection
-from trio_npu_dra.settings import (
+from trio_npu_dra.agent.device_plugin.selection import Selection
+from trio_npu_dra.agent.devices.taints import TaintEffect, TaintPolicy
+from trio_npu_dra.agent.settings import (
     MeetingSettings,
     Settings,
     add_flags,
     environment_variable,
     flag,
 )
-from trio_npu_dra.slices.taints import TaintEffect, TaintPolicy
+from trio_npu_dra.ascend.model import ChipHealth, Fault, FaultLevel
+from trio_npu_dra.kit.kubelet.probes import CALL_SECONDS
 
 ROOT = Path(__file__).parent.parent
 K8S = ROOT / "k8s"

@@ -5,7 +5,7 @@ from functools import partial
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_npu_dra.observable import LAZY_SECONDS, Observable, derive
+from trio_npu_dra.kit.base.observable import LAZY_SECONDS, Observable, derive
 
 
 async def test_a_reader_sees_the_value_now_and_the_newest_after_each_change() -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from tests.rig import Rig, served_rig
 from tests.waiting import until
-from trio_npu_dra.kube.objects import Event, ResourceSlice
-from trio_npu_dra.simulator import load_profile
+from trio_npu_dra.kit.api.objects import Event, ResourceSlice
+from trio_npu_dra.lab.simulator import load_profile
 
 MODULES = [f"module-{number}" for number in range(8)]
 DIES = [f"npu-{number}" for number in range(16)]

@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.npu.looking import SERVER, changed
+from tests.ascend.looking import SERVER, changed
 from tests.reliability.holds import given
 from tests.rig import Rig, served_rig
 from tests.waiting import until
-from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
-from trio_npu_dra.control.client import ask_all
-from trio_npu_dra.control.report import HealthReport
-from trio_npu_dra.kube.objects import ResourceClaim, ResourceSlice
-from trio_npu_dra.npu.dcmi.client import Dcmi
-from trio_npu_dra.npu.dcmi.types import ChipRef
-from trio_npu_dra.simulator import BoardControl, Severity
-from trio_npu_dra.standins.api_rules import Kubernetes
+from trio_npu_dra.agent.control.client import ask_all
+from trio_npu_dra.agent.control.report import HealthReport
+from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.types import ChipRef
+from trio_npu_dra.kit.api.objects import ResourceClaim, ResourceSlice
+from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
+from trio_npu_dra.lab.simulator import BoardControl, Severity
+from trio_npu_dra.lab.standins.api_rules import Kubernetes
 
 A_QUARTER, A_HALF = "npu-0-vir05-1c-8g-{}", "npu-0-vir10-3c-16g-{}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 from trio.testing import MockClock
 
-from trio_npu_dra import pulse
+from trio_npu_dra.kit.base import pulse
 
 
 async def test_a_step_past_its_limit_is_named(autojump_clock: MockClock) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from trio_npu_dra.errors import ConfigError
-from trio_npu_dra.settings import Settings, add_flags, environment_variable
+from trio_npu_dra.agent.settings import Settings, add_flags, environment_variable
+from trio_npu_dra.kit.base.errors import ConfigError
 
 
 def test_a_flag_wins_over_its_environment_twin() -> None:

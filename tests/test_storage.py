@@ -12,8 +12,8 @@ import pytest
 from tests import foreign
 from tests.full_disk import no_file_beyond
 from tests.synced import syncs
-from trio_npu_dra import storage
-from trio_npu_dra.errors import ForeignFile, StorageError
+from trio_npu_dra.kit.base import storage
+from trio_npu_dra.kit.base.errors import ForeignFile, StorageError
 
 
 def test_a_write_replaces_the_whole_file_and_leaves_nothing_beside_it(tmp_path: Path) -> None:

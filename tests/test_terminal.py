@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from trio_npu_dra.terminal import say, visible
+from trio_npu_dra.kit.base.terminal import say, visible
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ from tests.abuse.wire import connect, get
 from tests.agent import Agent, running_agent
 from tests.rig import Rig
 from tests.waiting import listens, until
-from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
-from trio_npu_dra.rpc import RpcError
-from trio_npu_dra.standins.kubelet import ContractBroken, Kubelet, open_kubelet
+from trio_npu_dra.kit.grpc import RpcError
+from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
+from trio_npu_dra.lab.standins.kubelet import ContractBroken, Kubelet, open_kubelet
 
 PROBE_SECONDS: Final = 5.0
 """The kubelet's deadline for /healthz, as in k8s/base/daemonset.yaml."""

@@ -11,11 +11,11 @@ import trio
 
 from tests.abuse.node import Node
 from tests.abuse.wire import PREFACE, connect, crowd, http2, more, read_all, say
-from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra.v1 import (
+from trio_npu_dra.kit.grpc import methods
+from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra.v1 import (
     Claim,
     NodePrepareResourcesRequest,
 )
-from trio_npu_dra.rpc import methods
 
 _CALL = [
     (b":method", b"POST"),

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from trio_npu_dra.kube import bodies, client, connections, parsing
-from trio_npu_dra.observe.http import Limits as HttpLimits
-from trio_npu_dra.observe.http.connection import HEAD_LIMIT
-from trio_npu_dra.rpc.limits import DEFAULT_LIMITS as RPC
-from trio_npu_dra.storage import SIZE_LIMIT
+from trio_npu_dra.kit.api import bodies, client, connections, parsing
+from trio_npu_dra.kit.base.storage import SIZE_LIMIT
+from trio_npu_dra.kit.grpc.limits import DEFAULT_LIMITS as RPC
+from trio_npu_dra.kit.http import Limits as HttpLimits
+from trio_npu_dra.kit.http.connection import HEAD_LIMIT
 
 PAGE = " ".join((Path(__file__).parents[2] / "docs/security.md").read_text().split())
 

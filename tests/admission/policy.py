@@ -1,7 +1,7 @@
 """The admission policies of k8s/, evaluated as the API server does, without one.
 
-The CEL library does not parse optional access (`a.?b`, `a[?b]`) and `transformList`, and does not
-know some functions of Kubernetes: the first are rewritten as calls, the second are here.
+The CEL library does not parse optional access (`a.?b`, `a[?b]`), which is rewritten as calls, and
+does not know some functions of Kubernetes, which are here.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from typing import Any, Final
 import cel
 
 from tests.test_manifests import load
-from trio_npu_dra.cluster.cel.tokens import Token, tokens
+from trio_npu_dra.tools.cluster.cel.tokens import Token, tokens
 
 AGENT: Final = "system:serviceaccount:ascend-dra:ascend-npu-dra-kubeletplugin"
 NODE: Final = "node-a"
 ELSEWHERE: Final = "node-b"
 _NODE_NAME: Final = "authentication.kubernetes.io/node-name"
 _ACCESS: Final = "optionalAccess"
-_PAIRS: Final = "pairs"
 _SIZE: Final = "charactersOf"  # the library's own `size` counts bytes
 _CLOSING: Final = {"(": ")", "[": "]", "[?": "]", "{": "}"}
 
@@ -105,9 +104,8 @@ class Policy:
             return None if self.spec["failurePolicy"] == "Ignore" else f"not judged: {error}"
         if passes is True:
             return None
-        if "messageExpression" in validation:
-            return str(self._value(validation["messageExpression"], known))
-        return str(validation["message"])
+        told = self._value(validation.get("messageExpression", '""'), known)
+        return str(told or validation["message"])
 
     def _value(self, expression: str, known: Object) -> Any:
         context = cel.Context(variables=known, functions=dict(_FUNCTIONS))
@@ -148,12 +146,6 @@ def _pieces(words: Sequence[Token], variables: Mapping[str, str]) -> Iterator[st
             end = _end(words, at)
             yield f".{_ACCESS}({' '.join(_pieces(words[at + 1 : end], variables))})"
             at, is_optional = end + 1, True
-        elif text == "transformList" and after[:1] == ["("]:
-            end = _end(words, at + 1)
-            index, _, item, _, *body = words[at + 2 : end]
-            inner = f"[pair[1]].map({item.text}, {' '.join(_pieces(body, variables))})[0]"
-            yield f"{_PAIRS}().map(pair, [pair[0]].map({index.text}, {inner})[0])"
-            at, is_optional = end + 1, False
         else:
             yield _SIZE if text == "size" and words[at].kind == "name" else text
             at, is_optional = at + 1, False
@@ -186,12 +178,8 @@ def _access(holder: Any, key: Any) -> cel.OptionalValue:
 
 _FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     _ACCESS: _access,
-    _PAIRS: lambda items: [[index, item] for index, item in enumerate(items)],
     _SIZE: len,
     "indexOf": lambda items, item: items.index(item),
     "join": lambda texts, between: between.join(texts),
-    "min": min,
-    "replace": lambda text, old, new: text.replace(old, new),
-    "split": lambda text, at: text.split(at),
-    "substring": lambda text, begin, end: text[begin:end],
+    "lastIndexOf": lambda items, item: len(items) - 1 - items[::-1].index(item),
 }

@@ -10,8 +10,8 @@ import pytest
 
 from tests.admission.policy import ELSEWHERE, NODE, Object, Request, policies
 from tests.mindcluster.chips import a3, b4, duo, of_950
-from trio_npu_dra.mindcluster.device_info import NAME_PREFIX
-from trio_npu_dra.mindcluster.node_facts import node_annotations, node_labels
+from trio_npu_dra.agent.mindcluster.device_info import NAME_PREFIX
+from trio_npu_dra.agent.mindcluster.node_facts import node_annotations, node_labels
 
 Values = Mapping[str, str]
 

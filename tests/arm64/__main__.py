@@ -23,7 +23,7 @@ from tests.cluster.images import PYTHON_ARM64
 ROOT = Path(__file__).parents[2]
 TESTED = (
     "tests/simulator",
-    *("tests/npu/dcmi", "tests/npu/test_discovery.py", "tests/npu/test_host.py"),
+    *("tests/ascend/dcmi", "tests/ascend/test_discovery.py", "tests/ascend/test_host.py"),
     *("tests/claims/test_cdi.py", "tests/claims/test_library_hook.py"),
     *("tests/test_storage.py", "tests/test_file_lock.py"),
 )
@@ -35,7 +35,7 @@ PYTEST = (
     *("--hypothesis-profile", "few", *(f"--ignore={path}" for path in LEFT_OUT)),
     *("--time-limit", "3600"),
 )
-DEMO = ("python3", "-m", "trio_npu_dra.cli.main", "demo")
+DEMO = ("python3", "-m", "trio_npu_dra.agent.cli.main", "demo")
 ENVIRONMENT: Mapping[str, str] = {
     "PYTHONPATH": "/tree:/site",
     "PYTHONDONTWRITEBYTECODE": "",  # this machine's may forbid what saves most of the time

@@ -16,7 +16,7 @@ from tests.arm64.container import IMAGE, Container, container
 from tests.cluster.processes import run
 from tests.rig import Rig, served_rig
 from tests.waiting import listens, until
-from trio_npu_dra.standins.kubelet import open_kubelet
+from trio_npu_dra.lab.standins.kubelet import open_kubelet
 
 BOARD = "/usr/local/share/trio-npu-dra/simulator"
 AARCH64 = (183).to_bytes(2, "little")

@@ -10,24 +10,24 @@ from pathlib import Path
 import trio
 
 from tests.claims.node import AT_ONCE, NodeOnDisk, claim, ref, result
-from trio_npu_dra.claims.patience import Patience
-from trio_npu_dra.claims.repair import Repair
-from trio_npu_dra.claims.service import NodeClaims
-from trio_npu_dra.claims.vnpu_step import VnpuStep
-from trio_npu_dra.holds.hold import Hold
-from trio_npu_dra.holds.ledger import Ledger
-from trio_npu_dra.kubelet.driver import PreparedDevice
-from trio_npu_dra.npu.dcmi.client import Dcmi
-from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
-from trio_npu_dra.npu.fault_memory import NodeFaults
-from trio_npu_dra.npu.host import Host
-from trio_npu_dra.npu.offers import Cutting
-from trio_npu_dra.npu.partition import Readings
-from trio_npu_dra.npu.subscription import WatchStatus
-from trio_npu_dra.npu.vnpus import Vnpus
-from trio_npu_dra.npu.watcher import watch_board
-from trio_npu_dra.observable import Observable
-from trio_npu_dra.simulator import BoardControl, SimulatedBoard, create_board, load_profile
+from trio_npu_dra.agent.claims.patience import Patience
+from trio_npu_dra.agent.claims.repair import Repair
+from trio_npu_dra.agent.claims.service import NodeClaims
+from trio_npu_dra.agent.claims.vnpu_step import VnpuStep
+from trio_npu_dra.agent.holds.hold import Hold
+from trio_npu_dra.agent.holds.ledger import Ledger
+from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.worker import DcmiWorker, open_worker
+from trio_npu_dra.ascend.fault_memory import NodeFaults
+from trio_npu_dra.ascend.host import Host
+from trio_npu_dra.ascend.offers import Cutting
+from trio_npu_dra.ascend.partition import Readings
+from trio_npu_dra.ascend.subscription import WatchStatus
+from trio_npu_dra.ascend.vnpus import Vnpus
+from trio_npu_dra.ascend.watcher import watch_board
+from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.kit.kubelet.driver import PreparedDevice
+from trio_npu_dra.lab.simulator import BoardControl, SimulatedBoard, create_board, load_profile
 
 QUARTER, HALF = "vir05-1c-8g", "vir10-3c-16g"
 

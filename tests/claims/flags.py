@@ -8,10 +8,10 @@ from pathlib import Path
 
 import trio
 
-from trio_npu_dra.errors import Busy, DcmiError, DeviceLost
-from trio_npu_dra.npu.model import Board, Chip
-from trio_npu_dra.npu.share_flag import cards
-from trio_npu_dra.observable import Observable
+from trio_npu_dra.ascend.model import Board, Chip
+from trio_npu_dra.ascend.share_flag import cards
+from trio_npu_dra.kit.base.errors import Busy, DcmiError, DeviceLost
+from trio_npu_dra.kit.base.observable import Observable
 
 
 @dataclass
@@ -24,6 +24,7 @@ class FlagFiles:
         used_by: The processes on chips, by physical id.
         faults: What goes wrong next when a flag is changed.
         changes: What was changed, by physical id, in order.
+        idle: How many of the next changes change nothing, and are said to have worked.
     """
 
     folder: Path
@@ -31,11 +32,12 @@ class FlagFiles:
     used_by: dict[int, tuple[int, ...]] = field(default_factory=dict)
     faults: deque[DcmiError] = field(default_factory=deque)
     changes: list[tuple[int, bool]] = field(default_factory=list)
+    idle: int = 0
 
     async def is_set(self, chip: Chip) -> bool:
-        """Whether there is the file; a chip that is gone does not answer."""
+        """Whether there is the file; a chip that is gone, or not listed, does not answer."""
         await trio.lowlevel.checkpoint()
-        if any(one.gone for one in self.board.value.chips if one.key == chip.key):
+        if any(not one.is_listed for one in self.board.value.chips if one.key == chip.key):
             raise DeviceLost(-8008, "dcmi_get_device_share_enable")
         return self._path(chip).exists()
 
@@ -44,6 +46,9 @@ class FlagFiles:
         await trio.lowlevel.checkpoint()
         if self.faults:
             raise self.faults.popleft()
+        if self.idle:
+            self.idle -= 1
+            return
         (card,) = cards(self.board.value, [chip.device_node])
         for each in card:
             if self.used_by.get(each.physical_id):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import trio
 
-from trio_npu_dra.errors import NpuDraError
-from trio_npu_dra.holds.entry import Entry
+from trio_npu_dra.agent.holds.entry import Entry
+from trio_npu_dra.kit.base.errors import NpuDraError
 
 MARKED = 2
 """Chips below this number need steps in the tests that have claims of both kinds."""

@@ -10,13 +10,16 @@ from uuid import uuid4
 
 import trio
 
-from trio_npu_dra.claims.cdi import CdiFolder, Libraries
-from trio_npu_dra.claims.patience import Patience
-from trio_npu_dra.claims.service import CallAnswered, NodeClaims
-from trio_npu_dra.claims.steps import Step
-from trio_npu_dra.errors import KubeError, NotFound, NpuDraError, Unavailable
-from trio_npu_dra.holds.ledger import Ledger
-from trio_npu_dra.kube.objects import (
+from trio_npu_dra.agent.claims.cdi import CdiFolder, Libraries
+from trio_npu_dra.agent.claims.patience import Patience
+from trio_npu_dra.agent.claims.service import CallAnswered, NodeClaims
+from trio_npu_dra.agent.claims.steps import Step
+from trio_npu_dra.agent.holds.ledger import Ledger
+from trio_npu_dra.ascend.dcmi.types import ChipRef
+from trio_npu_dra.ascend.host import Host
+from trio_npu_dra.ascend.model import Board, Chip, ChipFamily
+from trio_npu_dra.ascend.offers import Cutting
+from trio_npu_dra.kit.api.objects import (
     Allocation,
     AllocationConfiguration,
     AllocationResult,
@@ -27,12 +30,9 @@ from trio_npu_dra.kube.objects import (
     ResourceClaim,
     ResourceClaimStatus,
 )
-from trio_npu_dra.kubelet.driver import ClaimRef
-from trio_npu_dra.npu.dcmi.types import ChipRef
-from trio_npu_dra.npu.host import Host
-from trio_npu_dra.npu.model import Board, Chip, ChipFamily
-from trio_npu_dra.npu.offers import Cutting
-from trio_npu_dra.observable import Observable
+from trio_npu_dra.kit.base.errors import KubeError, NotFound, NpuDraError, Unavailable
+from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.kit.kubelet.driver import ClaimRef
 
 DRIVER = "npu.huawei.com"
 POOL = "node-1"

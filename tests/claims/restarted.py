@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from tests.claims.node import AT_ONCE, NodeOnDisk, ref
-from trio_npu_dra.claims.repair import keep_cdi_files
+from trio_npu_dra.agent.claims.repair import keep_cdi_files
 
 
 async def prepare(node: NodeOnDisk, *names: str) -> dict[str, str]:

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from tests.claims.marking import marks, two_steps
 from tests.claims.node import AT_ONCE, NodeOnDisk, claim, ref, result
-from trio_npu_dra.claims.patience import Patience
-from trio_npu_dra.claims.repair import Repair
-from trio_npu_dra.claims.service import NodeClaims
-from trio_npu_dra.holds.entry import Entry, State
+from trio_npu_dra.agent.claims.patience import Patience
+from trio_npu_dra.agent.claims.repair import Repair
+from trio_npu_dra.agent.claims.service import NodeClaims
+from trio_npu_dra.agent.holds.entry import Entry, State
 
 DONE = {"uid-a.make", "uid-a.flag"}
 GONE: set[str] = set()

@@ -17,14 +17,10 @@ from tests.claims.node import (
     ref,
     result,
 )
-from trio_npu_dra.errors import Forbidden, KubeError, Unavailable
-from trio_npu_dra.kube.objects import (
-    AllocationConfiguration,
-    ResourceClaim,
-    ResourceClaimStatus,
-)
-from trio_npu_dra.kubelet.driver import PreparedDevice
-from trio_npu_dra.npu.model import EMPTY_BOARD, Board, ChipHealth, Fault, FaultLevel
+from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, ChipHealth, Fault, FaultLevel
+from trio_npu_dra.kit.api.objects import AllocationConfiguration, ResourceClaim, ResourceClaimStatus
+from trio_npu_dra.kit.base.errors import Forbidden, KubeError, Unavailable
+from trio_npu_dra.kit.kubelet.driver import PreparedDevice
 
 EVENT_LIMIT = 1024
 """Characters of an event; the kubelet writes some 150 of its own before our text."""

@@ -11,12 +11,12 @@ import pytest
 import trio
 
 from tests.claims.cut_node import CutNode, cut_node, quarter
-from trio_npu_dra import storage
-from trio_npu_dra.claims.by_hand import find_cut_by_hand
-from trio_npu_dra.claims.vnpu_step import VnpuStep
-from trio_npu_dra.holds.ledger import Ledger
-from trio_npu_dra.holds.offered import pool_offers
-from trio_npu_dra.npu.vnpus import Vnpus
+from trio_npu_dra.agent.claims.by_hand import find_cut_by_hand
+from trio_npu_dra.agent.claims.vnpu_step import VnpuStep
+from trio_npu_dra.agent.holds.ledger import Ledger
+from trio_npu_dra.agent.holds.offered import pool_offers
+from trio_npu_dra.ascend.vnpus import Vnpus
+from trio_npu_dra.kit.base import storage
 
 
 @pytest.fixture

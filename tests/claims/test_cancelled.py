@@ -9,10 +9,10 @@ import trio
 from trio.testing import MockClock
 
 from tests.claims.node import NodeOnDisk, claim, ref, result
-from trio_npu_dra.claims.service import NodeClaims
-from trio_npu_dra.errors import Unavailable
-from trio_npu_dra.holds.ledger import Ledger
-from trio_npu_dra.kubelet.driver import ClaimRef
+from trio_npu_dra.agent.claims.service import NodeClaims
+from trio_npu_dra.agent.holds.ledger import Ledger
+from trio_npu_dra.kit.base.errors import Unavailable
+from trio_npu_dra.kit.kubelet.driver import ClaimRef
 
 A, B = ref("a"), ref("b")
 

@@ -9,11 +9,11 @@ import pytest
 from tests.claims.node import DRIVER, NodeOnDisk
 from tests.holds.entries import held
 from tests.synced import syncs
-from trio_npu_dra.claims.cdi import CdiFolder, Libraries, render_spec
-from trio_npu_dra.errors import DeviceNodeMissing, StorageError
-from trio_npu_dra.holds.entry import host_nodes
-from trio_npu_dra.npu.container import DeviceNode, Mount
-from trio_npu_dra.npu.model import ChipFamily
+from trio_npu_dra.agent.claims.cdi import CdiFolder, Libraries, render_spec
+from trio_npu_dra.agent.holds.entry import host_nodes
+from trio_npu_dra.ascend.container import DeviceNode, Mount
+from trio_npu_dra.ascend.model import ChipFamily
+from trio_npu_dra.kit.base.errors import DeviceNodeMissing, StorageError
 
 NODE = {"type": "c", "permissions": "rwm", "fileMode": 438}
 

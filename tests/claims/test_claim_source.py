@@ -8,15 +8,15 @@ import pytest
 import trio
 
 from tests.claims.node import DRIVER, POOL, FakeClaims, NodeOnDisk, claim, ref, result
-from trio_npu_dra.claims.reading import ClaimReader
-from trio_npu_dra.claims.service import NodeClaims
-from trio_npu_dra.errors import NotFound, Unavailable
-from trio_npu_dra.kube.client import open_client
-from trio_npu_dra.kube.credentials import Credentials, load_credentials
-from trio_npu_dra.kube.objects import ResourceClaim
-from trio_npu_dra.kubelet.driver import Driver
-from trio_npu_dra.standins.api_server import serve_api
-from trio_npu_dra.standins.api_state import ApiState
+from trio_npu_dra.agent.claims.reading import ClaimReader
+from trio_npu_dra.agent.claims.service import NodeClaims
+from trio_npu_dra.kit.api.client import open_client
+from trio_npu_dra.kit.api.credentials import Credentials, load_credentials
+from trio_npu_dra.kit.api.objects import ResourceClaim
+from trio_npu_dra.kit.base.errors import NotFound, Unavailable
+from trio_npu_dra.kit.kubelet.driver import Driver
+from trio_npu_dra.lab.standins.api_server import serve_api
+from trio_npu_dra.lab.standins.api_state import ApiState
 
 
 @dataclass

@@ -24,14 +24,14 @@ from tests.claims.node import (
 from tests.claims.restarted import prepare, start
 from tests.config_cases import GOOD, named
 from tests.holds.entries import held
-from trio_npu_dra import storage
-from trio_npu_dra.claims.cdi import CdiFolder, Libraries
-from trio_npu_dra.claims.library_hook import LibraryHook
-from trio_npu_dra.claims.plan import allocation_of
-from trio_npu_dra.config.effective import DEFAULT_CONFIG, EffectiveConfig
-from trio_npu_dra.config.model import MAX_OF_CLAIM
-from trio_npu_dra.errors import InvalidOpaqueConfig
-from trio_npu_dra.kube.objects import AllocationConfiguration, ResourceClaim
+from trio_npu_dra.agent.claims.cdi import CdiFolder, Libraries
+from trio_npu_dra.agent.claims.library_hook import LibraryHook
+from trio_npu_dra.agent.claims.plan import allocation_of
+from trio_npu_dra.agent.config.effective import DEFAULT_CONFIG, EffectiveConfig
+from trio_npu_dra.agent.config.model import MAX_OF_CLAIM
+from trio_npu_dra.kit.api.objects import AllocationConfiguration, ResourceClaim
+from trio_npu_dra.kit.base import storage
+from trio_npu_dra.kit.base.errors import InvalidOpaqueConfig
 
 
 def of_claim(*requests: str, **fields: Any) -> AllocationConfiguration:
@@ -258,14 +258,14 @@ async def test_a_prepared_claim_keeps_its_config(
     store(node, env=env(A="1"), containerLibraries="none")
     assert await prepare(node, "a") == {"a": ""}
     assert given_env(node) == ["A=1"]
-    record = (node.records_folder / "uid-a.json").stat()
+    record = (node.records_folder / "uid-a.json").stat().st_ino
 
     assert await prepare(node, "a") == {"a": ""}
     node.cdi_path("uid-a").unlink()
     await start(node, nursery)
 
     assert given_env(node) == ["A=1"]
-    assert (node.records_folder / "uid-a.json").stat() == record
+    assert (node.records_folder / "uid-a.json").stat().st_ino == record  # not written anew
 
 
 async def test_a_claim_that_was_allocated_anew_has_its_new_config(node: NodeOnDisk) -> None:

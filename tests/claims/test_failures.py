@@ -10,7 +10,7 @@ import trio
 from tests.claims.node import AT_ONCE, NodeOnDisk, claim, ref, result
 from tests.claims.restarted import errors_in, prepare, start, unprepare
 from tests.full_disk import no_file_beyond
-from trio_npu_dra.claims.service import NodeClaims
+from trio_npu_dra.agent.claims.service import NodeClaims
 
 # --- disks ---------------------------------------------------------------------------------------
 

@@ -13,8 +13,8 @@ from trio.testing import MockClock
 from tests import foreign
 from tests.claims.node import AT_ONCE, NodeOnDisk, claim, ref, result
 from tests.claims.restarted import errors_in, prepare, start, unprepare
-from trio_npu_dra.errors import StorageError
-from trio_npu_dra.storage import SIZE_LIMIT
+from trio_npu_dra.kit.base.errors import StorageError
+from trio_npu_dra.kit.base.storage import SIZE_LIMIT
 
 
 def _huge(path: Path) -> None:

@@ -12,15 +12,15 @@ from trio.testing import MockClock
 
 from tests.claims.flags import FlagFiles
 from tests.claims.node import AT_ONCE, DRIVER, NodeOnDisk, claim, ref, result
-from trio_npu_dra import pulse
-from trio_npu_dra.claims.forgotten import ForgottenClaims
-from trio_npu_dra.claims.repair import keep_cdi_files
-from trio_npu_dra.claims.share_flag import ShareFlagStep
-from trio_npu_dra.claims.steps import Step
-from trio_npu_dra.errors import Unavailable
-from trio_npu_dra.holds.hold import HolderKind
-from trio_npu_dra.holds.ledger import Ledger
-from trio_npu_dra.kube.objects import ResourceClaim, ResourceClaimStatus
+from trio_npu_dra.agent.claims.forgotten import ForgottenClaims
+from trio_npu_dra.agent.claims.repair import keep_cdi_files
+from trio_npu_dra.agent.claims.share_flag import ShareFlagStep
+from trio_npu_dra.agent.claims.steps import Step
+from trio_npu_dra.agent.holds.hold import HolderKind
+from trio_npu_dra.agent.holds.ledger import Ledger
+from trio_npu_dra.kit.api.objects import ResourceClaim, ResourceClaimStatus
+from trio_npu_dra.kit.base import pulse
+from trio_npu_dra.kit.base.errors import Unavailable
 
 LOOK = 600.0
 """Seconds between two looks at one claim at least."""

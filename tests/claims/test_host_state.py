@@ -13,13 +13,13 @@ import pytest
 
 from tests.claims.node import DRIVER
 from tests.holds.entries import held
-from trio_npu_dra.claims.cdi import CdiFolder, Libraries
-from trio_npu_dra.config.effective import EffectiveConfig
-from trio_npu_dra.holds.entry import HeldDevice
-from trio_npu_dra.host_path import KnownPaths
-from trio_npu_dra.npu.host import Host
-from trio_npu_dra.npu.model import ChipFamily
-from trio_npu_dra.npu.piece import Piece
+from trio_npu_dra.agent.claims.cdi import CdiFolder, Libraries
+from trio_npu_dra.agent.config.effective import EffectiveConfig
+from trio_npu_dra.agent.holds.entry import HeldDevice
+from trio_npu_dra.ascend.host import Host
+from trio_npu_dra.ascend.host_path import KnownPaths
+from trio_npu_dra.ascend.model import ChipFamily
+from trio_npu_dra.ascend.piece import Piece
 
 ROOT_INFO = "/etc/hccl_rootinfo.json"
 TOPOLOGY = "/usr/local/Ascend/driver/topo"

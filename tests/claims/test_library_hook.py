@@ -12,10 +12,10 @@ from tests import foreign
 from tests.claims.node import DRIVER, NodeOnDisk
 from tests.full_disk import no_file_beyond
 from tests.holds.entries import held
-from trio_npu_dra.claims.cdi import CdiFolder, Libraries
-from trio_npu_dra.claims.library_hook import LibraryHook, installed_hook
-from trio_npu_dra.claims.repair import Repair
-from trio_npu_dra.errors import StorageError
+from trio_npu_dra.agent.claims.cdi import CdiFolder, Libraries
+from trio_npu_dra.agent.claims.library_hook import LibraryHook, installed_hook
+from trio_npu_dra.agent.claims.repair import Repair
+from trio_npu_dra.kit.base.errors import StorageError
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tests.claims.node import AT_ONCE, NodeOnDisk, board, claim, ref, result
 from tests.claims.restarted import errors_in, prepare, start, unprepare
 from tests.holds.released import ReleasedRecord
 from tests.synced import syncs
-from trio_npu_dra.npu.model import EMPTY_BOARD
+from trio_npu_dra.ascend.model import EMPTY_BOARD
 
 SINCE = ("kind", "state", "allocation", "chips", "steps", "edits")
 """Fields that the first format does not have."""

@@ -5,11 +5,11 @@ from trio.testing import MockClock
 
 from tests.claims.node import FakeClaims, NodeOnDisk, board, claim, ref, result
 from tests.claims.test_prepare import prepared
-from trio_npu_dra.claims.patience import Patience
-from trio_npu_dra.claims.service import CallAnswered
-from trio_npu_dra.errors import Unavailable
-from trio_npu_dra.kube.objects import ResourceClaim
-from trio_npu_dra.npu.model import EMPTY_BOARD
+from trio_npu_dra.agent.claims.patience import Patience
+from trio_npu_dra.agent.claims.service import CallAnswered
+from trio_npu_dra.ascend.model import EMPTY_BOARD
+from trio_npu_dra.kit.api.objects import ResourceClaim
+from trio_npu_dra.kit.base.errors import Unavailable
 
 KUBELET_LIMIT = 45.0
 

@@ -4,8 +4,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from trio_npu_dra.claims.patience import Attempts, Patience
-from trio_npu_dra.errors import (
+from trio_npu_dra.agent.claims.patience import Attempts, Patience
+from trio_npu_dra.kit.base.errors import (
     ClaimNotAllocated,
     DeviceHeld,
     Forbidden,

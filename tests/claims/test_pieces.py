@@ -10,8 +10,8 @@ import pytest
 
 from tests.claims.node import NodeOnDisk, board, claim, result
 from tests.claims.restarted import prepare, unprepare
-from trio_npu_dra.npu.dcmi.types import Resources, VDevice
-from trio_npu_dra.npu.model import Board
+from trio_npu_dra.ascend.dcmi.types import Resources, VDevice
+from trio_npu_dra.ascend.model import Board
 
 RESOURCES = Resources(ai_cores=5)  # all that a 910 tells
 

@@ -7,32 +7,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.claims.node import DRIVER, POOL, board, claim, config, npu, ref, result
-from trio_npu_dra.claims.plan import allocation_of, check_pieces, offers_of
-from trio_npu_dra.errors import (
+from trio_npu_dra.agent.claims.plan import allocation_of, check_pieces, offers_of
+from trio_npu_dra.agent.holds.entry import Allocated
+from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
+from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, ChipFamily, ChipHealth, Fault, FaultLevel
+from trio_npu_dra.ascend.offers import Offer, OfferKind, offers
+from trio_npu_dra.ascend.piece import Piece
+from trio_npu_dra.kit.api.objects import (
+    AllocationConfiguration,
+    AllocationResult,
+    ResourceClaim,
+    ResourceClaimStatus,
+)
+from trio_npu_dra.kit.base.errors import (
     ClaimError,
     ClaimNotAllocated,
     ClaimUnavailable,
     InvalidOpaqueConfig,
     UnknownDevice,
 )
-from trio_npu_dra.holds.entry import Allocated
-from trio_npu_dra.kube.objects import (
-    AllocationConfiguration,
-    AllocationResult,
-    ResourceClaim,
-    ResourceClaimStatus,
-)
-from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
-from trio_npu_dra.npu.model import (
-    EMPTY_BOARD,
-    Board,
-    ChipFamily,
-    ChipHealth,
-    Fault,
-    FaultLevel,
-)
-from trio_npu_dra.npu.offers import Offer, OfferKind, offers
-from trio_npu_dra.npu.piece import Piece
 
 
 def plan(

@@ -13,10 +13,10 @@ from trio.testing import MockClock
 
 from tests.claims.node import POOL, NodeOnDisk, claim, ref, result
 from tests.waiting import HANG_SECONDS, until
-from trio_npu_dra.claims.cdi import CdiFolder, Libraries
-from trio_npu_dra.claims.service import CallAnswered, NodeClaims
-from trio_npu_dra.errors import Invalid, Unavailable
-from trio_npu_dra.kubelet.driver import ClaimRef, PreparedDevice, PrepareResult
+from trio_npu_dra.agent.claims.cdi import CdiFolder, Libraries
+from trio_npu_dra.agent.claims.service import CallAnswered, NodeClaims
+from trio_npu_dra.kit.base.errors import Invalid, Unavailable
+from trio_npu_dra.kit.kubelet.driver import ClaimRef, PreparedDevice, PrepareResult
 
 
 def prepared(uid: str, device: str, *requests: str) -> PreparedDevice:

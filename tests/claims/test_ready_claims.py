@@ -15,10 +15,10 @@ from tests.claims.node import AT_ONCE, NodeOnDisk, board, claim, npu, ref, resul
 from tests.claims.restarted import prepare, start, unprepare
 from tests.full_disk import no_file_beyond
 from tests.synced import syncs
-from trio_npu_dra.claims.patience import Patience
-from trio_npu_dra.errors import Forbidden, KubeError
-from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
-from trio_npu_dra.npu.model import EMPTY_BOARD, Board, ChipFamily
+from trio_npu_dra.agent.claims.patience import Patience
+from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
+from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, ChipFamily
+from trio_npu_dra.kit.base.errors import Forbidden, KubeError
 
 
 def record_path(node: NodeOnDisk, name: str) -> Path:

@@ -12,11 +12,11 @@ from trio.testing import MockClock
 
 from tests.claims.node import DRIVER, NodeOnDisk, claim, ref, result
 from tests.claims.restarted import errors_in
-from trio_npu_dra import pulse
-from trio_npu_dra.claims.cdi import CdiFolder, Libraries
-from trio_npu_dra.claims.repair import keep_cdi_files
-from trio_npu_dra.claims.service import NodeClaims
-from trio_npu_dra.holds.ledger import Ledger
+from trio_npu_dra.agent.claims.cdi import CdiFolder, Libraries
+from trio_npu_dra.agent.claims.repair import keep_cdi_files
+from trio_npu_dra.agent.claims.service import NodeClaims
+from trio_npu_dra.agent.holds.ledger import Ledger
+from trio_npu_dra.kit.base import pulse
 
 
 @pytest.fixture

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 import pytest
 
 from tests.claims.node import DRIVER, POOL, NodeOnDisk, claim, config, ref, result
-from trio_npu_dra.claims.reserved import NoticingReader, shared_claim
-from trio_npu_dra.holds.shared_claim import SharedClaim
-from trio_npu_dra.kube.objects import (
+from trio_npu_dra.agent.claims.reserved import NoticingReader, shared_claim
+from trio_npu_dra.agent.holds.shared_claim import SharedClaim
+from trio_npu_dra.kit.api.objects import (
     AllocationConfiguration,
     AllocationResult,
     Consumer,
     ResourceClaim,
 )
-from trio_npu_dra.observable import Observable
+from trio_npu_dra.kit.base.observable import Observable
 
 SHARED, EXCLUSIVE = (
     {

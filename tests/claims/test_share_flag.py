@@ -8,19 +8,19 @@ import pytest
 from trio.testing import MockClock
 
 from tests import foreign
+from tests.ascend.boards import a3, die
 from tests.claims.flags import FlagFiles
 from tests.claims.node import AT_ONCE, DRIVER, NodeOnDisk, claim, ref, result
 from tests.claims.test_cancelled import cancelled_at, keep_busy
-from tests.npu.boards import a3, die
 from tests.synced import syncs
-from trio_npu_dra.claims.patience import Patience
-from trio_npu_dra.claims.repair import Repair
-from trio_npu_dra.claims.share_flag import ShareFlagStep
-from trio_npu_dra.errors import Busy, DcmiError, NotPermitted, NotSupported, Slow
-from trio_npu_dra.kube.objects import AllocationConfiguration, OpaqueConfiguration
-from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
-from trio_npu_dra.npu.model import EMPTY_BOARD
-from trio_npu_dra.resources.device import ResourceDevice
+from trio_npu_dra.agent.claims.patience import Patience
+from trio_npu_dra.agent.claims.repair import Repair
+from trio_npu_dra.agent.claims.share_flag import ShareFlagStep
+from trio_npu_dra.agent.device_plugin.device import ResourceDevice
+from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
+from trio_npu_dra.ascend.model import EMPTY_BOARD, Chip
+from trio_npu_dra.kit.api.objects import AllocationConfiguration, OpaqueConfiguration
+from trio_npu_dra.kit.base.errors import Busy, DcmiError, NotPermitted, NotSupported, Slow
 
 SET = "dcmi_set_device_share_enable"
 
@@ -389,3 +389,36 @@ async def test_each_share_has_a_name_of_its_own(driver: Driver) -> None:
         name.rpartition("=")[2] for name in names
     ]
     assert spec["devices"][0]["containerEdits"] == spec["devices"][1]["containerEdits"]
+
+
+async def test_a_flag_that_stays_although_its_reset_worked_is_reset_later(driver: Driver) -> None:
+    """The library says that it did; the claim does not wait for it to be true."""
+    await driver.prepare("a")
+    driver.flags.idle = 1
+    assert await driver.unprepare("a") == ""
+    assert driver.flags.on == {2}
+    assert noted(driver)
+    await driver.look()
+    assert driver.flags.on == set()
+    assert not noted(driver)
+
+
+async def test_one_answer_that_a_flag_is_not_set_leaves_no_chip_shared(driver: Driver) -> None:
+    """What was read before says that it is: it is reset all the same."""
+    await driver.prepare("a")
+    (npu,) = [chip for chip in driver.node.board.value.chips if chip.name == "npu-2"]
+    others = [chip for chip in driver.node.board.value.chips if chip.name != "npu-2"]
+    chips = sorted((replace(npu, device_share=True), *others), key=lambda chip: chip.physical_id)
+    driver.node.board.set(replace(driver.node.board.value, chips=tuple(chips)))
+    path = driver.flags.folder / "2"
+    path.rename(driver.flags.folder.parent / "unseen")
+
+    class Late(FlagFiles):
+        async def change(self, chip: Chip, *, is_set: bool) -> None:
+            (self.folder.parent / "unseen").rename(self.folder / "2")
+            await super().change(chip, is_set=is_set)
+
+    flags = Late(driver.flags.folder, driver.node.board)
+    await Driver(driver.node, flags).unprepare("a")
+    assert flags.changes == [(2, False)]
+    assert flags.on == set()

@@ -16,10 +16,10 @@ from tests.claims.stepping import (
     is_whole,
     leave,
 )
-from trio_npu_dra.claims.holding import Holding, Wanted
-from trio_npu_dra.claims.patience import Patience
-from trio_npu_dra.claims.transitions import TRANSITIONS, Action, Goal, Situation
-from trio_npu_dra.errors import Busy, HoldGone, StorageError
+from trio_npu_dra.agent.claims.holding import Holding, Wanted
+from trio_npu_dra.agent.claims.patience import Patience
+from trio_npu_dra.agent.claims.transitions import TRANSITIONS, Action, Goal, Situation
+from trio_npu_dra.kit.base.errors import Busy, HoldGone, StorageError
 
 
 def test_the_table_has_an_action_for_each_situation_and_goal() -> None:

@@ -20,10 +20,10 @@ from tests.claims.stepping import (
     leave,
 )
 from tests.claims.test_cancelled import cancelled_at, keep_busy
-from trio_npu_dra.claims.patience import Patience
-from trio_npu_dra.claims.repair import keep_cdi_files
-from trio_npu_dra.claims.transitions import Goal
-from trio_npu_dra.errors import Busy, NpuDraError
+from trio_npu_dra.agent.claims.patience import Patience
+from trio_npu_dra.agent.claims.repair import keep_cdi_files
+from trio_npu_dra.agent.claims.transitions import Goal
+from trio_npu_dra.kit.base.errors import Busy, NpuDraError
 
 
 @pytest.mark.parametrize("state", STATES)

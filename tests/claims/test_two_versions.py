@@ -6,8 +6,8 @@ import trio
 from trio.testing import MockClock
 
 from tests.claims.node import NodeOnDisk, claim, ref, result
-from trio_npu_dra.claims.cdi import Libraries
-from trio_npu_dra.claims.repair import keep_cdi_files
+from trio_npu_dra.agent.claims.cdi import Libraries
+from trio_npu_dra.agent.claims.repair import keep_cdi_files
 
 
 async def test_two_versions_do_not_rewrite_each_others_files(

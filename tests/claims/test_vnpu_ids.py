@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from tests.claims.cut_node import CutNode, cut_node, quarter
-from trio_npu_dra.errors import DcmiError
-from trio_npu_dra.npu.vnpus import Vnpus
+from trio_npu_dra.ascend.vnpus import Vnpus
+from trio_npu_dra.kit.base.errors import DcmiError
 
 NO_ANSWER = DcmiError(-8011, "dcmi_create_vdevice", "no answer could be received")
 
@@ -180,3 +180,60 @@ async def test_a_record_that_breaks_in_a_call_is_that_claims_error(
         await node.driver().prepare("a")
         answer = await node.driver(vnpus=spoiling(node)).unprepare("a")
     assert "the record of uid-a cannot be read any more" in answer["a"]
+
+
+class Misnaming(Vnpus):
+    """Vnpus of a chip that calls what it cuts by a wrong id.
+
+    Attributes:
+        says: That id.
+    """
+
+    says = 0
+
+    async def create(self, node: str, template: str, vnpu: int) -> int:
+        """Cut, and name another."""
+        await super().create(node, template, vnpu)
+        return Misnaming.says
+
+
+@pytest.mark.parametrize("is_anothers", [True, False])
+async def test_a_claim_has_the_vnpu_that_was_cut_for_it_whatever_the_library_calls_it(
+    node: CutNode, *, is_anothers: bool
+) -> None:
+    """Be the id that it returns that of another claim's vNPU, or of none."""
+    node.store("a", quarter(0))
+    node.store("b", quarter(1))
+    driver = node.driver()
+    assert await driver.prepare("a") == {"a": ""}
+    (of_a,) = node.templates()
+    Misnaming.says = of_a if is_anothers else 149
+    assert await node.driver(vnpus=Misnaming).prepare("b") == {"b": ""}
+    (of_b,) = node.templates().keys() - {of_a}
+    assert node.disk.record("uid-b")["pieces"][quarter(1)]["vnpu"] == of_b
+    assert await driver.unprepare("b") == {"b": ""}
+    assert node.templates().keys() == {of_a}
+    assert await driver.unprepare("a") == {"a": ""}
+    assert node.is_clean()
+
+
+async def test_a_claim_gets_no_vnpu_of_another_when_none_was_cut(node: CutNode) -> None:
+    """The library says that it cut one, and names that of another claim."""
+
+    class Idle(Vnpus):
+        async def create(self, node: str, template: str, vnpu: int) -> int:
+            del node, template, vnpu
+            return of_a
+
+    node.store("a", quarter(0))
+    node.store("b", quarter(1))
+    driver = node.driver()
+    assert await driver.prepare("a") == {"a": ""}
+    (of_a,) = node.templates()
+    refused = (await node.driver(vnpus=Idle).prepare("b"))["b"]
+    assert "the Ascend driver says that it cut vNPU" in refused
+    assert await driver.prepare("b") == {"b": ""}
+    assert len(node.templates()) == 2
+    assert await driver.unprepare("b", "a") == {"b": "", "a": ""}
+    assert node.templates() == {}
+    assert node.is_clean()

@@ -12,12 +12,12 @@ import trio
 from tests.claims.cut_node import HALF, CutNode, cut_node, quarter
 from tests.claims.node import claim, result
 from tests.waiting import until
-from trio_npu_dra.claims.patience import Patience
-from trio_npu_dra.errors import DcmiError
-from trio_npu_dra.holds.offered import offered
-from trio_npu_dra.npu.offers import not_cut
-from trio_npu_dra.npu.partition import Readings
-from trio_npu_dra.npu.vnpus import Vnpus
+from trio_npu_dra.agent.claims.patience import Patience
+from trio_npu_dra.agent.holds.offered import offered
+from trio_npu_dra.ascend.offers import not_cut
+from trio_npu_dra.ascend.partition import Readings
+from trio_npu_dra.ascend.vnpus import Vnpus
+from trio_npu_dra.kit.base.errors import DcmiError
 
 NO_ANSWER = DcmiError(-8011, "dcmi_create_vdevice", "no answer could be received")
 BUSY, NOT_PERMITTED, NOT_SUPPORTED = -8020, -8002, -8255
@@ -201,7 +201,7 @@ async def test_no_room_because_somebody_cut_by_hand_is_said(node: CutNode) -> No
 async def test_a_chip_that_the_library_does_not_cut_has_no_pieces_until_it_does(
     node: CutNode, code: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Which only a try shows, and the log says; other chips have theirs."""
+    """Which only two tries show, and the log says; other chips have theirs."""
     node.control.set_return_code("dcmi_create_vdevice", code, device=0)
     node.store("a", quarter(0))
     node.store("b", quarter(0, chip=1))
@@ -209,6 +209,8 @@ async def test_a_chip_that_the_library_does_not_cut_has_no_pieces_until_it_does(
     answers = await driver.prepare("a", "b")
     assert f"returned {code}" in answers["a"]
     assert answers["b"] == ""
+    assert not_cut(node.disk.board.value, node.cutting.value) == {}
+    await driver.prepare("a")
     reasons = not_cut(node.disk.board.value, node.cutting.value)
     assert reasons.keys() == {"npu-0"}
     assert f"returned {code}" in reasons["npu-0"]

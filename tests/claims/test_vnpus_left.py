@@ -11,13 +11,13 @@ import trio
 
 from tests.claims.cut_node import CutDriver, CutNode, cut_node, quarter
 from tests.waiting import until
-from trio_npu_dra.holds.hold import HolderKind
-from trio_npu_dra.holds.offered import offered
-from trio_npu_dra.npu.dcmi.worker import open_worker
-from trio_npu_dra.npu.model import EMPTY_BOARD, Board
-from trio_npu_dra.npu.offers import Offer
-from trio_npu_dra.npu.vnpus import Vnpus
-from trio_npu_dra.observable import Observable
+from trio_npu_dra.agent.holds.hold import HolderKind
+from trio_npu_dra.agent.holds.offered import offered
+from trio_npu_dra.ascend.dcmi.worker import open_worker
+from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, Chip
+from trio_npu_dra.ascend.offers import Offer
+from trio_npu_dra.ascend.vnpus import Vnpus
+from trio_npu_dra.kit.base.observable import Observable
 
 NPU = 0
 
@@ -241,4 +241,108 @@ async def test_a_chip_that_does_not_answer_keeps_no_claim(
     assert {hold.holder.kind for hold in driver.holds} == {HolderKind.LEFTOVER}
     node.control.release(function, device=NPU)
     await driver.look()
+    assert node.is_clean()
+
+
+async def test_a_vnpu_that_stays_although_its_removal_worked_is_removed_later(
+    node: CutNode,
+) -> None:
+    """The library says so; until it is true, the vNPU is offered to nobody."""
+
+    class Idle(Vnpus):
+        async def destroy(self, node: str, vnpu: int) -> None:
+            del node, vnpu
+
+    node.store("a", quarter(0))
+    driver = node.driver(vnpus=Idle)
+    assert await driver.prepare("a") == {"a": ""}
+    assert await driver.unprepare("a") == {"a": ""}
+    assert [hold.holder.kind for hold in driver.holds] == [HolderKind.LEFTOVER]
+    await node.driver().look()
+    assert node.templates() == {}
+    assert node.is_clean()
+
+
+@pytest.mark.parametrize("template", [None, "", "vir0"])
+async def test_one_odd_answer_about_a_claims_vnpu_leaves_it_to_nobody(
+    node: CutNode, template: str | None
+) -> None:
+    """Be it that it is not there, without a name, or another: it is removed later."""
+
+    class Odd(Vnpus):
+        is_odd = False
+
+        async def of(self, node: str) -> Mapping[int, str]:
+            found = await super().of(node)
+            if not Odd.is_odd:
+                return found
+            Odd.is_odd = False
+            return {} if template is None else dict.fromkeys(found, template)
+
+    node.store("a", quarter(0))
+    driver = node.driver(vnpus=Odd)
+    assert await driver.prepare("a") == {"a": ""}
+    Odd.is_odd = True
+    assert await driver.unprepare("a") == {"a": ""}
+    assert [hold.holder.kind for hold in driver.holds] == [HolderKind.LEFTOVER]
+    await driver.look()
+    assert node.templates() == {}
+    assert node.is_clean()
+
+
+async def test_a_claims_vnpu_that_has_no_name_for_a_moment_is_not_cut_twice(node: CutNode) -> None:
+    """A prepare waits until it can be seen whether it is the claim's."""
+
+    class Nameless(Vnpus):
+        async def of(self, node: str) -> Mapping[int, str]:
+            return dict.fromkeys(await super().of(node), "")
+
+    node.store("a", quarter(0))
+    driver = node.driver()
+    assert await driver.prepare("a") == {"a": ""}
+    (vnpu,) = node.templates()
+    node_file = node.disk.root / "dev" / f"vdavinci{vnpu}"
+    node_file.rename(node_file.with_name("away"))
+    refused = (await node.driver(vnpus=Nameless).prepare("a"))["a"]
+    assert f"does not tell the template of vNPU {vnpu}" in refused
+    node_file.with_name("away").rename(node_file)
+    assert await driver.prepare("a") == {"a": ""}
+    assert node.templates().keys() == {vnpu}
+
+
+async def test_a_claims_vnpu_is_removed_from_a_chip_that_was_numbered_anew(node: CutNode) -> None:
+    """The chip is known by its die id; nothing of the one with its old number is touched."""
+    node.store("a", quarter(0))
+    driver = node.driver()
+    assert await driver.prepare("a") == {"a": ""}
+    (vnpu,) = node.templates()
+    await until(lambda: node.disk.board.value.chips[0].vnpus == (vnpu,))
+    board = node.disk.board.value
+    one, other = board.chips[:2]
+    swapped = Observable(
+        replace(
+            board,
+            chips=(
+                replace(other, physical_id=0),
+                replace(one, physical_id=1),
+                *board.chips[2:],
+            ),
+        )
+    )
+    removed = []
+
+    class Renumbered(Vnpus):
+        def place_of(self, chip: Chip) -> str | None:
+            self._board = swapped
+            return super().place_of(chip)
+
+        async def destroy(self, node: str, vnpu: int) -> None:
+            await super().destroy(node, vnpu)
+            removed.append((node, vnpu))
+            self._board = now
+
+    now = node.disk.board
+    assert await node.driver(vnpus=Renumbered).unprepare("a") == {"a": ""}
+    assert removed == [("/dev/davinci1", vnpu)]
+    assert node.templates() == {}
     assert node.is_clean()

@@ -13,13 +13,13 @@ from pathlib import Path
 import trio
 
 from tests.compiled import compiled_simulator
-from trio_npu_dra.cli.main import main
-from trio_npu_dra.holds.entry import Allocated, Entry, HeldDevice, State
-from trio_npu_dra.holds.hold import Holder, HolderKind
-from trio_npu_dra.holds.ledger import Ledger
-from trio_npu_dra.npu.model import ChipFamily
-from trio_npu_dra.simulator import Severity, create_board, load_profile
-from trio_npu_dra.storage import PLUGIN_FOLDER_MODE
+from trio_npu_dra.agent.cli.main import main
+from trio_npu_dra.agent.holds.entry import Allocated, Entry, HeldDevice, State
+from trio_npu_dra.agent.holds.hold import Holder, HolderKind
+from trio_npu_dra.agent.holds.ledger import Ledger
+from trio_npu_dra.ascend.model import ChipFamily
+from trio_npu_dra.kit.base.storage import PLUGIN_FOLDER_MODE
+from trio_npu_dra.lab.simulator import Severity, create_board, load_profile
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 PAGE = DOCS / "topology.md"

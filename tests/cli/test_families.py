@@ -11,11 +11,11 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from trio_npu_dra.cli.main import main
-from trio_npu_dra.npu.container import driver_mounts, shared_nodes
-from trio_npu_dra.npu.host import Host
-from trio_npu_dra.npu.model import ChipFamily
-from trio_npu_dra.simulator import create_board, load_profile, profile_names
+from trio_npu_dra.agent.cli.main import main
+from trio_npu_dra.ascend.container import driver_mounts, shared_nodes
+from trio_npu_dra.ascend.host import Host
+from trio_npu_dra.ascend.model import ChipFamily
+from trio_npu_dra.lab.simulator import create_board, load_profile, profile_names
 
 TABLE: Final = yaml.safe_load((Path(__file__).parent / "families.yaml").read_text())
 BOARDS: Final[dict[str, dict[str, Any]]] = TABLE["boards"]

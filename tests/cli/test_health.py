@@ -16,8 +16,8 @@ from threading import Thread
 
 import pytest
 
-from trio_npu_dra.cli.main import main
-from trio_npu_dra.control.report import (
+from trio_npu_dra.agent.cli.main import main
+from trio_npu_dra.agent.control.report import (
     FaultReport,
     HealthReport,
     HungCallReport,

@@ -17,15 +17,15 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.npu.boards import a3, die, piece, split
+from tests.ascend.boards import a3, die, piece, split
 from tests.report.boards import npu
-from trio_npu_dra.cli.demo import TIME_LIMIT_SECONDS
-from trio_npu_dra.cli.inspect import _table
-from trio_npu_dra.cli.main import main
-from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
-from trio_npu_dra.npu.model import Board
-from trio_npu_dra.settings import Settings
-from trio_npu_dra.simulator import Severity, SimulatedBoard, create_board, load_profile
+from trio_npu_dra.agent.cli.main import main
+from trio_npu_dra.agent.settings import Settings
+from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
+from trio_npu_dra.ascend.model import Board
+from trio_npu_dra.lab.cli.demo import TIME_LIMIT_SECONDS
+from trio_npu_dra.lab.simulator import Severity, SimulatedBoard, create_board, load_profile
+from trio_npu_dra.tools.cli.inspect import _table
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def empty(tmp_path: Path, _same_log: None) -> list[str]:
 
 def npu_dra(*words: str) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own."""
-    command = [sys.executable, "-m", "trio_npu_dra.cli.main", *words]
+    command = [sys.executable, "-m", "trio_npu_dra.agent.cli.main", *words]
     limit = TIME_LIMIT_SECONDS + 30  # the demo ends by itself before, and says why
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit)
 

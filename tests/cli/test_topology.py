@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.ascend.boards import a3, die
 from tests.cli.pictures import PAGE, SCENES, Scene, make, with_matrix
-from tests.npu.boards import a3, die
-from trio_npu_dra.cli.drawing import draw
-from trio_npu_dra.cli.main import main
-from trio_npu_dra.cli.topology import Topology, matrix, wire
-from trio_npu_dra.holds.hold import Hold, Holder, HolderKind
-from trio_npu_dra.npu.dcmi.types import Link
-from trio_npu_dra.npu.model import EMPTY_BOARD, Board, ChipFamily
+from trio_npu_dra.agent.cli.main import main
+from trio_npu_dra.agent.holds.hold import Hold, Holder, HolderKind
+from trio_npu_dra.ascend.dcmi.types import Link
+from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, ChipFamily
+from trio_npu_dra.tools.cli.drawing import draw
+from trio_npu_dra.tools.cli.topology import Topology, matrix, wire
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from trio_npu_dra.cli.main import main
+from trio_npu_dra.agent.cli.main import main
 
 EXAMPLES = sorted((Path(__file__).parent.parent.parent / "k8s/examples").glob("*.yaml"))
 WRONG = """\
@@ -75,7 +75,7 @@ def test_our_own_examples_are_right(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_it_loads_nothing_of_the_daemon() -> None:
     """It starts in a moment, and needs neither gRPC nor an event loop."""
-    code = "import sys, trio_npu_dra.cli.validate; print(*sys.modules)"
+    code = "import sys, trio_npu_dra.tools.cli.validate; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, check=True, text=True
     )

@@ -10,20 +10,20 @@ from typing import Any, Protocol
 import pytest
 import trio
 
-from tests.cluster.binaries import kubernetes
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.releases import RELEASES
-from tests.kube.conformance import (
+from tests.api.conformance import (
     AS_ADMINISTRATOR,
     AS_DRIVER,
 )
-from tests.kube.feature_scenarios import AS_DRIVER_WITH_FEATURES
-from tests.kube.scenario import Scenario, driver_rules
-from tests.kube.watch_scenarios import assert_gone
-from trio_npu_dra.errors import Unavailable
-from trio_npu_dra.kube.client import KubeClient, open_client
-from trio_npu_dra.kube.credentials import load_credentials
-from trio_npu_dra.kube.objects import KubeObject
+from tests.api.feature_scenarios import AS_DRIVER_WITH_FEATURES
+from tests.api.scenario import Scenario, driver_rules
+from tests.api.watch_scenarios import assert_gone
+from tests.cluster.binaries import kubernetes
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.releases import RELEASES
+from trio_npu_dra.kit.api.client import KubeClient, open_client
+from trio_npu_dra.kit.api.credentials import load_credentials
+from trio_npu_dra.kit.api.objects import KubeObject
+from trio_npu_dra.kit.base.errors import Unavailable
 
 pytestmark = pytest.mark.cluster
 

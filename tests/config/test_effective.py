@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tests.config_cases import GOOD, named
-from trio_npu_dra.config.effective import DEFAULT_CONFIG, EffectiveConfig, effective
-from trio_npu_dra.config.words import parse_config
+from trio_npu_dra.agent.config.effective import DEFAULT_CONFIG, EffectiveConfig, effective
+from trio_npu_dra.agent.config.words import parse_config
 
 
 def come_to(*fields: dict[str, Any]) -> EffectiveConfig:

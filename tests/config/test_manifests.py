@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from tests.config_cases import CASES, WRONG
-from trio_npu_dra.config.manifests import Report, inspect
-from trio_npu_dra.errors import UnreadableManifest
+from trio_npu_dra.kit.base.errors import UnreadableManifest
+from trio_npu_dra.tools.manifests import Report, inspect
 
 HEAD = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nspec:\n  config:\n"
 CONFIG = """\
@@ -41,7 +41,7 @@ def test_validate_decides_as_the_driver_does(name: str) -> None:
         "kind": "ResourceClaim",
         "spec": {"devices": {"config": [config]}},
     }
-    report = inspect(yaml.safe_dump(about, allow_unicode=True).encode())
+    report = inspect(yaml.safe_dump(about, allow_unicode=True, sort_keys=False).encode())
 
     told = [remark.text for remark in report.problems]
     first = [f"opaque config in the ResourceClaim: {text}" for text in CASES[name].words[:3]]

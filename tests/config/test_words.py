@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.config_cases import GOOD, RIGHT, WRONG, Case
-from trio_npu_dra.config.model import NpuConfig
-from trio_npu_dra.config.words import parse_config, problems
-from trio_npu_dra.errors import InvalidOpaqueConfig
+from trio_npu_dra.agent.config.model import NpuConfig
+from trio_npu_dra.agent.config.words import parse_config, problems
+from trio_npu_dra.kit.base.errors import InvalidOpaqueConfig
 
 
 @pytest.mark.parametrize("case", RIGHT.values(), ids=RIGHT.keys())

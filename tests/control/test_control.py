@@ -11,28 +11,28 @@ import pytest
 import trio
 import trio.testing
 
+from tests.ascend.boards import piece, split
 from tests.holds.holding import hold
-from tests.npu.boards import piece, split
 from tests.report.boards import board, fault, npu
 from tests.waiting import until
-from trio_npu_dra.control.answers import Control
-from trio_npu_dra.control.client import Reply, ask_all
-from trio_npu_dra.control.report import HealthReport, report_cutting, report_npus
-from trio_npu_dra.control.server import serve_control
-from trio_npu_dra.errors import Busy, ConfigError
-from trio_npu_dra.kubelet.endpoints import Endpoints
-from trio_npu_dra.npu.dcmi.types import ChipRef
-from trio_npu_dra.npu.dcmi.worker import DcmiWorker, open_worker
-from trio_npu_dra.npu.fault_memory import NodeFaults
-from trio_npu_dra.npu.model import FaultLevel
-from trio_npu_dra.npu.offers import NO_CUTTING
-from trio_npu_dra.npu.piece import Piece
-from trio_npu_dra.npu.reading import Reading
-from trio_npu_dra.npu.subscription import WatchStatus
-from trio_npu_dra.observable import Observable
-from trio_npu_dra.resources.device import ResourceDevice
-from trio_npu_dra.resources.state import ResourcesState
-from trio_npu_dra.slices.features import ServerFeatures
+from trio_npu_dra.agent.control.answers import Control
+from trio_npu_dra.agent.control.client import Reply, ask_all
+from trio_npu_dra.agent.control.report import HealthReport, report_cutting, report_npus
+from trio_npu_dra.agent.control.server import serve_control
+from trio_npu_dra.agent.device_plugin.device import ResourceDevice
+from trio_npu_dra.agent.device_plugin.state import ResourcesState
+from trio_npu_dra.agent.devices.features import ServerFeatures
+from trio_npu_dra.ascend.dcmi.types import ChipRef
+from trio_npu_dra.ascend.dcmi.worker import DcmiWorker, open_worker
+from trio_npu_dra.ascend.fault_memory import NodeFaults
+from trio_npu_dra.ascend.model import FaultLevel
+from trio_npu_dra.ascend.offers import NO_CUTTING
+from trio_npu_dra.ascend.piece import Piece
+from trio_npu_dra.ascend.reading import Reading
+from trio_npu_dra.ascend.subscription import WatchStatus
+from trio_npu_dra.kit.base.errors import Busy, ConfigError
+from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.kit.kubelet.endpoints import Endpoints
 
 TWICE_A_DAY = 0x80E01801
 """A code that separates the NPU when it comes twice in a day."""

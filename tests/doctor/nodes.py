@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.npu.looking import SERVER
-from trio_npu_dra.cli.main import main
-from trio_npu_dra.doctor.places import Places
-from trio_npu_dra.npu.host import Host
-from trio_npu_dra.simulator import Profile, SimulatedBoard, create_board
-from trio_npu_dra.storage import PLUGIN_FOLDER_MODE
+from tests.ascend.looking import SERVER
+from trio_npu_dra.agent.cli.main import main
+from trio_npu_dra.ascend.host import Host
+from trio_npu_dra.kit.base.storage import PLUGIN_FOLDER_MODE
+from trio_npu_dra.lab.simulator import Profile, SimulatedBoard, create_board
+from trio_npu_dra.tools.doctor.places import Places
 
 NODE = "node-1"
 DRIVER = "npu.huawei.com"

@@ -10,23 +10,23 @@ from pathlib import Path
 import pytest
 import trio
 
+from tests.ascend.boards import a3, die
 from tests.claims.node import npu
 from tests.doctor.nodes import ASCEND_BY_DEFAULT, DRIVER, POD, SESSION, Node
 from tests.holds.entries import entry, of_piece
-from tests.npu.boards import a3, die
-from trio_npu_dra.doctor import own_state
-from trio_npu_dra.doctor.chips import (
+from trio_npu_dra.agent.device_plugin.device import ResourceDevice
+from trio_npu_dra.agent.holds.encoding import encode
+from trio_npu_dra.agent.holds.ledger import Ledger
+from trio_npu_dra.ascend.host import Host
+from trio_npu_dra.ascend.model import Board, ChipFamily
+from trio_npu_dra.tools.doctor import own_state
+from trio_npu_dra.tools.doctor.chips import (
     Chips,
     Ours,
     judge_division,
     judge_root_info,
     problem_of_root_info,
 )
-from trio_npu_dra.holds.encoding import encode
-from trio_npu_dra.holds.ledger import Ledger
-from trio_npu_dra.npu.host import Host
-from trio_npu_dra.npu.model import Board, ChipFamily
-from trio_npu_dra.resources.device import ResourceDevice
 
 ROOT_INFO_OF_TWO = (
     '{"version": "2.0", "topo_file_path": "/usr/local/Ascend/driver/topo/950/a.json", '

@@ -13,13 +13,10 @@ import trio
 
 from tests.doctor.nodes import DRIVER, NODE
 from tests.holds.entries import POOL, entry
-from trio_npu_dra.doctor import cluster, dra_drivers
-from trio_npu_dra.doctor.cluster import Cluster, NodeWithStatus
-from trio_npu_dra.doctor.dra_drivers import DraDrivers
-from trio_npu_dra.holds.entry import Entry, State
-from trio_npu_dra.kube.client import open_client
-from trio_npu_dra.kube.credentials import load_credentials
-from trio_npu_dra.kube.objects import (
+from trio_npu_dra.agent.holds.entry import Entry, State
+from trio_npu_dra.kit.api.client import open_client
+from trio_npu_dra.kit.api.credentials import load_credentials
+from trio_npu_dra.kit.api.objects import (
     Allocation,
     AllocationResult,
     Consumer,
@@ -34,8 +31,11 @@ from trio_npu_dra.kube.objects import (
     ResourceSlice,
     ResourceSliceSpec,
 )
-from trio_npu_dra.standins.api_server import serve_api
-from trio_npu_dra.standins.api_state import ApiState
+from trio_npu_dra.lab.standins.api_server import serve_api
+from trio_npu_dra.lab.standins.api_state import ApiState
+from trio_npu_dra.tools.doctor import cluster, dra_drivers
+from trio_npu_dra.tools.doctor.cluster import Cluster, NodeWithStatus
+from trio_npu_dra.tools.doctor.dra_drivers import DraDrivers
 
 
 def published(name: str, driver: str, *devices: Device, node: str = NODE) -> ResourceSlice:

@@ -8,9 +8,9 @@ import socket
 import pytest
 
 from tests.doctor.nodes import DRIVER, POD_UID, Node
-from trio_npu_dra.doctor import device_plugins, dra_drivers, kubelet
-from trio_npu_dra.doctor.finding import Finding
-from trio_npu_dra.doctor.programs import programs
+from trio_npu_dra.tools.doctor import device_plugins, dra_drivers, kubelet
+from trio_npu_dra.tools.doctor.finding import Finding
+from trio_npu_dra.tools.doctor.programs import programs
 
 CONFIG = "var/lib/kubelet/config.yaml"
 GATE = "featureGates: {DynamicResourceAllocation: false}\n"

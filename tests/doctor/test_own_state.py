@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from trio_npu_dra.doctor.own_state import is_full
+from trio_npu_dra.tools.doctor.own_state import is_full
 
 
 @pytest.mark.parametrize(

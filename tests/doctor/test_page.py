@@ -8,7 +8,7 @@ import pytest
 
 from tests.doctor.nodes import Node
 from tests.doctor.page import PAGE, SCENES, make, with_output
-from trio_npu_dra.doctor.finding import Level
+from trio_npu_dra.tools.doctor.finding import Level
 
 
 @pytest.mark.parametrize("scene", SCENES)

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.doctor.nodes import Node
-from trio_npu_dra.doctor.finding import Level
-from trio_npu_dra.doctor.places import Places
-from trio_npu_dra.doctor.runtimes import judge, look
-from trio_npu_dra.npu.host import Host
+from trio_npu_dra.ascend.host import Host
+from trio_npu_dra.tools.doctor.finding import Level
+from trio_npu_dra.tools.doctor.places import Places
+from trio_npu_dra.tools.doctor.runtimes import judge, look
 
 GRPC = '[plugins."io.containerd.grpc.v1.cri"]\n'
 RUNTIME = '[plugins."io.containerd.cri.v1.runtime"]\n'

@@ -13,7 +13,7 @@ from tests.cluster.api import Object
 from tests.cluster.cluster import NodeAccess
 from tests.e2e.driver import BOARD, DEVICES_FILE, PLUGIN, PROFILE, Driver
 from tests.e2e.space import Space, claim, container, placed, pod, request
-from trio_npu_dra.simulator import Profile
+from trio_npu_dra.lab.simulator import Profile
 
 DRIVER_FILES = (
     *(f"/usr/local/Ascend/driver/{name}" for name in ("lib64", "include", "tools", "version.info")),

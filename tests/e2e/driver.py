@@ -19,7 +19,7 @@ from tests.cluster.cluster import Cluster, NodeAccess
 from tests.cluster.processes import PATIENCE, ClusterError, run
 from tests.e2e.immutable import immutable
 from trio_npu_dra import __version__
-from trio_npu_dra.simulator import BoardControl
+from trio_npu_dra.lab.simulator import BoardControl
 
 NAMESPACE = "ascend-dra"
 NAME = "ascend-npu-dra-kubeletplugin"

@@ -9,9 +9,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.cluster.api import Object
 from tests.e2e.driver import DRIVER, NAMESPACE, NPUS, Driver
-from trio_npu_dra.control.report import HealthReport, NpuReport
-from trio_npu_dra.observe.pages import SCRAPE_SECONDS
-from trio_npu_dra.simulator import BoardControl, Severity
+from trio_npu_dra.agent.control.report import HealthReport, NpuReport
+from trio_npu_dra.agent.observe.pages import SCRAPE_SECONDS
+from trio_npu_dra.lab.simulator import BoardControl, Severity
 
 KEEPS_PODS = 0x81B38002
 """RestartBusiness: no new pods. Like the other one it has no rule that separates the NPU."""

@@ -18,11 +18,11 @@ import trio
 
 from tests.cluster.api import Object
 from tests.cluster.cluster import Cluster, NodeAccess
-from trio_npu_dra.kubelet.driver import ClaimRef, PrepareResult
-from trio_npu_dra.kubelet.plugin import serve_plugin, serve_registration
-from trio_npu_dra.kubelet.registration import NOT_REGISTERED
-from trio_npu_dra.observable import Observable
-from trio_npu_dra.rpc import open_bridge
+from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.kit.grpc import open_bridge
+from trio_npu_dra.kit.kubelet.driver import ClaimRef, PrepareResult
+from trio_npu_dra.kit.kubelet.plugin import serve_plugin, serve_registration
+from trio_npu_dra.kit.kubelet.registration import NOT_REGISTERED
 
 NAME = "nic.example.com"
 """Of the driver, and of its DeviceClass."""

@@ -10,7 +10,7 @@ from tests.cluster.cluster import NodeAccess
 from tests.e2e.boards import Given, assert_has, begin, laid_out, with_user_space_of_the_bus
 from tests.e2e.driver import DRIVER, Driver
 from tests.e2e.space import Space
-from trio_npu_dra.simulator import Profile, load_profile
+from trio_npu_dra.lab.simulator import Profile, load_profile
 
 pytestmark = pytest.mark.cluster
 

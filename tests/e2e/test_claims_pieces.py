@@ -17,9 +17,9 @@ from tests.cluster.api import Object
 from tests.e2e.driver import PLUGIN, Driver
 from tests.e2e.pieces import HALF, QUARTER, cut_for_claims, piece, vnpus
 from tests.e2e.space import Space, claim, pod
-from trio_npu_dra.simulator import load_profile
-from trio_npu_dra.simulator.profile import Device
-from trio_npu_dra.slices.quantities import amount_of
+from trio_npu_dra.agent.devices.quantities import amount_of
+from trio_npu_dra.lab.simulator import load_profile
+from trio_npu_dra.lab.simulator.profile import Device
 
 pytestmark = [pytest.mark.cluster, pytest.mark.since("1.36")]
 

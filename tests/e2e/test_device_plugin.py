@@ -16,7 +16,7 @@ from tests.e2e.driver import NPUS, Driver
 from tests.e2e.faults import KEEPS_PODS
 from tests.e2e.resources import RESOURCE, Plugin, asking, assert_runs_on, start, user
 from tests.e2e.space import Space, claim, placed, pod
-from trio_npu_dra.simulator import Severity, load_profile
+from trio_npu_dra.lab.simulator import Severity, load_profile
 
 pytestmark = pytest.mark.cluster
 

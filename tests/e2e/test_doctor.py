@@ -12,7 +12,7 @@ from tests.e2e.driver import NAMESPACE, Driver
 
 pytestmark = pytest.mark.cluster
 
-CODE = "from trio_npu_dra.cli.main import main; print(main())"
+CODE = "from trio_npu_dra.agent.cli.main import main; print(main())"
 """The image has no shell that could tell the exit code; kubectl tells it without the output."""
 DOCTOR = ("python3", "-c", CODE, "doctor", "--output=json")
 

@@ -10,7 +10,7 @@ import pytest
 from tests.cluster import audit
 from tests.e2e.driver import ACCOUNT, Driver
 from tests.e2e.space import Space, claim, pod, request
-from trio_npu_dra.simulator import Severity
+from trio_npu_dra.lab.simulator import Severity
 
 pytestmark = [pytest.mark.cluster, pytest.mark.every_version]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -13,9 +13,9 @@ from tests.cluster.processes import ClusterError
 from tests.e2e import test_security
 from tests.e2e.deploy import ROOT
 from tests.e2e.driver import NPUS, Driver
-from tests.e2e.space import Space, pod
+from tests.e2e.space import ENDS_AT_ONCE, Space, container, pod
 from tests.e2e.test_security import agent
-from trio_npu_dra.mindcluster.device_info import check_code
+from trio_npu_dra.agent.mindcluster.device_info import check_code
 
 pytestmark = pytest.mark.cluster
 
@@ -65,15 +65,18 @@ def device_info(driver: Driver) -> Any:
     return found and json.loads(found["data"]["DeviceInfoCfg"])
 
 
+def free(driver: Driver) -> list[str]:
+    """The NPUs that are told to be free."""
+    told = device_info(driver)
+    text: str = told["DeviceInfo"]["DeviceList"].get(RESOURCE, "") if told else ""
+    return text.split(",")
+
+
 def wait_free(driver: Driver, *numbers: int) -> Any:
     """Wait until just these NPUs are told to be free; returns all that is told."""
-
-    def look() -> Any:
-        told = device_info(driver)
-        free = told["DeviceInfo"]["DeviceList"].get(RESOURCE, "") if told else ""
-        return told if free == ",".join(f"Ascend910-{number}" for number in numbers) else None
-
-    return driver.cluster.wait(look, f"NPUs {numbers} free")
+    wanted = [f"Ascend910-{number}" for number in numbers]
+    driver.cluster.wait(lambda: free(driver) == wanted, f"NPUs {numbers} free")
+    return device_info(driver)
 
 
 def wait_served(driver: Driver) -> None:
@@ -90,11 +93,16 @@ def wait_served(driver: Driver) -> None:
     driver.cluster.wait(served, "the resource served")
 
 
-def chosen(name: str, *numbers: int) -> Object:
+def asking(name: str, count: int, *command: str) -> Object:
+    """A container that wants so many NPUs."""
+    about = container(name, command=command or ENDS_AT_ONCE)
+    amount = {RESOURCE: str(count)}
+    return about | {"resources": {"limits": amount, "requests": amount}}
+
+
+def chosen(name: str, *numbers: int, init_containers: Sequence[Object] = ()) -> Object:
     """A pod for which Volcano chose NPUs."""
-    about = pod(name)
-    amount = {RESOURCE: str(len(numbers))}
-    about["spec"]["containers"][0]["resources"] = {"limits": amount, "requests": amount}
+    about = pod(name, containers=[asking("main", len(numbers))], init_containers=init_containers)
     about["metadata"]["annotations"] = {
         RESOURCE: ",".join(f"Ascend910-{number}" for number in numbers),
         "predicate-time": "1795280460000000000",
@@ -120,7 +128,7 @@ def test_node_and_config_map_tell_of_the_npus(compat: Driver) -> None:
 
 
 def test_pod_gets_the_npus_that_were_chosen(compat: Driver, space: Space) -> None:
-    """Not those that the kubelet would take; pod and ConfigMap say so, and a restart keeps it."""
+    """Not those that would be best; pod and ConfigMap say so."""
     wait_served(compat)
     space.apply(chosen("train", 4, 6))
     space.wait_phase("train")
@@ -132,14 +140,49 @@ def test_pod_gets_the_npus_that_were_chosen(compat: Driver, space: Space) -> Non
 
     space.wait(lambda: annotation("huawei.com/AscendReal"), "the annotation")
     assert annotation("huawei.com/AscendReal") == "Ascend910-4,Ascend910-6"
-    assert annotation("huawei.com/kltDev") == "Ascend910-0,Ascend910-2"
+    assert annotation("huawei.com/kltDev") == "Ascend910-4,Ascend910-6"
     assert annotation("predicate-time") == str(2**64 - 1)
-    compat.kill()
-    wait_served(compat)
     wait_free(compat, 0, 1, 2, 3, 5, 7)
-    space.apply(chosen("next", 0, 2))
-    space.wait_phase("next")
-    assert space.davinci_nodes("next") == ["/dev/davinci0", "/dev/davinci2"]
+
+
+def test_every_container_gets_of_what_was_chosen(compat: Driver, space: Space) -> None:
+    """Also an init container that wants fewer."""
+    wait_served(compat)
+    look = ("sh", "-c", "ls /dev | grep -c davinci[0-9]")
+    space.apply(chosen("train", 1, 3, 7, init_containers=[asking("first", 2, *look)]))
+    space.wait_phase("train")
+    assert space.log("train", "first").strip() == "2"
+    assert space.davinci_nodes("train") == [f"/dev/davinci{number}" for number in (1, 3, 7)]
+
+
+def test_pod_is_refused_npus_that_were_not_chosen(compat: Driver, space: Space) -> None:
+    """Its status says why, and what to do."""
+    wait_served(compat)
+    space.apply(chosen("old", 4))
+    space.wait_phase("old")
+    space.apply(chosen("train", 4))
+    space.wait_phase("train", "Failed")
+    status = (space.get("pod", "train") or {})["status"]
+    assert status["reason"] == "UnexpectedAdmissionError"
+    name = f"pod {space.name}/train"
+    assert (
+        f"NPUs 4 were chosen for {name}, and the kubelet gives 0 (4 is held by" in status["message"]
+    )
+    assert "delete the pod" in status["message"]
+
+
+def test_pod_that_has_its_npu_waits_for_none(compat: Driver, space: Space) -> None:
+    """Whatever is written on it while it has not started: others get what was chosen for them."""
+    wait_served(compat)
+    space.apply(chosen("forger", 1, init_containers=[asking("never", 1, *ENDS_AT_ONCE)]))
+    space.wait(lambda: "Ascend910-1" not in free(compat), "the NPU of the pod that waits")
+    forged = {RESOURCE: "Ascend910-4", "predicate-time": "1"}
+    space.cluster.api.patch(
+        "pod", "forger", namespace=space.name, change={"metadata": {"annotations": forged}}
+    )
+    space.apply(chosen("train", 5))
+    space.wait_phase("train")
+    assert space.davinci_nodes("train") == ["/dev/davinci5"]
 
 
 def test_agent_writes_nothing_else_on_nodes(compat: Driver, agent: ApiServer) -> None:

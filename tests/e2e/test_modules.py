@@ -14,7 +14,7 @@ from tests.cluster.cluster import NodeAccess
 from tests.e2e.boards import Given, assert_has, begin, laid_out, wait_published
 from tests.e2e.driver import BOARD, DRIVER, Driver
 from tests.e2e.space import Space, claim, container, placed, pod, request
-from trio_npu_dra.simulator import BoardControl, Severity, load_profile
+from trio_npu_dra.lab.simulator import BoardControl, Severity, load_profile
 
 pytestmark = pytest.mark.cluster
 

@@ -16,7 +16,7 @@ from tests.e2e.driver import DRIVER, Driver
 from tests.e2e.prometheus import Prometheus, started
 from tests.e2e.space import Space, claim, pod, request
 from tests.monitoring.manifests import FOLDER, dashboard, queries
-from trio_npu_dra.simulator import Severity
+from trio_npu_dra.lab.simulator import Severity
 
 pytestmark = pytest.mark.cluster
 

@@ -17,7 +17,7 @@ from tests.cluster.processes import ClusterError
 from tests.e2e.boards import laid_out
 from tests.e2e.driver import DRIVER, NPUS, Driver
 from tests.e2e.space import Space, claim, container, placed, pod, request
-from trio_npu_dra.simulator import load_profile
+from trio_npu_dra.lab.simulator import load_profile
 
 pytestmark = pytest.mark.cluster
 

@@ -11,7 +11,7 @@ import pytest
 from tests.cluster.processes import ClusterError
 from tests.e2e.driver import DRIVER, NAMESPACE, Driver
 from tests.e2e.space import Space, claim, pod, request
-from trio_npu_dra.simulator import BoardControl, Severity
+from trio_npu_dra.lab.simulator import BoardControl, Severity
 
 pytestmark = [pytest.mark.cluster, pytest.mark.every_version]
 

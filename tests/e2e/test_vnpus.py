@@ -12,7 +12,7 @@ from tests.cluster.cluster import Cluster, NodeAccess
 from tests.e2e.boards import laid_out, wait_published
 from tests.e2e.driver import DRIVER, Driver
 from tests.e2e.space import EXAMPLES, Space, claim, container, placed, pod, request
-from trio_npu_dra.simulator import load_profile
+from trio_npu_dra.lab.simulator import load_profile
 
 pytestmark = pytest.mark.cluster
 

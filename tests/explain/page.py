@@ -16,8 +16,8 @@ from rich.terminal_theme import DEFAULT_TERMINAL_THEME
 from tests.explain.reasons import REASONS
 from tests.explain.scene import scene
 from tests.explain.static_api import StaticApi, served
-from trio_npu_dra.cli.kubectl_npu import main, styled
-from trio_npu_dra.cli.npu_words import explanation_lines
+from trio_npu_dra.tools.cli.kubectl_npu import main, styled
+from trio_npu_dra.tools.cli.npu_words import explanation_lines
 
 PAGE = Path(__file__).parents[2] / "docs/kubectl-npu.md"
 PICTURES: Final = {

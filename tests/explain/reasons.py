@@ -22,9 +22,9 @@ from tests.explain.world import (
     view_of,
     with_results,
 )
-from trio_npu_dra.cluster.explain.explain import explain_pod
-from trio_npu_dra.cluster.explain.explanation import Explanation, Outcome
-from trio_npu_dra.cluster.pod_objects import Pod
+from trio_npu_dra.tools.cluster.explain.explain import explain_pod
+from trio_npu_dra.tools.cluster.explain.explanation import Explanation, Outcome
+from trio_npu_dra.tools.cluster.pod_objects import Pod
 
 MEMORY = f'device.capacity["{DRIVER}"].memCapacity.compareTo(quantity("64Gi")) >= 0'
 RING = {"matchAttribute": f"{DRIVER}/topologyGroup"}
@@ -77,10 +77,11 @@ def held(*numbers: int, name: str = "infer", node: str = "n1") -> Wire:
 
 def piece(number: int, *, amount: str = "10", **more: Any) -> Wire:
     """A piece of NPU 0, by what it takes of the counters."""
-    return device(f"npu-0-vnpu-{number}", {"type": "vnpu"}, **more, consumesCounters=_takes(amount))
+    return device(f"npu-0-vnpu-{number}", {"type": "vnpu"}, **more, consumesCounters=takes(amount))
 
 
-def _takes(amount: str) -> list[Wire]:
+def takes(amount: str) -> list[Wire]:
+    """What a device takes of the AI cores of NPU 0."""
     return [{"counterSet": "npu-0", "counters": {"ai-cores": {"value": amount}}}]
 
 
@@ -102,7 +103,7 @@ def _with_npus(name: str, count: int, **spec: Any) -> Wire:
 _N1 = node("n1")
 _TWO = slice_("s1", npu(0), npu(1))
 _WANTS_TWO = claim("train", ask(count=2))
-_CUT = slice_(
+CUT = slice_(
     "s0",
     count=2,
     sharedCounters=[{"name": "npu-0", "counters": {"ai-cores": {"value": "20"}}}],
@@ -165,8 +166,8 @@ _PARTS = (
         title="a piece is taken of the NPU",
         objects=(
             _N1,
-            _CUT,
-            slice_("s1", npu(0, consumesCounters=_takes("20")), piece(1), count=2),
+            CUT,
+            slice_("s1", npu(0, consumesCounters=takes("20")), piece(1), count=2),
             allocated(claim("infer", ask()), "npu-0-vnpu-1", users=["infer-0"]),
             claim("train", ask(f'device.attributes["{DRIVER}"].type == "npu"')),
         ),

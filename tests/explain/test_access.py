@@ -13,7 +13,7 @@ import yaml
 
 from tests.explain.scene import scene
 from tests.explain.static_api import StaticApi, served
-from trio_npu_dra.cli.kubectl_npu import main
+from trio_npu_dra.tools.cli.kubectl_npu import main
 
 
 @pytest.fixture

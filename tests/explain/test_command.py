@@ -19,8 +19,8 @@ from tests.explain.scene import scene
 from tests.explain.static_api import StaticApi, served
 from tests.explain.test_apart import DEAR
 from tests.explain.world import Wire, ask, claim, class_, device, node, pod, slice_
-from trio_npu_dra.cli.kubectl_npu import main
-from trio_npu_dra.cluster.cel import apart
+from trio_npu_dra.tools.cli.kubectl_npu import main
+from trio_npu_dra.tools.cluster.cel import apart
 
 ROLE = Path(__file__).parents[2] / "k8s/kubectl-npu/viewer.yaml"
 

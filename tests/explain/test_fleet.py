@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.explain.reasons import held, npu
 from tests.explain.world import DRIVER, Wire, ask, claim, device, slice_, view_of, with_results
-from trio_npu_dra.cli.npu_words import device_lines, fleet_lines
-from trio_npu_dra.cluster.fleet import NodeRow, fleet
+from trio_npu_dra.tools.cli.npu_words import device_lines, fleet_lines
+from trio_npu_dra.tools.cluster.fleet import NodeRow, fleet
 
 
 def _nodes(*objects: Wire) -> tuple[NodeRow, ...]:

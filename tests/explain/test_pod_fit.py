@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from tests.explain.world import Wire, class_, node, pod, view_of
-from trio_npu_dra.cluster.explain.pod_claims import from_devices
-from trio_npu_dra.cluster.explain.pod_fit import Usage, not_weighed, obstacles
-from trio_npu_dra.cluster.matching import requirement_holds
-from trio_npu_dra.cluster.objects import ClusterNode, Requirement
-from trio_npu_dra.cluster.pod_objects import Pod
+from trio_npu_dra.tools.cluster.explain.pod_claims import from_devices
+from trio_npu_dra.tools.cluster.explain.pod_fit import Usage, not_weighed, obstacles
+from trio_npu_dra.tools.cluster.matching import requirement_holds
+from trio_npu_dra.tools.cluster.objects import ClusterNode, Requirement
+from trio_npu_dra.tools.cluster.pod_objects import Pod
 
 NAME = "huawei.com/Ascend910"
 GPU = {"key": "dedicated", "value": "train", "effect": "NoSchedule"}

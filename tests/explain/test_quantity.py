@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from trio_npu_dra.cluster.quantity import parse_quantity, quantity_words
+from trio_npu_dra.tools.cluster.quantity import parse_quantity, quantity_words
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,20 @@ from dataclasses import replace
 import pytest
 
 from tests.explain.page import PAGE, PICTURES, picture, with_outputs
-from tests.explain.reasons import MEMORY, REASONS, Reason, held, npu
+from tests.explain.reasons import (
+    CUT,
+    MEMORY,
+    REASONS,
+    Reason,
+    held,
+    npu,
+    piece,
+    shared,
+    takes,
+)
 from tests.explain.world import (
     Wire,
+    allocated,
     ask,
     claim,
     class_,
@@ -20,10 +31,12 @@ from tests.explain.world import (
     view_of,
     with_results,
 )
-from trio_npu_dra.cluster.explain.explain import explain_claim, explain_pod
-from trio_npu_dra.cluster.explain.explanation import Outcome
-from trio_npu_dra.cluster.objects import Claim
-from trio_npu_dra.cluster.pod_objects import Pod
+from trio_npu_dra.tools.cluster.explain.explain import explain_claim, explain_pod
+from trio_npu_dra.tools.cluster.explain.explanation import Outcome
+from trio_npu_dra.tools.cluster.objects import Claim
+from trio_npu_dra.tools.cluster.pod_objects import Pod
+
+IS_WHOLE = 'device.attributes["npu.huawei.com"].type == "npu"'
 
 
 @pytest.mark.parametrize("reason", REASONS, ids=lambda reason: reason.title)
@@ -256,7 +269,7 @@ def test_without_rights_devices_of_several_nodes_are_not_decided() -> None:
 
 
 def test_who_looks_on_takes_nothing_and_needs_nothing_free() -> None:
-    """Admin access to a device that is held; it is free for others beside such a claim."""
+    """Admin access to a held device without counters; it is free for others beside such a claim."""
     looking = claim("look", ask(adminAccess=True))
     result = {
         "request": "npu",
@@ -275,6 +288,40 @@ def test_who_looks_on_takes_nothing_and_needs_nothing_free() -> None:
     )
 
     assert [beside.outcome, after.outcome] == [Outcome.FREE, Outcome.FREE]
+
+
+@pytest.mark.parametrize("has", ["npu-0", "npu-0-vnpu-0"])
+def test_who_looks_on_needs_counters(has: str) -> None:
+    """Schedulers count them for admin access too, of a chip that is cut for claims."""
+    slices = [CUT, slice_("s1", npu(0, consumesCounters=takes("20")), piece(0), count=2)]
+    looking = claim("look", ask(adminAccess=True, selectors=[{"cel": {"expression": IS_WHOLE}}]))
+    infer = allocated(claim("infer", ask()), has, users=["infer-0"])
+    view = view_of(node("n1"), class_(), *slices, infer, looking)
+
+    found = explain_pod(Pod.model_validate(pod("look", "look")), view)
+
+    assert found.outcome is Outcome.WAITS
+    assert "none of them has counters and shares left" in found.sentence
+    assert "needs what claim default/infer (pod infer-0) has of the same counters" in found.sentence
+
+
+def test_who_looks_on_needs_a_share() -> None:
+    """Nor do schedulers leave that out."""
+    share = {
+        "request": "npu",
+        "driver": "npu.huawei.com",
+        "pool": "n1",
+        "device": "npu-0",
+        "shareID": "7e57a3b1-0000-4000-8000-000000000001",
+        "consumedCapacity": {"memCapacity": "32Gi"},
+    }
+    infer = with_results(claim("infer", ask()), [share], users=["infer-0"])
+    looking = claim("look", ask(adminAccess=True))
+    view = view_of(node("n1"), class_(), slice_("s1", shared("8Gi")), infer, looking)
+
+    found = explain_pod(Pod.model_validate(pod("look", "look")), view)
+
+    assert "1 has too little left (0 of 32Gi memCapacity) beside claim" in found.sentence
 
 
 @pytest.mark.parametrize("second", [ask(), ask(adminAccess=True)])

@@ -6,9 +6,9 @@ import pytest
 
 from tests.explain.selectors import ADMITTING, FAILING, HERE, NPU
 from tests.explain.world import DRIVER
-from trio_npu_dra.cluster.cel.selector import matches
-from trio_npu_dra.cluster.cel.verdict import SelectorFails, Undecided
-from trio_npu_dra.cluster.objects import Device
+from trio_npu_dra.tools.cluster.cel.selector import matches
+from trio_npu_dra.tools.cluster.cel.verdict import SelectorFails, Undecided
+from trio_npu_dra.tools.cluster.objects import Device
 
 DEVICE = Device.model_validate(NPU)
 

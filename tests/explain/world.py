@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from trio_npu_dra.cluster.objects import Claim, ClusterNode, DeviceClass, Slice
-from trio_npu_dra.cluster.pod_objects import Pod, SeenEvent
-from trio_npu_dra.cluster.view import ClusterView
-from trio_npu_dra.kube.objects import KubeObject
+from trio_npu_dra.kit.api.objects import KubeObject
+from trio_npu_dra.tools.cluster.objects import Claim, ClusterNode, DeviceClass, Slice
+from trio_npu_dra.tools.cluster.pod_objects import Pod, SeenEvent
+from trio_npu_dra.tools.cluster.view import ClusterView
 
 Wire = dict[str, Any]
 K = TypeVar("K", bound=KubeObject)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import trio
 
-from trio_npu_dra.rpc import Channel, Route, open_bridge
+from trio_npu_dra.kit.grpc import Channel, Route, open_bridge
 
 
 @asynccontextmanager

@@ -14,11 +14,14 @@ from hypothesis import strategies as st
 
 from tests.claims.node import DRIVER, POOL, board, ref
 from tests.fuzz.values import anything, documents, encoded, expanded, mangled, spoilt
-from trio_npu_dra.claims.plan import allocation_of, offers_of
-from trio_npu_dra.errors import KubeError, NpuDraError
-from trio_npu_dra.kube.client import KubeClient, open_client
-from trio_npu_dra.kube.credentials import Credentials
-from trio_npu_dra.kube.objects import (
+from trio_npu_dra.agent.claims.plan import allocation_of, offers_of
+from trio_npu_dra.agent.devices.build import build_devices
+from trio_npu_dra.agent.devices.features import ServerFeatures
+from trio_npu_dra.agent.devices.taints import TaintPolicy
+from trio_npu_dra.ascend.offers import offers
+from trio_npu_dra.kit.api.client import KubeClient, open_client
+from trio_npu_dra.kit.api.credentials import Credentials
+from trio_npu_dra.kit.api.objects import (
     DeviceTaint,
     Event,
     KubeObject,
@@ -27,14 +30,11 @@ from trio_npu_dra.kube.objects import (
     ResourceClaim,
     ResourceSlice,
 )
-from trio_npu_dra.kube.parsing import _values
-from trio_npu_dra.npu.offers import offers
-from trio_npu_dra.slices.build import build_devices
-from trio_npu_dra.slices.diff import plan
-from trio_npu_dra.slices.features import ServerFeatures
-from trio_npu_dra.slices.pool import Pool
-from trio_npu_dra.slices.stored_forms import StoredForms
-from trio_npu_dra.slices.taints import TaintPolicy
+from trio_npu_dra.kit.api.parsing import _values
+from trio_npu_dra.kit.base.errors import KubeError, NpuDraError
+from trio_npu_dra.kit.pool.diff import plan
+from trio_npu_dra.kit.pool.pool import Pool
+from trio_npu_dra.kit.pool.stored_forms import StoredForms
 
 T = TypeVar("T")
 

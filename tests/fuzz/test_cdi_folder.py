@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.claims.node import AT_ONCE, DRIVER, NodeOnDisk, claim, ref, result
 from tests.fuzz.entries import Entries, Kind, clear, entries, found, lay_out
 from tests.waiting import HANG_SECONDS
-from trio_npu_dra.claims.repair import Repair
+from trio_npu_dra.agent.claims.repair import Repair
 
 OURS: Final = f"{DRIVER}-npu_"
 NAMES: Final = (

@@ -17,30 +17,30 @@ from hypothesis import strategies as st
 
 from tests.claims.node import npu
 from tests.fuzz.values import mangled
-from trio_npu_dra.errors import DcmiError
-from trio_npu_dra.holds.offered import offered
-from trio_npu_dra.kube.objects import ObjectMeta, OwnerReference, ResourceSlice
-from trio_npu_dra.npu.chip_faults import ChipFaults
-from trio_npu_dra.npu.dcmi._library import Library
-from trio_npu_dra.npu.dcmi.calls import ignore_call
-from trio_npu_dra.npu.dcmi.client import Dcmi
-from trio_npu_dra.npu.dcmi.types import ChipRef, FaultEvent
-from trio_npu_dra.npu.dcmi.worker import open_worker
-from trio_npu_dra.npu.discovery import discover
-from trio_npu_dra.npu.faults import packaged_table
-from trio_npu_dra.npu.health import read_chip, read_network
-from trio_npu_dra.npu.host import Host
-from trio_npu_dra.npu.listing import init
-from trio_npu_dra.npu.model import EMPTY_BOARD, Board
-from trio_npu_dra.npu.occupancy import is_any_occupied
-from trio_npu_dra.npu.telemetry import read_telemetry
-from trio_npu_dra.observable import Observable
-from trio_npu_dra.report.news import MESSAGE_LIMIT, news
-from trio_npu_dra.slices import pool
-from trio_npu_dra.slices.build import build_devices
-from trio_npu_dra.slices.features import ServerFeatures
-from trio_npu_dra.slices.taints import TaintPolicy
-from trio_npu_dra.standins.api_rules import Kubernetes, admit_slice
+from trio_npu_dra.agent.devices.build import build_devices
+from trio_npu_dra.agent.devices.features import ServerFeatures
+from trio_npu_dra.agent.devices.taints import TaintPolicy
+from trio_npu_dra.agent.holds.offered import offered
+from trio_npu_dra.agent.report.news import MESSAGE_LIMIT, news
+from trio_npu_dra.ascend.chip_faults import ChipFaults
+from trio_npu_dra.ascend.dcmi._library import Library
+from trio_npu_dra.ascend.dcmi.calls import ignore_call
+from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.types import ChipRef, FaultEvent
+from trio_npu_dra.ascend.dcmi.worker import open_worker
+from trio_npu_dra.ascend.discovery import discover
+from trio_npu_dra.ascend.faults import packaged_table
+from trio_npu_dra.ascend.health import read_chip, read_network
+from trio_npu_dra.ascend.host import Host
+from trio_npu_dra.ascend.listing import init
+from trio_npu_dra.ascend.model import EMPTY_BOARD, Board
+from trio_npu_dra.ascend.occupancy import is_any_occupied
+from trio_npu_dra.ascend.telemetry import read_telemetry
+from trio_npu_dra.kit.api.objects import ObjectMeta, OwnerReference, ResourceSlice
+from trio_npu_dra.kit.base.errors import DcmiError
+from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.kit.pool import pool
+from trio_npu_dra.lab.standins.api_rules import Kubernetes, admit_slice
 
 SOURCE: Final = Path(__file__).with_name("answers.c")
 NOW: Final = 1.8e9

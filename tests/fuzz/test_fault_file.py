@@ -11,11 +11,11 @@ from hypothesis import assume, example, given
 
 from tests.claims.node import npu
 from tests.fuzz.values import documents, encoded, expanded, is_json, spoilt
-from trio_npu_dra.npu.fault_memory import NodeFaults
-from trio_npu_dra.npu.model import EMPTY_BOARD, Board, FaultLevel
-from trio_npu_dra.npu.reading import Reading
-from trio_npu_dra.report.news import MESSAGE_LIMIT, news
-from trio_npu_dra.slices.taints import TaintPolicy
+from trio_npu_dra.agent.devices.taints import TaintPolicy
+from trio_npu_dra.agent.report.news import MESSAGE_LIMIT, news
+from trio_npu_dra.ascend.fault_memory import NodeFaults
+from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, FaultLevel
+from trio_npu_dra.ascend.reading import Reading
 
 NOW: Final = 1.8e9
 SEPARATED: Final = {"since": 1.7e9, "occurred": [1.7e9], "separated": 1.7e9}

@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 from tests.claims.node import board
 from tests.fuzz.sending import send
 from tests.fuzz.values import mangled
-from trio_npu_dra.control.answers import Control
-from trio_npu_dra.npu.dcmi.worker import open_worker
-from trio_npu_dra.npu.fault_memory import NodeFaults
-from trio_npu_dra.npu.offers import NO_CUTTING
-from trio_npu_dra.npu.subscription import WatchStatus
-from trio_npu_dra.observable import Observable
-from trio_npu_dra.observe.http import Answer, Request, routed, serve_http
-from trio_npu_dra.resources.state import ResourcesState
+from trio_npu_dra.agent.control.answers import Control
+from trio_npu_dra.agent.device_plugin.state import ResourcesState
+from trio_npu_dra.ascend.dcmi.worker import open_worker
+from trio_npu_dra.ascend.fault_memory import NodeFaults
+from trio_npu_dra.ascend.offers import NO_CUTTING
+from trio_npu_dra.ascend.subscription import WatchStatus
+from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.kit.http import Answer, Request, routed, serve_http
 
 ANSWER_LIMIT: Final = 1 << 16
 GOOD: Final = b"GET /hello?a=b HTTP/1.1\r\nHost: a\r\nAccept: text/plain\r\n\r\n"

@@ -19,9 +19,9 @@ from trio.testing import wait_all_tasks_blocked
 from tests.fuzz.sending import SECONDS, send
 from tests.fuzz.serving import served
 from tests.fuzz.values import mangled
-from tests.rpc.serving import ECHO, HELLO, WATCH, echo
-from trio_npu_dra._generated.pluginregistration import PluginInfo, RegistrationStatus
-from trio_npu_dra.rpc import Channel, Route, Send
+from tests.grpc.serving import ECHO, HELLO, WATCH, echo
+from trio_npu_dra.kit.grpc import Channel, Route, Send
+from trio_npu_dra.kit.grpc._generated.pluginregistration import PluginInfo, RegistrationStatus
 
 ANSWER_LIMIT: Final = 1 << 20
 """Bytes of all the server's answers to one example."""

@@ -13,13 +13,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.fuzz.values import encoded, expanded, mangled, spoilt
-from trio_npu_dra.errors import ConfigError, Unavailable
-from trio_npu_dra.kube.client import open_client
-from trio_npu_dra.kube.connection import Server
-from trio_npu_dra.kube.credentials import Credentials, from_kubeconfig
-from trio_npu_dra.kube.kubeconfig import choose
-from trio_npu_dra.kube.login import log_in
-from trio_npu_dra.kube.objects import Node
+from trio_npu_dra.kit.api.client import open_client
+from trio_npu_dra.kit.api.connection import Server
+from trio_npu_dra.kit.api.credentials import Credentials, from_kubeconfig
+from trio_npu_dra.kit.api.kubeconfig import choose
+from trio_npu_dra.kit.api.objects import Node
+from trio_npu_dra.kit.base.errors import ConfigError, Unavailable
+from trio_npu_dra.tools.login.login import log_in
 
 GOOD: Final[dict[str, Any]] = {
     "current-context": "here",

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.fuzz.test_kubeconfig import WORDS
 from tests.fuzz.test_opaque_config import GOOD as PARAMETERS
 from tests.fuzz.values import encoded, expanded, mangled, spoilt
-from trio_npu_dra.config.manifests import inspect
-from trio_npu_dra.errors import UnreadableManifest
+from trio_npu_dra.kit.base.errors import UnreadableManifest
+from trio_npu_dra.tools.manifests import inspect
 
 GOOD: Final[dict[str, Any]] = {
     "apiVersion": "v1",

@@ -7,8 +7,8 @@ from typing import Any, Final
 from hypothesis import assume, example, given
 
 from tests.fuzz.values import encoded, is_json, spoilt
-from trio_npu_dra.config.words import parse_config, problems
-from trio_npu_dra.errors import InvalidOpaqueConfig
+from trio_npu_dra.agent.config.words import parse_config, problems
+from trio_npu_dra.kit.base.errors import InvalidOpaqueConfig
 
 GOOD: Final = {
     "apiVersion": "npu.huawei.com/v1alpha1",

@@ -14,9 +14,9 @@ from tests.claims.node import AT_ONCE, NodeOnDisk, claim, ref, result
 from tests.fuzz.entries import Entries, Kind, entries, lay_out
 from tests.fuzz.values import documents
 from tests.waiting import HANG_SECONDS
-from trio_npu_dra.claims.repair import Repair
-from trio_npu_dra.errors import RecordCorrupt
-from trio_npu_dra.holds.encoding import encode, parse
+from trio_npu_dra.agent.claims.repair import Repair
+from trio_npu_dra.agent.holds.encoding import encode, parse
+from trio_npu_dra.kit.base.errors import RecordCorrupt
 
 GOOD: Final[dict[str, Any]] = {
     "version": 2,

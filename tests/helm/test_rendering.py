@@ -14,7 +14,7 @@ from tests.cluster.processes import ClusterError, run
 from tests.helm.chart import Objects, kustomized, objects, template, without_labels
 from tests.helm.values import CHART, ROOT
 from trio_npu_dra import __version__
-from trio_npu_dra.settings import Settings, add_flags
+from trio_npu_dra.agent.settings import Settings, add_flags
 
 NAME = "ascend-npu-dra-kubeletplugin"
 MONITORING = {"podMonitor": True, "rules": True, "dashboard": True}

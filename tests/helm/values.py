@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import yaml
 
-from trio_npu_dra.npu.model import ChipFamily
-from trio_npu_dra.settings import Settings
-from trio_npu_dra.simulator import profile_names
-from trio_npu_dra.slices.taints import TaintEffect, TaintPolicy
+from trio_npu_dra.agent.devices.taints import TaintEffect, TaintPolicy
+from trio_npu_dra.agent.settings import Settings
+from trio_npu_dra.ascend.model import ChipFamily
+from trio_npu_dra.lab.simulator import profile_names
 
 ROOT: Final = Path(__file__).parent.parent.parent
 CHART: Final = ROOT / "charts/trio-npu-dra"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trio_npu_dra.config.effective import EffectiveConfig
-from trio_npu_dra.holds.entry import Allocated, Entry, HeldDevice, State
-from trio_npu_dra.holds.hold import Hold, Holder, HolderKind
-from trio_npu_dra.npu.dcmi.types import ChipRef
-from trio_npu_dra.npu.model import Chip, ChipFamily
-from trio_npu_dra.npu.piece import Piece
+from trio_npu_dra.agent.config.effective import EffectiveConfig
+from trio_npu_dra.agent.holds.entry import Allocated, Entry, HeldDevice, State
+from trio_npu_dra.agent.holds.hold import Hold, Holder, HolderKind
+from trio_npu_dra.ascend.dcmi.types import ChipRef
+from trio_npu_dra.ascend.model import Chip, ChipFamily
+from trio_npu_dra.ascend.piece import Piece
 
 POOL = "node-1"
 

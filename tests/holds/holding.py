@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trio_npu_dra.holds.hold import Hold, Holder, HolderKind
-from trio_npu_dra.npu.piece import Piece
+from trio_npu_dra.agent.holds.hold import Hold, Holder, HolderKind
+from trio_npu_dra.ascend.piece import Piece
 
 
 def hold(

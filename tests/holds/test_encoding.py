@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.holds.entries import allocated, chip, configured, entry, held, module
-from trio_npu_dra.config.effective import EffectiveConfig
-from trio_npu_dra.errors import RecordCorrupt
-from trio_npu_dra.holds.encoding import encode, parse
-from trio_npu_dra.holds.entry import Entry, State
-from trio_npu_dra.holds.hold import HolderKind
-from trio_npu_dra.npu.model import ChipFamily, ChipHealth
+from trio_npu_dra.agent.config.effective import EffectiveConfig
+from trio_npu_dra.agent.holds.encoding import encode, parse
+from trio_npu_dra.agent.holds.entry import Entry, State
+from trio_npu_dra.agent.holds.hold import HolderKind
+from trio_npu_dra.ascend.model import ChipFamily, ChipHealth
+from trio_npu_dra.kit.base.errors import RecordCorrupt
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),

@@ -13,10 +13,10 @@ import pytest
 
 from tests.holds.entries import chip, entry, module, of_piece
 from tests.synced import syncs
-from trio_npu_dra.errors import RecordRefused, StorageError
-from trio_npu_dra.holds.entry import State
-from trio_npu_dra.holds.ledger import Ledger
-from trio_npu_dra.npu.piece import Piece
+from trio_npu_dra.agent.holds.entry import State
+from trio_npu_dra.agent.holds.ledger import Ledger
+from trio_npu_dra.ascend.piece import Piece
+from trio_npu_dra.kit.base.errors import RecordRefused, StorageError
 
 
 async def test_records_are_read_by_the_next_instance(tmp_path: Path) -> None:

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.ascend.boards import a3, die, piece, split
 from tests.holds.holding import hold
-from tests.npu.boards import a3, die, piece, split
-from trio_npu_dra.holds.hold import Hold, HolderKind
-from trio_npu_dra.holds.offered import names_of_chips, offered, pool_offers
-from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
-from trio_npu_dra.npu.model import Board, Chip, ChipFamily
-from trio_npu_dra.npu.offers import NO_CUTTING, Cutting, Held, Offer, Standing, offers
-from trio_npu_dra.npu.piece import Piece
+from trio_npu_dra.agent.holds.hold import Hold, HolderKind
+from trio_npu_dra.agent.holds.offered import names_of_chips, offered, pool_offers
+from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
+from trio_npu_dra.ascend.model import Board, Chip, ChipFamily
+from trio_npu_dra.ascend.offers import NO_CUTTING, Cutting, Held, Offer, Standing, offers
+from trio_npu_dra.ascend.piece import Piece
 
 UNION, INDEPENDENT = MultiDiePolicy.UNION, MultiDiePolicy.INDEPENDENT
 

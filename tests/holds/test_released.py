@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from tests.holds.entries import POOL, allocated, entry, held, module, of_piece
 from tests.holds.released import Family, ReleasedClaim, ReleasedDevice, ReleasedRecord
-from trio_npu_dra.holds.encoding import encode, parse
-from trio_npu_dra.holds.entry import State
-from trio_npu_dra.npu.model import ChipFamily
+from trio_npu_dra.agent.holds.encoding import encode, parse
+from trio_npu_dra.agent.holds.entry import State
+from trio_npu_dra.ascend.model import ChipFamily
 
 
 def planned(

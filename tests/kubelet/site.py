@@ -12,17 +12,17 @@ import trio
 
 from tests.claims.node import AT_ONCE, DRIVER, POOL, FakeClaims, NodeOnDisk, board
 from tests.kubelet.line import Line
-from trio_npu_dra.claims.cdi import CdiFolder, Libraries
-from trio_npu_dra.claims.patience import Patience
-from trio_npu_dra.claims.service import NodeClaims
-from trio_npu_dra.holds.ledger import Ledger
-from trio_npu_dra.kube.objects import ResourceClaim
-from trio_npu_dra.kubelet.device_health import DeviceHealth, HealthState
-from trio_npu_dra.kubelet.endpoints import Endpoints
-from trio_npu_dra.kubelet.plugin import serve_plugin, serve_registration
-from trio_npu_dra.kubelet.registration import NOT_REGISTERED, RegistrationStatus
-from trio_npu_dra.observable import Observable
-from trio_npu_dra.rpc import Bridge, open_bridge
+from trio_npu_dra.agent.claims.cdi import CdiFolder, Libraries
+from trio_npu_dra.agent.claims.patience import Patience
+from trio_npu_dra.agent.claims.service import NodeClaims
+from trio_npu_dra.agent.holds.ledger import Ledger
+from trio_npu_dra.kit.api.objects import ResourceClaim
+from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.kit.grpc import Bridge, open_bridge
+from trio_npu_dra.kit.kubelet.device_health import DeviceHealth, HealthState
+from trio_npu_dra.kit.kubelet.endpoints import Endpoints
+from trio_npu_dra.kit.kubelet.plugin import serve_plugin, serve_registration
+from trio_npu_dra.kit.kubelet.registration import NOT_REGISTERED, RegistrationStatus
 
 LIMIT_SECONDS = 20
 

@@ -16,15 +16,15 @@ import trio
 from tests.claims.node import DRIVER, NodeOnDisk, claim, result
 from tests.kubelet.site import LIMIT_SECONDS, SlowClaims, around, running
 from tests.waiting import until
-from trio_npu_dra._generated import v1alpha1
-from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra import v1
-from trio_npu_dra._generated.pluginregistration import RegistrationStatus as Notification
-from trio_npu_dra.errors import Forbidden, StorageError, Unavailable
-from trio_npu_dra.kubelet.plugin import serve_kubelet, serve_plugin
-from trio_npu_dra.kubelet.registration import NOT_REGISTERED, RegistrationStatus
-from trio_npu_dra.observable import Observable
-from trio_npu_dra.rpc import RpcError, Status, methods, open_bridge
-from trio_npu_dra.standins.kubelet import Kubelet, open_kubelet
+from trio_npu_dra.kit.base.errors import Forbidden, StorageError, Unavailable
+from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.kit.grpc import RpcError, Status, methods, open_bridge
+from trio_npu_dra.kit.grpc._generated import v1alpha1
+from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra import v1
+from trio_npu_dra.kit.grpc._generated.pluginregistration import RegistrationStatus as Notification
+from trio_npu_dra.kit.kubelet.plugin import serve_kubelet, serve_plugin
+from trio_npu_dra.kit.kubelet.registration import NOT_REGISTERED, RegistrationStatus
+from trio_npu_dra.lab.standins.kubelet import Kubelet, open_kubelet
 
 CLAIM_A = v1.Claim(namespace="default", uid="uid-a", name="a")
 CLAIM_B = v1.Claim(namespace="default", uid="uid-b", name="b")

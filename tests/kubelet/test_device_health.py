@@ -8,8 +8,9 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_npu_dra._generated import v1, v1alpha1
-from trio_npu_dra.kubelet.device_health import (
+from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.kit.grpc._generated import v1, v1alpha1
+from trio_npu_dra.kit.kubelet.device_health import (
     MESSAGE_LIMIT,
     RESEND_SECONDS,
     DeviceHealth,
@@ -17,7 +18,6 @@ from trio_npu_dra.kubelet.device_health import (
     HealthState,
     routes,
 )
-from trio_npu_dra.observable import Observable
 
 GOOD = DeviceHealth(pool="node-a", device="npu-0", state=HealthState.HEALTHY)
 BAD = DeviceHealth(

@@ -14,15 +14,15 @@ import pytest
 import trio
 
 from tests.waiting import HANG_SECONDS, until
-from trio_npu_dra.errors import AllocationRefused, KubeletSilent
-from trio_npu_dra.kubelet.device_plugin import registration
-from trio_npu_dra.kubelet.device_plugin.plugin import Choice, Devices, PluginDevice
-from trio_npu_dra.kubelet.device_plugin.pod_resources import PodDevice, list_pod_resources
-from trio_npu_dra.kubelet.device_plugin.registration import serve_resource
-from trio_npu_dra.kubelet.endpoints import device_plugin_socket
-from trio_npu_dra.observable import Observable
-from trio_npu_dra.rpc import Bridge, RpcError, open_bridge
-from trio_npu_dra.standins.device_manager import DeviceManager, open_device_manager
+from trio_npu_dra.kit.base.errors import AllocationRefused, KubeletSilent
+from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.kit.grpc import Bridge, RpcError, open_bridge
+from trio_npu_dra.kit.kubelet.device_plugin import registration
+from trio_npu_dra.kit.kubelet.device_plugin.plugin import Choice, Devices, PluginDevice
+from trio_npu_dra.kit.kubelet.device_plugin.pod_resources import PodDevice, list_pod_resources
+from trio_npu_dra.kit.kubelet.device_plugin.registration import serve_resource
+from trio_npu_dra.kit.kubelet.endpoints import device_plugin_socket
+from trio_npu_dra.lab.standins.device_manager import DeviceManager, open_device_manager
 
 RESOURCE = "example.com/thing"
 
@@ -40,8 +40,9 @@ class Things:
     devices: Observable[Devices] = field(default_factory=lambda: Observable((thing(0), thing(1))))
     refusal: str = ""
 
-    def prefer(self, choice: Choice) -> Sequence[str]:
+    async def prefer(self, choice: Choice) -> Sequence[str]:
         """The last ones."""
+        await trio.lowlevel.checkpoint()
         return [*choice.needed, *choice.available[len(choice.needed) - choice.size :]]
 
     async def allocate(self, containers: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:

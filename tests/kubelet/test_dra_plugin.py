@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import pytest
 import trio
 
-from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra import v1, v1beta1
-from trio_npu_dra.kubelet.dra_plugin import CLAIM_LIMIT, ERROR_LIMIT, prepare, routes, unprepare
-from trio_npu_dra.kubelet.driver import ClaimRef, PreparedDevice, PrepareResult
+from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra import v1, v1beta1
+from trio_npu_dra.kit.kubelet.dra_plugin import CLAIM_LIMIT, ERROR_LIMIT, prepare, routes, unprepare
+from trio_npu_dra.kit.kubelet.driver import ClaimRef, PreparedDevice, PrepareResult
 
 NPU_0 = PreparedDevice(
     requests=("npu",),

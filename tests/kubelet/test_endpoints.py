@@ -12,14 +12,14 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests import foreign
-from trio_npu_dra.errors import StorageError
-from trio_npu_dra.kubelet.endpoints import (
+from trio_npu_dra.kit.base.errors import StorageError
+from trio_npu_dra.kit.grpc.sockets import UNIX_PATH_LIMIT, Listener, listen_unix
+from trio_npu_dra.kit.kubelet.endpoints import (
     Endpoints,
     control_sockets,
     remove_dead_sockets,
     running_instances,
 )
-from trio_npu_dra.rpc.sockets import UNIX_PATH_LIMIT, Listener, listen_unix
 
 DRIVER = "npu.example.com"
 OURS = "00000000-0000-0000-0000-000000000001"

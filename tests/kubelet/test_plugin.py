@@ -12,22 +12,22 @@ from typing import TypeVar
 import pytest
 import trio
 
-from trio_npu_dra._generated.grpc.health.v1 import (
+from trio_npu_dra.kit.base.errors import ConfigError
+from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.kit.grpc import Bridge, RpcError, Status, methods, open_bridge
+from trio_npu_dra.kit.grpc._generated.grpc.health.v1 import (
     HealthCheckRequest,
     HealthCheckResponse,
     HealthCheckResponseServingStatus,
 )
-from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra import v1
-from trio_npu_dra._generated.pluginregistration import RegistrationStatus as Notification
-from trio_npu_dra.errors import ConfigError
-from trio_npu_dra.kubelet.device_health import DeviceHealth, Devices, HealthState
-from trio_npu_dra.kubelet.driver import ClaimRef, PreparedDevice, PrepareResult
-from trio_npu_dra.kubelet.plugin import serve_plugin, serve_registration
-from trio_npu_dra.kubelet.probes import Probes, serve_probes, silent_sockets
-from trio_npu_dra.kubelet.registration import NOT_REGISTERED, RegistrationStatus
-from trio_npu_dra.observable import Observable
-from trio_npu_dra.rpc import Bridge, RpcError, Status, methods, open_bridge
-from trio_npu_dra.standins.kubelet import (
+from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra import v1
+from trio_npu_dra.kit.grpc._generated.pluginregistration import RegistrationStatus as Notification
+from trio_npu_dra.kit.kubelet.device_health import DeviceHealth, Devices, HealthState
+from trio_npu_dra.kit.kubelet.driver import ClaimRef, PreparedDevice, PrepareResult
+from trio_npu_dra.kit.kubelet.plugin import serve_plugin, serve_registration
+from trio_npu_dra.kit.kubelet.probes import Probes, serve_probes, silent_sockets
+from trio_npu_dra.kit.kubelet.registration import NOT_REGISTERED, RegistrationStatus
+from trio_npu_dra.lab.standins.kubelet import (
     KUBELET_1_33,
     KUBELET_1_36,
     KUBELET_1_37,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.report.boards import fault, npu
-from trio_npu_dra.npu.model import Chip, ChipFamily, ChipHealth
+from trio_npu_dra.ascend.model import Chip, ChipFamily, ChipHealth
 
 __all__ = ["RESOURCE", "a3", "b4", "duo", "fault", "of_950", "sick"]
 

@@ -11,11 +11,12 @@ import trio
 from tests.mindcluster.chips import RESOURCE
 from tests.rig import NODE, Rig
 from tests.waiting import until
-from trio_npu_dra.kube.applied import ConfigMap, Pod
-from trio_npu_dra.kube.objects import Node
-from trio_npu_dra.kubelet.device_plugin import registration
-from trio_npu_dra.mindcluster import device_info_writer
-from trio_npu_dra.mindcluster.volcano import LATEST, REAL, TIME
+from trio_npu_dra.agent.mindcluster import device_info_writer
+from trio_npu_dra.agent.mindcluster.volcano import LATEST, REAL, TIME
+from trio_npu_dra.kit.api.applied import ConfigMap, Pod
+from trio_npu_dra.kit.api.bodies import LIST_LIMIT
+from trio_npu_dra.kit.api.objects import Node
+from trio_npu_dra.kit.kubelet.device_plugin import registration
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +77,9 @@ async def test_a_pod_gets_the_chips_that_volcano_chose(rig: Rig) -> None:
     with trio.fail_after(20):
         async with rig.device_manager() as manager, rig.registered():
             await manager.wait_for(RESOURCE, *(f"Ascend910-{number}" for number in range(8)))
-            (names,) = await manager.allocate(RESOURCE, ["Ascend910-0", "Ascend910-1"])
+            every = [f"Ascend910-{number}" for number in range(8)]
+            taken = await manager.preferred(RESOURCE, 2, available=every)
+            (names,) = await manager.allocate(RESOURCE, taken)
             chips = [name.rpartition("=")[2] for name in names]
             assert chips == ["Ascend910-5", "Ascend910-7"]
 
@@ -97,17 +100,25 @@ async def test_no_pod_keeps_others_from_their_chips(
     """Whatever tenants write on the node, Allocate goes on; what cannot be read is in the log."""
     rig.device_plugin, rig.mindcluster_compat = "all", True
 
-    def pending(name: str, **container: Any) -> None:
-        meta = {"name": name, "namespace": "evil", "annotations": {"a": "," * 100_000}}
+    def pending(name: str, annotations: dict[str, str], **container: Any) -> None:
+        meta = {"name": name, "namespace": "evil", "annotations": annotations}
         spec = {"nodeName": NODE, "containers": [container]}
         rig.api.create("pods", {"metadata": meta, "spec": spec, "status": {"phase": "Pending"}})
 
-    pending("large", env=[{"name": "a"}] * 60_000)
-    for number in range(50):  # together they are larger than one answer may be
-        pending(f"many-{number}", args=["x" * 100_000])
+    forged = {RESOURCE: "Ascend910-5", TIME: "1"}
+    large = {"args": ["x" * LIST_LIMIT]}
+    pending("forged", forged, **large)
+    for number in range(20):
+        pending(f"large-{number}", {}, **large)
+    for number in range(50):  # the metadata of all is larger than one answer may be
+        pending(f"many-{number}", {"a": "," * 250_000})
     with trio.fail_after(60):
         async with rig.device_manager() as manager, rig.registered():
             await manager.wait_for(RESOURCE, *(f"Ascend910-{number}" for number in range(8)))
-            assert await manager.allocate(RESOURCE, ["Ascend910-1"])
-    (line,) = [one for one in caplog.records if "pods cannot be read" in one.message]
-    assert vars(line)["pods"] == ["evil/large"]
+            for number in (1, 2):
+                assert await manager.allocate(RESOURCE, [f"Ascend910-{number}"])
+    (line,) = [one for one in caplog.records if "a pod cannot be read" in one.message]
+    assert vars(line)["pod"] == "evil/forged"
+    lists = [one for one in rig.api.requests if one.path.endswith("/pods")]
+    assert [one.path for one in lists].count("/api/v1/namespaces/evil/pods") == 1
+    assert len(lists) < 25  # pages, not pods

@@ -9,8 +9,8 @@ import pytest
 
 from tests.mindcluster.chips import RESOURCE, a3, b4, duo, fault, sick
 from tests.report.boards import separated
-from trio_npu_dra.mindcluster.device_info import check_code, config_map, content, device_list
-from trio_npu_dra.npu.model import Chip, FaultLevel
+from trio_npu_dra.agent.mindcluster.device_info import check_code, config_map, content, device_list
+from trio_npu_dra.ascend.model import Chip, FaultLevel
 
 NOW = 1795280460
 

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from tests.mindcluster.chips import RESOURCE, a3, b4, duo, of_950
-from trio_npu_dra.mindcluster.node_facts import node_annotations, node_labels, usual_chips
-from trio_npu_dra.npu.model import Chip, ChipFamily
+from trio_npu_dra.agent.mindcluster.node_facts import node_annotations, node_labels, usual_chips
+from trio_npu_dra.ascend.model import Chip, ChipFamily
 
 CHIP_NAME = "node.kubernetes.io/npu.chip.name"
 MEMORY = "mind-cluster/npu-chip-memory"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import pytest
@@ -10,28 +10,22 @@ import trio
 from trio.testing import MockClock
 
 from tests.mindcluster.chips import RESOURCE, a3, b4, of_950
-from trio_npu_dra.errors import AllocationRefused, Conflict, KubeError, Unavailable
-from trio_npu_dra.kube.applied import Container, Pod
-from trio_npu_dra.kube.pages import Listed, Unread
-from trio_npu_dra.mindcluster.volcano import (
+from trio_npu_dra.agent.device_plugin.chooser import Chosen
+from trio_npu_dra.agent.mindcluster.volcano import (
     KUBELETS,
     LATEST,
     REAL,
     TIME,
     VolcanosChoices,
-    in_order,
-    timed_choices,
+    choices_on,
 )
-from trio_npu_dra.npu.model import Board
-from trio_npu_dra.observable import Observable
-from trio_npu_dra.resources.chooser import Chosen
+from trio_npu_dra.ascend.model import Board
+from trio_npu_dra.kit.api.applied import Pod, PodMetadata
+from trio_npu_dra.kit.api.pages import Listed, Unread
+from trio_npu_dra.kit.base.errors import AllocationRefused, Conflict, KubeError, Unavailable
+from trio_npu_dra.kit.base.observable import Observable
 
 CHIPS = tuple(b4(number) for number in range(8))
-
-
-def ids(*numbers: int) -> list[str]:
-    """Device ids."""
-    return [f"Ascend910-{number}" for number in numbers]
 
 
 def pod(
@@ -39,13 +33,18 @@ def pod(
     *numbers: int,
     time: object = 5,
     resource: str = RESOURCE,
-    limit: object = None,
+    limits: Sequence[object] | None = None,
+    init: Sequence[object] = (),
     **meta: Any,
 ) -> Pod:
-    """A pod for which Volcano chose chips."""
+    """A pod for which Volcano chose chips; one of its containers wants them unless told."""
     last = resource.partition("/")[2]
     annotations = {resource: ",".join(f"{last}-{number}" for number in numbers), TIME: str(time)}
-    limits = {"cpu": "1", resource: len(numbers) if limit is None else limit}
+
+    def containers(wanted: Sequence[object]) -> list[Any]:
+        of_npus = [{"resources": {"limits": {"cpu": "1", resource: one}}} for one in wanted]
+        return [{}, {"resources": {}}, *of_npus]
+
     return Pod.model_validate(
         {
             "metadata": {
@@ -55,52 +54,12 @@ def pod(
                 "annotations": annotations,
                 **meta,
             },
-            "spec": {"containers": [{}, {"resources": {}}, {"resources": {"limits": limits}}]},
+            "spec": {
+                "containers": containers([len(numbers)] if limits is None else limits),
+                "initContainers": containers(init),
+            },
         }
     )
-
-
-def chosen(*pods: Pod, count: int = 2, resource: str = RESOURCE) -> list[tuple[str, ...]]:
-    """The choices: pod and chips."""
-    found = timed_choices(pods, resource, count, CHIPS)
-    return [(each.pod, *map(str, each.numbers)) for each in in_order(found)]
-
-
-def test_the_earliest_pod_that_wants_so_many_is_next() -> None:
-    """Others wait; of several the time counts, not the order of the list."""
-    pods = pod("b", 6, 1, time=7), pod("a", 0, 2, time=6), pod("one", 3, time=1)
-    assert chosen(*pods) == [("a", "0", "2"), ("b", "6", "1")]
-    assert chosen(*pods, count=1) == [("one", "3")]
-    assert chosen(*pods, count=3) == []
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        pod("served", 0, 1, time=LATEST),
-        pod("untold", 0, 1, time="soon"),
-        pod("never", 0, 1, time=""),
-        pod("ends", 0, 1, deletionTimestamp="2026-11-22T19:00:00Z"),
-        pod("far", 0, 99),
-        pod("twice", 1, 1),
-        pod("other", 0, 1, resource="huawei.com/npu"),
-        pod("fewer", 0, 1, limit="1"),
-        pod("bare", 0, 1).model_copy(update={"spec": None}),
-        pod("none"),
-    ],
-    ids=lambda wrong: wrong.metadata.name,
-)
-def test_what_is_no_choice(wrong: Pod) -> None:
-    """A pod that has its chips, one that ends, and what does not fit."""
-    assert chosen(wrong) == []
-
-
-def test_a_950_is_named_by_its_logic_id() -> None:
-    """As in baseDeviceInfos."""
-    chips = of_950(4, logic_id=0), of_950(5, logic_id=1), a3(0)
-    waiting = [pod("a", 0, 1, resource="huawei.com/npu")]
-    ((_, found),) = timed_choices(waiting, "huawei.com/npu", 2, chips)
-    assert found.numbers == (4, 5)
 
 
 class Server:
@@ -108,22 +67,36 @@ class Server:
 
     def __init__(self, *pods: Pod) -> None:
         self.pods = pods
-        self.unread: tuple[Unread, ...] = ()
+        self.unread: set[str] = set()
         self.error: KubeError | None = None
         self.applied: list[Pod] = []
+        self.read: list[str] = []
 
     async def pages(
-        self, kind: type[Pod], *, field_selector: str, page: int
-    ) -> AsyncGenerator[Listed[Pod], None]:
-        """The pods, each on a page of its own."""
+        self, kind: type[PodMetadata], *, field_selector: str, page: int
+    ) -> AsyncGenerator[Listed[PodMetadata], None]:
+        """The metadata of pods, each on a page of its own."""
         await trio.lowlevel.checkpoint()
         assert page
-        assert (kind, field_selector) == (Pod, "spec.nodeName=node-a,status.phase=Pending")
+        assert (kind, field_selector) == (PodMetadata, "spec.nodeName=node-a,status.phase=Pending")
         if self.error:
             raise self.error
         for one in self.pods:
-            yield Listed(objects=(one,), unread=(), version="1")
-        yield Listed(objects=(), unread=self.unread, version="1")
+            yield Listed(objects=(PodMetadata(metadata=one.metadata),), unread=(), version="1")
+
+    async def list_all(
+        self, kind: type[Pod], *, namespace: str, field_selector: str, page: int
+    ) -> Listed[Pod]:
+        """One pod."""
+        await trio.lowlevel.checkpoint()
+        name = field_selector.removeprefix("metadata.name=")
+        assert (kind, namespace, page) == (Pod, "ml", 1)
+        self.read.append(name)
+        if name in self.unread:
+            lost = Unread(namespace="ml", name=name, uid=f"uid-{name}", why="too large")
+            return Listed(objects=(), unread=(lost,), version="1")
+        objects = tuple(one for one in self.pods if one.metadata.name == name)
+        return Listed(objects=objects, unread=(), version="1")
 
     async def apply(self, obj: Pod, *, manager: str) -> Pod:
         """Store it."""
@@ -141,29 +114,105 @@ def opened(server: Server) -> VolcanosChoices:
     return VolcanosChoices(client, Observable(Board(chips=CHIPS)), "node-a")
 
 
-async def test_a_pod_says_what_it_has_got(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
-    """And nothing is chosen for it once more, whether that could be written or not."""
-    del autojump_clock
-    server = Server(pod("a", 4, 5), pod("b", 6, 7, time=9))
+async def chosen(*pods: Pod, count: int = 2, resource: str = RESOURCE) -> list[tuple[str, ...]]:
+    """The choices: pod and chips."""
+    found = await opened(Server(*pods)).choices(resource, count)
+    return [(each.pod, *map(str, each.numbers)) for each in found]
+
+
+async def test_the_earliest_pod_that_wants_so_many_is_next() -> None:
+    """Others wait; of several the time counts, not the order of the list."""
+    pods = pod("b", 6, 1, time=7), pod("a", 0, 2, time=6), pod("one", 3, time=1)
+    assert await chosen(*pods) == [("a", "0", "2"), ("b", "6", "1")]
+    assert await chosen(*pods, count=1) == [("one", "3")]
+    assert await chosen(*pods, count=3) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pod("untold", 0, 1, time="soon"),
+        pod("never", 0, 1, time=""),
+        pod("ends", 0, 1, deletionTimestamp="2026-11-22T19:00:00Z"),
+        pod("far", 0, 99),
+        pod("twice", 1, 1),
+        pod("other", 0, 1, resource="huawei.com/npu"),
+        pod("fewer", 0, 1, limits=["1"]),
+        pod("strange", 0, 1, limits=["2k"]),
+        pod("more", 0, 1, 2, 3, limits=["2"]),
+        pod("several", 0, 1, limits=["2", "2"]),
+        pod("idle", 0, 1, limits=[]),
+        pod("bare", 0, 1).model_copy(update={"spec": None}),
+        pod("none"),
+    ],
+    ids=lambda wrong: wrong.metadata.name,
+)
+async def test_what_is_no_choice(wrong: Pod) -> None:
+    """A pod that ends, what names other chips than there are, or not as many as it wants."""
+    assert await chosen(wrong) == []
+
+
+@pytest.mark.parametrize(
+    ("init", "limits", "counts"),
+    [
+        ([], ["4"], [4]),
+        ([], [2, 2], [2]),
+        ([4], [4], [4]),
+        ([1], [3, 1], [1, 3]),
+        ([4], [2], []),
+        ([5], [4], []),
+    ],
+)
+async def test_a_choice_is_for_all_containers_of_a_pod(
+    init: list[object], limits: list[object], counts: list[int]
+) -> None:
+    """Each may ask. An init container may want no more than the others, for which Volcano chose."""
+    server = Server(pod("a", 0, 1, 2, 3, init=init, limits=limits))
     volcano = opened(server)
-    first, second = await volcano.choices(RESOURCE, ids(0, 1))
-    assert first == Chosen(namespace="ml", pod="a", uid="uid-a", numbers=(4, 5))
+    found = {count: await volcano.choices(RESOURCE, count) for count in range(1, 6)}
+    assert [count for count, some in found.items() if some] == counts
+    assert server.read == ["a"]  # once: that cannot change
+
+
+async def test_a_pod_that_is_served_is_known() -> None:
+    """It may have more containers; it waits for nothing."""
+    volcano = opened(Server(pod("a", 4, time=LATEST), pod("b", 5, time=7)))
+    found = await volcano.choices(RESOURCE, 1)
+    assert [(one.pod, one.is_served) for one in found] == [("b", False), ("a", True)]
+
+
+def test_a_950_is_named_by_its_logic_id() -> None:
+    """As in baseDeviceInfos."""
+    chips = of_950(4, logic_id=0), of_950(5, logic_id=1), a3(0)
+    waiting = PodMetadata(metadata=pod("a", 0, 1, resource="huawei.com/npu").metadata)
+    (found,) = choices_on([waiting], "huawei.com/npu", chips)
+    assert found.numbers == (4, 5)
+
+
+async def test_a_pod_says_what_it_has_got(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
+    """As soon as that can be written."""
+    del autojump_clock
+    server = Server(pod("a", 5, 4), pod("b", 6, 7, time=9))
+    volcano = opened(server)
+    first, second = await volcano.choices(RESOURCE, 2)
+    assert first == Chosen(
+        namespace="ml", pod="a", uid="uid-a", numbers=(5, 4), time=5, is_served=False
+    )
     server.error = Unavailable("away")
-    volcano.given(first, RESOURCE, ids(1, 0))
+    volcano.given(first, RESOURCE)
     nursery.start_soon(volcano.keep)
     await trio.sleep(10)
     server.error = None
-    assert await volcano.choices(RESOURCE, ids(2, 3)) == (second,)
     await trio.sleep(70)
     (written,) = server.applied
     assert written.metadata.uid == "uid-a"
     assert written.metadata.annotations == {
         TIME: str(LATEST),
         REAL: "Ascend910-4,Ascend910-5",
-        KUBELETS: "Ascend910-0,Ascend910-1",
+        KUBELETS: "Ascend910-4,Ascend910-5",
     }
     server.error = Conflict("another UID")
-    volcano.given(second, RESOURCE, ids(2, 3))
+    volcano.given(second, RESOURCE)
     await trio.sleep(10)
     server.error = None
     await trio.sleep(70)
@@ -177,46 +226,27 @@ async def test_who_cannot_ask_refuses() -> None:
     server.error = Unavailable("list pods: no answer")
     volcano = opened(server)
     with pytest.raises(AllocationRefused, match="Volcano chose is not known: list pods: no answer"):
-        await volcano.choices(RESOURCE, ids(0))
-    assert await volcano.choices("example.com/odd", ["odd-0"]) == ()
-
-
-async def test_ids_that_a_waiting_pod_has_are_for_another_container_of_it() -> None:
-    """An init container has had them; the chips of the next pod in line are not for this one."""
-    server = Server(pod("a", 4), pod("b", 6, time=9))
-    volcano = opened(server)
-    first, second = await volcano.choices(RESOURCE, ids(0))
-    volcano.given(first, RESOURCE, ids(0))
-    assert await volcano.choices(RESOURCE, ids(0)) == ()
-    assert await volcano.choices(RESOURCE, ids(1)) == (second,)
-    for left in ([pod("b", 6)], [pod("a", 4, deletionTimestamp="now"), pod("b", 6)]):
-        server.pods = tuple(left)
-        assert await volcano.choices(RESOURCE, ids(0)) == (second,)
+        await volcano.choices(RESOURCE, 1)
+    assert await volcano.choices("example.com/odd", 1) == ()
 
 
 async def test_a_pod_that_cannot_be_read_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Others get their chips beside it, and it keeps those that it was given."""
-    server = Server(pod("a", 4), pod("b", 6, time=9))
-    server.unread = (Unread(namespace="evil", name="hog", uid="uid-hog", why="too large"),)
+    """Others get their chips beside it, and it is not read again."""
+    server = Server(pod("hog", 4, time=1), pod("b", 6, time=9), pod("large"))
+    server.unread = {"hog", "large"}
     volcano = opened(server)
-    first, second = await volcano.choices(RESOURCE, ids(0))
-    assert (first.pod, second.pod) == ("a", "b")
-    volcano.given(first, RESOURCE, ids(0))
-    server.pods = server.pods[1:]
-    server.unread += (Unread(namespace="ml", name="a", uid="uid-a", why="too large"),)
-    assert await volcano.choices(RESOURCE, ids(0)) == ()
-    assert await volcano.choices(RESOURCE, ids(1)) == (second,)
-    assert [vars(line)["pods"] for line in caplog.records] == [["evil/hog"], ["ml/a"]]
+    for _ in range(2):
+        (found,) = await volcano.choices(RESOURCE, 1)
+        assert found.pod == "b"
+    assert [vars(line)["pod"] for line in caplog.records] == ["ml/hog"]
+    assert server.read == ["hog", "b"]
 
 
-@pytest.mark.parametrize(("wanted", "found"), [(None, ["a"]), (2, ["a"]), (1, [])])
-def test_all_containers_that_follow_each_other_want_the_same(
-    wanted: int | None, found: list[str]
-) -> None:
-    """The chips of an init container with fewer would be free before it has ended."""
-    limits = {} if wanted is None else {RESOURCE: wanted}
-    init = [Container.model_validate({"resources": {"limits": limits}}), Container()]
-    one = pod("a", 4, 5)
-    assert one.spec
-    one = one.model_copy(update={"spec": one.spec.model_copy(update={"init_containers": init})})
-    assert [each.pod for _, each in timed_choices([one], RESOURCE, 2, CHIPS)] == found
+async def test_another_pod_of_the_same_name_is_read_anew() -> None:
+    """It may want other chips."""
+    server = Server(pod("a", 4))
+    volcano = opened(server)
+    assert await volcano.choices(RESOURCE, 1)
+    server.pods = (pod("a", 4, uid="another", limits=["2"]),)
+    assert await volcano.choices(RESOURCE, 1) == []
+    assert server.read == ["a", "a"]

@@ -16,22 +16,22 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from tests.holds.holding import hold
 from tests.mindcluster.chips import RESOURCE, b4
 from tests.waiting import HANG_SECONDS, until
-from trio_npu_dra.errors import KubeError, Unavailable
-from trio_npu_dra.holds.hold import Hold
-from trio_npu_dra.kube.applied import ConfigMap, ManagedMeta, ManagedNode
-from trio_npu_dra.kube.client import KubeClient, open_client
-from trio_npu_dra.kube.credentials import Credentials
-from trio_npu_dra.kube.objects import Node, ObjectMeta
-from trio_npu_dra.mindcluster import device_info_writer
-from trio_npu_dra.mindcluster.device_info import content
-from trio_npu_dra.mindcluster.device_info_writer import FRESH_SECONDS, keep_device_info
-from trio_npu_dra.mindcluster.node_writer import MANAGER, NodeFacts, change
-from trio_npu_dra.mindcluster.service import tell_mindcluster
-from trio_npu_dra.observable import Observable
-from trio_npu_dra.resources.device import ResourceDevice
-from trio_npu_dra.resources.state import Devices
-from trio_npu_dra.standins.api_server import serve_api
-from trio_npu_dra.standins.api_state import ApiState
+from trio_npu_dra.agent.device_plugin.device import ResourceDevice
+from trio_npu_dra.agent.device_plugin.state import Devices
+from trio_npu_dra.agent.holds.hold import Hold
+from trio_npu_dra.agent.mindcluster import device_info_writer
+from trio_npu_dra.agent.mindcluster.device_info import content
+from trio_npu_dra.agent.mindcluster.device_info_writer import FRESH_SECONDS, keep_device_info
+from trio_npu_dra.agent.mindcluster.node_writer import MANAGER, NodeFacts, change
+from trio_npu_dra.agent.mindcluster.service import tell_mindcluster
+from trio_npu_dra.kit.api.applied import ConfigMap, ManagedMeta, ManagedNode
+from trio_npu_dra.kit.api.client import KubeClient, open_client
+from trio_npu_dra.kit.api.credentials import Credentials
+from trio_npu_dra.kit.api.objects import Node, ObjectMeta
+from trio_npu_dra.kit.base.errors import KubeError, Unavailable
+from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.lab.standins.api_server import serve_api
+from trio_npu_dra.lab.standins.api_state import ApiState
 
 NODE = "node-a"
 TOLD = content({RESOURCE: (b4(0),)}, used=())

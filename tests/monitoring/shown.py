@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from trio_npu_dra.observe.catalog import CATALOG, Kind
+from trio_npu_dra.agent.observe.catalog import CATALOG, Kind
 
 TARGET_LABELS: Final = frozenset({"job", "instance", "namespace", "pod", "container", "node"})
 """Labels that Prometheus adds to every series of a pod; `node` is the PodMonitor's own."""

@@ -9,7 +9,7 @@ import pytest
 
 from tests.monitoring.manifests import dashboard, grouped, panels, queries, selected
 from tests.monitoring.shown import LABELS, TARGET_LABELS, labels_of
-from trio_npu_dra.observe.catalog import CATALOG, PREFIX
+from trio_npu_dra.agent.observe.catalog import CATALOG, PREFIX
 
 QUERIES = list(queries())
 LEGEND = re.compile(r"{{(\w+)}}")

@@ -11,9 +11,9 @@ import yaml
 from tests.monitoring.alert_cases import CASES
 from tests.monitoring.manifests import FOLDER, alerts, grouped, load, selected
 from tests.monitoring.shown import LABELS, TARGET_LABELS, labels_of
-from trio_npu_dra.npu.dcmi.worker import MAX_WRITTEN_OFF
-from trio_npu_dra.npu.model import FaultLevel
-from trio_npu_dra.slices.taints import TaintEffect, TaintPolicy
+from trio_npu_dra.agent.devices.taints import TaintEffect, TaintPolicy
+from trio_npu_dra.ascend.dcmi.worker import MAX_WRITTEN_OFF
+from trio_npu_dra.ascend.model import FaultLevel
 
 ALERTS = alerts()
 LEVELS = re.compile(r'level(=~|!~|=)"([\w|]+)"')

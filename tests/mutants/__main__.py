@@ -27,11 +27,12 @@ REPOSITORY: Final = Path(__file__).resolve().parents[2]
 PACKAGE: Final = REPOSITORY / "trio_npu_dra"
 RESULTS: Final = REPOSITORY / "build" / "mutants"
 TESTS: Final[Mapping[str, tuple[str, ...]]] = {
-    "npu": ("tests/npu",),
-    "slices": ("tests/slices",),
-    "claims": ("tests/claims",),
-    "holds": ("tests/holds", "tests/claims"),
-    "kubelet": ("tests/kubelet",),
+    "ascend": ("tests/ascend",),
+    "kit/pool": ("tests/pool",),
+    "kit/kubelet": ("tests/kubelet",),
+    "agent/devices": ("tests/devices", "tests/pool"),
+    "agent/claims": ("tests/claims",),
+    "agent/holds": ("tests/holds", "tests/claims"),
 }
 SEED: Final = 1
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trio_npu_dra.observe.catalog import CATALOG, Definition, Kind, with_table
+from trio_npu_dra.agent.observe.catalog import CATALOG, Definition, Kind, with_table
 
 PAGE = Path(__file__).parents[2] / "docs/metrics.md"
 UNITS = ("seconds", "bytes", "celsius", "watts", "ratio", "info")

@@ -2,8 +2,8 @@
 
 from threading import Thread
 
-from trio_npu_dra.npu.dcmi.calls import DcmiCall
-from trio_npu_dra.observe.facts import EventPublished, Fact, Facts
+from trio_npu_dra.agent.observe.facts import EventPublished, Fact, Facts
+from trio_npu_dra.ascend.dcmi.calls import DcmiCall
 
 
 def test_what_happened_before_there_was_a_listener_comes_first() -> None:

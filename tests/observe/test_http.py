@@ -16,17 +16,9 @@ import trio.testing
 
 from tests.observe.browser import ask
 from tests.waiting import until
-from trio_npu_dra.errors import ConfigError
-from trio_npu_dra.observe.http import (
-    Answer,
-    Handler,
-    LateHandler,
-    Limits,
-    Request,
-    routed,
-    serve_http,
-)
-from trio_npu_dra.observe.http.connection import HEAD_LIMIT
+from trio_npu_dra.kit.base.errors import ConfigError
+from trio_npu_dra.kit.http import Answer, Handler, LateHandler, Limits, Request, routed, serve_http
+from trio_npu_dra.kit.http.connection import HEAD_LIMIT
 
 Connect: TypeAlias = Callable[[int], Awaitable[trio.SocketStream]]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trio_npu_dra.npu.model import Board
-from trio_npu_dra.observe.latency import EventLatency
+from trio_npu_dra.agent.observe.latency import EventLatency
+from trio_npu_dra.ascend.model import Board
 
 ACCEPTED = "accepted"
 

@@ -14,16 +14,17 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.observe.browser import get
 from tests.rig import Rig, served_rig
 from tests.waiting import HANG_SECONDS
-from trio_npu_dra import __version__, pulse
-from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
-from trio_npu_dra.daemon import node
-from trio_npu_dra.file_lock import hold
-from trio_npu_dra.observe import pages, self_check
-from trio_npu_dra.observe.catalog import CATALOG, Kind
+from trio_npu_dra import __version__
+from trio_npu_dra.agent.daemon import node
+from trio_npu_dra.agent.observe import pages, self_check
+from trio_npu_dra.agent.observe.catalog import CATALOG, Kind
+from trio_npu_dra.kit.base import pulse
+from trio_npu_dra.kit.base.file_lock import hold
+from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
+from trio_npu_dra.lab.simulator import Severity
+from trio_npu_dra.lab.standins.api_rules import Kubernetes
+from trio_npu_dra.lab.standins.kubelet import open_kubelet
 from trio_npu_dra.revision import REVISION, full_version
-from trio_npu_dra.simulator import Severity
-from trio_npu_dra.standins.api_rules import Kubernetes
-from trio_npu_dra.standins.kubelet import open_kubelet
 
 SEPARATE = 0xA2301001
 """A code that Huawei's table calls SeparateNPU."""

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from trio_npu_dra.observe.shared import Shared
+from trio_npu_dra.kit.http.shared import Shared
 
 
 class Maker:

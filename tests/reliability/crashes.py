@@ -17,13 +17,13 @@ from tests.agent import Agent
 from tests.reliability.deaths import Reaper
 from tests.rig import Rig
 from tests.waiting import listens, until
-from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
-from trio_npu_dra._generated.pluginregistration import PluginInfo
-from trio_npu_dra.kube.objects import DeviceAttribute, ResourceSlice
-from trio_npu_dra.rpc import open_bridge
-from trio_npu_dra.simulator import SimulatedBoard, create_board
-from trio_npu_dra.standins.api_state import ApiState
-from trio_npu_dra.standins.kubelet import CALL_SECONDS, Kubelet, open_kubelet
+from trio_npu_dra.kit.api.objects import DeviceAttribute, ResourceSlice
+from trio_npu_dra.kit.grpc import open_bridge
+from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
+from trio_npu_dra.kit.grpc._generated.pluginregistration import PluginInfo
+from trio_npu_dra.lab.simulator import SimulatedBoard, create_board
+from trio_npu_dra.lab.standins.api_state import ApiState
+from trio_npu_dra.lab.standins.kubelet import CALL_SECONDS, Kubelet, open_kubelet
 
 _CHANCE = re.compile(rb"\.[0-9a-f]{8}\b|\b[0-9a-f]{16}\b|\b\d+\.\d+\b")
 """Endings of temporary files, marks of the lock file, moments."""

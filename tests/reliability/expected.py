@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from tests.claims.node import NodeOnDisk
 from tests.reliability.holds import CHIPS, Hold, guarded_on, recorded_on, set_aside_on
-from trio_npu_dra.kubelet.driver import PrepareResult
-from trio_npu_dra.npu.offers import offers
+from trio_npu_dra.ascend.offers import offers
+from trio_npu_dra.kit.kubelet.driver import PrepareResult
 
 UNKNOWN = "does not exist on node"
 """What a claim is told whose device is not there."""

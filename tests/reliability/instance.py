@@ -13,11 +13,11 @@ from tests.claims.flags import FlagFiles
 from tests.claims.marking import two_steps
 from tests.claims.node import NodeOnDisk, npu, ref
 from tests.claims.test_cancelled import keep_busy
-from trio_npu_dra.claims.repair import keep_cdi_files
-from trio_npu_dra.claims.share_flag import ShareFlagStep
-from trio_npu_dra.kubelet.driver import ClaimRef
-from trio_npu_dra.npu.dcmi.types import ChipRef, MultiDiePolicy
-from trio_npu_dra.npu.model import Board, ChipFamily
+from trio_npu_dra.agent.claims.repair import keep_cdi_files
+from trio_npu_dra.agent.claims.share_flag import ShareFlagStep
+from trio_npu_dra.ascend.dcmi.types import ChipRef, MultiDiePolicy
+from trio_npu_dra.ascend.model import Board, ChipFamily
+from trio_npu_dra.kit.kubelet.driver import ClaimRef
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import pytest
 import trio
 
-from tests.npu.looking import SERVER, changed
+from tests.ascend.looking import SERVER, changed
 from tests.reliability.crashes import (
     Scene,
     nothing_yet,
@@ -30,7 +30,7 @@ from tests.reliability.matrix import (
     points_of,
 )
 from tests.rig import Rig
-from trio_npu_dra.simulator import create_board
+from trio_npu_dra.lab.simulator import create_board
 
 
 @pytest.fixture(scope="module")

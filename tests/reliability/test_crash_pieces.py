@@ -11,11 +11,11 @@ from tempfile import TemporaryDirectory
 import pytest
 import trio
 
-from tests.npu.looking import SERVER, changed
+from tests.ascend.looking import SERVER, changed
 from tests.reliability.crashes import Scene, prepare, start, unprepare, unprepare_without_chip
 from tests.reliability.matrix import LIMIT_SECONDS, Seen, die_everywhere, die_once, good_run, kinds
 from tests.rig import Rig
-from trio_npu_dra.simulator import create_board
+from trio_npu_dra.lab.simulator import create_board
 
 LOCK = "remove plugins/npu.huawei.com/steps/davinci0.lock"
 QUARTERS = [f"npu-0-vir05-1c-8g-{number}" for number in range(4)]

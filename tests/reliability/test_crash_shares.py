@@ -10,11 +10,11 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.npu.looking import SERVER, changed
+from tests.ascend.looking import SERVER, changed
 from tests.reliability.crashes import Scene, prepare, start, unprepare
 from tests.reliability.matrix import Seen, die_everywhere, die_once, good_run, points_of
 from tests.rig import Rig
-from trio_npu_dra.simulator import create_board
+from trio_npu_dra.lab.simulator import create_board
 
 HALF_A_FILE = tuple(
     f"{kind} {name}"

@@ -40,10 +40,10 @@ from tests.reliability.holds import (
     wanted,
 )
 from tests.reliability.instance import FLAGS, Instance, board, refs, run
-from trio_npu_dra.claims.service import NodeClaims
-from trio_npu_dra.errors import Unavailable
-from trio_npu_dra.kubelet.driver import PrepareResult
-from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
+from trio_npu_dra.agent.claims.service import NodeClaims
+from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
+from trio_npu_dra.kit.base.errors import Unavailable
+from trio_npu_dra.kit.kubelet.driver import PrepareResult
 
 DEVICES = (*CHIPS,)
 A_LOOK_SECONDS = 6.0

@@ -22,24 +22,24 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
 
+from tests.ascend.boards import die
 from tests.claims.flags import FlagFiles
 from tests.claims.node import AT_ONCE, NodeOnDisk, npu
 from tests.claims.test_cancelled import cancelled_at, keep_busy
-from tests.npu.boards import die
 from tests.reliability.disk import Disk
 from tests.reliability.expected import UNKNOWN
 from tests.reliability.instance import FLAGS, refs, run
 from tests.reliability.wishes import CHIPS, PIECES, Way, Wish, some_wishes
-from trio_npu_dra.claims.repair import Repair
-from trio_npu_dra.claims.share_flag import ShareFlagStep
-from trio_npu_dra.claims.vnpu_step import VnpuStep
-from trio_npu_dra.errors import Busy, ChipsUnknown, DeviceLost
-from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
-from trio_npu_dra.npu.host import Host
-from trio_npu_dra.npu.model import Board, Chip
-from trio_npu_dra.npu.offers import Cutting
-from trio_npu_dra.npu.vnpus import Vnpus
-from trio_npu_dra.observable import Observable
+from trio_npu_dra.agent.claims.repair import Repair
+from trio_npu_dra.agent.claims.share_flag import ShareFlagStep
+from trio_npu_dra.agent.claims.vnpu_step import VnpuStep
+from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
+from trio_npu_dra.ascend.host import Host
+from trio_npu_dra.ascend.model import Board, Chip
+from trio_npu_dra.ascend.offers import Cutting
+from trio_npu_dra.ascend.vnpus import Vnpus
+from trio_npu_dra.kit.base.errors import Busy, ChipsUnknown, DeviceLost
+from trio_npu_dra.kit.base.observable import Observable
 
 instances = st.integers(0, 1)
 
@@ -61,7 +61,7 @@ def board_of_all() -> Board:
 
 @dataclass(frozen=True)
 class Chips:
-    """Chips that are folders; stands for `npu.vnpus.Vnpus`."""
+    """Chips that are folders; stands for `ascend.vnpus.Vnpus`."""
 
     folder: Path
 
@@ -99,10 +99,9 @@ class Chips:
         """As `of`: the Board is right."""
         return {int(path.name): path.read_text() for path in self._files(node)}
 
-    def is_replaced(self, chip: Chip) -> bool:
-        """None ever is."""
-        del chip
-        return False
+    def place_of(self, chip: Chip) -> str | None:
+        """Always the same."""
+        return chip.device_node
 
     def _files(self, node: str) -> list[Path]:
         return list((self.folder / Path(node).name).iterdir())

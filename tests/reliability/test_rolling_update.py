@@ -13,8 +13,8 @@ import pytest
 from tests.agent import Agent, running_agent
 from tests.rig import Rig
 from tests.waiting import until
-from trio_npu_dra.kube.objects import ResourceSlice
-from trio_npu_dra.standins.kubelet import Kubelet, open_kubelet
+from trio_npu_dra.kit.api.objects import ResourceSlice
+from trio_npu_dra.lab.standins.kubelet import Kubelet, open_kubelet
 
 OLD, NEW = "uid-old", "uid-new"
 

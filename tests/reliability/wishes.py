@@ -8,7 +8,7 @@ from enum import Enum, auto
 from hypothesis import strategies as st
 
 from tests.claims.node import claim, config, result
-from trio_npu_dra.kube.objects import ResourceClaim
+from trio_npu_dra.kit.api.objects import ResourceClaim
 
 PIECES = (
     *(f"npu-0-vir05-1c-8g-{number}" for number in range(3)),

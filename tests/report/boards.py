@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trio_npu_dra.npu.dcmi.types import ChipRef
-from trio_npu_dra.npu.model import Board, Chip, ChipFamily, ChipHealth, Fault, FaultLevel
+from trio_npu_dra.ascend.dcmi.types import ChipRef
+from trio_npu_dra.ascend.model import Board, Chip, ChipFamily, ChipHealth, Fault, FaultLevel
 
 BEGAN = 1_795_280_460.0
 """2026-11-21T17:01:00Z."""

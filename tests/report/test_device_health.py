@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from tests.ascend.boards import a3, die, piece, split
 from tests.holds.holding import hold
-from tests.npu.boards import a3, die, piece, split
 from tests.report.boards import board, fault, npu
-from trio_npu_dra.holds.offered import offered
-from trio_npu_dra.kubelet.device_health import MESSAGE_LIMIT, TIMEOUT_SECONDS, HealthState
-from trio_npu_dra.npu.model import Chip, FaultLevel
-from trio_npu_dra.npu.offers import offers
-from trio_npu_dra.report.device_health import device_health
+from trio_npu_dra.agent.holds.offered import offered
+from trio_npu_dra.agent.report.device_health import device_health
+from trio_npu_dra.ascend.model import Chip, FaultLevel
+from trio_npu_dra.ascend.offers import offers
+from trio_npu_dra.kit.kubelet.device_health import MESSAGE_LIMIT, TIMEOUT_SECONDS, HealthState
 
 
 @pytest.mark.parametrize(

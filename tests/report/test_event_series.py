@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from trio_npu_dra.kube.objects import ObjectReference
-from trio_npu_dra.report.event_series import (
+from trio_npu_dra.agent.report.event_series import (
     PATIENCE_SECONDS,
     PAUSE_SECONDS,
     QUIET_SECONDS,
     EventSeries,
 )
-from trio_npu_dra.report.news import News, Reason
+from trio_npu_dra.agent.report.news import News, Reason
+from trio_npu_dra.kit.api.objects import ObjectReference
 
 NODE = ObjectReference(api_version="v1", kind="Node", name="node-a", uid="n")
 CLAIM = ObjectReference(

@@ -12,24 +12,24 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from tests.ascend.boards import a3, die, piece, split
 from tests.holds.holding import hold
-from tests.npu.boards import a3, die, piece, split
 from tests.report.boards import board, fault, npu
 from tests.waiting import until
-from trio_npu_dra.errors import Forbidden, KubeError, Unavailable
-from trio_npu_dra.holds.hold import Holder, HolderKind
-from trio_npu_dra.holds.shared_claim import SharedClaim
-from trio_npu_dra.kube.client import open_client
-from trio_npu_dra.kube.credentials import Credentials
-from trio_npu_dra.kube.objects import Event
-from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
-from trio_npu_dra.npu.model import Board
-from trio_npu_dra.observable import Observable
-from trio_npu_dra.report.event_series import PATIENCE_SECONDS, PAUSE_SECONDS
-from trio_npu_dra.report.events import tell_events
-from trio_npu_dra.report.news import MESSAGE_LIMIT, shared_news
-from trio_npu_dra.standins.api_server import serve_api
-from trio_npu_dra.standins.api_state import ApiState
+from trio_npu_dra.agent.holds.hold import Holder, HolderKind
+from trio_npu_dra.agent.holds.shared_claim import SharedClaim
+from trio_npu_dra.agent.report.event_series import PATIENCE_SECONDS, PAUSE_SECONDS
+from trio_npu_dra.agent.report.events import tell_events
+from trio_npu_dra.agent.report.news import MESSAGE_LIMIT, shared_news
+from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
+from trio_npu_dra.ascend.model import Board
+from trio_npu_dra.kit.api.client import open_client
+from trio_npu_dra.kit.api.credentials import Credentials
+from trio_npu_dra.kit.api.objects import Event
+from trio_npu_dra.kit.base.errors import Forbidden, KubeError, Unavailable
+from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.lab.standins.api_server import serve_api
+from trio_npu_dra.lab.standins.api_state import ApiState
 
 NPUS = 8
 WELL = board(*(npu(number) for number in range(NPUS)))

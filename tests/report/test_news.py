@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from tests.ascend.boards import a3, die
 from tests.holds.holding import hold
-from tests.npu.boards import a3, die
 from tests.report.boards import BEGAN, board, fault, npu, separated
-from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
-from trio_npu_dra.npu.faults import CARD_DROPPED
-from trio_npu_dra.npu.model import EMPTY_BOARD, Board, ChipHealth, FaultLevel
-from trio_npu_dra.report.news import MESSAGE_LIMIT, Reason, news
+from trio_npu_dra.agent.report.news import MESSAGE_LIMIT, Reason, news
+from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
+from trio_npu_dra.ascend.faults import CARD_DROPPED
+from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, ChipHealth, FaultLevel
 
 WELL = board(npu(3))
 SICK = board(npu(3, fault()))

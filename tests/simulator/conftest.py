@@ -9,12 +9,7 @@ from typing import Any
 
 import pytest
 
-from trio_npu_dra.simulator import (
-    BoardControl,
-    SimulatedBoard,
-    create_board,
-    load_profile,
-)
+from trio_npu_dra.lab.simulator import BoardControl, SimulatedBoard, create_board, load_profile
 
 BUFFER = 4096
 CANARY = b"\xee"

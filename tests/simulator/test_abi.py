@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from trio_npu_dra.simulator import SimulatedBoard, simulated_functions
+from trio_npu_dra.lab.simulator import SimulatedBoard, simulated_functions
 
 if TYPE_CHECKING:
     from tests.simulator.conftest import Load, MakeBoard, RawDcmi

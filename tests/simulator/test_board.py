@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from trio_npu_dra.errors import ConfigError, StorageError
-from trio_npu_dra.simulator import (
+from trio_npu_dra.kit.base.errors import ConfigError, StorageError
+from trio_npu_dra.lab.simulator import (
     Severity,
     SimulatedBoard,
     compile_simulator,
     create_board,
     load_profile,
 )
-from trio_npu_dra.simulator.build import SOURCES
-from trio_npu_dra.simulator.layout import RECORDS
+from trio_npu_dra.lab.simulator.build import SOURCES
+from trio_npu_dra.lab.simulator.layout import RECORDS
 
 if TYPE_CHECKING:
     from tests.simulator.conftest import Load, RawDcmi

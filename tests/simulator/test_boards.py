@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from trio_npu_dra.simulator import create_board, load_profile, profile_names
-from trio_npu_dra.simulator.profile import PROFILES
+from trio_npu_dra.lab.simulator import create_board, load_profile, profile_names
+from trio_npu_dra.lab.simulator.profile import PROFILES
 
 if TYPE_CHECKING:
     from tests.simulator.conftest import Load, MakeBoard, RawDcmi

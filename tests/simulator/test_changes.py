@@ -19,8 +19,8 @@ from tests.simulator.subscribing import (
     described,
     subscribe,
 )
-from trio_npu_dra.errors import ConfigError
-from trio_npu_dra.simulator import (
+from trio_npu_dra.kit.base.errors import ConfigError
+from trio_npu_dra.lab.simulator import (
     Assertion,
     BoardControl,
     Severity,
@@ -40,7 +40,8 @@ def test_another_process_changes_the_board(
 ) -> None:
     """The library shows at once what a handle in another process writes."""
     program = (
-        "import sys; from pathlib import Path; from trio_npu_dra.simulator import BoardControl\n"
+        "import sys; from pathlib import Path\n"
+        "from trio_npu_dra.lab.simulator import BoardControl\n"
         "BoardControl(Path(sys.argv[1])).set_temperature(3, 91)"
     )
     subprocess.run([sys.executable, "-c", program, str(board.state_file)], check=True)

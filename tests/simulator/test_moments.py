@@ -21,7 +21,7 @@ from tests.simulator.subscribing import (
     described,
     subscribe,
 )
-from trio_npu_dra.simulator import Assertion, BoardControl, Severity
+from trio_npu_dra.lab.simulator import Assertion, BoardControl, Severity
 
 if TYPE_CHECKING:
     from tests.simulator.conftest import RawDcmi

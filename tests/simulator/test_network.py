@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from trio_npu_dra.simulator import BoardControl, SimulatedBoard
+from trio_npu_dra.lab.simulator import BoardControl, SimulatedBoard
 
 if TYPE_CHECKING:
     from tests.simulator.conftest import Load, MakeBoard, RawDcmi

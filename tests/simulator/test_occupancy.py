@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from trio_npu_dra.simulator import BoardControl, SimulatedBoard
+from trio_npu_dra.lab.simulator import BoardControl, SimulatedBoard
 
 if TYPE_CHECKING:
     from tests.simulator.conftest import RawDcmi

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.simulator.subscribing import LIMIT, Filter, described, subscribe
-from trio_npu_dra.errors import ConfigError
-from trio_npu_dra.simulator import ANY_FUNCTION, Assertion, BoardControl, Severity
+from trio_npu_dra.kit.base.errors import ConfigError
+from trio_npu_dra.lab.simulator import ANY_FUNCTION, Assertion, BoardControl, Severity
 
 if TYPE_CHECKING:
     from tests.simulator.conftest import Load, MakeBoard, RawDcmi

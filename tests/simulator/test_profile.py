@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from trio_npu_dra.errors import ConfigError
-from trio_npu_dra.simulator import load_profile, profile_names
-from trio_npu_dra.simulator.profile import PROFILES
+from trio_npu_dra.kit.base.errors import ConfigError
+from trio_npu_dra.lab.simulator import load_profile, profile_names
+from trio_npu_dra.lab.simulator.profile import PROFILES
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 from tests.simulator.conftest import RawDcmi
 from tests.simulator.subscribing import LIMIT, Filter, described, subscribe_by_dev_id
-from trio_npu_dra.simulator import (
+from trio_npu_dra.lab.simulator import (
     BoardControl,
     Severity,
     SimulatedBoard,

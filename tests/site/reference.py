@@ -15,13 +15,11 @@ from pydantic.fields import FieldInfo
 import trio_npu_dra
 from tests.site import words
 from tests.site.stage import ROOT
-from trio_npu_dra import errors
-from trio_npu_dra.cli import main
-from trio_npu_dra.npu.faults import packaged_table
-from trio_npu_dra.npu.model import FaultLevel
-from trio_npu_dra.report import event_series
-from trio_npu_dra.report.news import Reason
-from trio_npu_dra.settings import (
+from trio_npu_dra.agent.cli import main
+from trio_npu_dra.agent.devices.taints import NETWORK, UNMONITORED, TaintPolicy
+from trio_npu_dra.agent.report import event_series
+from trio_npu_dra.agent.report.news import Reason
+from trio_npu_dra.agent.settings import (
     MeetingSettings,
     NodeSettings,
     PluginSettings,
@@ -29,7 +27,9 @@ from trio_npu_dra.settings import (
     environment_variable,
     flag,
 )
-from trio_npu_dra.slices.taints import NETWORK, UNMONITORED, TaintPolicy
+from trio_npu_dra.ascend.faults import packaged_table
+from trio_npu_dra.ascend.model import FaultLevel
+from trio_npu_dra.kit.base import errors
 
 DRIVER: Final = "npu.huawei.com"
 _OF_OTHERS: Final[Mapping[str, type[PluginSettings]]] = {
@@ -43,7 +43,7 @@ _MADE: Final = "<!-- Made by `just reference` from the code: change it there. --
 def flags_page() -> str:
     """Commands, and the flags of the node agent with their variables and defaults."""
     commands = _table(
-        ("command", "does"), ((f"`npu-dra {name}`", text) for name, text in main._COMMANDS.items())
+        ("command", "does"), ((f"`npu-dra {name}`", text) for name, text in main.COMMANDS.items())
     )
     given = "".join(
         f"### `{flag(name)}`\n\n{_capital(field.description)}{_values(field)}.\n\n"

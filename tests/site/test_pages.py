@@ -14,17 +14,14 @@ from tests.site.markdown import anchors, blocks, links, with_links
 from tests.site.reference import PAGES, _leaves
 from tests.site.stage import ROOT, dead_links, sources
 from tests.test_examples import DRIVER, facts_of_devices
-from trio_npu_dra import errors
-from trio_npu_dra.cli import health
-from trio_npu_dra.control.report import FaultReport, HealthReport, NpuReport
-from trio_npu_dra.report.news import Reason
-from trio_npu_dra.settings import Settings
+from trio_npu_dra.agent.control.report import FaultReport, HealthReport, NpuReport
+from trio_npu_dra.agent.report.news import Reason
+from trio_npu_dra.agent.settings import Settings
+from trio_npu_dra.kit.base import errors
+from trio_npu_dra.tools.cli import health
 
-GUIDES = [page for page in sources() if page != "docs/config.md"]
-"""Pages whose manifests are written by hand: `just config` makes those of docs/config.md."""
-
-FRAGMENTS = {"docs/helm.md": 1, "docs/image.md": 1}
-"""How many YAML blocks of a page are no manifests, but values or the form of some fields."""
+FRAGMENTS = {"docs/config.md": 1, "docs/helm.md": 1, "docs/image.md": 1}
+"""How many YAML blocks of a page are of no file, but values, or the form of some fields."""
 
 
 def text_of(page: str) -> str:
@@ -45,7 +42,7 @@ def test_a_list_begins_after_a_blank_line(page: str) -> None:
     assert re.findall(r"^(?![-\d#| ]).+\n(?:-|1\.) .*", text, re.MULTILINE) == []
 
 
-@pytest.mark.parametrize("page", GUIDES)
+@pytest.mark.parametrize("page", sources())
 def test_manifests_are_those_of_files(page: str) -> None:
     """Each YAML names a file below k8s/ and is a part of it; tests on clusters run the files."""
     shown = [block for block in blocks(text_of(page)) if block.language == "yaml"]

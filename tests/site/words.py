@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tests.npu.boards import a3, die
+from tests.ascend.boards import a3, die
 from tests.report.boards import board, fault, npu, separated
-from trio_npu_dra import errors
-from trio_npu_dra.holds.hold import Holder, HolderKind
-from trio_npu_dra.holds.shared_claim import SharedClaim
-from trio_npu_dra.npu.dcmi.types import MultiDiePolicy
-from trio_npu_dra.npu.model import FaultLevel
-from trio_npu_dra.report.news import News, Reason, news, shared_news
-from trio_npu_dra.slices.taints import NETWORK, UNMONITORED
+from trio_npu_dra.agent.devices.taints import NETWORK, UNMONITORED
+from trio_npu_dra.agent.holds.hold import Holder, HolderKind
+from trio_npu_dra.agent.holds.shared_claim import SharedClaim
+from trio_npu_dra.agent.report.news import News, Reason, news, shared_news
+from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
+from trio_npu_dra.ascend.model import FaultLevel
+from trio_npu_dra.kit.base import errors
 
 # --- flags ---------------------------------------------------------------------------------------
 

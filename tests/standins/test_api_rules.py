@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from trio_npu_dra.standins.api_rules import Kubernetes, admit_slice
-from trio_npu_dra.standins.api_status import ApiRefusal
+from trio_npu_dra.lab.standins.api_rules import Kubernetes, admit_slice
+from trio_npu_dra.lab.standins.api_status import ApiRefusal
 
 Wire = dict[str, Any]
 

@@ -6,8 +6,8 @@ import pytest
 import trio
 
 from tests.waiting import HANG_SECONDS
-from trio_npu_dra.standins.api_server import serve_api
-from trio_npu_dra.standins.api_state import ApiState
+from trio_npu_dra.lab.standins.api_server import serve_api
+from trio_npu_dra.lab.standins.api_state import ApiState
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from trio_npu_dra._generated import v1beta1
-from trio_npu_dra.rpc import Bridge, Route, RpcError, Send, open_bridge
-from trio_npu_dra.rpc import device_plugin_methods as methods
-from trio_npu_dra.standins.device_manager import open_device_manager
+from trio_npu_dra.kit.grpc import Bridge, Route, RpcError, Send, open_bridge
+from trio_npu_dra.kit.grpc import device_plugin_methods as methods
+from trio_npu_dra.kit.grpc._generated import v1beta1
+from trio_npu_dra.lab.standins.device_manager import open_device_manager
 
 RESOURCE = "example.com/thing"
 

@@ -11,15 +11,15 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from trio_npu_dra._generated.k8s.io.kubelet.pkg.apis.dra import v1
-from trio_npu_dra._generated.pluginregistration import (
+from trio_npu_dra.kit.grpc import RpcError, Status, methods, open_bridge
+from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra import v1
+from trio_npu_dra.kit.grpc._generated.pluginregistration import (
     InfoRequest,
     PluginInfo,
     RegistrationStatus,
     RegistrationStatusResponse,
 )
-from trio_npu_dra.rpc import RpcError, Status, methods, open_bridge
-from trio_npu_dra.standins.kubelet import ContractBroken, open_kubelet
+from trio_npu_dra.lab.standins.kubelet import ContractBroken, open_kubelet
 
 
 class BarePlugin:

@@ -1,0 +1,172 @@
+"""Promises of single connections: what is sent on them, and when one is used again."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from tests.waiting import HANG_SECONDS, until
+from trio_npu_dra.kit.api import connection
+from trio_npu_dra.kit.api.connections import AT_ONCE, Connections
+from trio_npu_dra.kit.api.credentials import Credentials, Token
+from trio_npu_dra.kit.api.material import Material
+from trio_npu_dra.kit.base.errors import KubeError
+
+NODE = "/api/v1/nodes/n"
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n"
+
+
+@dataclass
+class Peer:
+    """A server that answers each request with an empty object.
+
+    Attributes:
+        answers: How many requests it answers on one connection before it hangs up.
+        head: The beginning of each answer.
+        requests: What came, by connection.
+        may_answer: Has a permit for each request that may be answered.
+    """
+
+    answers: int = 1000
+    head: bytes = HEAD
+    requests: list[list[bytes]] = field(default_factory=list)
+    may_answer: trio.Semaphore = field(default_factory=lambda: trio.Semaphore(1000))
+    closed: trio.Event = field(default_factory=trio.Event)
+
+    async def serve(self, stream: trio.SocketStream) -> None:
+        """Serve one connection; a request arrives in pieces: head, body."""
+        served: list[bytes] = []
+        self.requests.append(served)
+        async with stream:
+            while len(served) < self.answers:
+                if not (data := await stream.receive_some()):
+                    break
+                if b"content-length" in data and data.endswith(b"\r\n\r\n"):
+                    data += await stream.receive_some()
+                served.append(data)
+                await self.may_answer.acquire()
+                await stream.send_all(self.head + b"\r\n{}")
+        self.closed.set()
+
+
+@pytest.fixture
+def peer() -> Peer:
+    """The server."""
+    return Peer()
+
+
+@pytest.fixture
+async def connections(
+    peer: Peer, tmp_path: Path, nursery: trio.Nursery
+) -> AsyncIterator[Connections]:
+    """Connections to it, with a token and a path before all others."""
+    socket = trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM)
+    await socket.bind(str(tmp_path / "api.sock"))
+    socket.listen()
+    nursery.start_soon(trio.serve_listeners, peer.serve, [trio.SocketListener(socket)])
+    credentials = Credentials(
+        source="test",
+        base_url="http://[::1]:8080/k8s",
+        unix_socket=tmp_path / "api.sock",
+        token=Token(Material(field="token", data=b"secret")),
+    )
+    opened = Connections(credentials, deadline=30.0, user_agent="test")
+    yield opened
+    await opened.end()
+
+
+async def test_a_request_has_what_the_api_server_needs_and_no_more(
+    connections: Connections, peer: Peer
+) -> None:
+    """Connections of httpcore add no header by themselves."""
+    await connections.ask("get", "GET", f"{NODE}?resourceVersion=0")
+    await connections.ask("create", "POST", "/api/v1/nodes", b'{"a":1}')
+    await connections.ask("apply", "PATCH", NODE, b"{}")
+    always = (
+        b"host: [::1]:8080\r\nuser-agent: test\r\naccept: application/json\r\n"
+        b"authorization: Bearer secret\r\n"
+    )
+    ((get, create, apply),) = peer.requests
+    assert get == b"GET /k8s/api/v1/nodes/n?resourceVersion=0 HTTP/1.1\r\n" + always + b"\r\n"
+    assert create == (
+        b"POST /k8s/api/v1/nodes HTTP/1.1\r\n" + always + b"content-type: application/json\r\n"
+        b'content-length: 7\r\n\r\n{"a":1}'
+    )
+    assert b"content-type: application/apply-patch+yaml\r\ncontent-length: 2\r\n\r\n{}" in apply
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_a_connection_that_the_server_has_closed_is_not_used_again(
+    method: str, connections: Connections, peer: Peer
+) -> None:
+    """So nothing is lost with it, also not a write, which is never sent twice."""
+    peer.answers = 1
+    for _ in range(2):
+        await connections.ask("ask", method, NODE, None if method == "GET" else b"{}")
+        with trio.fail_after(HANG_SECONDS):
+            await peer.closed.wait()
+    assert [len(served) for served in peer.requests] == [1, 1]
+
+
+async def test_a_connection_that_idles_too_long_is_not_used_again(
+    connections: Connections, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The API server is about to close it."""
+    monkeypatch.setattr(connection, "IDLE_SECONDS", 0.0)
+    for _ in range(2):
+        await connections.ask("get", "GET", NODE)
+    assert [len(served) for served in peer.requests] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [(b"", [2]), (b"connection: close\r\n", [1, 1])],
+    ids=["stays open", "is to be closed"],
+)
+async def test_a_connection_is_used_again_unless_the_answer_forbids_it(
+    more: bytes, expected: list[int], connections: Connections, peer: Peer
+) -> None:
+    """One that is not used again is not kept."""
+    peer.head += more
+    for _ in range(2):
+        await connections.ask("get", "GET", NODE)
+    assert [len(served) for served in peer.requests] == expected
+    assert len(connections._idle) == (0 if more else 1)
+
+
+async def test_requests_beyond_the_limit_wait_in_order(
+    connections: Connections, peer: Peer
+) -> None:
+    """Each is sent when another one has its answer, on that one's connection."""
+    peer.may_answer = trio.Semaphore(0)
+
+    def came() -> set[bytes]:
+        return {data.split()[1] for served in peer.requests for data in served}
+
+    async def are_sent(count: int) -> None:
+        await until(lambda: len(came()) >= count)
+        assert came() == {b"/k8s/%d" % number for number in range(count)}
+
+    async with trio.open_nursery() as nursery:
+        for number in range(AT_ONCE + 3):
+            nursery.start_soon(connections.ask, "get", "GET", f"/{number}")
+            await wait_all_tasks_blocked()
+        for number in range(AT_ONCE, AT_ONCE + 3):
+            await are_sent(number)
+            peer.may_answer.release()
+        await are_sent(AT_ONCE + 3)
+        for _ in range(AT_ONCE):
+            peer.may_answer.release()
+    assert len(peer.requests) == AT_ONCE
+
+
+async def test_a_refusal_keeps_the_connection(connections: Connections, peer: Peer) -> None:
+    """A claim that does not exist costs no handshake."""
+    peer.head = HEAD.replace(b"200 OK", b"404 Not Found")
+    for _ in range(2):
+        with pytest.raises(KubeError, match="HTTP 404"):
+            await connections.ask("get", "GET", NODE)
+    assert [len(served) for served in peer.requests] == [2]

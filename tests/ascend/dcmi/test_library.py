@@ -1,0 +1,238 @@
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from trio_npu_dra.ascend.dcmi._library import Library, load
+from trio_npu_dra.ascend.dcmi.calls import DcmiCall
+from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.types import ChipRef, DieKind, Memory
+from trio_npu_dra.kit.base.errors import DcmiError, LibraryMissing, NotReady, NotSupported
+
+VERSION = "21.0.4\ufffd"
+
+
+def compile_library(path: Path, source: str, *options: str) -> None:
+    """Make a shared library of C source."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    command = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(path), "-x", "none", *options]
+    subprocess.run(command, input=source, text=True, check=True)
+
+
+def driver_folder(root: Path) -> Path:
+    """Where the installer puts the library in most versions."""
+    return root / "usr/local/Ascend/driver/lib64/driver"
+
+
+@pytest.fixture(scope="module")
+def old_library(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    """A library of a version that has few functions, below a root of its own."""
+    root = tmp_path_factory.mktemp("old")
+    source = """
+    #include <string.h>
+    struct chip { char type[32], name[32], version[32]; unsigned cores; };
+    int dcmi_init(void) { return -8005; }
+    int dcmi_get_device_chip_info(int card, int device, struct chip *out) {
+        strcpy(out->name, "910A");
+        out->cores = 32;
+        memset(out + 1, 7, 200); /* a version of the future, with a longer struct */
+        return 0;
+    }
+    int dcmi_get_device_die(int card, int device, unsigned *out) {
+        for (int i = 0; i < 5; i++)
+            out[i] = 16 * card + i;
+        return 0;
+    }
+    int dcmi_get_device_pcie_info(int card, int device, unsigned *out) {
+        memset(out, 0x11, 4 * sizeof *out); /* of its maker: four numbers */
+        out[4] = 0x1f;
+        out[5] = 0xc1;
+        out[6] = 7;
+        return 0;
+    }
+    int dcmi_get_device_memory_info_v2(int card, int device, unsigned long long *out) {
+        out[0] = 8192;
+        out[1] = 50ULL << 32 | 1600; /* percent used, MHz */
+        return 0;
+    }
+    int dcmi_get_driver_version(char *out, unsigned size) {
+        strncpy(out, "21.0.4\\xff ", size); /* no UTF-8 */
+        return 0;
+    }
+    """
+    compile_library(driver_folder(root) / "libdcmi.so", source)
+    return load(root, {})
+
+
+def test_the_driver_folders_below_the_host_root_are_searched(old_library: Library) -> None:
+    """Without LD_LIBRARY_PATH the library is found where the driver's installer puts it."""
+    assert old_library.path.endswith("usr/local/Ascend/driver/lib64/driver/libdcmi.so")
+    assert Dcmi(old_library).library_path == old_library.path
+
+
+def test_a_missing_function_is_an_error_of_the_call(old_library: Library) -> None:
+    """A library without a function loads; calling that one says it is not supported."""
+    with pytest.raises(NotSupported, match="has no such function") as caught:
+        Dcmi(old_library).health(ChipRef(0, 0))
+    assert caught.value.code == -8255
+
+
+def test_each_call_is_told_with_its_code(old_library: Library) -> None:
+    """Metrics are made of it; a function that the library lacks is not called."""
+    calls: list[DcmiCall] = []
+    before = time.perf_counter()
+    told = Dcmi(Library(old_library._cdll, "libdcmi.so", calls.append))
+    with pytest.raises(DcmiError):
+        told.init()
+    with pytest.raises(NotSupported):
+        told.health(ChipRef(0, 0))
+    assert told.driver_version() == VERSION
+    assert [(call.function, call.code) for call in calls] == [
+        ("dcmi_init", -8005),
+        ("dcmi_get_driver_version", 0),
+    ]
+    assert 0 <= sum(call.seconds for call in calls) <= time.perf_counter() - before
+
+
+def test_a_failed_call_names_the_function(old_library: Library) -> None:
+    """A code other than 0 becomes an error with the function's name."""
+    with pytest.raises(DcmiError, match="dcmi_init returned -8005"):
+        Dcmi(old_library).init()
+
+
+def test_chip_names_come_from_the_older_call_too(old_library: Library) -> None:
+    """Where chip_info_v2 is missing chip_info is asked; a longer struct does no harm."""
+    info = Dcmi(old_library).chip_info(ChipRef(0, 0))
+    assert (info.chip_name, info.npu_name, info.ai_cores) == ("910A", "", 32)
+
+
+def test_die_ids_come_from_the_older_call_too(old_library: Library) -> None:
+    """It knows the vector die only."""
+    assert Dcmi(old_library).die_id(ChipRef(1, 0), DieKind.VDIE) == (16, 17, 18, 19, 20)
+    with pytest.raises(NotSupported):
+        Dcmi(old_library).die_id(ChipRef(1, 0), DieKind.DDIE)
+
+
+def test_a_pci_address_comes_from_the_older_call_too(old_library: Library) -> None:
+    """It does not tell the domain, and has the parts in another order."""
+    assert Dcmi(old_library).pci_bus_id(ChipRef(1, 0)) == "c1:1f.7"
+
+
+def test_ddr_memory_comes_from_the_older_call_too(old_library: Library) -> None:
+    """What is used it tells in percent."""
+    assert Dcmi(old_library).ddr(ChipRef(1, 0)) == Memory(size_mib=8192, used_mib=4096)
+
+
+def test_texts_lose_their_padding(old_library: Library) -> None:
+    """Texts end at their first NUL, without blanks around; no byte is an error."""
+    assert Dcmi(old_library).driver_version() == VERSION
+
+
+def test_ld_library_path_comes_first(tmp_path: Path) -> None:
+    """A folder that the operator names wins over the installer's."""
+    compile_library(driver_folder(tmp_path) / "libdcmi.so", "int dcmi_init(void) { return 0; }")
+    compile_library(tmp_path / "named/libdcmi.so", "int dcmi_init(void) { return 0; }")
+    named = tmp_path / "named"
+    assert load(tmp_path, {"LD_LIBRARY_PATH": f"/nowhere::{named}"}).path.startswith(str(named))
+
+
+def test_what_the_library_links_to_is_loaded_by_path(tmp_path: Path) -> None:
+    """libdcmi.so loads although the loader would not find its dependencies by itself.
+
+    Each of these needs those before it.
+    """
+    folder = driver_folder(tmp_path)
+    names = ("c_sec", "mmpa", "ascend_hal", "drvdsmi_host", "dsmi_network")
+    needs: list[str] = []
+    source = "int c_sec(void) { return 0; }"
+    for name, after in zip(names, (*names[1:], "dcmi_init"), strict=True):
+        path = (folder.parent / "common" if name == "c_sec" else folder) / f"lib{name}.so"
+        compile_library(path, source, f"-Wl,-soname,{path.name},--no-as-needed", *needs)
+        source = f"int {name}(void); int {after}(void) {{ return {name}(); }}"
+        needs = [str(path)]
+    compile_library(tmp_path / "usr/local/dcmi/libdcmi.so", source, *needs)
+    Dcmi.load(tmp_path).init()
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_links_of_the_host_are_followed_in_its_tree(
+    tmp_path: Path, simulator: Path, *, named: bool
+) -> None:
+    """Absolute ones too, in the middle of a path; a link to a file of ours is not followed."""
+    root = tmp_path / "host"
+    real = root / "data/Ascend/driver/lib64/driver/libdcmi.so"
+    real.parent.mkdir(parents=True)
+    shutil.copy(simulator / "libdcmi.so", real)
+    (root / "usr/local/dcmi").mkdir(parents=True)
+    (root / "usr/local/Ascend").symlink_to("/data/Ascend")
+    shutil.copy(simulator / "libdcmi.so", tmp_path / "ours.so")
+    (root / "usr/local/dcmi/libdcmi.so").symlink_to(tmp_path / "ours.so")
+    environ = {"LD_LIBRARY_PATH": str(driver_folder(root))} if named else {}
+    assert load(root, environ).path == str(real)
+
+
+def test_what_is_beside_the_library_is_loaded_with_it(tmp_path: Path, simulator: Path) -> None:
+    """Each of its dependencies from where it is; one that is broken takes nobody with it."""
+    parts = [
+        driver_folder(tmp_path) / "libdcmi.so",
+        driver_folder(tmp_path) / "libmmpa.so",
+        driver_folder(tmp_path) / "libdsmi_network.so",
+        driver_folder(tmp_path).parent / "common/libc_sec.so",
+        driver_folder(tmp_path).parent / "libdrvdsmi_host.so",
+    ]
+    for part in parts:
+        part.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(simulator / "libdcmi.so", part)
+    (driver_folder(tmp_path) / "libascend_hal.so").write_text("not a library")
+    assert load(tmp_path, {}).path == str(parts[0])
+    mapped = Path("/proc/self/maps").read_text()
+    assert [part for part in parts if str(part) not in mapped] == []
+
+
+def test_an_empty_part_of_ld_library_path_is_no_folder(
+    tmp_path: Path, simulator: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Above all not the working one: the daemon is root, and others must not choose its code."""
+    for name in ("libdcmi.so", "libc_sec.so"):
+        shutil.copy(simulator / "libdcmi.so", tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(LibraryMissing) as caught:
+        load(tmp_path / "host", {"LD_LIBRARY_PATH": ":/nowhere::"})
+    assert f"looked in /nowhere, {tmp_path}/host/usr/local/dcmi, " in str(caught.value)
+    assert str(tmp_path / "lib") not in Path("/proc/self/maps").read_text()
+
+
+def test_a_missing_library_says_where_it_was_looked_for(tmp_path: Path) -> None:
+    """The error names the folders and the settings that help."""
+    with pytest.raises(LibraryMissing) as caught:
+        load(tmp_path, {"LD_LIBRARY_PATH": "/opt/elsewhere"})
+    message = str(caught.value)
+    assert "/opt/elsewhere" in message
+    assert str(tmp_path / "usr/local/dcmi") in message
+    assert "--host-root" in message
+    assert "cannot open shared object file" in message
+
+
+def test_a_library_that_does_not_load_says_why(tmp_path: Path) -> None:
+    """A file that is no library is reported with the loader's words."""
+    folder = driver_folder(tmp_path)
+    folder.mkdir(parents=True)
+    (folder / "libdcmi.so").write_text("not a library")
+    with pytest.raises(LibraryMissing, match=str(folder / "libdcmi.so")):
+        load(tmp_path, {})
+
+
+def test_an_answer_without_an_id_is_none(tmp_path: Path) -> None:
+    """The library says that all is well, and writes nothing: the chip would have number -1."""
+    silent = """
+    int dcmi_get_device_logic_id(int *out, int card, int device) { return 0; }
+    int dcmi_get_device_phyid_from_logicid(unsigned logic_id, unsigned *out) { return 0; }
+    """
+    compile_library(driver_folder(tmp_path) / "libdcmi.so", silent)
+    dcmi = Dcmi(load(tmp_path, {}))
+    with pytest.raises(NotReady, match="without an id"):
+        dcmi.logic_id(ChipRef(0, 0))
+    with pytest.raises(NotReady, match="without an id"):
+        dcmi.physical_id(0)

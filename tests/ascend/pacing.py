@@ -1,0 +1,225 @@
+"""A watcher whose clock stands still until the test moves it, and what it asks meanwhile."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import trio
+from trio.testing import MockClock
+
+from tests.ascend.looking import Relay
+from tests.ascend.watching import Overheard, Watching
+from trio_npu_dra.ascend.dcmi.types import Assertion, ChipRef, FaultEvent
+from trio_npu_dra.ascend.fault_memory import NodeFaults
+from trio_npu_dra.ascend.host import Host
+from trio_npu_dra.ascend.model import Board
+
+NODE: Final = -1
+"""As the chip: a call that is about none."""
+
+
+class Counted(Overheard):
+    """A library that counts what is asked of which card, and holds calls up.
+
+    Attributes:
+        asked: How often, by a word for the call and the card.
+        held: Calls wait for these, by the same word, or by it and the card.
+        waiting: How many calls have come to one of these.
+        inside: Those that are still there.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.asked: Counter[tuple[str, int]] = Counter()
+        self.held: dict[str | tuple[str, int], threading.Event] = {}
+        self.waiting = 0
+        self.inside: list[object] = []
+
+    def _count(self, what: str, card: int) -> None:
+        self.asked[what, card] += 1
+        gate = self.held.get(what) or self.held.get((what, card))
+        if gate is not None:
+            call = object()
+            self.waiting += 1
+            self.inside.append(call)
+            gate.wait()
+            self.inside.remove(call)
+
+    def init(self) -> None:
+        """Count it."""
+        self._count("init", NODE)
+        super().init()
+
+    def subscribe(self, handler: Callable[[FaultEvent], None]) -> None:
+        """Count it."""
+        self._count("subscribe", NODE)
+        super().subscribe(handler)
+
+    def health(self, address: ChipRef) -> int:
+        """Count it."""
+        self._count("health", address.ids[0])
+        return super().health(address)
+
+    def network_health(self, address: ChipRef) -> int:
+        """Count it."""
+        self._count("network", address.ids[0])
+        return super().network_health(address)
+
+
+class Remembered(NodeFaults):
+    """What is known of faults, by the test's clock.
+
+    Attributes:
+        is_saving: Whether that goes on.
+        looked_up: How often somebody asked for the time, as each round of the watcher does.
+        saves: How often it was to be saved.
+        slow: Each save waits for it.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        super().__init__(folder, clock=self._time)
+        self.looked_up = 0
+        self.saves = 0
+        self.is_saving = False
+        self.slow = trio.Event()
+        self.slow.set()
+
+    def _time(self) -> float:
+        self.looked_up += 1
+        return 1e9 + trio.current_time()
+
+    async def save_apart(self) -> None:
+        """Count it."""
+        self.saves += 1
+        self.is_saving = True
+        await self.slow.wait()
+        await super().save_apart()
+        self.is_saving = False
+
+
+class Paced:
+    """A watcher of cards 0 to 7, and the test's clock by which it looks."""
+
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        relay: Relay,
+        dcmi: Counted,
+        host: Host,
+        folder: Path,
+    ) -> None:
+        self.dcmi = dcmi
+        self.faults = Remembered(folder)
+        self.watching = Watching(nursery, relay, dcmi, host)
+        self.watching.faults = self.faults
+        self.watching.interval = 10.0
+        self._clock: MockClock | None = None
+        self._nursery = nursery
+        self._relay = relay
+
+    def begin(self, clock: MockClock) -> None:
+        """Have it started by this clock, the test's."""
+        self._clock = clock
+        self._nursery.start_soon(self.watching.start)
+
+    async def start(self, clock: MockClock) -> None:
+        """Start it, and let it do what is due."""
+        self.begin(clock)
+        await self.settle()
+        assert self.watching.status.value.answered
+
+    async def settle(self) -> None:
+        """Let everybody do what is due now.
+
+        Raises:
+            AssertionError: Somebody does not rest.
+        """
+        for _ in range(1000):
+            before = self._done()
+            for _ in range(10):
+                await trio.lowlevel.checkpoint()
+            if self._done() == before and not self._is_at_work:
+                return
+            await _moment()
+        raise AssertionError("somebody does not rest")
+
+    def _done(self) -> tuple[object, ...]:
+        """What differs as soon as somebody begins or ends something."""
+        return len(self._relay.devices), self.faults.looked_up, self._is_at_work
+
+    @property
+    def _is_at_work(self) -> bool:
+        is_saving = self.faults.is_saving and self.faults.slow.is_set()
+        is_held = len(self.dcmi.inside) > self._relay.written_off  # the others wait in line for it
+        return (self._relay.out > 0 and not is_held) or is_saving
+
+    async def jump(self, seconds: float) -> None:
+        """Let so much time pass, and then what is due be done."""
+        assert self._clock is not None
+        self._clock.jump(seconds)
+        await self.settle()
+
+    async def jump_into(self, seconds: float, *calls: str | tuple[str, int]) -> None:
+        """Let so much time pass, after which somebody makes one of these, which do not return."""
+        assert self._clock is not None
+        self.dcmi.held = {call: threading.Event() for call in calls}
+        before = self.dcmi.waiting
+        self._clock.jump(seconds)
+        for _ in range(1000):
+            if self.dcmi.waiting > before:
+                return
+            await _moment()
+        raise AssertionError("nobody calls")
+
+    async def let_go(self) -> None:
+        """Let the calls return that do not, and wait for them and what follows."""
+        held, self.dcmi.held = self.dcmi.held, {}
+        for gate in held.values():
+            gate.set()
+        for _ in range(1000):
+            if not self._relay.written_off:
+                return await self.settle()
+            await _moment()
+        raise AssertionError("a call does not return")
+
+    async def tell(
+        self,
+        logic_id: int,
+        code: int = 0,
+        assertion: Assertion = Assertion.NOTICE,
+        heard_at: float = 0.0,
+    ) -> None:
+        """Have the driver tell something of a chip that is not so, or not yet."""
+        event = FaultEvent(
+            logic_id=logic_id,
+            code=code,
+            severity=None,
+            assertion=assertion,
+            raised_at=0.0,
+            heard_at=heard_at,
+        )
+        self.dcmi.handler(event)
+        await self.settle()
+
+    @property
+    def board(self) -> Board:
+        """What is known."""
+        return self.watching.board.value
+
+    def codes(self, number: int) -> list[int]:
+        """The faults of an NPU."""
+        return [fault.code for fault in self.board.by_name[f"npu-{number}"].health.faults]
+
+    def asked(self, what: str) -> list[int]:
+        """How often each card was asked for it."""
+        return [self.dcmi.asked[what, card] for card in range(8)]
+
+
+async def _moment() -> None:
+    """Wait for other threads, without the clock, which stands still."""
+    await trio.to_thread.run_sync(time.sleep, 0.0005)

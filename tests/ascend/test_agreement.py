@@ -1,0 +1,139 @@
+"""Which of a chip's readings are sure, on a clock of the test's own."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.ascend.test_chip_faults import BUSINESS, START, TWICE, chip, event, listing
+from trio_npu_dra.ascend.chip_faults import ChipFaults
+from trio_npu_dra.ascend.dcmi.types import Assertion, Severity
+from trio_npu_dra.ascend.faults import CARD_DROPPED
+from trio_npu_dra.ascend.model import HealthState
+from trio_npu_dra.ascend.reading import Reading
+
+MISSING = Reading(unmonitored="there is no such chip", missing=True)
+BUSY = Reading(unmonitored="busy")
+
+
+def well() -> ChipFaults:
+    """A chip of which nothing was wrong a minute ago."""
+    faults = chip()
+    faults.see(listing(), START - 60)
+    return faults
+
+
+@pytest.mark.parametrize(("reading", "code"), [(MISSING, CARD_DROPPED), (listing(TWICE), TWICE)])
+def test_one_reading_makes_no_fault(reading: Reading, code: int) -> None:
+    """The chip is unknown, and is read again a second later; if that agrees it is a fault."""
+    for second in (listing(), reading):
+        faults = well()
+        faults.see(reading, START)
+        assert faults.health(START).state is HealthState.UNKNOWN
+        assert faults.health(START).is_doubt
+        assert (faults.recheck_at, faults.memory) == (START + 1, {})
+        faults.see(second, START + 1)
+        is_agreed = second is reading
+        health = faults.health(START + 1)
+        assert health.state is (HealthState.UNHEALTHY if is_agreed else HealthState.HEALTHY)
+        assert [fault.code for fault in health.faults] == [code] * is_agreed
+        assert faults.is_gone == (code == CARD_DROPPED and is_agreed)
+        assert faults.recheck_at is None
+        assert sum(len(known.occurred) for known in faults.memory.values()) == (
+            code == TWICE and is_agreed
+        )
+
+
+def test_a_reading_and_its_event_make_a_fault() -> None:
+    """Whichever comes first, without another reading; a fault that is known needs neither."""
+    heard_first, read_first = well(), well()
+    heard_first.note(event(BUSINESS), START)
+    heard_first.see(listing(BUSINESS), START)
+    read_first.see(listing(BUSINESS), START)
+    read_first.note(event(BUSINESS), START + 0.5)
+    read_first.see(listing(BUSINESS), START + 0.5)
+    restarted = chip(dict(read_first.memory))
+    restarted.see(listing(BUSINESS), START + 0.6)
+    for faults in (heard_first, read_first, restarted):
+        assert faults.health(START + 1).state is HealthState.UNHEALTHY
+        assert faults.recheck_at is None
+
+
+def test_an_event_ahead_of_the_list_agrees_with_it_later() -> None:
+    """The fault begins when the list has it."""
+    faults = well()
+    faults.note(event(BUSINESS), START)
+    faults.see(listing(), START)
+    assert faults.health(START).state is HealthState.HEALTHY
+    faults.see(listing(BUSINESS), START + 10)
+    assert faults.health(START + 10).faults[0].since == START
+
+
+@pytest.mark.parametrize("between", [listing(), BUSY, Reading(codes=None)])
+@pytest.mark.parametrize("reading", [MISSING, listing(BUSINESS, severity=Severity.MINOR)])
+def test_readings_agree_only_in_a_row(reading: Reading, between: Reading) -> None:
+    """What one says minutes before another, and none in between, was said once each time."""
+    faults = well()
+    for second in range(0, 40, 4):
+        faults.see(reading, START + second)
+        faults.see(between, START + second + 2)
+        assert faults.health(START + second + 2).faults == ()
+
+
+def test_an_answer_that_is_pending_is_no_reading() -> None:
+    """It neither agrees nor contradicts."""
+    faults = well()
+    faults.see(MISSING, START)
+    faults.see(Reading(unmonitored="slow", pending=True), START + 2)
+    assert not faults.is_gone
+    faults.see(MISSING, START + 4)
+    assert faults.is_gone
+
+
+def test_a_chip_that_is_asked_in_vain_is_unknown_after_twenty_seconds() -> None:
+    """Whatever it answers in between but a reading; the next one is good again."""
+    faults = well()
+    slow = Reading(unmonitored="slow", pending=True)
+    for second in (0, 5, 19):
+        faults.ask(START + second)
+        faults.see(slow, START + second)
+        assert faults.health(START + second).state is HealthState.HEALTHY
+    assert faults.health(START + 20).state is HealthState.UNKNOWN
+    faults.see(listing(), START + 30)
+    assert faults.health(START + 60).state is HealthState.HEALTHY
+
+
+def test_a_chip_that_is_gone_starts_and_is_gone_again_is_doubted_anew() -> None:
+    """A chip that starts is there; only what is said twice in a row makes it gone."""
+    faults = well()
+    for second, reading in enumerate([MISSING, MISSING, listing(), MISSING]):
+        faults.see(reading, START + second)
+    assert not faults.is_gone
+
+
+def test_a_chip_that_is_gone_stays_gone() -> None:
+    """No reading that says it again makes it doubtful, or due for another one."""
+    faults = well()
+    told = []
+    for second in range(6):
+        faults.see(MISSING, START + second)
+        told.append((faults.health(START + second), faults.recheck_at))
+    assert told[0] != told[1]
+    assert told[1:] == [told[1]] * 5
+    assert faults.recheck_at is None
+
+
+def test_of_a_full_list_no_code_is_over_by_not_being_in_it() -> None:
+    """A severe fault that its event told stands until the list has room, or its end is told."""
+    crowd = {0x80000000 + number: "" for number in range(128)}
+    full = Reading(codes=crowd, is_full=True, severity=Severity.MINOR)
+    for is_told in (True, False):
+        faults = well()
+        faults.see(full, START)
+        faults.note(event(BUSINESS, severity=Severity.CRITICAL), START + 10)
+        for second in (10, 11, 80):
+            faults.see(full, START + second)
+            assert BUSINESS in {fault.code for fault in faults.health(START + second).faults}
+        if is_told:
+            faults.note(event(BUSINESS, Assertion.RECOVERY), START + 81)
+        faults.see(full if is_told else listing(), START + 82)
+        assert BUSINESS not in {fault.code for fault in faults.health(START + 82).faults}

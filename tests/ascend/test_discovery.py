@@ -1,0 +1,484 @@
+"""What is found out about the node's NPUs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import pytest
+
+from tests.ascend.looking import SERVER, Look, changed
+from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.types import (
+    ChipInfo,
+    ChipRef,
+    DieKind,
+    Link,
+    Memory,
+    MultiDiePolicy,
+    SuperPodPlace,
+)
+from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
+from trio_npu_dra.ascend.discovery import discover
+from trio_npu_dra.ascend.host import Host
+from trio_npu_dra.ascend.model import Board, Chip, ChipFamily
+from trio_npu_dra.kit.base.errors import DcmiError
+from trio_npu_dra.lab.simulator import BoardControl, SimulatedBoard, load_profile
+from trio_npu_dra.lab.simulator.profile import Memory as ProfileMemory
+
+MIB = 1024**2
+GIB = 1024**3
+
+
+async def test_an_npu_has_all_its_facts(board: Board) -> None:
+    """Names, ids, memory, place and links of an NPU are what library and sysfs say."""
+    assert board.driver_version == "24.1.rc2"
+    assert board.unanswered == ()
+    npu = board.by_name["npu-0"]
+    assert npu.shares_out is not None
+    assert (npu.shares_out.ai_cores, npu.shares_out.memory_mib) in {(20, None), (20, 32 << 10)}
+    assert replace(npu, shares_out=None) == Chip(
+        ref=ChipRef(0, 0),
+        physical_id=0,
+        logic_id=0,
+        card_id=0,
+        device_id=0,
+        family=ChipFamily.ASCEND_910B,
+        chip_name="910B4",
+        board_id=0x41,
+        uuid="15C0C977-00404B31-A5120C63-26140000-10830001",
+        memory_bytes=32 * GIB,
+        ai_cores=20,
+        pci_bus_id="0000:c1:00.0",
+        pcie_root="pci0000:c0",
+        numa_node=6,
+        topology_group="ring-0",
+        device_share=False,
+    )
+
+
+async def test_all_npus_are_found_in_order(board: Board) -> None:
+    """Eight NPUs, by physical id, in one HCCS domain, none twice."""
+    assert [npu.physical_id for npu in board.chips] == list(range(8))
+    assert {npu.topology_group for npu in board.chips} == {"ring-0"}
+    assert len({npu.uuid for npu in board.chips}) == 8
+
+
+async def test_the_same_facts_make_the_same_board(board: Board, look: Look) -> None:
+    """A second look at an unchanged node is equal to the first."""
+    assert await look(board) == board
+
+
+@pytest.mark.parametrize("profile", [load_profile("a3-16")])
+async def test_a3_dies_are_npus_of_a_module(board: Board) -> None:
+    """Each die is an NPU, the MCU is not; dies of a card share a module, all share a ring."""
+    assert [npu.module for npu in board.chips] == [f"module-{index // 2}" for index in range(16)]
+    assert {npu.topology_group for npu in board.chips} == {"ring-0"}
+    assert board.multi_die_policy is MultiDiePolicy.UNION
+    last = board.chips[15]
+    assert (last.family, last.chip_name) == (ChipFamily.ASCEND_910_A3, "Ascend910")
+    assert (last.npu_name, last.memory_bytes) == ("9392", 64 * GIB)
+    assert (last.super_pod_id, last.super_pod_server_index) == (7, 3)
+    assert last.super_pod_sdid == 14483471
+
+
+@pytest.mark.parametrize("profile", [changed(load_profile("a3-16"), 2, chip={"npu_name": ""})])
+async def test_an_a3_is_known_by_its_board_too(board: Board) -> None:
+    """Else it would be handed out as the first 910, with other device nodes."""
+    assert {(npu.family, npu.npu_name) for npu in board.chips} == {(ChipFamily.ASCEND_910_A3, None)}
+
+
+@pytest.mark.parametrize("profile", [load_profile("a3-16")])
+async def test_an_a3_whose_board_is_not_told_is_known_by_its_name(
+    look: Look, dcmi: Dcmi, control: BoardControl
+) -> None:
+    """One of the two is enough."""
+    dcmi.init()
+    control.set_return_code("dcmi_get_device_board_info", -8255)
+    assert {npu.family for npu in (await look()).chips} == {ChipFamily.ASCEND_910_A3}
+
+
+@pytest.mark.parametrize("profile", [changed(load_profile("a3-16"), 2, super_pod={"id": 0})])
+async def test_what_is_set_on_a_board_is_read(
+    look: Look, dcmi: Dcmi, control: BoardControl
+) -> None:
+    """How dies and chips may be handed out; the first super pod is one."""
+    dcmi.init()
+    control.set_multi_die_policy(independent=True)
+    control.set_share(0, enabled=True)
+    board = await look()
+    assert board.multi_die_policy is MultiDiePolicy.INDEPENDENT
+    assert [(npu.device_share, npu.super_pod_id) for npu in board.chips] == [(True, 0)] * 2
+
+
+@pytest.mark.parametrize(
+    "profile", [changed(load_profile("a3-16"), 2, super_pod={"id": 0xFFFF_FFFF})]
+)
+async def test_an_a3_that_is_in_no_super_pod_has_no_place_in_one(board: Board) -> None:
+    """The library says so by a number."""
+    places = {
+        (npu.super_pod_id, npu.super_pod_server_index, npu.super_pod_sdid) for npu in board.chips
+    }
+    assert places == {(None, None, None)}
+
+
+@pytest.mark.parametrize(
+    ("profile", "kinds"),
+    [
+        (load_profile("950-pod-8"), {(0x07, 1)}),
+        (changed(load_profile("950-pod-8"), 2, super_pod={"id": 0xFFFF_FFFF}), {(0x07, 1)}),
+        (load_profile("950-card-4"), {(0x6A, None)}),
+        (load_profile("a3-16"), {(None, None)}),
+    ],
+)
+async def test_a_950_tells_its_main_board_and_super_pod(
+    board: Board, kinds: set[tuple[int | None, int | None]]
+) -> None:
+    """By which HCCL's topology file is found, also of a server that is in no super pod."""
+    assert {(npu.mainboard_id, npu.super_pod_type) for npu in board.chips} == kinds
+
+
+@pytest.mark.parametrize("profile", [load_profile("300i-duo-2")])
+async def test_duo_chips_share_a_pci_address_and_no_link(board: Board) -> None:
+    """Chips of a Duo are NPUs with DDR each, one PCI address, a sparse card id and no ring."""
+    one, twin, *_ = board.chips
+    assert (one.card_id, twin.card_id, board.chips[3].card_id) == (4, 4, 7)
+    assert one.pci_bus_id == twin.pci_bus_id == "0000:81:00.0"
+    assert (one.module, board.chips[3].module) == ("module-4", "module-7")
+    assert (one.memory_bytes, twin.memory_bytes) == (44280 * MIB, 43693 * MIB)
+    assert (one.family, one.product_name) == (ChipFamily.ASCEND_310P, "Atlas 300I Duo")
+    assert {npu.topology_group for npu in board.chips} == {None}
+    assert board.multi_die_policy is None
+
+
+A3_WITHOUT_SWITCH = changed(
+    load_profile("a3-16"), 4, links={"between_cards": "phb", "within_card": "sio"}
+)
+"""Two cards whose dies reach each other on their card only."""
+
+
+@pytest.mark.parametrize(
+    ("profile", "groups"),
+    [
+        (load_profile("910a-8"), ["ring-0"] * 4 + ["ring-1"] * 4),
+        (A3_WITHOUT_SWITCH, ["ring-0"] * 2 + ["ring-1"] * 2),
+        (changed(SERVER, 2), ["ring-0"] * 2),
+        (changed(SERVER, 1), ["ring-0"]),
+        (changed(SERVER, 1, board={"board_id": 0x28}), [None]),
+    ],
+    ids=["910", "two rings", "two chips", "one chip", "one chip without HCCS"],
+)
+async def test_who_reaches_whom_is_told_by_links_or_by_the_board(
+    board: Board, groups: list[str | None]
+) -> None:
+    """The first 910 has no links to ask for, and one chip has nobody to ask its link to."""
+    assert [npu.topology_group for npu in board.chips] == groups
+
+
+FACTS = [
+    ("dcmi_get_device_die_v2", "uuid"),
+    ("dcmi_get_device_hbm_info", "memory_bytes"),
+    ("dcmi_get_device_pcie_info_v2", "pci_bus_id"),
+    ("dcmi_get_device_share_enable", "device_share"),
+]
+
+
+@pytest.mark.parametrize(("function", "fact"), FACTS)
+async def test_a_fact_that_is_not_supported_is_none(
+    board: Board, look: Look, control: BoardControl, function: str, fact: str
+) -> None:
+    """It costs that fact of that NPU and nothing else, and nothing is left to ask."""
+    control.set_return_code(function, -8255, 2)
+    fresh = await look(board)
+    assert getattr(fresh.by_name["npu-2"], fact) is None
+    assert fresh.chips[:2] + fresh.chips[3:] == board.chips[:2] + board.chips[3:]
+    assert fresh.unanswered == ()
+
+
+@pytest.mark.parametrize(("function", "fact"), FACTS)
+@pytest.mark.parametrize("code", [-8002, -8005, -8006, -8012])
+async def test_a_fact_that_is_not_answered_stays_as_it_is_known(
+    board: Board,
+    look: Look,
+    control: BoardControl,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    function: str,
+    fact: str,
+    code: int,
+) -> None:
+    """The Board says so, and the log once; a fact that was never answered is None."""
+    control.set_return_code(function, code, 2)
+    fresh = await look(board)
+    assert fresh.chips == board.chips
+    (line,) = fresh.unanswered
+    assert line.startswith("card 2 device 0: no ")
+    assert str(code) in line
+    assert await look(fresh) == fresh
+    assert caplog.text.count("facts are not answered") == 1
+    assert getattr((await look()).by_name["npu-2"], fact) is None
+
+
+async def test_known_facts_are_not_lent_to_another_chip_in_the_same_place(
+    board: Board, look: Look, control: BoardControl
+) -> None:
+    """The die id tells: then a fact that is not answered is unknown."""
+    other = replace(board.chips[2], uuid="00000000-00000000-00000000-00000000-00000001")
+    known = replace(board, chips=(*board.chips[:2], other, *board.chips[3:]))
+    control.set_return_code("dcmi_get_device_hbm_info", -8006, 2)
+    fresh = (await look(await look(known))).by_name["npu-2"]
+    assert (fresh.uuid, fresh.memory_bytes) == (board.chips[2].uuid, None)
+
+
+BOTH_MEMORIES = changed(
+    load_profile("910a-8"),
+    2,
+    chip={"ddr": ProfileMemory(sizeMb=15171, idleMb=1000, frequencyMhz=1600)},
+)
+
+
+@pytest.mark.parametrize("profile", [BOTH_MEMORIES])
+@pytest.mark.parametrize("code", [-8255, -8005, -8006, -8012])
+async def test_ddr_is_never_taken_for_hbm(
+    look: Look, dcmi: Dcmi, control: BoardControl, code: int
+) -> None:
+    """A 910 has both; while its HBM is not told its memory is unknown."""
+    dcmi.init()
+    control.set_return_code("dcmi_get_device_hbm_info", code, 0)
+    board = await look()
+    assert [npu.memory_bytes for npu in board.chips] == [None, 32 * GIB]
+    assert bool(board.unanswered) == (code != -8255)
+
+
+@pytest.mark.parametrize("profile", [changed(load_profile("a3-16"), 2, chip={"npu_name": ""})])
+@pytest.mark.parametrize("code", [-8005, -8006, -8012])
+async def test_no_family_is_guessed_while_the_board_is_not_told(
+    look: Look, dcmi: Dcmi, control: BoardControl, code: int
+) -> None:
+    """An A3 would become a first 910; once known, it stays what it is."""
+    dcmi.init()
+    known = await look()
+    control.set_return_code("dcmi_get_device_board_info", code, 1)
+    board = await look()
+    assert list(board.by_name) == ["npu-0"]
+    assert len(board.unanswered) == 1
+    assert (await look(known)).chips == known.chips
+
+
+@pytest.mark.parametrize("profile", [changed(load_profile("a3-16"), 2)])
+async def test_facts_of_the_node_and_places_in_a_super_pod_stay_too(
+    look: Look, dcmi: Dcmi, control: BoardControl
+) -> None:
+    """Version, policy, links and super pod: kept while they are not answered, and all asked for."""
+    dcmi.init()
+    known = await look()
+    for function in (
+        "dcmi_get_driver_version",
+        "dcmi_get_multi_die_policy",
+        "dcmi_get_topo_info_by_device_id",
+        "dcmi_get_device_info",
+    ):
+        control.set_return_code(function, -8006)
+    fresh = await look(known)
+    assert fresh == replace(known, unanswered=fresh.unanswered)
+    assert [line.partition(": dcmi")[0] for line in fresh.unanswered] == [
+        "card 0 device 0: no vNPUs, resources, super pod",
+        "card 0 device 1: no vNPUs, resources, super pod",
+        "card 0 device 0: no link",
+        "no driver version",
+        "no multi-die policy",
+    ]
+    control.set_return_code("dcmi_get_multi_die_policy", -8255)
+    assert (await look(known)).multi_die_policy is None
+
+
+@pytest.mark.parametrize("profile", [changed(SERVER, 2, links={"between_cards": "unknown"})])
+async def test_an_unknown_link_is_no_news(look: Look, dcmi: Dcmi) -> None:
+    """The library answers so if it fails to ask the chip."""
+    dcmi.init()
+    first = await look()
+    assert set(first.links.values()) == {Link.UNKNOWN}
+    known = replace(first, links={(0, 1): Link.HCCS})
+    assert (await look(known)).links == known.links
+
+
+class Terse(Dcmi):
+    """A library that answers, and says nothing with it."""
+
+    def driver_version(self) -> str:
+        """Empty."""
+        return ""
+
+    def product_type(self, address: ChipRef) -> str:
+        """Empty."""
+        del address
+        return ""
+
+    def chip_info(self, address: ChipRef) -> ChipInfo:
+        """Without AI cores."""
+        return replace(super().chip_info(address), ai_cores=0)
+
+    def die_id(self, address: ChipRef, kind: DieKind) -> tuple[int, ...]:
+        """Nothing, but for the second card."""
+        del kind
+        return (0, 0, 0, 0, address.ids[0])
+
+    def hbm(self, address: ChipRef) -> Memory:
+        """None, as on chips with DDR."""
+        del address
+        return Memory(size_mib=0, used_mib=0)
+
+
+@pytest.mark.parametrize("profile", [changed(SERVER, 2)])
+async def test_an_empty_answer_is_no_fact(
+    simulated: SimulatedBoard, worker: DcmiWorker, host: Host
+) -> None:
+    """Above all not a die id that all chips would share; a zero in one is a digit."""
+    dcmi = Terse.load(simulated.root)
+    dcmi.init()
+    board = await discover(worker, dcmi, host)
+    first, second = board.chips
+    assert board.driver_version is None
+    assert (first.product_name, first.uuid, first.memory_bytes, first.ai_cores) == (None,) * 4
+    assert second.uuid == "00000000-00000000-00000000-00000000-00000001"
+
+
+@pytest.mark.parametrize(
+    "profile", [changed(SERVER, 1, chip={"name": "Ascend950PR"}, board={"die_type": "ddie"})]
+)
+async def test_a_950_is_known_by_its_other_die(board: Board) -> None:
+    """Its vector die has no id."""
+    assert [npu.family for npu in board.chips] == [ChipFamily.ASCEND_950]
+    assert board.chips[0].uuid == "15C0C977-00404B31-A5120C63-26140000-10830001"
+
+
+@pytest.mark.parametrize("profile", [changed(SERVER, 1, chip={"name": "XPU7"})])
+async def test_a_chip_of_an_unknown_family_is_left_out(board: Board) -> None:
+    """How to hand out a chip is not guessed; the line names it."""
+    assert board.chips == ()
+    assert "returned 0 (chip name 'XPU7' is of no family" in board.unanswered[0]
+
+
+async def test_a_node_without_a_driver_version_has_none(
+    look: Look, dcmi: Dcmi, control: BoardControl
+) -> None:
+    """A failing call for the whole node costs that fact alone."""
+    dcmi.init()
+    control.set_return_code("dcmi_get_driver_version", -8255)
+    board = await look()
+    assert board.driver_version is None
+    assert len(board.chips) == 8
+
+
+async def test_without_a_card_list_there_is_no_board(look: Look) -> None:
+    """A library that was not initialised is an error, not an empty node."""
+    with pytest.raises(DcmiError, match="dcmi_get_card_list"):
+        await look()
+
+
+def test_the_client_reads_what_else_is_asked_of_a_chip(dcmi: Dcmi, control: BoardControl) -> None:
+    """Processes with their memory, and the health of the chip's own network port."""
+    dcmi.init()
+    control.set_processes(1, [(4711, 3 * GIB), (4712, 1)])
+    control.set_network_health(1, 3)
+    found = dcmi.processes(ChipRef(1, 0))
+    assert [(process.pid, process.memory_bytes) for process in found] == [
+        (4711, 3 * GIB),
+        (4712, 1),
+    ]
+    assert dcmi.network_health(ChipRef(1, 0)) == 3
+
+
+class Slip(Dcmi):
+    """A library that misreads npu-3 while it is told to.
+
+    Attributes:
+        misread: What it misreads; empty is nothing.
+    """
+
+    misread = ""
+
+    def die_id(self, chip: ChipRef, kind: DieKind) -> tuple[int, ...]:
+        """Only a part of it may be written."""
+        words = super().die_id(chip, kind)
+        is_hit = chip.ids[0] == 3 and self.misread == "die id"
+        return (words[0], 0, 0, 0, 0) if is_hit else words
+
+    def physical_id(self, logic_id: int) -> int:
+        """It may be a number that no chip has."""
+        is_hit = logic_id == 3 and self.misread == "physical id"
+        return 9 if is_hit else super().physical_id(logic_id)
+
+
+@pytest.mark.parametrize("misread", ["die id", "physical id"])
+async def test_a_chip_is_another_one_when_two_lists_say_so(
+    simulated: SimulatedBoard, worker: DcmiWorker, host: Host, misread: str
+) -> None:
+    """Its faults, its holders and the vNPUs of claims go then; until then it is unmonitored."""
+    dcmi = Slip.load(simulated.root)
+    dcmi.init()
+    board = await discover(worker, dcmi, host)
+    dcmi.misread = misread
+    once = await discover(worker, dcmi, host, known=board)
+    assert once.chips[3] == replace(board.chips[3], unlisted=True)
+    assert len(once.chips) == 8
+    assert "it says that it is npu-" in once.unanswered[0]
+    twice = await discover(worker, dcmi, host, known=once)
+    assert board.chips[3].key not in {chip.key for chip in twice.chips if chip.name == "npu-3"}
+    assert len(twice.chips) == 8
+    assert twice.unanswered == ()
+    dcmi.misread = ""
+    assert await discover(worker, dcmi, host, known=once) == board
+
+
+@pytest.mark.parametrize("profile", [load_profile("a3-16")])
+async def test_dies_that_change_places_do_so_in_the_second_list(
+    simulated: SimulatedBoard, worker: DcmiWorker, host: Host
+) -> None:
+    """As when an Ascend driver numbers them anew; no die is there twice, none is lost."""
+
+    class Swapped(Dcmi):
+        is_swapped = False
+
+        def physical_id(self, logic_id: int) -> int:
+            number = super().physical_id(logic_id)
+            return number ^ 2 if self.is_swapped and number < 4 else number
+
+    dcmi = Swapped.load(simulated.root)
+    dcmi.init()
+    board = await discover(worker, dcmi, host)
+    dcmi.is_swapped = True
+    once = await discover(worker, dcmi, host, known=board)
+    assert [chip.unlisted for chip in once.chips] == [True] * 4 + [False] * 12
+    twice = await discover(worker, dcmi, host, known=once)
+    assert [chip.uuid for chip in twice.chips[:4]] == [board.chips[n].uuid for n in (2, 3, 0, 1)]
+    assert all(chip.is_listed for chip in twice.chips)
+    assert len(twice.chips) == len({chip.uuid for chip in twice.chips}) == 16
+
+
+@pytest.mark.parametrize("profile", [changed(load_profile("a3-16"), 2)])
+async def test_one_odd_answer_takes_no_cores_and_no_super_pod_from_a_chip(
+    simulated: SimulatedBoard, worker: DcmiWorker, host: Host
+) -> None:
+    """Nothing would have these be asked again soon."""
+
+    class Sparse(Dcmi):
+        lapses: ClassVar[set[ChipRef]] = set()
+
+        def chip_info(self, chip: ChipRef) -> ChipInfo:
+            info = super().chip_info(chip)
+            return replace(info, ai_cores=0) if chip in self.lapses else info
+
+        def super_pod(self, chip: ChipRef) -> SuperPodPlace | None:
+            place = super().super_pod(chip)
+            if chip in self.lapses:
+                self.lapses.remove(chip)
+                return None
+            return place
+
+    dcmi = Sparse.load(simulated.root)
+    dcmi.init()
+    board = await discover(worker, dcmi, host)
+    dcmi.lapses.update(chip.ref for chip in board.chips)
+    assert await discover(worker, dcmi, host, known=board) == board
+    assert not dcmi.lapses

@@ -1,0 +1,155 @@
+"""Events from the library's thread, through real ctypes, into trio."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import threading
+import weakref
+from dataclasses import replace
+
+import pytest
+import trio
+import trio.testing
+
+from tests.waiting import HANG_SECONDS
+from trio_npu_dra.ascend.dcmi import _signatures as c
+from trio_npu_dra.ascend.dcmi import client
+from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.types import Assertion, FaultEvent
+from trio_npu_dra.ascend.dcmi.types import Severity as Alarm
+from trio_npu_dra.ascend.fault_events import CAPACITY, CODES, EVENTS_OF_CODE, EventInbox
+from trio_npu_dra.kit.base.errors import Busy, NotSupported
+from trio_npu_dra.lab.simulator import Assertion as Simulated
+from trio_npu_dra.lab.simulator import BoardControl, Severity
+
+EVENT = FaultEvent(
+    logic_id=1, code=2, severity=Alarm.MAJOR, assertion=Assertion.OCCURRENCE, raised_at=3.0
+)
+
+
+async def test_an_event_brings_what_the_driver_says(dcmi: Dcmi, control: BoardControl) -> None:
+    """Chip by logic id, code, severity, and when it was raised, in seconds."""
+    woken = trio.Event()
+    inbox = EventInbox(woken.set)
+    dcmi.init()
+    dcmi.subscribe(inbox.put)
+    control.add_fault(3, 0x80E01801, Severity.CRITICAL)
+    with trio.fail_after(HANG_SECONDS):
+        await woken.wait()
+    (event,), lost = inbox.take()
+    assert lost == 0
+    assert (event.logic_id, event.code) == (3, 0x80E01801)
+    assert (event.severity, event.assertion) == (Alarm.CRITICAL, Assertion.OCCURRENCE)
+    assert 1e9 < event.raised_at < 1e10
+
+
+def test_what_newer_drivers_tell_does_no_harm(dcmi: Dcmi) -> None:
+    """Numbers that we do not know are None; events of another kind are laid out otherwise."""
+    told: list[FaultEvent] = []
+    dcmi.init()
+    dcmi.subscribe(told.append)
+    call = client._callbacks[-1]  # as the library's thread does
+    event = c.dcmi_event()
+    event.dms_event.deviceid, event.dms_event.event_id = 3, 0x80E01801
+    event.dms_event.severity, event.dms_event.assertion = 3, 1
+    event.dms_event.alarm_raised_time = 1_500
+    call(ctypes.pointer(event))
+    event.dms_event.severity, event.dms_event.assertion = 9, 9
+    call(ctypes.pointer(event))
+    event.type = 1
+    call(ctypes.pointer(event))
+    known = FaultEvent(
+        logic_id=3,
+        code=0x80E01801,
+        severity=Alarm.CRITICAL,
+        assertion=Assertion.OCCURRENCE,
+        raised_at=1.5,
+    )
+    assert told == [known, replace(known, severity=None, assertion=None)]
+
+
+async def test_a_process_subscribes_once(dcmi: Dcmi) -> None:
+    """The second time is refused, and the first goes on."""
+    dcmi.init()
+    dcmi.subscribe(EventInbox(lambda: None).put)
+    with pytest.raises(Busy):
+        dcmi.subscribe(EventInbox(lambda: None).put)
+
+
+def test_events_after_the_end_of_trio_do_no_harm(dcmi: Dcmi, control: BoardControl) -> None:
+    """The library goes on calling; nobody is there, and nothing is raised."""
+    arrived = threading.Event()
+
+    async def subscribe() -> EventInbox:
+        inbox = EventInbox(lambda: None)
+
+        def put(event: FaultEvent) -> None:
+            inbox.put(event)
+            arrived.set()
+
+        dcmi.init()
+        dcmi.subscribe(put)
+        return inbox
+
+    inbox = trio.run(subscribe)
+    inbox.put(EVENT)
+    control.emit_event(3, 1, Severity.MINOR, Simulated.NOTICE)
+    assert arrived.wait(5)
+
+
+async def test_a_busy_watcher_loses_no_codes() -> None:
+    """Beyond the capacity the last events of each code are kept, in order, and the rest counted."""
+    inbox = EventInbox(lambda: None)
+    for _ in range(CAPACITY):
+        inbox.put(EVENT)
+    other = replace(EVENT, logic_id=7)
+    for number in range(EVENTS_OF_CODE + 3):
+        inbox.put(replace(other, raised_at=float(number)))
+    inbox.put(EVENT)
+    events, lost = inbox.take()
+    assert lost == 3
+    assert events[:CAPACITY] == [EVENT] * CAPACITY
+    assert [event.raised_at for event in events[CAPACITY:] if event.logic_id == 7] == [
+        float(number) for number in range(3, EVENTS_OF_CODE + 3)
+    ]
+    assert len(events) == CAPACITY + EVENTS_OF_CODE + 1
+    assert inbox.take() == ([], 0)
+
+
+async def test_what_is_too_much_is_counted() -> None:
+    """A watcher that is busy loses events, not memory."""
+    inbox = EventInbox(lambda: None)
+    for code in range(CAPACITY + CODES + 3):
+        inbox.put(replace(EVENT, code=code))
+    events, lost = inbox.take()
+    assert (len(events), lost) == (CAPACITY + CODES, 3)
+    assert inbox.take() == ([], 0)
+
+
+async def test_a_burst_of_events_wakes_once() -> None:
+    """Who is woken takes them all."""
+    woken: list[None] = []
+    inbox = EventInbox(lambda: woken.append(None))
+    for _ in range(3):
+        inbox.put(EVENT)
+    await trio.testing.wait_all_tasks_blocked()
+    assert len(woken) == 1
+
+
+def test_a_driver_that_refuses_is_handed_nothing_to_keep(dcmi: Dcmi, control: BoardControl) -> None:
+    """It is asked again and again: what it was to call goes each time."""
+
+    class Handler:
+        def put(self, event: FaultEvent) -> None:
+            """Not called."""
+
+    handler = Handler()
+    kept = weakref.ref(handler)
+    dcmi.init()
+    control.set_return_code("dcmi_subscribe_fault_event", -8255)
+    with pytest.raises(NotSupported):
+        dcmi.subscribe(handler.put)
+    del handler
+    gc.collect()
+    assert kept() is None

@@ -1,0 +1,150 @@
+import pytest
+
+from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.types import ChipRef
+from trio_npu_dra.ascend.dcmi.types import Severity as Alarm
+from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
+from trio_npu_dra.ascend.health import read_chip, read_network
+from trio_npu_dra.ascend.reading import Reading
+from trio_npu_dra.kit.base.errors import NotReady, NotSupported
+from trio_npu_dra.lab.simulator import BoardControl, Severity
+
+CHIP = ChipRef(1, 0)
+
+
+@pytest.fixture(autouse=True)
+def initialised(dcmi: Dcmi) -> None:
+    """The library is in use already when these tests change the board."""
+    dcmi.init()
+
+
+async def test_a_chip_without_alarms_lists_nothing(worker: DcmiWorker, dcmi: Dcmi) -> None:
+    """No codes, no alarm."""
+    assert await read_chip(worker, dcmi, CHIP) == Reading()
+
+
+async def test_a_fault_is_read_with_the_vendors_words_until_it_is_cleared(
+    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl
+) -> None:
+    """All active codes, and the worst alarm."""
+    control.add_fault(1, 0x81078603, Severity.MINOR)
+    control.add_fault(1, 0x80E01801, Severity.MAJOR)
+    reading = await read_chip(worker, dcmi, CHIP)
+    assert reading.severity is Alarm.MAJOR
+    assert reading.codes is not None
+    assert set(reading.codes) == {0x80E01801, 0x81078603}
+    assert reading.codes[0x80E01801].startswith("simulated fault")
+    control.clear_fault(1, 0x81078603)
+    control.clear_fault(1, 0x80E01801)
+    assert await read_chip(worker, dcmi, CHIP) == Reading()
+
+
+async def test_a_chip_with_as_many_codes_as_dcmi_lists_is_read_whole(
+    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl
+) -> None:
+    """128 codes are 128 faults."""
+    codes = set(range(0x80000000, 0x80000080))
+    for code in codes:
+        control.add_fault(1, code, Severity.MINOR)
+    assert set((await read_chip(worker, dcmi, CHIP)).codes or ()) == codes
+
+
+@pytest.mark.parametrize("code", [None, -8007, -8008, -8012])
+@pytest.mark.parametrize("boot_code", [-8001, -8007, -8008, -8012, -8002])
+async def test_the_boot_status_tells_a_chip_that_starts_from_a_missing_one(
+    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl, code: int | None, boot_code: int
+) -> None:
+    """Whichever way the library takes to say that there is no health; one is 0xFFFFFFFF."""
+    if code is None:
+        control.set_gone(1)
+    else:
+        control.set_return_code("dcmi_get_device_health", code, 1)
+    control.set_return_code("dcmi_get_device_boot_status", boot_code, 1)
+    reading = await read_chip(worker, dcmi, CHIP)
+    is_missing = boot_code in (-8001, -8007, -8008)
+    assert reading.unmonitored
+    assert (reading.missing, reading.starting) == (is_missing, not is_missing)
+
+
+async def test_a_chip_whose_boot_status_says_that_it_is_up_is_not_missing(
+    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl
+) -> None:
+    """The library contradicts itself, as with a list of before a reset."""
+    control.set_return_code("dcmi_get_device_health", -8008, 1)
+    assert await read_chip(worker, dcmi, CHIP) == Reading(
+        unmonitored="the chip is not ready", starting=True
+    )
+
+
+async def test_a_booting_chip_is_not_monitored(
+    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl
+) -> None:
+    """Not ready is no verdict; the words say how far the chip is."""
+    control.set_booting(1)
+    assert await read_chip(worker, dcmi, CHIP) == Reading(
+        unmonitored="the chip is in its BIOS", starting=True
+    )
+
+
+@pytest.mark.parametrize("code", [-8005, -8006, -8013, -8017, -8020, -8255])
+async def test_a_chip_that_cannot_be_asked_is_not_monitored(
+    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl, code: int
+) -> None:
+    """Whatever keeps the library from answering, the chip is not called faulty for it."""
+    control.set_return_code("dcmi_get_device_health", code, 1)
+    reading = await read_chip(worker, dcmi, CHIP)
+    assert reading.unmonitored
+    assert not reading.gone
+    assert not reading.starting
+
+
+@pytest.mark.parametrize("health", Severity)
+async def test_unreadable_codes_are_not_known(
+    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl, health: Severity
+) -> None:
+    """Not "none": what was known of them stands, whatever the alarm in the chip's health."""
+    control.set_health(1, health)
+    control.set_return_code("dcmi_get_device_errorcode_v2", -8005, 1)
+    assert await read_chip(worker, dcmi, CHIP) == Reading(codes=None, severity=Alarm(health))
+
+
+async def test_a_code_without_words_is_read_all_the_same(
+    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl
+) -> None:
+    """A fault that the library cannot explain is a fault."""
+    control.add_fault(1, 0x80E01801, Severity.MAJOR)
+    control.set_return_code("dcmi_get_device_errorcode_string", -8001, 1)
+    assert (await read_chip(worker, dcmi, CHIP)).codes == {0x80E01801: ""}
+
+
+async def test_a_chip_that_does_not_tell_its_boot_phase_is_not_ready(
+    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl
+) -> None:
+    """Without boot status, as in a container, the words stay general."""
+    control.set_booting(1)
+    control.set_return_code("dcmi_get_device_boot_status", -8002, 1)
+    assert (await read_chip(worker, dcmi, CHIP)).unmonitored == "the chip is not ready"
+
+
+@pytest.mark.parametrize(
+    ("status", "words"), [(0, ""), (6, ""), (3, "RoCE port: unreachable (3)"), (5, "fault (5)")]
+)
+async def test_the_roce_port_is_told_apart(
+    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl, status: int, words: str
+) -> None:
+    """Fine and being set up are no problem; all else is one, in words."""
+    control.set_network_health(1, status)
+    problem = await read_network(worker, dcmi, CHIP)
+    assert problem is not None
+    assert problem.endswith(words)
+    assert bool(problem) == bool(words)
+
+
+@pytest.mark.parametrize(("code", "error"), [(-8255, NotSupported), (-8012, NotReady)])
+async def test_a_port_that_cannot_be_asked_is_an_error(
+    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl, code: int, error: type[Exception]
+) -> None:
+    """A chip without a port says so; who asks decides what stands."""
+    control.set_return_code("dcmi_get_device_network_health", code, 1)
+    with pytest.raises(error):
+        await read_network(worker, dcmi, CHIP)

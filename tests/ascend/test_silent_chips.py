@@ -1,0 +1,337 @@
+"""Chips that are listed and do not answer, wholly or in part, and those that are gone."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from tests.ascend.looking import Look, Relay
+from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.types import ChipRef, Link
+from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
+from trio_npu_dra.ascend.discovery import discover, without_cards
+from trio_npu_dra.ascend.host import Host
+from trio_npu_dra.ascend.model import Board
+from trio_npu_dra.lab.simulator import BoardControl, SimulatedBoard, load_profile
+
+
+@pytest.mark.parametrize(
+    "function", ["dcmi_get_device_logic_id", "dcmi_get_device_chip_info_v2", "dcmi_get_device_type"]
+)
+async def test_a_chip_that_does_not_tell_who_it_is_is_left_out(
+    look: Look,
+    dcmi: Dcmi,
+    control: BoardControl,
+    caplog: pytest.LogCaptureFixture,
+    function: str,
+) -> None:
+    """The other seven are found; one warning, and none again while that stays so."""
+    dcmi.init()
+    control.set_return_code(function, -8005, 2)
+    board = await look()
+    assert [npu.physical_id for npu in board.chips] == [0, 1, 3, 4, 5, 6, 7]
+    assert len(board.unanswered) == 1
+    warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert [record.__dict__["problem"] for record in warnings] == [board.unanswered[0]]
+    caplog.clear()
+    assert await look(board) == board
+    assert "left out" not in caplog.text
+
+
+@pytest.mark.parametrize("profile", [load_profile("a3-16")])
+async def test_a_die_that_does_not_tell_what_it_is_leaves_its_sister(
+    look: Look, dcmi: Dcmi, control: BoardControl
+) -> None:
+    """Nor is anything else of the card taken for silent."""
+    dcmi.init()
+    control.set_return_code("dcmi_get_device_type", -8005, 2)
+    board = await look()
+    assert "npu-3" in board.by_name
+    assert [line.partition(":")[0] for line in board.unanswered] == ["card 1 device 0"]
+
+
+async def test_a_card_that_does_not_answer_init_is_left_out(
+    look: Look, dcmi: Dcmi, control: BoardControl
+) -> None:
+    """-1 in the card list is no card; the others are found."""
+    control.set_silent(5)
+    dcmi.init()
+    board = await look()
+    assert [npu.physical_id for npu in board.chips] == [0, 1, 2, 3, 4, 6, 7]
+    assert board.unanswered == ("1 of 8 cards do not answer",)
+
+
+async def test_a_known_chip_that_does_not_answer_stays(
+    board: Board, look: Look, dcmi: Dcmi, control: BoardControl
+) -> None:
+    """What a chip said before is kept, whether its card or the chip alone is silent."""
+    control.set_silent(5)
+    control.set_return_code("dcmi_get_device_logic_id", -8012, 2)
+    dcmi.init()
+    fresh = await look(board)
+    assert len(fresh.chips) == 8
+    for silent in (2, 5):
+        assert fresh.chips[silent] == board.chips[silent]
+
+
+async def test_a_chip_of_which_the_library_does_not_know_what_it_is_is_silent(
+    board: Board, look: Look, control: BoardControl
+) -> None:
+    """It says so by a number, not by an error: a held chip is not taken for gone by that."""
+    control.set_return_code("dcmi_get_device_type", -8255, 2)
+    fresh = await look(board)
+    assert fresh.chips == board.chips
+    assert [line.partition(":")[0] for line in fresh.unanswered] == ["card 2 device 0"]
+
+
+async def test_a_split_chip_that_does_not_tell_its_vnpus_now_stays_split(
+    look: Look, dcmi: Dcmi, control: BoardControl
+) -> None:
+    """It is not handed out whole because one call failed while cards were listed."""
+    dcmi.init()
+    control.create_vnpu(3, "vir05_1c_8g")
+    control.create_vnpu(3, "vir05_1c_8g")
+    control.set_share(3, enabled=True)
+    board = await look()
+    for function in ("dcmi_get_device_info", "dcmi_get_device_share_enable"):
+        control.set_return_code(function, -8006, 3)
+    chip = (await look(board)).by_name["npu-3"]
+    assert (chip.vnpus, chip.device_share) == ((148, 149), True)
+    for function in ("dcmi_get_device_info", "dcmi_get_device_share_enable"):
+        control.set_return_code(function, -8255, 3)
+    chip = (await look(board)).by_name["npu-3"]
+    assert (chip.vnpus, chip.device_share) == ((), None)
+
+
+async def test_a_chip_that_is_not_listed_any_more_is_gone(
+    board: Board, look: Look, dcmi: Dcmi, simulated: SimulatedBoard, control: BoardControl
+) -> None:
+    """A card that was taken out stays as that, with its facts, also beside a silent card."""
+    (simulated.dev_root / "davinci5").unlink()
+    (simulated.sysfs_root / "bus/pci/devices/0000:41:00.0").unlink()
+    dcmi.init()
+    fresh = await look(board)
+    assert fresh.chips[5] == replace(board.chips[5], gone=True)
+    assert not fresh.unanswered
+    control.set_silent(2)
+    dcmi.init()
+    assert [chip.gone for chip in (await look(fresh)).chips] == [n == 5 for n in range(8)]
+
+
+async def test_a_chip_on_the_bus_is_gone_when_two_lists_in_a_row_lack_it(
+    board: Board, look: Look, dcmi: Dcmi, simulated: SimulatedBoard
+) -> None:
+    """It may be booting; a list that has it between the two counts."""
+    node = simulated.dev_root / "davinci5"
+    for is_back in (True, False):
+        node.rename(node.with_name("later"))
+        dcmi.init()
+        fresh = await look(board)
+        assert fresh.chips[5] == replace(board.chips[5], unlisted=True)
+        assert fresh.unanswered == ("card 5 device 0: it was listed before and is not now",)
+        if is_back:
+            node.with_name("later").rename(node)
+            dcmi.init()
+            assert await look(fresh) == board
+    fresh = await look(fresh)
+    assert fresh.chips[5] == replace(board.chips[5], gone=True)
+    assert fresh.unanswered == ()
+
+
+@pytest.mark.parametrize("is_on_bus", [True, False])
+async def test_beside_a_silent_card_one_is_gone_only_if_the_bus_has_lost_it(
+    board: Board,
+    look: Look,
+    dcmi: Dcmi,
+    simulated: SimulatedBoard,
+    control: BoardControl,
+    *,
+    is_on_bus: bool,
+) -> None:
+    """The library does not say which card is silent."""
+    (simulated.dev_root / "davinci5").unlink()
+    if not is_on_bus:
+        (simulated.sysfs_root / "bus/pci/devices/0000:41:00.0").unlink()
+    control.set_silent(2)
+    dcmi.init()
+    gone = [chip.name for chip in (await look(board)).chips if chip.gone]
+    assert gone == ([] if is_on_bus else ["npu-5"])
+
+
+async def test_a_chip_that_is_listed_again_is_not_gone(board: Board, look: Look) -> None:
+    """Be it the same one, or another one in its place: what it says now counts."""
+    other = with_other(with_other(board, 4, gone=True), 5, gone=True, uuid="another")
+    assert await look(other) == board
+
+
+async def test_a_gone_chip_in_whose_place_one_hangs_half_way_lends_it_no_facts(
+    board: Board, look: Look, relay: Relay
+) -> None:
+    """It may be another one: until it tells its die id, nothing is known of it."""
+    relay.refused.add(("describe", ChipRef(2, 0)))
+    fresh = await look(with_other(board, 2, gone=True))
+    assert (fresh.chips[2].gone, fresh.chips[2].uuid) == (False, None)
+
+
+@pytest.mark.parametrize("tells_die", [True, False])
+async def test_a_chip_with_another_physical_id_is_on_the_board_once(
+    board: Board, look: Look, control: BoardControl, *, tells_die: bool
+) -> None:
+    """After two lists that say so its old number is nobody's, and no chip is gone."""
+    if not tells_die:
+        control.set_return_code("dcmi_get_device_die_v2", -8255)
+        board = replace(board, chips=tuple(replace(chip, uuid=None) for chip in board.chips))
+    moved = replace(board.chips[5], physical_id=9)
+    known = replace(board, chips=(*board.chips[:5], *board.chips[6:], moved))
+    once = await look(known)
+    assert list(once.by_name) == list(known.by_name)
+    assert await look(once) == board
+
+
+async def test_a_chip_that_hangs_half_way_keeps_its_name(
+    dcmi: Dcmi, look: Look, relay: Relay
+) -> None:
+    """A hang after the identity leaves an NPU without its other facts; the others are whole."""
+    dcmi.init()
+    relay.refused.add(("describe", ChipRef(2, 0)))
+    board = await look()
+    assert len(board.chips) == 8
+    assert "card 2 device 0" in board.unanswered[0]  # to be read again
+    assert board.chips[2].chip_name == "910B4"
+    assert board.chips[2].uuid is None
+    assert board.chips[3].uuid is not None
+
+
+def with_other(board: Board, number: int, **facts: object) -> Board:
+    """The Board with other facts about one NPU."""
+    npus = [*board.chips]
+    npus[number] = replace(npus[number], **facts)  # type: ignore[arg-type] # by name
+    return replace(board, chips=tuple(npus))
+
+
+async def test_a_known_chip_that_hangs_half_way_keeps_its_facts(
+    board: Board, look: Look, relay: Relay, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its die id above all, by which its faults are remembered; what it still told is new.
+
+    A chip in another place is another one, whatever its number. It is said once.
+    """
+    relay.refused.add(("describe", ChipRef(2, 0)))
+    fresh = await look(with_other(board, 2, logic_id=99))
+    assert fresh.chips == board.chips
+    assert caplog.text.count("facts are not answered") == 1
+    moved = await look(with_other(fresh, 2, ref=ChipRef(9, 0)))
+    assert (moved.chips[2].ref, moved.chips[2].uuid) == (ChipRef(2, 0), None)
+    assert caplog.text.count("facts are not answered") == 1
+
+
+async def test_a_silent_chip_keeps_its_links_and_so_its_ring(
+    board: Board, look: Look, control: BoardControl
+) -> None:
+    """A domain does not fall apart while somebody does not answer; links that are told are new."""
+    control.set_return_code("dcmi_get_device_logic_id", -8012, 2)
+    fresh = await look(replace(board, links=dict.fromkeys(board.links, Link.PHB)))
+    assert {pair for pair, link in fresh.links.items() if link is Link.PHB} == {
+        pair for pair in board.links if 2 in pair
+    }
+    assert [chip.topology_group for chip in fresh.chips] == [
+        None if number == 2 else "ring-0" for number in range(8)
+    ]
+    assert (await look(board)).links == board.links
+
+
+class Muddled(Dcmi):
+    """A library that gives the chips 0 and 1 one physical id."""
+
+    def physical_id(self, logic_id: int) -> int:
+        """The driver's number of a chip, or another one's."""
+        return super().physical_id(0 if logic_id == 1 else logic_id)
+
+
+async def test_chips_that_tell_one_physical_id_are_left_out(
+    worker: DcmiWorker, simulated: SimulatedBoard, host: Host, look: Look, dcmi: Dcmi
+) -> None:
+    """Which of them has the device node is not known; what was known before stands."""
+    muddled = Muddled.load(simulated.root)
+    muddled.init()
+    board = await discover(worker, muddled, host)
+    assert list(board.by_name) == [f"npu-{number}" for number in range(2, 8)]
+    assert board.unanswered == (
+        "card 0 device 0: physical id 0 is another chip's too",
+        "card 1 device 0: physical id 0 is another chip's too",
+    )
+    dcmi.init()
+    again = await discover(worker, muddled, host, known=await look())
+    assert len(again.chips) == len(again.by_name) == 8
+
+
+class Renumbered(Dcmi):
+    """A library in whose list a card does not answer, and another has got its number."""
+
+    def card_list(self) -> tuple[int, ...]:
+        """The last card stands in the place of the first."""
+        return (-1, *super().card_list()[1:])
+
+    def physical_id(self, logic_id: int) -> int:
+        """The last chip has the first one's."""
+        return super().physical_id(0 if logic_id == 7 else logic_id)
+
+
+async def test_a_chip_that_answers_goes_before_a_known_one_of_its_name(
+    worker: DcmiWorker, simulated: SimulatedBoard, host: Host, board: Board
+) -> None:
+    """No NPU is on the Board twice."""
+    renumbered = Renumbered.load(simulated.root)
+    renumbered.init()
+    once = await discover(worker, renumbered, host, known=board)
+    found = await discover(worker, renumbered, host, known=once)
+    assert found.by_name["npu-0"].card_id == 7
+    assert len(found.chips) == len(found.by_name)
+
+
+@pytest.mark.parametrize("profile", [load_profile("300i-duo-2")])
+async def test_a_dead_first_die_of_a_card_is_told_and_leaves_its_sister(
+    board: Board, look: Look, dcmi: Dcmi, simulated: SimulatedBoard
+) -> None:
+    """The library gives it no valid type: a known chip stays, one that was never known is told."""
+    (simulated.dev_root / "davinci0").unlink()
+    dcmi.init()
+    fresh = await look(board)
+    assert [chip.gone for chip in fresh.chips] == [False] * 4
+    never_known = await look()
+    assert list(never_known.by_name) == ["npu-1", "npu-2", "npu-3"]
+    (line,) = never_known.unanswered
+    assert line.startswith("card 4 device 0: dcmi_get_device_type")
+    assert fresh.unanswered == never_known.unanswered
+
+
+async def test_a_library_that_has_no_chip_any_more_costs_none_that_is_on_the_bus(
+    board: Board, host: Host, simulated: SimulatedBoard
+) -> None:
+    """However often it says so; all facts stay, of chips and of the node."""
+    why = "the Ascend driver has no chip: it starts"
+    known = without_cards(host, board, "it starts")
+    assert known == replace(board, unanswered=(why,))
+    assert without_cards(host, known, "it starts") == known
+    (simulated.sysfs_root / "bus/pci/devices/0000:41:00.0").unlink()
+    known = without_cards(host, known, "it starts")
+    assert [chip.name for chip in known.chips if chip.gone] == ["npu-5"]
+    assert known.unanswered == (why,)
+    assert without_cards(host, known, "it starts") == known
+
+
+async def test_on_a_node_without_hardware_two_answers_decide_that_chips_are_gone(
+    board: Board, host: Host, simulated: SimulatedBoard
+) -> None:
+    """Where no bus shows them, the first answer may be that of an Ascend driver that stops."""
+    shutil.rmtree(simulated.sysfs_root / "bus/pci/devices")
+    (simulated.dev_root / "davinci_manager").unlink()
+    first = without_cards(host, board, "none")
+    assert all(chip.unlisted and not chip.gone for chip in first.chips)
+    assert len(first.unanswered) == 8
+    second = without_cards(host, first, "none")
+    assert all(chip.gone for chip in second.chips)
+    assert second.gaps == ()

@@ -1,0 +1,329 @@
+"""When the watcher asks whom, on a clock that stands still until the test moves it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from tests.ascend.pacing import NODE, Paced
+from tests.ascend.test_chip_faults import LINK
+from tests.ascend.watching import BUSINESS, MINOR, NEVER
+from trio_npu_dra.ascend.dcmi.types import Assertion
+from trio_npu_dra.ascend.faults import ALARM_WITHOUT_CODE, CARD_DROPPED
+from trio_npu_dra.ascend.model import FaultLevel, HealthState
+from trio_npu_dra.kit.base import pulse
+from trio_npu_dra.lab.simulator import BoardControl, Severity, SimulatedBoard
+
+REFUSED = "dcmi_subscribe_fault_event"
+
+
+async def test_chips_that_no_event_names_are_asked_every_twelfth_time(
+    paced: Paced, mock_clock: MockClock
+) -> None:
+    """Twice at the start: the second look is for what came before events did."""
+    await paced.start(mock_clock)
+    await paced.jump(1)
+    assert paced.asked("health") == [2] * 8
+    await paced.jump(119)
+    assert paced.asked("health") == [2] * 8
+    await paced.jump(1)
+    assert paced.asked("health") == [3] * 8
+
+
+async def test_without_events_chips_are_asked_each_time(
+    paced: Paced, mock_clock: MockClock, control: BoardControl
+) -> None:
+    """Which is what the interval is."""
+    control.set_return_code(REFUSED, -8255)
+    await paced.start(mock_clock)
+    await paced.jump(9)
+    assert paced.asked("health") == [1] * 8
+    await paced.jump(1)
+    assert paced.asked("health") == [2] * 8
+
+
+async def test_a_chip_that_events_keep_naming_is_let_rest(
+    paced: Paced, mock_clock: MockClock
+) -> None:
+    """The others are not asked for it, and an event about no chip of ours does no harm."""
+    await paced.start(mock_clock)
+    await paced.jump(1)
+    for _ in range(5):
+        await paced.tell(3)
+        await paced.tell(99)
+    assert paced.asked("health") == [2] * 8
+    await paced.jump(0.04)
+    assert paced.asked("health") == [2] * 8
+    await paced.jump(0.02)
+    assert paced.asked("health") == [2, 2, 2, 3, 2, 2, 2, 2]
+    await paced.jump(1)
+    assert paced.asked("health") == [2, 2, 2, 3, 2, 2, 2, 2]
+
+
+async def test_a_driver_that_refuses_is_asked_again_every_sixtieth_time(
+    paced: Paced, mock_clock: MockClock, control: BoardControl
+) -> None:
+    """Once it agrees all chips are looked at, as at the start."""
+    control.set_return_code(REFUSED, -8012)
+    await paced.start(mock_clock)
+    await paced.jump(15)
+    await paced.jump(580)  # chips are asked now, and ten seconds after
+    assert paced.asked("health") == [3] * 8
+    assert paced.dcmi.asked["subscribe", NODE] == 1
+    control.release(REFUSED)
+    await paced.jump(5)
+    assert paced.dcmi.asked["subscribe", NODE] == 2
+    assert paced.asked("health") == [4] * 8
+
+
+async def test_ports_are_asked_each_time_where_there_is_one(
+    paced: Paced, mock_clock: MockClock, control: BoardControl
+) -> None:
+    """What is wrong with one is told at once."""
+    control.set_return_code("dcmi_get_device_network_health", -8255, 5)
+    await paced.start(mock_clock)
+    await paced.jump(1)
+    assert paced.asked("network") == [1] * 8
+    control.set_network_health(3, 3)
+    await paced.jump(9)  # nothing else is due then
+    assert paced.asked("network") == [2, 2, 2, 2, 2, 1, 2, 2]
+    assert [bool(npu.health.network) for npu in paced.board.chips] == [
+        card == 3 for card in range(8)
+    ]
+
+
+async def test_a_port_that_was_denied_once_is_asked_again(
+    paced: Paced, mock_clock: MockClock, control: BoardControl
+) -> None:
+    """A card that answers "not supported" may be starting; what was known of its port stands."""
+    control.set_network_health(3, 3)
+    await paced.start(mock_clock)
+    control.set_return_code("dcmi_get_device_network_health", -8255, 3)
+    await paced.jump(10)
+    control.release("dcmi_get_device_network_health", 3)
+    assert paced.board.chips[3].health.network
+    control.set_network_health(3, 0)
+    for _ in range(12):
+        await paced.jump(10)
+    assert not paced.board.chips[3].health.network
+
+
+@pytest.mark.parametrize("code", [-8255, -8012, -8008])
+async def test_a_chip_that_drops_without_an_event_is_missed_in_the_next_interval(
+    paced: Paced, mock_clock: MockClock, control: BoardControl, code: int
+) -> None:
+    """Its port does not answer, or there is none to be asked: then it is read."""
+    await paced.start(mock_clock)
+    await paced.jump(1)
+    control.set_return_code("dcmi_get_device_network_health", code, 3)
+    control.set_gone(3)
+    await paced.jump(10)
+    assert paced.board.chips[3].health.unmonitored
+    await paced.jump(1)
+    assert paced.codes(3) == [CARD_DROPPED]
+
+
+async def test_a_library_that_cannot_start_is_asked_ever_more_rarely(
+    paced: Paced, mock_clock: MockClock, control: BoardControl
+) -> None:
+    """Not without a pause."""
+    paced.watching.interval = 1.0
+    control.set_return_code("dcmi_init", -8012)
+    paced.begin(mock_clock)
+    for pause, times in ((0, 1), (1, 2), (1, 2), (1, 3)):
+        await paced.jump(pause)
+        assert paced.dcmi.asked["init", NODE] == times
+    control.release("dcmi_init")
+
+
+async def test_a_recovery_ahead_of_the_list_is_followed_up_after_a_second(
+    paced: Paced, mock_clock: MockClock, control: BoardControl
+) -> None:
+    """The Board says which event it was that changed it, and none where a look found it."""
+    control.list_fault(3, BUSINESS, Severity.MAJOR)
+    await paced.start(mock_clock)
+    for pause in (1, 1):  # the second look, and its rest
+        await paced.jump(pause)
+    control.list_fault(3, MINOR, Severity.MINOR)
+    await paced.tell(3, MINOR, Assertion.OCCURRENCE, heard_at=4.0)
+    await paced.jump(0.1)  # it rests
+    await paced.tell(3, BUSINESS, Assertion.RECOVERY, heard_at=5.0)
+    assert paced.codes(3) == [BUSINESS, MINOR]
+    assert paced.board.heard_at == 4.0
+    control.unlist_fault(3, BUSINESS)
+    looks = paced.asked("health")[3]
+    await paced.jump(0.9)
+    assert paced.asked("health")[3] == looks
+    await paced.jump(0.2)
+    assert paced.codes(3) == [MINOR]
+    assert paced.board.heard_at == 5.0
+    control.unlist_fault(3, MINOR)
+    await paced.jump(120)
+    assert paced.codes(3) == []
+    assert paced.board.heard_at is None
+
+
+async def test_a_recovery_that_the_list_shows_late_is_seen_soon(
+    paced: Paced, mock_clock: MockClock, control: BoardControl
+) -> None:
+    """Not by the next look that is due anyway, two minutes later."""
+    control.list_fault(3, BUSINESS, Severity.MAJOR)
+    await paced.start(mock_clock)
+    for pause in (1, 1):
+        await paced.jump(pause)
+    await paced.tell(3, BUSINESS, Assertion.RECOVERY)
+    await paced.jump(1.1)
+    await paced.jump(1)
+    assert paced.codes(3) == [BUSINESS]
+    control.unlist_fault(3, BUSINESS)
+    await paced.jump(2)
+    assert paced.codes(3) == []
+
+
+async def test_a_fault_that_the_list_shows_late_is_seen_soon(
+    paced: Paced, mock_clock: MockClock, control: BoardControl
+) -> None:
+    """Its event came before; the chip was read in vain."""
+    await paced.start(mock_clock)
+    await paced.jump(1)
+    await paced.tell(3, MINOR, Assertion.OCCURRENCE)
+    for pause in (0.2, 0.5):
+        await paced.jump(pause)
+    assert paced.codes(3) == []
+    control.list_fault(3, MINOR, Severity.MINOR)
+    await paced.jump(0.5)
+    assert paced.codes(3) == [MINOR]
+
+
+async def test_a_listing_answers_an_event_too(
+    paced: Paced, mock_clock: MockClock, control: BoardControl, simulated: SimulatedBoard
+) -> None:
+    """All chips were looked at: what is found later was not told by it."""
+    await paced.start(mock_clock)
+    (simulated.dev_root / "davinci5").unlink()
+    (simulated.sysfs_root / "bus/pci/devices/0000:41:00.0").unlink()
+    mock_clock.jump(10)
+    await paced.tell(3, heard_at=5.0)
+    assert paced.board.by_name["npu-5"].gone
+    control.list_fault(3, BUSINESS, Severity.MAJOR)
+    for pause in (120, 1):
+        await paced.jump(pause)
+    assert paced.codes(3) == [BUSINESS]
+    assert paced.board.heard_at is None
+
+
+async def test_a_critical_alarm_beside_a_harmless_code_is_a_fault(
+    paced: Paced, mock_clock: MockClock, control: BoardControl
+) -> None:
+    """The harmless code explains nothing of it."""
+    control.add_fault(3, MINOR, Severity.MINOR)
+    control.set_health(3, Severity.CRITICAL)
+    await paced.start(mock_clock)
+    assert paced.board.chips[3].health.unmonitored
+    await paced.jump(1.1)
+    assert paced.codes(3) == [ALARM_WITHOUT_CODE, MINOR]
+    assert paced.board.chips[3].health.state is HealthState.UNHEALTHY
+
+
+async def test_a_chip_that_does_not_come_up_again_has_dropped(
+    paced: Paced, mock_clock: MockClock, control: BoardControl
+) -> None:
+    """It says that it is not ready, without end."""
+    await paced.start(mock_clock)
+    control.set_booting(3)
+    for _ in range(13):  # one look after two minutes, then one each ten seconds
+        await paced.jump(10)
+    assert paced.codes(3) == []
+    assert paced.board.chips[3].health.unmonitored == "the chip is in its BIOS"
+    for _ in range(15):
+        await paced.jump(10)
+    assert paced.codes(3) == [CARD_DROPPED]
+    assert not paced.board.chips[3].gone
+    control.restore(3)
+    await paced.jump(10)
+    assert paced.codes(3) == []
+
+
+async def test_a_rule_speaks_when_its_time_has_come(
+    paced: Paced, mock_clock: MockClock, control: BoardControl
+) -> None:
+    """With no event and no look at the chip."""
+    paced.watching.interval = NEVER
+    control.list_fault(3, LINK, Severity.MINOR)
+    await paced.start(mock_clock)
+    await paced.jump(1)  # no event told it: it is read a second time
+    levels = []
+    for pause in (19, 1):
+        await paced.jump(pause)
+        levels.append(paced.board.chips[3].health.level)
+    assert levels == [FaultLevel.NOT_HANDLE, FaultLevel.PRE_SEPARATE_NPU]
+
+
+async def test_writes_are_a_second_apart_and_only_of_news(
+    paced: Paced, mock_clock: MockClock, control: BoardControl, tmp_path: Path
+) -> None:
+    """A storm of faults is not one of writes."""
+    await paced.start(mock_clock)
+    await paced.jump(1)  # from here on nothing else is due
+    assert paced.faults.saves == 0
+    for code in (BUSINESS, MINOR):
+        control.list_fault(3, code, Severity.MINOR)
+        await paced.jump(0.1)
+        await paced.tell(3, code, Assertion.OCCURRENCE)
+    assert paced.faults.saves == 1
+    await paced.jump(1)
+    assert paced.faults.saves == 2
+    assert (tmp_path / "faults.json").exists()
+    for _ in range(3):
+        await paced.jump(10)
+    assert paced.faults.saves == 2
+
+
+async def test_a_watcher_without_news_does_nothing(paced: Paced, mock_clock: MockClock) -> None:
+    """It waits for them, and for the next time; ports that are as they were are none."""
+    await paced.start(mock_clock)
+    await paced.jump(1)
+    rounds = paced.faults.looked_up
+    await paced.jump(9)
+    assert paced.asked("network") == [2] * 8
+    assert paced.faults.looked_up == rounds
+
+
+async def test_calls_that_are_stuck_are_named(paced: Paced, mock_clock: MockClock) -> None:
+    """Each with its chip and its limit; one of the two waits in line for the other."""
+    await paced.start(mock_clock)
+    await paced.jump_into(120, "health", "network")
+    mock_clock.jump(121)
+    assert sorted(pulse.stuck()) == [
+        "asking for the network of npu-0 has taken 121 s, at most 120 s is normal",
+        "looking at npu-0 has taken 121 s, at most 120 s is normal",
+    ]
+
+
+async def test_a_listing_that_is_stuck_is_named(
+    paced: Paced, mock_clock: MockClock, simulated: SimulatedBoard
+) -> None:
+    """It has far more time than a look at one chip."""
+    await paced.start(mock_clock)
+    (simulated.sysfs_root / "bus/pci/devices/0000:41:00.0").unlink()
+    await paced.jump_into(10, "init", "network")
+    mock_clock.jump(601)
+    assert "listing NPUs has taken 601 s, at most 600 s is normal" in pulse.stuck()
+
+
+async def test_a_disk_that_is_stuck_is_named(
+    paced: Paced, mock_clock: MockClock, control: BoardControl
+) -> None:
+    """Faults are told all the same."""
+    await paced.start(mock_clock)
+    paced.faults.slow = trio.Event()
+    control.list_fault(3, BUSINESS, Severity.MAJOR)
+    for pause in (1, 1):
+        await paced.jump(pause)
+    assert paced.codes(3) == [BUSINESS]
+    mock_clock.jump(121)
+    assert pulse.stuck() == ("saving faults has taken 121 s, at most 120 s is normal",)
+    paced.faults.slow.set()

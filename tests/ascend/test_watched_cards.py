@@ -1,0 +1,260 @@
+"""Which chips the watcher finds."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+
+import pytest
+import trio
+
+from tests.ascend.watching import BUSINESS, Watching
+from tests.waiting import until
+from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
+from trio_npu_dra.ascend.fault_memory import NodeFaults
+from trio_npu_dra.ascend.faults import CARD_DROPPED
+from trio_npu_dra.ascend.host import Host
+from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, HealthState
+from trio_npu_dra.ascend.watcher import read_board
+from trio_npu_dra.lab.simulator import BoardControl, Severity, SimulatedBoard, load_profile
+
+
+async def test_the_board_is_real_once_the_watcher_has_started(watching: Watching) -> None:
+    """Who waits for the start finds all NPUs."""
+    await watching.start()
+    assert len(watching.board.value.chips) == 8
+
+
+async def test_a_card_taken_out_is_gone_until_it_is_back(
+    watching: Watching, simulated: SimulatedBoard, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The chip stays on the Board with a fault, is asked nothing, and is well once listed again."""
+    caplog.set_level(logging.INFO)
+    await watching.start()
+    before = watching.board.value.by_name["npu-5"]
+    node, bus = (
+        simulated.dev_root / "davinci5",
+        simulated.sysfs_root / "bus/pci/devices/0000:41:00.0",
+    )
+    for path in (node, bus):
+        path.rename(simulated.root / path.name)
+    board = await watching.until(lambda board: board.by_name["npu-5"].gone)
+    chip = board.by_name["npu-5"]
+    assert chip.uuid == before.uuid
+    assert [fault.code for fault in chip.health.faults] == [CARD_DROPPED]
+    assert not board.unanswered
+    for path in (node, bus):
+        (simulated.root / path.name).rename(path)
+    board = await watching.until(lambda board: not board.by_name["npu-5"].gone)
+    assert board.by_name["npu-5"] == before
+    assert caplog.text.count("NPU is gone") == caplog.text.count("NPU is there again") == 1
+
+
+async def test_a_chip_that_one_list_lacks_is_unmonitored_and_loses_no_pod(
+    watching: Watching, simulated: SimulatedBoard
+) -> None:
+    """While its accelerator is on the bus, only a second list like it makes it gone."""
+    await watching.start()
+    (simulated.dev_root / "davinci5").unlink()
+    (simulated.sysfs_root / "bus/pci/devices/0000:01:00.0").unlink()  # has the cards listed
+    board = await watching.until(lambda board: board.by_name["npu-5"].unlisted)
+    health = board.by_name["npu-5"].health
+    assert (health.state, health.faults) == (HealthState.UNKNOWN, ())
+    board = await watching.until(lambda board: board.by_name["npu-5"].gone)
+    assert [fault.code for fault in board.by_name["npu-5"].health.faults] == [CARD_DROPPED]
+
+
+async def test_a_chip_that_says_that_it_does_not_exist_is_gone_too(
+    watching: Watching, control: BoardControl
+) -> None:
+    """It is listed still, and is asked again."""
+    await watching.start()
+    control.set_gone(5)
+    await watching.until(lambda board: board.by_name["npu-5"].gone)
+    control.restore(5)
+    await watching.until(lambda board: not board.by_name["npu-5"].gone)
+
+
+@pytest.mark.parametrize("profile", [load_profile("a3-16")])
+async def test_a_die_that_takes_its_sister_off_the_list_leaves_both_gone(
+    watching: Watching, control: BoardControl, simulated: SimulatedBoard
+) -> None:
+    """Under the union policy the whole card is unlisted once the cards are listed anew."""
+    await watching.start()
+    control.set_gone(2)
+    await watching.until(lambda board: board.by_name["npu-2"].gone)
+    last = max((simulated.sysfs_root / "bus/pci/devices").iterdir())
+    last.rename(simulated.root / "elsewhere")
+    board = await watching.until(lambda board: board.by_name["npu-3"].gone)
+    assert len(board.chips) == 16
+    for name in ("npu-2", "npu-3"):
+        assert [fault.code for fault in board.by_name[name].health.faults] == [CARD_DROPPED]
+
+
+async def test_what_an_earlier_process_remembered_is_gone_or_silent_but_not_forgotten(
+    watching: Watching, control: BoardControl, simulated: SimulatedBoard, board: Board
+) -> None:
+    """A card that was taken out while nobody watched, and one that does not answer now."""
+    (simulated.dev_root / "davinci5").unlink()
+    (simulated.sysfs_root / "bus/pci/devices/0000:41:00.0").unlink()
+    control.set_silent(2)
+    watching.known = Board(chips=(board.chips[2], board.chips[5]))
+    await watching.start()
+    seen = watching.board.value
+    assert [chip.name for chip in seen.chips if chip.gone] == ["npu-5"]
+    assert seen.by_name["npu-2"].uuid == board.chips[2].uuid
+    assert len(seen.chips) == 8
+
+
+async def test_a_card_that_the_driver_lists_late_is_found(
+    watching: Watching, simulated: SimulatedBoard, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The PCI bus shows a card before its driver does: nothing changes there when it is ready."""
+    node = simulated.dev_root / "davinci5"
+    node.rename(node.with_name("later"))
+    await watching.start()
+    assert len(watching.board.value.chips) == 7
+    assert caplog.text.count("does not list all accelerators") == 1
+    node.with_name("later").rename(node)
+    await watching.until(lambda board: len(board.chips) == 8)
+
+
+async def test_a_silent_card_is_looked_at_again(watching: Watching, control: BoardControl) -> None:
+    """A card that boots while the driver starts is published as soon as it answers."""
+    control.set_silent(5)
+    await watching.start()
+    assert len(watching.board.value.chips) == 7
+    control.restore(5)
+    fresh = await watching.until(lambda board: len(board.chips) == 8)
+    assert fresh.unanswered == ()
+
+
+async def test_the_watcher_waits_for_a_library_that_cannot_start(
+    watching: Watching,
+    control: BoardControl,
+    nursery: trio.Nursery,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """While init fails nothing is set, and it is said once; then the watcher starts."""
+    control.set_return_code("dcmi_init", -8012)
+
+    async def heal() -> None:
+        with trio.fail_after(30):
+            await until(lambda: "NPUs cannot be listed" in caplog.text)
+        assert watching.board.value is EMPTY_BOARD
+        control.release("dcmi_init")
+
+    nursery.start_soon(heal)
+    await watching.start()
+    assert len(watching.board.value.chips) == 8
+    assert caplog.text.count("NPUs cannot be listed") == 1
+
+
+async def test_a_listing_that_fails_later_costs_nothing(
+    watching: Watching,
+    simulated: SimulatedBoard,
+    control: BoardControl,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What was known stays, faults are seen, and the cards are listed when that works again."""
+    await watching.start()
+    control.set_return_code("dcmi_init", -8012)
+    (simulated.dev_root / "davinci5").unlink()
+    (simulated.sysfs_root / "bus/pci/devices/0000:41:00.0").unlink()
+    with trio.fail_after(30):
+        while "NPUs cannot be listed" not in caplog.text:  # noqa: ASYNC110 - a log line
+            await trio.sleep(0.001)
+    control.add_fault(3, BUSINESS, Severity.MAJOR)
+    await watching.until_state(3, HealthState.UNHEALTHY)
+    assert len(watching.board.value.chips) == 8
+    control.release("dcmi_init")
+    await watching.until(lambda board: board.by_name["npu-5"].gone)
+
+
+async def test_a_single_look_subscribes_to_nothing(
+    worker: DcmiWorker, dcmi: Dcmi, host: Host, control: BoardControl, watching: Watching
+) -> None:
+    """`read_board` gives NPUs with their health, and leaves the one subscription to others."""
+    control.add_fault(3, BUSINESS, Severity.MAJOR)
+    board = await read_board(worker, dcmi, host, NodeFaults(None))
+    assert [npu.health.state is HealthState.UNHEALTHY for npu in board.chips] == [
+        number == 3 for number in range(8)
+    ]
+    await watching.start()
+    assert watching.status.value.subscribed
+
+
+async def test_facts_that_were_not_answered_are_asked_for_again(
+    watching: Watching, control: BoardControl
+) -> None:
+    """Soon, and without anything else that changes."""
+    for function in ("dcmi_get_device_hbm_info", "dcmi_get_device_die_v2"):
+        control.set_return_code(function, -8012, 2)
+    await watching.start()
+    chip = watching.board.value.by_name["npu-2"]
+    assert (chip.memory_bytes, chip.uuid) == (None, None)
+    for function in ("dcmi_get_device_hbm_info", "dcmi_get_device_die_v2"):
+        control.release(function, 2)
+    board = await watching.until(lambda board: not board.unanswered)
+    chip = board.by_name["npu-2"]
+    assert chip.memory_bytes is not None
+    assert chip.uuid is not None
+
+
+@pytest.mark.parametrize("code", [-8008, -8255])
+async def test_a_library_without_a_chip_is_an_answer(
+    watching: Watching, control: BoardControl, simulated: SimulatedBoard, code: int
+) -> None:
+    """The node has no NPU, or none of this kind: the watcher starts, with nothing left to ask."""
+    control.set_return_code("dcmi_init", code)
+    shutil.rmtree(simulated.sysfs_root / "bus/pci/devices")
+    (simulated.dev_root / "davinci_manager").unlink()
+    await watching.start()
+    assert watching.board.value == EMPTY_BOARD
+    assert watching.status.value.answered
+
+
+async def test_accelerators_that_have_no_chip_yet_are_waited_for(
+    watching: Watching, control: BoardControl
+) -> None:
+    """They are on the bus, and the Ascend driver is starting."""
+    control.set_return_code("dcmi_init", -8008)
+    await watching.start()
+    board = watching.board.value
+    assert board.chips == ()
+    assert board.unanswered == (
+        "the Ascend driver has no chip: dcmi_init returned -8008 (the device does not exist)",
+    )
+    assert len(board.unlisted_accelerators) == 8
+    control.release("dcmi_init")
+    await watching.until(lambda board: len(board.chips) == 8 and not board.gaps)
+
+
+async def test_known_chips_without_a_driver_stay_while_they_are_on_the_bus(
+    watching: Watching, control: BoardControl, simulated: SimulatedBoard, board: Board
+) -> None:
+    """Who holds them keeps them."""
+    control.set_return_code("dcmi_init", -8008)
+    (simulated.sysfs_root / "bus/pci/devices/0000:41:00.0").unlink()
+    watching.known = Board(chips=(board.chips[2], board.chips[5]))
+    await watching.start()
+    assert [chip.gone for chip in watching.board.value.chips] == [False, True]
+
+
+async def test_a_driver_that_starts_anew_is_asked_for_its_cards(
+    watching: Watching, simulated: SimulatedBoard
+) -> None:
+    """It makes its device nodes anew; nothing changes on the bus. No chip is gone meanwhile."""
+    await watching.start()
+    before = watching.board.value
+    nodes = list(simulated.dev_root.glob("davinci[0-9]"))
+    for node in nodes:
+        node.rename(simulated.root / node.name)
+    board = await watching.until(lambda board: bool(board.unanswered))
+    assert "the cards cannot be listed" in board.unanswered[0]
+    assert not any(chip.gone for chip in board.chips)
+    for node in nodes:
+        node.symlink_to("/dev/null")
+    board = await watching.until(lambda board: not board.gaps)
+    assert board.chips == before.chips

@@ -1,0 +1,365 @@
+"""Whatever happens to chips and to the watcher: in the end the Board is that of a fresh read.
+
+The board is simulated, its library real; faults come and go, events are ahead of the list of codes
+or behind it or say what is not so, calls fail, chips drop and return, and watchers end and begin,
+in sequences that hypothesis makes up. A model says how often each fault came. With
+`--hypothesis-profile=full` the sequences are more, and longer. This looks for new ones, about eight
+minutes on two cores:
+
+    just test tests/ascend/test_watcher_sequences.py --hypothesis-profile=long --time-limit=7200
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import pytest
+import trio
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.types import FaultEvent
+from trio_npu_dra.ascend.dcmi.worker import DcmiWorker, open_worker
+from trio_npu_dra.ascend.fault_memory import NodeFaults
+from trio_npu_dra.ascend.host import Host
+from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, FaultLevel
+from trio_npu_dra.ascend.subscription import WatchStatus
+from trio_npu_dra.ascend.watcher import read_board, watch_board
+from trio_npu_dra.kit.base.errors import NotSupported
+from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.lab.simulator import Assertion, BoardControl, Severity, SimulatedBoard
+
+SEVERITIES: Final = {
+    0x80CD8003: Severity.MINOR,  # NotHandle
+    0x81B38002: Severity.MAJOR,  # RestartBusiness
+    0x80E01801: Severity.MAJOR,  # RestartBusiness, twice a day: separated by hand
+    0x81078603: Severity.MINOR,  # NotHandle, five times a day: separated by hand
+    0x12345678: Severity.CRITICAL,  # not in the table
+}
+CHIPS: Final = (2, 5)
+TWICE: Final = 0x80E01801
+LINK: Final = 0x81078603
+CALLS: Final = ("dcmi_get_device_health", "dcmi_get_device_errorcode_v2")
+
+Step: TypeAlias = Callable[["Play"], None]
+
+
+class Taught(Dcmi):
+    """A library that a process uses once, used by many watchers: the last to subscribe is told."""
+
+    handler: Callable[[FaultEvent], None] | None = None
+    tells = True
+
+    def subscribe(self, handler: Callable[[FaultEvent], None]) -> None:
+        """Tell *handler* from now on, and nobody else."""
+        if not self.tells:
+            raise NotSupported(-8255, "dcmi_subscribe_fault_event", "not here")
+        is_first, self.handler = self.handler is None, handler
+        if is_first:
+            super().subscribe(lambda event: self.handler(event) if self.handler else None)
+
+
+class Counts:
+    """The model: how often the code came on a chip that is separated at the second time.
+
+    Attributes:
+        real: How often it came.
+        doubtful: How often somebody may have counted it besides.
+        is_exact: Whether nobody can have missed it.
+    """
+
+    def __init__(self) -> None:
+        self.real = self.doubtful = 0
+        self.is_exact = True
+
+    def allows(self, *, separated: bool) -> bool:
+        """Whether the chip may be separated, or may not be."""
+        if separated:
+            return self.real + self.doubtful >= 2
+        return not self.is_exact or self.real < 2
+
+
+class Play:
+    """What a sequence does: to chips at once, to the watcher when it is next awaited."""
+
+    def __init__(self, control: BoardControl, *, tells: bool) -> None:
+        self.control = control
+        self.is_watched = True
+        self._listed: dict[int, set[int]] = {chip: set() for chip in CHIPS}
+        self._rest: dict[tuple[int, int], Callable[[int, int, Severity], object]] = {}
+        self._away: set[int] = set()
+        for chip in CHIPS:
+            self._clear(chip)
+        self.counts = {chip: Counts() for chip in CHIPS}
+        for counts in self.counts.values():
+            counts.is_exact = tells
+
+    def turn(self, chip: int, code: int) -> None:
+        """A fault comes, or goes; the driver tells it."""
+        self._finish(chip, code)
+        if code in self._listed[chip]:
+            self._listed[chip].discard(code)
+            self.control.clear_fault(chip, code)
+        else:
+            self._begin(chip, code)
+            self.control.add_fault(chip, code, SEVERITIES[code])
+
+    def half(self, chip: int, code: int, *, is_told: bool) -> None:
+        """A fault comes: its event is ahead of the list, or the list ahead of the event."""
+        self._finish(chip, code)
+        if code not in self._listed[chip]:
+            self._begin(chip, code)
+            halves = self._list, self._tell
+            first, rest = reversed(halves) if is_told else halves
+            first(chip, code, SEVERITIES[code])
+            self._rest[chip, code] = rest
+
+    def say(self, chip: int, code: int, assertion: Assertion) -> None:
+        """An event that nothing stands behind, or not yet."""
+        if code == TWICE:
+            self.counts[chip].doubtful += 1
+            self.counts[chip].is_exact = False
+        self.control.emit_event(chip, code, SEVERITIES[code], assertion)
+
+    def fail(self, chip: int, function: str, code: int) -> None:
+        """A call about a chip fails, or (0) does so no more."""
+        if code:
+            self.control.set_return_code(function, code, chip)
+        else:
+            self.control.release(function, chip)
+
+    def leave(self, chip: int, how: str) -> None:
+        """A chip drops off the bus, or boots."""
+        self._away.add(chip)
+        getattr(self.control, how)(chip)
+
+    def back(self, chip: int) -> None:
+        """A chip is there without faults; no event tells it."""
+        self.counts[chip].is_exact = False
+        self._clear(chip)
+
+    def watch(self, *, on: bool) -> None:
+        """The watcher ends, or there is one again."""
+        if on != self.is_watched:
+            for counts in self.counts.values():
+                counts.doubtful += 1  # told to one, shown to the other
+                counts.is_exact = False
+        self.is_watched = on
+
+    def end(self) -> None:
+        """All chips can be read, and somebody watches."""
+        for chip, code in list(self._rest):
+            self._finish(chip, code)
+        for chip in list(self._away):
+            self.back(chip)
+        for chip in CHIPS:
+            for function in CALLS:
+                self.fail(chip, function, 0)
+        self.watch(on=True)
+
+    def allows(self, board: Board) -> bool:
+        """Whether the chips are separated that must be, and no others."""
+        separated = {
+            chip: {
+                fault.code
+                for fault in board.by_name[f"npu-{chip}"].health.faults
+                if fault.level is FaultLevel.MANUALLY_SEPARATE_NPU
+            }
+            for chip in CHIPS
+        }
+        return all(
+            codes <= {TWICE} and self.counts[chip].allows(separated=TWICE in codes)
+            for chip, codes in separated.items()
+        )
+
+    def _begin(self, chip: int, code: int) -> None:
+        self._listed[chip].add(code)
+        self.counts[chip].real += code == TWICE
+
+    def _finish(self, chip: int, code: int) -> None:
+        rest = self._rest.pop((chip, code), None)
+        if rest is not None:
+            rest(chip, code, SEVERITIES[code])
+
+    def _clear(self, chip: int) -> None:
+        self._away.discard(chip)
+        self._listed[chip].clear()
+        self._rest = {place: rest for place, rest in self._rest.items() if place[0] != chip}
+        self.control.restore(chip)
+
+    def _list(self, chip: int, code: int, severity: Severity) -> None:
+        self.control.list_fault(chip, code, severity)
+
+    def _tell(self, chip: int, code: int, severity: Severity) -> None:
+        self.control.emit_event(chip, code, severity, Assertion.OCCURRENCE)
+
+
+chips = st.sampled_from(CHIPS)
+codes = st.sampled_from(list(SEVERITIES))
+steps = st.one_of(
+    st.builds(lambda chip, code: partial(Play.turn, chip=chip, code=code), chips, codes),
+    st.builds(
+        lambda chip, code, what: partial(Play.say, chip=chip, code=code, assertion=what),
+        chips,
+        codes,
+        st.sampled_from(Assertion),
+    ),
+    st.builds(
+        lambda chip, code, told: partial(Play.half, chip=chip, code=code, is_told=told),
+        chips,
+        codes,
+        st.booleans(),
+    ),
+    st.builds(
+        lambda chip, function, code: partial(Play.fail, chip=chip, function=function, code=code),
+        chips,
+        st.sampled_from(CALLS),
+        st.sampled_from([0, 0, -8005, -8012]),
+    ),
+    st.builds(
+        lambda chip, how: partial(Play.leave, chip=chip, how=how),
+        chips,
+        st.sampled_from(["set_gone", "set_booting", "set_silent"]),
+    ),
+    st.builds(lambda chip: partial(Play.back, chip=chip), chips),
+    st.builds(lambda on: partial(Play.watch, on=on), st.booleans()),
+)
+counted = st.sampled_from([TWICE, LINK])
+turns = st.one_of(
+    st.builds(lambda chip, code: partial(Play.turn, chip=chip, code=code), chips, counted),
+    st.builds(
+        lambda chip, code, told: partial(Play.half, chip=chip, code=code, is_told=told),
+        chips,
+        counted,
+        st.booleans(),
+    ),
+)
+
+
+def sequences() -> st.SearchStrategy[list[tuple[Step, float]]]:
+    """Anything, or codes that come and go and nothing else, so that the model is exact."""
+    pauses = st.sampled_from([0.0, 0.005, 0.03])
+    few, many = (0, 25) if settings().max_examples <= 20 else (20, 100)
+    return st.lists(st.tuples(steps, pauses), min_size=few, max_size=many) | st.lists(
+        st.tuples(turns, pauses), min_size=few, max_size=many
+    )
+
+
+class Watchers:
+    """One watcher after another, on the same node with the same file of faults."""
+
+    def __init__(self, worker: DcmiWorker, dcmi: Dcmi, host: Host, folder: Path) -> None:
+        self.board = Observable(EMPTY_BOARD)
+        self._hardware = worker, dcmi, host
+        self._folder = folder
+        self._scope: trio.CancelScope | None = None
+
+    async def be(self, nursery: trio.Nursery, *, on: bool) -> None:
+        """Have one, or none."""
+        if on and self._scope is None:
+            self._scope = await nursery.start(self._watch)
+        elif not on and self._scope is not None:
+            self._scope.cancel()
+            self._scope = None
+
+    async def _watch(self, *, task_status: trio.TaskStatus[trio.CancelScope]) -> None:
+        self.board = Observable(EMPTY_BOARD)
+        status = Observable(WatchStatus())
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(
+                    partial(
+                        watch_board,
+                        *self._hardware,
+                        board=self.board,
+                        faults=NodeFaults(self._folder),
+                        status=status,
+                        interval_seconds=0.01,
+                    )
+                )
+                # What happens before the subscription nobody tells, and no model can count it.
+                await status.wait_until(lambda status: status.answered)
+                task_status.started(scope)
+
+
+def verdicts(board: Board) -> dict[str, tuple[str, set[tuple[int, str]]]]:
+    """What is known of each NPU, but for since when, and for what a day's events add to it."""
+    return {
+        npu.name: (
+            npu.health.unmonitored,
+            {
+                (fault.code, fault.level)
+                for fault in npu.health.faults
+                if fault.level is not FaultLevel.MANUALLY_SEPARATE_NPU
+            },
+        )
+        for npu in board.chips
+    }
+
+
+def is_as_fresh(board: Board, fresh: Board) -> bool:
+    """Whether *board* says what *fresh* does; a code that separated an NPU may be over."""
+    said, truth = verdicts(board), verdicts(fresh)
+    for npu in board.chips:
+        for fault in npu.health.faults:
+            if fault.level is FaultLevel.MANUALLY_SEPARATE_NPU:
+                truth[npu.name] = (
+                    truth[npu.name][0],
+                    {one for one in truth[npu.name][1] if one[0] != fault.code},
+                )
+    return said == truth
+
+
+async def follow(
+    sequence: Sequence[tuple[Step, float]], play: Play, dcmi: Dcmi, host: Host, folder: Path
+) -> None:
+    """Let the sequence happen, and wait for the Board of a fresh read.
+
+    While a card is away the pauses between two listings double, so that the next one takes as long
+    as all before: the longer the sequence took, the longer its end may.
+    """
+    with trio.fail_after(120):
+        async with open_worker() as worker, trio.open_nursery() as nursery:
+            began = trio.current_time()
+            watchers = Watchers(worker, dcmi, host, folder)
+            for step, pause in [*sequence, (Play.end, 0.0)]:
+                await watchers.be(nursery, on=play.is_watched)
+                step(play)
+                await trio.sleep(pause)
+            await watchers.be(nursery, on=True)
+            fresh = await read_board(worker, dcmi, host, NodeFaults(None))
+            assert len(fresh.chips) == 8
+            with trio.move_on_after(10 + 2 * (trio.current_time() - began)):
+                await watchers.board.wait_until(
+                    lambda board: is_as_fresh(board, fresh) and play.allows(board)
+                )
+            assert is_as_fresh(watchers.board.value, fresh), (watchers.board.value, fresh)
+            assert play.allows(watchers.board.value), (watchers.board.value, play.counts)
+            nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("tells", [True, False], ids=["events", "polling"])
+def test_any_sequence_ends_in_the_board_of_a_fresh_read(
+    simulated: SimulatedBoard, host: Host, control: BoardControl, tmp_path: Path, *, tells: bool
+) -> None:
+    """Occur, recover, notice, loss, restart, chip gone and back: the truth is read anew.
+
+    And each occurrence was counted once.
+    """
+    dcmi = Taught.load(simulated.root)
+    dcmi.tells = tells
+    folders = (tmp_path / f"faults-{number}" for number in count())
+
+    @settings(max_examples=settings().max_examples // 4, suppress_health_check=list(HealthCheck))
+    @given(sequences())
+    def check(sequence: Sequence[tuple[Step, float]]) -> None:
+        folder = next(folders)
+        folder.mkdir()
+        trio.run(follow, sequence, Play(control, tells=tells), dcmi, host, folder)
+
+    check()

@@ -1,0 +1,107 @@
+"""A watcher of a simulated board, for the tests to wait on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import trio
+
+from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.types import FaultEvent
+from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
+from trio_npu_dra.ascend.fault_memory import NodeFaults
+from trio_npu_dra.ascend.host import Host
+from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, ChipHealth, HealthState
+from trio_npu_dra.ascend.partition import Readings
+from trio_npu_dra.ascend.subscription import WatchStatus
+from trio_npu_dra.ascend.watcher import watch_board
+from trio_npu_dra.kit.base.observable import Observable
+
+BUSINESS = 0x81B38002  # RestartBusiness
+MINOR = 0x80CD8003  # NotHandle
+TWICE = 0x80E01801  # RestartBusiness, twice a day: separated by hand
+
+NEVER = 3600.0
+"""As the interval: what is seen has come by events."""
+
+
+class Overheard(Dcmi):
+    """A library that lets tests say what it tells, and do something before it is asked to tell."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.arrived = threading.Event()
+        self.handler: Callable[[FaultEvent], None] = lambda _: None
+        self.before_subscription: Callable[[], object] = lambda: None
+
+    def subscribe(self, handler: Callable[[FaultEvent], None]) -> None:
+        """Pass on what the library tells, and note that something came."""
+
+        def pass_on(event: FaultEvent) -> None:
+            handler(event)
+            self.arrived.set()
+
+        self.before_subscription()
+        self.handler = handler
+        super().subscribe(pass_on)
+
+
+class Watching:
+    """A watcher of the board, its surroundings, and what it keeps."""
+
+    def __init__(self, nursery: trio.Nursery, worker: DcmiWorker, dcmi: Dcmi, host: Host) -> None:
+        self.board = Observable(EMPTY_BOARD)
+        self.status = Observable(WatchStatus())
+        self.heard = Observable(0)  # how many events were told
+        self.faults = NodeFaults(None)
+        self.interval = 0.02
+        self.known = EMPTY_BOARD
+        self.splits = Readings()
+        self._nursery = nursery
+        self._hardware = (worker, dcmi, host)
+
+    async def start(self) -> None:
+        """Start it; it ends with the test."""
+        run = partial(
+            watch_board,
+            *self._hardware,
+            board=self.board,
+            faults=self.faults,
+            status=self.status,
+            interval_seconds=self.interval,
+            known=self.known,
+            splits=self.splits,
+            on_event=lambda _: self.heard.set(self.heard.value + 1),
+        )
+        with trio.fail_after(20):
+            await self._nursery.start(run)
+            await self.status.wait_until(lambda status: status != WatchStatus())
+
+    async def restarted(self, faults: NodeFaults) -> Watching:
+        """Another watcher of the board that knows of the past only these faults."""
+        other = Watching(self._nursery, *self._hardware)
+        other.faults = faults
+        await other.start()
+        return other
+
+    async def until(self, condition: Callable[[Board], bool]) -> Board:
+        """The first Board that fulfils *condition*."""
+        with trio.fail_after(30):
+            return await self.board.wait_until(condition)
+
+    async def until_health(
+        self, number: int, condition: Callable[[ChipHealth], bool]
+    ) -> ChipHealth:
+        """The first health of an NPU that fulfils *condition*."""
+        name = f"npu-{number}"
+        board = await self.until(
+            lambda board: name in board.by_name and condition(board.by_name[name].health)
+        )
+        return board.by_name[name].health
+
+    async def until_state(self, number: int, state: HealthState) -> ChipHealth:
+        """The first health of an NPU with that verdict."""
+        return await self.until_health(number, lambda health: health.state is state)

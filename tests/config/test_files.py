@@ -1,0 +1,44 @@
+"""Schema and page say the same as the model."""
+
+from __future__ import annotations
+
+import json
+
+import jsonschema
+import pytest
+import yaml
+
+from tests.config import schema
+from tests.config_cases import CASES, RIGHT
+from tests.site.markdown import anchors, blocks
+from tests.site.stage import ROOT
+from trio_npu_dra.agent.config.model import NpuConfig
+from trio_npu_dra.tools.manifests import inspect
+
+BEYOND_SCHEMA = {"a name twice", "env[0].name: 'A\\n'"}
+"""The schema's language cannot say that, or its implementations differ about it."""
+
+
+def test_the_schema_is_the_models() -> None:
+    """Run `just config` after a change of the model."""
+    assert schema.FILE.read_text(encoding="utf-8") == schema.content()
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in BEYOND_SCHEMA])
+def test_the_schema_decides_as_the_driver_does(name: str) -> None:
+    """For editors and other tools."""
+    found = json.loads(schema.content())
+    jsonschema.Draft202012Validator.check_schema(found)
+    is_right = jsonschema.Draft202012Validator(found).is_valid(CASES[name].parameters)
+    assert is_right == (name in RIGHT)
+
+
+def test_the_page_has_every_field() -> None:
+    """Each has a section, and a right value in the example."""
+    page = (ROOT / "docs/config.md").read_text(encoding="utf-8")
+    (example,) = (block.text for block in blocks(page) if block.language == "yaml")
+    report = inspect(example.encode())
+    assert (report.configs, report.problems) == (1, [])
+    shown = yaml.safe_load(example)["spec"]["devices"]["config"][0]["opaque"]["parameters"].keys()
+    assert shown == {field.alias for field in NpuConfig.model_fields.values()}
+    assert {name.lower() for name in shown - {"apiVersion", "kind"}} <= anchors(page)

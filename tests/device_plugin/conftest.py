@@ -1,0 +1,18 @@
+"""A driver in a hurry."""
+
+from __future__ import annotations
+
+import pytest
+
+from trio_npu_dra.agent.device_plugin import pods, service
+from trio_npu_dra.kit.kubelet.device_plugin import registration
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks follow each other faster than on a node."""
+    monkeypatch.setattr(registration, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(pods, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(pods, "SOON_SECONDS", 0.05)
+    monkeypatch.setattr(service, "_UNUSED_SECONDS", 0.05)
+    monkeypatch.setattr(service, "_FILE_SECONDS", 0.05)

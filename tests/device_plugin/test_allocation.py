@@ -1,0 +1,208 @@
+"""Chips in the hands of pods: given, named, and kept from others."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from tests.ascend.boards import piece, split
+from tests.claims.node import AT_ONCE, NodeOnDisk, claim, npu, ref, result
+from tests.device_plugin.instance import RESOURCE, Instance, Kubelet, chips, with_ids
+from tests.holds.entries import holder, of_piece
+from tests.reliability.disk import Disk
+from trio_npu_dra.agent.claims.repair import Repair
+from trio_npu_dra.agent.device_plugin.cdi_file import devices_before
+from trio_npu_dra.agent.device_plugin.division import pieces_of
+from trio_npu_dra.agent.holds.hold import conflict
+from trio_npu_dra.kit.base.errors import AllocationRefused
+from trio_npu_dra.kit.kubelet.device_plugin.plugin import Choice
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> NodeOnDisk:
+    """A node with eight NPUs."""
+    return NodeOnDisk(tmp_path / "n")
+
+
+async def test_an_allocation_is_held_before_it_is_answered(node: NodeOnDisk) -> None:
+    """Each container gets the names of its own, and the CDI file has them."""
+    instance = Instance(node, Kubelet())
+    names = await instance.plugin.allocate([["Ascend910-1"], ["Ascend910-3"]])
+    assert names == [["npu.huawei.com/device=Ascend910-1"], ["npu.huawei.com/device=Ascend910-3"]]
+    unknown = "a pod of a device plugin"
+    assert await instance.held() == {"npu-1": unknown, "npu-3": unknown}
+    spec = json.loads((node.cdi_root / "npu.huawei.com-device.json").read_bytes())
+    assert [device["name"] for device in spec["devices"]][3] == "Ascend910-3"
+    assert await Instance(node, Kubelet()).held() == {"npu-1": unknown, "npu-3": unknown}
+
+
+async def test_nothing_is_given_to_a_claim_and_to_a_pod(node: NodeOnDisk) -> None:
+    """Whoever was first has it; all of an allocation is refused or nothing."""
+    instance = Instance(node, Kubelet())
+    node.source.store(claim("a", result("npu-1")), claim("b", result("npu-2")))
+    claims = node.start(patience=AT_ONCE)
+    await claims.prepare([ref("a")])
+    with pytest.raises(AllocationRefused, match="npu-1 is held by claim default/a"):
+        await instance.plugin.allocate([["Ascend910-2", "Ascend910-1"]])
+    assert await instance.held() == {}
+
+    await instance.plugin.allocate([["Ascend910-2"]])
+    error = (await claims.prepare([ref("b")]))["uid-b"].error
+    assert error == "device npu-2 is held by a pod of a device plugin until it has ended"
+    await claims.unprepare([ref("a")])
+    await instance.plugin.allocate([["Ascend910-1"]])
+
+
+async def test_shares_and_pieces_of_claims_keep_a_chip_from_pods(node: NodeOnDisk) -> None:
+    """And a pod keeps all of its chip from them."""
+    instance = Instance(node, Kubelet())
+    shares = [claim(f"s{number}", result(f"npu-{number}", share_id="a-b")) for number in (1, 2)]
+    node.source.store(*shares)
+    claims = node.start(patience=AT_ONCE)
+    assert not (await claims.prepare([ref("s1")]))["uid-s1"].error
+    async with instance.ledger.exclusive():
+        instance.ledger.put(of_piece("p", 100, number=3))
+    for number in (1, 3):
+        with pytest.raises(AllocationRefused, match=f"npu-{number} is held by claim default/"):
+            await instance.plugin.allocate([[f"Ascend910-{number}"]])
+
+    await instance.plugin.allocate([["Ascend910-2"]])
+    error = (await claims.prepare([ref("s2")]))["uid-s2"].error
+    assert error == "device npu-2 is held by a pod of a device plugin until it has ended"
+    (share,) = replace(chips()[2], share=0).entry().holds
+    assert conflict(share, [replace(share, holder=holder("c"), share="7")])
+    assert not conflict(share, [replace(chips()[2], share=7).entry().holds[0]])
+    claimed, *_ = of_piece("q", 101, number=2).holds
+    assert conflict(claimed, instance.ledger.holds.value)
+
+
+async def test_a_claim_whose_record_cannot_be_read_keeps_its_chip(node: NodeOnDisk) -> None:
+    """Its CDI file says what it has."""
+    node.source.store(claim("a", result("npu-1")))
+    await node.start().prepare([ref("a")])
+    (node.records_folder / "uid-a.json").write_text("broken")
+    with pytest.raises(AllocationRefused, match="may be in use by the claim with UID uid-a"):
+        await Instance(node, Kubelet()).plugin.allocate([["Ascend910-1"]])
+
+
+async def test_a_pod_gets_a_vnpu_alone(node: NodeOnDisk, autojump_clock: MockClock) -> None:
+    """Others can have those beside it, but neither a claim that piece, nor anybody the chip."""
+    del autojump_clock
+    cut = split(npu(1), piece(116, "vir05_1c_8g"), piece(117, "vir05_1c_8g"))
+    node.board.set(replace(node.board.value, chips=(npu(0), cut)))
+    kubelet = Kubelet()
+    instance = Instance(node, kubelet)
+    resource = f"{RESOURCE}-5c.1cpu.8g"
+    plugin, offered = instance.plugin_of(resource), pieces_of(node.board.value, cut, RESOURCE)
+    plugin.offer(offered)
+    ids = ["Ascend910-5c.1cpu.8g-116-1", "Ascend910-5c.1cpu.8g-117-1"]
+    assert [one.id for one in plugin.devices.value] == ids
+    assert await plugin.prefer(Choice(available=tuple(ids), needed=(), size=1)) == (ids[0],)
+    assert await plugin.allocate([ids[:1]]) == [[f"npu.huawei.com/device={ids[0]}"]]
+    (nodes,) = (dict(one.held.nodes) for one in offered[:1])
+    assert nodes == {"/dev/davinci116": "/dev/vdavinci116"}
+
+    with pytest.raises(AllocationRefused, match="which has npu-1-vnpu-116, until it has"):
+        await instance.plugin.allocate([["Ascend910-1"]])
+    claimed, *_ = of_piece("c", 116, number=1).holds
+    assert conflict(claimed, instance.ledger.holds.value)
+    await plugin.allocate([ids[1:]])
+
+    kubelet.devices = with_ids("train", ids[1], resource=resource)
+    kubelet.busy = {"/dev/vdavinci117", "/dev/davinci1"}
+    await instance.look_until_sure()
+    assert await instance.held() == {"npu-1-vnpu-117": "ml/train"}
+
+
+async def test_an_allocation_waits_for_the_last_pods_processes(
+    node: NodeOnDisk, autojump_clock: MockClock
+) -> None:
+    """The kubelet gives away at once what a pod has that is deleted by force."""
+    del autojump_clock
+    kubelet = Kubelet(busy={"/dev/davinci1"})
+    instance = Instance(node, kubelet)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(instance.plugin.allocate, [["Ascend910-0", "Ascend910-1"]])
+        await trio.sleep(2)
+        assert await instance.held() == {}
+        kubelet.busy.clear()
+    assert (await instance.held()).keys() == {"npu-0", "npu-1"}
+
+
+async def test_what_a_process_goes_on_using_is_refused(
+    node: NodeOnDisk, autojump_clock: MockClock
+) -> None:
+    """Its pod is told; others get theirs."""
+    del autojump_clock
+    instance = Instance(node, Kubelet(busy={"/dev/davinci1"}))
+    with pytest.raises(AllocationRefused, match=r"^npu-1 is still in use after 5 s: "):
+        await instance.plugin.allocate([["Ascend910-0", "Ascend910-1"]])
+    await instance.plugin.allocate([["Ascend910-2"]])
+    assert (await instance.held()).keys() == {"npu-2"}
+
+
+async def test_an_unknown_device_is_refused(node: NodeOnDisk) -> None:
+    """The kubelet may not have the newest list yet."""
+    instance = Instance(node, Kubelet())
+    instance.plugin.offer(chips(1))
+    with pytest.raises(AllocationRefused, match=r"Ascend910-1 is no device .* has Ascend910-0\)"):
+        await instance.plugin.allocate([["Ascend910-1"]])
+    assert await instance.plugin.prefer(Choice(available=("Ascend910-0",), needed=(), size=1)) == (
+        "Ascend910-0",
+    )
+
+
+async def test_a_full_disk_refuses(node: NodeOnDisk) -> None:
+    """The pod hears why."""
+    node.cdi_root.write_text("a file where the folder should be")
+    with pytest.raises(AllocationRefused, match="cdi"):
+        await Instance(node, Kubelet()).plugin.allocate([["Ascend910-1"]])
+
+
+async def test_a_death_at_any_moment_of_an_allocation_leaves_nothing_for_long(
+    node: NodeOnDisk, autojump_clock: MockClock
+) -> None:
+    """The pod fails, because the kubelet got no answer; what was noted of it is taken back."""
+    del autojump_clock
+    node.cdi_root.mkdir()
+    disk = Disk(node.state_folder, node.cdi_root)
+    instance = Instance(node, Kubelet())
+    with disk.states() as states:
+        await instance.plugin.allocate([["Ascend910-1", "Ascend910-2"]])
+    assert len(states) > 4
+    node.source.store(claim("a", result("npu-1"), result("npu-2", "other")))
+    for state in states:
+        disk.restore(state)
+        next_one = Instance(node, Kubelet())
+        await next_one.look_until_sure()
+        assert await next_one.held() == {}
+        claims = node.start(ledger=next_one.ledger, patience=AT_ONCE)
+        assert (await claims.prepare([ref("a")]))["uid-a"].error == ""
+        assert next_one.ledger.unreadable == frozenset()
+
+
+async def test_a_file_says_what_was_in_resources(node: NodeOnDisk) -> None:
+    """One that cannot be read says nothing."""
+    assert devices_before(node.cdi()) == {}
+    await Instance(node, Kubelet()).plugin.allocate([["Ascend910-1"]])
+    assert devices_before(node.cdi()) == {number: (f"Ascend910-{number}",) for number in range(8)}
+    for broken in ("{", "[]", '{"devices": 5}', '{"devices": [{"name": 1}, {"name": "x"}]}'):
+        node.cdi().devices_path.write_text(broken)
+        assert devices_before(node.cdi()) == {}
+    node.cdi().devices_path.unlink()
+    node.cdi().devices_path.mkdir()
+    assert devices_before(node.cdi()) == {}
+
+
+async def test_pods_get_no_cdi_file_of_a_claim(node: NodeOnDisk) -> None:
+    """The repair leaves their records alone."""
+    instance = Instance(node, Kubelet())
+    await instance.plugin.allocate([["Ascend910-1"]])
+    for is_first in (True, False):
+        await Repair(instance.ledger, node.cdi()).look(is_first=is_first)
+    assert [path.name for path in node.cdi_root.iterdir()] == ["npu.huawei.com-device.json"]

@@ -1,0 +1,364 @@
+"""Chips that a scheduler has chosen: preferred, given, noted, and nothing else instead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NoReturn
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trio.testing import MockClock
+
+from tests.claims.node import NodeOnDisk, board, npu
+from tests.device_plugin.instance import RESOURCE, Instance, Kubelet
+from tests.device_plugin.instance import given as pod_devices
+from tests.report.boards import fault
+from tests.report.boards import npu as sick_npu
+from trio_npu_dra.agent.device_plugin.chooser import Chosen
+from trio_npu_dra.agent.device_plugin.device import ResourceDevice
+from trio_npu_dra.ascend.model import Chip
+from trio_npu_dra.kit.base.errors import AllocationRefused
+from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.kit.kubelet.device_plugin.plugin import Choice
+
+CHIPS = 4
+EVERY = tuple(range(8))
+
+
+def ids(*numbers: int) -> list[str]:
+    """Device ids."""
+    return [f"Ascend910-{number}" for number in numbers]
+
+
+def choice(pod: str, *numbers: int) -> Chosen:
+    """What was chosen for a pod."""
+    return Chosen(namespace="ml", pod=pod, uid=f"uid-{pod}", numbers=numbers)
+
+
+def whole(chip: Chip) -> ResourceDevice:
+    """A chip as a device."""
+    return ResourceDevice(resource=RESOURCE, chip=chip)
+
+
+@dataclass
+class Scheduler:
+    """Chooses chips for pods; remembers which of them it was told to have theirs."""
+
+    chosen: list[Chosen] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
+    is_away: bool = False
+
+    async def choices(self, resource: str, count: int) -> Sequence[Chosen]:
+        """Those of pods that may have a container which wants so many."""
+        await trio.lowlevel.checkpoint()
+        assert resource == RESOURCE
+        if self.is_away:
+            raise AllocationRefused("nobody can tell")
+        return [each for each in self.chosen if len(each.numbers) >= count]
+
+    def given(self, chosen: Chosen, resource: str) -> None:
+        """Its pod has got them."""
+        assert resource == RESOURCE
+        self.chosen[self.chosen.index(chosen)] = replace(chosen, is_served=True)
+        self.told.append(chosen.pod)
+
+    async def keep(self) -> NoReturn:
+        """Wait."""
+        await trio.sleep_forever()
+        raise AssertionError
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> NodeOnDisk:
+    """A node with eight NPUs."""
+    return NodeOnDisk(tmp_path / "n")
+
+
+def start(node: NodeOnDisk, kubelet: Kubelet, scheduler: Scheduler) -> Instance:
+    """Start the driver."""
+    return Instance(node, kubelet, chooser=scheduler)
+
+
+async def admit(
+    instance: Instance,
+    size: int,
+    *,
+    available: Sequence[int] = EVERY,
+    needed: Sequence[int] = (),
+) -> list[str]:
+    """Let a container start as the kubelet does: ask what is preferred, and take that."""
+    asked = Choice(available=tuple(ids(*available)), needed=tuple(ids(*needed)), size=size)
+    taken = await instance.plugin.prefer(asked)
+    (names,) = await instance.plugin.allocate([taken])
+    return [name.rpartition("=")[2] for name in names]
+
+
+async def test_a_pod_gets_what_was_chosen_for_it(node: NodeOnDisk) -> None:
+    """Its holder is known at once; others get what is best of the rest."""
+    scheduler = Scheduler([choice("train", 5, 1)])
+    instance = start(node, Kubelet(), scheduler)
+    assert await admit(instance, 2) == ids(1, 5)
+    assert await instance.held() == {"npu-1": "ml/train", "npu-5": "ml/train"}
+    assert scheduler.told == ["train"]
+    assert await admit(instance, 1, available=(0, 2, 3, 4, 6, 7)) == ids(0)
+
+
+async def test_chosen_chips_that_cannot_be_had_keep_no_other_pod_from_its_own(
+    node: NodeOnDisk,
+) -> None:
+    """Of the choices that the kubelet can take the earliest is preferred."""
+    scheduler = Scheduler([choice("late", 3), choice("next", 5)])
+    instance = start(node, Kubelet(devices=pod_devices("old", 3)), scheduler)
+    assert await admit(instance, 1, available=(0, 1, 2, 4, 5, 6, 7)) == ids(5)
+    assert scheduler.told == ["next"]
+
+
+async def test_the_chips_count_not_the_order_of_pods(node: NodeOnDisk) -> None:
+    """Where the kubelet has no choice, it does not ask what is preferred."""
+    scheduler = Scheduler([choice("first", 3), choice("second", 5)])
+    instance = start(node, Kubelet(), scheduler)
+    await instance.plugin.allocate([ids(5)])
+    assert scheduler.told == ["second"]
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (6, "6 is not healthy"),
+        (7, "7 is not in huawei.com/Ascend910"),
+        (3, "3 is held by ml/old"),
+        (5, "its Topology Manager wants these: set `topologyManagerPolicy: none`"),
+    ],
+)
+async def test_others_than_the_chosen_ones_are_refused(
+    node: NodeOnDisk, number: int, words: str
+) -> None:
+    """With the reason, and what to do: the scheduler has to choose again."""
+    instance = start(
+        node, Kubelet(devices=pod_devices("old", 3)), Scheduler([choice("train", number)])
+    )
+    instance.plugin.offer([*map(whole, map(npu, range(6))), whole(sick_npu(6, fault()))])
+    with pytest.raises(AllocationRefused) as caught:
+        await admit(instance, 1, available=(0, 1, 2, 4))
+    text = str(caught.value)
+    assert text.startswith(f"NPUs {number} were chosen for pod ml/train, and the kubelet gives 0 (")
+    assert words in text
+    assert text.endswith("delete the pod, so that NPUs are chosen anew")
+    assert await instance.held() == {"npu-3": "ml/old"}
+
+
+@pytest.mark.parametrize("number", [3, 4, 6, 7])
+async def test_a_pod_that_has_chips_waits_for_none(node: NodeOnDisk, number: int) -> None:
+    """Its owner can write on it that others were chosen for it, as long as it has not started."""
+    kubelet = Kubelet(devices=pod_devices("old", 3) + pod_devices("forger", 1))
+    scheduler = Scheduler([choice("forger", number), choice("train", 5)])
+    instance = start(node, kubelet, scheduler)
+    instance.plugin.offer([*map(whole, map(npu, range(6))), whole(sick_npu(6, fault()))])
+    assert await admit(instance, 1, available=(0, 2, 4, 5)) == ids(5)
+    assert scheduler.told == ["train"]
+
+
+async def test_a_pod_that_is_made_anew_under_its_name_waits(node: NodeOnDisk) -> None:
+    """Its chips of before are held until no process uses them; the list has it without any."""
+    kubelet = Kubelet(devices=pod_devices("train", 3))
+    scheduler = Scheduler()
+    instance = start(node, kubelet, scheduler)
+    await instance.pods.look()
+    kubelet.devices, kubelet.others = [], {*kubelet.others, "train"}
+    scheduler.chosen = [choice("train", 5)]
+    assert await admit(instance, 1) == ids(5)
+    assert scheduler.told == ["train"]
+
+
+async def test_a_container_gets_what_the_init_container_of_its_pod_had(node: NodeOnDisk) -> None:
+    """The kubelet gives it these ids without asking, whatever other pods wait for."""
+    scheduler = Scheduler([choice("train", 5, 1), choice("next", 2, 3)])
+    instance = start(node, Kubelet(), scheduler)
+    assert await admit(instance, 2) == ids(1, 5)
+    await instance.plugin.allocate([ids(1, 5)])
+    await instance.plugin.allocate([ids(5)])
+    assert scheduler.told == ["train"]
+
+
+async def test_an_init_container_may_want_fewer(node: NodeOnDisk) -> None:
+    """The kubelet gives its chips to the next one, and does not list who has them meanwhile."""
+    scheduler = Scheduler([choice("train", 5, 1)])
+    instance = start(node, Kubelet(), scheduler)
+    (first,) = await admit(instance, 1)
+    needed = [int(first[-1])]
+    assert await admit(instance, 2, available=EVERY, needed=needed) == ids(1, 5)
+    assert scheduler.told == ["train"]
+
+
+async def test_each_container_of_a_pod_gets_some_of_what_was_chosen(node: NodeOnDisk) -> None:
+    """The pod is told of when it has all of it."""
+    kubelet, scheduler = Kubelet(), Scheduler([choice("train", 6, 7, 2, 3)])
+    instance = start(node, kubelet, scheduler)
+    assert await admit(instance, 2) == ids(2, 3)
+    assert scheduler.told == []
+    kubelet.devices = pod_devices("train", 2, 3)
+    assert await admit(instance, 2, available=(0, 1, 4, 5, 6, 7)) == ids(6, 7)
+    assert scheduler.told == ["train"]
+
+
+async def test_a_chip_that_is_left_in_shares_is_not_given_for_a_whole_one(node: NodeOnDisk) -> None:
+    """Shares of a flag of yesterday stay until their last pod has ended, as the kubelet sees it."""
+    shares = Instance(node, Kubelet(), shares=4)
+    await shares.plugin.allocate([["Ascend910-3-2"]])
+    instance = start(node, Kubelet(), Scheduler([choice("train", 3)]))
+    instance.plugin.offer([whole(npu(0)), replace(whole(npu(3)), share=2)])
+    with pytest.raises(AllocationRefused, match=r"chosen for pod ml/train, .*3 is not in "):
+        await admit(instance, 1, available=[0])
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+async def test_a_chip_whose_pod_has_ended_can_be_chosen(node: NodeOnDisk, is_away: bool) -> None:
+    """The kubelet knows before us that it is free, whether it says so or not."""
+    kubelet = Kubelet(devices=pod_devices("old", 3))
+    instance = start(node, kubelet, Scheduler([choice("train", 3)]))
+    await instance.pods.look()
+    kubelet.devices, kubelet.is_away = [], is_away
+    assert await admit(instance, 1) == ids(3)
+    assert await instance.held() == {"npu-3": "ml/train"}
+
+
+async def test_nobody_gets_chips_while_no_choice_is_known(node: NodeOnDisk) -> None:
+    """Others than those that were chosen would be as bad."""
+    instance = start(node, Kubelet(), Scheduler(is_away=True))
+    with pytest.raises(AllocationRefused, match="nobody can tell"):
+        await admit(instance, 1)
+
+
+async def test_chosen_chips_are_not_mixed_with_others(node: NodeOnDisk) -> None:
+    """The kubelet must give a container what it names as needed: that is not the pod that waits."""
+    instance = start(node, Kubelet(), Scheduler([choice("train", 5, 7)]))
+    asked = Choice(available=tuple(ids(*EVERY)), needed=tuple(ids(1)), size=2)
+    assert await instance.plugin.prefer(asked) == tuple(ids(0, 1))
+
+
+async def test_the_kubelet_is_not_asked_while_it_waits_for_allocate(node: NodeOnDisk) -> None:
+    """When it is asked then, it may forget that it has given the ids away."""
+    kubelet = Kubelet(devices=pod_devices("forger", 1))
+    instance = start(node, kubelet, Scheduler([choice("forger", 5), choice("train", 5)]))
+    await instance.plugin.prefer(Choice(available=tuple(ids(*EVERY)), needed=(), size=1))
+    asked = kubelet.asked
+    assert asked
+    await instance.plugin.allocate([ids(5)])
+    assert kubelet.asked == asked
+    assert await instance.held() == {"npu-1": "ml/forger", "npu-5": "ml/train"}
+
+
+async def test_who_holds_a_chosen_chip_may_not_be_known_yet(node: NodeOnDisk) -> None:
+    """The pod itself is no reason."""
+    scheduler = Scheduler()
+    instance = start(node, Kubelet(), scheduler)
+    await instance.plugin.allocate([ids(3)])
+    scheduler.chosen = [choice("train", 2, 3)]
+    await instance.plugin.allocate([ids(2)])
+    with pytest.raises(AllocationRefused, match=r"the kubelet gives 0 \(3 is held by a pod\)"):
+        await instance.plugin.allocate([ids(0)])
+
+
+async def test_a_full_disk_refuses(node: NodeOnDisk) -> None:
+    """Nobody is told that the pod has its chips."""
+    node.cdi_root.write_text("a file where the folder should be")
+    scheduler = Scheduler([choice("train", 5)])
+    instance = start(node, Kubelet(), scheduler)
+    with pytest.raises(AllocationRefused, match="cdi"):
+        await admit(instance, 1)
+    assert scheduler.told == []
+
+
+# --- any history ---------------------------------------------------------------------------------
+
+
+@dataclass
+class World:
+    """A kubelet, a scheduler that chooses for some pods, and the driver between them.
+
+    Attributes:
+        has: What each pod has.
+    """
+
+    node: NodeOnDisk
+    kubelet: Kubelet = field(default_factory=Kubelet)
+    scheduler: Scheduler = field(default_factory=Scheduler)
+    has: dict[str, set[int]] = field(default_factory=dict)
+    count: int = 0
+
+    def __post_init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        """Start the driver, after the last one was killed."""
+        self.instance = start(self.node, self.kubelet, self.scheduler)
+        self.instance.plugin.offer([whole(npu(number)) for number in range(CHIPS)])
+
+    async def do(self, kind: str, number: int) -> None:
+        """Let something happen."""
+        if kind in {"chosen", "other"}:
+            await self.give(number % 2 + 1, is_chosen=kind == "chosen")
+        elif kind == "end" and self.has:
+            del self.has[sorted(self.has)[number % len(self.has)]]
+        elif kind == "kill":
+            self.start()
+        elif kind == "reboot":
+            self.node.reboot()
+            self.start()
+        self.kubelet.devices = [
+            device for pod, used in self.has.items() for device in pod_devices(pod, *used)
+        ]
+        if kind in {"look", "reboot"}:
+            await self.look()
+
+    async def give(self, count: int, *, is_chosen: bool) -> None:
+        """A pod starts; the scheduler takes the last chips."""
+        every = set(range(CHIPS))
+        free = sorted(every - {chip for used in self.has.values() for chip in used})
+        if len(free) < count:
+            return
+        self.count += 1
+        pod = f"pod-{self.count}"
+        self.scheduler.chosen = [choice(pod, *free[-count:])] if is_chosen else []
+        got = {int(id_[-1]) for id_ in await admit(self.instance, count, available=free)}
+        assert got <= set(free)
+        assert not is_chosen or got == set(free[-count:])
+        self.has[pod] = got
+
+    async def look(self) -> None:
+        """All pods are known, and have what they were given."""
+        await self.instance.look_until_sure()
+        await self.instance.pods.look()
+        held = await self.instance.held()
+        assert held == {
+            f"npu-{chip}": f"ml/{pod}" for pod, chips in self.has.items() for chip in chips
+        }
+
+
+ACTS = st.tuples(
+    st.sampled_from(["chosen", "chosen", "other", "end", "look", "kill", "reboot"]),
+    st.integers(0, 7),
+)
+
+
+@settings(max_examples=40)
+@given(st.lists(ACTS, max_size=20))
+def test_pods_have_what_they_were_given_whatever_happens(
+    history: Sequence[tuple[str, int]],
+) -> None:
+    """Under restarts of driver and node, with pods of the scheduler and others."""
+
+    async def live() -> None:
+        with TemporaryDirectory(prefix="npu-") as folder:
+            node = NodeOnDisk(Path(folder) / "n", board=Observable(board(CHIPS)))
+            world = World(node)
+            for kind, number in history:
+                await world.do(kind, number)
+            await world.look()
+
+    trio.run(live, clock=MockClock(autojump_threshold=0))

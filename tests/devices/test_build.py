@@ -1,0 +1,394 @@
+"""Promises of the devices built from a Board."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trio_npu_dra.agent.devices.build import build_devices, semantic_version
+from trio_npu_dra.agent.devices.features import ServerFeatures
+from trio_npu_dra.agent.devices.quantities import canonical_quantity
+from trio_npu_dra.agent.devices.taints import TaintEffect, TaintPolicy
+from trio_npu_dra.ascend.dcmi.types import ChipRef, MultiDiePolicy, Resources, VDevice
+from trio_npu_dra.ascend.model import (
+    EMPTY_BOARD,
+    Board,
+    Chip,
+    ChipFamily,
+    ChipHealth,
+    Fault,
+    FaultLevel,
+)
+from trio_npu_dra.ascend.offers import Held, Offer, OfferKind, offers
+from trio_npu_dra.ascend.piece import Piece
+from trio_npu_dra.kit.api.objects import Device, DeviceAttribute, DeviceCapacity
+from trio_npu_dra.lab.standins.api_rules import canonical
+
+EVERYTHING = ServerFeatures()
+FULL = Chip(
+    ref=ChipRef(5, 0),
+    physical_id=3,
+    logic_id=2,
+    card_id=5,
+    device_id=0,
+    family=ChipFamily.ASCEND_910B,
+    chip_name="910B4",
+    npu_name="9392",
+    product_name="Atlas 800T A2",
+    uuid="0A1B2C3D-00000001",
+    memory_bytes=32 << 30,
+    ai_cores=20,
+    pci_bus_id="0000:c1:00.0",
+    pcie_root="pci0000:c0",
+    numa_node=6,
+    topology_group="ring-0",
+    module="module-5",
+)
+BARE = Chip(
+    ref=ChipRef(0, 0),
+    physical_id=0,
+    logic_id=0,
+    card_id=0,
+    device_id=0,
+    family=ChipFamily.ASCEND_310P,
+    chip_name="310P3",
+)
+
+
+def build(board: Board, features: ServerFeatures = EVERYTHING) -> tuple[Device, ...]:
+    """The board's devices under the default policy."""
+    policy = TaintPolicy(domain="npu.huawei.com")
+    return build_devices(offers(board), board, policy, features)
+
+
+def only(board: Board) -> Device:
+    """The board's one device."""
+    (device,) = build(board)
+    return device
+
+
+def plain(device: Device) -> dict[str, str | int]:
+    """Attributes as plain values, of which each must have one: the API server refuses others."""
+    found = {}
+    for name, attribute in (device.attributes or {}).items():
+        (found[name],) = attribute.to_wire().values()
+    return found
+
+
+def test_every_known_fact_is_an_attribute() -> None:
+    """Names, types and values are those that people write into selectors."""
+    device = only(Board(chips=(FULL,), driver_version="24.1.rc2.b030"))
+    assert device.name == "npu-3"
+    assert plain(device) == {
+        "type": "npu",
+        "model": "Ascend910B",
+        "chipName": "910B4",
+        "productName": "Atlas 800T A2",
+        "npuName": "9392",
+        "physicalId": 3,
+        "logicId": 2,
+        "cardId": 5,
+        "deviceId": 0,
+        "uuid": "0A1B2C3D-00000001",
+        "numaNode": 6,
+        "resource.kubernetes.io/numaNode": 6,
+        "resource.kubernetes.io/pciBusID": "0000:c1:00.0",
+        "resource.kubernetes.io/pcieRoot": "pci0000:c0",
+        "topologyGroup": "ring-0",
+        "module": "module-5",
+        "driverVersion": "24.1.0-rc2.b030",
+    }
+    assert device.attributes is not None
+    assert device.attributes["driverVersion"] == DeviceAttribute(version="24.1.0-rc2.b030")
+    assert device.capacity == {
+        "aiCores": DeviceCapacity(value="20"),
+        "memCapacity": DeviceCapacity(value="32Gi"),
+    }
+
+
+def test_a_device_is_made_once_whoever_holds_it_and_however_its_chip_is() -> None:
+    """A claim that comes or goes has the pool made again; only a taint makes another device."""
+    fault = Fault(code=1, level=FaultLevel.SEPARATE_NPU, rule="", since=1.0)
+    sick = Board(chips=(replace(FULL, health=ChipHealth(faults=(fault,))),))
+    (offer,) = offers(Board(chips=(FULL,)))
+    held = replace(offer, held=Held.WHOLE)
+    policy = TaintPolicy(domain="npu.huawei.com")
+
+    device = only(Board(chips=(FULL,)))
+
+    assert build_devices([held], Board(chips=(FULL,)), policy, EVERYTHING)[0] is device
+    assert only(sick).attributes is device.attributes
+    assert (device.taints, len(only(sick).taints or ())) == (None, 1)
+
+
+def test_a_piece_has_the_facts_of_its_chip_that_are_true_of_it() -> None:
+    """Its template, its parent and what it has; what names the whole chip is left out."""
+    resources = Resources(ai_cores=5, ai_cpus=1, memory_mib=8192)
+    piece = VDevice(id=148, template="vir05_1c_8g", in_use=False, resources=resources)
+    whole = replace(
+        FULL, board_id=0x41, vnpus=(148,), vdevices=(piece,), device_share=True, super_pod_sdid=7
+    )
+    device = only(Board(chips=(whole,)))
+    assert device.name == "npu-3-vnpu-148"
+    assert plain(device) == {
+        "type": "vnpu",
+        "template": "vir05_1c_8g",
+        "parentUUID": "0A1B2C3D-00000001",
+        "model": "Ascend910B",
+        "chipName": "910B4",
+        "productName": "Atlas 800T A2",
+        "npuName": "9392",
+        "physicalId": 3,
+        "cardId": 5,
+        "deviceId": 0,
+        "numaNode": 6,
+        "resource.kubernetes.io/numaNode": 6,
+        "resource.kubernetes.io/pcieRoot": "pci0000:c0",
+        "topologyGroup": "ring-0",
+        "module": "module-5",
+    }
+    assert device.capacity == {
+        "aiCores": DeviceCapacity(value="5"),
+        "aiCpus": DeviceCapacity(value="1"),
+        "memCapacity": DeviceCapacity(value="7Gi"),
+    }
+    unknown = replace(whole, board_id=None, vdevices=(replace(piece, resources=Resources()),))
+    assert not only(Board(chips=(unknown,))).capacity
+
+
+def test_a_lost_piece_is_tainted_without_a_time() -> None:
+    """Nobody saw when it vanished: the API server says when it heard."""
+    lost = Offer(
+        name="npu-3-vnpu-148",
+        kind=OfferKind.VNPU,
+        chips=(FULL,),
+        piece=Piece(template="vir05_1c_8g", vnpu=148),
+    )
+    policy = TaintPolicy(domain="npu.huawei.com")
+    (device,) = build_devices([lost], Board(chips=(FULL,)), policy, EVERYTHING)
+    (taint,) = device.taints or ()
+    assert (taint.value, taint.effect, taint.time_added) == ("RestartNPU", "NoExecute", None)
+
+
+def test_an_unknown_fact_is_absent() -> None:
+    """Nothing is guessed: no zero, no empty string, no empty capacity."""
+    device = only(Board(chips=(BARE,)))
+    assert plain(device) == {
+        "type": "npu",
+        "model": "Ascend310P",
+        "chipName": "310P3",
+        "physicalId": 0,
+        "logicId": 0,
+        "cardId": 0,
+        "deviceId": 0,
+    }
+    assert device.capacity is None
+
+
+def test_an_empty_board_has_no_devices() -> None:
+    """A node without NPUs has an empty pool."""
+    assert build(EMPTY_BOARD) == ()
+
+
+def test_equal_facts_are_equal_bytes() -> None:
+    """The order in which facts were found does not matter."""
+    there = Board(chips=(FULL, BARE), driver_version="24.1.0")
+    back = Board(chips=(BARE, FULL), driver_version="24.1.0")
+    wire = [device.model_dump_json() for device in build(there)]
+    assert wire == [device.model_dump_json() for device in build(back)]
+    assert [device.name for device in build(there)] == ["npu-0", "npu-3"]
+
+
+def test_a_refused_attribute_is_dropped_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """What the API server would refuse is left out with one line, however many NPUs have it."""
+    long = "a name of 65 bytes, which is one more than the API server takes.."
+    odd = replace(FULL, product_name=long, uuid="é" * 33)
+    board = Board(chips=(odd, replace(odd, physical_id=4)), driver_version="V100R001C00")
+    first, second = build(board)
+    build(board)
+    assert {"productName", "uuid", "driverVersion"}.isdisjoint(plain(first))
+    assert plain(first)["chipName"] == plain(second)["chipName"] == "910B4"
+    assert len(caplog.records) == 3
+
+
+@pytest.mark.parametrize(
+    ("amount", "written"),
+    [
+        (32 << 30, "32Gi"),
+        (65452 << 20, "65452Mi"),
+        (1 << 40, "1Ti"),
+        (20, "20"),
+        (1000, "1k"),
+        (0, "0"),
+        (1536, "1536"),
+        (1536 << 10, "1536Ki"),
+        (24_000_000_001, "24000000001"),
+    ],
+)
+def test_quantities_are_canonical(amount: int, written: str) -> None:
+    """Written as the API server would rewrite them."""
+    assert canonical_quantity(amount) == written
+
+
+@given(amount=st.integers(0, 1 << 50))
+def test_the_server_leaves_a_quantity_as_it_is(amount: int) -> None:
+    """Whatever the amount, there is nothing to rewrite."""
+    assert canonical(canonical_quantity(amount)) == canonical_quantity(amount)
+
+
+@pytest.mark.parametrize(
+    ("printed", "version"),
+    [
+        ("24.1.0", "24.1.0"),
+        ("24.1", "24.1.0"),
+        ("24.1.rc2", "24.1.0-rc2"),
+        ("24.1.RC2", "24.1.0-RC2"),
+        ("24.1.rc2.b030", "24.1.0-rc2.b030"),
+        ("24.1.0.3", "24.1.0+3"),
+        ("24.1.0.b030", "24.1.0+b030"),
+        ("24.1.b030", "24.1.0+b030"),
+        ("25.0.rc1.1", "25.0.0-rc1.1"),
+        ("1.2.3-rc1", "1.2.3-rc1"),
+        ("24.01.0", None),
+        ("24.1.rc2.007", None),
+        ("24", None),
+        ("V100R001", None),
+        ("24.1.rc2 beta", None),
+        ("24.1..0", None),
+        ("", None),
+    ],
+)
+def test_a_driver_version_becomes_semantic_or_nothing(printed: str, version: str | None) -> None:
+    """A candidate sorts before its release, a build does not sort at all."""
+    assert semantic_version(printed) == version
+
+
+@pytest.mark.parametrize(("length", "fits"), [(64, True), (65, False)])
+def test_a_version_is_as_long_as_the_server_takes(length: int, *, fits: bool) -> None:
+    """A longer one would be refused with the whole slice."""
+    printed = "24.1.0+" + "b" * (length - 7)
+    assert semantic_version(printed) == (printed if fits else None)
+
+
+def test_an_a3_die_says_where_in_its_super_pod_it_is_and_how_it_may_be_given() -> None:
+    """Facts that only some generations have, in their own types."""
+    die = replace(
+        FULL, super_pod_id=7, super_pod_server_index=3, super_pod_sdid=12582912, device_share=False
+    )
+
+    published = plain(only(Board(chips=(die,), multi_die_policy=MultiDiePolicy.UNION)))
+
+    assert published["superPodId"] == 7
+    assert published["superPodServerIndex"] == 3
+    assert published["superPodSdid"] == 12582912
+    assert published["deviceShare"] is False
+    assert published["multiDiePolicy"] == "union"
+
+
+DIE = replace(
+    FULL,
+    family=ChipFamily.ASCEND_910_A3,
+    chip_name="Ascend910",
+    super_pod_id=7,
+    super_pod_server_index=3,
+    super_pod_sdid=12582912,
+    device_share=False,
+)
+SISTER = replace(
+    DIE,
+    physical_id=4,
+    logic_id=3,
+    device_id=1,
+    uuid="another",
+    pci_bus_id="0000:c2:00.0",
+    super_pod_sdid=12648449,
+)
+MODULE = Board(chips=(DIE, SISTER), multi_die_policy=MultiDiePolicy.UNION)
+
+
+def test_a_module_has_the_facts_in_which_its_dies_agree() -> None:
+    """And as much memory and as many cores as both together; no number of a single die."""
+    device = only(MODULE)
+    assert device.name == "module-5"
+    assert plain(device) == {
+        "type": "module",
+        "model": "Ascend910A3",
+        "chipName": "Ascend910",
+        "productName": "Atlas 800T A2",
+        "npuName": "9392",
+        "cardId": 5,
+        "module": "module-5",
+        "topologyGroup": "ring-0",
+        "multiDiePolicy": "union",
+        "deviceShare": False,
+        "superPodId": 7,
+        "superPodServerIndex": 3,
+        "numaNode": 6,
+        "resource.kubernetes.io/numaNode": 6,
+        "resource.kubernetes.io/pcieRoot": "pci0000:c0",
+    }
+    assert device.capacity == {
+        "aiCores": DeviceCapacity(value="40"),
+        "memCapacity": DeviceCapacity(value="64Gi"),
+    }
+
+
+def test_of_a_module_with_an_unknown_half_no_amount_is_told() -> None:
+    """Half of it would be a guess."""
+    half = replace(SISTER, memory_bytes=None, numa_node=None)
+    device = only(replace(MODULE, chips=(DIE, half)))
+    assert device.capacity == {"aiCores": DeviceCapacity(value="40")}
+    assert "numaNode" not in plain(device)
+
+
+def test_a_module_is_tainted_for_its_worst_die() -> None:
+    """Who gets it gets both."""
+    fault = Fault(code=1, level=FaultLevel.SEPARATE_NPU, rule="", since=1_700_000_000.4)
+    ill = replace(SISTER, health=ChipHealth(faults=(fault,)))
+    (taint,) = only(replace(MODULE, chips=(DIE, ill))).taints or ()
+    assert (taint.value, taint.effect) == ("SeparateNPU", "NoExecute")
+
+
+@given(printed=st.from_regex(r"[0-9A-Za-z.+_ -]{0,70}", fullmatch=True))
+def test_no_version_is_refused_by_the_server(printed: str) -> None:
+    """Whatever the driver prints, what is published is strict and short."""
+    version = semantic_version(printed)
+    assert version is None or (len(version) <= 64 and re.match(r"\d+\.\d+\.\d+([-+].+)?$", version))
+
+
+# --- health --------------------------------------------------------------------------------------
+
+
+def sick(level: FaultLevel) -> Board:
+    """A sick NPU and a well one."""
+    fault = Fault(code=1, level=level, rule="", since=1_700_000_000.4)
+    return Board(chips=(replace(FULL, health=ChipHealth(faults=(fault,))), BARE))
+
+
+def test_a_sick_npu_is_tainted_where_taints_are_kept() -> None:
+    """Since when it is so, in whole seconds; the others have no taint."""
+    well, ill = build(sick(FaultLevel.SEPARATE_NPU))
+    assert well.taints is None
+    (taint,) = ill.taints or ()
+    assert (taint.key, taint.value) == ("npu.huawei.com/fault", "SeparateNPU")
+    assert (taint.effect, taint.time_added) == ("NoExecute", "2023-11-14T22:13:20Z")
+
+
+def test_where_taints_are_dropped_an_npu_that_may_not_be_scheduled_is_left_out() -> None:
+    """One that may be scheduled stays, without the taint."""
+    dropping = ServerFeatures(taint_effects=frozenset())
+    assert [d.name for d in build(sick(FaultLevel.SEPARATE_NPU), dropping)] == ["npu-0"]
+    devices = build(sick(FaultLevel.SUB_HEALTH), dropping)
+    assert [(d.name, d.taints) for d in devices] == [("npu-0", None), ("npu-3", None)]
+
+
+def test_where_the_effect_none_is_refused_severe_faults_still_taint() -> None:
+    """As in Kubernetes 1.34 with its alpha feature on: a mild fault must not cost their taints."""
+    severe = frozenset({TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE})
+    refusing = ServerFeatures(taint_effects=severe)
+    _, ill = build(sick(FaultLevel.SEPARATE_NPU), refusing)
+    assert [taint.effect for taint in ill.taints or ()] == ["NoExecute"]
+    _, mild = build(sick(FaultLevel.SUB_HEALTH), refusing)
+    assert (mild.name, mild.taints) == ("npu-3", None)

@@ -1,0 +1,288 @@
+"""Calls over real unix sockets: their answers and their ends."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+from betterproto2 import Message
+from trio.testing import MockClock
+
+from tests.grpc.peer import connected
+from tests.grpc.serving import ECHO, HELLO, WATCH, Held, echo, serving
+from tests.grpc.wire import GREETING
+from trio_npu_dra.kit.grpc import (
+    DEFAULT_LIMITS,
+    Bridge,
+    Channel,
+    RpcError,
+    Send,
+    Status,
+    UnaryMethod,
+)
+from trio_npu_dra.kit.grpc._generated.pluginregistration import PluginInfo, RegistrationStatus
+
+
+async def test_a_call_is_answered(bridge: Bridge, path: Path) -> None:
+    """A unary call returns the handler's reply."""
+    async with serving(bridge, path, [ECHO.handled_by(echo)]) as (channel, _):
+        reply = await channel.unary(ECHO, HELLO, timeout_seconds=5)
+    assert reply.name == "hello"
+
+
+async def test_many_calls_run_side_by_side(bridge: Bridge, path: Path) -> None:
+    """64 calls of one connection are all in their handlers at the same time."""
+    inside, answers = 0, list[str]()
+    everyone = trio.Event()
+
+    async def meet(request: RegistrationStatus) -> PluginInfo:
+        nonlocal inside
+        inside += 1
+        if inside == 64:
+            everyone.set()
+        await everyone.wait()
+        return PluginInfo(name=request.error)
+
+    async def call(number: int) -> None:
+        request = RegistrationStatus(error=str(number))
+        answers.append((await channel.unary(ECHO, request, timeout_seconds=10)).name)
+
+    async with (
+        serving(bridge, path, [ECHO.handled_by(meet)]) as (channel, _),
+        trio.open_nursery() as nursery,
+    ):
+        for number in range(64):
+            nursery.start_soon(call, number)
+    assert sorted(answers, key=int) == [str(number) for number in range(64)]
+
+
+async def call_until_too_late(channel: Channel, held: Held, clock: MockClock) -> Status:
+    """Call a handler, and let the deadline pass once it runs; returns how the call ended."""
+    statuses: list[Status] = []
+
+    async def call() -> None:
+        with pytest.raises(RpcError) as caught:
+            await channel.unary(ECHO, HELLO, timeout_seconds=5)
+        statuses.append(caught.value.status)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(call)
+        await held.entered.wait()
+        clock.jump(6)
+    return statuses[0]
+
+
+async def test_the_deadline_is_seen_and_cancels(
+    mock_clock: MockClock, bridge: Bridge, path: Path
+) -> None:
+    """The caller's timeout is the handler's effective deadline, and cancels it when it passes."""
+    held = Held()
+    async with serving(bridge, path, [ECHO.handled_by(held)]) as (channel, _):
+        now = trio.current_time()
+        status = await call_until_too_late(channel, held, mock_clock)
+        await held.cancelled.wait()
+    assert status is Status.DEADLINE_EXCEEDED
+    assert now + 4 < held.deadline <= now + 5
+
+
+async def test_a_shielded_handler_may_outlive_its_deadline(
+    mock_clock: MockClock, bridge: Bridge, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Shielded work of a handler is finished, quietly, though no caller waits for it."""
+    held, finished = Held(), trio.Event()
+
+    async def shielded(request: RegistrationStatus) -> PluginInfo:
+        with trio.CancelScope(shield=True):
+            reply = await held(request)
+        finished.set()
+        return reply
+
+    async with serving(bridge, path, [ECHO.handled_by(shielded)]) as (channel, _):
+        await call_until_too_late(channel, held, mock_clock)
+        held.let_go.set()
+        await finished.wait()
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+async def test_a_reset_call_is_cancelled(bridge: Bridge, path: Path) -> None:
+    """A caller that gives up (RST_STREAM) cancels the handler; other calls go on."""
+    held = Held()
+    async with serving(bridge, path, [ECHO.handled_by(held)]) as (channel, _):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(channel.unary, ECHO, HELLO, timeout_seconds=10))
+            await held.entered.wait()
+            nursery.cancel_scope.cancel()
+        await held.cancelled.wait()
+        held.let_go.set()
+        assert (await channel.unary(ECHO, HELLO, timeout_seconds=5)).name == "hello"
+
+
+async def test_a_lost_connection_cancels_its_calls(bridge: Bridge, path: Path) -> None:
+    """When a peer disappears, the handlers of its calls are cancelled."""
+    held, statuses = Held(), list[Status]()
+
+    async def call() -> None:
+        with pytest.raises(RpcError) as caught:
+            await channel.unary(ECHO, HELLO, timeout_seconds=10)
+        statuses.append(caught.value.status)
+
+    async with serving(bridge, path, [ECHO.handled_by(held)]), trio.open_nursery() as nursery:
+        async with bridge.dial(path) as channel:
+            nursery.start_soon(call)
+            await held.entered.wait()
+        await held.cancelled.wait()
+    assert statuses == [Status.UNAVAILABLE]
+
+
+async def test_a_bug_is_the_callers_answer_and_the_logs_traceback(
+    bridge: Bridge, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A handler that raises gives INTERNAL, leaves a traceback and harms no other call."""
+
+    async def broken(request: RegistrationStatus) -> PluginInfo:
+        if request.error != "hello":
+            raise KeyError(request.error)
+        return await echo(request)
+
+    async with serving(bridge, path, [ECHO.handled_by(broken)]) as (channel, _):
+        with pytest.raises(RpcError, match="KeyError") as caught:
+            await channel.unary(ECHO, RegistrationStatus(error="boom"), timeout_seconds=5)
+        assert (await channel.unary(ECHO, HELLO, timeout_seconds=5)).name == "hello"
+    assert caught.value.status is Status.INTERNAL
+    assert [record.exc_info for record in caplog.records if record.exc_info]
+
+
+async def test_a_handler_chooses_its_status(bridge: Bridge, path: Path) -> None:
+    """An RpcError from a handler is the answer, with its text."""
+
+    async def refuse(request: RegistrationStatus) -> PluginInfo:
+        raise RpcError(Status.NOT_FOUND, f"no {request.error}: ünknown")
+
+    async with serving(bridge, path, [ECHO.handled_by(refuse)]) as (channel, _):
+        with pytest.raises(RpcError) as caught:
+            await channel.unary(ECHO, HELLO, timeout_seconds=5)
+    assert (caught.value.status, caught.value.message) == (
+        Status.NOT_FOUND,
+        "no hello: ünknown",
+    )
+
+
+async def test_an_unknown_method_is_unimplemented(bridge: Bridge, path: Path) -> None:
+    """An unknown method is refused with UNIMPLEMENTED, in the form of an answer."""
+    async with serving(bridge, path, []) as (channel, _):
+        with pytest.raises(RpcError) as caught:
+            await channel.unary(ECHO, HELLO, timeout_seconds=5)
+    assert caught.value.status is Status.UNIMPLEMENTED
+
+
+async def test_a_request_beyond_the_limit_is_refused_unread(bridge: Bridge, path: Path) -> None:
+    """A larger request gets RESOURCE_EXHAUSTED; the connection serves the next call."""
+    large = RegistrationStatus(error="x" * DEFAULT_LIMITS.message_bytes)
+    async with serving(bridge, path, [ECHO.handled_by(echo)]) as (channel, _):
+        with pytest.raises(RpcError) as caught:
+            await channel.unary(ECHO, large, timeout_seconds=5)
+        assert (await channel.unary(ECHO, HELLO, timeout_seconds=5)).name == "hello"
+    assert caught.value.status is Status.RESOURCE_EXHAUSTED
+
+
+async def test_large_messages_pass_up_to_the_limit(bridge: Bridge, path: Path) -> None:
+    """A message larger than a frame and than a window arrives whole, both ways."""
+    text = "x" * (DEFAULT_LIMITS.message_bytes - 16)
+
+    async def repeat(request: RegistrationStatus) -> PluginInfo:
+        return PluginInfo(name=request.error * 10)
+
+    async with serving(bridge, path, [ECHO.handled_by(repeat)]) as (channel, _):
+        reply = await channel.unary(ECHO, RegistrationStatus(error=text), timeout_seconds=10)
+    assert reply.name == text * 10
+
+
+class Garbled(Message):
+    """A message whose text is no UTF-8."""
+
+    def SerializeToString(self) -> bytes:  # noqa: N802 - betterproto2's name
+        """Field 2 with one byte that begins no character."""
+        return b"\x12\x01\xff"
+
+
+async def test_bytes_that_do_not_parse_are_refused(bridge: Bridge, path: Path) -> None:
+    """A request that is no message of its type ends its own call only."""
+    broken = UnaryMethod(ECHO.path, Garbled, PluginInfo)
+    async with serving(bridge, path, [ECHO.handled_by(echo)]) as (channel, _):
+        with pytest.raises(RpcError, match="does not parse"):
+            await channel.unary(broken, Garbled(), timeout_seconds=5)
+        assert (await channel.unary(ECHO, HELLO, timeout_seconds=5)).name == "hello"
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        # A header block with the literal header "\xff\xff: \xff" on stream 1.
+        GREETING + b"\0\0\6\1\5\0\0\0\1\0\2\xff\xff\1\xff",
+    ],
+    ids=["HTTP/1.1", "header bytes"],
+)
+async def test_bad_frames_cost_only_their_connection(
+    bridge: Bridge, path: Path, nonsense: bytes
+) -> None:
+    """Whatever a peer sends, its connection ends and the others are served."""
+    async with serving(bridge, path, [ECHO.handled_by(echo)]) as (channel, _):
+        stream = await trio.open_unix_socket(str(path))
+        async with stream:
+            await stream.send_all(nonsense)
+            while await stream.receive_some():
+                pass
+        assert (await channel.unary(ECHO, HELLO, timeout_seconds=5)).name == "hello"
+
+
+async def test_frames_of_unknown_types_are_ignored(bridge: Bridge, path: Path) -> None:
+    """As RFC 9113, 5.5 asks: extensions of HTTP/2 need not be agreed on."""
+    priority_update = b"\0\0\7\x10\0\0\0\0\0\0\0\0\1u=3"  # RFC 9218, of stream 1
+    of_nobody = b"\0\0\3\xfe\xff\0\0\0\1???"
+    async with serving(bridge, path, [ECHO.handled_by(echo)]), connected(path) as peer:
+        await peer.flush()
+        await peer.stream.send_all(priority_update)
+        peer.call(end=False)
+        await peer.flush()
+        await peer.stream.send_all(of_nobody)
+        peer.h2.end_stream(1)
+        assert await peer.status() is Status.OK
+
+
+async def test_a_stream_carries_what_is_sent_until_it_ends(bridge: Bridge, path: Path) -> None:
+    """A stream's replies come in order, and its end ends the iteration."""
+
+    async def count(request: RegistrationStatus, send: Send[PluginInfo]) -> None:
+        for number in range(3):
+            await send(PluginInfo(name=f"{request.error} {number}"))
+
+    async with (
+        serving(bridge, path, [WATCH.handled_by(count)]) as (channel, _),
+        channel.stream(WATCH, HELLO) as replies,
+    ):
+        assert [reply.name async for reply in replies] == ["hello 0", "hello 1", "hello 2"]
+
+
+async def test_leaving_a_stream_cancels_its_handler(bridge: Bridge, path: Path) -> None:
+    """A watcher that leaves cancels the handler that feeds it."""
+    held = Held()
+    async with serving(bridge, path, [WATCH.handled_by(held.watch)]) as (channel, _):
+        async with channel.stream(WATCH, HELLO) as replies:
+            assert (await anext(replies)).name == "hello"
+        await held.cancelled.wait()
+
+
+async def test_tcp_is_served_too(bridge: Bridge) -> None:
+    """A TCP server reports its port and answers there."""
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            port: int = await nursery.start(
+                partial(bridge.serve_tcp, 0, [ECHO.handled_by(echo)], host="127.0.0.1")
+            )
+            async with bridge.dial(("127.0.0.1", port)) as channel:
+                assert (await channel.unary(ECHO, HELLO, timeout_seconds=5)).name == "hello"
+            nursery.cancel_scope.cancel()

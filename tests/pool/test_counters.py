@@ -1,0 +1,381 @@
+"""Promises for pools with counters: devices that overlap, and the sets that they consume from."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from tests.ascend.boards import piece as cut_piece
+from tests.ascend.boards import split
+from tests.ascend.test_templates import chip_of
+from tests.claims.node import npu
+from tests.pool.pools import counter_sets
+from tests.pool.publishing import (
+    DRIVER,
+    NODE,
+    WITHOUT_FEATURES,
+    Devices,
+    Subject,
+    devices,
+    publishing,
+)
+from tests.pool.reach import Reach
+from trio_npu_dra.agent.devices.build import build_pool
+from trio_npu_dra.agent.devices.features import ServerFeatures, follow_features
+from trio_npu_dra.agent.devices.taints import TaintPolicy
+from trio_npu_dra.agent.holds.hold import Hold, Holder, HolderKind
+from trio_npu_dra.agent.holds.offered import offered
+from trio_npu_dra.ascend.dcmi.types import ChipRef
+from trio_npu_dra.ascend.model import Board
+from trio_npu_dra.ascend.offers import Cutting
+from trio_npu_dra.ascend.piece import Piece
+from trio_npu_dra.kit.api.client import KubeClient
+from trio_npu_dra.kit.api.objects import (
+    Counter,
+    CounterSet,
+    Device,
+    DeviceCounterConsumption,
+    ObjectMeta,
+    OwnerReference,
+    ResourceSlice,
+)
+from trio_npu_dra.kit.base.observable import Observable, derive
+from trio_npu_dra.kit.pool.pool import Pool, PoolContent, check, specs
+from trio_npu_dra.lab.standins.api_rules import Kubernetes, admit_slice
+
+SETS = counter_sets(2)
+BOTH_DROPPED = frozenset({"sharedCounters", "consumesCounters"})
+TAINTS_ONLY = ServerFeatures(counters=False)
+
+
+def piece(name: str, counter_set: str = "s0", cores: str = "10") -> Device:
+    """A device that consumes from a counter set."""
+    taken = DeviceCounterConsumption(
+        counter_set=counter_set, counters={"ai-cores": Counter(value=cores)}
+    )
+    return Device(name=name, consumes_counters=(taken,))
+
+
+PIECES = (piece("npu-0-a"), piece("npu-0-b"), piece("npu-1-a", "s1"))
+
+
+def laid_out(subject: Subject) -> list[tuple[tuple[CounterSet, ...], Devices]]:
+    """What the API server has, slice by slice."""
+    specs = [item.spec for item in subject.slices]
+    return [(spec.shared_counters or (), spec.devices or ()) for spec in specs]
+
+
+def generations(subject: Subject) -> set[int]:
+    """Of all slices."""
+    return {item.spec.pool.generation for item in subject.slices}
+
+
+def smaller(sets: tuple[CounterSet, ...]) -> tuple[CounterSet, ...]:
+    """The same sets, each with less."""
+    less = {"ai-cores": Counter(value="16")}
+    return tuple(item.model_copy(update={"counters": less}) for item in sets)
+
+
+async def test_counter_sets_are_published_before_the_devices_that_consume_from_them(
+    reach: Reach, autojump_clock: MockClock
+) -> None:
+    """In slices of their own, which a restart adopts as they are."""
+    del autojump_clock
+    for _ in range(2):
+        async with publishing(KubeClient(reach), reach.state, PIECES, SETS) as subject:
+            status = await subject.until_settled()
+            assert laid_out(subject) == [(SETS, ()), ((), PIECES)]
+            assert (status.devices, status.generation, status.dropped) == (3, 1, frozenset())
+            await trio.sleep(600)
+    assert reach.asked["create"] == 2
+    assert (reach.asked["update"], reach.asked["delete"]) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "sets", "updates"),
+    [
+        pytest.param(PIECES, smaller(SETS), 1, id="sets"),
+        pytest.param((*PIECES[:2], piece("npu-1-a", "s1", "5")), SETS, 1, id="devices"),
+        pytest.param(PIECES[:2], SETS[:1], 2, id="both"),
+    ],
+)
+async def test_one_changed_slice_is_updated_in_place(
+    wanted: Devices,
+    sets: tuple[CounterSet, ...],
+    updates: int,
+    reach: Reach,
+    autojump_clock: MockClock,
+) -> None:
+    """Of either kind; two that change get a new generation, so that nobody sees one alone."""
+    del autojump_clock
+    async with publishing(KubeClient(reach), reach.state, PIECES, SETS) as subject:
+        await subject.until_settled()
+        subject.publish(wanted, sets)
+        await trio.sleep(1)
+        assert subject.status.value.current
+        assert laid_out(subject) == [(sets, ()), ((), wanted)]
+        assert generations(subject) == {updates}
+    assert (reach.asked["create"], reach.asked["update"]) == (2, updates)
+
+
+async def test_counters_come_and_go(reach: Reach, autojump_clock: MockClock) -> None:
+    """The slices change places in one generation: devices move up when the first set comes."""
+    del autojump_clock
+    whole = devices(2)
+    async with publishing(KubeClient(reach), reach.state, whole) as subject:
+        await subject.until_settled()
+        for number, (wanted, sets, layout) in enumerate(
+            (
+                (PIECES, SETS, [(SETS, ()), ((), PIECES)]),
+                (whole, (), [((), whole)]),
+                (PIECES, SETS, [(SETS, ()), ((), PIECES)]),
+            )
+        ):
+            subject.publish(wanted, sets)
+            await trio.sleep(1)
+            assert subject.status.value.current, number
+            assert laid_out(subject) == layout
+            assert len(generations(subject)) == 1
+
+
+def edit_set(item: ResourceSlice) -> ResourceSlice:
+    """Another amount."""
+    spec = item.spec.model_copy(update={"shared_counters": smaller(SETS)})
+    return item.model_copy(update={"spec": spec})
+
+
+def edit_device(item: ResourceSlice) -> ResourceSlice:
+    """A device consumes less."""
+    edited = (piece("npu-0-a", cores="1"), *PIECES[1:])
+    return item.model_copy(update={"spec": item.spec.model_copy(update={"devices": edited})})
+
+
+@pytest.mark.parametrize(
+    ("index", "edit"),
+    [
+        pytest.param(0, edit_set, id="set"),
+        pytest.param(1, edit_device, id="device"),
+        pytest.param(0, None, id="sets deleted"),
+        pytest.param(1, None, id="devices deleted"),
+    ],
+)
+async def test_what_people_do_to_counters_is_undone(
+    index: int,
+    edit: Callable[[ResourceSlice], ResourceSlice] | None,
+    reach: Reach,
+    autojump_clock: MockClock,
+) -> None:
+    """An edit, and a slice that is deleted."""
+    del autojump_clock
+    async with publishing(KubeClient(reach), reach.state, PIECES, SETS) as subject:
+        await subject.until_settled()
+        stored = subject.slices[index]
+        if edit:
+            reach.state.put(edit(stored))
+        else:
+            reach.state.remove(ResourceSlice, stored.metadata.name)
+        await trio.sleep(2)
+        assert laid_out(subject) == [(SETS, ()), ((), PIECES)]
+        assert len(generations(subject)) == 1
+
+
+async def test_amounts_in_other_words_are_not_written_again(
+    reach: Reach, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a set and of what a device consumes; the difference is said once for each."""
+    del autojump_clock
+    caplog.set_level(logging.WARNING)
+    sent = tuple(
+        item.model_copy(update={"counters": {"ai-cores": Counter(value="20000")}}) for item in SETS
+    )
+    async with publishing(
+        KubeClient(reach), reach.state, (piece("a", cores="1000"),), sent
+    ) as subject:
+        await subject.until_settled()
+        await trio.sleep(600)
+        assert subject.status.value.dropped == frozenset()
+        subject.publish((piece("a", cores="1000"), *devices(1)), sent)
+        await trio.sleep(600)
+    assert (reach.asked["create"], reach.asked["update"]) == (2, 1)
+    assert [vars(line)["fields"] for line in caplog.records] == [
+        ["sharedCounters"],
+        ["consumesCounters"],
+    ]
+
+
+async def test_counters_that_are_dropped_are_tried_again_after_an_outage(
+    reach: Reach, autojump_clock: MockClock
+) -> None:
+    """Until then nothing is written again; the status says what is missing."""
+    del autojump_clock
+    reach.state.kubernetes = WITHOUT_FEATURES
+    async with publishing(KubeClient(reach), reach.state, PIECES, SETS) as subject:
+        status = await subject.until_settled()
+        assert status.dropped == BOTH_DROPPED
+        await trio.sleep(3600)
+        assert reach.asked["update"] == 0
+        reach.leave()
+        await trio.sleep(1)
+        reach.state.kubernetes = Kubernetes()
+        reach.come_back()
+        await trio.sleep(5)
+        assert subject.status.value.dropped == frozenset()
+        assert laid_out(subject) == [(SETS, ()), ((), PIECES)]
+
+
+async def test_a_feature_that_is_switched_off_takes_nothing_from_slices_that_use_it(
+    reach: Reach, autojump_clock: MockClock
+) -> None:
+    """The API server keeps what is stored: there is nothing to write, and a change is kept too."""
+    del autojump_clock
+    async with publishing(KubeClient(reach), reach.state, PIECES, SETS) as subject:
+        await subject.until_settled()
+        reach.state.kubernetes = WITHOUT_FEATURES
+        await trio.sleep(600)
+        assert reach.asked["update"] == 0
+        subject.publish(PIECES, smaller(SETS))
+        await trio.sleep(1)
+        assert laid_out(subject) == [(smaller(SETS), ()), ((), PIECES)]
+        assert subject.status.value.dropped == frozenset()
+
+
+# --- where counters are not kept -----------------------------------------------------------------
+
+
+POLICY = TaintPolicy(domain=DRIVER)
+CUT_BOARD = Board(chips=(chip_of("910b4-8"), replace(npu(1), memory_bytes=1 << 30)))
+
+
+def pool_of(
+    features: ServerFeatures, board: Board = CUT_BOARD, holds: Iterable[Hold] = ()
+) -> PoolContent:
+    """What is published of a chip that can be cut, and of one that cannot."""
+    made = offered(board, holds, Cutting(is_on=True))
+    return build_pool(made, board, POLICY, features)
+
+
+def test_where_counters_are_not_kept_only_whole_npus_are_published(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Pieces would be allocated as if they did not overlap; that is said once."""
+    caplog.set_level(logging.WARNING)
+    ours = replace(chip_of("910b4-8"), ref=ChipRef(9, 0), physical_id=9)  # of this test alone
+    for _ in range(2):
+        content = pool_of(TAINTS_ONLY, replace(CUT_BOARD, chips=(CUT_BOARD.chips[1], ours)))
+        assert [device.name for device in content.devices] == ["npu-1", "npu-9"]
+        assert not any(device.consumes_counters for device in content.devices)
+        assert content.shared_counters == ()
+    (line,) = caplog.records
+    assert "no piece of an NPU is published, whole NPUs only" in line.message
+    assert (vars(line)["pieces"], vars(line)["first"]) == (9, "npu-9-vir10-3c-16g-0")
+
+
+def test_where_counters_are_not_kept_a_chip_that_is_cut_is_not_published() -> None:
+    """A scheduler would hand out all of it."""
+    piece = Piece(template="vir05_1c_8g", number=0, vnpu=115)
+    holder = Holder(kind=HolderKind.CLAIM, namespace="a", name="b", uid="c")
+    held = Hold(holder=holder, device="x", nodes=frozenset({"/dev/davinci0"}), piece=piece)
+    assert [device.name for device in pool_of(TAINTS_ONLY, holds=[held]).devices] == ["npu-1"]
+
+
+def test_where_taints_are_not_kept_a_leaving_piece_still_counts() -> None:
+    """It is left out, because no new claim may get it, and its part is taken off its chip."""
+    piece = Piece(template="vir05_1c_8g", number=3, vnpu=115)
+    holder = Holder(kind=HolderKind.CLAIM, namespace="a", name="b", uid="c")
+    held = Hold(holder=holder, device="npu-0-held", nodes=frozenset({"/dev/davinci0"}), piece=piece)
+    chip = split(chip_of("910b4-8"), cut_piece(115, piece.template), cut_piece(114, piece.template))
+    board = Board(chips=(chip,))
+    told, untold = (
+        pool_of(features, board, [held])
+        for features in (ServerFeatures(), ServerFeatures(taint_effects=frozenset()))
+    )
+    assert "npu-0-held" in [device.name for device in told.devices]
+    assert "npu-0-held" not in [device.name for device in untold.devices]
+    (has,), (left,) = told.shared_counters, untold.shared_counters
+    assert [int(one.counters["ai-cores"].value) for one in (has, left)] == [15, 10]
+
+
+@pytest.mark.parametrize(("profile", "count"), [("910b4-8", 8), ("910b2-8", 16), ("910a-8", 16)])
+def test_a_server_takes_what_is_published(profile: str, count: int) -> None:
+    """Within the limits of the API, with eight chips and sixteen; nothing is stored otherwise."""
+    chips = tuple(
+        replace(chip_of(profile), ref=ChipRef(number, 0), physical_id=number)
+        for number in range(count)
+    )
+    content = pool_of(ServerFeatures(), Board(chips=chips))
+    check(content)
+    owner = OwnerReference(api_version="v1", kind="Node", name=NODE, uid="u")
+    pool = Pool(
+        name=NODE,
+        driver=DRIVER,
+        node_name=NODE,
+        owner=owner,
+        devices=content.devices,
+        shared_counters=content.shared_counters,
+    )
+    made = specs(pool, 1)
+    assert [bool(spec.shared_counters) for spec in made][: count // 8] == [True] * (count // 8)
+    for spec in made:
+        item = ResourceSlice(metadata=ObjectMeta(name="one"), spec=spec)
+        wire = item.to_wire()
+        admit_slice(wire, kubernetes=Kubernetes())
+        assert wire == item.to_wire()
+
+
+def layout_of(features: ServerFeatures) -> list[tuple[tuple[CounterSet, ...], Devices]]:
+    """The slices of it."""
+    content = pool_of(features)
+    sets = [(content.shared_counters, ())] if content.shared_counters else []
+    return [*sets, ((), content.devices)]
+
+
+@pytest.mark.parametrize(
+    ("kubernetes", "kept"),
+    [
+        (Kubernetes(), ServerFeatures()),
+        (Kubernetes(minor=35), ServerFeatures()),
+        (WITHOUT_FEATURES, TAINTS_ONLY),
+        (Kubernetes(minor=34), TAINTS_ONLY),
+    ],
+)
+async def test_each_server_gets_what_it_keeps(
+    kubernetes: Kubernetes,
+    kept: ServerFeatures,
+    reach: Reach,
+    nursery: trio.Nursery,
+    autojump_clock: MockClock,
+) -> None:
+    """1.34 with its feature on, too: it has no counters in slices of their own.
+
+    After the server was replaced by another one, that one's features count.
+    """
+    del autojump_clock
+    reach.state.kubernetes = kubernetes
+    client = KubeClient(reach)
+    features: Observable[ServerFeatures | None] = Observable(None)
+    async with publishing(client, reach.state, ()) as subject:
+        follow = partial(follow_features, client, features=features, status=subject.status)
+        nursery.start_soon(partial(follow, node_name=NODE, driver_name=DRIVER))
+        await features.wait_until(lambda found: found is not None)
+        pool = partial(_pool, features)
+        await nursery.start(derive, subject.pool, pool, features)
+        await trio.sleep(1)
+        assert laid_out(subject) == layout_of(kept)
+        reach.leave()
+        await trio.sleep(60)
+        reach.state.kubernetes = Kubernetes()
+        reach.come_back()
+        await trio.sleep(5)
+        assert laid_out(subject) == layout_of(ServerFeatures())
+        assert subject.status.value.dropped == frozenset()
+
+
+def _pool(features: Observable[ServerFeatures | None]) -> PoolContent:
+    assert features.value is not None
+    return pool_of(features.value)

@@ -1,0 +1,265 @@
+"""Promises of the plan that the upstream cases leave open, and laws that hold for all pools."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.pool.pools import (
+    EARLIER,
+    OWNER,
+    Devices,
+    apply,
+    block,
+    counter_sets,
+    devices,
+    generations,
+    kinds,
+    numbered,
+    pool,
+    published,
+    spec,
+    stored,
+    taint,
+    tainted,
+)
+from trio_npu_dra.kit.api.objects import Device, ObjectMeta
+from trio_npu_dra.kit.pool.diff import Create, Delete, Update, plan
+from trio_npu_dra.kit.pool.pool import DEVICES_PER_SLICE
+from trio_npu_dra.kit.pool.stored_forms import StoredForms
+from trio_npu_dra.kit.pool.taint_times import untimed
+
+
+def test_a_slice_is_created() -> None:
+    """Nothing exists: one create, first generation, named by its index."""
+    (write,) = plan((), pool(*devices(2)))
+    assert isinstance(write, Create)
+    assert write.slice.metadata == ObjectMeta(
+        generate_name="n-d.io-00000-", owner_references=(OWNER,)
+    )
+    assert write.slice.spec == spec(*devices(2))
+
+
+def test_an_unchanged_empty_pool_is_kept() -> None:
+    """One slice without devices is the empty pool."""
+    assert plan([numbered(0)], pool()) == ()
+
+
+def test_a_changed_taint_gets_a_new_time() -> None:
+    """Another value is another taint."""
+    (device,) = devices(1)
+    existing = [numbered(0, tainted(device, taint("minor", time=EARLIER)))]
+    (write,) = plan(existing, pool(tainted(device, taint("major"))))
+    assert write.slice.spec.devices is not None
+    assert write.slice.spec.devices[0].taints == (taint("major"),)
+
+
+def test_a_dropped_taint_is_written_away() -> None:
+    """A device that is well again loses its taint."""
+    (device,) = devices(1)
+    existing = [numbered(0, tainted(device, taint(time=EARLIER)))]
+    (write,) = plan(existing, pool(device))
+    assert write.slice.spec.devices == (device,)
+
+
+def test_a_taint_keeps_its_time_when_its_device_moves() -> None:
+    """Also when the device comes into another slice."""
+    many = devices(DEVICES_PER_SLICE + 1)
+    marked = tainted(many[-1], taint(time=EARLIER))
+    existing = published(pool(*many[:-1], marked))
+    writes = plan(existing, pool(tainted(many[-1], taint())))
+    (after,) = apply(existing, writes)
+    assert after.spec.devices == (marked,)
+
+
+def test_one_changed_slice_is_updated_in_place() -> None:
+    """Its generation, name and version stay."""
+    existing = numbered(0, *devices(2), generation=4)
+    (write,) = plan([existing], pool(*devices(3)))
+    assert isinstance(write, Update)
+    assert write.slice.metadata == existing.metadata
+    assert write.slice.spec.pool == existing.spec.pool
+    assert write.slice.spec.devices == devices(3)
+
+
+def test_deletes_and_updates_say_what_they_expect() -> None:
+    """Each carries the uid and the version that were read, so that another's edit is not lost."""
+    existing = (numbered(0, *devices(1)), numbered(1))
+    removed, changed = plan(existing, pool(*devices(2)))
+    assert removed.slice.metadata == existing[1].metadata
+    assert changed.slice.metadata == existing[0].metadata
+    assert changed.slice.metadata.uid
+    assert changed.slice.metadata.resource_version
+
+
+@pytest.mark.parametrize(
+    ("remaining", "expected", "generation"),
+    [
+        pytest.param(block(0), ["Delete", "Delete", "Update"], 1, id="one-left"),
+        pytest.param((), ["Delete", "Delete", "Update"], 1, id="none-left"),
+        pytest.param((*block(0), *block(2)), ["Delete", "Update", "Update"], 2, id="one-moved"),
+    ],
+)
+def test_a_shrinking_pool(remaining: Devices, expected: list[str], generation: int) -> None:
+    """One update completes the pool at once; with two a new generation says when it is complete."""
+    existing = published(pool(*block(0), *block(1), *block(2)))
+    writes = plan(existing, pool(*remaining))
+    assert kinds(writes) == expected
+    assert generations(apply(existing, writes)) == {generation}
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"bindingConditions": ["never"]},
+        {"attributes": {"model": {"strings": ["A", "B"]}}},
+        {"taints": [{"key": "a.io/b", "effect": "NoSchedule", "howLong": "1h"}]},
+    ],
+)
+def test_an_edit_of_an_unknown_field_is_a_difference(edit: dict[str, object]) -> None:
+    """Also what this driver has no word for is put back."""
+    (device,) = devices(1)
+    edited = Device.model_validate(device.to_wire() | edit)
+    (write,) = plan([numbered(0, edited)], pool(device))
+    assert write.slice.spec.devices == (device,)
+
+
+def test_an_owner_of_a_former_node_is_replaced() -> None:
+    """A slice owned by a Node that was made anew is handed over before it is collected."""
+    existing = numbered(0, *devices(1))
+    heir = OWNER.model_copy(update={"uid": "u-2"})
+    (write,) = plan([existing], replace(pool(*devices(1)), owner=heir))
+    assert isinstance(write, Update)
+    assert write.slice.metadata.owner_references == (heir,)
+
+
+def test_a_pool_of_another_name_is_removed() -> None:
+    """Slices of our driver and node under another pool's name go; the generation is not theirs."""
+    existing = stored("n-d.io-00000-a", *devices(1), pool_name="old", generation=9)
+    removed, made = plan([existing], pool(*devices(1)))
+    assert removed == Delete(existing)
+    assert isinstance(made, Create)
+    assert made.slice.spec.pool.generation == 1
+
+
+def test_a_redundant_slice_is_deleted() -> None:
+    """Of two slices with one index the first by name stays."""
+    first = numbered(0, *devices(1))
+    second = stored("n-d.io-00000-b", *devices(1))
+    assert plan([second, first], pool(*devices(1))) == (Delete(second),)
+
+
+def test_slices_of_an_older_generation_are_deleted() -> None:
+    """What a writer that died in the middle left behind is replaced."""
+    many = pool(*devices(DEVICES_PER_SLICE + 1))
+    first, second = published(many)
+    ahead = first.spec.pool.model_copy(update={"generation": 2})
+    first = first.model_copy(update={"spec": first.spec.model_copy(update={"pool": ahead})})
+    writes = plan([first, second], many)
+    assert kinds(writes) == ["Delete", "Update", "Create"]
+    assert generations(apply((first, second), writes)) == {3}
+
+
+def test_a_generation_that_has_no_next_one_is_replaced() -> None:
+    """Somebody wrote it; the API server would refuse each change of the pool from then on."""
+    many = devices(DEVICES_PER_SLICE + 1)
+    existing = (numbered(0, *many[:1], generation=2**63 - 1),)
+    writes = plan(existing, pool(*many))
+    assert kinds(writes) == ["Delete", "Create", "Create"]
+    after = apply(existing, writes)
+    assert generations(after) == {1}
+    assert plan(after, pool(*many)) == ()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "n-d.io-abcde",
+        "n-d.io-0000-a",
+        "n-d.io-000000-a",
+        "n-d.io-0000g-a",
+        "00000-n-d.io-a",
+        "other",
+    ],
+)
+def test_slices_under_other_names_are_migrated(name: str) -> None:
+    """Random names, indices of another length and other prefixes are replaced by ours."""
+    existing = stored(name, *devices(1), generation=3)
+    removed, made = plan([existing], pool(*devices(1)))
+    assert removed == Delete(existing)
+    assert isinstance(made, Create)
+    assert made.slice.spec.pool.generation == 4
+
+
+def test_mixed_names_are_migrated() -> None:
+    """A slice of ours beside one with a random name stays, in a new generation if need be."""
+    many = pool(*devices(DEVICES_PER_SLICE + 1))
+    first, second = published(many)
+    foreign = stored("n-d.io-abcde", generation=1, count=2)
+    assert kinds(plan([first, second, foreign], many)) == ["Delete"]
+    writes = plan([first, foreign], many)
+    assert kinds(writes) == ["Delete", "Update", "Create"]
+    assert generations(apply((first, foreign), writes)) == {2}
+
+
+contents = st.lists(
+    st.tuples(st.integers(0, 200), st.sampled_from("AB"), st.booleans()),
+    max_size=150,
+    unique_by=lambda drawn: drawn[0],
+).map(
+    lambda drawn: tuple(
+        tainted(device, taint()) if marked else device
+        for number, model, marked in drawn
+        for device in (devices(number + 1, model=model)[number],)
+    )
+)
+
+
+@given(before=contents, after=contents)
+def test_a_plan_reaches_the_pool_and_then_rests(before: Devices, after: Devices) -> None:
+    """From any pool to any other, in one complete generation, and a second plan is empty."""
+    existing = published(pool(*before))
+    reached = apply(existing, plan(existing, pool(*after)))
+    assert len(generations(reached)) == 1
+    assert {item.spec.pool.resource_slice_count for item in reached} == {len(reached)}
+    in_order = sorted(reached, key=lambda item: item.metadata.name)
+    assert tuple(untimed(d) for item in in_order for d in item.spec.devices or ()) == after
+    assert plan(reached, pool(*after)) == ()
+
+
+@given(before=contents, after=contents, survivors=st.sets(st.integers(0, 6)))
+def test_a_broken_off_write_is_recovered(
+    before: Devices, after: Devices, survivors: set[int]
+) -> None:
+    """Whichever of the writes were made, planning again reaches the pool."""
+    existing = published(pool(*before))
+    writes = plan(existing, pool(*after))
+    made = tuple(write for number, write in enumerate(writes) if number in survivors)
+    halfway = apply(existing, made)
+    reached = apply(halfway, plan(halfway, pool(*after)))
+    assert len(generations(reached)) == 1
+    assert plan(reached, pool(*after)) == ()
+
+
+@given(
+    before=contents,
+    after=contents,
+    sets=st.tuples(st.integers(0, 20), st.integers(0, 20)),
+    drops=st.frozensets(st.sampled_from(["taints", "attributes", "sharedCounters"])),
+)
+def test_what_a_server_drops_is_not_written_again(
+    before: Devices, after: Devices, sets: tuple[int, int], drops: frozenset[str]
+) -> None:
+    """Whatever it does not have: one sync each, also when the pool goes back to what it was."""
+    first, second = (
+        pool(*content, counters=counter_sets(count))
+        for content, count in zip((before, after), sets, strict=True)
+    )
+    forms = StoredForms()
+    existing = apply((), plan((), first, forms.as_stored), forms, drops)
+    for current, wanted in ((first, second), (second, first)):
+        assert plan(existing, current, forms.as_stored) == ()
+        existing = apply(existing, plan(existing, wanted, forms.as_stored), forms, drops)
+        assert len(generations(existing)) == 1
+    assert plan(existing, first, forms.as_stored) == ()

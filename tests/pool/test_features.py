@@ -1,0 +1,286 @@
+"""What is learnt of the API server, and that learning it changes nothing there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from tests.claims.node import npu
+from tests.pool.publishing import DRIVER, NODE, WITHOUT_FEATURES, publishing
+from tests.pool.reach import Reach
+from tests.waiting import HANG_SECONDS
+from trio_npu_dra.agent.devices.build import build_devices
+from trio_npu_dra.agent.devices.features import ServerFeatures, follow_features
+from trio_npu_dra.agent.devices.taints import TaintEffect, TaintPolicy
+from trio_npu_dra.ascend.model import Board, ChipHealth, Fault, FaultLevel
+from trio_npu_dra.ascend.offers import offers
+from trio_npu_dra.kit.api.client import KubeClient
+from trio_npu_dra.kit.api.objects import ResourceSlice
+from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.kit.pool.publisher import PublisherStatus
+from trio_npu_dra.kit.pool.publisher_lock import publisher_lock
+from trio_npu_dra.lab.standins.api_rules import Kubernetes
+from trio_npu_dra.lab.standins.api_state import ApiState
+
+Status = Observable[PublisherStatus]
+NONE_KEPT = ServerFeatures(taint_effects=frozenset(), counters=False, shares=False)
+OF_34 = frozenset({TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE})
+MILD, SEVERE = FaultLevel.SUB_HEALTH, FaultLevel.SEPARATE_NPU
+HOUR = 3600.0
+
+
+class Subject:
+    """A task that follows the features, and the publisher's status that it reads."""
+
+    def __init__(self, reach: Reach) -> None:
+        self.features: Observable[ServerFeatures | None] = Observable(None)
+        self.status = Observable(PublisherStatus())
+        self.reach = reach
+
+    @property
+    def asked(self) -> int:
+        """How many dry runs there were."""
+        return self.reach.asked["dry-run"]
+
+    async def until(self, wanted: ServerFeatures) -> None:
+        """Wait until these are the features."""
+        with trio.fail_after(HANG_SECONDS):
+            await self.features.wait_until(lambda found: found == wanted)
+
+    async def note(self, **changes: bool | str | int | frozenset[str]) -> None:
+        """The publisher says something, and is heard."""
+        self.status.set(replace(self.status.value, **changes))  # type: ignore[arg-type]
+        await wait_all_tasks_blocked()
+
+
+@asynccontextmanager
+async def following(reach: Reach) -> AsyncIterator[Subject]:
+    """The task for the time of the block."""
+    subject = Subject(reach)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(
+            partial(
+                follow_features,
+                KubeClient(reach),
+                node_name=NODE,
+                driver_name=DRIVER,
+                features=subject.features,
+                status=subject.status,
+            )
+        )
+        yield subject
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("kubernetes", "found", "asked"),
+    [
+        (Kubernetes(), ServerFeatures(), 1),
+        (WITHOUT_FEATURES, NONE_KEPT, 1),
+        (Kubernetes(taints=False), replace(NONE_KEPT, counters=True, shares=True), 1),
+        (Kubernetes(minor=35, counters=False), ServerFeatures(counters=False), 1),
+        (Kubernetes(minor=35, shares=False), ServerFeatures(shares=False), 1),
+        (
+            Kubernetes(minor=34, counters=False),
+            ServerFeatures(taint_effects=OF_34, counters=False),
+            7,
+        ),
+        (Kubernetes(minor=34, taints=False, shares=False), NONE_KEPT, 7),
+        (Kubernetes(minor=34), ServerFeatures(taint_effects=OF_34, counters=False), 7),
+    ],
+)
+async def test_each_feature_is_known_by_itself(
+    kubernetes: Kubernetes, found: ServerFeatures, asked: int, reach: Reach
+) -> None:
+    """One that is refused costs no other; one dry run does where none is."""
+    reach.state.kubernetes = kubernetes
+    async with following(reach) as subject:
+        await subject.until(found)
+        await wait_all_tasks_blocked()
+        assert subject.asked == asked
+
+
+async def test_a_mild_fault_costs_no_other_taint(reach: Reach) -> None:
+    """On a server that refuses the effect of the mild one, as 1.34 does."""
+    reach.state.kubernetes = Kubernetes(minor=34)
+    async with following(reach) as subject:
+        with trio.fail_after(HANG_SECONDS):
+            features = await subject.features.wait_until(lambda found: found is not None)
+    assert features is not None
+    faults = (Fault(code=1, level=level, rule="", since=1.0) for level in (MILD, SEVERE))
+    chips = [replace(npu(i), health=ChipHealth(faults=(each,))) for i, each in enumerate(faults)]
+    board = Board(chips=tuple(chips))
+    pool = build_devices(offers(board), board, TaintPolicy(domain=DRIVER), features)
+    async with publishing(KubeClient(reach), reach.state, pool) as published:
+        await published.until_settled()
+        mild, severe = published.devices
+    assert mild.taints is None
+    assert [taint.effect for taint in severe.taints or ()] == ["NoExecute"]
+
+
+async def test_the_question_stores_nothing(
+    client: KubeClient, state: ApiState, nursery: trio.Nursery
+) -> None:
+    """It is a dry run of a create, as the rights of the driver and its policy admit it."""
+    features: Observable[ServerFeatures | None] = Observable(None)
+    ask = partial(follow_features, client, features=features, status=Observable(PublisherStatus()))
+    nursery.start_soon(partial(ask, node_name=NODE, driver_name=DRIVER))
+    with trio.fail_after(HANG_SECONDS):
+        await features.wait_until(lambda found: found == ServerFeatures())
+    assert state.all(ResourceSlice) == ()
+    (request,) = state.requests
+    assert (request.verb, request.query) == ("create", {"dryRun": "All"})
+
+
+@pytest.mark.parametrize(
+    ("kubernetes", "words"),
+    [
+        (Kubernetes(), "sick NPUs are tainted"),
+        (Kubernetes(minor=34), "the API server refuses taints with some effects"),
+        (WITHOUT_FEATURES, "the API server drops taints of devices"),
+    ],
+)
+async def test_what_becomes_of_sick_npus_is_said_once(
+    kubernetes: Kubernetes,
+    words: str,
+    reach: Reach,
+    autojump_clock: MockClock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """However often the API server is asked."""
+    del autojump_clock
+    caplog.set_level(logging.INFO)
+    reach.state.kubernetes = kubernetes
+    async with following(reach) as subject:
+        await trio.sleep(10 * HOUR)
+        assert subject.asked > 1
+    (line,) = caplog.messages
+    assert line.startswith(words)
+
+
+async def test_a_server_that_refuses_every_slice_is_asked_until_it_does_not(reach: Reach) -> None:
+    """As an admission policy may: the refusal is not taken for features that are missing."""
+    reach.state.fail_next(2, status=422)
+    async with following(reach) as subject:
+        await subject.until(ServerFeatures())
+        assert subject.asked == 3
+
+
+@pytest.mark.parametrize("watching_at_start", [True, False])
+@pytest.mark.parametrize("seen", [True, False])
+async def test_a_server_that_was_away_is_asked_again(
+    reach: Reach, *, watching_at_start: bool, seen: bool
+) -> None:
+    """It may be a newer one, or an older; also if it was back before the loss was noticed."""
+    async with following(reach) as subject:
+        if watching_at_start:
+            await subject.note(watching=True)
+        await subject.until(ServerFeatures())
+        await subject.note(watching=True)
+        reach.state.kubernetes = WITHOUT_FEATURES
+        if seen:
+            await subject.note(watching=False)
+        assert subject.asked == 1
+        await subject.note(watching=True, watch_restarts=1)
+        assert subject.features.value == NONE_KEPT
+        assert subject.asked == 2
+
+
+async def test_a_first_contact_that_came_late_is_asked_again(reach: Reach) -> None:
+    """The API server was asked, then away before anybody watched it."""
+    async with following(reach) as subject:
+        await subject.until(ServerFeatures())
+        reach.state.kubernetes = WITHOUT_FEATURES
+        await subject.note(problem="list resourceslices: connection refused")
+        await subject.note(problem="", published=True)
+        await subject.note(watching=True)
+        assert subject.features.value == NONE_KEPT
+
+
+async def test_a_start_without_trouble_is_one_question(reach: Reach) -> None:
+    """The publisher that comes to watch and to publish is no reason for another."""
+    async with following(reach) as subject:
+        await subject.until(ServerFeatures())
+        await subject.note(waiting=False)
+        await subject.note(watching=True)
+        await subject.note(published=True, current=True)
+        assert subject.asked == 1
+
+
+async def test_a_lock_that_is_free_is_no_reason_to_ask(reach: Reach, tmp_path: Path) -> None:
+    """As at each start without an older instance."""
+    async with following(reach) as subject:
+        await subject.until(ServerFeatures())
+        async with publisher_lock(tmp_path, subject.status):
+            await subject.note(watching=True)
+        assert subject.asked == 1
+
+
+@pytest.mark.parametrize("waiting_at_start", [True, False])
+async def test_an_instance_that_may_publish_at_last_asks_again(
+    reach: Reach, autojump_clock: MockClock, *, waiting_at_start: bool
+) -> None:
+    """Only the publisher watches, so nobody watched for it while it waited."""
+    del autojump_clock
+    async with following(reach) as subject:
+        if waiting_at_start:
+            await subject.note(waiting=True)
+        await subject.until(ServerFeatures())
+        await subject.note(waiting=True)
+        reach.state.kubernetes = WITHOUT_FEATURES
+        await trio.sleep(600)
+        assert subject.features.value == ServerFeatures()
+        await subject.note(waiting=False)
+        assert subject.features.value == NONE_KEPT
+
+
+@pytest.mark.parametrize("waiting", [True, False])
+async def test_an_update_that_nobody_notices_is_known_within_an_hour_and_a_half(
+    reach: Reach, autojump_clock: MockClock, *, waiting: bool
+) -> None:
+    """Of the server while this instance waits, or of one of several behind one address.
+
+    A day costs a question an hour or so, at no fixed time.
+    """
+    del autojump_clock
+    async with following(reach) as subject:
+        await subject.note(waiting=waiting, watching=not waiting)
+        await subject.until(ServerFeatures())
+        reach.state.kubernetes = WITHOUT_FEATURES
+        await trio.sleep(1.5 * HOUR)
+        assert subject.features.value == NONE_KEPT
+        before = subject.asked
+        await trio.sleep(24 * HOUR)
+        assert 15 <= subject.asked - before <= 49
+
+
+async def test_fields_that_were_dropped_after_all_are_a_reason_to_ask(reach: Reach) -> None:
+    """Once: whoever dropped them may not be the server that answers."""
+    async with following(reach) as subject:
+        await subject.note(watching=True)
+        await subject.until(ServerFeatures())
+        await subject.note(dropped=frozenset({"consumesCounters"}))
+        await subject.note(devices=3)
+        assert subject.asked == 2
+
+
+async def test_a_server_that_does_not_answer_is_asked_until_it_does(
+    reach: Reach, autojump_clock: MockClock
+) -> None:
+    """Nothing is known meanwhile."""
+    del autojump_clock
+    reach.leave()
+    async with following(reach) as subject:
+        await trio.sleep(60)
+        assert subject.features.value is None
+        reach.come_back()
+        await trio.sleep(5)
+        assert subject.features.value == ServerFeatures()

@@ -1,0 +1,58 @@
+"""Promises of a pool: what is refused, and how it is laid out in slices."""
+
+import pytest
+
+from tests.pool.pools import block, counter_sets, devices, pool
+from trio_npu_dra.kit.api.objects import Counter, Device, DeviceCounterConsumption
+from trio_npu_dra.kit.base.errors import InvalidPool
+from trio_npu_dra.kit.pool.pool import check, specs
+
+
+def test_devices_are_split_at_the_limit() -> None:
+    """64 a slice, in their order; each slice says how many there are."""
+    laid_out = specs(pool(*block(0), *block(1), *devices(1)), 3)
+    assert [spec.devices for spec in laid_out] == [block(0), block(1), devices(1)]
+    assert {spec.pool.resource_slice_count for spec in laid_out} == {3}
+    assert {spec.pool.generation for spec in laid_out} == {3}
+
+
+@pytest.mark.parametrize("content", [(), devices(1)])
+def test_counter_sets_come_first_in_slices_of_their_own(content: tuple[Device, ...]) -> None:
+    """Eight a slice, and without the field of devices: an empty list would be refused."""
+    sets = counter_sets(9)
+    laid_out = specs(pool(*content, counters=sets), 1)
+    assert [spec.shared_counters for spec in laid_out[:2]] == [sets[:8], sets[8:]]
+    assert all("devices" not in spec.to_wire() for spec in laid_out[:2])
+    assert [spec.devices for spec in laid_out[2:]] == ([content] if content else [])
+    assert all("sharedCounters" not in spec.to_wire() for spec in laid_out[2:])
+    assert {spec.pool.resource_slice_count for spec in laid_out} == {len(laid_out)}
+
+
+def test_one_error_names_everything_that_is_wrong() -> None:
+    """Who reads it need not try again to see the next mistake."""
+    (sound,) = devices(1)
+    greedy = sound.model_copy(
+        update={
+            "name": "d1",
+            "consumes_counters": (
+                DeviceCounterConsumption(counter_set="s9", counters={}),
+                DeviceCounterConsumption(counter_set="s0", counters={"hbm": Counter(value="1Gi")}),
+            ),
+        }
+    )
+    with pytest.raises(InvalidPool) as refused:
+        check(pool(sound, sound, greedy, counters=(*counter_sets(1), *counter_sets(1))))
+    assert str(refused.value) == (
+        "the pool is not published: device d0 is in it twice; counter set s0 is in it twice; "
+        "device d1 consumes from an unknown counter set s9; "
+        "device d1 consumes an unknown counter hbm of s0"
+    )
+
+
+def test_a_sound_pool_passes() -> None:
+    """Devices may share a counter set, and one may take all of it."""
+    taken = DeviceCounterConsumption(counter_set="s0", counters={"ai-cores": Counter(value="20")})
+    sharing = tuple(
+        device.model_copy(update={"consumes_counters": (taken,)}) for device in devices(2)
+    )
+    check(pool(*sharing, counters=counter_sets(1)))

@@ -1,0 +1,182 @@
+"""How much the publisher asks the API server, on a virtual clock: 5,000 nodes ask the same one."""
+# ruff: noqa: ARG001 - the fixture autojump_clock is asked for, not used
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from tests.pool.publishing import (
+    DRIVER,
+    NODE,
+    WITHOUT_FEATURES,
+    Subject,
+    devices,
+    publishing,
+)
+from tests.pool.reach import Reach
+from trio_npu_dra.agent.devices.features import ServerFeatures, follow_features
+from trio_npu_dra.kit.api.bodies import OBJECT_LIMIT
+from trio_npu_dra.kit.api.client import WATCH_SECONDS, KubeClient
+from trio_npu_dra.kit.api.connections import JSON
+from trio_npu_dra.kit.api.objects import Node, ObjectMeta, ResourceSlice
+from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.lab.standins.api_state import ApiState
+
+LAGS = (0.0, 0.5)
+"""Seconds; the watch can show a write before its answer comes, or long after it."""
+
+
+async def asked(reach: Reach, *, seconds: float = 60) -> dict[str, int]:
+    """How many requests come within a time, by verb."""
+    await trio.sleep(seconds)
+    counted, reach.asked = dict(reach.asked), Counter()
+    return counted
+
+
+@pytest.mark.parametrize("lag", LAGS)
+async def test_a_start_lists_the_slices_once(
+    lag: float, reach: Reach, autojump_clock: MockClock
+) -> None:
+    """The watch begins with the list on which writes are planned."""
+    reach.lag = lag
+    async with publishing(KubeClient(reach), reach.state, devices(70)):
+        assert await asked(reach) == {"get": 1, "list": 1, "watch": 1, "create": 2}
+    async with publishing(KubeClient(reach), reach.state, devices(70)):
+        assert await asked(reach) == {"get": 1, "list": 1, "watch": 1}
+
+
+@pytest.mark.parametrize("lag", LAGS)
+async def test_a_change_costs_a_list_and_its_writes(
+    lag: float, reach: Reach, autojump_clock: MockClock
+) -> None:
+    """What the watch shows of them, and when, costs nothing."""
+    reach.lag = lag
+    async with publishing(KubeClient(reach), reach.state, devices(70)) as subject:
+        await asked(reach)
+        subject.publish(devices(70, taint="major"))
+        assert await asked(reach) == {"list": 1, "update": 1}
+        subject.publish(devices(2))
+        assert await asked(reach) == {"list": 1, "delete": 1, "update": 1}
+
+
+@pytest.mark.parametrize("lag", LAGS)
+async def test_a_repair_costs_a_list_and_its_write(
+    lag: float, reach: Reach, autojump_clock: MockClock
+) -> None:
+    """As a change does."""
+    reach.lag = lag
+    async with publishing(KubeClient(reach), reach.state, devices(2)) as subject:
+        await asked(reach)
+        subject.edit()
+        assert await asked(reach) == {"list": 1, "update": 1}
+
+
+class Editor(Reach):
+    """Somebody edits the first slice before the driver has the answer that it was made."""
+
+    async def ask(
+        self,
+        asked: str,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        limit: int = OBJECT_LIMIT,
+        accept: bytes = JSON,
+    ) -> bytes:
+        """One request."""
+        answer = await super().ask(asked, method, path, body, limit=limit, accept=accept)
+        if method == "POST" and self.asked["create"] == 1:
+            (stored,) = self.state.all(ResourceSlice)
+            spec = stored.spec.model_copy(update={"devices": (stored.spec.devices or ())[1:]})
+            self.state.put(stored.model_copy(update={"spec": spec}))
+            await trio.sleep(1)  # meanwhile the watch shows both
+        return answer
+
+
+async def test_an_edit_that_hides_our_own_write_is_repaired(
+    state: ApiState, autojump_clock: MockClock
+) -> None:
+    """The watch may never show what was written: it is not waited for without end."""
+    reach = Editor(state)
+    async with publishing(KubeClient(reach), state, devices(2)) as subject:
+        await asked(reach, seconds=4)
+        assert subject.devices == devices(2)
+
+
+async def test_a_change_does_not_wait_for_what_the_watch_shows(
+    reach: Reach, autojump_clock: MockClock
+) -> None:
+    """A watch that shows nothing delays no fact."""
+    reach.lag = 1000.0
+    async with publishing(KubeClient(reach), reach.state, devices(1)) as subject:
+        await subject.until_settled()
+        for count in range(2, 8):
+            subject.publish(devices(count))
+            await trio.sleep(0.3)
+            assert subject.devices == devices(count)
+
+
+class AskingNode:
+    """A publisher that is at rest, and a task that follows what its API server keeps."""
+
+    def __init__(self, reach: Reach, subject: Subject) -> None:
+        self.features: Observable[ServerFeatures | None] = Observable(None)
+        self.reach = reach
+        self.subject = subject
+
+    async def replace_server(self) -> None:
+        """As by one that starts anew, with fewer features: it knows no version from before."""
+        self.reach.state.kubernetes = WITHOUT_FEATURES
+        self.reach.state.add(Node(metadata=ObjectMeta(name="other")))
+        await trio.sleep(1)  # no open watch is to tell more of it
+        self.reach.state.compact()
+        self.reach.asked.clear()
+
+
+@asynccontextmanager
+async def asking(reach: Reach) -> AsyncIterator[AskingNode]:
+    """The node for the time of the block."""
+    client = KubeClient(reach)
+    async with publishing(client, reach.state, devices(2)) as subject, trio.open_nursery() as tasks:
+        await subject.until_settled()
+        await trio.sleep(1)
+        node = AskingNode(reach, subject)
+        ask = partial(follow_features, node_name=NODE, driver_name=DRIVER, status=subject.status)
+        tasks.start_soon(partial(ask, client, features=node.features))
+        assert await node.features.wait_until(lambda found: found is not None) == ServerFeatures()
+        yield node
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("lag", LAGS)
+async def test_a_server_that_starts_anew_costs_one_question(
+    lag: float, reach: Reach, autojump_clock: MockClock
+) -> None:
+    """Its first word on the watch is that the place is too old; contact is not lost by that."""
+    reach.lag = lag
+    async with asking(reach) as node:
+        reach.leave()
+        await trio.sleep(20)
+        await node.replace_server()
+        reach.come_back()
+        assert await asked(reach) == {"watch": 2, "list": 1, "dry-run": 1}
+        assert node.features.value != ServerFeatures()
+        assert node.subject.status.value.watch_restarts == 1
+
+
+@pytest.mark.parametrize("lag", LAGS)
+async def test_a_server_that_was_replaced_unnoticed_costs_one_question(
+    lag: float, reach: Reach, autojump_clock: MockClock
+) -> None:
+    """Between two watches, as behind a load balancer: then that word is all that tells."""
+    reach.lag = lag
+    async with asking(reach) as node:
+        await node.replace_server()
+        assert await asked(reach, seconds=WATCH_SECONDS) == {"watch": 2, "list": 1, "dry-run": 1}
+        assert node.features.value != ServerFeatures()

@@ -1,0 +1,124 @@
+"""Devices that claims may share are counted so that they are never full before their shares."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.devices.test_build import FULL
+from tests.holds.entries import hold
+from tests.pool.publishing import DRIVER, publishing
+from tests.pool.reach import Reach
+from trio_npu_dra.agent.devices.build import build_devices
+from trio_npu_dra.agent.devices.features import ServerFeatures
+from trio_npu_dra.agent.devices.quantities import amount_of, canonical_quantity
+from trio_npu_dra.agent.devices.taints import TaintPolicy
+from trio_npu_dra.agent.holds.hold import Hold
+from trio_npu_dra.agent.holds.offered import offered
+from trio_npu_dra.ascend.model import Board
+from trio_npu_dra.kit.api.client import KubeClient
+from trio_npu_dra.kit.api.objects import Device
+
+BOARD = Board(chips=(FULL,))
+"""One 910B4 with 32 GiB and 20 AI cores."""
+
+
+def build(
+    *holds: Hold, shares: int = 8, keeps: bool = True, board: Board = BOARD
+) -> tuple[Device, ...]:
+    """The devices of a node where NPUs are to be shared."""
+    features = ServerFeatures(shares=keeps)
+    policy = TaintPolicy(domain=DRIVER)
+    return build_devices(offered(board, holds), board, policy, features, shares=shares)
+
+
+def test_a_device_has_shares_and_an_equal_part_of_the_rest_for_each() -> None:
+    """As it is published."""
+    (device,) = build()
+    wire = device.to_wire()
+    assert wire["allowMultipleAllocations"] is True
+    assert wire["capacity"] == {
+        "aiCores": {
+            "value": "20",
+            "requestPolicy": {"default": "2", "validRange": {"min": "0", "step": "1"}},
+        },
+        "memCapacity": {
+            "value": "32Gi",
+            "requestPolicy": {"default": "4Gi", "validRange": {"min": "0", "step": "1Mi"}},
+        },
+        "shares": {
+            "value": "8",
+            "requestPolicy": {"default": "1", "validRange": {"min": "1", "step": "1"}},
+        },
+    }
+
+
+@given(shares=st.integers(2, 63), mebibytes=st.integers(1, 1 << 20), cores=st.integers(1, 100))
+def test_as_many_plain_requests_fit_as_there_are_shares(
+    shares: int, mebibytes: int, cores: int
+) -> None:
+    """And each capacity is one that the API server takes."""
+    chip = replace(FULL, memory_bytes=mebibytes << 20, ai_cores=cores)
+    (device,) = build(shares=shares, board=Board(chips=(chip,)))
+    for part in (device.capacity or {}).values():
+        policy = part.request_policy
+        assert policy is not None
+        assert policy.valid_range is not None
+        total, default = amount_of(part.value), amount_of(policy.default)
+        least, step = amount_of(policy.valid_range.min), amount_of(policy.valid_range.step or "1")
+        assert default * shares <= total
+        assert (default - least) % step == 0
+        assert least + step <= total
+
+
+@given(st.integers(0, 1 << 60))
+def test_a_quantity_can_be_read_again(amount: int) -> None:
+    """Whatever its suffix."""
+    assert amount_of(canonical_quantity(amount)) == amount
+
+
+async def test_an_api_server_stores_it_as_it_was_sent(reach: Reach) -> None:
+    """So nothing is written twice."""
+    async with publishing(KubeClient(reach), reach.state, build(shares=63)) as published:
+        await published.until_settled()
+        assert published.devices == build(shares=63)
+
+
+@pytest.mark.parametrize(("shares", "keeps"), [(0, True), (8, False)])
+def test_otherwise_a_device_is_whole(
+    shares: int, keeps: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where it is not wanted, or cannot be had, which is said."""
+    (device,) = build(shares=shares, keeps=keeps)
+    assert device.allow_multiple_allocations is None
+    assert set(device.capacity or {}) == {"aiCores", "memCapacity"}
+    assert all(part.request_policy is None for part in (device.capacity or {}).values())
+    assert not caplog.messages or "are published as a whole" in caplog.text
+
+
+def test_what_is_held_stays_as_it_is_until_it_is_released() -> None:
+    """Schedulers do not compare allocations of one kind with those of the other."""
+    whole, share = hold("a", 3), hold("a", 3, share="1")
+    assert build(whole)[0].allow_multiple_allocations is None
+    assert build(share)[0].allow_multiple_allocations is True
+    assert build(whole, shares=0)[0].allow_multiple_allocations is None
+    assert build(share, shares=0) == ()
+    assert build(share, keeps=False) == ()
+
+
+def test_what_is_shared_for_claims_is_not_told() -> None:
+    """Else each claim would cost a write; what people have set is told."""
+    board = Board(chips=(replace(FULL, device_share=True),))
+    policy = TaintPolicy(domain=DRIVER)
+
+    def told(*keys: str) -> bool | None:
+        (device,) = build_devices(
+            offered(board, ()), board, policy, ServerFeatures(), shared_for_claims=keys
+        )
+        return (device.attributes or {})["deviceShare"].bool_
+
+    assert told() is True
+    assert told(FULL.key) is False

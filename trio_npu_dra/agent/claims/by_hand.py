@@ -1,0 +1,82 @@
+"""Finds out which vNPUs people cut by hand, beside those that were cut for claims.
+
+During a rolling update the other instance cuts vNPUs too, and this one may see such a vNPU before
+it reads the record that names it. So a vNPU counts as cut by hand only once the ledger was read
+while nobody could cut its chip. Until then it is in no ResourceSlice.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import replace
+from typing import Final
+
+import trio
+
+from trio_npu_dra.agent.claims.side_by_side import side_by_side
+from trio_npu_dra.agent.claims.vnpu_step import VnpuStep
+from trio_npu_dra.agent.holds.hold import vnpus_of
+from trio_npu_dra.agent.holds.ledger import Ledger
+from trio_npu_dra.ascend.model import Board, Chip
+from trio_npu_dra.ascend.offers import Cutting
+from trio_npu_dra.kit.base.errors import NpuDraError
+from trio_npu_dra.kit.base.observable import Observable
+
+log = logging.getLogger(__name__)
+
+_AGAIN_SECONDS: Final = 5.0
+"""How soon a chip is asked again that did not answer, or whose vNPU left its claim's record."""
+
+
+async def find_cut_by_hand(
+    board: Observable[Board],
+    ledger: Ledger,
+    step: VnpuStep,
+    cutting: Observable[Cutting],
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Keep `Cutting.by_hand` up to date, until cancelled; started once all chips were asked.
+
+    Args:
+        board: The chips.
+        ledger: Who holds what.
+        step: Cuts vNPUs for claims, and keeps the locks of the chips.
+        cutting: Where `by_hand` is set.
+        task_status: Started, as said above.
+    """
+    is_started = False
+    while True:
+        seen = board.value
+        found = await _cut_by_hand(seen, ledger, step, cutting.value.by_hand or frozenset())
+        cutting.set(replace(cutting.value, by_hand=found))
+        if not is_started:
+            is_started = True
+            task_status.started()
+        is_cut = any(chip.vnpus for chip in seen.chips)
+        with trio.move_on_after(_AGAIN_SECONDS if is_cut else math.inf):
+            await board.wait_for_other(seen)
+
+
+async def _cut_by_hand(
+    board: Board, ledger: Ledger, step: VnpuStep, known: frozenset[int]
+) -> frozenset[int]:
+    """Those that are known and still there, and those that the chips name now."""
+
+    async def told_apart(name: str, chip: Chip) -> frozenset[int]:
+        try:
+            return await step.cut_by_hand(chip.device_node)
+        except NpuDraError as error:
+            log.debug("vNPUs not told apart", extra={"npu": name, "problem": str(error)})
+            return frozenset()
+
+    ours = vnpus_of(ledger.holds.value)
+    there = {vnpu for chip in board.chips for vnpu in chip.vnpus}
+    unknown = {
+        chip.name: chip
+        for chip in board.chips
+        if chip.is_listed and not ours.union(known).issuperset(chip.vnpus)
+    }
+    found = await side_by_side(told_apart, unknown)  # one that hangs keeps no other
+    return (known & there).union(*found.values())

@@ -1,0 +1,176 @@
+"""Takes back claims that nobody needs any more and that the kubelet forgot to unprepare.
+
+Nobody needs a claim that does not exist, or that is allocated none of the devices that it has here,
+or that is reserved for nobody. It may be reserved again in any moment, and then the kubelet
+prepares it. So a look only notes its doubt, in the record, and each prepare takes that away; the
+next look takes the claim back if the doubt is still there after the API server was asked anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import trio
+
+from trio_npu_dra.agent.claims.reading import ClaimReader
+from trio_npu_dra.agent.holds.entry import Entry, State
+from trio_npu_dra.agent.holds.hold import HolderKind
+from trio_npu_dra.agent.holds.ledger import Ledger
+from trio_npu_dra.kit.api.objects import ResourceClaim
+from trio_npu_dra.kit.base import pulse
+from trio_npu_dra.kit.base.errors import KubeError, NotFound, StorageError, Unreadable
+
+log = logging.getLogger(__name__)
+
+_ROUND_SECONDS = 60.0  # between two rounds, in which those are asked about whose time has come
+_LOOK_SECONDS = 600.0  # between two looks at one claim at least: the kubelet has retries of its own
+_HURRIED_SECONDS = 60.0  # the same while another claim waits for its devices
+_JITTER = 0.2  # of that time besides, so that the nodes of a cluster do not ask in step
+_ASK_STUCK_SECONDS = 60.0  # one request
+_FORGET_STUCK_SECONDS = 300.0  # a call for each of its chips
+
+
+def claims_among(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """Those of claims that are not being undone."""
+    for entry in entries:
+        if entry.holder.kind is HolderKind.CLAIM and entry.state is not State.UNDOING:
+            yield entry
+
+
+async def is_needed(
+    entry: Entry, reader: ClaimReader, *, driver_name: str, is_cached: bool = False
+) -> bool:
+    """Whether a pod may need what a claim has, as the API server tells of it.
+
+    Raises:
+        KubeError: It does not tell.
+    """
+    holder = entry.holder
+    try:
+        claim = await reader.get(ResourceClaim, holder.name, holder.namespace, is_cached=is_cached)
+    except NotFound:
+        return False
+    if not claim.metadata.uid:
+        raise Unreadable(f"claim {entry} has no UID in the answer, which each object has")
+    status = claim.status
+    if claim.metadata.uid != entry.uid or status is None or status.allocation is None:
+        return False
+    given = {
+        (result.pool, result.device)
+        for result in status.allocation.devices.results
+        if result.driver == driver_name
+    }
+    has = {(held.pool, held.device) for held in entry.allocation}
+    return bool(status.reserved_for) and not given.isdisjoint(has)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """When a claim is looked for next, and was looked for last (trio's clock)."""
+
+    due_at: float
+    last_at: float = -_HURRIED_SECONDS
+
+
+class ForgottenClaims:
+    """Looks for claims that nobody needs any more.
+
+    The looks are answered from the API server's cache, which may lag or be of a server that was
+    cut off: before a claim is taken back, the API server is asked to read it anew. That it is
+    *undoing* then is all that is done here; the repair does the rest (`claims.repair`).
+
+    Args:
+        ledger: Who holds what.
+        reader: Tells of claims: one small GET a claim each ten minutes at most, and one more for a
+            claim that is to be taken back.
+        is_busy: Whether a process uses a chip with one of these device nodes of the host.
+        driver_name: Results of other drivers are theirs.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        reader: ClaimReader,
+        is_busy: Callable[[Collection[str]], Awaitable[bool]],
+        *,
+        driver_name: str,
+    ) -> None:
+        self._ledger = ledger
+        self._reader = reader
+        self._is_busy = is_busy
+        self._driver_name = driver_name
+        self._looks: dict[str, _Look] = {}
+        self._hurry = trio.Event()
+
+    def hurry(self, uid: str) -> None:
+        """Look at a claim soon: another one waits for what it has."""
+        look = self._looks.get(uid) or _Look(due_at=0)
+        self._looks[uid] = replace(look, due_at=min(look.due_at, look.last_at + _HURRIED_SECONDS))
+        self._hurry.set()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Look, without end.
+
+        Args:
+            task_status: Told once started.
+        """
+        task_status.started()
+        while True:
+            with trio.move_on_after(_ROUND_SECONDS):
+                await self._hurry.wait()
+            self._hurry = trio.Event()
+            now = trio.current_time()
+            known = {entry.uid: entry for entry in claims_among(self._ledger.by_uid.values())}
+            self._looks = {
+                uid: self._looks.get(uid) or _Look(due_at=now + random.uniform(0, _LOOK_SECONDS))  # noqa: S311 - no secret
+                for uid in known
+            }
+            for uid, look in list(self._looks.items()):
+                if look.due_at <= now:
+                    pause = _LOOK_SECONDS * random.uniform(1, 1 + _JITTER)  # noqa: S311 - no secret
+                    self._looks[uid] = _Look(due_at=now + pause, last_at=now)
+                    try:
+                        await self._look_at(known[uid])
+                    except StorageError as error:
+                        log.warning("a claim that nobody needs stays: %s", error)
+
+    async def _look_at(self, entry: Entry) -> None:
+        """Doubt a claim, or take it back if it was doubted before."""
+        try:
+            needed = await self._is_needed(entry, is_cached=True)
+            is_sure = not needed and entry.doubted and not await self._is_needed(entry)
+        except KubeError:  # the next look asks again
+            return
+        if needed is entry.doubted:
+            await self._note(entry, replace(entry, doubted=not needed))
+        elif is_sure:
+            await self._forget(entry)
+
+    async def _is_needed(self, entry: Entry, *, is_cached: bool = False) -> bool:
+        with pulse.step(f"looking whether claim {entry} exists", limit=_ASK_STUCK_SECONDS):
+            return await is_needed(
+                entry, self._reader, driver_name=self._driver_name, is_cached=is_cached
+            )
+
+    async def _forget(self, entry: Entry) -> None:
+        """Have a claim undone, unless a process uses its chips."""
+        with pulse.step(f"forgetting claim {entry}", limit=_FORGET_STUCK_SECONDS):
+            nodes = {node for device in entry.devices for node in device.nodes.values()}
+            if not await self._is_busy(nodes) and await self._note(
+                entry, replace(entry, state=State.UNDOING)
+            ):
+                log.warning(
+                    "claim is needed by nobody any more and is unprepared",
+                    extra={"claim": str(entry), "uid": entry.uid, "devices": entry.device_names},
+                )
+
+    async def _note(self, known: Entry, entry: Entry) -> bool:
+        """Replace a record, unless it is another one by now; whether it was not."""
+        async with self._ledger.exclusive():
+            is_same = self._ledger.by_uid.get(known.uid) == known
+            if is_same:
+                self._ledger.put(entry)
+            return is_same

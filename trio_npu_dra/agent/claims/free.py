@@ -1,0 +1,61 @@
+"""Whether a device is free, for claims and for pods with devices of a device plugin alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from trio_npu_dra.agent.claims.cdi import CdiFolder
+from trio_npu_dra.agent.holds.hold import Hold, HolderKind, conflict, node_of_pod
+from trio_npu_dra.agent.holds.ledger import Ledger
+from trio_npu_dra.kit.base.errors import DeviceHeld
+
+_ENDS: Final = {
+    HolderKind.POD: "it has ended",
+    HolderKind.LEFTOVER: "that is removed",
+}
+"""What frees the devices of a holder; of others their pods' end."""
+
+
+def check_free(hold: Hold, others: Iterable[Hold], ledger: Ledger, cdi: CdiFolder) -> None:
+    """See that nobody keeps the holder of *hold* from having it; inside the critical section.
+
+    Args:
+        hold: What is to be held.
+        others: What others hold.
+        ledger: Tells which claims' records cannot be read; their CDI files say what they have.
+        cdi: These files.
+
+    Raises:
+        DeviceHeld: Somebody does, or may.
+        StorageError: The disk does not give a CDI file.
+    """
+    other = conflict(hold, others)
+    if other is not None:
+        part = f", which has {other.device}," if other.device != hold.device else ""
+        raise DeviceHeld(
+            f"device {hold.device} is held by {other.holder.described}{part} until "
+            f"{_ENDS.get(other.holder.kind, 'its pods have ended')}",
+            holder=other.holder.uid,
+        )
+    if hold.observer:
+        return
+    unreadable = ledger.unreadable - {hold.holder.uid}
+    if not unreadable:
+        return
+    own = {hold.piece.device_node} if hold.piece else set()
+    for uid in unreadable & cdi.scan().keys():  # of many that have no file none is asked for
+        if cdi.hands_out(uid, hold.nodes | own):
+            raise DeviceHeld(
+                f"device {hold.device} may be in use by the claim with UID {uid}, whose "
+                "record on the node cannot be read, until its pods have ended; if there are none, "
+                f"an administrator of the node removes {cdi.path(uid)}"
+            )
+    if hold.holder.kind is HolderKind.POD:
+        return  # which of pods gets what of a chip is for the kubelet to know
+    for uid in unreadable:
+        if node_of_pod(uid) in hold.nodes:
+            raise DeviceHeld(
+                f"device {hold.device} may be in use by a pod of a device plugin, whose record "
+                f"{uid} on the node cannot be read, until the kubelet says that it has ended"
+            )

@@ -1,0 +1,185 @@
+"""The program that makes a container's loader find the Ascend driver's libraries.
+
+The container runtime runs it on the host as a createContainer hook (`native/libraries_hook`), so it
+lies in a folder of the host. That is the folder of the CDI files: who can write there can have
+runtimes run anything anyway, and everybody can enter it. (A container with user ids of its own runs
+its hooks with these, and they do not get into the kubelet's folders.) CDI takes only files ending
+in .json or .yaml for specs.
+
+A digest of the content is in the name, so CDI files of two versions never name one program. A
+program stays while a CDI file or a record names it, and while an instance of its version lives:
+each has a shared lock on its own, because it may be about to write a CDI file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import logging
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from trio_npu_dra.kit.base import storage
+from trio_npu_dra.kit.base.errors import StorageError
+
+log = logging.getLogger(__name__)
+
+PROGRAM: Final = Path(sys.prefix, "libexec/npu-dra-libraries")
+"""Where the image has it."""
+
+_MODE: Final = 0o711
+"""Others cannot read it: so the kernel hides a process that root of a pod's own users runs."""
+_TRIES: Final = 3
+_TIMEOUT: Final = 60  # seconds until a runtime kills it; by itself it ends after 20
+
+
+class LibraryHook:
+    """One version of the program, in the folder of the CDI files.
+
+    Args:
+        root: The folder; made when missing.
+        driver_name: The start of our files' names.
+        program: The program of this installation, which nobody changes while the daemon runs.
+
+    Raises:
+        StorageError: The program cannot be read.
+    """
+
+    def __init__(self, root: Path, driver_name: str, program: Path) -> None:
+        self._program = program
+        content = self._content()
+        self._size = len(content)
+        self.path = root / f"{_prefix(driver_name)}{hashlib.sha256(content).hexdigest()[:16]}"
+        self._lock: int | None = None
+
+    def edits(self, folders: Sequence[str]) -> dict[str, Any]:
+        """The hook of a CDI spec with which the loader looks into *folders* of the container."""
+        return {
+            "hookName": "createContainer",
+            "path": str(self.path),
+            "args": [PROGRAM.name, *folders],
+            "env": ["PATH=/usr/sbin:/sbin"],  # with none, some runtimes pass on the image's
+            "timeout": _TIMEOUT,
+        }
+
+    def install(self) -> None:
+        """Put it there if it is missing or wrong, and lock it; what else has its name is replaced.
+
+        Raises:
+            StorageError: It cannot be written, or could not be executed.
+        """
+        for _ in range(_TRIES):
+            if self._is_ours():
+                return
+            self.close()
+            self._write()
+            self._take_lock()
+        raise StorageError(f"{self.path} does not stay as it is written: somebody changes it")
+
+    def close(self) -> None:
+        """Unlock it."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _is_ours(self) -> bool:
+        """Whether the name is that of the file that we have locked, and it has the right form."""
+        if self._lock is None:
+            return False
+        with storage.translated(f"look at {self.path}"):
+            try:
+                found = self.path.lstat()
+            except FileNotFoundError:
+                return False
+        is_it = os.path.samestat(os.fstat(self._lock), found)
+        return is_it and storage.has_form(found, mode=_MODE) and found.st_size == self._size
+
+    def _take_lock(self) -> None:
+        """Lock the file that has the name, which another instance may remove until then."""
+        with storage.translated(f"lock {self.path}"), suppress(FileNotFoundError):
+            self._lock, _ = storage.open_file(self.path, os.O_RDONLY)
+            fcntl.flock(self._lock, fcntl.LOCK_SH)
+
+    def _write(self) -> None:
+        root = self.path.parent
+        with storage.translated(f"make {root}"):
+            root.mkdir(parents=True, exist_ok=True)
+            flags = os.statvfs(root).f_flag
+        if flags & os.ST_NOEXEC:
+            raise StorageError(
+                f"{root} is mounted noexec, so no runtime can execute our hook in it: mount it "
+                "without noexec, or set --container-libraries=env"
+            )
+        content = self._content()
+        if not storage.holds(self.path, content, mode=_MODE):
+            storage.write_atomic(self.path, content, mode=_MODE)
+
+    def _content(self) -> bytes:
+        with storage.translated(f"read {self._program}"):
+            return self._program.read_bytes()
+
+
+def installed_hook(root: Path, driver_name: str, program: Path = PROGRAM) -> LibraryHook | None:
+    """The program of this installation, put in its place.
+
+    Args:
+        root: The folder of the CDI files.
+        driver_name: The start of our files' names.
+        program: The program; only the image has one.
+
+    Returns:
+        None if it cannot be had; the log says why, and that LD_LIBRARY_PATH takes its place.
+    """
+    try:
+        hook = LibraryHook(root, driver_name, program)
+        hook.install()
+    except StorageError as error:
+        log.warning(
+            "containers get LD_LIBRARY_PATH instead of an ld.so.cache with the driver's folders",
+            extra={"error": str(error)},
+        )
+        return None
+    return hook
+
+
+def others(root: Path, driver_name: str, ours: LibraryHook | None) -> list[Path]:
+    """Programs in the folder that are not of this version.
+
+    Raises:
+        StorageError: The folder cannot be read.
+    """
+    prefix = _prefix(driver_name)
+    with storage.translated(f"read {root}"):
+        try:
+            found = [path for path in root.iterdir() if path.name.startswith(prefix)]
+        except FileNotFoundError:
+            return []
+    return [
+        path
+        for path in found
+        if (ours is None or path != ours.path) and not storage.is_set_aside(path.name)
+    ]
+
+
+def remove_unused(programs: Iterable[Path], named_in: Sequence[bytes]) -> None:
+    """Remove those programs that no text names and that no live instance has locked."""
+    for path in programs:
+        if not any(path.name.encode() in text for text in named_in):
+            storage.remove_if_abandoned(path)
+
+
+def remove_unfinished(root: Path, driver_name: str) -> None:
+    """Remove what killed writers left of programs.
+
+    Raises:
+        StorageError: The folder cannot be read.
+    """
+    storage.remove_unfinished(root, _prefix(driver_name))
+
+
+def _prefix(driver_name: str) -> str:
+    return f"{driver_name}-libraries-"

@@ -1,0 +1,395 @@
+"""The step that lets several containers use a claim's chips at once, by the chips' share flag.
+
+Pods with shares by a device plugin need it as claims do (`device_plugin.allocation`,
+`device_plugin.pods`).
+
+The flag belongs to a chip, not to a claim: several claims with shares of one chip need it once. So
+this driver writes down on which chips it has set the flag, before it does so, and takes it back
+from these alone, when nobody holds them any more. A flag that people have set stays.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from trio_npu_dra.agent.claims.cdi import CdiFolder
+from trio_npu_dra.agent.holds.entry import Entry, State
+from trio_npu_dra.agent.holds.hold import Hold
+from trio_npu_dra.agent.holds.ledger import Ledger
+from trio_npu_dra.ascend.model import Board, Chip
+from trio_npu_dra.ascend.share_flag import Card, ShareFlags, cards, is_in_use
+from trio_npu_dra.kit.base import file_lock, storage
+from trio_npu_dra.kit.base.errors import (
+    ChipsUnknown,
+    ClaimError,
+    ClaimUnavailable,
+    DcmiError,
+    ForeignFile,
+    NotPermitted,
+    NotSupported,
+    NpuDraError,
+)
+from trio_npu_dra.kit.base.observable import Observable
+
+log = logging.getLogger(__name__)
+
+_FILE: Final = "share-flags.json"
+_LOCK: Final = "share-flags.lock"
+_LOCK_PAUSE: Final = 0.02  # seconds between two tries
+_LOCK_PATIENCE: Final = 5.0  # seconds; a call tries again as long as it has time
+
+
+class _File(BaseModel):
+    """The chips on which this driver has set the flag, by die id, else by device node."""
+
+    model_config = ConfigDict(frozen=True)
+
+    version: int = 1
+    chips: tuple[str, ...] = ()
+
+
+class ShareFlagStep:
+    """Sets the flag before containers start, and takes it back after the last one; a `Step`.
+
+    Args:
+        ledger: Who holds what; the file with what this driver has set is beside its records.
+        cdi: Tells what a claim has whose record cannot be read.
+        board: The chips of this node.
+        flags: Their flags; None on a node that never has chips.
+        ours: Is told the keys of the chips whose flag this driver has set.
+    """
+
+    name: Final = "share-flag"
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        cdi: CdiFolder,
+        board: Observable[Board],
+        flags: ShareFlags | None,
+        ours: Observable[AbstractSet[str]] | None = None,
+    ) -> None:
+        self._ledger = ledger
+        self._cdi = cdi
+        self._board = board
+        self._flags = flags
+        self._ours = ours or Observable(frozenset())
+        self._is_tidied = False
+        self._path = ledger.state_folder / _FILE
+        self._lock = ledger.state_folder / _LOCK
+
+    def is_needed(self, entry: Entry) -> bool:
+        """Whether the claim has a chip that others may use at the same time."""
+        return bool(_shared_nodes(entry))
+
+    def is_lost(self, entry: Entry) -> bool:
+        """Never: `tidy` sets a flag again, and containers that run lose nothing by its absence."""
+        del entry
+        return False
+
+    async def do(self, entry: Entry) -> None:
+        """Set the flag of each shared chip.
+
+        Raises:
+            ClaimUnavailable: Somebody uses a chip, or its Ascend driver does not answer.
+            ClaimError: A chip cannot be shared at all.
+            StorageError: It cannot be written down.
+        """
+        async with self._alone() as flags:
+            await self._set(flags, entry)
+
+    async def undo(self, entry: Entry) -> None:
+        """Take the flag back from each shared chip that nobody else holds.
+
+        Raises:
+            ClaimUnavailable: Somebody uses a chip still.
+            StorageError: It cannot be written down.
+        """
+        await self.release(_shared_nodes(entry), but=entry.uid)
+
+    async def release(self, nodes: Collection[str], *, but: str = "") -> None:
+        """Take the flag back from chips that nobody holds any more; who is being undone does not.
+
+        No holder waits for a chip that cannot be asked now: `tidy` takes its flag back later.
+
+        Args:
+            nodes: Their host device nodes.
+            but: A holder that does not count either.
+
+        Raises:
+            ClaimUnavailable: Somebody uses a chip still.
+            StorageError: It cannot be written down.
+        """
+        if self._flags is None or not self._board.value.chips:
+            return
+        async with self._alone() as flags:
+            for card in cards(self._board.value, nodes):
+                await self._take_back(flags, card, but=but, is_letting_go=True)
+
+    async def tidy(self) -> None:
+        """Take the flag back where nobody needs it, and set it again where somebody does.
+
+        The first happens after a claim whose record broke, after a die whose sister was in use, and
+        after a reboot of a node that recovers flags; the second after a reset of a chip.
+
+        Raises:
+            NpuDraError: Something failed; the next look goes on with it.
+        """
+        if not self._is_tidied:  # what a killed writer left
+            storage.remove_unfinished(self._path.parent, f"{_FILE}.")
+            self._is_tidied = True
+        ours = self._read()
+        if not self._board.value.chips or not (ours or self._lacking()):
+            return
+        problems: list[NpuDraError] = []
+        async with self._alone() as flags:
+            ours = self._read()
+            if ours != self._parse():
+                self._write(ours)  # a die id is known by now
+            chips = (chip for chip in self._board.value.chips if chip.key in ours)
+            due = [
+                *(
+                    partial(self._take_back, flags, card)
+                    for card in cards(self._board.value, [chip.device_node for chip in chips])
+                ),
+                *(partial(self._set, flags, entry) for entry in self._lacking()),
+            ]
+            for act in due:
+                try:
+                    await act()
+                except NpuDraError as error:
+                    problems.append(error)
+        if problems:
+            raise ClaimUnavailable("; ".join(map(str, problems)))
+
+    def _lacking(self) -> list[Entry]:
+        """The ready claims with a shared chip whose flag was not set at the last reading."""
+        unset = {
+            chip.device_node
+            for chip in self._board.value.chips
+            if chip.device_share is False and chip.is_listed
+        }
+        return [
+            entry
+            for entry in self._ledger.by_uid.values()
+            if entry.state is State.READY and not _shared_nodes(entry).isdisjoint(unset)
+        ]
+
+    # --- alone on the node ------------------------------------------------------------------------
+
+    async def _set(self, flags: ShareFlags, entry: Entry) -> None:
+        nodes = _shared_nodes(entry)
+        shared = cards(self._board.value, nodes)
+        if missing := nodes - {chip.device_node for card in shared for chip in card}:
+            names = " and ".join(sorted(missing))
+            raise ClaimUnavailable(f"{names} cannot be shared now: the chip does not answer")
+        for card in shared:
+            try:
+                off = [chip for chip in card if not await flags.is_set(chip)]
+                if off:
+                    self._write({*self._read(), *(chip.key for chip in off)})
+                for chip in off:
+                    await flags.change(chip, is_set=True)
+            except DcmiError as error:
+                raise await self._explained(flags, card, error, but=entry.uid) from error
+            if off:
+                log.info(
+                    "NPU is shared from now on",
+                    extra={"chips": _names(off), "claim": str(entry), "uid": entry.uid},
+                )
+
+    async def _take_back(
+        self, flags: ShareFlags, card: Card, *, but: str = "", is_letting_go: bool = False
+    ) -> None:
+        """Reset what this driver has set of a card, unless somebody holds one of its chips.
+
+        Args:
+            flags: The flags.
+            card: The chips.
+            but: The claim that lets go of them.
+            is_letting_go: Whether it is no error that the chips cannot be asked.
+        """
+        ours = self._read()
+        if ours.isdisjoint(chip.key for chip in card) or await self._holders(card, but=but):
+            return
+        try:
+            set_by_us = [chip for chip in card if chip.key in ours]
+            for chip in set_by_us:
+                if chip.device_share or await _is_set(flags, chip):
+                    await flags.change(chip, is_set=False)
+            still = [chip for chip in set_by_us if await _is_set(flags, chip)]
+        except DcmiError as error:
+            problem = await self._explained(flags, card, error, but=but)
+            # Who only looks on may use the chip for as long as it likes, and nobody waits for it.
+            is_awaited = is_in_use(error) and not await self._onlookers(card)
+            if is_awaited or not is_letting_go:
+                raise problem from error
+            log.info("NPU stays shared for now", extra={"problem": str(problem)})
+            return
+        if still:
+            untrue = (
+                f"{_names(still)} stays shared although the Ascend driver says that it does not"
+            )
+            if not is_letting_go:
+                raise ClaimUnavailable(untrue)
+            log.info("NPU stays shared for now", extra={"problem": untrue})
+            return
+        self._write(ours - {chip.key for chip in card})
+        log.info("NPU is shared no longer", extra={"chips": _names(card)})
+
+    async def _holders(self, card: Card, *, but: str) -> list[str]:
+        """Who has a chip of a card, in words. Of who is being undone no container is left."""
+        nodes = frozenset(chip.device_node for chip in card)
+        async with self._ledger.exclusive():
+            known = [
+                hold.holder.titled
+                for hold in self._holds_on(nodes)
+                if hold.holder.uid != but and not hold.observer
+            ]
+            unreadable = self._ledger.unreadable - {but}
+        return list(dict.fromkeys(known)) + [
+            f"the claim with UID {uid}, whose record cannot be read"
+            for uid in unreadable
+            if self._cdi.hands_out(uid, nodes)
+        ]
+
+    async def _onlookers(self, card: Card) -> list[str]:
+        """Who looks on at a chip of a card (admin access), in words."""
+        nodes = frozenset(chip.device_node for chip in card)
+        async with self._ledger.exclusive():
+            found = [
+                f"{hold.holder.titled} (admin access)"
+                for hold in self._holds_on(nodes)
+                if hold.observer
+            ]
+        return list(dict.fromkeys(found))
+
+    def _holds_on(self, nodes: AbstractSet[str]) -> Iterator[Hold]:
+        for entry in self._ledger.by_uid.values():
+            if entry.state is not State.UNDOING:
+                yield from (hold for hold in entry.holds if hold.nodes & nodes)
+
+    async def _explained(
+        self, flags: ShareFlags, card: Card, error: DcmiError, *, but: str
+    ) -> ClaimError:
+        """What went wrong with the flag of a card, for the owner of the claim's pod."""
+        names = _names(card)
+        if isinstance(error, NotSupported):
+            return ClaimError(f"{names} cannot be shared by containers: {error}")
+        if isinstance(error, NotPermitted):
+            return ClaimError(f"this driver may not change whether {names} is shared: {error}")
+        if not is_in_use(error):
+            return ClaimUnavailable(f"the share flag of {names} cannot be changed: {error}")
+        users = await _processes(flags, card)
+        users += await self._holders(card, but=but)
+        users += await self._onlookers(card)
+        who = ", ".join(users) or "a container whose processes are not told"
+        return ClaimUnavailable(
+            f"the share flag of {names} changes only while nobody uses it, and it is in use by "
+            f"{who} ({error})"
+        )
+
+    # --- what this driver has set -----------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[ShareFlags]:
+        """Be the only task of the node that changes flags, in this process and others."""
+        if self._flags is None or not self._board.value.chips:
+            raise ChipsUnknown("no NPU of the node is known yet: sharing one must wait")
+        async with file_lock.hold(
+            self._lock, pause_seconds=_LOCK_PAUSE, patience_seconds=_LOCK_PATIENCE
+        ):
+            yield self._flags
+
+    def _read(self) -> AbstractSet[str]:
+        """The keys of the chips whose flag this driver has set.
+
+        A chip is known by its device node until its die id is answered, and by that from then on.
+
+        Raises:
+            StorageError: The file cannot be read.
+        """
+        ours = self._parse()
+        keys = {chip.device_node: chip.key for chip in self._board.value.chips}
+        ours = frozenset(keys.get(key, key) for key in ours)
+        self._ours.set(ours)
+        return ours
+
+    def _parse(self) -> AbstractSet[str]:
+        try:
+            return flags_set_by_driver(self._ledger.state_folder)
+        except (ForeignFile, ValidationError):
+            storage.set_aside(self._path)
+            log.error(
+                "which NPUs this driver has let containers share is not known any more: those that "
+                "are shared stay so until people change it",
+                extra={"file": str(self._path)},
+            )
+            return frozenset()
+
+    def _write(self, chips: Iterable[str]) -> None:
+        """Note them, so that a power cut changes nothing: a node may recover flags at its start."""
+        file = _File(chips=tuple(sorted(chips)))
+        if file.chips:
+            storage.write_atomic(self._path, file.model_dump_json().encode() + b"\n")
+        else:
+            storage.remove(self._path)
+        storage.sync_folder(self._path.parent)
+        self._ours.set(frozenset(file.chips))
+
+
+def flags_set_by_driver(state_folder: Path) -> AbstractSet[str]:
+    """The keys of the chips whose flag this driver has set.
+
+    Args:
+        state_folder: That of the `Ledger`.
+
+    Raises:
+        ValidationError: The file is not one of this driver's.
+        StorageError: It cannot be read.
+    """
+    data = storage.read_bytes(state_folder / _FILE)
+    return frozenset(_File.model_validate_json(data).chips) if data else frozenset()
+
+
+def _shared_nodes(entry: Entry) -> frozenset[str]:
+    """The host device nodes of the claim's chips that more than one container may use.
+
+    Others may have a share of the device too, or the claim's config says so.
+    """
+    by_config = {device.device for device in entry.devices if device.shared}
+    return frozenset(
+        node
+        for hold in entry.holds
+        if not hold.observer and not hold.piece
+        if hold.share is not None or hold.device in by_config
+        for node in hold.nodes
+    )
+
+
+async def _is_set(flags: ShareFlags, chip: Chip) -> bool:
+    try:
+        return await flags.is_set(chip)
+    except NotSupported:
+        return False
+
+
+async def _processes(flags: ShareFlags, card: Card) -> list[str]:
+    """Those that use a card, in words, as far as they can be read."""
+    found: list[int] = []
+    for chip in card:
+        with suppress(DcmiError):
+            found += await flags.processes(chip)
+    return [f"process {pid}" for pid in dict.fromkeys(found)]
+
+
+def _names(chips: Collection[Chip]) -> str:
+    return " and ".join(chip.name for chip in chips)

@@ -1,0 +1,103 @@
+"""`npu-dra`: parse the command line, run one subcommand, turn its errors into one clear line."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from types import ModuleType
+
+from trio_npu_dra.kit.base.errors import NpuDraError
+from trio_npu_dra.kit.base.terminal import say
+from trio_npu_dra.revision import full_version
+
+_ENVIRONMENT = {
+    # pydantic would read the metadata of all installed packages, to find plugins for itself.
+    "PYDANTIC_DISABLE_PLUGINS": "__all__",
+    # zoneinfo, which pydantic imports, would load how Python was built; all our times are UTC.
+    "PYTHONTZPATH": "",
+}
+"""What keeps libraries from looking, while they are imported, for what we have no use for."""
+
+COMMANDS = {
+    "serve": "run the node agent (what the DaemonSet runs)",
+    "health": "show how the NPUs of the running daemon are, or release one (root)",
+    "inspect": "show what this node would publish, or how its NPUs are connected; needs no cluster",
+    "doctor": "say what else on this node serves NPUs, what is in the way, and what to do (root)",
+    "validate": "check the configs for this driver in manifests; needs no cluster",
+    "simulate": "make a simulated Ascend board in a folder",
+    "demo": "run the daemon on a simulated board against stand-ins; needs no cluster and no root",
+}
+_HOUSES = {"serve": "agent", "simulate": "lab", "demo": "lab"}  # all others are tools
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command.
+
+    Args:
+        arguments: The words after `npu-dra`; the process's own without it.
+
+    Returns:
+        The exit code: 0 fine, 1 an error that was printed, 2 a wrong command line.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    parser = argparse.ArgumentParser(
+        prog="npu-dra",
+        description="Kubernetes DRA driver for Huawei Ascend NPUs",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="commands:\n"
+        + "\n".join(f"  {name:<10}{text}" for name, text in COMMANDS.items())
+        + "\n\n`npu-dra COMMAND --help` lists the flags of a command.",
+    )
+    parser.add_argument("--version", action="version", version=f"npu-dra {full_version()}")
+    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND")
+    chosen = parser.parse_args(words[:1])
+    command = _imported(chosen.command)
+    flags = argparse.ArgumentParser(
+        prog=f"npu-dra {chosen.command}",
+        description=COMMANDS[chosen.command],
+        allow_abbrev=False,
+    )
+    command.add_arguments(flags)
+    code = 1
+    try:
+        code = command.run(flags.parse_args(words[1:]))
+    except* NpuDraError as group:
+        for error in _leaves(group):
+            say(f"npu-dra {chosen.command}: {error}", stream=sys.stderr)
+    return code
+
+
+def _imported(command: str) -> ModuleType:
+    """The module of a command, imported at once and without a look for garbage.
+
+    It is imported when chosen: `npu-dra --help` must not load the gRPC stack.
+
+    What modules make stays. Looking through it while they are imported is a tenth of the daemon's
+    start, and a look at all of it later would stop the event loop for tens of milliseconds.
+    """
+    for variable, value in _ENVIRONMENT.items():
+        os.environ.setdefault(variable, value)
+    gc.disable()
+    try:
+        house = _HOUSES.get(command, "tools")
+        return importlib.import_module(f"trio_npu_dra.{house}.cli.{command}")
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors in the groups that nurseries put around them."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,25 @@
+"""`npu-dra serve`: the node agent."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+import trio
+
+from trio_npu_dra.agent import daemon
+from trio_npu_dra.agent.observe import logs
+from trio_npu_dra.agent.settings import Settings, add_flags
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """All settings."""
+    add_flags(parser, Settings)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until SIGTERM or SIGINT."""
+    settings = Settings.load(vars(arguments), os.environ)
+    logs.configure(settings.log_level, settings.log_format)
+    trio.run(daemon.run, settings)
+    return 0

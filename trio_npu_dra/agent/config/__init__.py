@@ -1,0 +1,4 @@
+"""What a claim may configure.
+
+`model` has the rules, `words` says what is wrong with a config, `effective` what several come to.
+"""

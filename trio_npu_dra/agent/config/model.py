@@ -1,0 +1,115 @@
+"""The config object that a ResourceClaim or DeviceClass may carry for this driver.
+
+The admission policy in CEL (k8s/base/npu-config.yaml) has the same rules, written by hand, and
+`just config` writes the JSON schema from these classes. docs/config.md explains the fields.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
+
+DRIVER: Final = "npu.huawei.com"
+"""The name by which configs are addressed to this driver."""
+API_VERSION: Final = "npu.huawei.com/v1alpha1"
+KIND: Final = "NpuConfig"
+
+MAX_VARIABLES: Final = 32
+MAX_NAME: Final = 128  # characters
+MAX_VALUE: Final = 1024  # characters
+MAX_OF_CLAIM: Final = 64 << 10
+"""Bytes of names and values that a claim's devices have together: all goes into its record."""
+OURS: Final = ("ASCEND_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
+"""Variables that this driver sets itself (`claims.cdi`)."""
+
+ContainerLibraries: TypeAlias = Literal["ldcache", "env", "none"]
+VisibleDevices: TypeAlias = Literal["void", "physical"]
+SharingStrategy: TypeAlias = Literal["Exclusive", "Shared"]
+
+
+def _unreserved(name: str) -> str:
+    if name in OURS:
+        raise PydanticCustomError("reserved", "the driver sets it itself")
+    return name
+
+
+class Part(BaseModel):
+    """Base of the config's parts: no other field, no conversion."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        alias_generator=to_camel,
+        populate_by_name=False,
+        defer_build=True,  # most nodes never see a config
+    )
+
+
+class Sharing(Part):
+    """Who may use an NPU of the claim at once."""
+
+    strategy: SharingStrategy = Field(
+        "Exclusive",
+        description="`Exclusive`: the first container that opens the NPU has it. `Shared`: all "
+        "containers of the claim's pods may use it at once.",
+    )
+
+
+class Variable(Part):
+    """A variable for the environment of containers."""
+
+    name: Annotated[
+        str,
+        StringConstraints(max_length=MAX_NAME, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$"),
+        AfterValidator(_unreserved),
+    ] = Field(json_schema_extra={"not": {"enum": list(OURS)}})
+    value: Annotated[str, StringConstraints(max_length=MAX_VALUE, pattern=r"^[^\x00]*$")]
+
+
+def _named_once(variables: list[Variable]) -> list[Variable]:
+    first: dict[str, int] = {}
+    for index, variable in enumerate(variables):
+        if first.setdefault(variable.name, index) != index:
+            raise PydanticCustomError(
+                "repeated",
+                "{name} is there twice",
+                {"name": variable.name, "first": first[variable.name], "index": index},
+            )
+    return variables
+
+
+def _without_default(schema: dict[str, Any]) -> None:
+    del schema["default"]
+
+
+class NpuConfig(Part):
+    """What containers get with an NPU, beside the NPU."""
+
+    api_version: Literal["npu.huawei.com/v1alpha1"]
+    kind: Literal["NpuConfig"]
+    sharing: Sharing = Sharing()
+    # Null is no value that can be written, so the type has none: without one, see what was set.
+    container_libraries: ContainerLibraries = Field(
+        None,  # type: ignore[arg-type]
+        description="How the loaders of containers find the Ascend driver's libraries. Without it, "
+        "the driver's flag `--container-libraries` decides.",
+        json_schema_extra=_without_default,
+    )
+    driver_mounts: bool = Field(
+        True, description="Whether containers get the Ascend driver's files of the node."
+    )
+    ub_files: bool = Field(
+        True,
+        description="Whether containers with an Ascend 950 get the node's user space of the "
+        "unified bus (UB).",
+    )
+    visible_devices: VisibleDevices = Field(
+        "void", description="What `ASCEND_VISIBLE_DEVICES` says in containers."
+    )
+    env: Annotated[list[Variable], Field(max_length=MAX_VARIABLES), AfterValidator(_named_once)] = (
+        Field([], description="Variables for the environment of containers, each name once.")
+    )

@@ -1,0 +1,147 @@
+"""What is wrong with a config, in the words of the driver and of `npu-dra validate`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from trio_npu_dra.agent.config.model import API_VERSION, KIND, NpuConfig, Sharing, Variable
+from trio_npu_dra.kit.base.errors import InvalidOpaqueConfig
+
+PROBLEMS_TOLD: Final = 3
+SHOWN: Final = 60  # characters of a name or value
+
+_HEAD: Final = f"apiVersion {API_VERSION} and kind {KIND}"
+_WRITE: Final = {
+    "": "an object with apiVersion and kind",
+    "apiVersion": _HEAD,
+    "kind": _HEAD,
+    "sharing": "an object with strategy",
+    "sharing.strategy": "Exclusive or Shared",
+    "containerLibraries": "ldcache, env or none",
+    "driverMounts": "true or false",
+    "ubFiles": "true or false",
+    "visibleDevices": "void or physical",
+    "env": "a list in which each is an object with name and value",
+    "env[]": "an object with name and value",
+    "env[].name": "a name of letters, digits and _ that does not begin with a digit",
+    "env[].value": "a text without NUL, in quotes if it looks like something else",
+}
+"""What to write into each field, whichever item of a list it is in."""
+_OBJECTS: Final[dict[str, type[BaseModel]]] = {"": NpuConfig, "sharing": Sharing, "env[]": Variable}
+
+Path: TypeAlias = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Something wrong in a config.
+
+    Attributes:
+        path: The wrong field.
+        text: Its name, its value and what to do.
+    """
+
+    path: Path
+    text: str
+
+
+def parse_config(parameters: Any, *, origin: str) -> NpuConfig:
+    """Check the parameters of one opaque config.
+
+    Args:
+        parameters: The JSON value of `opaque.parameters`.
+        origin: The kind of the object that it is in.
+
+    Raises:
+        InvalidOpaqueConfig: Names each wrong field, its value, and what to do.
+    """
+    try:
+        return NpuConfig.model_validate(parameters)
+    except ValidationError as error:
+        raise InvalidOpaqueConfig(refusal(_problems(error), origin=origin)) from None
+
+
+def problems(parameters: Any) -> Sequence[Problem]:
+    """All that is wrong with the parameters of one opaque config."""
+    try:
+        NpuConfig.model_validate(parameters)
+    except ValidationError as error:
+        return _problems(error)
+    return ()
+
+
+def refusal(found: Sequence[Problem], *, origin: str) -> str:
+    """The first few problems, so that what to do still fits into an Event of the pod."""
+    told = [problem.text for problem in found[:PROBLEMS_TOLD]]
+    if len(found) > len(told):
+        told.append(f"and {len(found) - len(told)} more")
+    return f"opaque config in the {origin}: {'; '.join(told)}"
+
+
+def show(value: Any) -> str:
+    """A value, in one short line."""
+    if isinstance(value, str):
+        text = _cut(value)
+        return f'"{text}"' if text.isprintable() else "a text with unprintable characters"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int) and -(2**63) <= value < 2**63:
+        return str(value)
+    if value is None:
+        return "null"
+    kinds = {list: "a list", dict: "an object"}
+    return next((words for kind, words in kinds.items() if isinstance(value, kind)), "a number")
+
+
+def show_name(name: str) -> str:
+    """The name of a field that somebody wrote, in one short line."""
+    text = _cut(name) or '""'
+    return text if text.isprintable() else "(a name with unprintable characters)"
+
+
+def show_path(path: Path) -> str:
+    """`env[2].name`."""
+    steps = (f"[{step}]" if isinstance(step, int) else f".{show_name(step)}" for step in path)
+    return "".join(steps).removeprefix(".") or "parameters"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+
+
+def _field(path: Path) -> str:
+    """`env[].name`."""
+    return "".join("[]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
+
+
+def _problems(error: ValidationError) -> Sequence[Problem]:
+    return [_explain(details) for details in error.errors(include_url=False)]
+
+
+def _explain(details: ErrorDetails) -> Problem:
+    path, value, context = details["loc"], details["input"], details.get("ctx", {})
+    kind, here, shown = details["type"], show_path(path), show(value)
+    if kind == "extra_forbidden":
+        fields = _OBJECTS[_field(path[:-1])].model_fields.values()
+        known = ", ".join(str(field.alias) for field in fields)
+        text = f"{here} is not known to this driver: remove it (known: {known})"
+    elif kind == "missing":
+        text = f"{here} is missing: write {_WRITE[_field(path)]}"
+    elif kind in {"string_too_long", "too_long"}:
+        things = "entries" if kind == "too_long" else "characters"
+        text = f"{here} has {len(value)} {things}: write at most {context['max_length']}"
+    elif kind == "reserved":
+        text = f"{here} is {shown}, which the driver sets itself: write another name"
+    elif kind == "repeated":
+        first = show_path((*path, context["first"], "name"))
+        path = (*path, context["index"], "name")
+        shown = show(context["name"])
+        text = f"{show_path(path)} is {shown}, as is {first}: write each name once"
+    else:
+        text = f"{here} is {shown}: write {_WRITE[_field(path)]}"
+    return Problem(path=path, text=text)

@@ -1,0 +1,94 @@
+"""What the daemon answers to `npu-dra health`, and what it does for it.
+
+`GET /health` is a `HealthReport` as JSON; `POST /release?device=npu-3` undoes what frequency rules
+did to an NPU. Refusals are a line of text for the person who asked.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from urllib.parse import parse_qs
+
+from trio_npu_dra.agent.control.report import (
+    HealthReport,
+    report_cutting,
+    report_hung,
+    report_npus,
+    report_resources,
+    report_unserved,
+    watch_mode,
+)
+from trio_npu_dra.agent.device_plugin.state import ResourcesState
+from trio_npu_dra.agent.devices.features import ServerFeatures
+from trio_npu_dra.agent.holds.hold import Hold
+from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
+from trio_npu_dra.ascend.fault_memory import NodeFaults
+from trio_npu_dra.ascend.model import Board
+from trio_npu_dra.ascend.offers import Cutting
+from trio_npu_dra.ascend.subscription import WatchStatus
+from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.kit.http import Answer, Handler, Request, routed
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Control:
+    """What can be asked of the daemon.
+
+    Attributes:
+        board: The NPUs.
+        watch: How the watcher learns of faults.
+        features: What the API server keeps.
+        worker: Has the calls that have not returned.
+        faults: What is remembered of faults.
+        holds: Who has what.
+        cutting: Whether chips are cut for claims.
+        resources: What is served to device plugin pods.
+    """
+
+    board: Observable[Board]
+    watch: Observable[WatchStatus]
+    features: Observable[ServerFeatures | None]
+    worker: DcmiWorker
+    faults: NodeFaults
+    holds: Observable[tuple[Hold, ...]]
+    cutting: Observable[Cutting]
+    resources: ResourcesState
+
+    def pages(self) -> Handler:
+        """The answer to each request."""
+        return routed({("GET", "/health"): self.health, ("POST", "/release"): self.release})
+
+    async def health(self, _: Request) -> Answer:
+        """The NPUs' health."""
+        board, features = self.board.value, self.features.value
+        report = HealthReport(
+            watch=watch_mode(self.watch.value),
+            refusal=self.watch.value.refusal,
+            taints=features.taints if features is not None else None,
+            gaps=board.gaps,
+            hung_calls=tuple(report_hung(call, board) for call in self.worker.hung),
+            npus=report_npus(board, self.holds.value, self.cutting.value),
+            cutting=report_cutting(board, self.holds.value, self.cutting.value, features),
+            resources=report_resources(self.resources.devices.value, self.holds.value),
+            unserved=report_unserved(self.resources.devices.value, self.holds.value),
+            waiting=dict(self.resources.waiting.value),
+        )
+        return Answer(body=report.model_dump_json(by_alias=True), content_type="application/json")
+
+    async def release(self, request: Request) -> Answer:
+        """Undo what frequency rules did to an NPU."""
+        device = "".join(parse_qs(request.query).get("device", [])[:1])
+        chip = self.board.value.by_name.get(device)
+        if chip is None:
+            there = ", ".join(self.board.value.by_name) or "none"
+            return Answer(status=404, body=f"no NPU {device!r} on this node; there are: {there}")
+        if not self.faults.release(chip):
+            return Answer(
+                status=409,
+                body=f"{device} is not separated by a frequency rule: there is nothing to release",
+            )
+        log.warning("NPU released by hand", extra={"device": device})
+        return Answer(body=f"{device} is released, and its faults are counted anew")

@@ -1,0 +1,291 @@
+"""The NPUs' health for people: what the daemon answers, and what `npu-dra health` reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
+
+from trio_npu_dra.agent.device_plugin.state import Devices
+from trio_npu_dra.agent.devices.features import ServerFeatures
+from trio_npu_dra.agent.holds.hold import Hold, HolderKind, holds_of, vnpu_holders, vnpus_of
+from trio_npu_dra.agent.holds.offered import offered
+from trio_npu_dra.ascend.dcmi.job import HungCall
+from trio_npu_dra.ascend.dcmi.types import ChipRef
+from trio_npu_dra.ascend.model import Board, Chip, Fault
+from trio_npu_dra.ascend.offers import NO_CUTTING, Cutting, not_cut
+from trio_npu_dra.ascend.subscription import WatchStatus
+from trio_npu_dra.kit.api.objects import rfc3339
+
+
+class _Report(BaseModel):
+    # A daemon of another version may send more fields.
+    model_config = ConfigDict(
+        frozen=True,
+        extra="ignore",
+        alias_generator=to_camel,
+        populate_by_name=True,
+        defer_build=True,  # nobody may ever ask
+    )
+
+
+class FaultReport(_Report):
+    """One thing that is wrong.
+
+    Attributes:
+        code: Eight hex digits; zeros are an alarm without a code.
+        level: How it is to be handled.
+        rule: Why it has this level.
+        text: The library's words, empty when it has none.
+        since: RFC 3339.
+    """
+
+    code: str
+    level: str
+    rule: str
+    text: str
+    since: str
+
+
+class NpuReport(_Report):
+    """One NPU.
+
+    Attributes:
+        device: Its name.
+        offered_as: Its device's name in slices and claims, such as that of a module; empty while it
+            is not handed out but for pieces of it.
+        level: Of the worst fault.
+        state: `Healthy`, `Unhealthy` or `Unknown`.
+        faults: Worst first.
+        unmonitored: Why its health cannot be read; empty if it can.
+        network: What is wrong with its RoCE port.
+        held_by: The claims and pods that hold it, `namespace/name`.
+    """
+
+    device: str
+    offered_as: str = ""
+    level: str
+    state: str
+    faults: tuple[FaultReport, ...] = ()
+    unmonitored: str = ""
+    network: str = ""
+    held_by: tuple[str, ...] = ()
+
+
+class HungCallReport(_Report):
+    """A call into libdcmi.so that has not returned.
+
+    Attributes:
+        function: What was called.
+        device: The NPU; empty for the Ascend driver as a whole.
+        since: RFC 3339.
+    """
+
+    function: str
+    device: str
+    since: str
+
+
+class PieceReport(_Report):
+    """A vNPU that exists.
+
+    Attributes:
+        vnpu: Its id.
+        npu: The NPU that it is of.
+        template: What it was cut by; empty if that is not told.
+        is_ours: Whether it was cut for a claim.
+        held_by: The claim, or the pod, that has it: `namespace/name`.
+        holder: The same with what it is.
+    """
+
+    vnpu: int
+    npu: str
+    template: str
+    is_ours: bool = False
+    held_by: str = ""
+    holder: str = ""
+
+    def __str__(self) -> str:
+        """One line for people."""
+        how = "cut for" if self.is_ours else "cut by hand, held by"
+        who = f"{how} {self.holder}" if self.holder else "cut by hand"
+        return " ".join(filter(None, (self.npu, f"vNPU {self.vnpu}", self.template))) + f", {who}"
+
+
+class CuttingReport(_Report):
+    """How NPUs are cut into pieces.
+
+    Attributes:
+        is_on: Whether they are cut for claims.
+        problem: Why no piece is published all the same; empty if they are.
+        refused: Why single NPUs are not cut, by their names.
+        pieces: The vNPUs that exist.
+    """
+
+    is_on: bool = False
+    problem: str = ""
+    refused: dict[str, str] = {}
+    pieces: tuple[PieceReport, ...] = ()
+
+
+class ResourceReport(_Report):
+    """A device plugin resource.
+
+    Attributes:
+        name: Such as `huawei.com/Ascend910`.
+        devices: How many it has.
+        healthy: How many of them pods may get.
+        held: How many of them pods have.
+    """
+
+    name: str
+    devices: int
+    healthy: int
+    held: int
+
+    def __str__(self) -> str:
+        """One line for people."""
+        return f"{self.name}: {self.devices} devices, {self.healthy} healthy, {self.held} held"
+
+
+class HealthReport(_Report):
+    """All that the daemon knows of its NPUs' health.
+
+    Attributes:
+        watch: Whether the Ascend driver sends fault events, or chips are read in turn.
+        refusal: Why the Ascend driver sends none.
+        taints: Whether sick NPUs are tainted; else they are left out of the ResourceSlice. None
+            until the API server has answered.
+        hung_calls: Oldest first.
+        gaps: Why NPUs or facts may be missing, in words.
+        npus: By number.
+        cutting: How they are cut into pieces.
+        resources: What device plugin resources are served.
+        unserved: What pods have of resources that do not list it any more, in words.
+        waiting: Which NPUs are to go to a resource or to the pool, and why they are not there.
+    """
+
+    watch: Literal["events", "polling", "starting"]
+    refusal: str = ""
+    taints: bool | None = None
+    hung_calls: tuple[HungCallReport, ...] = ()
+    gaps: tuple[str, ...] = ()
+    npus: tuple[NpuReport, ...] = ()
+    cutting: CuttingReport = CuttingReport()
+    resources: tuple[ResourceReport, ...] = ()
+    unserved: tuple[str, ...] = ()
+    waiting: dict[str, str] = {}
+
+
+def report_resources(devices: Devices, holds: Iterable[Hold]) -> tuple[ResourceReport, ...]:
+    """The resources that are served."""
+    holders = {hold.holder.uid for hold in holds}
+    return tuple(
+        ResourceReport(
+            name=name,
+            devices=len(some),
+            healthy=sum(one.is_healthy for one in some),
+            held=sum(one.holder_uid in holders for one in some),
+        )
+        for name, some in sorted(devices.items())
+    )
+
+
+def report_unserved(devices: Devices, holds: Iterable[Hold]) -> tuple[str, ...]:
+    """What pods have that no resource lists."""
+    listed = {one.holder_uid for some in devices.values() for one in some}
+    return tuple(
+        f"{hold.device} by {hold.holder.titled}"
+        for hold in holds
+        if hold.holder.kind is HolderKind.POD and hold.holder.uid not in listed
+    )
+
+
+def report_npus(
+    board: Board, holds: tuple[Hold, ...], cutting: Cutting = NO_CUTTING
+) -> tuple[NpuReport, ...]:
+    """All chips, as the last Board has them."""
+    devices: dict[str, list[str]] = {}
+    for offer in offered(board, holds, cutting):
+        if offer.piece:
+            continue  # those that exist are in the report of cutting
+        for node in offer.device_nodes:
+            devices.setdefault(node, []).append(offer.name)
+    return tuple(
+        _report_npu(chip, ", ".join(devices.get(chip.device_node, ())), holds)
+        for chip in board.chips
+    )
+
+
+def _report_npu(chip: Chip, device: str, holds: Iterable[Hold]) -> NpuReport:
+    holders = dict.fromkeys(hold.holder for hold in holds_of({chip.device_node}, holds))
+    return NpuReport(
+        device=chip.name,
+        offered_as=device,
+        level=chip.health.level,
+        state=chip.health.state.value,
+        faults=tuple(map(_report_fault, chip.health.faults)),
+        unmonitored=chip.health.unmonitored,
+        network=chip.health.network,
+        held_by=tuple(dict.fromkeys(map(str, holders))),
+    )
+
+
+def report_cutting(
+    board: Board, holds: Iterable[Hold], cutting: Cutting, features: ServerFeatures | None
+) -> CuttingReport:
+    """How chips are cut, and into what."""
+    holds = tuple(holds)
+    has_none = cutting.is_on and features is not None and not features.counters
+    return CuttingReport(
+        is_on=cutting.is_on,
+        problem="the API server keeps no counters: whole NPUs only" if has_none else "",
+        refused=not_cut(board, replace(cutting, ours=vnpus_of(holds))),
+        pieces=tuple(_pieces(board, holds)),
+    )
+
+
+def _pieces(board: Board, holds: Iterable[Hold]) -> Iterator[PieceReport]:
+    held, ours = vnpu_holders(holds), vnpus_of(holds)
+    for chip in board.chips:
+        templates = {vdevice.id: vdevice.template for vdevice in chip.vdevices}
+        for vnpu in chip.vnpus:
+            holder = held.get(vnpu)
+            yield PieceReport(
+                vnpu=vnpu,
+                npu=chip.name,
+                template=templates.get(vnpu, ""),
+                is_ours=vnpu in ours,
+                held_by=str(holder or ""),
+                holder=holder.titled if holder else "",
+            )
+
+
+def report_hung(call: HungCall, board: Board) -> HungCallReport:
+    """A call that has not returned, with the name of its NPU."""
+    parts = call.device if isinstance(call.device, tuple) else ()
+    ref = next((part for part in (call.device, *parts) if isinstance(part, ChipRef)), None)
+    names = [chip.name for chip in board.chips if chip.ref == ref]
+    return HungCallReport(
+        function=call.function, device="".join(names[:1]), since=rfc3339(call.since)
+    )
+
+
+def watch_mode(status: WatchStatus) -> Literal["events", "polling", "starting"]:
+    """How the watcher learns of faults, in a word."""
+    if status.subscribed:
+        return "events"
+    return "polling" if status.refusal else "starting"
+
+
+def _report_fault(fault: Fault) -> FaultReport:
+    return FaultReport(
+        code=f"{fault.code:08X}",
+        level=fault.level,
+        rule=fault.rule,
+        text=fault.text,
+        since=rfc3339(fault.since),
+    )

@@ -1,0 +1,138 @@
+"""Chips, and who hears of them: from the watcher to the ResourceSlices."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import trio
+
+from trio_npu_dra.agent.claims.by_hand import find_cut_by_hand
+from trio_npu_dra.agent.claims.cdi import CdiFolder
+from trio_npu_dra.agent.claims.share_flag import ShareFlagStep
+from trio_npu_dra.agent.claims.vnpu_step import VnpuStep
+from trio_npu_dra.agent.daemon import later
+from trio_npu_dra.agent.daemon.node import Node
+from trio_npu_dra.agent.device_plugin.cdi_file import devices_before
+from trio_npu_dra.agent.device_plugin.division import elsewhere
+from trio_npu_dra.agent.devices.build import build_pool
+from trio_npu_dra.agent.devices.features import follow_features
+from trio_npu_dra.agent.devices.shares import held_as_published
+from trio_npu_dra.agent.holds.offered import pool_offers
+from trio_npu_dra.agent.report.device_health import device_health
+from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
+from trio_npu_dra.ascend.model import Board
+from trio_npu_dra.ascend.offers import Offer
+from trio_npu_dra.ascend.watcher import watch_board
+from trio_npu_dra.kit.api.client import KubeClient
+from trio_npu_dra.kit.base.observable import derive
+from trio_npu_dra.kit.grpc import Bridge
+from trio_npu_dra.kit.kubelet.device_health import Devices
+from trio_npu_dra.kit.pool.pool import PoolContent
+from trio_npu_dra.kit.pool.publisher import publish
+from trio_npu_dra.kit.pool.publisher_lock import publisher_lock
+
+REGISTRATION_SECONDS = 2.0
+"""How long publishing waits for the kubelet, which retries a pod that came too early in minutes."""
+
+
+async def follow_chips(
+    node: Node,
+    kube: KubeClient,
+    worker: DcmiWorker,
+    bridge: Bridge,
+    *,
+    cdi: CdiFolder,
+    flags: ShareFlagStep,
+    pieces: VnpuStep,
+) -> None:
+    """Publish what there is, once chips and, with resources, what pods have are known."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_follow_features, node, kube)
+        await _watch(node, nursery, worker)
+        node.resources.leaving.set(devices_before(cdi))
+        await nursery.start(find_cut_by_hand, node.board, node.ledger, pieces, node.cutting)
+        # Claims come and go in bursts, and change what is offered on few nodes.
+        sources = node.board, node.cutting, node.resources.leaving
+        offers = partial(derive, lazily=[node.ledger.holds])
+        await nursery.start(offers, node.offers, partial(_offered, node), *sources)
+        await nursery.start(derive, node.device_health, partial(_device_health, node), node.offers)
+        async with publisher_lock(node.settings.plugin_directory, node.publisher):
+            # Of three instances one could else have this lock and wait for that of resources,
+            # and another one the other way round.
+            resources = partial(later.serve_resources, cdi=cdi, flags=flags)
+            nursery.start_soon(resources, node, kube, worker, bridge)
+            await node.features.wait_until(lambda features: features is not None)
+            pool_of = node.offers, node.features, node.shared_for_claims
+            await nursery.start(derive, node.pool, partial(_pool, node), *pool_of)
+            with trio.move_on_after(REGISTRATION_SECONDS):
+                await node.registration.wait_until(lambda status: status.registered)
+            if node.selection:
+                await node.resources.pods_known.wait_until(bool)
+                # At once, unlike holds that come later: what pods have is in no pool.
+                node.offers.set(_offered(node))
+                node.pool.set(_pool(node))
+            nursery.start_soon(later.tell_others, node, kube)
+            await publish(
+                kube,
+                node_name=node.settings.node_name,
+                driver_name=node.settings.driver_name,
+                pool=node.pool,
+                status=node.publisher,
+                node_uid=node.node_uid,
+                on_event=node.published,
+            )
+
+
+async def _watch(node: Node, nursery: trio.Nursery, worker: DcmiWorker) -> None:
+    if node.dcmi is None:
+        return
+    watch = partial(
+        watch_board,
+        board=node.board,
+        faults=node.faults,
+        status=node.watch,
+        interval_seconds=node.settings.health_poll_interval,
+        known=Board(chips=node.ledger.remembered_chips()),
+        splits=node.splits,
+        on_event=node.facts,
+    )
+    await nursery.start(watch, worker, node.dcmi, node.host)
+
+
+async def _follow_features(node: Node, kube: KubeClient) -> None:
+    await follow_features(
+        kube,
+        node_name=node.settings.node_name,
+        driver_name=node.settings.driver_name,
+        features=node.features,
+        status=node.publisher,
+    )
+
+
+def _offered(node: Node) -> tuple[Board, tuple[Offer, ...]]:
+    board, holds, cutting = node.board.value, node.ledger.holds.value, node.cutting.value
+    others = elsewhere(board, node.selection, leaving=node.resources.leaving.value)
+    offers = pool_offers(board, holds, cutting, elsewhere=others)
+    return board, held_as_published(offers, shares=node.settings.shares)
+
+
+def _device_health(node: Node) -> Devices:
+    _, offers = node.offers.value
+    return device_health(offers, node.settings.node_name)
+
+
+def _pool(node: Node) -> PoolContent:
+    (board, offers), features = node.offers.value, node.features.value
+    assert features is not None  # nothing is published before the API server was asked
+    pool = build_pool(
+        offers,
+        board,
+        node.policy,
+        features,
+        shares=node.settings.shares,
+        shared_for_claims=node.shared_for_claims.value,
+    )
+    # Before our first pool an older instance publishes, or there was nothing to be late with.
+    is_late = node.publisher.value.published and pool != node.pool.value
+    node.latency.pool_made(board, is_late=is_late)
+    return pool

@@ -1,0 +1,113 @@
+"""What several tasks of the daemon share: what rooms know of the node, and tell each other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+
+import trio
+
+from trio_npu_dra.agent.device_plugin.selection import Selection
+from trio_npu_dra.agent.device_plugin.state import ResourcesState
+from trio_npu_dra.agent.devices.features import ServerFeatures
+from trio_npu_dra.agent.devices.taints import TaintPolicy
+from trio_npu_dra.agent.holds.ledger import Ledger
+from trio_npu_dra.agent.holds.shared_claim import SharedClaim
+from trio_npu_dra.agent.observe.facts import EventPublished, Facts
+from trio_npu_dra.agent.observe.latency import EventLatency
+from trio_npu_dra.agent.settings import Settings
+from trio_npu_dra.ascend.ascend_driver import load_library
+from trio_npu_dra.ascend.fault_memory import NodeFaults
+from trio_npu_dra.ascend.host import Host
+from trio_npu_dra.ascend.model import EMPTY_BOARD, Board
+from trio_npu_dra.ascend.offers import Cutting, Offer
+from trio_npu_dra.ascend.partition import Readings
+from trio_npu_dra.ascend.subscription import WatchStatus
+from trio_npu_dra.kit.base.boot import SteadyClock
+from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.kit.kubelet.device_health import Devices
+from trio_npu_dra.kit.kubelet.endpoints import Endpoints
+from trio_npu_dra.kit.kubelet.registration import NOT_REGISTERED, RegistrationStatus
+from trio_npu_dra.kit.pool.pool import PoolContent
+from trio_npu_dra.kit.pool.publisher import PoolAccepted, PublisherStatus, SliceWritten
+
+FIRST_ANSWERS_SECONDS = 2.0
+"""How long what is loaded later waits for the first ResourceSlice; probes wait for it too."""
+
+
+class Node:
+    """What tasks share. Each `Observable` is set by one room; what has one user is made beside it.
+
+    Args:
+        settings: Those of the operator.
+
+    Raises:
+        ConfigError: A setting is wrong.
+        LibraryMissing: The node has Ascend hardware and no libdcmi.so.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.started_at = time.time()
+        # Without pages nobody reads the metrics.
+        self.facts = Facts(are_kept=settings.http_port >= 0)
+        self.latency = EventLatency(lambda seconds: self.facts(EventPublished(seconds)))
+        self.host = Host(
+            host_root=settings.host_root,
+            dev_root=settings.dev_root,
+            sysfs_root=settings.sysfs_root,
+            extra_mounts=settings.extra_mounts,
+        )
+        self.dcmi = load_library(self.host, self.facts)
+        self.policy = TaintPolicy.parse(settings.taint_effect, domain=settings.driver_name)
+        self.selection = Selection.parse(
+            settings.device_plugin, shares=settings.device_plugin_shares
+        )
+        self.endpoints = Endpoints(
+            driver_name=settings.driver_name,
+            plugin_directory=settings.plugin_directory,
+            registrar_directory=settings.kubelet_registrar_directory_path,
+            pod_uid=settings.pod_uid,
+        )
+        clock = SteadyClock()
+        self.faults = NodeFaults(
+            settings.plugin_directory,
+            clock=clock,
+            boot=clock.boot,
+            settle_seconds=settings.evict_after,
+        )
+        self.ledger = Ledger(settings.plugin_directory)
+        # npu
+        self.board: Observable[Board] = Observable(EMPTY_BOARD)
+        self.watch = Observable(WatchStatus())
+        self.splits = Readings()
+        is_cutting = settings.partitioning == "dynamic"
+        self.cutting = Observable(Cutting(is_on=is_cutting, by_hand=frozenset()))
+        # claims
+        self.shared: Observable[Mapping[str, SharedClaim]] = Observable({})
+        self.shared_for_claims: Observable[AbstractSet[str]] = Observable(frozenset())
+        # holds, report and slices
+        self.offers: Observable[tuple[Board, tuple[Offer, ...]]] = Observable((EMPTY_BOARD, ()))
+        self.device_health: Observable[Devices] = Observable(())
+        self.features: Observable[ServerFeatures | None] = Observable(None)
+        self.pool = Observable(PoolContent())
+        self.publisher = Observable(PublisherStatus())
+        self.node_uid: Observable[str] = Observable("")
+        # kubelet and resources
+        self.resources = ResourcesState()
+        self.registration: Observable[RegistrationStatus] = Observable(NOT_REGISTERED)
+
+    def published(self, fact: SliceWritten | PoolAccepted) -> None:
+        """The publisher did something."""
+        if isinstance(fact, PoolAccepted):
+            self.latency.pool_accepted()
+        else:
+            self.facts(fact)
+
+    async def first_answers(self) -> None:
+        """Wait until the first ResourceSlice is accepted, or will not be soon."""
+        with trio.move_on_after(FIRST_ANSWERS_SECONDS):
+            await self.publisher.wait_until(
+                lambda status: bool(status.published or status.waiting or status.problem)
+            )

@@ -1,0 +1,191 @@
+"""The nursery: every task of the daemon that outlives a call is started here or below."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import trio
+
+from trio_npu_dra.agent.claims.cdi import CdiFolder, Libraries
+from trio_npu_dra.agent.claims.forgotten import ForgottenClaims
+from trio_npu_dra.agent.claims.library_hook import PROGRAM, LibraryHook, installed_hook
+from trio_npu_dra.agent.claims.repair import keep_cdi_files
+from trio_npu_dra.agent.claims.reserved import NoticingReader
+from trio_npu_dra.agent.claims.service import NodeClaims
+from trio_npu_dra.agent.claims.share_flag import ShareFlagStep
+from trio_npu_dra.agent.claims.steps import Step
+from trio_npu_dra.agent.claims.vnpu_step import VnpuStep
+from trio_npu_dra.agent.control.server import serve_control
+from trio_npu_dra.agent.daemon import later
+from trio_npu_dra.agent.daemon.chips import follow_chips
+from trio_npu_dra.agent.daemon.node import Node
+from trio_npu_dra.agent.observe.self_check import SelfCheck
+from trio_npu_dra.agent.observe.signals import receive_signals
+from trio_npu_dra.agent.settings import Settings
+from trio_npu_dra.ascend.dcmi.worker import DcmiWorker, open_worker
+from trio_npu_dra.ascend.occupancy import is_any_occupied
+from trio_npu_dra.ascend.share_flag import NodeShareFlags
+from trio_npu_dra.ascend.vnpus import Vnpus
+from trio_npu_dra.kit.api.client import KubeClient, open_client
+from trio_npu_dra.kit.api.credentials import load_credentials
+from trio_npu_dra.kit.base.afterwards import Afterwards
+from trio_npu_dra.kit.grpc import Bridge, open_bridge
+from trio_npu_dra.kit.http import LateHandler, serve_http
+from trio_npu_dra.kit.kubelet.plugin import serve_kubelet
+from trio_npu_dra.kit.kubelet.probes import Probes, serve_probes
+
+GRACE_SECONDS = 20.0
+"""How long a stop waits for the kubelet's calls in flight; the pod is killed after 30 s."""
+
+
+async def run(
+    settings: Settings, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Serve this node until SIGTERM, SIGINT or cancelled; started once the kubelet can find us.
+
+    The kubelet is served while chips boot or the API server is away, so that pods can end.
+    ResourceSlices stay at the end: the kubelet removes them after 30 s, and a quick restart finds
+    them as they should be.
+
+    Raises:
+        ConfigError: A setting, the kubeconfig or a socket's path is wrong.
+        LibraryMissing: The node has Ascend hardware and no libdcmi.so.
+        StorageError: A socket cannot be made.
+    """
+    node = Node(settings)
+    async with (
+        open_client(load_credentials(settings.kubeconfig)) as kube,
+        open_worker() as worker,
+        open_bridge() as bridge,
+        trio.open_nursery() as support,
+    ):
+        stop = trio.Event()
+        await support.start(receive_signals, stop)
+        await _answer_probes(node, support, bridge, worker)
+        async with trio.open_nursery() as service:
+            cdi = _cdi_folder(settings, node)
+            flags = _share_flags(node, worker, cdi)
+            pieces = _pieces(node, worker, cdi)
+            claims = await _keep_claims(node, service, kube, worker, cdi=cdi, steps=(pieces, flags))
+            await _answer_people(node, support, worker)
+            follow = partial(follow_chips, cdi=cdi, flags=flags, pieces=pieces)
+            service.start_soon(follow, node, kube, worker, bridge)
+            await serve_kubelet(
+                bridge,
+                claims,
+                node.device_health,
+                node.registration,
+                endpoints=node.endpoints,
+                stop=stop,
+                grace_seconds=GRACE_SECONDS,
+                task_status=task_status,
+            )
+            service.cancel_scope.cancel()
+        support.cancel_scope.cancel()
+
+
+# --- probes and people ---------------------------------------------------------------------------
+
+
+async def _answer_probes(
+    node: Node, support: trio.Nursery, bridge: Bridge, worker: DcmiWorker
+) -> None:
+    """Start what answers the kubelet's probes and Prometheus."""
+    self_check = SelfCheck(
+        bridge=bridge,
+        endpoints=node.endpoints,
+        registration=node.registration,
+        publisher=node.publisher,
+        watch=node.watch if node.dcmi is not None else None,
+        claims=node.ledger.problem,
+    )
+    probes = Probes(live=self_check.live, ready=self_check.ready)
+    support.start_soon(self_check.run)
+    if node.settings.http_port >= 0:
+        pages = LateHandler()
+        await support.start(partial(serve_http, pages, port=node.settings.http_port))
+        support.start_soon(later.make_pages, node, worker, probes, pages)
+    if node.settings.healthcheck_port >= 0:
+        await support.start(serve_probes, bridge, node.settings.healthcheck_port, probes)
+
+
+async def _answer_people(node: Node, support: trio.Nursery, worker: DcmiWorker) -> None:
+    """Start what answers `npu-dra health`."""
+    control = LateHandler()
+    await support.start(serve_control, control, node.endpoints)
+    support.start_soon(later.make_control, node, worker, control)
+
+
+# --- claims --------------------------------------------------------------------------------------
+
+
+async def _keep_claims(
+    node: Node,
+    service: trio.Nursery,
+    kube: KubeClient,
+    worker: DcmiWorker,
+    *,
+    cdi: CdiFolder,
+    steps: Sequence[Step],
+) -> NodeClaims:
+    """Start what repairs claims; what prepares them, for the kubelet to call."""
+    settings = node.settings
+    reader = NoticingReader(
+        kube,
+        node.ledger,
+        node.shared,
+        driver_name=settings.driver_name,
+        pool_name=settings.node_name,
+    )
+    afterwards = Afterwards()
+    service.start_soon(afterwards.run)
+    is_busy = partial(is_any_occupied, worker, node.dcmi, node.board)
+    forgotten = ForgottenClaims(node.ledger, reader, is_busy, driver_name=settings.driver_name)
+    claims = NodeClaims(
+        reader=reader,
+        board=node.board,
+        host=node.host,
+        ledger=node.ledger,
+        cdi=cdi,
+        steps=steps,
+        driver_name=settings.driver_name,
+        pool_name=settings.node_name,
+        cutting=node.cutting,
+        on_call=node.facts,
+        on_held=forgotten.hurry,
+        afterwards=afterwards,
+    )
+    await service.start(keep_cdi_files, node.ledger, cdi, steps, node.board)
+    service.start_soon(forgotten.run)
+    return claims
+
+
+def _pieces(node: Node, worker: DcmiWorker, cdi: CdiFolder) -> VnpuStep:
+    vnpus = Vnpus(worker, node.dcmi, node.board, splits=node.splits, cutting=node.cutting)
+    return VnpuStep(ledger=node.ledger, cdi=cdi, vnpus=vnpus, host=node.host)
+
+
+def _share_flags(node: Node, worker: DcmiWorker, cdi: CdiFolder) -> ShareFlagStep:
+    flags = NodeShareFlags(worker, node.dcmi, node.splits) if node.dcmi is not None else None
+    return ShareFlagStep(node.ledger, cdi, node.board, flags, node.shared_for_claims)
+
+
+def _cdi_folder(settings: Settings, node: Node) -> CdiFolder:
+    return CdiFolder(
+        root=settings.cdi_root,
+        driver_name=settings.driver_name,
+        host=node.host,
+        libraries=Libraries(
+            path=settings.container_library_path,
+            usual=settings.container_libraries,
+            hook=_library_hook(settings),
+        ),
+    )
+
+
+def _library_hook(settings: Settings) -> LibraryHook | None:
+    """What makes containers find libraries; only the image has it, and claims may want it."""
+    if settings.container_libraries != "ldcache" and not PROGRAM.exists():
+        return None
+    return installed_hook(settings.cdi_root, settings.driver_name)

@@ -1,0 +1,120 @@
+"""A device of a resource: a chip, a share of one, or a vNPU that was cut off one by hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from trio_npu_dra.agent.device_plugin.names import DeviceId
+from trio_npu_dra.agent.holds.entry import Allocated, Entry, HeldDevice, State
+from trio_npu_dra.agent.holds.hold import POD_PREFIX, Holder, HolderKind
+from trio_npu_dra.ascend.model import Chip, HealthState
+from trio_npu_dra.ascend.piece import Piece
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceDevice:
+    """What a pod can get by a resource.
+
+    Attributes:
+        resource: The resource.
+        chip: The chip that it is, or is a part of.
+        share: Which share of the chip it is; None for none.
+        piece: Which piece of the chip it is; None for none.
+    """
+
+    resource: str
+    chip: Chip
+    share: int | None = None
+    piece: Piece | None = None
+
+    @classmethod
+    def of_entry(cls, entry: Entry) -> Self | None:
+        """What a pod's record says that it has; None for what only a newer version knows."""
+        (given, *_), (device, *_) = entry.allocation, entry.devices
+        share = given.share_id
+        if not device.chips or not (share is None or share.isdecimal()):
+            return None
+        return cls(
+            resource=given.pool,
+            chip=device.chips[0],
+            share=None if share is None else int(share),
+            piece=device.piece,
+        )
+
+    @property
+    def part(self) -> int | None:
+        """Which part of its chip it is; None for all of it."""
+        return self.piece.vnpu if self.piece else self.share
+
+    @property
+    def id(self) -> str:
+        """Its id in the resource."""
+        return self._id(self.share)
+
+    @property
+    def cdi_name(self) -> str:
+        """The name of what containers get; all shares of a chip give the chip."""
+        return self._id(None)
+
+    def _id(self, share: int | None) -> str:
+        vnpu = self.piece.vnpu if self.piece else None
+        about = DeviceId(physical_id=self.chip.physical_id, share=share, vnpu=vnpu)
+        return about.text(self.resource)
+
+    @property
+    def name(self) -> str:
+        """What people call it, and the DRA device name where it is offered by itself."""
+        return f"{self.chip.name}-vnpu-{self.piece.vnpu}" if self.piece else self.chip.name
+
+    @property
+    def holder_uid(self) -> str:
+        """The name of ours for the pod that has it."""
+        uid = f"{POD_PREFIX}{self.name}"
+        return uid if self.share is None else f"{uid}-{self.share}"
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether new pods may get it; not if its chip's health cannot be read."""
+        is_lost = self.piece is not None and self.piece.vnpu not in self.chip.vnpus
+        return not (self.chip.gone or is_lost) and self.chip.health.state is HealthState.HEALTHY
+
+    @property
+    def held(self) -> HeldDevice:
+        """What it gives to a container."""
+        return held_device(self.name, self.chip, self.piece)
+
+    def entry(self, *, namespace: str = "", pod: str = "", state: State = State.READY) -> Entry:
+        """It in the hands of a pod, which may not be known yet."""
+        holder = Holder(kind=HolderKind.POD, namespace=namespace, name=pod, uid=self.holder_uid)
+        given = Allocated(
+            requests=(self.resource,),
+            pool=self.resource,
+            device=self.name,
+            share_id=None if self.share is None else str(self.share),
+        )
+        return Entry(holder=holder, state=state, allocation=(given,), devices=(self.held,))
+
+
+def piece_of(chip: Chip, vnpu: int | None) -> Piece | None:
+    """A vNPU of a chip, which may be gone; None for none."""
+    if vnpu is None:
+        return None
+    templates = {vdevice.id: vdevice.template for vdevice in chip.vdevices}
+    return Piece(template=templates.get(vnpu, ""), vnpu=vnpu)
+
+
+def held_device(name: str, chip: Chip, piece: Piece | None = None) -> HeldDevice:
+    """What a chip, or a piece of it, gives to a container."""
+    node = chip.device_node
+    nodes = {node: node}
+    if piece is not None:
+        nodes = {f"/dev/davinci{piece.vnpu}": piece.device_node}
+    return HeldDevice(
+        device=name,
+        family=chip.family,
+        nodes=nodes,
+        chips=(chip,),
+        piece=piece,
+        chip_node=node if piece else "",
+    )

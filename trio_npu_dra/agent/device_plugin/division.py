@@ -1,0 +1,193 @@
+"""Which chips are in a resource, given who holds them; pure.
+
+No chip is in a resource and in the DRA pool (`holds.offered`). A held chip stays where it was
+allocated. A chip that is moving belongs to neither until nobody has it any more: not a claim, not a
+pod, and no process that we know nothing of. So it is never given out there once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+
+from trio_npu_dra.agent.device_plugin.device import ResourceDevice
+from trio_npu_dra.agent.device_plugin.names import piece_resource, whole_resource
+from trio_npu_dra.agent.device_plugin.selection import Selection
+from trio_npu_dra.agent.holds.hold import Hold, HolderKind, holds_of
+from trio_npu_dra.ascend.dcmi.types import VnpuMode
+from trio_npu_dra.ascend.model import Board, Chip
+from trio_npu_dra.ascend.offers import NO_CUTTING, Cutting, cut_by_hand
+from trio_npu_dra.ascend.piece import Piece
+
+
+def elsewhere(
+    board: Board, selection: Selection, *, leaving: Collection[int] = ()
+) -> frozenset[str]:
+    """Device nodes of the chips that are not for the DRA pool, as `holds.offered` wants to know.
+
+    Args:
+        board: The chips.
+        selection: What the operator wants.
+        leaving: Physical ids of chips that were in a resource, and may still be in use.
+    """
+    if not (selection or leaving):
+        return frozenset()
+    return frozenset(
+        chip.device_node
+        for chip in board.chips
+        if selection.resource_of(chip) is not None or chip.physical_id in leaving
+    )
+
+
+def resource_devices(
+    board: Board,
+    holds: Collection[Hold],
+    selection: Selection,
+    *,
+    given: Collection[ResourceDevice],
+    unused: AbstractSet[str],
+    cutting: Cutting = NO_CUTTING,
+) -> Mapping[str, tuple[ResourceDevice, ...]]:
+    """The devices of each resource, by physical id; a resource of which no chip is free has none.
+
+    A resource of which a pod still has something stays, without devices if need be. Five minutes
+    after the last plugin of a resource has gone, the kubelet starts no container any more whose pod
+    names it ("endpoint not found in cache for a registered resource"; Kubernetes 1.36.3), not even
+    one that has its NPUs by DRA; while a plugin lists none, it does.
+
+    A chip is there whole, in shares, or in the vNPUs that were cut off it by hand. What pods have
+    of it stays as it is, and nothing else of the chip is there until it is released: neither the
+    chip beside shares, nor more shares beside those of an earlier number.
+
+    Args:
+        board: The chips.
+        holds: Who has what.
+        selection: What the operator wants.
+        given: What pods have.
+        unused: Device nodes of chips that no process used when we looked.
+        cutting: Tells the vNPUs that were cut by hand from what another instance has cut.
+    """
+    found: dict[str, list[ResourceDevice]] = {one.resource: [] for one in given}
+    for chip in board.chips:
+        resource = selection.resource_of(chip)
+        if resource is None:
+            continue
+        found.setdefault(resource, [])
+        node = chip.device_node
+        mine = [one for one in given if one.chip.device_node == node]
+        is_free = node in unused and not chip.gone and not holds_of({node}, holds)
+        if _claimed({node}, holds) or not (mine or is_free):
+            continue
+        wanted = _wanted(board, chip, resource, selection.shares_of(chip), cutting)
+        for device in _beside(wanted, mine, chip, resource):
+            found.setdefault(device.resource, []).append(device)
+    return {resource: tuple(devices) for resource, devices in found.items()}
+
+
+def pieces_of(
+    board: Board, chip: Chip, resource: str, cutting: Cutting = NO_CUTTING
+) -> list[ResourceDevice]:
+    """The vNPUs that were cut off a chip, which is for a resource; those that can be asked for."""
+    if board.vnpu_mode is VnpuMode.VIRTUAL_MACHINE:
+        return []
+    return [
+        ResourceDevice(
+            resource=of_piece, chip=chip, piece=Piece(template=one.template, vnpu=one.id)
+        )
+        for one in cut_by_hand(chip, cutting)
+        if (of_piece := piece_resource(resource, one.template)) is not None
+    ]
+
+
+def _wanted(
+    board: Board, chip: Chip, resource: str, shares: int, cutting: Cutting
+) -> list[ResourceDevice]:
+    """A chip's devices while nobody has any of them."""
+    if chip.vnpus:
+        return pieces_of(board, chip, resource, cutting)
+    whole = ResourceDevice(resource=resource, chip=chip)
+    return [replace(whole, share=share) for share in range(shares)] if shares > 1 else [whole]
+
+
+def _beside(
+    wanted: Collection[ResourceDevice], mine: Collection[ResourceDevice], chip: Chip, resource: str
+) -> list[ResourceDevice]:
+    """A chip's devices beside what pods have of it.
+
+    Args:
+        wanted: Its devices while nobody has any.
+        mine: What pods have.
+        chip: The chip.
+        resource: Where it is to be.
+    """
+    held = {
+        (one.resource, one.id): replace(one, chip=chip)
+        for one in mine
+        if whole_resource(one.resource) == resource
+    }
+    ways = {(one.share, one.piece is None) for one in wanted}
+    are_alike = len(held) == len(mine) and all(
+        (one.share, one.piece is None) in ways for one in mine
+    )
+    found = {(one.resource, one.id): one for one in wanted if are_alike} | held
+    return sorted(found.values(), key=lambda one: one.part or 0)
+
+
+def unclear(
+    board: Board,
+    holds: Collection[Hold],
+    selection: Selection,
+    *,
+    unused: AbstractSet[str],
+    leaving: Collection[int] = (),
+) -> tuple[Chip, ...]:
+    """Chips that are to move and that nobody is known to hold, but a process may use."""
+    return tuple(
+        chip
+        for chip in board.chips
+        if (selection.resource_of(chip) is not None or chip.physical_id in leaving)
+        and not chip.gone
+        and chip.device_node not in unused
+        and not holds_of({chip.device_node}, holds)
+    )
+
+
+def waiting(
+    board: Board,
+    holds: Collection[Hold],
+    selection: Selection,
+    *,
+    given: Iterable[ResourceDevice],
+    unclear: Collection[Chip],
+) -> Mapping[str, str]:
+    """Where chips are to go that are somewhere else, and why they are not there, by their names.
+
+    Args:
+        board: The chips.
+        holds: Who has what.
+        selection: What the operator wants.
+        given: What pods have.
+        unclear: Those that nobody is known to hold, but a process may use (`unclear`).
+    """
+    places = {one.holder_uid: whole_resource(one.resource) for one in given}
+    unknown = {chip.name for chip in unclear}
+    found = {}
+    for chip in board.chips:
+        goal = selection.resource_of(chip)
+        elsewhere = [
+            hold.holder.titled
+            for hold in holds_of({chip.device_node}, holds)
+            if places.get(hold.holder.uid) != goal
+        ]
+        why = "it is held by " + ", ".join(dict.fromkeys(elsewhere)) if elsewhere else ""
+        if chip.name in unknown:
+            why = "a process uses it that belongs to nobody known"
+        if why:
+            found[chip.name] = f"to {goal or 'the DRA pool'}, but {why}"
+    return found
+
+
+def _claimed(nodes: Collection[str], holds: Iterable[Hold]) -> bool:
+    """Whether a claim, or what only a newer version knows, has one of the chips."""
+    return any(hold.holder.kind is not HolderKind.POD for hold in holds_of(nodes, holds))

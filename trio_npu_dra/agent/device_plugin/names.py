@@ -1,0 +1,129 @@
+"""Names of resources and ids of their devices, as Huawei's device plugin has them; pure.
+
+The id of a chip is the resource's last part and the chip's physical id, `Ascend910-3`; the id of a
+share of it has the share's number besides, `Ascend310P-0-99`. A vNPU has a resource of its own, by
+what it has of the chip, and an id with its own id and the chip's: `Ascend910-2c-100-0`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from trio_npu_dra.ascend.model import ChipFamily
+
+DOMAIN: Final = "huawei.com"
+
+USUAL: Final[Mapping[ChipFamily, str]] = MappingProxyType(
+    {
+        ChipFamily.ASCEND_310: f"{DOMAIN}/Ascend310",
+        ChipFamily.ASCEND_310B: f"{DOMAIN}/Ascend310",
+        ChipFamily.ASCEND_310P: f"{DOMAIN}/Ascend310P",
+        ChipFamily.ASCEND_910: f"{DOMAIN}/Ascend910",
+        ChipFamily.ASCEND_910B: f"{DOMAIN}/Ascend910",
+        ChipFamily.ASCEND_910_A3: f"{DOMAIN}/Ascend910",
+        ChipFamily.ASCEND_950: f"{DOMAIN}/npu",
+    }
+)
+"""The resource of each family, as manifests have it today."""
+
+MADE_LATER: Final = f"{DOMAIN}/npu-core"
+"""Of vNPUs that Huawei's plugin splits off when a pod starts; its ids name no chip."""
+
+_NUMBER: Final = r"\d{1,9}"
+_PIECE: Final = re.compile(r"(.+)-\d{1,2}c(\.\d{1,2}cpu)?(\.\d{1,3}g)?(\.n?dvpp)?")
+_TEMPLATE: Final = re.compile(
+    r"vir(?P<cores>\d{2})(_(?P<cpus>\d{1,2})c)?(_(?P<memory>\d{1,3}g))?(_(?P<media>n?(m|dvpp)))?"
+)
+_MEDIA: Final = {"m": "dvpp", "nm": "ndvpp"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceId:
+    """What the id of a device says.
+
+    Attributes:
+        physical_id: The chip that it is, or is a part of.
+        share: Which share of the chip it is; None for none.
+        vnpu: Which vNPU of the chip it is; None for none.
+    """
+
+    physical_id: int
+    share: int | None = None
+    vnpu: int | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is a chip, not a part of one."""
+        return self.share is None and self.vnpu is None
+
+    def text(self, resource: str) -> str:
+        """The id in a resource."""
+        parts = (self.vnpu, self.physical_id, self.share)
+        return "-".join([_last(resource), *(str(part) for part in parts if part is not None)])
+
+
+def device_id(resource: str, physical_id: int) -> str:
+    """The id of a whole chip in a resource."""
+    return DeviceId(physical_id=physical_id).text(resource)
+
+
+def parse_id(resource: str, id_: str) -> DeviceId | None:
+    """What an id in a resource says; None if it is of another form."""
+    last = _last(resource)
+    tail = id_.removeprefix(f"{last}-")
+    if tail == id_ or resource == MADE_LATER:
+        return None
+    if is_of_pieces(resource):
+        match = re.fullmatch(f"({_NUMBER})-({_NUMBER})", tail)
+        return DeviceId(vnpu=int(match[1]), physical_id=int(match[2])) if match else None
+    match = re.fullmatch(f"({_NUMBER})(?:-({_NUMBER}))?", tail)
+    if match is None:
+        return None
+    return DeviceId(physical_id=int(match[1]), share=int(match[2]) if match[2] else None)
+
+
+def parse_cdi_name(name: str) -> DeviceId | None:
+    """The same of an id whose resource is not known, and which is of no share."""
+    piece = re.fullmatch(f"(.+)-{_NUMBER}-{_NUMBER}", name)
+    whole = re.fullmatch(f"(.+)-{_NUMBER}", name)
+    match = piece if piece and is_of_pieces(piece[1]) else whole
+    return parse_id(match[1], name) if match else None
+
+
+def piece_resource(resource: str, template: str) -> str | None:
+    """The resource of vNPUs of that template, off chips of a resource; None for another template.
+
+    `vir04_3c_ndvpp` has 4 AI cores, 3 AI CPUs and no media engines: `Ascend310P-4c.3cpu.ndvpp`.
+    """
+    match = _TEMPLATE.fullmatch(template)
+    if match is None:
+        return None
+    parts = [f"{int(match['cores'])}c"]
+    parts += [f"{int(match['cpus'])}cpu"] if match["cpus"] else []
+    parts += [match["memory"]] if match["memory"] else []
+    parts += [_MEDIA.get(match["media"], match["media"])] if match["media"] else []
+    return f"{resource}-{'.'.join(parts)}"
+
+
+def is_of_pieces(resource: str) -> bool:
+    """Whether a resource, or the last part of one, is that of vNPUs."""
+    return _PIECE.fullmatch(_last(resource)) is not None
+
+
+def whole_resource(resource: str) -> str:
+    """The resource of the chips that its devices are, or are parts of."""
+    match = _PIECE.fullmatch(resource)
+    return match[1] if match else resource
+
+
+def is_huaweis(resource: str) -> bool:
+    """Whether it is a resource of Huawei's device plugin, which may have been here before."""
+    return resource.startswith(f"{DOMAIN}/")
+
+
+def _last(resource: str) -> str:
+    return resource.rpartition("/")[2]

@@ -1,0 +1,79 @@
+"""Counter sets of a pool, and what devices take from them; pure.
+
+A chip that can be cut has a counter set of its own, with its name. Its pieces take from it, and so
+does the whole chip: schedulers then hand out together only what can exist together.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+
+from trio_npu_dra.agent.devices.quantities import canonical_quantity
+from trio_npu_dra.ascend.offers import Offer
+from trio_npu_dra.kit.api.objects import Counter, CounterSet, DeviceCounterConsumption
+
+log = logging.getLogger(__name__)
+
+
+def consumption(chip: str, takes: Mapping[str, int]) -> tuple[DeviceCounterConsumption, ...] | None:
+    """What a device takes from its chip's counter set; None if nothing, as where there is none."""
+    if not takes:
+        return None
+    return (DeviceCounterConsumption(counter_set=chip, counters=_counters(takes)),)
+
+
+def build_counter_sets(
+    offered: Iterable[Offer], left_out: Iterable[Offer] = ()
+) -> tuple[CounterSet, ...]:
+    """One set for each chip that can be cut, in the order of the offers.
+
+    Args:
+        offered: All offers.
+        left_out: Those that are held and cannot be published: schedulers do not see what they take.
+    """
+    amounts = {offer.chips[0].name: dict(offer.of) for offer in offered if offer.of}
+    for offer in left_out:
+        for counter, amount in offer.takes.items():
+            has = amounts[offer.chips[0].name]
+            has[counter] = max(0, has[counter] - amount)
+    return tuple(CounterSet(name=chip, counters=_counters(has)) for chip, has in amounts.items())
+
+
+def without_counters(offered: Iterable[Offer]) -> tuple[Offer, ...]:
+    """What can be handed out where the API server keeps no counters: no piece, and chips as before.
+
+    A chip of which somebody has a piece is left out: a scheduler would hand it out whole.
+    """
+    offered = tuple(offered)
+    if left_out := tuple(offer.name for offer in offered if offer.takes and offer.piece):
+        _say_left_out(left_out)
+    cut = {
+        node
+        for offer in offered
+        if offer.piece and offer.piece.vnpu is not None
+        for node in offer.device_nodes
+    }
+    return tuple(
+        replace(offer, takes={}, of={})
+        for offer in offered
+        if not offer.takes or (not offer.piece and cut.isdisjoint(offer.device_nodes))
+    )
+
+
+@lru_cache(maxsize=16)
+def _say_left_out(names: tuple[str, ...]) -> None:
+    """Say once a process that pieces are left out; pools are built again and again."""
+    log.warning(
+        "the API server keeps no counters (feature gate DRAPartitionableDevices of Kubernetes 1.35 "
+        "and later): no piece of an NPU is published, whole NPUs only",
+        extra={"pieces": len(names), "first": names[0]},
+    )
+
+
+def _counters(amounts: Mapping[str, int]) -> dict[str, Counter]:
+    return {
+        name: Counter(value=canonical_quantity(amount)) for name, amount in sorted(amounts.items())
+    }

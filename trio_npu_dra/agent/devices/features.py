@@ -1,0 +1,226 @@
+"""Learns what the API server keeps of a slice, without publishing anything.
+
+A server silently drops the fields of a feature that is off, and refuses a slice with a value that
+it does not know. Taints, counters and shares are on by default from Kubernetes 1.36. Kubernetes
+1.34, with its alpha features switched on, does not know the taint effect `None`, and takes counters
+only in another shape than later versions (pkg/apis/resource/validation of 1.34.3 and 1.36.3).
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final
+
+import trio
+
+from trio_npu_dra.agent.devices.taints import TaintEffect
+from trio_npu_dra.kit.api.client import KubeClient
+from trio_npu_dra.kit.api.objects import (
+    CapacityPolicy,
+    Counter,
+    Device,
+    DeviceCapacity,
+    DeviceCounterConsumption,
+    DeviceTaint,
+    ObjectMeta,
+    ResourcePool,
+    ResourceSlice,
+    ResourceSliceSpec,
+)
+from trio_npu_dra.kit.api.retry import Retry
+from trio_npu_dra.kit.base import pulse
+from trio_npu_dra.kit.base.errors import Invalid, KubeError
+from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.kit.pool.publisher import PublisherStatus
+
+log = logging.getLogger(__name__)
+
+_ASK_AGAIN_SECONDS: Final = 3600.0
+"""Between two questions without a reason, give or take a half: one dry run an hour on a node."""
+
+Devices = tuple[Device, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFeatures:
+    """What the API server keeps; by default everything.
+
+    Attributes:
+        taint_effects: Effects with which it keeps taints of devices; none if it drops taints.
+        counters: Counter sets, in slices of their own, and what devices consume of them.
+        shares: That a device may be allocated several times, and what an allocation may take of it.
+    """
+
+    taint_effects: frozenset[TaintEffect] = frozenset(TaintEffect)
+    counters: bool = True
+    shares: bool = True
+
+    @property
+    def taints(self) -> bool:
+        """Whether sick NPUs are tainted, not left out."""
+        return bool(self.taint_effects)
+
+
+async def follow_features(
+    client: KubeClient,
+    *,
+    node_name: str,
+    driver_name: str,
+    features: Observable[ServerFeatures | None],
+    status: Observable[PublisherStatus],
+) -> None:
+    """Keep *features* true, without end.
+
+    The API server is asked at the start, and again whenever it may be another one.
+
+    Args:
+        client: The API server; needs `create` on resourceslices.
+        node_name: The node; slices may be created for no other.
+        driver_name: The driver.
+        features: None until the API server has answered once.
+        status: The publisher's; it shows when contact is lost and restored.
+    """
+    question = _Question(client, node_name, driver_name)
+    retry = Retry("asking what the API server keeps of ResourceSlices", log)
+    while True:
+        before = status.value
+        try:
+            with pulse.step("asking what the API server keeps", limit=120):
+                found = await question.ask()
+        except KubeError as error:
+            await trio.sleep(retry.failed(error))
+            continue
+        retry.recovered()
+        if features.set(found):
+            _say(found)
+        with trio.move_on_after(_ASK_AGAIN_SECONDS * random.uniform(0.5, 1.5)):  # noqa: S311 - spreads load, keeps no secret
+            await _until_doubtful(status, before)
+
+
+async def _until_doubtful(status: Observable[PublisherStatus], before: PublisherStatus) -> None:
+    """Wait until another API server may answer than the one that was asked.
+
+    That is possible after a loss of contact, which the publisher notices; when this instance may
+    publish after an older one, because only the publisher watches; and when the server dropped what
+    it had promised to keep, as one of several behind one address may.
+
+    An instance that waits for an older one does not watch too: rolling updates would then have
+    twice the watches, for an answer that is needed only in the end.
+
+    Args:
+        status: The publisher's.
+        before: Its value when the API server was asked.
+    """
+    was_waiting, was_lost = before.waiting, False
+    async for now in status.changes():
+        was_lost |= bool(now.problem) or now.watch_restarts != before.watch_restarts
+        has_contact = now.watching and not now.problem
+        may_publish_now = was_waiting and not now.waiting
+        if may_publish_now or (was_lost and has_contact) or now.dropped - before.dropped:
+            return
+        was_waiting = now.waiting
+
+
+class _Question:
+    """Asks by dry runs of creates."""
+
+    def __init__(self, client: KubeClient, node_name: str, driver_name: str) -> None:
+        self._client = client
+        self._node_name = node_name
+        self._driver_name = driver_name
+
+    async def ask(self) -> ServerFeatures:
+        """Learn it with one dry run if nothing is refused, else with one for each feature.
+
+        Raises:
+            KubeError: Unreachable, or a slice without any feature is refused too.
+        """
+        probes = self._probes()
+        try:
+            return _kept_in(await self._dry_run(*probes))
+        except Invalid:
+            await self._dry_run(Device(name="plain"))
+        return _kept_in(
+            chain.from_iterable([await self._unless_refused(probe) for probe in probes])
+        )
+
+    def _probes(self) -> Devices:
+        """A device for each feature."""
+        taken = DeviceCounterConsumption(
+            counter_set="probe", counters={"probe": Counter(value="1")}
+        )
+        return (
+            *(
+                Device(
+                    name=f"taint-{effect.lower()}",
+                    taints=(DeviceTaint(key=f"{self._driver_name}/probe", effect=effect),),
+                )
+                for effect in TaintEffect
+            ),
+            Device(name="counters", consumes_counters=(taken,)),
+            Device(
+                name="shares",
+                allow_multiple_allocations=True,
+                capacity={
+                    "probe": DeviceCapacity(value="2", request_policy=CapacityPolicy(default="1"))
+                },
+            ),
+        )
+
+    async def _unless_refused(self, probe: Device) -> Devices:
+        try:
+            return await self._dry_run(probe)
+        except Invalid:
+            return ()
+
+    async def _dry_run(self, *devices: Device) -> Devices:
+        """The devices as they would be stored."""
+        sent = ResourceSlice(
+            metadata=ObjectMeta(generate_name="probe-"),
+            spec=ResourceSliceSpec(
+                driver=self._driver_name,
+                node_name=self._node_name,
+                pool=ResourcePool(name=self._node_name, generation=0, resource_slice_count=1),
+                devices=devices,
+            ),
+        )
+        stored = await self._client.create(sent, dry_run=True)
+        return stored.spec.devices or ()
+
+
+def _kept_in(stored: Iterable[Device]) -> ServerFeatures:
+    """The features that stored probes still have."""
+    devices = tuple(stored)
+    effects = {taint.effect for device in devices for taint in device.taints or ()}
+    return ServerFeatures(
+        taint_effects=frozenset(effect for effect in TaintEffect if effect in effects),
+        counters=any(device.consumes_counters for device in devices),
+        shares=any(_keeps_shares(device) for device in devices),
+    )
+
+
+def _keeps_shares(device: Device) -> bool:
+    """Whether a device may be allocated several times, each time a part of its capacity."""
+    capacity = (device.capacity or {}).values()
+    return bool(device.allow_multiple_allocations) and any(part.request_policy for part in capacity)
+
+
+def _say(features: ServerFeatures) -> None:
+    refused = sorted(frozenset(TaintEffect) - features.taint_effects)
+    if not features.taints:
+        log.warning(
+            "the API server drops taints of devices (feature gate DRADeviceTaints): "
+            "sick NPUs are left out of the ResourceSlice instead"
+        )
+    elif refused:
+        log.warning(
+            "the API server refuses taints with some effects: an NPU with a mild fault is "
+            "published without its taint, one that no pod may get is left out",
+            extra={"effects": refused},
+        )
+    else:
+        log.info("sick NPUs are tainted")

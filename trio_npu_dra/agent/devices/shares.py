@@ -1,0 +1,114 @@
+"""A device of which several claims may have a share (KEP-5075, consumable capacity); pure.
+
+Schedulers count what allocations take of each capacity; nothing else does. The hardware does not
+divide a chip among the containers that share it: each can use all of its memory and AI cores.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import lru_cache
+
+from trio_npu_dra.agent.devices.features import ServerFeatures
+from trio_npu_dra.agent.devices.quantities import amount_of, canonical_quantity
+from trio_npu_dra.ascend import fact_names
+from trio_npu_dra.ascend.offers import Held, Offer, OfferKind
+from trio_npu_dra.kit.api.objects import CapacityPolicy, CapacityRange, Device, DeviceCapacity
+
+log = logging.getLogger(__name__)
+
+_DIVISIBLE = frozenset({OfferKind.NPU, OfferKind.MODULE})
+"""What has a share flag."""
+
+_UNITS = {fact_names.MEMORY: 1 << 20}
+"""The unit in which a capacity is counted, where that is not 1: DCMI tells memory in MiB."""
+
+
+def held_as_published(offered: Iterable[Offer], *, shares: int) -> tuple[Offer, ...]:
+    """The offers, held only where `with_shares` looks at that.
+
+    Most nodes divide nothing into shares: there a claim that comes or goes changes no offer, and
+    nothing has to be made anew.
+    """
+    if shares:
+        return tuple(offered)
+    return tuple(
+        replace(offer, held=Held.NOT) if offer.held is Held.WHOLE else offer for offer in offered
+    )
+
+
+def with_shares(
+    made: Iterable[tuple[Offer, Device]], features: ServerFeatures, *, shares: int
+) -> Iterator[Device]:
+    """The devices that can be published, divided into shares if that is wanted.
+
+    A device stays as it is held until it is released: schedulers do not compare whole allocations
+    with shares. One that is held as a whole is published undivided, and is taken in their eyes. One
+    that is held by shares is left out where it is to be divided no more.
+
+    Args:
+        made: Each offer with its device, undivided.
+        features: What the API server keeps.
+        shares: How many a device is to have; 0 for whole devices.
+    """
+    is_divided = shares > 0 and features.shares
+    if shares and not is_divided:
+        _say_whole()
+    left_out = []
+    for offer, device in made:
+        if is_divided and offer.held is not Held.WHOLE and offer.kind in _DIVISIBLE:
+            yield divided(device, shares)
+        elif offer.held is not Held.BY_SHARES:
+            yield device
+        else:
+            left_out.append(device.name)
+    if left_out:
+        _say_left_out(tuple(left_out))
+
+
+def divided(device: Device, shares: int) -> Device:
+    """The device with *shares* shares.
+
+    A request that names no capacity takes one share, and an equal part of everything else, rounded
+    down: so as many such requests fit as there are shares.
+    """
+    capacity = {
+        name: part.model_copy(update={"request_policy": _equal_part(name, part, shares)})
+        for name, part in (device.capacity or {}).items()
+    }
+    one = CapacityPolicy(default="1", valid_range=CapacityRange(min="1", step="1"))
+    capacity[fact_names.SHARES] = DeviceCapacity(
+        value=canonical_quantity(shares), request_policy=one
+    )
+    return device.model_copy(update={"allow_multiple_allocations": True, "capacity": capacity})
+
+
+def _equal_part(name: str, part: DeviceCapacity, shares: int) -> CapacityPolicy:
+    unit = _UNITS.get(name, 1)
+    default = amount_of(part.value) // shares // unit * unit
+    return CapacityPolicy(
+        default=canonical_quantity(default),
+        valid_range=CapacityRange(min="0", step=canonical_quantity(unit)),
+    )
+
+
+@lru_cache(maxsize=1)
+def _say_whole() -> None:
+    """Say once a process that NPUs are not divided; pools are built again and again."""
+    log.warning(
+        "the API server does not keep allowMultipleAllocations of devices (feature gate "
+        "DRAConsumableCapacity, on from Kubernetes 1.36): NPUs are published as a whole, in spite "
+        "of --sharing=shares"
+    )
+
+
+@lru_cache(maxsize=256)
+def _say_left_out(names: tuple[str, ...]) -> None:
+    """The same for devices that nobody else can get."""
+    log.warning(
+        "devices of which claims hold shares are left out of the ResourceSlice until they are "
+        "released: NPUs are published as a whole now",
+        extra={"devices": names},
+    )

@@ -1,0 +1,91 @@
+"""One critical section for all that write holds on this node.
+
+Within the process a trio lock; between processes, for the moments of a rolling update in which
+two instances run, flock(2). The lock file also holds a mark that a writer replaces before it
+writes, so that the other instance knows that its copy of the records is old. (The folder's mtime
+cannot tell: the kernel's clock for it ticks every few milliseconds.) The mark begins with the boot
+of the node, so that the first who reads in a boot knows that all there is was written earlier.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import trio
+
+from trio_npu_dra.kit.base import file_lock
+from trio_npu_dra.kit.base.storage import translated
+
+_PATIENCE = 3.0  # seconds; the other instance needs milliseconds
+_PAUSE = 0.002  # seconds between two tries
+_MARK = re.compile(rb"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})[0-9a-f]{16}")
+
+
+class Turn:
+    """The time in which this task, and nobody else on the node, may read and write records."""
+
+    def __init__(self, descriptor: int, boot_id: str) -> None:
+        self._descriptor = descriptor
+        self._boot_id = boot_id
+        self._has_announced = False
+        with translated("read the lock file"):
+            self.mark = os.pread(descriptor, 64, 0)
+        """What the last writer left; empty in a new file."""
+
+    @property
+    def is_first_of_boot(self) -> bool:
+        """Whether it is certain that nobody has written since the node booted."""
+        marked = _MARK.fullmatch(self.mark)
+        return bool(self._boot_id and marked and marked[1] != self._boot_id.encode())
+
+    def announce(self) -> None:
+        """Tell all other instances that the records change; to be called before they do.
+
+        Raises:
+            StorageError: The disk is full or fails.
+        """
+        if self._has_announced:
+            return
+        mark = f"{self._boot_id}{os.urandom(8).hex()}".encode()
+        with translated("mark the lock file"):
+            os.pwrite(self._descriptor, mark, 0)
+        self.mark, self._has_announced = mark, True
+
+
+class NodeLock:
+    """The lock on a state folder; make one a process.
+
+    Args:
+        path: The lock file; made when missing, never removed.
+        boot_id: This boot of the node; empty if it cannot be told.
+    """
+
+    def __init__(self, path: Path, boot_id: str = "") -> None:
+        self._path = path
+        self._boot_id = boot_id
+        self._in_process = trio.Lock()
+
+    @asynccontextmanager
+    async def hold(self) -> AsyncIterator[Turn]:
+        """Wait for the turn. Cancelled while waiting, nothing is held.
+
+        There is no checkpoint where it is free.
+
+        Raises:
+            StorageError: The file cannot be opened, or another process keeps it for 3 s.
+        """
+        try:
+            self._in_process.acquire_nowait()
+        except trio.WouldBlock:
+            await self._in_process.acquire()
+        try:
+            async with file_lock.hold(
+                self._path, pause_seconds=_PAUSE, patience_seconds=_PATIENCE
+            ) as descriptor:
+                yield Turn(descriptor, self._boot_id)
+        finally:
+            self._in_process.release()

@@ -1,0 +1,132 @@
+"""Labels and annotations of the Node: what kind of chips it has, and where it is; pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from trio_npu_dra.agent.device_plugin.names import USUAL, device_id
+from trio_npu_dra.ascend.model import Chip, ChipFamily
+
+SERVER_TYPE: Final = "servertype"
+"""A label that Huawei's device plugin leaves alone where it is set."""
+
+ACCELERATOR_TYPE: Final = "accelerator-type"
+"""A label that people set, such as `module-910b-8`; of two boards it follows from the chips."""
+
+NO_PLACE: Final = -2
+"""What stands for a super pod, or a place in one, that there is not."""
+
+_ACCELERATORS: Final[Mapping[ChipFamily, str]] = MappingProxyType(
+    {
+        ChipFamily.ASCEND_310: "huawei-Ascend310",
+        ChipFamily.ASCEND_310P: "huawei-Ascend310P",
+        ChipFamily.ASCEND_910: "huawei-Ascend910",
+        ChipFamily.ASCEND_910B: "huawei-Ascend910",
+        ChipFamily.ASCEND_910_A3: "huawei-Ascend910",
+        ChipFamily.ASCEND_950: "huawei-npu",
+    }
+)
+_WITH_HBM: Final = frozenset(
+    {
+        ChipFamily.ASCEND_910,
+        ChipFamily.ASCEND_910B,
+        ChipFamily.ASCEND_910_A3,
+        ChipFamily.ASCEND_950,
+    }
+)
+_SERVER_TYPES: Final = MappingProxyType(
+    {ChipFamily.ASCEND_910_A3: "A3", ChipFamily.ASCEND_950: "npu"}
+)
+_INFERENCE_BOARDS: Final = frozenset({0x28, 0x29})  # 300I A2 with 32 and 64 GB
+_DUO: Final = "Atlas 300I Duo"
+_LABEL: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+
+
+def usual_chips(resources: Mapping[str, Sequence[Chip]]) -> tuple[Chip, ...]:
+    """The chips that Volcano may place pods on, by physical id: those in their usual resource."""
+    return tuple(
+        sorted(
+            (
+                chip
+                for resource, chips in resources.items()
+                for chip in chips
+                if USUAL[chip.family] == resource
+            ),
+            key=lambda chip: chip.physical_id,
+        )
+    )
+
+
+def node_labels(chips: Sequence[Chip]) -> dict[str, str]:
+    """The labels that the chips tell; the first one stands for the node, as in MindCluster."""
+    if not chips:
+        return {}
+    first = chips[0]
+    found: dict[str, str | None] = {
+        "accelerator": _ACCELERATORS.get(first.family),
+        "node.kubernetes.io/npu.chip.name": first.chip_name,
+        SERVER_TYPE: _server_type(first),
+        "mind-cluster/npu-chip-memory": _memory(first),
+    }
+    if first.family is ChipFamily.ASCEND_910B and first.board_id in _INFERENCE_BOARDS:
+        found[ACCELERATOR_TYPE] = "card-910b-infer"
+    if all(chip.product_name == _DUO for chip in chips):
+        found["infer-card-type"] = "card-300i-duo"
+    if first.family in _SERVER_TYPES:
+        found["huawei.com/topotree.superpodid"] = _text(first.super_pod_id)
+    if first.family is ChipFamily.ASCEND_950:
+        found["huawei.com/topotree.serverid"] = _text(first.super_pod_server_index)
+    return {key: value for key, value in found.items() if value and _LABEL.fullmatch(value)}
+
+
+def node_annotations(chips: Sequence[Chip]) -> dict[str, str]:
+    """The annotations; `baseDeviceInfos` lists just the chips that pods may get."""
+    if not chips:
+        return {}
+    devices = {device_id(USUAL[chip.family], chip.physical_id): _base(chip) for chip in chips}
+    super_pod_id, server_index = place(chips)
+    return {
+        "baseDeviceInfos": json.dumps(devices, separators=(",", ":")),
+        "superPodID": str(super_pod_id),
+        "serverIndex": str(server_index),
+        "serverType": _SERVER_TYPES.get(chips[0].family, ""),
+    }
+
+
+def place(chips: Sequence[Chip]) -> tuple[int, int]:
+    """The super pod and the index in it, as the first chip tells that tells both."""
+    for chip in chips:
+        if chip.super_pod_id is not None and chip.super_pod_server_index is not None:
+            return chip.super_pod_id, chip.super_pod_server_index
+    return NO_PLACE, NO_PLACE
+
+
+def _base(chip: Chip) -> dict[str, int | str]:
+    """The address on the network is asked of no chip, and empty."""
+    is_950 = chip.family is ChipFamily.ASCEND_950
+    return {
+        **({"DeviceID": chip.logic_id} if is_950 else {}),
+        "IP": "",
+        "SuperDeviceID": chip.super_pod_sdid or 0,
+    }
+
+
+def _server_type(chip: Chip) -> str | None:
+    if chip.ai_cores is None:
+        return None
+    kind = "npu" if chip.family is ChipFamily.ASCEND_950 else chip.family
+    return f"{kind}-{chip.ai_cores}"
+
+
+def _memory(chip: Chip) -> str | None:
+    if chip.family not in _WITH_HBM or chip.memory_bytes is None:
+        return None
+    return f"{chip.memory_bytes >> 30}G"
+
+
+def _text(number: int | None) -> str | None:
+    return None if number is None else str(number)

@@ -1,0 +1,110 @@
+"""Keeps the Node's labels and annotations at what the chips tell.
+
+They are applied under a name of their own, so that the API server knows which are ours: one that is
+not wanted any more goes, and what somebody else wrote besides stays.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+import trio
+
+from trio_npu_dra.agent.mindcluster.node_facts import ACCELERATOR_TYPE, SERVER_TYPE
+from trio_npu_dra.kit.api.applied import ManagedMeta, ManagedNode
+from trio_npu_dra.kit.api.client import KubeClient
+from trio_npu_dra.kit.api.retry import Retry
+from trio_npu_dra.kit.base import pulse
+from trio_npu_dra.kit.base.errors import KubeError
+from trio_npu_dra.kit.base.observable import Observable
+
+log = logging.getLogger(__name__)
+
+MANAGER: Final = "trio-npu-dra-mindcluster"
+"""Who writes, for the API server."""
+
+LOOK_SECONDS: Final = 300.0
+"""Between two looks whether somebody has changed what we wrote."""
+
+RETRY_LIMIT: Final = 60.0
+"""Seconds between two tries at most: a node that lacks the rights asks for ever."""
+
+_OTHERS: Final = frozenset(
+    {SERVER_TYPE, ACCELERATOR_TYPE}
+)  # labels that stay where others set them
+_STUCK_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    """What the Node is to say.
+
+    Attributes:
+        labels: By key.
+        annotations: By key.
+    """
+
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+
+
+async def keep_node(
+    client: KubeClient, facts: Observable[NodeFacts], *, node_name: str
+) -> NoReturn:
+    """Keep the Node's labels and annotations right, without end.
+
+    Args:
+        client: The API server; needs `get` and `patch` on nodes.
+        facts: What is wanted.
+        node_name: The Node.
+    """
+    retry = Retry("labelling the Node", log, limit=RETRY_LIMIT)
+    while True:
+        wanted = facts.value
+        try:
+            with pulse.step("labelling the Node", limit=_STUCK_SECONDS):
+                await _make_right(client, wanted, node_name)
+        except KubeError as error:
+            await trio.sleep(retry.failed(error))
+            continue
+        retry.recovered()
+        with trio.move_on_after(LOOK_SECONDS):
+            await facts.wait_for_other(wanted)
+
+
+def change(node: ManagedNode, wanted: NodeFacts) -> ManagedNode | None:
+    """What is to be applied to a Node; None if nothing is."""
+    stored = node.metadata
+    ours = stored.applied_by(MANAGER, "labels")
+    labels = {
+        key: value
+        for key, value in wanted.labels.items()
+        if key not in _OTHERS or key in ours or key not in (stored.labels or {})
+    }
+    if _is_so(stored.labels, labels, ours) and _is_so(
+        stored.annotations, wanted.annotations, stored.applied_by(MANAGER, "annotations")
+    ):
+        return None
+    meta = ManagedMeta(name=stored.name, labels=labels, annotations=dict(wanted.annotations))
+    return ManagedNode(metadata=meta)
+
+
+def _is_so(
+    stored: Mapping[str, str] | None, wanted: Mapping[str, str], ours: frozenset[str]
+) -> bool:
+    return ours == wanted.keys() and all(
+        (stored or {}).get(key) == value for key, value in wanted.items()
+    )
+
+
+async def _make_right(client: KubeClient, wanted: NodeFacts, node_name: str) -> None:
+    new = change(await client.get(ManagedNode, node_name), wanted)
+    if new is not None:
+        await client.apply(new, manager=MANAGER)
+        log.info(
+            "Node labelled for MindCluster",
+            extra={"labels": sorted(wanted.labels), "annotations": sorted(wanted.annotations)},
+        )

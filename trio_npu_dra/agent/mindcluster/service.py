@@ -1,0 +1,54 @@
+"""Tells Volcano and MindCluster what chips the node has in device plugin resources."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NoReturn
+
+import trio
+
+from trio_npu_dra.agent.device_plugin.state import Devices, whole_chips
+from trio_npu_dra.agent.holds.hold import Hold
+from trio_npu_dra.agent.mindcluster.device_info import content
+from trio_npu_dra.agent.mindcluster.device_info_writer import keep_device_info
+from trio_npu_dra.agent.mindcluster.node_facts import node_annotations, node_labels, usual_chips
+from trio_npu_dra.agent.mindcluster.node_writer import NodeFacts, keep_node
+from trio_npu_dra.kit.api.client import KubeClient
+from trio_npu_dra.kit.base.observable import Observable, derive
+
+
+async def tell_mindcluster(
+    client: KubeClient,
+    resources: Observable[Devices],
+    holds: Observable[tuple[Hold, ...]],
+    node_name: str,
+) -> NoReturn:
+    """Keep Node and ConfigMap right, without end.
+
+    A node of which no chip was ever for a resource gets no ConfigMap.
+
+    Args:
+        client: The API server.
+        resources: The devices of each resource; parts of chips are not Volcano's.
+        holds: Who has what.
+        node_name: The Node.
+    """
+    facts = Observable(NodeFacts(labels={}, annotations={}))
+    told: Observable[Mapping[str, Any] | None] = Observable(None)
+
+    def wanted() -> NodeFacts:
+        chips = usual_chips(whole_chips(resources.value))
+        return NodeFacts(labels=node_labels(chips), annotations=node_annotations(chips))
+
+    def to_tell() -> Mapping[str, Any] | None:
+        if told.value is None and not resources.value:
+            return None
+        used = {node for hold in holds.value if not hold.observer for node in hold.nodes}
+        return content(whole_chips(resources.value), used)
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(derive, facts, wanted, resources)
+        await nursery.start(derive, told, to_tell, resources, holds)
+        nursery.start_soon(partial(keep_device_info, client, told, node_name=node_name))
+        await keep_node(client, facts, node_name=node_name)

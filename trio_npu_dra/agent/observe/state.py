@@ -1,0 +1,152 @@
+"""Metrics of the present state: read from the facts at each scrape, never kept."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from trio_npu_dra import __version__
+from trio_npu_dra.agent.devices.features import ServerFeatures
+from trio_npu_dra.agent.holds.hold import Hold, HolderKind, vnpu_holders
+from trio_npu_dra.agent.observe import catalog
+from trio_npu_dra.agent.observe.catalog import Definition, Kind
+from trio_npu_dra.agent.observe.npu_readings import NpuReadings
+from trio_npu_dra.ascend.model import Board, Chip, FaultLevel
+from trio_npu_dra.ascend.subscription import WatchStatus
+from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.kit.kubelet.registration import RegistrationStatus
+from trio_npu_dra.kit.pool.publisher import PublisherStatus
+from trio_npu_dra.revision import REVISION
+
+Samples = Iterator[tuple[Definition, tuple[str, ...], float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeState(Collector):
+    """The present facts of this node.
+
+    Attributes:
+        board: The NPUs.
+        watch: How the watcher learns of faults.
+        features: What the API server keeps.
+        publisher: The state of publishing.
+        registration: Whether the kubelet has registered us.
+        holds: Who has what.
+        written_off: How many DCMI calls passed their deadline and have not returned.
+        readings: The NPUs' telemetry.
+    """
+
+    board: Observable[Board]
+    watch: Observable[WatchStatus]
+    features: Observable[ServerFeatures | None]
+    publisher: Observable[PublisherStatus]
+    registration: Observable[RegistrationStatus]
+    holds: Observable[tuple[Hold, ...]]
+    written_off: Callable[[], int]
+    readings: NpuReadings
+
+    def collect(self) -> Iterable[Metric]:
+        """All metrics of state that have a value."""
+        families: dict[str, Metric] = {}
+        for metric, labels, value in self._samples():
+            family = families.get(metric.name)
+            if family is None:
+                kind = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
+                family = kind(metric.name, metric.meaning, labels=metric.labels)
+                families[metric.name] = family
+            family.add_metric(labels, value)  # type: ignore[attr-defined] # both kinds have it
+        return families.values()
+
+    def _samples(self) -> Samples:
+        yield from self._claims()
+        yield from self._publishing()
+        yield from self._driver()
+        holders = self._holders()
+        for chip in self.board.value.chips:
+            yield from _health(chip)
+            yield from self._telemetry(chip, holders.get(chip.device_node, ("", "")))
+        yield from self._pieces()
+        yield catalog.BUILD_INFO, (__version__, REVISION, platform.python_version()), 1
+
+    def _claims(self) -> Samples:
+        holds = self._holds_of_claims()
+        yield catalog.CLAIMS_PREPARED, (), len({hold.holder.uid for hold in holds})
+        own = {(hold.nodes, hold.piece) for hold in holds if not hold.observer}
+        yield catalog.DEVICES_PREPARED, (), len(own)
+        yield catalog.REGISTERED, (), self.registration.value.registered
+
+    def _publishing(self) -> Samples:
+        status, features = self.publisher.value, self.features.value
+        yield catalog.WATCH_RESTARTS, (), status.watch_restarts
+        yield catalog.WATCHING, (), status.watching
+        yield catalog.POOL_CURRENT, (), status.current
+        yield catalog.POOL_WAITING, (), status.waiting
+        if status.published:
+            yield catalog.POOL_DEVICES, (), status.devices
+            yield catalog.POOL_GENERATION, (), status.generation
+        if features is not None:
+            yield catalog.SERVER_KEEPS_TAINTS, (), features.taints
+            yield catalog.SERVER_KEEPS_COUNTERS, (), features.counters
+            yield catalog.SERVER_KEEPS_SHARES, (), features.shares
+
+    def _driver(self) -> Samples:
+        watch, version = self.watch.value, self.board.value.driver_version
+        yield catalog.FAULT_EVENTS_LOST, (), watch.lost
+        if watch.answered:
+            yield catalog.SUBSCRIBED, (), watch.subscribed
+        yield catalog.DCMI_WRITTEN_OFF, (), self.written_off()
+        if version:
+            yield catalog.DRIVER_INFO, (version,), 1
+
+    def _holders(self) -> dict[str, tuple[str, str]]:
+        """Namespace and name of the one claim that holds a chip, by the chip's device node.
+
+        What the chip measures is of all its pieces: none of their claims is its holder.
+        """
+        found: dict[str, set[tuple[str, str]]] = {}
+        for hold in self._holds_of_claims():
+            for node in () if hold.observer or hold.piece else hold.nodes:
+                found.setdefault(node, set()).add((hold.holder.namespace, hold.holder.name))
+        return {node: holders.pop() for node, holders in found.items() if len(holders) == 1}
+
+    def _holds_of_claims(self) -> list[Hold]:
+        others = {HolderKind.POD, HolderKind.LEFTOVER}
+        return [hold for hold in self.holds.value if hold.holder.kind not in others]
+
+    def _pieces(self) -> Samples:
+        held = vnpu_holders(self.holds.value)
+        for chip in self.board.value.chips:
+            templates = {vdevice.id: vdevice.template for vdevice in chip.vdevices}
+            for vnpu in chip.vnpus:
+                holder = held.get(vnpu)
+                claim = (holder.namespace, holder.name) if holder else ("", "")
+                yield catalog.NPU_PIECE, (chip.name, str(vnpu), templates.get(vnpu, ""), *claim), 1
+
+    def _telemetry(self, chip: Chip, holder: tuple[str, str]) -> Samples:
+        labels = (chip.name, chip.chip_name, *holder)
+        telemetry = self.readings.fresh().get(chip.name)
+        values: dict[Definition, float | None] = {catalog.NPU_MEMORY_SIZE: chip.memory_bytes}
+        if telemetry is not None:
+            values |= {
+                catalog.NPU_TEMPERATURE: telemetry.temperature_celsius,
+                catalog.NPU_POWER: telemetry.power_watts,
+                catalog.NPU_AI_CORES: telemetry.ai_core_ratio,
+                catalog.NPU_MEMORY_USED: telemetry.memory_used_bytes,
+            }
+        for metric, value in values.items():
+            if value is not None:
+                yield metric, labels, value
+
+
+def _health(chip: Chip) -> Samples:
+    name, health = chip.name, chip.health
+    for level in FaultLevel:
+        yield catalog.NPU_LEVEL, (name, level), level is health.level
+    for fault in health.faults:
+        yield catalog.NPU_FAULT, (name, f"{fault.code:08X}", fault.level), fault.since
+    yield catalog.NPU_UNMONITORED, (name,), bool(health.unmonitored)
+    yield catalog.NPU_NETWORK_FAULT, (name,), bool(health.network)

@@ -1,0 +1,344 @@
+"""Every setting of an operator, defined once: a flag, its environment variable, its check.
+
+`--cdi-root` is the field `cdi_root` and the variable `NPU_DRA_CDI_ROOT`. A flag wins over the
+variable, the variable over the default.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
+
+from trio_npu_dra.kit.base.errors import ConfigError
+
+ENVIRONMENT_PREFIX = "NPU_DRA_"
+
+_UID = r"^[0-9A-Za-z]([-0-9A-Za-z]*[0-9A-Za-z])?$"
+_SUBDOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+
+_PLAIN_PATH = r"(/(?!\.{1,2}(/|$))[^/:]+)+"
+
+
+def _absolute(path: Path) -> Path:
+    if not path.is_absolute():
+        raise ValueError("must be an absolute path")
+    return path
+
+
+def _mounts(text: str) -> tuple[tuple[str, str], ...]:
+    """Paths on the host, each with its path in containers.
+
+    Args:
+        text: `HOST[:CONTAINER]` separated by commas.
+
+    Raises:
+        ValueError: A path is not absolute and plain, or two mounts are at one place.
+    """
+    mounts: dict[str, str] = {}
+    for one in filter(None, text.split(",")):
+        host, colon, container = one.partition(":")
+        container = container if colon else host
+        for path in (host, container):
+            if not re.fullmatch(_PLAIN_PATH, path):
+                raise ValueError(f"{path!r} in {one!r} must be an absolute path without . or ..")
+        if container in mounts:
+            raise ValueError(f"two mounts have the container path {container}")
+        mounts[container] = host
+    return tuple((host, container) for container, host in mounts.items())
+
+
+def _checked_mounts(text: str) -> str:
+    _mounts(text)
+    return text
+
+
+NodeName = Annotated[str, StringConstraints(pattern=_SUBDOMAIN, max_length=253)]
+AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
+
+
+class PluginSettings(BaseModel):
+    """Where the driver's own folder is. Field descriptions are the help texts of the flags."""
+
+    # A command checks one class of them, which has the fields of its bases.
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    driver_name: Annotated[str, StringConstraints(pattern=_SUBDOMAIN, max_length=63)] = Field(
+        "npu.huawei.com", description="DRA driver name, also the vendor of the CDI kind"
+    )
+    kubelet_plugins_directory_path: AbsolutePath = Field(
+        Path("/var/lib/kubelet/plugins"),
+        description="folder that gets our own folder, with the service socket and claim records",
+    )
+
+    @property
+    def plugin_directory(self) -> Path:
+        """The driver's own folder in the kubelet's plugins folder: sockets, locks and records."""
+        return self.kubelet_plugins_directory_path / self.driver_name
+
+    @classmethod
+    def load(cls, flags: Mapping[str, str | None], environment: Mapping[str, str]) -> Self:
+        """Check flags and environment together.
+
+        Args:
+            flags: Texts by field name; `None` and absent mean "not given".
+            environment: The process environment; other variables are ignored.
+
+        Raises:
+            ConfigError: Names each wrong flag or variable, its value, and what is expected.
+        """
+        values: dict[str, str] = {}
+        origins: dict[str, str] = {}
+        for name in cls.model_fields:
+            given, variable = flags.get(name), environment_variable(name)
+            if given is not None:
+                values[name], origins[name] = given, flag(name)
+            elif variable in environment:
+                values[name], origins[name] = environment[variable], variable
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise ConfigError(_explain(error, origins)) from None
+
+
+class NodeSettings(PluginSettings):
+    """What the NPUs of a node are, and how they are shown."""
+
+    node_name: NodeName | None = Field(
+        None, description="name of this Node; without it the name of the host is taken"
+    )
+    host_root: AbsolutePath = Field(
+        Path("/"), description="folder where the host's root is mounted"
+    )
+    dev_root: AbsolutePath = Field(Path("/dev"), description="folder with the host's /dev")
+    sysfs_root: AbsolutePath = Field(Path("/sys"), description="folder with the host's /sys")
+    taint_effect: str = Field(
+        "",
+        description="taint effect of each level of health, as LEVEL=None|NoSchedule|NoExecute "
+        "separated by commas; levels are those of Huawei's fault table, Unmonitored and Network",
+    )
+    evict_after: Annotated[float, Field(ge=0, le=3600)] = Field(
+        0.0,
+        description="seconds that a fault must last before its taint is NoExecute, which evicts "
+        "pods; until then it is NoSchedule",
+    )
+    device_plugin: str = Field(
+        "",
+        description="chips that are devices of device plugin resources instead of DRA devices: "
+        "SELECTOR[=RESOURCE] separated by commas, where a selector is a physical id, a range such "
+        "as 0-3, a family such as Ascend310P, or all; the resource is by default the one of "
+        "Huawei's device plugin, such as huawei.com/Ascend910",
+    )
+    device_plugin_shares: Annotated[int, Field(ge=1, le=100)] = Field(
+        1,
+        description="how many pods may have one chip of --device-plugin at once, each with a share "
+        "as its device; 1 gives each chip to one pod",
+    )
+    sharing: Literal["none", "shares"] = Field(
+        "none",
+        description="whether several claims may have one NPU at once: shares divides each into "
+        "shares for schedulers to count, where the API server keeps allowMultipleAllocations",
+    )
+    shares_per_npu: Annotated[int, Field(ge=2, le=63)] = Field(
+        8, description="how many shares an NPU, or a module, has with --sharing=shares"
+    )
+    partitioning: Literal["none", "dynamic"] = Field(
+        "none",
+        description="whether NPUs are cut into vNPUs: dynamic publishes every piece that an NPU "
+        "could be cut into, and cuts it when a claim gets the piece; it needs an API server that "
+        "keeps shared counters (Kubernetes 1.36 and later)",
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="least severe log line to print"
+    )
+    log_format: Literal["auto", "json", "text"] = Field(
+        "auto", description="form of log lines; auto is text on a terminal and JSON elsewhere"
+    )
+
+    @field_validator("device_plugin_shares")
+    @classmethod
+    def _of_a_resource(cls, value: int, info: ValidationInfo) -> int:
+        if value > 1 and info.data.get("device_plugin") == "":
+            raise ValueError(
+                "no chip is in a resource whose devices could be shares: set "
+                f"{flag('device_plugin')} too, or leave this out"
+            )
+        return value
+
+    @field_validator("partitioning")
+    @classmethod
+    def _not_beside_shares(cls, value: str, info: ValidationInfo) -> str:
+        shares = info.data.get("device_plugin_shares", 1)
+        divided = {
+            f"{flag('sharing')}=shares": info.data.get("sharing") == "shares",
+            f"{flag('device_plugin_shares')}={shares}": shares > 1,
+        }
+        for other, is_set in divided.items():
+            if value == "dynamic" and is_set:
+                raise ValueError(
+                    "NPUs cannot be cut and divided into shares at once: set one of the two, this "
+                    f"or {other}"
+                )
+        return value
+
+    @property
+    def shares(self) -> int:
+        """How many shares a device is to have; 0 if each is handed out as a whole."""
+        return self.shares_per_npu if self.sharing == "shares" else 0
+
+
+class MeetingSettings(NodeSettings):
+    """Where the driver meets the kubelet, the container runtime and the API server."""
+
+    kubelet_registrar_directory_path: AbsolutePath = Field(
+        Path("/var/lib/kubelet/plugins_registry"),
+        description="folder in which the kubelet looks for registration sockets",
+    )
+    kubelet_device_plugins_directory_path: AbsolutePath = Field(
+        Path("/var/lib/kubelet/device-plugins"),
+        description="folder with the kubelet's socket for device plugins, and theirs",
+    )
+    cdi_root: AbsolutePath = Field(
+        Path("/etc/cdi"), description="folder in which the container runtime looks for CDI specs"
+    )
+    kubeconfig: AbsolutePath | None = Field(
+        None, description="kubeconfig file; without it the pod's service account is used"
+    )
+
+
+class Settings(MeetingSettings):
+    """The settings of one daemon.
+
+    The Node's name has no default: the name of the host is the pod's where the daemon runs.
+    """
+
+    node_name: NodeName = Field(description="name of this Node; also the name of the device pool")
+    pod_uid: Annotated[str, StringConstraints(pattern=_UID, max_length=63)] | None = Field(
+        None,
+        description="UID of our pod: gives this instance its own socket names, so that the next "
+        "one can start beside it",
+    )
+    device_profile: Literal["npu"] = Field("npu", description="kind of device to serve")
+    pod_name: Annotated[str, StringConstraints(pattern=_SUBDOMAIN, max_length=253)] | None = Field(
+        None,
+        description="name of our pod: a list of pods by the kubelet without it is not whole yet",
+    )
+    kubelet_pod_resources_directory_path: AbsolutePath = Field(
+        Path("/var/lib/kubelet/pod-resources"),
+        description="folder with the socket on which the kubelet lists pods and their devices",
+    )
+    mindcluster_compat: bool = Field(
+        False,
+        description="whether Node labels, annotations and a ConfigMap tell Volcano's Ascend plugin "
+        "and MindCluster of the chips in huawei.com/Ascend910 and the like, and pods get the chips "
+        "that Volcano chose; it needs the rights of k8s/overlays/mindcluster",
+    )
+
+    container_library_path: str = Field(
+        "/usr/local/Ascend/driver/lib64:/usr/local/Ascend/driver/lib64/common"
+        ":/usr/local/Ascend/driver/lib64/driver:/usr/local/dcmi",
+        description="folders with the Ascend driver's libraries in containers with an NPU, "
+        "separated by colons; with none, their loaders are told nothing",
+    )
+    container_libraries: Literal["ldcache", "env", "none"] = Field(
+        "ldcache",
+        description="how the loaders of containers with an NPU find these libraries: ldcache puts "
+        "the folders into the container's /etc/ld.so.cache, env into LD_LIBRARY_PATH, which "
+        "replaces the image's own, none leaves it to the image",
+    )
+    extra_mount: Annotated[str, AfterValidator(_checked_mounts)] = Field(
+        "",
+        description="files and folders of the host that containers with an NPU get besides the "
+        "Ascend driver's, read-only, where they exist: HOST[:CONTAINER] separated by commas",
+    )
+    healthcheck_port: Annotated[int, Field(ge=-1, le=65535)] = Field(
+        -1, description="TCP port of the grpc.health.v1 service, -1 turns it off"
+    )
+    http_port: Annotated[int, Field(ge=-1, le=65535)] = Field(
+        -1, description="TCP port of /metrics, /healthz and /readyz, -1 turns it off"
+    )
+    npu_metrics: bool = Field(
+        True, description="whether /metrics reads temperature, power and load of the NPUs"
+    )
+    health_poll_interval: Annotated[float, Field(ge=0.1, le=3600)] = Field(
+        5.0, description="seconds between two readings of the NPUs' health"
+    )
+
+    @field_validator("mindcluster_compat")
+    @classmethod
+    def _of_whole_chips(cls, value: bool, info: ValidationInfo) -> bool:
+        shares = info.data.get("device_plugin_shares", 1)
+        if value and shares > 1:
+            raise ValueError(
+                "Volcano is told of whole chips and chooses such: leave this out, or "
+                f"{flag('device_plugin_shares')}={shares}"
+            )
+        return value
+
+    @property
+    def extra_mounts(self) -> tuple[tuple[str, str], ...]:
+        """Paths on the host that containers get, each with its path there."""
+        return _mounts(self.extra_mount)
+
+
+def flag(name: str) -> str:
+    """The command line flag of a field: `cdi_root` is `--cdi-root`."""
+    return "--" + name.replace("_", "-")
+
+
+def environment_variable(name: str) -> str:
+    """The environment variable of a field: `cdi_root` is `NPU_DRA_CDI_ROOT`."""
+    return ENVIRONMENT_PREFIX + name.upper()
+
+
+def add_flags(parser: argparse.ArgumentParser, settings: type[PluginSettings]) -> None:
+    """Add the flags of *settings* to *parser*; values stay texts for `load`."""
+    for name, field in settings.model_fields.items():
+        default = "required" if field.is_required() else f"default: {field.default or 'none'}"
+        parser.add_argument(
+            flag(name),
+            dest=name,
+            metavar=name.rsplit("_", 1)[-1].upper(),
+            help=f"{field.description} ({default}; {environment_variable(name)})",
+        )
+
+
+def host_node_name() -> str:
+    """The name that a kubelet gives its Node when it is told none: the host's, in lower case.
+
+    Raises:
+        ConfigError: No Node can have it.
+    """
+    name = platform.node().lower()
+    if not re.fullmatch(_SUBDOMAIN, name):
+        raise ConfigError(
+            f"{flag('node_name')} is missing, and no Node can have the name of this host, {name}: "
+            f"set it or {environment_variable('node_name')}"
+        )
+    return name
+
+
+def _explain(error: ValidationError, origins: Mapping[str, str]) -> str:
+    lines = []
+    for problem in error.errors():
+        name = str(problem["loc"][0])
+        if problem["type"] == "missing":
+            lines.append(f"{flag(name)} is missing: set it or {environment_variable(name)}")
+        else:
+            reason = problem["msg"].removeprefix("Value error, ")
+            lines.append(f"{origins.get(name, flag(name))}={problem['input']}: {reason}")
+    return "; ".join(lines)

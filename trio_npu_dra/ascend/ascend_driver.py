@@ -1,0 +1,32 @@
+"""The Ascend driver of this node, if it has one."""
+
+from __future__ import annotations
+
+import logging
+
+from trio_npu_dra.ascend.dcmi.calls import OnCall, ignore_call
+from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.host import Host
+from trio_npu_dra.kit.base.errors import LibraryMissing
+
+log = logging.getLogger(__name__)
+
+
+def load_library(host: Host, on_call: OnCall = ignore_call) -> Dcmi | None:
+    """Load the Ascend driver's library; `None` on a node without Ascend hardware.
+
+    Args:
+        host: Tells whether the node has the hardware, and where the library is.
+        on_call: Called after each call into the library that returned, on the calling thread.
+
+    Raises:
+        LibraryMissing: The node has the hardware and no library; the message says where it was
+            looked for.
+    """
+    try:
+        return Dcmi.load(host.host_root, on_call)
+    except LibraryMissing:
+        if host.is_ascend_present():
+            raise
+        log.info("no Ascend NPU and no Ascend driver on this node")
+        return None

@@ -1,0 +1,256 @@
+"""Read one chip, synchronously: run these on the DCMI worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Final
+
+from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.types import (
+    ChipInfo,
+    ChipRef,
+    DieKind,
+    Link,
+    Memory,
+    SuperPodPlace,
+    VDevice,
+)
+from trio_npu_dra.ascend.facts import FactReader
+from trio_npu_dra.ascend.families import family_of
+from trio_npu_dra.ascend.host import Host
+from trio_npu_dra.ascend.model import Chip, ChipFamily, Links
+from trio_npu_dra.ascend.traits import TRAITS
+from trio_npu_dra.kit.base.errors import DcmiError, NotSupported
+
+_MIB: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """The facts without which a chip cannot be offered; of these, *board_id* may be None."""
+
+    ref: ChipRef
+    physical_id: int
+    logic_id: int
+    chip: ChipInfo
+    family: ChipFamily
+    board_id: int | None
+
+
+def identify(dcmi: Dcmi, ref: ChipRef) -> Identity | None:
+    """Read which chip this is; None for a unit that is no NPU, such as the MCU of a card.
+
+    Raises:
+        DcmiError: Its ids or names cannot be read, or we do not know its family. A board id that
+            is not answered is such a case: without it an A3 looks like a first 910.
+    """
+    if not dcmi.is_npu(ref):
+        return None
+    logic_id = dcmi.logic_id(ref)
+    chip = dcmi.chip_info(ref)
+    board_id = _board_id(dcmi, ref)
+    family = family_of(chip.chip_name, npu_name=chip.npu_name, board_id=board_id)
+    if family is None:
+        meaning = f"chip name {chip.chip_name!r} is of no family that this driver knows"
+        raise NotSupported(0, "dcmi_get_device_chip_info_v2", meaning)
+    return Identity(
+        ref=ref,
+        physical_id=dcmi.physical_id(logic_id),
+        logic_id=logic_id,
+        chip=chip,
+        family=family,
+        board_id=board_id,
+    )
+
+
+def _board_id(dcmi: Dcmi, ref: ChipRef) -> int | None:
+    """The kind of its board, which tells families apart; None where the library says so twice."""
+    for _ in range(2):
+        with suppress(NotSupported):
+            return dcmi.board_id(ref)
+    return None
+
+
+def name_only(dcmi: Dcmi, identity: Identity) -> Chip:
+    """The chip with the facts of its identity only; calls nothing."""
+    chip, place = identity.chip, dcmi.place(identity.ref)
+    return Chip(
+        ref=identity.ref,
+        physical_id=identity.physical_id,
+        logic_id=identity.logic_id,
+        card_id=place.card_id,
+        device_id=place.device_id,
+        board_id=identity.board_id,
+        family=identity.family,
+        chip_name=chip.chip_name,
+        npu_name=chip.npu_name if chip.npu_name not in {"", chip.chip_name} else None,
+        ai_cores=chip.ai_cores or None,
+    )
+
+
+def describe(dcmi: Dcmi, host: Host, chip: Chip, known: Chip | None) -> tuple[Chip, str]:
+    """Add the facts that the library and sysfs have; each may stay None.
+
+    Args:
+        dcmi: The library.
+        host: Where sysfs is.
+        chip: The facts of its identity.
+        known: The last known facts of the chip at this place, if any. They do not apply if the die
+            id shows another chip there.
+
+    Returns:
+        The chip, and what was not answered, in words; empty if everything was.
+    """
+    facts, ref, traits = FactReader(), chip.ref, TRAITS[chip.family]
+    before = known or chip
+    uuid = facts.read("die id", before.uuid, _uuid, dcmi, ref, traits.die_kind)
+    if before.has_other_die(uuid):
+        before = chip
+    memory = facts.read("memory", before.memory_bytes, _memory_bytes, dcmi, chip)
+    bus_id = facts.read("PCI address", before.pci_bus_id, _pci_bus_id, dcmi, host, ref)
+    if bus_id:
+        numa_node = host.numa_node(bus_id)
+    else:
+        node = before.numa_node
+        numa_node = facts.read("NUMA node", node, _numa_node, dcmi, host, ref, node)
+    described = replace(
+        chip,
+        product_name=facts.read("product name", before.product_name, dcmi.product_type, ref)
+        or None,
+        uuid=uuid,
+        ai_cores=chip.ai_cores or before.ai_cores,
+        memory_bytes=memory,
+        pci_bus_id=bus_id,
+        pcie_root=host.pcie_root(bus_id) if bus_id else None,
+        numa_node=numa_node,
+    )
+    described = _split(dcmi, described, before, facts)
+    described = _in_super_pod(dcmi, described, before, facts)
+    if traits.needs_ub_files:
+        board = facts.read("main board", before.mainboard_id, dcmi.mainboard_id, ref)
+        described = replace(described, mainboard_id=board)
+    return described, facts.problem
+
+
+def read_split(dcmi: Dcmi, chip: Chip) -> tuple[Chip, str]:
+    """The chip as others have split and shared it now, and what was not answered, in words.
+
+    And with its place in a super pod, which may be told late.
+    """
+    facts = FactReader()
+    split = _split(dcmi, chip, chip, facts)
+    return _in_super_pod(dcmi, split, chip, facts), facts.problem
+
+
+def read_links(
+    dcmi: Dcmi, chip: Chip, others: Iterable[Chip], known: Links
+) -> tuple[dict[tuple[int, int], Link], str]:
+    """The links between a chip and others of higher physical ids; those that the library has.
+
+    A link that is known stays if the library answers "unknown": so it says that it failed to ask
+    the chip (DCMI source).
+
+    Returns:
+        The links by physical ids, and what was not answered, in words.
+    """
+    facts = FactReader()
+    links: dict[tuple[int, int], Link] = {}
+    for other in others:
+        pair = chip.physical_id, other.physical_id
+        link = facts.read("link", known.get(pair), dcmi.link, chip.ref, other.ref)
+        if link is Link.UNKNOWN:
+            link = known.get(pair, link)
+        if link is not None:
+            links[pair] = link
+    return links, facts.problem
+
+
+def read_memory(dcmi: Dcmi, chip: Chip) -> Memory:
+    """The chip's device memory, of the one kind that its family has.
+
+    Raises:
+        DcmiError: It cannot be read, or has no size yet.
+    """
+    is_hbm = TRAITS[chip.family].has_hbm
+    memory = (dcmi.hbm if is_hbm else dcmi.ddr)(chip.ref)
+    if not memory.size_mib:
+        raise DcmiError(0, "HBM" if is_hbm else "DDR", "a size of 0")
+    return memory
+
+
+def _split(dcmi: Dcmi, chip: Chip, known: Chip, facts: FactReader) -> Chip:
+    vnpus = facts.read("vNPUs", known.vnpus, dcmi.vnpus, chip.ref) or ()
+    return replace(
+        chip,
+        vnpus=vnpus,
+        vdevices=_vdevices(dcmi, chip.ref, vnpus, known, facts),
+        shares_out=facts.read("resources", known.shares_out, dcmi.total_resources, chip.ref),
+        device_share=facts.read("device share", known.device_share, dcmi.device_share, chip.ref),
+    )
+
+
+def _vdevices(
+    dcmi: Dcmi, ref: ChipRef, vnpus: Iterable[int], known: Chip, facts: FactReader
+) -> tuple[VDevice, ...]:
+    """What the library says of vNPUs; one that is gone meanwhile is left out."""
+    before = {vdevice.id: vdevice for vdevice in known.vdevices}
+    read = (facts.read(f"vNPU {vnpu}", before.get(vnpu), dcmi.vdevice, ref, vnpu) for vnpu in vnpus)
+    return tuple(replace(vdevice, in_use=False) for vdevice in read if vdevice is not None)
+
+
+def _in_super_pod(dcmi: Dcmi, chip: Chip, known: Chip, facts: FactReader) -> Chip:
+    if not TRAITS[chip.family].has_super_pods:
+        return chip
+    place = facts.read("super pod", _place_of(known), dcmi.super_pod, chip.ref)
+    kind = known.super_pod_type
+    if TRAITS[chip.family].needs_ub_files:
+        kind = facts.read("super pod type", kind, dcmi.super_pod_type, chip.ref)
+    return replace(
+        chip,
+        super_pod_id=place.super_pod_id if place else None,
+        super_pod_server_index=place.server_index if place else None,
+        super_pod_sdid=place.sdid if place else None,
+        super_pod_type=kind,
+    )
+
+
+def _place_of(chip: Chip) -> SuperPodPlace | None:
+    """The place in a super pod that a chip is known to have."""
+    facts = chip.super_pod_sdid, chip.super_pod_id, chip.super_pod_server_index
+    sdid, super_pod_id, server_index = facts
+    if sdid is None or super_pod_id is None or server_index is None:
+        return None
+    return SuperPodPlace(sdid=sdid, super_pod_id=super_pod_id, server_index=server_index)
+
+
+def _uuid(dcmi: Dcmi, ref: ChipRef, kind: DieKind) -> str | None:
+    """The die id in the form that mind-cluster prints; None if all of it is zero."""
+    words = dcmi.die_id(ref, kind)
+    return "-".join(f"{word:08X}" for word in words) if any(words) else None
+
+
+def _pci_bus_id(dcmi: Dcmi, host: Host, ref: ChipRef) -> str | None:
+    """The PCI address; its domain is that of the bus where the library does not tell it.
+
+    None if no accelerator has this place, or accelerators of several domains.
+    """
+    place = dcmi.pci_bus_id(ref)
+    if place.count(":") > 1:
+        return place
+    found = [address for address in host.accelerators() if address.endswith(f":{place}")]
+    return found[0] if len(found) == 1 else None
+
+
+def _numa_node(dcmi: Dcmi, host: Host, ref: ChipRef, known: int | None) -> int | None:
+    """The NUMA node of a chip without a PCI address: that of its nearest CPUs.
+
+    The known one stays if these are no node's, as while a CPU comes or goes.
+    """
+    node = host.numa_node_of(dcmi.nearest_cpus(ref))
+    return known if node is None else node
+
+
+def _memory_bytes(dcmi: Dcmi, chip: Chip) -> int:
+    return read_memory(dcmi, chip).size_mib * _MIB

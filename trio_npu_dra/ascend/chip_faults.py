@@ -1,0 +1,375 @@
+"""One chip's faults over time: what is wrong with it now, and since when.
+
+Pure and driven by the caller's clock (seconds since 1970). `note` takes an event, `see` a fresh
+reading, of which what is sure decides; `health` is the chip's health at a time, and `next_change`
+the time at which it changes by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from trio_npu_dra.ascend.agreement import Agreement
+from trio_npu_dra.ascend.code_memory import CodeMemory
+from trio_npu_dra.ascend.dcmi.types import Assertion, FaultEvent, Severity
+from trio_npu_dra.ascend.faults import ALARM_WITHOUT_CODE, CARD_DROPPED, FaultTable
+from trio_npu_dra.ascend.model import ChipHealth, Fault, FaultLevel, worst_first
+from trio_npu_dra.ascend.occurrences import PATIENCE, Occurrences
+from trio_npu_dra.ascend.reading import Reading
+
+RECOVERY_LAG: Final = 1.0
+"""Seconds by which a recovery or the health value mostly precedes the change of the code list."""
+
+_OCCURRENCE_LAG: Final = 0.125
+"""The same of an occurrence: a fault is to be known soon."""
+
+START_SECONDS: Final = 150.0
+"""How long a chip may take to start; MindCluster gives one that was reset as long."""
+
+SILENT_SECONDS: Final = 20.0
+"""How long an answer may be due of a chip before the chip counts as unknown."""
+
+_RAISED_LATELY: Final = 300.0
+"""Seconds by which an event may be late; one that seems older was dated by another clock."""
+
+
+class ChipFaults:
+    """The faults of one chip.
+
+    Args:
+        table: Levels and rules.
+        memory: What an earlier process remembered, by code.
+        settle_seconds: How long a fault must last before it may evict pods.
+    """
+
+    def __init__(
+        self,
+        table: FaultTable,
+        memory: Mapping[int, CodeMemory] | None = None,
+        *,
+        settle_seconds: float = 0.0,
+    ) -> None:
+        self.network = ""
+        self._settle_seconds = settle_seconds
+        self._settles_at: float | None = None
+        self._table = table
+        self._memory = dict(memory or {})
+        self._agreement = Agreement()
+        self._pending: list[tuple[FaultEvent, float]] = []
+        self._recovering: dict[int, float] = {}  # listed codes, by when their end was told
+        self._ahead: dict[int, tuple[float, float]] = {}  # told, not listed: begun when, told when
+        self._occurrences: dict[int, Occurrences] = {}
+        self._read_at = 0.0
+        self._unexplained: float | None = None
+        self._starting: float | None = None
+        self._lost_at: float | None = None
+        self._asked_at: float | None = None  # in vain so far
+        self._is_silent = False
+        self._reading = Reading(unmonitored="not read yet")
+        self._was_read = False
+
+    @property
+    def memory(self) -> Mapping[int, CodeMemory]:
+        """What is remembered, by code."""
+        return self._memory
+
+    # --- what happens ----------------------------------------------------------------------------
+
+    def note(self, event: FaultEvent, now: float) -> None:
+        """Take in an event; it counts once the next reading confirms it."""
+        self._pending.append((event, now))
+
+    def _replay(self, event: FaultEvent, now: float) -> None:
+        """Note what a reading does not show: how often a code came, how severe it is."""
+        code = event.code
+        is_likely = 0 <= now - event.raised_at < _RAISED_LATELY
+        raised_at = event.raised_at if is_likely else now
+        occurrences = self._occurrences_of(code)
+        if occurrences is not None and occurrences.hear(event, now):
+            self._count(code, raised_at)
+        if event.assertion is Assertion.RECOVERY:
+            self._ahead.pop(code, None)
+            if self._is_active(code):
+                self._recovering[code] = now
+        elif event.assertion is Assertion.OCCURRENCE:
+            if code in self._recovering:  # gone and back between two readings
+                self._end(code, self._recovering[code])
+            if not self._is_active(code):
+                self._begin(code, raised_at)
+                self._ahead[code] = (raised_at, now)
+            if event.severity is not None:
+                self._change(code, severity=event.severity)
+
+    def ask(self, now: float) -> None:
+        """The chip is to be read, and has not answered yet."""
+        self._asked_at = now if self._asked_at is None else min(self._asked_at, now)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether it is to be read, and has not answered yet."""
+        return self._asked_at is not None
+
+    def see(self, reading: Reading, now: float) -> None:
+        """Take in what is sure of a fresh reading (`ascend.agreement`)."""
+        active = {code for code, known in self._memory.items() if known.since is not None}
+        events = {event.code for event, _ in self._pending}
+        self.take(self._agreement.sure(reading, active | events | self._ahead.keys(), now), now)
+
+    def take(self, reading: Reading, now: float) -> None:
+        """Take in what is sure: the codes that it lists are active, others are not.
+
+        What was known stands while a reading is pending.
+        """
+        if not reading.pending or not self._was_read:
+            self._reading = reading
+        self._was_read |= not reading.pending
+        self._advance(now)
+        for event, at in self._pending:
+            self._replay(event, at)
+        self._pending.clear()
+        if reading.pending:
+            return
+        self._asked_at, self._is_silent = None, False
+        since, self._read_at = self._read_at, now
+        if reading.gone or reading.unmonitored:
+            self._lost_at = now if self._lost_at is None else min(self._lost_at, now)
+            self._unexplained = None
+            self._judge_absence(reading, now)
+            return
+        self._starting = self._lost_at = None
+        self._end(CARD_DROPPED, now)
+        if reading.codes is not None:
+            self._take_list(reading.codes, reading, since, now)
+        self._judge_alarm(reading.severity, now)
+        self._forget(now)
+
+    def _take_list(
+        self, listed: Mapping[int, str], reading: Reading, since: float, now: float
+    ) -> None:
+        """Take in a list of codes; the reading before was made at *since*.
+
+        Of codes that a full list lacks only an event tells that they are over.
+        """
+        over = (self._memory.keys() | self._occurrences.keys()) - listed.keys()
+        if reading.is_full:
+            over &= self._recovering.keys()
+        for code in listed.keys() | (over & self._occurrences.keys()):
+            occurrences = self._occurrences_of(code)
+            if occurrences is not None and occurrences.see(now, is_listed=code in listed):
+                self._count(code, now)
+        for code, text in listed.items():
+            begun, _ = self._ahead.pop(code, (now, now))
+            self._begin_if_new(code, text, begun)
+            if code not in self._table.levels:
+                self._change(code, alarm=reading.severity)
+        for code in over - {ALARM_WITHOUT_CODE}:
+            told = self._recovering.get(code, now)
+            self._end(code, told if since <= told < now else now)
+
+    def _judge_absence(self, reading: Reading, now: float) -> None:
+        """Take a chip that is gone, or does not finish its start, for one that dropped."""
+        if reading.gone:
+            self._starting = None
+            self._begin_if_new(CARD_DROPPED, "the chip does not exist any more", now)
+        elif reading.starting:
+            if self._starting is None or self._starting > now:
+                self._starting = now
+            if now - self._starting >= START_SECONDS:
+                text = f"for {START_SECONDS:g} s {reading.unmonitored}"
+                self._begin_if_new(CARD_DROPPED, text, now)
+
+    def _judge_alarm(self, alarm: Severity, now: float) -> None:
+        """Make an alarm a fault of its own if the list of codes has not explained it in time."""
+        is_explained = any(
+            self._explains(code, alarm) for code in self._memory.keys() - {ALARM_WITHOUT_CODE}
+        )
+        if alarm < Severity.MAJOR or is_explained:
+            self._unexplained = None
+            self._end(ALARM_WITHOUT_CODE, now)
+            return
+        if self._unexplained is None:
+            self._unexplained = now
+        if not 0 <= now - self._unexplained < RECOVERY_LAG:
+            self._begin_if_new(ALARM_WITHOUT_CODE, "alarm without a code", now)
+        if self._is_active(ALARM_WITHOUT_CODE):
+            self._change(ALARM_WITHOUT_CODE, alarm=alarm)
+
+    def _explains(self, code: int, alarm: Severity) -> bool:
+        """Whether a code can be the reason for an alarm.
+
+        One that makes the chip unhealthy explains any alarm. A milder one explains what its event
+        said, or up to a major alarm if no event told its severity.
+        """
+        known = self._memory[code]
+        if known.since is None:
+            return False
+        level, _ = self._level(code, known)
+        severity = Severity.MAJOR if known.severity is None else known.severity
+        return level.is_unhealthy or alarm <= severity
+
+    def release(self, now: float) -> bool:
+        """Undo what frequency rules did, and count anew.
+
+        Returns:
+            Whether there was something to undo.
+        """
+        separated = [code for code, known in self._memory.items() if known.separated is not None]
+        for code in separated:
+            self._memory[code] = self._memory[code].released()
+        self._forget(now)
+        return bool(separated)
+
+    def derived(self, code: int) -> int | None:
+        """The code that was derived from one that is active."""
+        known = self._memory.get(code)
+        return known.derived if known is not None else None
+
+    def derive(self, code: int, derived: int | None) -> None:
+        """Remember what follows from a code, also over a restart, until it is over."""
+        if self._is_active(code):
+            self._change(code, derived=derived)
+
+    # --- the result ------------------------------------------------------------------------------
+
+    def health(self, now: float) -> ChipHealth:
+        """The chip's health at *now*."""
+        self._advance(now)
+        faults = [self._fault(code, known) for code, known in self._memory.items()]
+        unread = self._reading.unmonitored
+        if self._is_silent and not unread:
+            unread = f"no answer for {SILENT_SECONDS:g} s"
+        young = [f.since for f in faults if f and 0 <= now - f.since < self._settle_seconds]
+        self._settles_at = min(young) + self._settle_seconds if young else None
+        return ChipHealth(
+            faults=worst_first(
+                replace(fault, is_settled=fault.since not in young)
+                for fault in faults
+                if fault is not None
+            ),
+            unmonitored=unread
+            or ("an alarm that no code explains yet" if self._is_in_doubt else ""),
+            is_doubt=self._is_in_doubt if not unread else self._reading.missing,
+            network=self.network,
+        )
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether a reading found the chip gone, and none has found it since."""
+        return self._is_active(CARD_DROPPED) and self._starting is None
+
+    def is_lost(self, now: float) -> bool:
+        """Whether the chip has answered nothing but errors for longer than a start may take."""
+        return self._lost_at is not None and now - self._lost_at >= START_SECONDS
+
+    @property
+    def recheck_at(self) -> float | None:
+        """When to read again a chip whose events, alarm and list of codes do not agree yet."""
+        times = [self._agreement.reread_at]
+        if self._is_in_doubt and self._unexplained is not None:
+            times.append(self._unexplained + RECOVERY_LAG)
+        if self._reading.is_whole:  # without the list of codes a reading brings nothing new
+            times += (self._next_look(at, RECOVERY_LAG) for at in self._recovering.values())
+            times += (self._next_look(at, _OCCURRENCE_LAG) for _, at in self._ahead.values())
+        return min((at for at in times if at is not None), default=None)
+
+    def _next_look(self, told_at: float, lag: float) -> float | None:
+        """When to look whether the list agrees with an event: ever more rarely, then no more."""
+        while lag <= self._read_at - told_at:
+            lag *= 2
+        return told_at + lag if lag < PATIENCE else None
+
+    @property
+    def _is_in_doubt(self) -> bool:
+        return self._unexplained is not None and not self._is_active(ALARM_WITHOUT_CODE)
+
+    @property
+    def next_change(self) -> float | None:
+        """When the health changes if nothing happens."""
+        times = [known.next_change(self._table.rules(code)) for code, known in self._memory.items()]
+        times.append(self._settles_at)
+        return min((at for at in times if at is not None), default=None)
+
+    def _fault(self, code: int, known: CodeMemory) -> Fault | None:
+        rules = self._table.rules(code)  # another version may have had others
+        if rules.frequency is not None and known.separated is not None:
+            rule = rules.frequency
+            return self._as_fault(code, rule.level, str(rule), known.separated)
+        if rules.duration is not None and known.lasting:
+            since = known.since if known.since is not None else known.ended
+            return self._as_fault(code, rules.duration.level, str(rules.duration), since or 0.0)
+        if known.since is None:
+            return None
+        level, why = self._level(code, known)
+        return self._as_fault(code, level, why, known.since)
+
+    def _level(self, code: int, known: CodeMemory) -> tuple[FaultLevel, str]:
+        severity = known.severity if known.severity is not None else known.alarm
+        return self._table.level(code, severity)
+
+    def _as_fault(self, code: int, level: FaultLevel, rule: str, since: float) -> Fault:
+        text = self._memory[code].text
+        return Fault(code=code, level=level, rule=rule, text=text, since=since)
+
+    # --- the memory of one code ------------------------------------------------------------------
+
+    def _is_active(self, code: int) -> bool:
+        known = self._memory.get(code)
+        return known is not None and known.since is not None
+
+    def _begin_if_new(self, code: int, text: str, now: float) -> None:
+        if not self._is_active(code):
+            self._begin(code, now)
+        if text:
+            self._change(code, text=text)
+
+    def _begin(self, code: int, at: float) -> None:
+        self._memory[code] = self._memory.get(code, CodeMemory()).begun(at)
+
+    def _occurrences_of(self, code: int) -> Occurrences | None:
+        """What is to be counted of a code; None if no rule counts it, or its duration decides."""
+        if code not in self._table.frequency or code in self._table.duration:
+            return None
+        is_active = self._is_active(code)
+        fresh = Occurrences(is_listed=is_active, is_open=is_active)
+        return self._occurrences.setdefault(code, fresh)
+
+    def _count(self, code: int, at: float) -> None:
+        rule = self._table.frequency.get(code)
+        if rule is not None:
+            self._memory[code] = self._memory.get(code, CodeMemory()).counted(rule, at)
+
+    def _end(self, code: int, now: float) -> None:
+        if self._is_active(code):
+            self._recovering.pop(code, None)
+            self._advance_code(code, now)
+            self._memory[code] = self._memory[code].over(now)
+
+    def _change(self, code: int, **values: object) -> None:
+        self._memory[code] = self._memory[code].model_copy(update=values)
+
+    def _advance(self, now: float) -> None:
+        """Apply the rules up to *now*."""
+        if self._asked_at is not None and now - self._asked_at >= SILENT_SECONDS:
+            self._is_silent = True
+        for code in list(self._memory):
+            self._advance_code(code, now)
+
+    def _advance_code(self, code: int, now: float) -> None:
+        self._memory[code] = self._memory[code].advanced(self._table.rules(code), now)
+
+    def _forget(self, now: float) -> None:
+        """Drop what need not be remembered any more."""
+        for code, at in list(self._recovering.items()):
+            if not 0 <= now - at < PATIENCE:
+                del self._recovering[code]
+        for code, (_, at) in list(self._ahead.items()):
+            if not 0 <= now - at < PATIENCE:
+                del self._ahead[code]
+        for code, occurrences in list(self._occurrences.items()):
+            if occurrences.is_over(now):
+                del self._occurrences[code]
+        for code, known in list(self._memory.items()):
+            if not known.is_needed(self._table.rules(code), now):
+                del self._memory[code]

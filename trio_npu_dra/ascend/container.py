@@ -1,0 +1,126 @@
+"""What a container needs of the host to use an NPU, by the traits of the chip's family."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from trio_npu_dra.ascend.host import MANAGER, Host
+from trio_npu_dra.ascend.model import Chip, ChipFamily
+from trio_npu_dra.ascend.root_info import ROOT_INFO, gives_root_info
+from trio_npu_dra.ascend.traits import TRAITS
+from trio_npu_dra.ascend.unified_bus import ub_files
+from trio_npu_dra.kit.base.errors import DeviceNodeMissing
+
+MOUNT_OPTIONS: Final = ("ro", "rbind", "rprivate")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceNode:
+    """A character device for a container.
+
+    Attributes:
+        path: Where the container sees it.
+        host_path: Where the container runtime finds it.
+    """
+
+    path: str
+    host_path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """A bind mount for a container.
+
+    Attributes:
+        container_path: Where the container sees it.
+        host_path: Where the container runtime finds it.
+        options: Mount options.
+    """
+
+    container_path: str
+    host_path: str
+    options: tuple[str, ...] = MOUNT_OPTIONS
+
+
+def chip_nodes(host: Host, chip: Chip) -> tuple[DeviceNode, ...]:
+    """The nodes of one chip.
+
+    Raises:
+        DeviceNodeMissing: The host does not have it.
+    """
+    return (_required(host, f"davinci{chip.physical_id}"),)
+
+
+def piece_nodes(host: Host, vnpu: int) -> tuple[DeviceNode, ...]:
+    """The nodes of one vNPU, which is an NPU of its own for a container.
+
+    Raises:
+        DeviceNodeMissing: The host does not have it.
+    """
+    return (replace(_required(host, f"vdavinci{vnpu}"), path=f"/dev/davinci{vnpu}"),)
+
+
+def shared_nodes(host: Host, family: ChipFamily) -> tuple[DeviceNode, ...]:
+    """The nodes that a container with any chip of *family* needs; those that exist.
+
+    Raises:
+        DeviceNodeMissing: There is no davinci_manager, without which nothing works.
+    """
+    traits = TRAITS[family]
+    names = [name for name in traits.shared_nodes if host.has_node(name)]
+    names += [name for folder in traits.node_folders for name in host.nodes_in(folder)]
+    docker_manager = f"{MANAGER}_docker"
+    if traits.has_docker_manager and host.has_node(docker_manager):
+        manager = DeviceNode(path=f"/dev/{MANAGER}", host_path=f"/dev/{docker_manager}")
+    else:
+        manager = _required(host, MANAGER)
+    return (manager, *map(_node, names))
+
+
+def driver_mounts(host: Host, family: ChipFamily) -> tuple[Mount, ...]:
+    """Files of the Ascend driver, read-only; those that exist."""
+    return _mounts(host, [(path, path) for path in TRAITS[family].driver_paths])
+
+
+def root_info_mounts(
+    host: Host, family: ChipFamily, physical_ids: Iterable[int]
+) -> tuple[Mount, ...]:
+    """HCCL's root info for a container with these chips, if the host has one that fits."""
+    if not TRAITS[family].reads_root_info or not gives_root_info(host, physical_ids):
+        return ()
+    return (Mount(container_path=ROOT_INFO, host_path=ROOT_INFO),)
+
+
+def ub_mounts(host: Host, family: ChipFamily) -> tuple[Mount, ...]:
+    """The user space of the host's unified bus, read-only, for families that need it."""
+    files = ub_files(host) if TRAITS[family].needs_ub_files else ()
+    return tuple(Mount(container_path=path, host_path=path) for path in files)
+
+
+def extra_mounts(host: Host) -> tuple[Mount, ...]:
+    """What the operator adds to them, read-only; what exists."""
+    return _mounts(host, host.extra_mounts)
+
+
+def _mounts(host: Host, paths: Sequence[tuple[str, str]]) -> tuple[Mount, ...]:
+    existing = host.existing(*(path for path, _ in paths))
+    return tuple(
+        Mount(container_path=container_path, host_path=path)
+        for path, container_path in paths
+        if path in existing
+    )
+
+
+def _required(host: Host, name: str) -> DeviceNode:
+    if not host.has_node(name):
+        raise DeviceNodeMissing(
+            f"/dev/{name} is missing on the node, or is not a character device: "
+            "is the Ascend driver loaded?"
+        )
+    return _node(name)
+
+
+def _node(name: str) -> DeviceNode:
+    return DeviceNode(path=f"/dev/{name}", host_path=f"/dev/{name}")

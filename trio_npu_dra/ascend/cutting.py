@@ -1,0 +1,142 @@
+"""What chips could be cut into while claims come and go: counters, and every possible piece; pure.
+
+A chip has one counter for each thing that it can share out. Each piece takes from them what its
+template says, and the whole chip takes all. So a scheduler can see which of them can exist at once,
+and no two claims get what does not fit together. A piece that is published does not exist: it is
+cut when a claim gets it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from trio_npu_dra.ascend.dcmi.types import Resources, VDevice
+from trio_npu_dra.ascend.model import Chip
+from trio_npu_dra.ascend.templates import Split, Template, device_part, split_of
+
+Amounts: TypeAlias = Mapping[str, int]
+"""By counter: whole units, but bytes of memory and halves of PNG decoders."""
+
+SLOTS: Final = "slots"
+"""The counter of pieces: how many a chip can have at once."""
+_MEMORY: Final = "memory"
+_MIB: Final = 1024 * 1024
+_COUNTERS: Final[Mapping[str, str]] = {
+    "ai-cores": "ai_cores",
+    "ai-cpus": "ai_cpus",
+    "vpc": "vpc",
+    "venc": "venc",
+    "vdec": "vdec",
+    "jpegd": "jpegd",
+    "jpege": "jpege",
+    "pngd": "pngd",
+}
+"""Counters and the fields of `Resources` that they count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PossiblePiece:
+    """A piece that could be cut off a chip.
+
+    Attributes:
+        name: The DRA device name, such as `npu-3-vir05-1c-8g-0`.
+        number: Of those of its template.
+        template: What it gets.
+        takes: The same by counter.
+    """
+
+    name: str
+    number: int
+    template: Template
+    takes: Amounts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """What can be cut off a chip.
+
+    Attributes:
+        has: What there is to share out, by counter: all that the chip has, less what pieces that
+            others cut by hand have of it.
+        is_whole: Whether nobody has cut it by hand, so that all of it can be handed out as one.
+        pieces: As many of each template as could exist at once; fewer of all together.
+    """
+
+    has: Amounts
+    is_whole: bool
+    pieces: tuple[PossiblePiece, ...]
+
+
+def cut(chip: Chip, *, told: Resources | None, by_hand: Iterable[VDevice] = ()) -> Cut | None:
+    """What can be cut off a chip; None if it cannot be cut, or not by what is known of it.
+
+    Args:
+        chip: The chip.
+        told: What the chip says that it has to share out. What it does not tell is taken from the
+            vendor's tables. It has more AI CPUs while it is cut than before (910B), so the larger
+            number counts.
+        by_hand: The vNPUs that others have cut off it. They have what their templates say, or
+            where these are not known what the chip says of them.
+    """
+    split = split_of(chip)
+    if split is None:
+        return None
+    total = _total(split, told)
+    taken = [_taken(split.named(one.template) or one.resources) for one in by_hand]
+    has = {
+        counter: max(0, amount - sum(part.get(counter, 0) for part in taken))
+        for counter, amount in total.items()
+    }
+    return Cut(
+        has={counter: amount for counter, amount in has.items() if amount},
+        is_whole=not taken,
+        pieces=tuple(
+            piece
+            for template in split.templates
+            for piece in _pieces(chip, template, _taken(template), has)
+        ),
+    )
+
+
+def taken_by(chip: Chip, template: str) -> Amounts:
+    """What a piece by a template takes of a chip; nothing where the chip has no such template."""
+    split = split_of(chip)
+    found = split.named(template) if split else None
+    return _taken(found) if found else {}
+
+
+def _pieces(
+    chip: Chip, template: Template, takes: Amounts, has: Amounts
+) -> Iterable[PossiblePiece]:
+    room = min(has.get(counter, 0) // amount for counter, amount in takes.items())
+    for number in range(room):
+        yield PossiblePiece(
+            name=f"{chip.name}-{device_part(template.name)}-{number}",
+            number=number,
+            template=template,
+            takes=takes,
+        )
+
+
+def _total(split: Split, told: Resources | None) -> Amounts:
+    known = _amounts(split.whole)
+    if told is not None:
+        cpus = {"ai-cpus": max(known.get("ai-cpus", 0), told.ai_cpus or 0)}
+        known |= _amounts(told) | cpus
+    # Pieces get their part of what the chip says that it has, rounded down: so is the whole.
+    return known | {SLOTS: len(split.vdev_ids), _MEMORY: (split.whole.memory_mib or 0) * _MIB}
+
+
+def _taken(piece: Resources | Template) -> dict[str, int]:
+    """What a piece takes from each counter from which it takes anything."""
+    takes = piece.takes if isinstance(piece, Template) else piece
+    amounts = _amounts(takes) | {_MEMORY: (takes.memory_mib or 0) * _MIB, SLOTS: 1}
+    return {counter: amount for counter, amount in amounts.items() if amount}
+
+
+def _amounts(resources: Resources) -> dict[str, int]:
+    """What is known but the memory."""
+    amounts = {counter: getattr(resources, field) for counter, field in _COUNTERS.items()}
+    return {counter: amount for counter, amount in amounts.items() if amount is not None}

@@ -1,0 +1,110 @@
+"""Out-parameters of calls into libdcmi.so as plain values.
+
+Out-structs get 256 bytes to spare, because newer libraries write longer ones.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from enum import IntEnum
+from typing import Any, Final, TypeVar
+
+from trio_npu_dra.ascend.dcmi._library import Library
+from trio_npu_dra.ascend.dcmi.types import Assertion, FaultEvent, Resources, Severity
+from trio_npu_dra.kit.base.errors import DcmiError
+
+NONE: Final = 0xFFFF_FFFF
+"""A 32-bit number that the library does not have."""
+
+_SPARE_BYTES: Final = 256
+
+S = TypeVar("S", bound=ctypes.Structure)
+E = TypeVar("E", bound=IntEnum)
+
+
+def out_struct(library: Library, function: str, struct: type[S], *arguments: int) -> S:
+    """Call with a struct as the last argument and return it filled."""
+    out = spacious(struct)
+    library.call(function, *arguments, ctypes.byref(out))
+    return out
+
+
+def out_int(library: Library, function: str, *arguments: int) -> int:
+    """Call with an int (or enum) as the last argument and return it filled."""
+    out = ctypes.c_int(-1)
+    library.call(function, *arguments, ctypes.byref(out))
+    return out.value
+
+
+def out_uint(library: Library, function: str, *arguments: int) -> int:
+    """Call with an unsigned as the last argument and return it filled."""
+    out = ctypes.c_uint(NONE)
+    library.call(function, *arguments, ctypes.byref(out))
+    return out.value
+
+
+def out_text(library: Library, function: str, *arguments: int, size: int = 256) -> str:
+    """Call with a buffer and its size as the last arguments and return its text."""
+    buffer = ctypes.create_string_buffer(size)
+    library.call(function, *arguments, buffer, size)
+    return text(buffer.value)
+
+
+def spacious(struct: type[S]) -> S:
+    """A zeroed struct with spare bytes behind it."""
+    return struct.from_buffer(bytearray(ctypes.sizeof(struct) + _SPARE_BYTES))
+
+
+def text(raw: bytes) -> str:
+    """A C string, which ctypes cut at its NUL, without padding; bytes not of UTF-8 are replaced."""
+    return raw.decode(errors="replace").strip()
+
+
+def counted(count: ctypes.c_int, limit: int, function: str) -> int:
+    """How many things the library says it has returned, after a check.
+
+    Raises:
+        DcmiError: The count is impossible.
+    """
+    if not 0 <= count.value <= limit:
+        raise DcmiError(0, function, f"a count of {count.value}, where 0 to {limit} can be")
+    return count.value
+
+
+def known(kind: type[E], number: int) -> E | None:
+    """A number as *kind*; None when the vendor has added one."""
+    try:
+        return kind(number)
+    except ValueError:
+        return None
+
+
+def fault_event(raw: Any) -> FaultEvent:
+    """The vendor's struct as a value of ours; it names the chip by its logic id."""
+    return FaultEvent(
+        logic_id=raw.deviceid,
+        code=raw.event_id,
+        severity=known(Severity, raw.severity),
+        assertion=known(Assertion, raw.assertion),
+        raised_at=raw.alarm_raised_time / 1000,
+    )
+
+
+def resources(computing: Any, media: Any) -> Resources:
+    """The vendor's structs as a value of ours; what they do not know is filled with ones."""
+    return Resources(
+        ai_cores=_units(computing.aic),
+        ai_cpus=_units(computing.device_aicpu, unknown=0xFFFF),
+        memory_mib=_units(computing.memory_size),
+        vpc=_units(media.vpc),
+        venc=_units(media.venc),
+        vdec=_units(media.vdec),
+        jpegd=_units(media.jpegd),
+        jpege=_units(media.jpege),
+        pngd=_units(2 * media.pngd),
+    )
+
+
+def _units(number: float, *, unknown: int = NONE) -> int | None:
+    """Whole units, those of a part cut off; None for what stands for "unknown", or cannot be."""
+    return int(number) if 0 <= number < unknown else None  # NaN is no such number

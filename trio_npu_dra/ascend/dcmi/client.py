@@ -1,0 +1,355 @@
+"""Typed, synchronous calls into libdcmi.so, returning plain values.
+
+Every call can block for seconds when a chip hangs: off a test's thread these run on the worker
+(`worker.py`) only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, Self
+
+from trio_npu_dra.ascend.dcmi import _signatures as c
+from trio_npu_dra.ascend.dcmi._answers import (
+    NONE,
+    counted,
+    fault_event,
+    known,
+    out_int,
+    out_text,
+    out_uint,
+    spacious,
+    text,
+)
+from trio_npu_dra.ascend.dcmi._codes import NOT_SUPPORT
+from trio_npu_dra.ascend.dcmi._library import Library, load
+from trio_npu_dra.ascend.dcmi.calls import OnCall, ignore_call
+from trio_npu_dra.ascend.dcmi.partition import PartitionCalls
+from trio_npu_dra.ascend.dcmi.types import (
+    ChipInfo,
+    ChipRef,
+    DieKind,
+    FaultEvent,
+    Link,
+    Memory,
+    Place,
+    Process,
+    SuperPodPlace,
+)
+from trio_npu_dra.ascend.dcmi.v2 import V2
+from trio_npu_dra.kit.base.errors import DcmiError, NotReady, NotSupported
+
+MAX_ERROR_CODES: Final = 128
+MAX_PROCESSES: Final = 64  # the manual says 32, the library writes up to 64
+GONE: Final = 0xFFFF_FFFF  # health of a chip that does not exist or has not started
+NO_SUCH_CHIP: Final = frozenset({-8001, -8007, -8008})  # what calls about no known chip return
+_SUPER_POD_COMMAND: Final = (12, 1)  # main command CHIP_INF, sub command SPOD_INFO
+_NO_CPU_LIST: Final = frozenset({-8001, -8004})
+_CPU_LIST_BYTES: Final = 256  # the library assumes 32
+_NPU: Final = 0
+_UNKNOWN_UNIT: Final = 0xFF
+_AI_CORES: Final = 2  # which utilization
+_CHIP_FAULT: Final = 0  # type of the only events with a known layout
+
+_callbacks: Final[list[Any]] = []
+"""The library calls these until the process ends: it has no way to unsubscribe."""
+
+
+class Dcmi(PartitionCalls):
+    """The DCMI calls of this driver, in the generation that serves the node's chips.
+
+    Every method raises `DcmiError` (or a subclass that says what to do) for a code other than 0,
+    and `NotSupported` where the library or its generation lacks the function.
+
+    Args:
+        library: The loaded library.
+    """
+
+    def __init__(self, library: Library) -> None:
+        super().__init__(library)
+        self._is_decided = False
+
+    @classmethod
+    def load(
+        cls,
+        host_root: Path = Path("/"),
+        on_call: OnCall = ignore_call,
+    ) -> Self:
+        """Find and load libdcmi.so; nothing is called yet.
+
+        Args:
+            host_root: Where the host's `/` is seen.
+            on_call: Called after each call that returned, on the calling thread.
+
+        Raises:
+            LibraryMissing: The message says where it was looked for.
+        """
+        return cls(load(host_root, os.environ, on_call))
+
+    @property
+    def library_path(self) -> str:
+        """The file in use."""
+        return self._library.path
+
+    def init(self) -> None:
+        """Read the table of chips; again after a hot plug. Never beside another call.
+
+        The first `init` that succeeds decides which generation serves the chips. The first
+        generation says "not supported" if they are Ascend 950, and only then (Huawei's driver);
+        another error, as while chips boot, decides nothing.
+        """
+        try:
+            self._library.call(self._functions.init)
+        except NotSupported as error:
+            if self._is_decided or error.code != NOT_SUPPORT:
+                raise
+            self._library.call(V2.functions.init)
+            self._generation = V2
+        self._is_decided = True
+
+    # --- which chips there are -------------------------------------------------------------------
+
+    def card_list(self) -> tuple[int, ...]:
+        """Card ids as of the last `init`; -1 stands for a card that did not answer it."""
+        return self._generation.card_list(self._library)
+
+    def units(self, card_id: int) -> tuple[ChipRef, ...]:
+        """The units on a card: NPUs, and on A3 an MCU after them."""
+        return self._generation.units(self._library, card_id)
+
+    def place(self, chip: ChipRef) -> Place:
+        """The chip's card and its index there; no call."""
+        return self._generation.place(chip)
+
+    def is_npu(self, chip: ChipRef) -> bool:
+        """Whether the unit is an NPU, rather than an MCU or a CPU.
+
+        Raises:
+            NotReady: The library answers "invalid": it does not know the unit yet, or lost it.
+        """
+        function = self._functions.is_npu
+        kind = self._int(function, chip)
+        if kind == _UNKNOWN_UNIT:
+            raise NotReady(0, function, "the unit is of no valid type")
+        return kind == _NPU
+
+    def logic_id(self, chip: ChipRef) -> int:
+        """The Ascend driver's running number of a chip.
+
+        Raises:
+            NotReady: The library answers without one.
+        """
+        return _told(self._generation.logic_id(self._library, chip), "logic id")
+
+    def physical_id(self, logic_id: int) -> int:
+        """N of the chip's /dev/davinciN.
+
+        Raises:
+            NotReady: The library answers without one.
+        """
+        function = self._functions.physical_id
+        return _told(out_uint(self._library, function, logic_id), function)
+
+    # --- facts of a chip -------------------------------------------------------------------------
+
+    def chip_info(self, chip: ChipRef) -> ChipInfo:
+        """Names and AI cores of a chip."""
+        names = self._functions
+        now = names.chip_info, c.dcmi_chip_info_v2
+        info = self._either(now, (names.chip_info_before, c.dcmi_chip_info), chip)
+        is_new = isinstance(info, c.dcmi_chip_info_v2)
+        return ChipInfo(
+            chip_name=text(info.chip_name),
+            npu_name=text(info.npu_name) if is_new else "",
+            ai_cores=info.aicore_cnt,
+        )
+
+    def product_type(self, chip: ChipRef) -> str:
+        """The product's name; not offered by servers with 910 chips, nor by 950."""
+        function = self._offered(self._functions.product_type, "product type")
+        return out_text(self._library, function, *chip.ids)
+
+    def board_id(self, chip: ChipRef) -> int:
+        """The board's kind; it tells A3 from older 910 chips."""
+        return int(self._struct(self._functions.board_id, c.dcmi_board_info, chip).board_id)
+
+    def pci_bus_id(self, chip: ChipRef) -> str:
+        """The PCI address `dddd:bb:dd.f`; the chips of a Duo share one, 950 on the UB have none.
+
+        Older libraries do not tell the domain: `bb:dd.f`.
+        """
+        names = self._functions
+        now = names.pci_bus_id, c.dcmi_pcie_info_all
+        info = self._either(now, (names.pci_bus_id_before, c.dcmi_pcie_info), chip)
+        place = f"{info.bdf_busid:02x}:{info.bdf_deviceid:02x}.{info.bdf_funcid:x}"
+        has_domain = isinstance(info, c.dcmi_pcie_info_all)
+        return f"{info.domain:04x}:{place}" if has_domain else place
+
+    def die_id(self, chip: ChipRef, kind: DieKind) -> tuple[int, ...]:
+        """The five 32-bit words of a die id; older libraries know the vector die's only."""
+        before = self._functions.vdie_id_before
+        try:
+            die = self._struct(self._functions.die_id, c.dcmi_die_id, chip, kind)
+        except NotSupported:
+            if before is None or kind is not DieKind.VDIE:
+                raise
+            die = self._struct(before, c.dcmi_die_id, chip)
+        return tuple(die.soc_die)
+
+    def hbm(self, chip: ChipRef) -> Memory:
+        """High-bandwidth memory; its size is 0 where the chip has none."""
+        info = self._struct(self._functions.hbm, c.dcmi_hbm_info, chip)
+        return Memory(size_mib=info.memory_size, used_mib=info.memory_usage)
+
+    def ddr(self, chip: ChipRef) -> Memory:
+        """DDR memory; older libraries tell what is used in percent."""
+        names = self._functions
+        now = self._offered(names.ddr, "DDR memory"), c.dcmi_get_memory_info_stru
+        info = self._either(now, (names.ddr_before, c.dcmi_memory_info), chip)
+        size = info.memory_size
+        is_new = isinstance(info, c.dcmi_get_memory_info_stru)
+        used = size - info.memory_available if is_new else size * info.utiliza // 100
+        return Memory(size_mib=size, used_mib=used)
+
+    def driver_version(self) -> str:
+        """The Ascend driver's version, such as `24.1.rc2`."""
+        return out_text(self._library, self._functions.driver_version, size=64)
+
+    def link(self, one: ChipRef, other: ChipRef) -> Link:
+        """How two chips are connected; 910B, A3 and 950 only."""
+        number = out_int(self._library, self._functions.link, *one.ids, *other.ids)
+        link = known(Link, number)
+        return Link.UNKNOWN if link is None else link
+
+    def nearest_cpus(self, chip: ChipRef) -> str:
+        """The CPUs nearest to a chip, as the kernel lists them, such as `0-23,48-71`; 950 only.
+
+        Others have a PCI address, by which the kernel tells the same. The list is empty if the
+        library has no file of the kernel to read, or no room for more than 31 characters (DCMI
+        source).
+        """
+        function = self._offered(self._functions.nearest_cpus, "nearest CPUs")
+        cpus, length = ctypes.create_string_buffer(_CPU_LIST_BYTES), ctypes.c_int(_CPU_LIST_BYTES)
+        try:
+            self._library.call(function, *chip.ids, cpus, ctypes.byref(length))
+        except DcmiError as error:
+            if error.code in _NO_CPU_LIST:
+                return ""
+            raise
+        return text(cpus.value)
+
+    def super_pod(self, chip: ChipRef) -> SuperPodPlace | None:
+        """The die's place in a super pod; A3 and 950 only."""
+        info = spacious(c.dcmi_spod_info)
+        self._device_info(chip, _SUPER_POD_COMMAND, info, ctypes.sizeof(c.dcmi_spod_info))
+        place = (info.sdid, info.super_pod_id, info.server_index, info.super_pod_size)
+        if NONE in place:
+            return None
+        return SuperPodPlace(
+            sdid=info.sdid, super_pod_id=info.super_pod_id, server_index=info.server_index
+        )
+
+    def super_pod_type(self, chip: ChipRef) -> int | None:
+        """The kind of super pod or server, also of one that is in no super pod; 950 only."""
+        info = spacious(c.dcmi_spod_info)
+        self._device_info(chip, _SUPER_POD_COMMAND, info, ctypes.sizeof(c.dcmi_spod_info))
+        kind = int(info.super_pod_type)
+        return None if kind == NONE else kind
+
+    def mainboard_id(self, chip: ChipRef) -> int:
+        """The kind of the board that the chip is on; 950 only."""
+        function = self._offered(self._functions.mainboard_id, "main board")
+        return out_uint(self._library, function, *chip.ids)
+
+    # --- health and telemetry --------------------------------------------------------------------
+
+    def health(self, chip: ChipRef) -> int:
+        """0 normal, 1 minor, 2 major, 3 critical alarm, or `GONE`."""
+        return out_uint(self._library, self._functions.health, *chip.ids)
+
+    def error_codes(self, chip: ChipRef) -> tuple[int, ...]:
+        """Active fault codes, in the library's order."""
+        count = ctypes.c_int()
+        codes = (ctypes.c_uint * MAX_ERROR_CODES)()
+        out = (ctypes.byref(count), codes, MAX_ERROR_CODES)
+        function = self._functions.error_codes
+        self._library.call(function, *chip.ids, *out)
+        return tuple(codes[: counted(count, MAX_ERROR_CODES, function)])
+
+    def error_text(self, chip: ChipRef, code: int) -> str:
+        """The vendor's words for a fault code."""
+        return out_text(self._library, self._functions.error_text, *chip.ids, code)
+
+    def network_health(self, chip: ChipRef) -> int:
+        """0 or 6 (being set up): the chip's RoCE port is fine. Can block long on a dropped card."""
+        return self._int(self._functions.network_health, chip)
+
+    def boot_status(self, chip: ChipRef) -> int:
+        """0 not started, 1 BIOS, 2 system starting, 3 finished, 16 services up."""
+        return self._int(self._functions.boot_status, chip)
+
+    def temperature(self, chip: ChipRef) -> int:
+        """Degrees Celsius; impossibly high numbers stand for "unknown"."""
+        return self._int(self._functions.temperature, chip)
+
+    def power(self, chip: ChipRef) -> int:
+        """Power of the chip, in tenths of a watt; 310P chips do not report it."""
+        return self._int(self._functions.power, chip)
+
+    def card_power(self, chip: ChipRef) -> int:
+        """Power of the chip's whole card by its MCU, in tenths of a watt; not on 910B, A3 and 950.
+
+        Impossibly high numbers stand for "unknown".
+        """
+        function = self._offered(self._functions.card_power, "power of a card")
+        return out_int(self._library, function, self.place(chip).card_id)
+
+    def ai_core_utilization(self, chip: ChipRef) -> int:
+        """How busy the AI cores are, in percent."""
+        return out_uint(self._library, self._functions.utilization, *chip.ids, _AI_CORES)
+
+    def processes(self, chip: ChipRef) -> tuple[Process, ...]:
+        """The processes on a chip, of all containers."""
+        count = ctypes.c_int()
+        found = (c.dcmi_proc_mem_info * MAX_PROCESSES)()
+        function = self._functions.processes
+        self._library.call(function, *chip.ids, found, ctypes.byref(count))
+        return tuple(
+            Process(pid=process.proc_id, memory_bytes=process.proc_mem_usage)
+            for process in found[: counted(count, MAX_PROCESSES, function)]
+        )
+
+    def subscribe(self, handler: Callable[[FaultEvent], None]) -> None:
+        """Call *handler* with every fault event from now on, until the process ends.
+
+        Args:
+            handler: Called on a thread of the library; must return at once and never raise.
+
+        Raises:
+            DcmiError: Refused. A process can subscribe once (`Busy` after that); a container
+                needs root and privileges.
+        """
+
+        def receive(pointer: Any) -> None:
+            event = pointer.contents  # the library's, and only during this call
+            if event.type == _CHIP_FAULT:
+                handler(fault_event(event.dms_event))
+
+        callback = c.fault_event_callback(receive)
+        _callbacks.append(callback)
+        arguments = (*self._generation.all_chips, c.dcmi_event_filter(), callback)
+        try:
+            self._library.call(self._functions.subscribe, *arguments)
+        except DcmiError:
+            _callbacks.remove(callback)
+            raise
+
+
+def _told(number: int, function: str) -> int:
+    """An id that the library has filled in."""
+    if number in {-1, NONE}:
+        raise NotReady(0, function, "an answer without an id")
+    return number

@@ -1,0 +1,105 @@
+"""One call to the worker: what to run, how far it is, and its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+import trio
+
+from trio_npu_dra.ascend.dcmi._codes import NOT_READY
+from trio_npu_dra.kit.base.errors import NotReady
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HungCall:
+    """A call that passed its deadline and has not returned.
+
+    Attributes:
+        function: The C function, or what was called if it is in none.
+        device: What hangs with it; None is the Ascend driver as a whole.
+        since: When it was made, in seconds since 1970.
+    """
+
+    function: str
+    device: Hashable
+    since: float
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Job:
+    """One call: what to run, and its result.
+
+    Attributes:
+        calls: How many C functions it has called, and the last one's name.
+        seen: How many at the last look, and since when it was in the last one, on trio's clock.
+        is_logged: Whether the log says that it is slow.
+        is_outdated: Whether a call that had to be alone has run since it hung.
+    """
+
+    function: Callable[[], Any]
+    name: str
+    device: Hashable
+    deadline_seconds: float
+    alone: bool
+    beside: Callable[[Hashable], bool]
+    on_late: Callable[[Any], object] | None
+    calls: tuple[int, str] = (0, "")
+    seen: tuple[int, float] = (0, 0.0)
+    began: float = 0.0
+    is_logged: bool = False
+    is_outdated: bool = False
+    abandoned: bool = False
+    result: Any = None
+    error: BaseException | None = None
+    done: trio.Event = field(default_factory=trio.Event)
+
+    def fail(self, error: BaseException) -> None:
+        """Give the caller *error*."""
+        self.error = error
+        self.done.set()
+
+    def begin(self, function: str) -> None:
+        """Note the C function that is called next; on the job's thread.
+
+        Raises:
+            NotReady: It must not be called any more.
+        """
+        self.calls = self.calls[0] + 1, function
+        if self.is_outdated:
+            raise NotReady(NOT_READY, function, "the cards were listed meanwhile")
+
+    def outdate(self, hung_seconds: float) -> bool:
+        """Have it call no other function if it hangs in one; return whether it does.
+
+        Its thread notes a function before it looks whether it may call it, and here it is the other
+        way round: so one of the two sees the other.
+        """
+        was_outdated, self.is_outdated = self.is_outdated, True
+        self.is_outdated = was_outdated or self.seconds_in_function() >= hung_seconds
+        return self.is_outdated
+
+    @property
+    def where(self) -> str:
+        """The C function that it is in, or was in last."""
+        return self.calls[1] or self.name
+
+    def seconds_in_function(self) -> float:
+        """How long it has been in that function, as far as was seen."""
+        now, number = trio.current_time(), self.calls[0]
+        known, since = self.seen
+        if number > max(known, 1):
+            since = now
+        self.seen = number, since
+        return now - since
+
+    @property
+    def log_fields(self) -> dict[str, Any]:
+        """What a log line says of it."""
+        parts = self.device if isinstance(self.device, tuple) else (self.device,)
+        return {
+            "function": self.where,
+            "device": " ".join(map(str, parts)),
+            "deadline_s": self.deadline_seconds,
+        }

@@ -1,0 +1,144 @@
+"""Calls about how chips may be handed out: dies together, in pieces (vNPUs), or shared.
+
+What the second generation lacks raises `NotSupported`. Those that change something need root on the
+host or in a privileged container, else they raise `NotPermitted`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Final
+
+from trio_npu_dra.ascend.dcmi import _signatures as c
+from trio_npu_dra.ascend.dcmi._answers import counted, out_int, resources, spacious, text
+from trio_npu_dra.ascend.dcmi._base import Calls
+from trio_npu_dra.ascend.dcmi._codes import INVALID_PARAMETER
+from trio_npu_dra.ascend.dcmi.types import ChipRef, MultiDiePolicy, Resources, VDevice, VnpuMode
+from trio_npu_dra.kit.base.errors import Busy, DcmiError
+
+MAX_VNPUS: Final = 32
+_VDEVICES: Final = 52  # main command VDEV_MNG
+_OF_ONE, _TOTAL, _FREE = 0, 1, 2  # sub commands VDEV_RESOURCE, TOTAL_RESOURCE, FREE_RESOURCE
+_ANY_ID: Final = 0xFFFF_FFFF
+
+
+class PartitionCalls(Calls):
+    """See `Dcmi`."""
+
+    def multi_die_policy(self) -> MultiDiePolicy:
+        """Whether the dies of an A3 card may be parted; A3 only."""
+        function = self._offered(self._functions.multi_die_policy, "multi-die policy")
+        parted = out_int(self._library, function) != 0
+        return MultiDiePolicy.INDEPENDENT if parted else MultiDiePolicy.UNION
+
+    # --- pieces ----------------------------------------------------------------------------------
+
+    def vnpus(self, chip: ChipRef) -> tuple[int, ...]:
+        """Ids of the vNPUs that the chip is split into, none twice."""
+        info = self._total(chip)
+        count = ctypes.c_int(info.vdev_num)
+        ids = info.vdev_id[: counted(count, MAX_VNPUS, self._functions.device_info)]
+        return tuple(dict.fromkeys(ids))
+
+    def total_resources(self, chip: ChipRef) -> Resources:
+        """All that can be shared out of the chip, whether it is or not.
+
+        Some chips tell it only while they are split (DCMI reference): `NotSupported` before. The
+        AI CPUs of a 910B can be more while it is split than before.
+        """
+        info = self._total(chip)
+        return resources(info.computing, info.media)
+
+    def free_resources(self, chip: ChipRef) -> Resources:
+        """What the chip's vNPUs leave of it; as `total_resources`."""
+        info = spacious(c.dcmi_soc_free_resource)
+        size = ctypes.sizeof(c.dcmi_soc_free_resource)
+        self._device_info(chip, (_VDEVICES, _FREE), info, size)
+        return resources(info.computing, info.media)
+
+    def vdevice(self, chip: ChipRef, vdev_id: int) -> VDevice:
+        """One vNPU of the chip.
+
+        Raises:
+            DeviceLost: The chip has no such vNPU.
+        """
+        query = spacious(c.dcmi_vdev_query_stru)
+        query.vdev_id = vdev_id
+        size = ctypes.sizeof(c.dcmi_vdev_query_stru)
+        self._device_info(chip, (_VDEVICES, _OF_ONE), query, size)
+        info = query.query_info
+        return VDevice(
+            id=vdev_id,
+            template=text(info.name),
+            in_use=info.is_container_used == 1,
+            resources=resources(info.computing, info.media),
+        )
+
+    def create_vdevice(self, chip: ChipRef, template: str, vdev_id: int | None = None) -> int:
+        """Split a vNPU off the chip.
+
+        Args:
+            chip: The chip; a container that has all of it keeps it from being split.
+            template: What the vNPU gets, as the vendor calls it; a board has its own templates.
+            vdev_id: The id of the vNPU; the library chooses if it is None.
+
+        Returns:
+            The id of the vNPU.
+
+        Raises:
+            Busy: The chip is in use as a whole.
+            DcmiError: Code -8001 if the board has no such template, the chip not that much left,
+                or the id is taken or not one of this chip's.
+        """
+        function = self._offered(self._functions.create_vdevice, "vNPUs")
+        wanted = c.dcmi_create_vdev_res_stru()
+        wanted.vdev_id = _ANY_ID if vdev_id is None else vdev_id
+        wanted.vfg_id = _ANY_ID
+        wanted.template_name = template.encode()
+        out: Any = spacious(c.dcmi_create_vdev_out)
+        self._library.call(function, *chip.ids, ctypes.byref(wanted), ctypes.byref(out))
+        return int(out.vdev_id)
+
+    def destroy_vdevice(self, chip: ChipRef, vdev_id: int) -> None:
+        """Give a vNPU back to the chip.
+
+        Raises:
+            Busy: A container uses it. The library's code for that is the one for a wrong
+                argument, which the id of a vNPU is not.
+            DeviceLost: The chip has no such vNPU.
+        """
+        function = self._offered(self._functions.destroy_vdevice, "vNPUs")
+        try:
+            self._library.call(function, *chip.ids, vdev_id)
+        except DcmiError as error:
+            if error.code != INVALID_PARAMETER:
+                raise
+            raise Busy(error.code, function, f"a container uses vNPU {vdev_id}") from None
+
+    def vnpu_mode(self) -> VnpuMode:
+        """Whom the node's vNPUs are for; one for virtual machines has no device node."""
+        function = self._offered(self._functions.vdevice_mode, "mode of vNPUs")
+        is_vm = out_int(self._library, function) != 0
+        return VnpuMode.VIRTUAL_MACHINE if is_vm else VnpuMode.CONTAINER
+
+    # --- shares ----------------------------------------------------------------------------------
+
+    def device_share(self, chip: ChipRef) -> bool:
+        """Whether several containers may open the chip at once."""
+        return self._int(self._functions.device_share, chip) == 1
+
+    def set_device_share(self, chip: ChipRef, *, enabled: bool) -> None:
+        """Let several containers open the chip at once, or not; of an A3 card all dies.
+
+        A reboot ends it.
+
+        Raises:
+            Busy: The chip is in use.
+        """
+        self._library.call(self._functions.set_device_share, *chip.ids, int(enabled))
+
+    def _total(self, chip: ChipRef) -> Any:
+        info = spacious(c.dcmi_soc_total_resource)
+        size = ctypes.sizeof(c.dcmi_soc_total_resource)
+        self._device_info(chip, (_VDEVICES, _TOTAL), info, size)
+        return info

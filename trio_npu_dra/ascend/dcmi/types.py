@@ -1,0 +1,195 @@
+"""The values that calls into libdcmi.so take and return. Everybody may use them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from typing import Final, NamedTuple
+
+NO_ANSWER: Final = -1
+"""In the list of cards: one that did not answer `init`."""
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class ChipRef:
+    """The library's name for a chip: opaque; only `ascend.dcmi` looks into it.
+
+    `str()` gives text for people. Card and device id as facts of a chip come from
+    `Dcmi.place`.
+
+    Attributes:
+        ids: The numbers by which calls name it: card id and index on the card in the first
+            generation, where card ids can be sparse; the dev id in the second.
+    """
+
+    ids: tuple[int, ...]
+
+    def __init__(self, *ids: int) -> None:
+        object.__setattr__(self, "ids", ids)
+
+    def __str__(self) -> str:
+        """Such as `card 3 device 0`, or `device 3`."""
+        words = ("card", "device")[-len(self.ids) :]
+        return " ".join(f"{word} {number}" for word, number in zip(words, self.ids, strict=True))
+
+
+class Place(NamedTuple):
+    """Where a chip sits; the second generation knows no cards, so each of its chips is one."""
+
+    card_id: int
+    device_id: int
+
+
+class Memory(NamedTuple):
+    """The memory of a chip, in MiB."""
+
+    size_mib: int
+    used_mib: int
+
+
+class DieKind(IntEnum):
+    """Which of a chip's die ids."""
+
+    VDIE = 1
+    DDIE = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChipInfo:
+    """Names of a chip; *npu_name* is empty on libraries that do not know it."""
+
+    chip_name: str
+    npu_name: str
+    ai_cores: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuperPodPlace:
+    """Where in a super pod a die is; `None` where the machine is in none."""
+
+    sdid: int
+    super_pod_id: int
+    server_index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """A process that uses a chip: its pid on the host, its device memory in bytes."""
+
+    pid: int
+    memory_bytes: int
+
+
+class MultiDiePolicy(StrEnum):
+    """Whether the dies of an A3 card go into containers together only, or one by one as well."""
+
+    UNION = "union"
+    INDEPENDENT = "independent"
+
+
+class VnpuMode(StrEnum):
+    """Whom the vNPUs of the node are for."""
+
+    CONTAINER = "container"
+    VIRTUAL_MACHINE = "virtual machine"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """What a chip has, what is left of it, or what a piece of it has; None if it is not told.
+
+    Attributes:
+        ai_cores: AI cores.
+        ai_cpus: AI CPUs.
+        memory_mib: Device memory.
+        vpc: Units that work on pictures.
+        venc: Video encoders.
+        vdec: Video decoders.
+        jpegd: JPEG decoders.
+        jpege: JPEG encoders.
+        pngd: PNG decoders, in halves: the smallest piece of a 910 has one and a half.
+    """
+
+    ai_cores: int | None = None
+    ai_cpus: int | None = None
+    memory_mib: int | None = None
+    vpc: int | None = None
+    venc: int | None = None
+    vdec: int | None = None
+    jpegd: int | None = None
+    jpege: int | None = None
+    pngd: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VDevice:
+    """A vNPU: a piece of a chip.
+
+    Attributes:
+        id: N of the host's `/dev/vdavinciN`; no other vNPU of the node has it.
+        template: What it was made by, such as `vir05_1c_8g`.
+        in_use: Whether a container has it open.
+        resources: What it has.
+    """
+
+    id: int
+    template: str
+    in_use: bool
+    resources: Resources
+
+
+class Link(IntEnum):
+    """How two chips are connected (DCMI reference, `dcmi_get_topo_info_by_device_id`).
+
+    Older libraries for 910B use 6 for "unknown": it means SIO on A3 only.
+    """
+
+    SELF = 0
+    SYS = 1
+    PHB = 2
+    HCCS = 3
+    PXB = 4
+    PIX = 5
+    SIO = 6
+    HCCS_SWITCHED = 7
+    UB = 8
+    UNKNOWN = 9
+
+
+class Severity(IntEnum):
+    """Of an alarm, in fault events and in a chip's health (DCMI reference)."""
+
+    WARNING = 0
+    MINOR = 1
+    MAJOR = 2
+    CRITICAL = 3
+
+
+class Assertion(IntEnum):
+    """What happened to the fault of an event (DCMI reference)."""
+
+    RECOVERY = 0
+    OCCURRENCE = 1
+    NOTICE = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultEvent:
+    """An event of the library about a fault.
+
+    Attributes:
+        logic_id: The chip, as the Ascend driver numbers chips.
+        code: The fault code.
+        severity: How severe the Ascend driver thinks it is; None for a number that we do not know.
+        assertion: Whether the fault came or went; None for a number that we do not know.
+        raised_at: When the fault came, also in a recovery, in seconds since 1970.
+        heard_at: `time.monotonic()` when the event arrived.
+    """
+
+    logic_id: int
+    code: int
+    severity: Severity | None
+    assertion: Assertion | None
+    raised_at: float
+    heard_at: float = field(default_factory=time.monotonic, compare=False)

@@ -1,0 +1,337 @@
+"""From the library's card list to a Board.
+
+A chip is read in two calls to the worker. The first gives its identity, without which it cannot be
+offered; the second its other facts, each of which may be missing. Only "not supported" makes a fact
+missing: one that is not answered stays as it was known, and the Board says so. A chip that hangs in
+the second call keeps the facts it gave, and does not affect others. The watcher reads health.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+from trio_npu_dra.ascend import chip as chips
+from trio_npu_dra.ascend.chip import Identity
+from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.types import NO_ANSWER, ChipRef, Link
+from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
+from trio_npu_dra.ascend.host import Host
+from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, Chip, Links
+from trio_npu_dra.ascend.partition import read_policy, read_vnpu_mode
+from trio_npu_dra.ascend.topology import topology_groups
+from trio_npu_dra.ascend.traits import TRAITS
+from trio_npu_dra.kit.base.errors import DcmiError, NotSupported
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+async def discover(
+    worker: DcmiWorker, dcmi: Dcmi, host: Host, *, known: Board = EMPTY_BOARD
+) -> Board:
+    """Read all chips of the node; their health is not read.
+
+    A chip that is listed but does not answer stays as it was in *known*, or is left out if it is
+    not known. A known chip that has left the PCI bus, or that two lists in a row lack, is gone: it
+    stays on the Board, marked so, until it is listed again or another chip has its physical id. One
+    short list is no proof: a booting chip is not listed either, and pods lose a chip that is gone.
+    Nor is one list that has another die in its place, or its die under another physical id: its
+    faults, its holders and the vNPUs of claims go with these. That list counts as one without it.
+
+    Args:
+        worker: Runs the calls.
+        dcmi: The library, initialised.
+        host: Where sysfs is.
+        known: The Board of the last listing, or the chips that an earlier process remembered.
+
+    Raises:
+        DcmiError: The library cannot even list the cards.
+    """
+    cards = await worker.call(dcmi.card_list)
+    silent = _Silent(known, cards, host.accelerators())
+    identities = _distinct(await _identify_all(worker, dcmi, cards, silent), silent)
+    read = [await _read(worker, dcmi, host, identity, silent) for identity in identities]
+    answering = _sure(known, read, silent)
+    found = (*answering, *_absent(known, answering, silent))
+    links = _kept(known.links, found)
+    links |= await _read_links(worker, dcmi, answering, links, silent)
+    board = Board(
+        chips=_placed(found, links),
+        links=links,
+        driver_version=await _of_node(
+            "driver version", known.driver_version, silent, partial(_version, worker, dcmi)
+        ),
+        multi_die_policy=known.multi_die_policy,
+        unlisted_accelerators=unlisted_accelerators(found, host),
+    )
+    policy = await _of_node(
+        "multi-die policy",
+        known.multi_die_policy,
+        silent,
+        partial(read_policy, worker, dcmi, board),
+    )
+    mode = await read_vnpu_mode(worker, dcmi, replace(board, vnpu_mode=known.vnpu_mode))
+    return replace(board, multi_die_policy=policy, vnpu_mode=mode, unanswered=tuple(silent.lines))
+
+
+def without_cards(host: Host, known: Board, reason: str) -> Board:
+    """The Board of a node on which the Ascend driver says that there is no chip for it.
+
+    Known chips stay if they are on the PCI bus: their Ascend driver may be starting.
+
+    Args:
+        host: Where sysfs is.
+        known: The Board of the last listing.
+        reason: What the Ascend driver says; a gap of the Board if the node has an accelerator.
+    """
+    silent = _Silent(known, (), host.accelerators())
+    if host.is_ascend_present():
+        silent.add(NO_ANSWER, f"the Ascend driver has no chip: {reason}")
+    chips = tuple(_absent(known, (), silent))
+    return replace(
+        known,
+        chips=chips,
+        unanswered=tuple(silent.lines),
+        unlisted_accelerators=unlisted_accelerators(chips, host),
+    )
+
+
+def unlisted_accelerators(found: Iterable[Chip], host: Host) -> tuple[str, ...]:
+    """Accelerators on the bus without a chip; none if a chip's address is not known."""
+    listed = {chip.pci_bus_id for chip in found if chip.is_listed}
+    return () if None in listed else tuple(sorted(set(host.accelerators()) - listed))
+
+
+def has_left_bus(chip: Chip, on_bus: Collection[str]) -> bool:
+    """Whether a chip is not on the PCI bus; False if the bus, or its place on it, is not known."""
+    return bool(on_bus) and chip.pci_bus_id is not None and chip.pci_bus_id not in on_bus
+
+
+class _Silent:
+    """What is listed and does not answer, wholly or in part: each warned of once.
+
+    Attributes:
+        lines: One for each, in words.
+    """
+
+    def __init__(self, known: Board, cards: tuple[int, ...], on_bus: Collection[str]) -> None:
+        self.lines: list[str] = []
+        self._known = known
+        self._listed = frozenset(cards)
+        self._on_bus = frozenset(on_bus)
+        self._members: set[int | ChipRef] = set()
+        self._doubted: set[str] = set()
+        if NO_ANSWER in cards:
+            self.add(NO_ANSWER, f"{cards.count(NO_ANSWER)} of {len(cards)} cards do not answer")
+
+    def add(self, which: int | ChipRef, line: str) -> None:
+        """Note a card id or a chip; warn unless the known Board says the same."""
+        self._members.add(which)
+        self._say("a card or chip is left out", line)
+
+    def add_facts(self, line: str) -> None:
+        """Note that facts were not answered; warn unless the known Board says the same."""
+        self._say("facts are not answered", line)
+
+    def known_facts(self, chip: Chip) -> Chip | None:
+        """The last known facts of the chip in this place.
+
+        If it was gone, it may be another chip now, so no known fact applies.
+        """
+        known = self._known.by_name.get(chip.name)
+        return known if known is not None and known.ref == chip.ref and not known.gone else None
+
+    def _say(self, message: str, line: str) -> None:
+        self.lines.append(line)
+        if line not in self._known.unanswered:
+            log.warning(message, extra={"problem": line})
+
+    def has(self, chip: Chip) -> bool:
+        """Whether a known chip is listed and silent now.
+
+        A card that does not answer is listed without its id. It may be any known card that is not
+        listed, unless that was gone before or is not on the PCI bus.
+        """
+        if chip.name in self._doubted:
+            return False
+        if chip.card_id not in self._listed:
+            is_there = not chip.gone and not self.has_left(chip)
+            return NO_ANSWER in self._members and is_there
+        return not self._members.isdisjoint({chip.card_id, chip.ref})
+
+    def has_left(self, chip: Chip) -> bool:
+        """Whether a chip is not on the PCI bus."""
+        return has_left_bus(chip, self._on_bus)
+
+    def add_doubtful(self, chip: Chip, before: Chip) -> None:
+        """Note a chip that may be misread: the last list had another one in its place."""
+        self._doubted.add(before.name)
+        line = f"{chip.ref}: it says that it is {chip.name} with die id {chip.uuid}"
+        self._say("a chip may be misread", f"{line}, and {before.name} was {before.uuid} before")
+
+    def add_unlisted(self, chip: Chip) -> bool:
+        """Note a known chip that is not listed, unless that shows that it is gone."""
+        if chip.gone or chip.unlisted or self.has_left(chip):
+            return False
+        self._say("a known chip is not listed", f"{chip.ref}: it was listed before and is not now")
+        return True
+
+
+def _sure(known: Board, read: Collection[Chip], silent: _Silent) -> list[Chip]:
+    """Chips without those of which the last list said something else; the next list decides.
+
+    That is a number with another die, or a die with another number.
+    """
+    names = {chip.name for chip in read}
+    moved = {one.uuid or one.ref: one for one in known.chips if one.name not in names}
+    sure = []
+    for chip in read:
+        before = known.by_name.get(chip.name) or moved.get(chip.uuid or chip.ref)
+        if (
+            before is not None
+            and (before.name != chip.name or before.has_other_die(chip.uuid))
+            and before.is_listed
+            and not silent.has_left(before)
+        ):
+            silent.add_doubtful(chip, before)
+        else:
+            sure.append(chip)
+    return sure
+
+
+def _absent(known: Board, answering: Collection[Chip], silent: _Silent) -> Iterator[Chip]:
+    """Known chips that did not answer now: silent, not listed for the first time, or gone.
+
+    A chip is left out if another one has its physical id, or if it has another physical id now. A
+    chip is known here by its die id, or by its place if that cannot be read.
+    """
+    ids = {chip.physical_id for chip in answering}
+    found = {chip.uuid or chip.ref for chip in answering}
+    for chip in known.chips:
+        if chip.physical_id not in ids and (chip.uuid or chip.ref) not in found:
+            is_silent = silent.has(chip)
+            is_unlisted = not is_silent and silent.add_unlisted(chip)
+            yield replace(chip, unlisted=is_unlisted, gone=not is_silent and not is_unlisted)
+
+
+async def _identify_all(
+    worker: DcmiWorker, dcmi: Dcmi, cards: tuple[int, ...], silent: _Silent
+) -> list[Identity]:
+    """The chips on all cards that answer."""
+    identities = []
+    for card in dict.fromkeys(cards):
+        if card == NO_ANSWER:
+            continue
+        try:
+            refs = await worker.call(dcmi.units, card, device=card)
+        except DcmiError as error:
+            silent.add(card, f"card {card}: {error}")
+            continue
+        for ref in refs:
+            try:
+                identity = await worker.call(chips.identify, dcmi, ref, device=ref)
+            except DcmiError as error:
+                silent.add(ref, f"{ref}: {error}")
+                continue
+            if identity is not None:
+                identities.append(identity)
+    return identities
+
+
+def _distinct(identities: Iterable[Identity], silent: _Silent) -> list[Identity]:
+    """Chips with a unique physical id.
+
+    Of two with one id, we cannot know which has the device node.
+    """
+    by_id: dict[int, list[Identity]] = {}
+    for identity in identities:
+        by_id.setdefault(identity.physical_id, []).append(identity)
+    for number, same in by_id.items():
+        for identity in same if len(same) > 1 else ():
+            line = f"{identity.ref}: physical id {number} is another chip's too"
+            silent.add(identity.ref, line)
+    return [same[0] for same in by_id.values() if len(same) == 1]
+
+
+async def _read(
+    worker: DcmiWorker, dcmi: Dcmi, host: Host, identity: Identity, silent: _Silent
+) -> Chip:
+    """One chip with its facts; one that hangs now keeps its name and its known facts."""
+    chip = chips.name_only(dcmi, identity)
+    known = silent.known_facts(chip)
+    try:
+        chip, problem = await worker.call(chips.describe, dcmi, host, chip, known, device=chip.ref)
+    except DcmiError as error:
+        if known is not None:
+            chip = replace(known, logic_id=chip.logic_id, unlisted=False)
+        problem = str(error)
+    if problem:
+        silent.add_facts(f"{chip.ref}: {problem}")
+    return chip
+
+
+async def _of_node(
+    fact: str, known: T | None, silent: _Silent, read: Callable[[], Awaitable[T | None]]
+) -> T | None:
+    """A fact of the whole node; its known value if it is not answered."""
+    try:
+        return await read()
+    except DcmiError as error:
+        silent.add_facts(f"no {fact}: {error}")
+        return known
+
+
+async def _version(worker: DcmiWorker, dcmi: Dcmi) -> str | None:
+    try:
+        return await worker.call(dcmi.driver_version) or None
+    except NotSupported:
+        return None
+
+
+def _kept(links: Links, found: Iterable[Chip]) -> dict[tuple[int, int], Link]:
+    """The known links of chips on the Board: those of a silent one cannot be read."""
+    ids = {chip.physical_id for chip in found}
+    return {pair: link for pair, link in links.items() if ids.issuperset(pair)}
+
+
+async def _read_links(
+    worker: DcmiWorker, dcmi: Dcmi, answering: Iterable[Chip], known: Links, silent: _Silent
+) -> dict[tuple[int, int], Link]:
+    """The link of each pair of chips of one family, if the Ascend driver has it."""
+    links: dict[tuple[int, int], Link] = {}
+    ordered = sorted(answering, key=lambda chip: chip.physical_id)
+    for index, chip in enumerate(ordered):
+        others = [other for other in ordered[index + 1 :] if other.family is chip.family]
+        if not TRAITS[chip.family].domain_links or not others:
+            continue
+        try:
+            found, problem = await worker.call(
+                chips.read_links, dcmi, chip, others, known, device=chip.ref
+            )
+        except DcmiError as error:
+            found, problem = {}, f"no links: {error}"
+        links |= found
+        if problem:
+            silent.add_facts(f"{chip.ref}: {problem}")
+    return links
+
+
+def _placed(found: Iterable[Chip], links: Links) -> tuple[Chip, ...]:
+    """Chips in order, with their topology group, and their module where a card has several."""
+    ordered = sorted(found, key=lambda chip: chip.physical_id)
+    groups = topology_groups(ordered, links)
+    on_card = Counter(chip.card_id for chip in ordered)
+    return tuple(
+        replace(
+            chip,
+            topology_group=groups.get(chip.physical_id),
+            module=f"module-{chip.card_id}" if on_card[chip.card_id] > 1 else None,
+        )
+        for chip in ordered
+    )

@@ -1,0 +1,144 @@
+"""Reads one NPU's present health."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from trio_npu_dra.ascend.dcmi.client import GONE, MAX_ERROR_CODES, NO_SUCH_CHIP, Dcmi
+from trio_npu_dra.ascend.dcmi.types import ChipRef, Severity
+from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
+from trio_npu_dra.ascend.port_faults import uboe_faults
+from trio_npu_dra.ascend.reading import Reading
+from trio_npu_dra.kit.base.errors import DcmiError, DeviceLost, NotReady, Slow
+
+log = logging.getLogger(__name__)
+
+DEADLINE_SECONDS: Final = 2.0
+NETWORK_DEADLINE_SECONDS: Final = 1.0  # it blocks long on a dropped card
+_BOOT_PHASES: Final = {
+    0: "not started",
+    1: "in its BIOS",
+    2: "starting its system",
+    3: "starting its services",
+}
+_NETWORK_FINE: Final = frozenset({0, 6})  # 6: being set up
+_NETWORK_STATES: Final = {
+    1: "socket failed",
+    2: "receive timed out",
+    3: "unreachable",
+    4: "detection time exceeded",
+    5: "fault",
+    7: "detection failed",
+    8: "address being set",
+}
+
+
+async def read_chip(
+    worker: DcmiWorker,
+    dcmi: Dcmi,
+    ref: ChipRef,
+    *,
+    on_late: Callable[[Reading], object] = lambda _: None,
+) -> Reading:
+    """Read a chip's health; a chip that cannot be read is unmonitored, never unhealthy.
+
+    Args:
+        worker: Runs the calls.
+        dcmi: The library.
+        ref: The chip.
+        on_late: Called with the reading if it comes after a pending one was returned.
+    """
+    try:
+        return await worker.call(
+            read_health,
+            dcmi,
+            ref,
+            device=ref,
+            deadline_seconds=DEADLINE_SECONDS,
+            on_late=on_late,
+        )
+    except DcmiError as error:
+        return Reading(unmonitored=str(error), pending=isinstance(error, Slow))
+
+
+async def read_network(
+    worker: DcmiWorker,
+    dcmi: Dcmi,
+    ref: ChipRef,
+    *,
+    on_late: Callable[[str], object] = lambda _: None,
+) -> str:
+    """What is wrong with a chip's RoCE port; empty if nothing is.
+
+    Args:
+        worker: Runs the call.
+        dcmi: The library.
+        ref: The chip.
+        on_late: Called with the answer if it comes after this has raised.
+
+    Raises:
+        NotSupported: The chip has no such port.
+        DcmiError: The port's state cannot be read.
+    """
+    state = await worker.call(
+        dcmi.network_health,
+        ref,
+        device=("network", ref),
+        deadline_seconds=NETWORK_DEADLINE_SECONDS,
+        on_late=lambda state: on_late(_network_problem(state)),
+    )
+    return _network_problem(state)
+
+
+def _network_problem(state: int) -> str:
+    if state in _NETWORK_FINE:
+        return ""
+    return f"RoCE port: {_NETWORK_STATES.get(state, 'unknown state')} ({state})"
+
+
+def read_health(dcmi: Dcmi, ref: ChipRef) -> Reading:
+    """Read one chip's health and fault codes; blocks, and hangs if the chip hangs."""
+    try:
+        worst_alarm = dcmi.health(ref)
+    except (DeviceLost, NotReady):
+        return _absence(dcmi, ref)
+    except DcmiError as error:
+        return Reading(unmonitored=str(error))
+    if worst_alarm == GONE:
+        return _absence(dcmi, ref)
+    severity = Severity(min(worst_alarm, Severity.CRITICAL))
+    try:
+        codes = dcmi.error_codes(ref)
+    except DcmiError as error:
+        log.debug("error codes not read", extra={"chip": str(ref), "error": str(error)})
+        return Reading(codes=None, severity=severity)
+    return Reading(
+        codes={code: _text(dcmi, ref, code) for code in codes} | uboe_faults(codes),
+        is_full=len(codes) == MAX_ERROR_CODES,
+        severity=severity,
+    )
+
+
+def _absence(dcmi: Dcmi, ref: ChipRef) -> Reading:
+    """What is read of a chip without a health; the library has four ways to say that.
+
+    Each may stand for a chip that starts and for one that is gone. Its boot status tells them
+    apart: the Ascend driver has none of a chip that is gone (DCMI source,
+    `dsmi_get_device_boot_status`).
+    """
+    phase = "not ready"
+    try:
+        phase = _BOOT_PHASES.get(dcmi.boot_status(ref), phase)
+    except DcmiError as error:
+        if error.code in NO_SUCH_CHIP:
+            return Reading(unmonitored="the Ascend driver knows no such chip", missing=True)
+    return Reading(unmonitored=f"the chip is {phase}", starting=True)
+
+
+def _text(dcmi: Dcmi, ref: ChipRef, code: int) -> str:
+    try:
+        return dcmi.error_text(ref, code)
+    except DcmiError:
+        return ""

@@ -1,0 +1,209 @@
+"""Lists cards and chips, and decides when to list again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+import trio
+
+from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.job import HungCall
+from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
+from trio_npu_dra.ascend.discovery import (
+    discover,
+    has_left_bus,
+    unlisted_accelerators,
+    without_cards,
+)
+from trio_npu_dra.ascend.host import Host
+from trio_npu_dra.ascend.model import Board
+from trio_npu_dra.kit.base.backoff import Backoff
+from trio_npu_dra.kit.base.errors import DcmiError, DeviceLost, NotSupported
+
+log = logging.getLogger(__name__)
+
+_INIT_DEADLINE_SECONDS: Final = 60.0  # it runs dmidecode and the like
+_LAST_RETRY_SECONDS: Final = 300.0
+
+
+async def init(worker: DcmiWorker, dcmi: Dcmi, host: Host, known: Board) -> None:
+    """Have the library read the card table, while no other call runs that could matter.
+
+    Raises:
+        DcmiError: The library cannot, or an earlier call that matters has not returned.
+    """
+    await worker.call(
+        dcmi.init,
+        alone=True,
+        beside=partial(_is_harmless, host, known),
+        deadline_seconds=_INIT_DEADLINE_SECONDS,
+    )
+
+
+def _is_harmless(host: Host, known: Board, device: Hashable) -> bool:
+    """Whether `init` may run beside a call that hangs with *device*.
+
+    Such a call has read the library's tables, and waits in the kernel. If it returns while `init`
+    writes them it can at worst answer nonsense, which nobody gets: they are of fixed size, and
+    nothing in them is freed (DCMI source). The danger is that `init` hangs as well, because then no
+    chip can be asked any more. It asks each chip that the Ascend driver has, which is none that has
+    left the bus, and it asks no RoCE port.
+    """
+    if isinstance(device, tuple) and device[0] == "network":
+        return True
+    ref = device[0] if isinstance(device, tuple) else device
+    chips = [chip for chip in known.chips if ref in (chip.ref, chip.card_id)]
+    return bool(chips) and all(has_left_bus(chip, host.accelerators()) for chip in chips)
+
+
+async def list_chips(worker: DcmiWorker, dcmi: Dcmi, host: Host, known: Board) -> Board:
+    """Initialise the library and read all chips.
+
+    A library that has no chip here is an answer: the node has none, or none of this kind.
+
+    Args:
+        worker: Runs the calls.
+        dcmi: The library.
+        host: Where sysfs and device nodes are.
+        known: The Board of the last listing.
+
+    Raises:
+        DcmiError: The library cannot list the cards, or an earlier call has not returned.
+    """
+    try:
+        await init(worker, dcmi, host, known)
+        return await discover(worker, dcmi, host, known=known)
+    except (DeviceLost, NotSupported) as error:
+        return without_cards(host, known, str(error))
+
+
+class Listing:
+    """Lists cards and chips, and decides when to list again.
+
+    The library reads the list of cards in `init`, so each listing begins with that. It lists when
+    the accelerators on the PCI bus or the NPUs' device nodes have changed (the Ascend driver makes
+    these anew when it starts), and, ever more rarely, while something is missing: a card, chip or
+    fact that is listed is not answered, an accelerator on the bus is not listed (it may be
+    booting), or a listed chip has been lost for long (it may have been reset, which the library
+    learns in `init` alone). A chip that a list lacks for the first time is looked for after the
+    shortest pause, and not before, because the next list decides whether it is gone. Once the pause
+    between two listings has grown to five minutes, an unlisted accelerator that was never known as
+    an NPU is no longer retried: it may not be one.
+
+    Args:
+        worker: Runs the calls.
+        dcmi: The library.
+        host: Its PCI bus shows cards that come and go.
+        pause_seconds: Between two checks of the bus, and before the first retry.
+
+    Attributes:
+        retry_at: When to list again if something was missing, on trio's clock.
+    """
+
+    def __init__(self, worker: DcmiWorker, dcmi: Dcmi, host: Host, pause_seconds: float) -> None:
+        self.retry_at = 0.0
+        self._worker = worker
+        self._dcmi = dcmi
+        self._host = host
+        self._hardware: object = None
+        self._is_listed = False
+        self._bus_at = 0.0
+        self._pause_seconds = pause_seconds
+        self._backoff = Backoff(first=pause_seconds, limit=_LAST_RETRY_SECONDS)
+        self._listings = 0  # since something is missing
+        self._failure = ""
+        self._left: frozenset[str] = frozenset()  # not on the bus when the last list failed
+
+    def is_due(self, board: Board, *, is_chip_lost: bool = False) -> bool:
+        """Whether *board* may lack a chip, or have one too many; cheap between two checks.
+
+        Args:
+            board: The Board of the last listing.
+            is_chip_lost: Whether one of its listed chips has answered nothing but errors for long;
+                none is listed for that alone while the list cannot be read.
+        """
+        now = trio.current_time()
+        is_chip_lost = is_chip_lost and not self._worker.in_the_way(
+            partial(_is_harmless, self._host, board)
+        )
+        if not (is_chip_lost or board.gaps):
+            self._listings = 0
+        if now >= self._bus_at:
+            self._bus_at = now + self._pause_seconds
+            if self._look_at_host() != self._hardware:
+                return True
+        if now < self.retry_at:
+            return False
+        unlisted = set(board.unlisted_accelerators)
+        if self._next_pause() >= _LAST_RETRY_SECONDS:
+            unlisted &= {chip.pci_bus_id for chip in board.chips}  # gone, but on the bus
+        return bool(board.unanswered or self._failure or unlisted or is_chip_lost)
+
+    async def read(self, known: Board) -> Board | None:
+        """List and discover.
+
+        Returns:
+            None if the cards cannot be listed and nothing is new; a known Board then says why.
+        """
+        hardware = self._look_at_host()
+        if hardware != self._hardware:
+            self._hardware, self._listings = hardware, 0
+        self.retry_at = trio.current_time() + self._next_pause()
+        self._listings += 1
+        try:
+            board = await list_chips(self._worker, self._dcmi, self._host, known)
+        except DcmiError as error:
+            return self._failed(known, str(error))
+        self._failure, self._is_listed, self._left = "", True, frozenset()
+        if (
+            board.unlisted_accelerators
+            and board.unlisted_accelerators != known.unlisted_accelerators
+        ):
+            log.warning(
+                "the Ascend driver does not list all accelerators on the PCI bus",
+                extra={"addresses": list(board.unlisted_accelerators)},
+            )
+        if any(chip.unlisted for chip in board.chips):
+            self._bus_at = self.retry_at = trio.current_time() + self._pause_seconds
+        return board
+
+    def _failed(self, known: Board, error: str) -> Board | None:
+        """The known Board, with the reason why it may lack chips, if there is news in it.
+
+        A chip that was not on the PCI bus at two such times in a row is gone.
+        """
+        hung = ", ".join(map(_words, self._worker.hung))
+        failure = f"{error}; not returned: {hung}" if hung else error
+        if failure != self._failure:
+            log.warning("NPUs cannot be listed, trying again", extra={"error": failure})
+        self._failure = failure
+        on_bus = self._host.accelerators()
+        before, self._left = (
+            self._left,
+            frozenset(chip.name for chip in known.chips if has_left_bus(chip, on_bus)),
+        )
+        gone = before & self._left
+        chips = tuple(replace(chip, gone=chip.gone or chip.name in gone) for chip in known.chips)
+        board = replace(
+            known,
+            chips=chips,
+            unanswered=(f"the cards cannot be listed: {failure}",),
+            unlisted_accelerators=unlisted_accelerators(chips, self._host),
+        )
+        return board if self._is_listed and board != known else None
+
+    def _look_at_host(self) -> object:
+        """What changes on the host when NPUs or their Ascend driver come and go."""
+        return self._host.accelerators(), self._host.npu_nodes()
+
+    def _next_pause(self) -> float:
+        return self._backoff.pause(self._listings + 1)
+
+
+def _words(call: HungCall) -> str:
+    parts = call.device if isinstance(call.device, tuple) else (call.device or "the Ascend driver",)
+    return f"{call.function} of {' '.join(map(str, parts))}"

@@ -1,0 +1,317 @@
+"""The Board: everything this driver knows of the node's chips, as one immutable value.
+
+Discovery and the watcher make Boards; publisher, health stream and claims only read them. A fact
+that could not be read is `None`, never a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum, StrEnum
+from functools import cached_property
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+from trio_npu_dra.ascend.dcmi.types import (
+    ChipRef,
+    Link,
+    MultiDiePolicy,
+    Resources,
+    VDevice,
+    VnpuMode,
+)
+
+
+class ChipFamily(StrEnum):
+    """Chip generations that differ in how they are driven (DCMI reference; mind-cluster names)."""
+
+    ASCEND_310 = "Ascend310"
+    ASCEND_310B = "Ascend310B"
+    ASCEND_310P = "Ascend310P"
+    ASCEND_910 = "Ascend910"
+    ASCEND_910B = "Ascend910B"
+    ASCEND_910_A3 = "Ascend910A3"
+    ASCEND_950 = "Ascend950"
+
+
+class HealthState(Enum):
+    """The states of a device in the kubelet's device health API."""
+
+    UNKNOWN = "Unknown"
+    HEALTHY = "Healthy"
+    UNHEALTHY = "Unhealthy"
+
+
+class FaultLevel(StrEnum):
+    """How a fault is to be handled, mildest first; the names are those of MindCluster's table."""
+
+    NORMAL = "NormalNPU"
+    NOT_HANDLE = "NotHandleFault"
+    SUB_HEALTH = "SubHealthFault"
+    RESTART_REQUEST = "RestartRequest"
+    RESTART_BUSINESS = "RestartBusiness"
+    FREE_RESTART_NPU = "FreeRestartNPU"
+    RESTART_NPU = "RestartNPU"
+    PRE_SEPARATE_NPU = "PreSeparateNPU"
+    SEPARATE_NPU = "SeparateNPU"
+    MANUALLY_SEPARATE_NPU = "ManuallySeparateNPU"
+
+    @property
+    def rank(self) -> int:
+        """A larger number is worse."""
+        return _RANKS[self]
+
+    @property
+    def is_unhealthy(self) -> bool:
+        """Whether an NPU with this level is unfit for work (where MindCluster draws the line)."""
+        return self.rank > _RANKS[FaultLevel.SUB_HEALTH]
+
+
+_RANKS = {level: rank for rank, level in enumerate(FaultLevel)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One thing that is wrong with an NPU.
+
+    Attributes:
+        code: As DCMI reports it; 0 is an alarm that has no code.
+        level: How it is to be handled.
+        rule: Why it has this level, in a few words.
+        text: The library's words for the code, empty when it has none.
+        since: When it was first seen, in seconds since 1970; 0 where that is not known.
+        is_settled: Whether it has lasted as long as one must that evicts pods.
+    """
+
+    code: int
+    level: FaultLevel
+    rule: str
+    text: str = ""
+    since: float
+    is_settled: bool = True
+
+    def __str__(self) -> str:
+        """One line for people."""
+        words = f"{self.code:08X}", self.text, f"({self.level}, {self.rule})"
+        return " ".join(filter(None, words))
+
+
+def worst_first(faults: Iterable[Fault]) -> tuple[Fault, ...]:
+    """The faults of one chip by level, then by code."""
+    return tuple(sorted(faults, key=lambda fault: (-fault.level.rank, fault.code)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChipHealth:
+    """The health of one chip, or of an offer: that of its worst chip.
+
+    Attributes:
+        faults: What is wrong with it, worst first.
+        unmonitored: Why its health cannot be read now, empty if it can; *faults* are then the last
+            known ones.
+        is_doubt: Whether that is because readings do not agree yet, which takes a second.
+        network: What is wrong with its RoCE port; empty if nothing is known to be.
+    """
+
+    faults: tuple[Fault, ...] = ()
+    unmonitored: str = ""
+    is_doubt: bool = False
+    network: str = ""
+
+    @property
+    def level(self) -> FaultLevel:
+        """The level of the worst fault."""
+        return self.faults[0].level if self.faults else FaultLevel.NORMAL
+
+    @property
+    def state(self) -> HealthState:
+        """The verdict; a known fault stands until a reading shows that it is gone."""
+        if self.level.is_unhealthy:
+            return HealthState.UNHEALTHY
+        return HealthState.UNKNOWN if self.unmonitored else HealthState.HEALTHY
+
+    @property
+    def troubles(self) -> tuple[str, ...]:
+        """All that is wrong, in words, worst fault first."""
+        return tuple(filter(None, (*map(str, self.faults), self.unmonitored, self.network)))
+
+    @property
+    def message(self) -> str:
+        """One line for people; empty if nothing is wrong."""
+        return "; ".join(self.troubles)
+
+
+HEALTHY = ChipHealth()
+
+
+def worst_of(healths: Mapping[str, ChipHealth]) -> ChipHealth:
+    """The health of several chips that are handed out as one: a fault of one is a fault of all.
+
+    Args:
+        healths: By the chip's name, which the words have if there are several.
+    """
+    if len(healths) == 1:
+        return next(iter(healths.values()))
+    faults = [
+        replace(fault, text=f"{name}: {fault.text}".rstrip(": "))
+        for name, health in healths.items()
+        for fault in health.faults
+    ]
+    return ChipHealth(
+        faults=tuple(sorted(faults, key=lambda fault: fault.level.rank, reverse=True)),
+        unmonitored=_named((name, health.unmonitored) for name, health in healths.items()),
+        network=_named((name, health.network) for name, health in healths.items()),
+    )
+
+
+def _named(troubles: Iterable[tuple[str, str]]) -> str:
+    return "; ".join(f"{name}: {trouble}" for name, trouble in troubles if trouble)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chip:
+    """One chip (a die, where a card has several), as DCMI and sysfs describe it: what is monitored.
+
+    What is handed out is an `Offer` (`ascend.offers`).
+
+    Attributes:
+        ref: The library's name for it.
+        physical_id: N of `/dev/davinciN`; stable while the hardware stays.
+        logic_id: The Ascend driver's running number; fault events name a chip by it.
+        card_id: The card that carries it; card ids can be sparse. A 950 has that of its logic id.
+        device_id: Its index on the card.
+        board_id: The kind of its board, by which some families differ.
+        family: The chip generation.
+        chip_name: Such as `910B4`.
+        npu_name: Such as `9392` (A3), when it says more than *chip_name*.
+        product_name: Such as `Atlas 300I Duo`.
+        uuid: Die id, 8 upper-case hex digits a word, joined with `-`.
+        memory_bytes: HBM or DDR as the Ascend driver reports it.
+        ai_cores: AI cores of the chip.
+        pci_bus_id: `dddd:bb:dd.f`, lower case; two chips of a Duo share one.
+        pcie_root: The root complex it hangs on, `pci0000:c0`.
+        numa_node: The NUMA node of its PCI device.
+        topology_group: NPUs with one HCCS domain (950: joined by the UB) share it, `ring-0`.
+        module: Dies of one card share it, `module-3`; only where a card has several.
+        super_pod_id: The super pod (A3, 950) the node is in.
+        super_pod_server_index: The node's index in the super pod.
+        super_pod_sdid: The die's address in the super pod.
+        super_pod_type: The kind of super pod or server (950): 0 a server of 8, 1 and 2 pods, 3 and
+            4 servers of 16 and 32.
+        mainboard_id: The kind of the board that the chip is on (950).
+        device_share: Whether several containers may open it at once.
+        vnpus: Ids of the vNPUs that it is split into; then it cannot be handed out whole.
+        vdevices: What is known of these vNPUs.
+        shares_out: What it says that it has to share out between vNPUs.
+        unlisted: Whether the last list of cards lacked it, and no list before; it may be booting,
+            and is gone if the next list lacks it too. Its facts are the last known ones.
+        gone: Whether it was known and is not there any more; its facts are the last known ones.
+        health: Its present health.
+    """
+
+    ref: ChipRef
+    physical_id: int
+    logic_id: int
+    card_id: int
+    device_id: int
+    family: ChipFamily
+    chip_name: str
+    board_id: int | None = None
+    npu_name: str | None = None
+    product_name: str | None = None
+    uuid: str | None = None
+    memory_bytes: int | None = None
+    ai_cores: int | None = None
+    pci_bus_id: str | None = None
+    pcie_root: str | None = None
+    numa_node: int | None = None
+    topology_group: str | None = None
+    module: str | None = None
+    super_pod_id: int | None = None
+    super_pod_server_index: int | None = None
+    super_pod_sdid: int | None = None
+    super_pod_type: int | None = None
+    mainboard_id: int | None = None
+    device_share: bool | None = None
+    vnpus: tuple[int, ...] = ()
+    vdevices: tuple[VDevice, ...] = ()
+    shares_out: Resources | None = None
+    unlisted: bool = False
+    gone: bool = False
+    health: ChipHealth = HEALTHY
+
+    @property
+    def name(self) -> str:
+        """What people call it, and the DRA device name where it is offered by itself."""
+        return f"npu-{self.physical_id}"
+
+    def has_other_die(self, uuid: str | None) -> bool:
+        """Whether a die id is another one's; where one of both is not known, nobody can tell."""
+        return None not in {uuid, self.uuid} and uuid != self.uuid
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether the library has it in its list, and can be asked about it."""
+        return not self.gone and not self.unlisted
+
+    @property
+    def device_node(self) -> str:
+        """Its character device on the host; holds are compared by it."""
+        return f"/dev/davinci{self.physical_id}"
+
+    @property
+    def key(self) -> str:
+        """By what it is known again after a reboot: its die id, else its device node."""
+        return self.uuid or self.device_node
+
+
+Links: TypeAlias = Mapping[tuple[int, int], Link]
+"""How chips are connected, by pairs of physical ids, the lower one first."""
+
+NO_LINKS: Final[Links] = MappingProxyType({})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Board:
+    """All chips of the node at one moment, ordered by physical id.
+
+    Attributes:
+        chips: The chips, none twice.
+        links: How chips are connected, by pairs of physical ids, the lower one first; only
+            those that could be read.
+        driver_version: As the Ascend driver prints it, such as `24.1.rc2`.
+        multi_die_policy: How A3 dies may be handed out; None on other chips.
+        vnpu_mode: Whom the node's vNPUs are for; None where that is not told.
+        unanswered: A line for each card or chip that is listed but could not be read, wholly or in
+            part; one whose identity could not be read is in *chips* only if it was known before.
+        unlisted_accelerators: PCI addresses of those that the Ascend driver does not list: they may
+            be booting.
+        heard_at: `time.monotonic()` of the fault event that changed this Board; None if something
+            else did. Not compared.
+    """
+
+    chips: tuple[Chip, ...] = ()
+    links: Links = field(default_factory=lambda: NO_LINKS)  # Python 3.11 takes no such default
+    driver_version: str | None = None
+    multi_die_policy: MultiDiePolicy | None = None
+    vnpu_mode: VnpuMode | None = None
+    unanswered: tuple[str, ...] = ()
+    unlisted_accelerators: tuple[str, ...] = ()
+    heard_at: float | None = field(default=None, compare=False)
+
+    @cached_property
+    def by_name(self) -> dict[str, Chip]:
+        """Chips by name."""
+        return {chip.name: chip for chip in self.chips}
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """Why chips or facts may be missing from it, in words; empty if all is known."""
+        return (
+            *self.unanswered,
+            *(f"accelerator {address} is not listed" for address in self.unlisted_accelerators),
+        )
+
+
+EMPTY_BOARD = Board()

@@ -1,0 +1,57 @@
+"""Whether an NPU or a piece of one is in use."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.types import ChipRef
+from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
+from trio_npu_dra.ascend.model import Board
+from trio_npu_dra.ascend.piece import vnpu_node
+from trio_npu_dra.kit.base.errors import DcmiError
+from trio_npu_dra.kit.base.observable import Observable
+
+
+async def is_any_occupied(
+    worker: DcmiWorker, dcmi: Dcmi | None, board: Observable[Board], nodes: Collection[str]
+) -> bool:
+    """Whether a process uses one of some chips, or a container one of some pieces.
+
+    What cannot be read counts as in use.
+
+    Args:
+        worker: Runs the calls.
+        dcmi: The library, initialised; without one there are no processes.
+        board: The chips of this node; a chip that it lacks or that is gone is not in use. One that
+            the library does not list now cannot be asked: another may go by its numbers. While the
+            Board is empty, because the library has not started yet, any chip counts as in use.
+        nodes: The chips' host device nodes, and those of pieces (vNPUs).
+    """
+    if dcmi is None:
+        return False
+    named = [
+        chip
+        for chip in board.value.chips
+        if not chip.gone and not {chip.device_node, *map(vnpu_node, chip.vnpus)}.isdisjoint(nodes)
+    ]
+    if not board.value.chips or any(chip.unlisted for chip in named):
+        return True
+    try:
+        for chip in named:
+            if chip.device_node in nodes:
+                processes = await worker.call(dcmi.processes, chip.ref, device=chip.ref)
+                if processes:
+                    return True
+            for vnpu in chip.vnpus:
+                if vnpu_node(vnpu) in nodes and await worker.call(
+                    _is_used, dcmi, chip.ref, vnpu, device=chip.ref
+                ):
+                    return True
+    except DcmiError:
+        return True
+    return False
+
+
+def _is_used(dcmi: Dcmi, chip: ChipRef, vnpu: int) -> bool:
+    return dcmi.vdevice(chip, vnpu).in_use

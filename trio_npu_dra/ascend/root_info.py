@@ -1,0 +1,114 @@
+"""`/etc/hccl_rootinfo.json`: how the chips of a node reach each other, as HCCL reads it on a 950.
+
+Tools of Huawei's write it; where it is missing, HCCL asks libtopoaddrinfo.so instead. One of an
+earlier generation or of other chips ends every job of several chips (EI0014, EI0016). So a
+container gets it only if it fits all its chips. HCCL of other generations does not read it.
+"""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from trio_npu_dra.ascend.host import Host
+from trio_npu_dra.ascend.host_path import resolve
+from trio_npu_dra.ascend.traits import TOPOLOGY_FOLDER
+from trio_npu_dra.kit.base import storage
+from trio_npu_dra.kit.base.errors import StorageError
+
+log = logging.getLogger(__name__)
+
+ROOT_INFO: Final = "/etc/hccl_rootinfo.json"
+_VERSION: Final = "2.0"  # 1.0 is that of 910B, 1.2 of A3
+_SIZE_LIMIT: Final = 4 << 20  # bytes; 64 chips with 8 levels of 24 addresses each take some 2 MB
+
+
+@dataclass(slots=True, kw_only=True)
+class RootInfo:
+    """What the file says, for as long as it stays as it is.
+
+    Attributes:
+        physical_ids: The chips that it describes.
+        problem: Why no container can use it; empty if some can.
+        is_said: Whether the log has said that a container did not get it.
+    """
+
+    physical_ids: frozenset[int] = frozenset()
+    problem: str = ""
+    is_said: bool = field(default=False, compare=False)
+
+    def problem_for(self, physical_ids: Iterable[int]) -> str:
+        """Why a container with these chips cannot use it; empty if it can."""
+        missing = sorted(set(physical_ids) - self.physical_ids)
+        if self.problem or not missing:
+            return self.problem
+        return f"rank_list has no device_id {', '.join(map(str, missing))}"
+
+
+def read_root_info(host: Host) -> RootInfo | None:
+    """The file of a host, read again only when it has changed; None if there is none."""
+    return host.look_up("root info", _read)
+
+
+def gives_root_info(host: Host, physical_ids: Iterable[int]) -> bool:
+    """Whether a container with these chips of a 950 gets the file; the log says once why not."""
+    found = read_root_info(host)
+    if found is None:
+        return False
+    problem = found.problem_for(physical_ids)
+    if problem and not found.is_said:
+        found.is_said = True
+        log.warning(
+            "containers do not get the root info of HCCL, which does not fit their NPUs",
+            extra={"path": ROOT_INFO, "problem": problem},
+        )
+    return not problem
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+
+class _Rank(_Part):
+    device_id: int
+
+
+class _File(_Part):
+    version: str
+    topo_file_path: str
+    rank_list: tuple[_Rank, ...]
+
+
+def _read(root: str, note: Callable[[str], object]) -> RootInfo | None:
+    place = resolve(root, ROOT_INFO, on_folder=note)
+    if place is None:
+        return None
+    note(place)
+    try:
+        content = storage.read_bytes(Path(place), limit=_SIZE_LIMIT, any_owner=True)
+    except StorageError as error:
+        return RootInfo(problem=str(error))
+    if content is None:
+        return None
+    return _judged(content, lambda path: resolve(root, path, on_folder=note) is not None)
+
+
+def _judged(content: bytes, has: Callable[[str], bool]) -> RootInfo:
+    try:
+        told = _File.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        return RootInfo(problem=": ".join(filter(None, (where, first["msg"]))))
+    if told.version != _VERSION:
+        return RootInfo(problem=f"version is {told.version[:20]!r}, not {_VERSION!r}")
+    topology = posixpath.normpath(told.topo_file_path)
+    if not topology.startswith(f"{TOPOLOGY_FOLDER}/") or not has(topology):
+        return RootInfo(problem=f"topo_file_path is no file in {TOPOLOGY_FOLDER}")
+    return RootInfo(physical_ids=frozenset(rank.device_id for rank in told.rank_list))

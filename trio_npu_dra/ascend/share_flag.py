@@ -1,0 +1,116 @@
+"""The share flag of chips: while it is set, several containers may use a chip at once.
+
+Facts (DCMI reference; the kernel module's source): without the flag a chip belongs to the first
+unprivileged mount namespace that opens it, until that ends. The flag changes only while nobody uses
+the chip. One call sets it for all dies of an A3 card. A reboot resets it, unless the node is set to
+recover it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import trio
+
+from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
+from trio_npu_dra.ascend.model import Board, Chip
+from trio_npu_dra.ascend.partition import Readings
+from trio_npu_dra.ascend.traits import TRAITS
+from trio_npu_dra.kit.base.errors import DcmiError
+
+_IN_USE: Final = frozenset({-8013, -8020})
+"""What the library makes of the kernel's EBUSY, by its version."""
+_SEEN_SECONDS: Final = 3.0
+"""Until the Board knows of a change; if a chip hangs, its next reading tells it."""
+
+Card = tuple[Chip, ...]
+"""Chips whose flags change together: the dies of an A3 card, else one chip."""
+
+
+class ShareFlags(Protocol):
+    """Reads and changes the flags of chips."""
+
+    async def is_set(self, chip: Chip) -> bool:
+        """Whether several containers may use the chip now.
+
+        Raises:
+            DcmiError: It cannot be read; `NotSupported` if the chip cannot be shared at all.
+        """
+        ...
+
+    async def change(self, chip: Chip, *, is_set: bool) -> None:
+        """Set or reset the flag of a chip, and with it of all of its card; the Board knows soon.
+
+        Raises:
+            Busy: Somebody uses the card.
+            DcmiError: It failed.
+        """
+        ...
+
+    async def processes(self, chip: Chip) -> tuple[int, ...]:
+        """The ids of the processes that use a chip.
+
+        Raises:
+            DcmiError: They cannot be read.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NodeShareFlags:
+    """The flags of this node's chips.
+
+    Attributes:
+        worker: Runs the calls.
+        dcmi: The library, initialised.
+        splits: By which the Board's flags are read again.
+    """
+
+    worker: DcmiWorker
+    dcmi: Dcmi
+    splits: Readings
+
+    async def is_set(self, chip: Chip) -> bool:
+        """See `ShareFlags`."""
+        return await self.worker.call(self.dcmi.device_share, chip.ref, device=chip.ref)
+
+    async def change(self, chip: Chip, *, is_set: bool) -> None:
+        """See `ShareFlags`."""
+
+        def change() -> None:
+            self.dcmi.set_device_share(chip.ref, enabled=is_set)
+
+        await self.worker.call(change, device=chip.ref)
+        with trio.move_on_after(_SEEN_SECONDS):
+            await self.splits.again()
+
+    async def processes(self, chip: Chip) -> tuple[int, ...]:
+        """See `ShareFlags`."""
+        using = await self.worker.call(self.dcmi.processes, chip.ref, device=chip.ref)
+        return tuple(process.pid for process in using)
+
+
+def cards(board: Board, nodes: Collection[str]) -> tuple[Card, ...]:
+    """The chips with these host device nodes, and those whose flags change with theirs.
+
+    A chip that the library does not list is left out: it cannot be asked, and another one may go by
+    its numbers now.
+    """
+    there = [chip for chip in board.chips if chip.is_listed]
+    return tuple(dict.fromkeys(_card(chip, there) for chip in there if chip.device_node in nodes))
+
+
+def is_in_use(error: DcmiError) -> bool:
+    """Whether a flag was not changed because somebody uses the chip."""
+    return error.code in _IN_USE
+
+
+def _card(chip: Chip, chips: Iterable[Chip]) -> Card:
+    if TRAITS[chip.family].dies_of_module == 1:
+        return (chip,)
+    return tuple(
+        other for other in chips if (other.family, other.card_id) == (chip.family, chip.card_id)
+    )

@@ -1,0 +1,78 @@
+"""How chips are connected: by which links, and in which HCCS domains. Pure.
+
+HCCS is Huawei's link from chip to chip; chips without it reach each other over PCIe.
+On Ascend 950 the unified bus (UB) is that link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from trio_npu_dra.ascend.dcmi.types import Link
+from trio_npu_dra.ascend.model import Board, Chip, Links
+from trio_npu_dra.ascend.traits import TRAITS, Traits
+
+PhysicalIds = frozenset[int]
+
+
+def topology_groups(chips: Iterable[Chip], links: Links) -> dict[int, str]:
+    """Name of the HCCS domain by physical id; a chip that reaches no other is in none.
+
+    If a chip is the only one of its family, there is no other chip to compare with: the board
+    decides.
+
+    Args:
+        chips: All known chips, even those that do not answer now.
+        links: How they are connected, as far as known.
+    """
+    domains: list[PhysicalIds] = []
+    by_family: dict[Traits, list[Chip]] = {}
+    for chip in chips:
+        by_family.setdefault(TRAITS[chip.family], []).append(chip)
+    for traits, members in by_family.items():
+        ids = frozenset(chip.physical_id for chip in members)
+        if traits.ring_size is not None:
+            domains += rings(ids, traits.ring_size)
+        elif len(members) > 1:
+            among = {pair: link for pair, link in links.items() if ids.issuperset(pair)}
+            domains += domains_by_links(among, traits.domain_links)
+        elif traits.has_hccs and members[0].board_id not in traits.boards_without_hccs:
+            domains.append(ids)
+    return name_groups(domains)
+
+
+def link_between(board: Board, one: Chip, other: Chip) -> Link | None:
+    """How two chips of *board* are connected; None if the Ascend driver does not say.
+
+    The Board keeps the library's numbers as they are. 6 means SIO where a card has two dies that
+    are joined by it; older libraries for 910B use it for "unknown".
+    """
+    low, high = sorted((one.physical_id, other.physical_id))
+    link = Link.SELF if low == high else board.links.get((low, high))
+    if link is Link.SIO and Link.SIO not in TRAITS[one.family].domain_links:
+        return None
+    return None if link is Link.UNKNOWN else link
+
+
+def domains_by_links(links: Links, kinds: frozenset[Link]) -> list[PhysicalIds]:
+    """Chips that reach each other over one or more links of *kinds*."""
+    domain_of: dict[int, set[int]] = {}
+    for (one, other), link in links.items():
+        if link in kinds:
+            joined = domain_of.get(one, {one}) | domain_of.get(other, {other})
+            domain_of.update(dict.fromkeys(joined, joined))
+    return list({frozenset(domain) for domain in domain_of.values()})
+
+
+def rings(physical_ids: Iterable[int], size: int) -> list[PhysicalIds]:
+    """Domains by the board's design: *size* chips of consecutive physical ids."""
+    members: dict[int, set[int]] = {}
+    for number in physical_ids:
+        members.setdefault(number // size, set()).add(number)
+    return [frozenset(ring) for ring in members.values()]
+
+
+def name_groups(domains: Iterable[PhysicalIds]) -> dict[int, str]:
+    """Name of the topology group by physical id: `ring-0` has the lowest physical id."""
+    ordered = sorted(domains, key=min)
+    return {number: f"ring-{ring}" for ring, domain in enumerate(ordered) for number in domain}

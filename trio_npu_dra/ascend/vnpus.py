@@ -1,0 +1,184 @@
+"""Makes and removes vNPUs, and sees that the Board knows of it.
+
+To cut a chip takes the Ascend driver seconds. So these calls run apart from all others, one at a
+time for each chip: neither readings of health nor calls about other chips wait for them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final, TypeVar, TypeVarTuple
+
+from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.types import ChipRef
+from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
+from trio_npu_dra.ascend.model import Board, Chip
+from trio_npu_dra.ascend.offers import Cutting
+from trio_npu_dra.ascend.partition import Readings
+from trio_npu_dra.kit.base.errors import ChipsUnknown, DeviceLost, NotPermitted, NotSupported
+from trio_npu_dra.kit.base.observable import Observable
+
+log = logging.getLogger(__name__)
+
+_DEADLINE_SECONDS: Final = 20.0
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class Vnpus:
+    """The vNPUs of this node's chips, which are named by their host device nodes.
+
+    Args:
+        worker: Runs the calls.
+        dcmi: The library, initialised by the time the Board has chips; None where there is none.
+        board: The chips.
+        splits: By which the Board's vNPUs are read again.
+        cutting: Gets the library's words when it does not let this process cut a chip.
+    """
+
+    def __init__(
+        self,
+        worker: DcmiWorker,
+        dcmi: Dcmi | None,
+        board: Observable[Board],
+        *,
+        splits: Readings,
+        cutting: Observable[Cutting],
+    ) -> None:
+        self._worker = worker
+        self._dcmi = dcmi
+        self._board = board
+        self._splits = splits
+        self._cutting = cutting
+        self._refused_last: set[str] = set()  # the keys of chips whose last cut the library refused
+
+    async def of(self, node: str) -> Mapping[int, str]:
+        """The templates of all vNPUs of a chip, by id.
+
+        Raises:
+            ChipsUnknown: The chip is not listed now.
+            DcmiError: It cannot be asked.
+        """
+        return await self._call(node, _templates)
+
+    def known(self, node: str) -> Mapping[int, str]:
+        """The same as the Board has it; an id is left out if its template is not known."""
+        return {
+            vdevice.id: vdevice.template
+            for chip in self._board.value.chips
+            if chip.device_node == node
+            for vdevice in chip.vdevices
+            if vdevice.template
+        }
+
+    async def processes(self, node: str) -> tuple[int, ...]:
+        """The ids of the processes that use a chip.
+
+        Raises:
+            ChipsUnknown: The chip is not listed now.
+            DcmiError: They cannot be read.
+        """
+        chip = self._chip(node)
+        assert self._dcmi is not None, "without a library there is no chip"
+        found = await self._worker.call(self._dcmi.processes, chip.ref, device=chip.ref)
+        return tuple(process.pid for process in found)
+
+    async def create(self, node: str, template: str, vnpu: int) -> int:
+        """Cut a vNPU off a chip.
+
+        Returns:
+            Its id, which is the wanted one unless the library had another mind.
+
+        Raises:
+            ChipsUnknown: The chip is not listed now.
+            DcmiError: It cannot be made. After `Busy` it may be made all the same, later.
+        """
+        chip = self._chip(node)
+        try:
+            made = await self._call(node, Dcmi.create_vdevice, template, vnpu)
+        except (NotPermitted, NotSupported) as error:
+            if chip.key in self._refused_last:
+                self._note_refusal(chip, str(error))
+            self._refused_last.add(chip.key)
+            raise
+        self._refused_last.discard(chip.key)
+        self._note_refusal(chip, "")
+        return made
+
+    def _note_refusal(self, chip: Chip, refusal: str) -> None:
+        """Offer no pieces of a chip that the library does not cut, until it does.
+
+        One refusal is not enough: without pieces on offer no claim would try again.
+        """
+        known = self._cutting.value.refusals
+        if refusal == known.get(chip.key, ""):
+            return
+        if refusal:
+            log.warning(
+                "NPU is cut for claims no longer: the Ascend driver refuses",
+                extra={"npu": chip.name, "problem": refusal},
+            )
+        else:
+            log.info("NPU is cut for claims again", extra={"npu": chip.name})
+        others = {key: why for key, why in known.items() if key != chip.key}
+        refusals = others | ({chip.key: refusal} if refusal else {})
+        self._cutting.set(replace(self._cutting.value, refusals=refusals))
+
+    async def destroy(self, node: str, vnpu: int) -> None:
+        """Remove a vNPU; the Board does not know yet.
+
+        Raises:
+            ChipsUnknown: The chip is not listed now.
+            DcmiError: It cannot be removed; `Busy` while a container uses it.
+        """
+        await self._call(node, Dcmi.destroy_vdevice, vnpu)
+
+    async def seen(self) -> None:
+        """Return when the Board has all vNPUs as they are now, however long that takes."""
+        await self._splits.again()
+
+    def place_of(self, chip: Chip) -> str | None:
+        """The host device node of a chip, which may be numbered anew.
+
+        Returns:
+            None if another die is in its place and its own is nowhere: its vNPUs do not exist.
+        """
+        there = [one for one in self._board.value.chips if one.is_listed]
+        if not any(one.name == chip.name and one.has_other_die(chip.uuid) for one in there):
+            return chip.device_node
+        return next((one.device_node for one in there if one.uuid == chip.uuid), None)
+
+    async def _call(
+        self, node: str, function: Callable[[Dcmi, ChipRef, *Ts], T], *arguments: *Ts
+    ) -> T:
+        chip = self._chip(node)
+        assert self._dcmi is not None, "without a library there is no chip"
+        return await self._worker.call(
+            function,
+            self._dcmi,
+            chip.ref,
+            *arguments,
+            device=(chip.ref, "vNPUs"),
+            deadline_seconds=_DEADLINE_SECONDS,
+            apart=True,
+        )
+
+    def _chip(self, node: str) -> Chip:
+        for chip in self._board.value.chips:
+            if chip.device_node == node and chip.is_listed:
+                return chip
+        raise ChipsUnknown(f"the NPU {node} is not listed now: its vNPUs must wait")
+
+
+def _templates(dcmi: Dcmi, chip: ChipRef) -> dict[int, str]:
+    """The templates of a chip's vNPUs, by id; those that go meanwhile are left out."""
+    found = {}
+    for vnpu in dcmi.vnpus(chip):
+        try:
+            found[vnpu] = dcmi.vdevice(chip, vnpu).template
+        except DeviceLost:
+            continue
+    return found

@@ -1,1 +1,0 @@
-"""The `npu-dra` command; one module a subcommand."""

@@ -1,0 +1,384 @@
+"""The verbs of the API server that this driver uses, on typed objects."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from trio_npu_dra import __version__
+from trio_npu_dra.kit.api import paths
+from trio_npu_dra.kit.api.answers import Status, refusal
+from trio_npu_dra.kit.api.bodies import LIST_LIMIT
+from trio_npu_dra.kit.api.connections import JSON, METADATA, Connections
+from trio_npu_dra.kit.api.credentials import Credentials
+from trio_npu_dra.kit.api.envelopes import (
+    EventType,
+    ObjectList,
+    RawEvent,
+    Version,
+    WithMetadata,
+    parsed,
+    part,
+    unreadable,
+)
+from trio_npu_dra.kit.api.objects import KubeObject
+from trio_npu_dra.kit.api.pages import Listed, read_pages
+from trio_npu_dra.kit.api.parsing import NotUnderstood, convert, shortened
+from trio_npu_dra.kit.base.errors import NotFound, Unavailable, Unreadable
+
+log = logging.getLogger(__name__)
+K = TypeVar("K", bound=KubeObject)
+
+REQUEST_DEADLINE: Final = 10.0
+WATCH_SECONDS: Final = 290
+"""How long one watch lasts before the API server ends it."""
+_WATCH_MARGIN: Final = 15.0
+OBJECTS_LIMIT: Final = 1000
+"""Objects in one list; those that we ask for are of one node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchEvent(Generic[K]):
+    """One change.
+
+    Attributes:
+        type: Never `ERROR`: that one is raised.
+        object: The object after the change (before it, when deleted); `None` for a bookmark.
+        resource_version: Where a later watch can continue.
+        size: Bytes that it took on the wire.
+    """
+
+    type: EventType
+    object: K | None
+    resource_version: str
+    size: int
+
+
+class KubeClient:
+    """Typed access to one API server; made by `open_client`.
+
+    Each request ends within the client's deadline. Cancelling a request at any point leaves the
+    client usable.
+    """
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._flaws: tuple[str, ...] = ()
+
+    async def get(
+        self, kind: type[K], name: str, namespace: str | None = None, *, is_cached: bool = False
+    ) -> K:
+        """Read one object.
+
+        Args:
+            kind: Its kind.
+            name: Its name.
+            namespace: Its namespace, if its kind has those.
+            is_cached: Whether an answer will do that is some seconds old: the API server gives it
+                without asking etcd (resourceVersion 0).
+
+        Raises:
+            NotFound: It does not exist.
+            Invalid: It cannot exist under such a name; no request is sent.
+            KubeError: Refused or unreachable.
+        """
+        asked = f"get {_words(kind, name, namespace)}"
+        found = parsed(
+            kind,
+            asked,
+            await self._ask_about(
+                asked, "GET", kind, name, namespace, resource_version="0" if is_cached else ""
+            ),
+        )
+        if found.metadata.name != name or (namespace or None) != found.metadata.namespace:
+            other = _words(kind, found.metadata.name, found.metadata.namespace)
+            raise Unreadable(f"{asked}: the answer is about {shortened(other)}")
+        return found
+
+    async def list(self, kind: type[K], *, field_selector: str = "") -> tuple[tuple[K, ...], str]:
+        """Read all objects of a kind that the selector admits, in all namespaces.
+
+        Returns:
+            The objects, and the resourceVersion from which a watch continues.
+
+        Raises:
+            KubeError: Refused or unreachable.
+        """
+        asked = f"list {kind.plural} {field_selector}".rstrip()
+        path = paths.collection(kind, fieldSelector=field_selector)
+        answer = parsed(
+            ObjectList, asked, await self._connections.ask(asked, "GET", path, limit=LIST_LIMIT)
+        )
+        raw = answer.items or ()
+        if len(raw) > OBJECTS_LIMIT:
+            raise Unreadable(f"{asked}: {len(raw)} objects, at most {OBJECTS_LIMIT} are read")
+        return self._converted(kind, asked, *raw), answer.metadata.resourceVersion
+
+    def pages(
+        self, kind: type[K], *, namespace: str | None = None, field_selector: str = "", page: int
+    ) -> AsyncGenerator[Listed[K], None]:
+        """Read all objects of a kind page by page, so that there may be any number of them.
+
+        An object that cannot be read by itself is left out and named.
+
+        Args:
+            kind: Their kind.
+            namespace: Theirs; all namespaces without it.
+            field_selector: Which of them, `spec.nodeName=n1`.
+            page: How many objects one answer has at most.
+
+        Raises:
+            Gone: It took so long that the API server has forgotten the first page.
+            KubeError: Refused or unreachable.
+        """
+        asked = f"list {kind.plural} {field_selector}".rstrip()
+
+        async def ask(path: str) -> bytes:
+            form = METADATA if kind.metadata_only else JSON
+            return await self._connections.ask(asked, "GET", path, limit=LIST_LIMIT, accept=form)
+
+        return read_pages(
+            ask, asked, kind, namespace=namespace, field_selector=field_selector, page=page
+        )
+
+    async def list_all(
+        self, kind: type[K], *, namespace: str | None = None, field_selector: str = "", page: int
+    ) -> Listed[K]:
+        """All `pages` as one, with the version of the first.
+
+        Raises:
+            Gone: It took so long that the API server has forgotten the first page.
+            KubeError: Refused or unreachable.
+        """
+        pages = self.pages(kind, namespace=namespace, field_selector=field_selector, page=page)
+        async with aclosing(pages):
+            found = [each async for each in pages]
+        return Listed(
+            objects=tuple(one for each in found for one in each.objects),
+            unread=tuple(one for each in found for one in each.unread),
+            version=found[0].version,
+        )
+
+    async def minor_version(self) -> int:
+        """The N of the API server's Kubernetes 1.N.
+
+        Raises:
+            KubeError: Refused or unreachable.
+        """
+        asked = "get version"
+        answer = parsed(Version, asked, await self._connections.ask(asked, "GET", "/version"))
+        digits = answer.minor.rstrip("+")  # some providers mark their patches
+        if not (digits.isascii() and digits.isdigit()):
+            raise Unreadable(f"{asked}: the answer is {shortened(answer.minor)}, no number")
+        return int(digits)
+
+    async def create(self, obj: K, *, dry_run: bool = False) -> K:
+        """Create an object; with *dry_run* the answer shows what would be stored.
+
+        The request is sent once: if the answer is lost, we do not know whether the object exists.
+
+        Raises:
+            Conflict: One of that name exists.
+            Invalid: The API server's validation refused it, or no namespace can have that name.
+            KubeError: Refused or unreachable.
+        """
+        meta = obj.metadata
+        name = meta.name or f"{meta.generate_name}*"
+        asked = f"create {_words(type(obj), name, meta.namespace)}"
+        path = paths.collection(type(obj), meta.namespace, dryRun="All" if dry_run else "")
+        return parsed(
+            type(obj),
+            asked,
+            await self._connections.ask(asked, "POST", path, _encoded(obj.to_wire())),
+        )
+
+    async def update(self, obj: K) -> K:
+        """Replace an object; its resourceVersion, when given, must still be the stored one.
+
+        Raises:
+            Conflict: It changed since it was read.
+            NotFound: It does not exist any more.
+            Invalid: The API server's validation refused it, or no object can have that name.
+            KubeError: Refused or unreachable.
+        """
+        kind, meta, body = type(obj), obj.metadata, _encoded(obj.to_wire())
+        asked = f"update {_words(kind, meta.name, meta.namespace)}"
+        return parsed(
+            kind,
+            asked,
+            await self._ask_about(asked, "PUT", kind, meta.name, meta.namespace, body=body),
+        )
+
+    async def apply(self, obj: K, *, manager: str) -> K:
+        """Write some fields of an object, and remove what *manager* applied before and not now.
+
+        Fields that somebody else wrote are taken over. An object that does not exist is created,
+        unless *obj* has a UID.
+
+        Args:
+            obj: Its name, and these fields alone.
+            manager: Who writes.
+
+        Raises:
+            Invalid: It has another UID, the API server's validation refused it, or no object can
+                have that name.
+            KubeError: Refused or unreachable.
+        """
+        kind, meta = type(obj), obj.metadata
+        asked = f"apply {_words(kind, meta.name, meta.namespace)}"
+        parameters = {"fieldManager": manager, "force": "true"}
+        path = paths.single(kind, meta.name, meta.namespace, **parameters)
+        answer = await self._connections.ask(asked, "PATCH", path, _encoded(obj.to_wire()))
+        return parsed(kind, asked, answer)
+
+    async def delete(
+        self,
+        kind: type[KubeObject],
+        name: str,
+        namespace: str | None = None,
+        *,
+        uid: str | None = None,
+        resource_version: str | None = None,
+    ) -> None:
+        """Delete an object, given that it still is the one with *uid* and *resource_version*.
+
+        Raises:
+            NotFound: It does not exist.
+            Conflict: It is another object by now, or changed.
+            Invalid: It cannot exist under such a name; no request is sent.
+            KubeError: Refused or unreachable.
+        """
+        asked = f"delete {_words(kind, name, namespace)}"
+        given = {"uid": uid, "resourceVersion": resource_version}
+        options = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {key: value for key, value in given.items() if value is not None},
+        }
+        await self._ask_about(asked, "DELETE", kind, name, namespace, body=_encoded(options))
+
+    @asynccontextmanager
+    async def watch(
+        self, kind: type[K], *, field_selector: str = "", resource_version: str
+    ) -> AsyncIterator[AsyncIterator[WatchEvent[K]]]:
+        """Follow changes after *resource_version*; entered once the API server accepted.
+
+        The iterator ends when the API server ends the watch, after `WATCH_SECONDS` at most.
+
+        Raises:
+            Gone: *resource_version* is too old: list again.
+            Unreadable: An event is not understood: list again, because a new watch would send it
+                again.
+            KubeError: Refused, broken, or not ended in time.
+        """
+        asked = f"watch {kind.plural} {field_selector}".rstrip()
+        path = paths.collection(
+            kind,
+            watch="true",
+            allowWatchBookmarks="true",
+            timeoutSeconds=str(WATCH_SECONDS),
+            resourceVersion=resource_version,
+            fieldSelector=field_selector,
+        )
+        seconds = WATCH_SECONDS + _WATCH_MARGIN
+        async with aclosing(self._connections.stream(asked, path, seconds=seconds)) as lines:
+            await anext(lines)
+            async with aclosing(self._events(kind, asked, lines)) as events:
+                yield events
+
+    async def _events(
+        self, kind: type[K], asked: str, lines: AsyncIterator[bytes]
+    ) -> AsyncGenerator[WatchEvent[K], None]:
+        async for line in lines:
+            raw = parsed(RawEvent, asked, line)
+            if raw.type is EventType.ERROR:
+                code = part(Status, asked, raw.object).code
+                raise refusal(asked, code, json.dumps(raw.object).encode())
+            obj = None
+            if raw.type is not EventType.BOOKMARK:
+                (obj,) = self._converted(kind, asked, raw.object)
+            metadata = obj.metadata if obj else part(WithMetadata, asked, raw.object).metadata
+            yield WatchEvent(
+                type=raw.type,
+                object=obj,
+                resource_version=metadata.resource_version or "",
+                size=len(line),
+            )
+
+    def _converted(self, kind: type[K], asked: str, *items: Any) -> tuple[K, ...]:
+        """The objects; one whose metadata alone is understood counts as blank."""
+        objects, flaws = [], []
+        for item in items:
+            try:
+                obj = convert(kind, item)
+            except NotUnderstood as error:
+                metadata = part(WithMetadata, asked, item).metadata
+                where = shortened(_words(kind, metadata.name, metadata.namespace))
+                blank = kind.blank(metadata)
+                if blank is None:
+                    raise unreadable(f"{asked}: {where}", error) from error
+                obj = blank
+                flaws.append(f"{where}: {error}")
+            objects.append(obj)
+        self._complain(asked, tuple(flaws))
+        return tuple(objects)
+
+    def _complain(self, asked: str, flaws: tuple[str, ...]) -> None:
+        """Say once what is wrong with which objects."""
+        if flaws and flaws != self._flaws:
+            self._flaws = flaws
+            log.warning(
+                "objects of the API server are not understood and count as empty",
+                extra={"asked": asked, "objects": len(flaws), "first": flaws[0]},
+            )
+
+    async def _ask_about(
+        self,
+        asked: str,
+        method: str,
+        kind: type[KubeObject],
+        name: str,
+        namespace: str | None,
+        *,
+        body: bytes | None = None,
+        resource_version: str = "",
+    ) -> bytes:
+        """Ask about one object; only an answer of the API server about it makes it missing."""
+        path = paths.single(kind, name, namespace, resourceVersion=resource_version)
+        try:
+            return await self._connections.ask(asked, method, path, body)
+        except NotFound as error:
+            if error.missing not in {None, (kind.plural, name)}:
+                raise Unavailable(str(error), status=error.status) from error
+            raise
+
+
+@asynccontextmanager
+async def open_client(
+    credentials: Credentials, *, deadline: float = REQUEST_DEADLINE
+) -> AsyncIterator[KubeClient]:
+    """A client whose connections are closed at the end of the block.
+
+    Args:
+        credentials: Server and identity.
+        deadline: Seconds that one request may take in all.
+    """
+    connections = Connections(
+        credentials, deadline=deadline, user_agent=f"trio-npu-dra/{__version__}"
+    )
+    try:
+        yield KubeClient(connections)
+    finally:
+        await connections.end()
+
+
+def _words(kind: type[KubeObject], name: str, namespace: str | None) -> str:
+    return f"{kind.plural} {namespace}/{name}" if namespace else f"{kind.plural} {name}"
+
+
+def _encoded(wire: dict[str, Any]) -> bytes:
+    return json.dumps(wire, separators=(",", ":")).encode()

@@ -1,0 +1,48 @@
+"""Tokens and certificates, which may be replaced while we run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from trio_npu_dra.kit.base.errors import ConfigError
+from trio_npu_dra.kit.base.storage import translated
+
+Mark = tuple[int, int, int] | None
+"""Inode, size and mtime of a file; `None` for one that is not there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Material:
+    """Bytes that are given directly, or by a file.
+
+    Attributes:
+        field: The setting or field that gave them, for messages.
+        path: The file, `None` when *data* has the bytes.
+        data: The bytes.
+    """
+
+    field: str
+    path: Path | None = None
+    data: bytes = b""
+
+    def read(self) -> bytes:
+        """The bytes as they are now.
+
+        Raises:
+            ConfigError: The file cannot be read.
+        """
+        if self.path is None:
+            return self.data
+        with translated(f"read {self.path}", lambda text: ConfigError(f"{self.field}: {text}")):
+            return self.path.read_bytes()
+
+    def mark(self) -> Mark:
+        """Changes whenever the file is replaced or written; constant for given bytes."""
+        if self.path is None:
+            return None
+        try:
+            found = self.path.stat()
+        except OSError:  # missing while it is replaced; `read` says what is wrong
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns

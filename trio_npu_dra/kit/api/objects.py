@@ -1,0 +1,378 @@
+"""The parts of Kubernetes API objects that this driver reads and writes.
+
+Unknown fields are ignored when read, so that a newer API server is no error; absent fields stay
+absent when written. Names follow resource.k8s.io/v1 (camelCase on the wire).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, ClassVar, Self, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool
+from pydantic.alias_generators import to_camel
+
+T = TypeVar("T")
+
+_ENTRIES_LIMIT = 1000
+
+
+def _few(value: Any) -> Any:
+    if isinstance(value, dict) and len(value) > _ENTRIES_LIMIT:
+        raise ValueError(f"has {len(value)} entries, at most {_ENTRIES_LIMIT} are read")
+    return value
+
+
+# Each wrong item costs an error object, so their number has a limit. Older versions of pydantic
+# cannot end a dict at its first error.
+Items = Annotated[tuple[T, ...], Field(fail_fast=True)]
+"""A list, read up to its first wrong item."""
+Named = Annotated[dict[str, T], BeforeValidator(_few)]
+"""An object whose owner chooses the keys; labels, attributes and the like are a few dozen."""
+
+
+def rfc3339(seconds: float) -> str:
+    """A moment, in seconds since 1970, as API objects have times: UTC, in whole seconds."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class ApiModel(BaseModel):
+    """Base of all parts: frozen, camelCase on the wire, unknown fields ignored.
+
+    A class is built when it is first used: a daemon's start needs a third of them.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, alias_generator=to_camel, populate_by_name=True, defer_build=True
+    )
+
+    def to_wire(self) -> dict[str, Any]:
+        """The JSON form, without absent fields."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+class OwnerReference(ApiModel):
+    """metadata.ownerReferences[]."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool | None = None
+
+
+class ObjectMeta(ApiModel):
+    """metadata."""
+
+    name: str = ""
+    generate_name: str | None = None
+    namespace: str | None = None
+    uid: str | None = None
+    resource_version: str | None = None
+    labels: Named[str] | None = None
+    annotations: Named[str] | None = None
+    finalizers: Items[str] | None = None
+    owner_references: Items[OwnerReference] | None = None
+
+
+class KubeObject(ApiModel):
+    """An object with its REST coordinates.
+
+    Attributes:
+        group_version: `v1` for the core group, else `group/version`.
+        plural: The resource name in URLs.
+        namespaced: Whether the URL has a namespace.
+        metadata_only: Whether pages of it are asked for metadata alone.
+    """
+
+    group_version: ClassVar[str]
+    kind_name: ClassVar[str]
+    plural: ClassVar[str]
+    namespaced: ClassVar[bool] = False
+    metadata_only: ClassVar[bool] = False
+
+    metadata: ObjectMeta
+
+    def to_wire(self) -> dict[str, Any]:
+        """The JSON form with apiVersion and kind, without absent fields."""
+        return {
+            "apiVersion": self.group_version,
+            "kind": self.kind_name,
+            **self.model_dump(mode="json", by_alias=True, exclude_none=True),
+        }
+
+    def with_metadata(self, metadata: ObjectMeta) -> Self:
+        """A copy with other metadata."""
+        return self.model_copy(update={"metadata": metadata})
+
+    @classmethod
+    def blank(cls, metadata: ObjectMeta) -> Self | None:
+        """The replacement for a stored object whose other parts are not understood.
+
+        `None` if this kind has none: then it is an error.
+        """
+        del metadata
+        return None
+
+
+class Node(KubeObject):
+    """A Node; only its metadata matters here."""
+
+    group_version = "v1"
+    kind_name = "Node"
+    plural = "nodes"
+
+
+# --- ResourceSlice -------------------------------------------------------------------------------
+
+
+class SlicePart(ApiModel):
+    """Base of the parts that are compared with what is stored.
+
+    Fields that this driver does not know pass through unchanged, so that a value written into one
+    by hand shows as a difference.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+
+class DeviceAttribute(SlicePart):
+    """An attribute; exactly one of the four fields is set."""
+
+    string: str | None = None
+    int_: int | None = None
+    bool_: StrictBool | None = None
+    version: str | None = None
+
+    model_config = ConfigDict(
+        frozen=True,
+        alias_generator=lambda name: to_camel(name.rstrip("_")),
+        populate_by_name=True,
+    )
+
+
+class CapacityRange(SlicePart):
+    """requestPolicy.validRange: a request is rounded up to *min*, or to a step above it."""
+
+    min: str
+    step: str | None = None
+
+
+class CapacityPolicy(SlicePart):
+    """requestPolicy of a capacity: what one allocation of the device may take of it.
+
+    Attributes:
+        default: What a request takes that does not name the capacity.
+    """
+
+    default: str
+    valid_range: CapacityRange | None = None
+
+
+class DeviceCapacity(SlicePart):
+    """A quantity in Kubernetes' canonical form (`32Gi`, `20`).
+
+    Attributes:
+        request_policy: Only where the device may be allocated several times; without one, an
+            allocation that does not name the capacity takes all of it.
+    """
+
+    value: str
+    request_policy: CapacityPolicy | None = None
+
+
+class DeviceTaint(SlicePart):
+    """A taint on one device.
+
+    Attributes:
+        time_added: RFC 3339; the API server fills it in when absent, and keeps whole seconds.
+    """
+
+    key: str
+    value: str | None = None
+    effect: str
+    time_added: str | None = None
+
+
+class Counter(SlicePart):
+    """A quantity in Kubernetes' canonical form; its name is a DNS label (`ai-cores`)."""
+
+    value: str
+
+
+class CounterSet(SlicePart):
+    """spec.sharedCounters[]: amounts that several devices of the pool take from."""
+
+    name: str
+    counters: Named[Counter]
+
+
+class DeviceCounterConsumption(SlicePart):
+    """spec.devices[].consumesCounters[]: what a device takes from one counter set."""
+
+    counter_set: str
+    counters: Named[Counter]
+
+
+class Device(SlicePart):
+    """spec.devices[] of a ResourceSlice."""
+
+    name: str
+    attributes: Named[DeviceAttribute] | None = None
+    capacity: Named[DeviceCapacity] | None = None
+    allow_multiple_allocations: StrictBool | None = None
+    consumes_counters: Items[DeviceCounterConsumption] | None = None
+    taints: Items[DeviceTaint] | None = None
+
+
+class ResourcePool(ApiModel):
+    """spec.pool of a ResourceSlice."""
+
+    name: str
+    generation: int
+    resource_slice_count: int
+
+
+class ResourceSliceSpec(ApiModel):
+    """spec of a ResourceSlice; from Kubernetes 1.35 with devices or shared counters, not both."""
+
+    driver: str
+    node_name: str | None = None
+    pool: ResourcePool
+    devices: Items[Device] | None = None
+    shared_counters: Items[CounterSet] | None = None
+
+
+class ResourceSlice(KubeObject):
+    """A part of a pool of devices."""
+
+    group_version = "resource.k8s.io/v1"
+    kind_name = "ResourceSlice"
+    plural = "resourceslices"
+
+    spec: ResourceSliceSpec
+
+    @classmethod
+    def blank(cls, metadata: ObjectMeta) -> Self:
+        """A slice of no pool and no driver, which a publisher replaces."""
+        pool = ResourcePool(name="", generation=0, resource_slice_count=0)
+        return cls(metadata=metadata, spec=ResourceSliceSpec(driver="", pool=pool))
+
+
+# --- ResourceClaim -------------------------------------------------------------------------------
+
+
+class OpaqueConfiguration(ApiModel):
+    """Parameters for one driver; the API server does not look inside."""
+
+    driver: str
+    parameters: Any = None
+
+
+class AllocationConfiguration(ApiModel):
+    """status.allocation.devices.config[]: *source* is `FromClass` or `FromClaim`."""
+
+    source: str
+    requests: Items[str] = ()
+    opaque: OpaqueConfiguration | None = None
+
+
+class AllocationResult(ApiModel):
+    """status.allocation.devices.results[]: one device given to one request.
+
+    *request* may be `<request>/<subrequest>`.
+    """
+
+    request: str
+    driver: str
+    pool: str
+    device: str
+    admin_access: StrictBool | None = None
+    share_id: str | None = Field(None, alias="shareID")
+
+
+class DeviceAllocation(ApiModel):
+    """status.allocation.devices."""
+
+    results: Items[AllocationResult] = ()
+    config: Items[AllocationConfiguration] = ()
+
+
+class Allocation(ApiModel):
+    """status.allocation."""
+
+    devices: DeviceAllocation = DeviceAllocation()
+
+
+class Consumer(ApiModel):
+    """status.reservedFor[]: who may use the claim, as a rule a pod (*resource* `pods`)."""
+
+    resource: str
+    name: str
+    uid: str
+
+
+class ResourceClaimStatus(ApiModel):
+    """status of a ResourceClaim."""
+
+    allocation: Allocation | None = None
+    reserved_for: Items[Consumer] = ()
+
+
+class ResourceClaim(KubeObject):
+    """A claim on devices, allocated by the scheduler."""
+
+    group_version = "resource.k8s.io/v1"
+    kind_name = "ResourceClaim"
+    plural = "resourceclaims"
+    namespaced = True
+
+    status: ResourceClaimStatus | None = None
+
+
+# --- Event ---------------------------------------------------------------------------------------
+
+
+class ObjectReference(ApiModel):
+    """involvedObject of an Event: what it is about; cluster objects have no namespace."""
+
+    api_version: str
+    kind: str
+    namespace: str | None = None
+    name: str
+    uid: str
+
+
+class EventSource(ApiModel):
+    """source of an Event: the program that wrote it, and its node."""
+
+    component: str
+    host: str
+
+
+class Event(KubeObject):
+    """An Event, which `kubectl describe` shows below an object.
+
+    An Event about a Node has the namespace `default`. Times are RFC 3339 in whole seconds.
+
+    Attributes:
+        type: `Normal` or `Warning`.
+        reason: One word in CamelCase, for machines.
+        count: How often it happened, from *first_timestamp* to *last_timestamp*.
+    """
+
+    group_version = "v1"
+    kind_name = "Event"
+    plural = "events"
+    namespaced = True
+
+    involved_object: ObjectReference
+    type: str
+    reason: str
+    message: str
+    count: int
+    first_timestamp: str
+    last_timestamp: str
+    source: EventSource
+    reporting_component: str
+    reporting_instance: str

@@ -1,0 +1,60 @@
+"""URLs of the API server, with names that an object can have and that do not change the path."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import quote, urlencode
+
+from trio_npu_dra.kit.api.objects import KubeObject
+from trio_npu_dra.kit.api.parsing import shortened
+from trio_npu_dra.kit.base.errors import Invalid
+
+_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_NAMESPACE: Final = re.compile(_LABEL)
+_NAMESPACE_LIMIT: Final = 63
+_NAME: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")
+_NAME_LIMIT: Final = 253
+
+
+def collection(kind: type[KubeObject], namespace: str | None = None, **parameters: str) -> str:
+    """The path of all objects of a kind, with the parameters that are not empty.
+
+    Raises:
+        Invalid: No namespace can have that name.
+    """
+    root = "/api/" if "/" not in kind.group_version else "/apis/"
+    scope = ""
+    if kind.namespaced and namespace:
+        _check("namespace", namespace, _NAMESPACE, _NAMESPACE_LIMIT)
+        scope = f"/namespaces/{quote(namespace, safe='')}"
+    return f"{root}{kind.group_version}{scope}/{kind.plural}{_query(parameters)}"
+
+
+def single(
+    kind: type[KubeObject], name: str, namespace: str | None = None, **parameters: str
+) -> str:
+    """The path of one object, with the parameters that are not empty.
+
+    Raises:
+        Invalid: No object of this driver's kinds, or no namespace, can have that name.
+    """
+    path = collection(kind, namespace)
+    _check(f"name in {kind.plural}", name, _NAME, _NAME_LIMIT)
+    return f"{path}/{quote(name, safe='')}{_query(parameters)}"
+
+
+def _query(parameters: Mapping[str, str]) -> str:
+    given = {key: value for key, value in parameters.items() if value}
+    return f"?{urlencode(given)}" if given else ""
+
+
+def _check(what: str, value: str, allowed: re.Pattern[str], limit: int) -> None:
+    if len(value) > limit or not allowed.fullmatch(value):
+        raise Invalid(
+            f"{shortened(repr(value))} is no {what}: it must be 1 to {limit} lower case letters, "
+            "digits and '-'"
+            + (" in parts joined by '.'" if allowed is _NAME else "")
+            + ", with a letter or digit at both ends"
+        )

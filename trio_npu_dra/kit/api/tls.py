@@ -1,0 +1,134 @@
+"""TLS contexts that follow their files: rotated CAs and client certificates need no restart."""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+
+from trio_npu_dra.kit.api.material import Mark, Material
+from trio_npu_dra.kit.base.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientCertificate:
+    """Our identity in TLS; certificate (chain) and private key in PEM."""
+
+    certificate: Material
+    key: Material
+
+
+class Trust(Enum):
+    """Whom a person's client trusts where the cluster names no CA; the agent trusts its CA alone.
+
+    Attributes:
+        SYSTEM: Those whom the system trusts. As with client-go, `SSL_CERT_FILE` and `SSL_CERT_DIR`
+            in the environment change who that is.
+        ANYONE: Whoever answers, for whatever host.
+    """
+
+    SYSTEM = "system"
+    ANYONE = "anyone"
+
+
+class Tls:
+    """Trusts one CA bundle alone, and shows a client certificate if there is one.
+
+    Args:
+        authority: The CA certificates in PEM, or whom a person trusts without.
+        client: The certificate to show.
+
+    Raises:
+        ConfigError: A file cannot be read or used; the message has the field.
+    """
+
+    def __init__(
+        self, authority: Material | Trust, client: ClientCertificate | None = None
+    ) -> None:
+        self._authority = authority
+        self._client = client
+        self._files = _files(authority, client)
+        self._marks = self._look()
+        self._context = self._load()
+
+    def current(self) -> ssl.SSLContext:
+        """The context for a new connection: another one once a file was replaced.
+
+        If files cannot be used, a log line says so and the old context stays: a certificate and its
+        key may be replaced one after the other.
+        """
+        marks = self._look()
+        if marks != self._marks:
+            self._marks = marks
+            try:
+                self._context = self._load()
+            except ConfigError as error:
+                log.warning("replaced certificates are not used", extra={"error": str(error)})
+            else:
+                log.info("replaced certificates are used", extra={"field": self._files[0].field})
+        return self._context
+
+    def _look(self) -> tuple[Mark, ...]:
+        return tuple(file.mark() for file in self._files)
+
+    def _load(self) -> ssl.SSLContext:
+        context = _trusting(self._authority)
+        if self._client is not None:
+            _show(context, self._client)
+        return context
+
+
+def _files(authority: Material | Trust, client: ClientCertificate | None) -> tuple[Material, ...]:
+    """What may be replaced."""
+    of_server = () if isinstance(authority, Trust) else (authority,)
+    return of_server if client is None else (*of_server, client.certificate, client.key)
+
+
+def _trusting(authority: Material | Trust) -> ssl.SSLContext:
+    """A context that trusts only *authority*.
+
+    Built by hand: the default context loads the system's CAs (40 ms), and since Python 3.13 refuses
+    CA certificates without an authority key identifier, which clusters do have.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if authority is Trust.SYSTEM:
+        context.load_default_certs()
+        return context
+    if authority is Trust.ANYONE:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        return context
+    with _as_file(authority.read()) as path:
+        try:
+            # A file, because Python takes only ASCII text, without comments in other scripts.
+            context.load_verify_locations(cafile=path)
+        except ssl.SSLError as error:
+            raise ConfigError(f"{authority.field} is not a PEM certificate: {error}") from error
+    return context
+
+
+def _show(context: ssl.SSLContext, client: ClientCertificate) -> None:
+    """Use a client certificate."""
+    with _as_file(client.certificate.read() + b"\n" + client.key.read()) as path:
+        try:
+            # The empty password keeps OpenSSL from asking a terminal for that of an encrypted key.
+            context.load_cert_chain(path, password="")
+        except (ssl.SSLError, ValueError) as error:
+            raise ConfigError(
+                f"{client.certificate.field} and {client.key.field} do not fit: {error}"
+            ) from error
+
+
+@contextmanager
+def _as_file(pem: bytes) -> Iterator[str]:
+    """A file in memory with *pem*, for OpenSSL, which reads some things from files only."""
+    with os.fdopen(os.memfd_create("pem"), "wb") as file:
+        file.write(pem)
+        file.flush()
+        yield f"/proc/self/fd/{file.fileno()}"

@@ -1,0 +1,158 @@
+"""A local view of objects in the API server, kept current by list and watch."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
+from math import inf
+from types import MappingProxyType
+from typing import Generic, TypeVar
+
+import anyio
+
+from trio_npu_dra.kit.api.bodies import LIST_LIMIT
+from trio_npu_dra.kit.api.client import OBJECTS_LIMIT, KubeClient, WatchEvent
+from trio_npu_dra.kit.api.envelopes import EventType
+from trio_npu_dra.kit.api.objects import KubeObject
+from trio_npu_dra.kit.api.retry import Retry
+from trio_npu_dra.kit.base.errors import Gone, KubeError, Unavailable, Unreadable
+
+log = logging.getLogger(__name__)
+K = TypeVar("K", bound=KubeObject)
+
+_SHORT_WATCH = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View(Generic[K]):
+    """The objects as last seen, and how far that can be trusted.
+
+    Attributes:
+        objects: By name, or `namespace/name`.
+        synced: False until the first list; then *objects* is empty because nothing is known.
+        stale_since: `anyio.current_time()` at which contact was lost; `None` while a watch is open,
+            or is opened anew after a list.
+    """
+
+    objects: Mapping[str, K] = field(default_factory=lambda: MappingProxyType({}))
+    synced: bool = False
+    stale_since: float | None = None
+
+
+async def list_and_watch(
+    client: KubeClient,
+    kind: type[K],
+    *,
+    field_selector: str = "",
+    listed: tuple[tuple[K, ...], str] | None = None,
+) -> AsyncGenerator[View[K], None]:
+    """Yield a view now, and a new one after each change, loss of contact and recovery, for ever.
+
+    Watches continue from the last bookmark or event. When the API server has forgotten that place,
+    everything is listed again. The same happens after an event that is not understood, because a
+    watch would meet it again, with pauses that grow to minutes. A view stays within the limits of a
+    list. Every failure is retried, also a missing right: roles can be granted later.
+
+    An API server that starts anew has forgotten the place of everybody. To be told so by the watch
+    with which contact comes back is no second loss of contact; in any other watch it is one.
+
+    Args:
+        client: The API server.
+        kind: What to follow.
+        field_selector: Which of them, `spec.nodeName=n1,spec.driver=d`.
+        listed: What `client.list` gave just now, if that was asked already.
+    """
+    retry = Retry(f"watching {kind.plural}", log)
+    listed_at = -inf
+    picture: _Picture[K] = _Picture(f"watch {kind.plural} {field_selector}".rstrip())
+    yield picture.view()
+    while True:
+        is_back = False  # contact came back with this watch, which has told nothing yet
+        try:
+            if not picture.version:
+                listed_at = anyio.current_time()
+                picture.replace(*(listed or await client.list(kind, field_selector=field_selector)))
+                listed = None
+            opened = anyio.current_time()
+            async with client.watch(
+                kind, field_selector=field_selector, resource_version=picture.version
+            ) as events:
+                is_back = picture.stale_since is not None
+                picture.stale_since = None
+                retry.recovered()
+                yield picture.view()
+                async for event in events:
+                    is_back = False
+                    if picture.apply(event):
+                        yield picture.view()
+            if anyio.current_time() - opened < _SHORT_WATCH:
+                raise Unavailable(f"watch {kind.plural}: ended at once")
+        except KubeError as error:
+            # Only a place that is too old is worth a list at once, not one that was just listed.
+            is_too_old = isinstance(error, Gone) and anyio.current_time() - listed_at > _SHORT_WATCH
+            if picture.stale_since is None and not (is_back and is_too_old):
+                picture.stale_since = anyio.current_time()
+                yield picture.view()
+            if isinstance(error, Gone | Unreadable):
+                picture.version = ""
+            if is_too_old:
+                continue
+            await anyio.sleep(retry.failed(error))
+
+
+class _Picture(Generic[K]):
+    """The objects while they change.
+
+    Args:
+        asked: What is watched, for messages.
+    """
+
+    def __init__(self, asked: str) -> None:
+        self._asked = asked
+        self.version = ""
+        self.synced = False
+        self.stale_since: float | None = anyio.current_time()
+        self._objects: dict[str, K] = {}
+        self._sizes: dict[str, int] = {}  # bytes, of objects that came in events since the list
+
+    def replace(self, objects: tuple[K, ...], version: str) -> None:
+        self._objects = {_key(obj): obj for obj in objects}
+        self._sizes = {}
+        self.version = version
+        self.synced = True
+
+    def apply(self, event: WatchEvent[K]) -> bool:
+        """Apply an event, and return whether objects changed.
+
+        Raises:
+            Unreadable: It is more than a list could have.
+        """
+        self.version = event.resource_version
+        if event.object is None:
+            return False
+        key = _key(event.object)
+        if event.type is EventType.DELETED:
+            self._sizes.pop(key, None)
+            return self._objects.pop(key, None) is not None
+        sizes = {**self._sizes, key: event.size}
+        is_one_more = key not in self._objects
+        if len(self._objects) + is_one_more > OBJECTS_LIMIT or sum(sizes.values()) > LIST_LIMIT:
+            raise Unreadable(
+                f"{self._asked}: more than {OBJECTS_LIMIT} objects or {LIST_LIMIT} bytes of them"
+            )
+        self._objects[key] = event.object
+        self._sizes = sizes
+        return True
+
+    def view(self) -> View[K]:
+        return View(
+            objects=MappingProxyType(dict(self._objects)),
+            synced=self.synced,
+            stale_since=self.stale_since,
+        )
+
+
+def _key(obj: KubeObject) -> str:
+    meta = obj.metadata
+    return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name

@@ -1,0 +1,1 @@
+"""Errors, files, time and tasks, as everybody here uses them."""

@@ -1,0 +1,387 @@
+"""The driver's files and folders on the node: whole or absent, and its own.
+
+The daemon is root, so a name must not lead it elsewhere. It opens only regular files of its own
+user and of limited size, follows no symbolic link, and waits for no peer when it opens a file.
+Anything else under one of its names is *foreign*, a `ForeignFile`: readers take it for a file
+without content, and writers replace it. A rename follows no link either; a folder cannot be
+replaced, so it is renamed to `<name>.foreign-<random>` and stays for people to examine.
+
+Callers choose whether content is synced to the disk, and folders: whether a file exists mostly
+matters only until the next reboot (`holds.ledger`), and until then the kernel shows it to everyone.
+
+Synchronous on purpose: callers on the event loop decide whether a write is worth a thread.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+import re
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from trio_npu_dra.kit.base.errors import ForeignFile, NpuDraError, StorageError
+
+log = logging.getLogger(__name__)
+
+SIZE_LIMIT: Final = 1 << 20
+"""Bytes of a file: a claim has at most 32 devices, and its files have some 10 KB."""
+
+PLUGIN_FOLDER_MODE: Final = 0o750
+"""Mode of the driver's folder in the kubelet's plugins folder."""
+
+_SAFELY: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_REFUSED: Final = {errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENODEV}
+_KINDS: Final = {
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFREG: "a file",
+}
+_UNFINISHED: Final = re.compile(r"\..+\.[0-9a-f]{8}")
+_FOREIGN: Final = re.compile(r".+\.foreign-[0-9a-f]{8}")
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def write_atomic(path: Path, data: bytes, *, mode: int = 0o600, sync: bool = True) -> None:
+    """Replace *path* by *data*: a reader sees the old content or the new, never a part.
+
+    The temporary file's name starts with a dot and does not end in `.json`, so that no scan of the
+    folder for records or CDI specs takes it for one.
+
+    Args:
+        path: The file; its folder must exist.
+        data: The whole content.
+        mode: The file's permission bits, not narrowed by the umask.
+        sync: Whether the content is on the disk before it gets its name. Without it, a power cut
+            within the next seconds may leave an empty file; a killed process cannot.
+
+    Raises:
+        StorageError: The disk is full, read-only, or fails.
+    """
+    with translated(f"write {path}"):
+        try:
+            _write_once(path, data, mode, sync)
+        except FileNotFoundError:
+            # Another instance took the writer for dead, or the folder is missing.
+            _write_once(path, data, mode, sync)
+
+
+def _write_once(path: Path, data: bytes, mode: int, sync: bool) -> None:
+    temporary = f"{path.parent}/.{path.name}.{os.urandom(4).hex()}"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFELY, 0o600)
+    try:
+        try_lock(descriptor)  # says that its writer is alive, see remove_unfinished
+        os.fchmod(descriptor, mode)
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+        if sync:
+            os.fsync(descriptor)
+        _replace(temporary, path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def sync_folder(folder: Path) -> None:
+    """See that a power cut neither loses names in *folder* nor brings names back.
+
+    Raises:
+        StorageError: It is missing, or the disk fails.
+    """
+    with translated(f"sync {folder}"):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def rename(path: Path, target: Path) -> None:
+    """Give a file another name; a file of that name is replaced, a folder is set aside.
+
+    Raises:
+        StorageError: The disk is read-only or fails.
+    """
+    with translated(f"rename {path}"):
+        _replace(path, target)
+
+
+def _replace(path: str | Path, target: Path) -> None:
+    try:
+        os.replace(path, target)
+    except IsADirectoryError:
+        set_aside(target)
+        os.replace(path, target)
+
+
+def remove(path: Path) -> bool:
+    """Remove a file, or set aside the folder that has its name; a missing one is fine.
+
+    Returns:
+        Whether it was there.
+
+    Raises:
+        StorageError: It exists and cannot be removed.
+    """
+    with translated(f"remove {path}"):
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return False
+        except IsADirectoryError:
+            set_aside(path)
+    return True
+
+
+def set_aside(path: Path) -> Path:
+    """Rename something foreign, whatever it is, and log that.
+
+    Returns:
+        Its new name, which is none of our files' names.
+
+    Raises:
+        StorageError: The disk is read-only or fails.
+    """
+    aside = path.with_name(f"{path.name}.foreign-{os.urandom(4).hex()}")
+    with translated(f"set {path} aside"):
+        found = path.lstat()
+        path.rename(aside)
+    log.error(
+        "something foreign had the name of a file of the driver and was renamed",
+        extra={"path": str(path), "now": aside.name, "problem": f"it is {_describe(found)}"},
+    )
+    return aside
+
+
+def is_set_aside(name: str) -> bool:
+    """Whether `set_aside` gives such names."""
+    return _FOREIGN.fullmatch(name) is not None
+
+
+# --- what killed writers leave -------------------------------------------------------------------
+
+
+def remove_unfinished(folder: Path, prefix: str) -> None:
+    """Remove temporary files of killed writers from *folder*, for files that begin with *prefix*.
+
+    The temporary file of a live writer stays, whatever process it is in.
+
+    Raises:
+        StorageError: The folder cannot be read.
+    """
+    with translated(f"read {folder}"):
+        try:
+            paths = list(folder.iterdir())
+        except FileNotFoundError:
+            return
+    for path in paths:
+        if path.name.startswith(f".{prefix}") and is_unfinished(path.name):
+            remove_if_abandoned(path)
+
+
+def is_unfinished(name: str) -> bool:
+    """Whether `write_atomic` gives its temporary files such names."""
+    return _UNFINISHED.fullmatch(name) is not None
+
+
+def remove_if_abandoned(path: Path) -> None:
+    """Remove a temporary file whose writer is dead; one that cannot be removed does no harm.
+
+    A lock file may have got its name since it was opened: that one is its owner's.
+    """
+    try:
+        descriptor, found = open_file(path, os.O_RDONLY)
+    except (OSError, ForeignFile):  # gone by now, or nothing that `write_atomic` makes
+        return
+    try:
+        if try_lock(descriptor) and os.path.samestat(os.lstat(path), found):
+            path.unlink()
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        log.warning(
+            "a file that a killed writer left cannot be removed",
+            extra={"path": str(path), "error": error.strerror},
+        )
+    finally:
+        os.close(descriptor)
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def read_bytes(path: Path, *, limit: int = SIZE_LIMIT, any_owner: bool = False) -> bytes | None:
+    """Read a whole file; `None` when it does not exist.
+
+    Args:
+        path: The file.
+        limit: Its maximum size in bytes.
+        any_owner: Whether it may belong to another user.
+
+    Raises:
+        ForeignFile: It is no file, another user's, or larger.
+        StorageError: It exists and cannot be read.
+    """
+    with translated(f"read {path}"):
+        try:
+            descriptor, found = open_file(path, os.O_RDONLY, any_owner=any_owner)
+        except FileNotFoundError:
+            return None
+        try:
+            if found.st_size > limit:
+                raise ForeignFile(f"{path} has {found.st_size} bytes, at most {limit} are read")
+            return os.read(descriptor, found.st_size)
+        finally:
+            os.close(descriptor)
+
+
+def holds(path: Path, data: bytes, *, mode: int) -> bool:
+    """Whether a file is ours, has these permission bits and contains exactly *data*."""
+    try:
+        descriptor, found = open_file(path, os.O_RDONLY)
+    except (OSError, ForeignFile):  # what cannot be read is to be written anew
+        return False
+    try:
+        return has_form(found, mode=mode) and (
+            found.st_size == len(data) and os.read(descriptor, len(data)) == data
+        )
+    except OSError:  # such as bad blocks: as above
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def has_form(found: os.stat_result, *, mode: int) -> bool:
+    """Whether it is a regular file of ours with these permission bits."""
+    return found.st_mode == stat.S_IFREG | mode and found.st_uid == os.geteuid()
+
+
+def open_file(path: Path, flags: int, *, any_owner: bool = False) -> tuple[int, os.stat_result]:
+    """Open a regular file of ours.
+
+    Returns:
+        The descriptor, which the caller closes, and the status of the open file.
+
+    Raises:
+        ForeignFile: It is no regular file, or another user's.
+        OSError: It cannot be opened.
+    """
+    try:
+        descriptor = os.open(path, flags | _SAFELY, 0o600)
+    except OSError as error:
+        if error.errno in _REFUSED:
+            _check(path, path.lstat(), any_owner=any_owner)
+        raise
+    try:
+        found = os.fstat(descriptor)
+        _check(path, found, any_owner=any_owner)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor, found
+
+
+def _check(path: Path, found: os.stat_result, *, any_owner: bool) -> None:
+    is_ours = any_owner or found.st_uid == os.geteuid()
+    if not (stat.S_ISREG(found.st_mode) and is_ours):
+        raise ForeignFile(f"{path} is {_describe(found)}, not a file of this driver")
+
+
+def _describe(found: os.stat_result) -> str:
+    kind = _KINDS.get(stat.S_IFMT(found.st_mode), "of an unknown kind")
+    return f"{kind} of user {found.st_uid}" if found.st_uid != os.geteuid() else kind
+
+
+# --- folders, locks, errors -----------------------------------------------------------------------
+
+
+def make_folder(path: Path, *, mode: int) -> bool:
+    """Make a folder, or restore owner, group and permission bits of an existing one.
+
+    Folders above it are not made: if the kubelet's own folder is missing, it is not mounted.
+
+    Args:
+        path: The folder.
+        mode: Its permission bits, not narrowed by the umask.
+
+    Returns:
+        Whether it was missing.
+
+    Raises:
+        ForeignFile: Something else has its name. A link is not followed: its author would get
+            the claims of the node.
+        StorageError: It cannot be made.
+    """
+    is_missing = False
+    with translated(f"make {path}"):
+        try:
+            found = os.lstat(path)
+        except FileNotFoundError:
+            is_missing = True
+            with suppress(FileExistsError):  # by another instance, a moment ago
+                path.mkdir(mode)
+            found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise ForeignFile(f"cannot make {path}: {_describe(found)} is in its place")
+    ours = (stat.S_IFDIR | mode, os.geteuid(), os.getegid())
+    if (found.st_mode, found.st_uid, found.st_gid) != ours:
+        _put_back(path, mode)
+        if not is_missing:
+            log.warning("mode and owner of a folder are put back", extra={"path": str(path)})
+    return is_missing
+
+
+def _put_back(path: Path, mode: int) -> None:
+    with translated(f"put back mode and owner of {path}"):
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | _SAFELY)
+        try:
+            os.fchown(descriptor, os.geteuid(), os.getegid())
+            os.fchmod(descriptor, mode)
+        finally:
+            os.close(descriptor)
+
+
+def try_lock(descriptor: int) -> bool:
+    """Take the lock on an open file, unless another process has it; closing the file unlocks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+class translated:  # noqa: N801 - as those of contextlib; a generator would take four times as long
+    """Raise errors of the operating system as one of ours: "cannot *action*: …".
+
+    Args:
+        action: What is done inside.
+        into: Makes our error of that text.
+    """
+
+    __slots__ = ("_action", "_into")
+
+    def __init__(self, action: str, into: Callable[[str], NpuDraError] = StorageError) -> None:
+        self._action = action
+        self._into = into
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, OSError):
+            raise self._into(f"cannot {self._action}: {error.strerror or error}") from error

@@ -1,0 +1,112 @@
+"""HTTP with one client: one request, one answer, then the connection ends.
+
+Prometheus and probes ask every few seconds, so a connection that stays open would save nothing.
+Without keep-alive there is no pipelining to limit and no idle connection to keep; and a client that
+asks as fast as it can gets only the turns of the event loop that the accept loop gives it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+import h11
+import trio
+
+from trio_npu_dra.kit.http.messages import Answer, Handler, Request
+
+log = logging.getLogger(__name__)
+
+HEAD_LIMIT: Final = 16 << 10
+"""Bytes of a request's line and headers; Prometheus sends half a kilobyte."""
+
+_CHUNK: Final = 4096
+_PAUSE_SECONDS: Final = 0.05  # between two reads of a head, which mostly comes in one piece
+_VERSIONS: Final = (b"1.0", b"1.1")
+_UNREAD_CHUNK: Final = 1 << 16
+_UNREAD_LIMIT: Final = 1 << 20  # bytes of a body that we read so that its sender sees the answer
+_UNREAD_SECONDS: Final = 1.0
+
+
+async def receive_request(client: trio.abc.HalfCloseableStream) -> Request | Answer | None:
+    """Read the head of one request.
+
+    Returns:
+        The request, or the answer to a malformed one; None if the client left.
+
+    Raises:
+        trio.BrokenResourceError: The client reset the connection.
+    """
+    parser = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_LIMIT)
+    try:
+        parser.receive_data(bytes(await client.receive_some(_CHUNK)))
+        while (event := parser.next_event()) is h11.NEED_DATA:
+            # Headers that trickle in from all clients at once must not keep the loop busy.
+            await trio.sleep(_PAUSE_SECONDS)
+            parser.receive_data(bytes(await client.receive_some(_CHUNK)))
+    except h11.RemoteProtocolError as error:
+        return Answer(status=error.error_status_hint, body=f"not an HTTP request: {error}\n")
+    if not isinstance(event, h11.Request):
+        return None
+    if event.http_version not in _VERSIONS:
+        return Answer(status=505, body="this port speaks HTTP/1.1\n")
+    path, _, query = event.target.decode("ascii").partition("?")
+    accept = b",".join(value for name, value in event.headers if name == b"accept")
+    return Request(
+        method=event.method.decode("ascii"), path=path, query=query, accept=accept.decode("latin-1")
+    )
+
+
+async def answered(handler: Handler, request: Request) -> Answer:
+    """Let *handler* answer; a bug in a page fails that answer, not the daemon."""
+    try:
+        return await handler(request)
+    except Exception:  # boundary: a broken page must not stop claims
+        log.exception("page failed", extra={"path": request.path})
+        return Answer(status=500, body="bug in the driver: see its log\n")
+
+
+async def send_answer(
+    client: trio.abc.HalfCloseableStream, answer: Answer, *, with_body: bool
+) -> None:
+    """Send *answer* and end our side of the connection.
+
+    A body that many clients share is not copied for each.
+
+    Raises:
+        trio.BrokenResourceError: The client reset the connection.
+    """
+    body = answer.body.encode() if isinstance(answer.body, str) else answer.body
+    headers = [
+        ("content-type", answer.content_type),
+        ("content-length", str(len(body))),
+        ("connection", "close"),
+    ]
+    if answer.allow:
+        headers.append(("allow", answer.allow))
+    await client.send_all(_head(answer.status, headers))
+    if with_body:
+        await client.send_all(body)
+    await client.send_eof()
+
+
+async def read_rest(client: trio.abc.HalfCloseableStream) -> None:
+    """Read what the client still sends, within limits, until it closes the connection.
+
+    The kernel resets a connection that is closed with unread bytes, and a client that is still
+    sending a body may then lose the answer.
+
+    Raises:
+        trio.BrokenResourceError: The client reset the connection.
+    """
+    left = _UNREAD_LIMIT
+    with trio.move_on_after(_UNREAD_SECONDS):
+        while left > 0 and (data := await client.receive_some(_UNREAD_CHUNK)):
+            left -= len(data)
+
+
+def _head(status: int, headers: list[tuple[str, str]]) -> bytes:
+    response = h11.Response(status_code=status, headers=headers)
+    head = h11.Connection(h11.SERVER).send(response)
+    assert head is not None
+    return head

@@ -1,0 +1,155 @@
+"""Which connections stay open: a cap of connections, and a deadline for each.
+
+Anyone on the pod network may reach the port, so nothing here grows with what clients do: at most
+`Limits.connections` are open, each for at most `Limits.seconds` whatever its client does or leaves
+undone, and each holds a request's head at most (answers are shared, see `observe.pages`). A new
+client is always served: a connection of the address that has most makes room, first one without a
+request, then the oldest. So a flood from one address does not displace the kubelet's probes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from trio_npu_dra.kit.grpc import listen_tcp, listen_unix
+from trio_npu_dra.kit.http.connection import answered, read_rest, receive_request, send_answer
+from trio_npu_dra.kit.http.messages import Handler, Request
+
+log = logging.getLogger(__name__)
+
+_WARNING_SECONDS: Final = 60.0  # between two log lines about the same problem
+_ACCEPT_PAUSE_SECONDS: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What all clients together may cost.
+
+    Attributes:
+        connections: Open at once; one more displaces another.
+        seconds: From accepting a connection to its end, the sending of the answer included.
+            Prometheus gives up after ten seconds by default.
+    """
+
+    connections: int = 64
+    seconds: float = 10.0
+
+
+async def serve_http(
+    handler: Handler,
+    *,
+    port: int | None = None,
+    socket: Path | None = None,
+    limits: Limits | None = None,
+    task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve until cancelled, on a TCP port of all addresses or on a unix socket.
+
+    Args:
+        handler: Answers requests; `routed` makes one.
+        port: 0 lets the system choose.
+        socket: A path to which only root may connect; removed at the end.
+        limits: What clients may cost.
+        task_status: Gets the port (0 for a unix socket) when clients can connect.
+
+    Raises:
+        ConfigError: The port or the path cannot be used.
+        StorageError: The file system refuses the socket.
+    """
+    listener = listen_unix(socket) if socket is not None else listen_tcp(port or 0)
+    bound = 0 if socket is not None else listener.socket.getsockname()[1]
+    with listener.socket:
+        try:
+            log.info(
+                "pages served", extra={"port": bound} if socket is None else {"socket": socket}
+            )
+            task_status.started(bound)
+            accepting = trio.socket.from_stdlib_socket(listener.socket)
+            await _Server(handler, limits or Limits()).accept(accepting)
+        finally:
+            listener.withdraw()
+
+
+@dataclass(eq=False, slots=True)
+class _Connection:
+    """One client; it is being answered from the moment its request was read."""
+
+    address: str
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    is_being_answered: bool = False
+
+
+class _Server:
+    """The open connections of one port."""
+
+    def __init__(self, handler: Handler, limits: Limits) -> None:
+        self._handler = handler
+        self._limits = limits
+        self._open: dict[_Connection, None] = {}  # oldest first
+        self._warn_at: dict[str, float] = {}  # when the same problem may be logged again
+
+    async def accept(self, listener: trio.socket.SocketType) -> None:
+        """Accept connections without end, one each turn of the event loop."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                try:
+                    client, address = await listener.accept()
+                except OSError as error:  # no descriptor left, or the client has gone already
+                    self._warn("HTTP connections cannot be accepted", error=error.strerror)
+                    await trio.sleep(_ACCEPT_PAUSE_SECONDS)
+                    continue
+                if len(self._open) >= self._limits.connections:
+                    self._make_room()
+                # A unix socket's clients have no address.
+                connection = _Connection(address[0] if isinstance(address, tuple) else "")
+                self._open[connection] = None
+                nursery.start_soon(self._serve, connection, trio.SocketStream(client))
+
+    async def _serve(self, connection: _Connection, client: trio.SocketStream) -> None:
+        connection.scope.deadline = trio.current_time() + self._limits.seconds
+        try:
+            with connection.scope:
+                async with client:
+                    await self._converse(connection, client)
+        except trio.BrokenResourceError:
+            pass  # the client has gone
+        finally:
+            self._open.pop(connection, None)
+
+    async def _converse(self, connection: _Connection, client: trio.SocketStream) -> None:
+        request = await receive_request(client)
+        if request is None:
+            return
+        connection.is_being_answered = True
+        if isinstance(request, Request):
+            answer = await answered(self._handler, request)
+            await send_answer(client, answer, with_body=request.method != "HEAD")
+        else:  # the answer to a malformed one
+            await send_answer(client, request, with_body=True)
+        connection.is_being_answered = False
+        await read_rest(client)
+
+    def _make_room(self) -> None:
+        """Displace one connection; of equal ones the oldest, which is the first."""
+        self._warn(
+            "too many HTTP connections are open, some are closed", limit=self._limits.connections
+        )
+        counts = Counter(connection.address for connection in self._open)
+        chosen = min(
+            self._open, key=lambda client: (-counts[client.address], client.is_being_answered)
+        )
+        del self._open[chosen]
+        chosen.scope.cancel()
+
+    def _warn(self, problem: str, **fields: object) -> None:
+        """Log a problem of the port at most once a minute, however often it occurs."""
+        now = trio.current_time()
+        if now >= self._warn_at.get(problem, now):
+            self._warn_at[problem] = now + _WARNING_SECONDS
+            log.warning(problem, extra=fields)

@@ -1,0 +1,125 @@
+"""The health stream: the health of each device, which the kubelet shows in pod status."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import IntEnum
+
+import trio
+
+from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.kit.grpc import Send, StreamRoute, methods
+from trio_npu_dra.kit.grpc._generated import v1, v1alpha1
+
+RESEND_SECONDS = 10.0
+"""How often a list is repeated unchanged."""
+
+TIMEOUT_SECONDS = 30
+"""How long a list is valid for the kubelet; two lost or late lists must not make it unknown."""
+
+MESSAGE_LIMIT = 1024
+"""Characters of a message that the kubelet keeps."""
+
+
+class HealthState(IntEnum):
+    """The states of a device; the numbers are those of the wire."""
+
+    UNKNOWN = 0
+    HEALTHY = 1
+    UNHEALTHY = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceHealth:
+    """The health of one device.
+
+    Attributes:
+        pool: The pool it is published in.
+        device: Its name in that pool.
+        state: The verdict.
+        message: One line for people; empty if nothing is wrong.
+        timeout_seconds: How long this is valid for the kubelet; then the state is unknown.
+    """
+
+    pool: str
+    device: str
+    state: HealthState
+    message: str = ""
+    timeout_seconds: int = TIMEOUT_SECONDS
+
+
+Devices = tuple[DeviceHealth, ...]
+
+
+def routes(devices: Observable[Devices]) -> tuple[StreamRoute, ...]:
+    """NodeWatchResources of both versions, over one list of all devices.
+
+    Kubelets with the feature open a stream on every plugin, whatever it says it supports, and log
+    an error every 5 s where they are refused. So both are always served.
+    """
+
+    async def watch_v1(
+        _: v1.NodeWatchResourcesRequest, send: Send[v1.NodeWatchResourcesResponse]
+    ) -> None:
+        await _watch(devices, lambda: send(_reply_v1(devices.value)))
+
+    async def watch_v1alpha1(
+        _: v1alpha1.NodeWatchResourcesRequest, send: Send[v1alpha1.NodeWatchResourcesResponse]
+    ) -> None:
+        await _watch(devices, lambda: send(_reply_v1alpha1(devices.value)))
+
+    return (
+        methods.WATCH_V1.handled_by(watch_v1),
+        methods.WATCH_V1ALPHA1.handled_by(watch_v1alpha1),
+    )
+
+
+async def _watch(devices: Observable[Devices], tell: Callable[[], Awaitable[None]]) -> None:
+    """Tell the complete list now, after every change and every `RESEND_SECONDS`, without end."""
+    one_at_a_time = trio.Lock()
+
+    async def repeat() -> None:
+        while True:
+            await trio.sleep(RESEND_SECONDS)
+            async with one_at_a_time:
+                await tell()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(repeat)
+        async for _ in devices.changes():
+            async with one_at_a_time:
+                await tell()
+
+
+def _reply_v1(devices: Devices) -> v1.NodeWatchResourcesResponse:
+    now = int(time.time())
+    return v1.NodeWatchResourcesResponse(
+        devices=[
+            v1.DeviceHealth(
+                device=v1.DeviceIdentifier(pool_name=device.pool, device_name=device.device),
+                health=v1.HealthStatus(device.state),
+                last_updated_time=now,
+                health_check_timeout_seconds=device.timeout_seconds,
+                message=device.message[:MESSAGE_LIMIT],
+            )
+            for device in devices
+        ]
+    )
+
+
+def _reply_v1alpha1(devices: Devices) -> v1alpha1.NodeWatchResourcesResponse:
+    now = int(time.time())
+    return v1alpha1.NodeWatchResourcesResponse(
+        devices=[
+            v1alpha1.DeviceHealth(
+                device=v1alpha1.DeviceIdentifier(pool_name=device.pool, device_name=device.device),
+                health=v1alpha1.HealthStatus(device.state),
+                last_updated_time=now,
+                health_check_timeout_seconds=device.timeout_seconds,
+                message=device.message[:MESSAGE_LIMIT],
+            )
+            for device in devices
+        ]
+    )

@@ -1,0 +1,79 @@
+"""Which pods have which devices of device plugins, as the kubelet says when it is asked.
+
+The kubelet tells a plugin neither which pod an allocation is for nor when that pod ends. Its
+pod-resources API tells both, of pods that have not ended. After a start, it lists a pod only once
+it has got it from the API server: a list that lacks a pod proves nothing then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from trio_npu_dra.kit.base.errors import KubeletSilent
+from trio_npu_dra.kit.grpc import Bridge, RpcError
+from trio_npu_dra.kit.grpc import device_plugin_methods as methods
+from trio_npu_dra.kit.grpc._generated import v1
+
+_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodDevice:
+    """A device that a pod has.
+
+    Attributes:
+        namespace: Of the pod.
+        pod: Its name.
+        resource: The device plugin's resource, such as `vendor.com/device`.
+        id: The device's id in it.
+    """
+
+    namespace: str
+    pod: str
+    resource: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodResources:
+    """What the kubelet knows.
+
+    Attributes:
+        pods: Namespace and name of each pod.
+        devices: What they have, each device once for each pod.
+    """
+
+    pods: frozenset[tuple[str, str]]
+    devices: tuple[PodDevice, ...]
+
+
+async def list_pod_resources(bridge: Bridge, socket: Path) -> PodResources:
+    """Ask the kubelet.
+
+    Args:
+        bridge: An open bridge.
+        socket: The kubelet's socket for this, of which it makes a new one at each start.
+
+    Raises:
+        KubeletSilent: It does not answer.
+    """
+    try:
+        async with bridge.dial(socket) as channel:
+            reply = await channel.unary(
+                methods.LIST_POD_RESOURCES, v1.ListPodResourcesRequest(), timeout_seconds=_SECONDS
+            )
+    except RpcError as error:
+        raise KubeletSilent(f"the kubelet does not list pods on {socket}: {error}") from error
+    devices = [
+        PodDevice(namespace=pod.namespace, pod=pod.name, resource=given.resource_name, id=id_)
+        for pod in reply.pod_resources
+        for container in pod.containers
+        for given in container.devices
+        for id_ in given.device_ids
+    ]
+    return PodResources(
+        pods=frozenset((pod.namespace, pod.name) for pod in reply.pod_resources),
+        devices=tuple(dict.fromkeys(devices)),
+    )

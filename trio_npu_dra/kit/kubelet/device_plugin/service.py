@@ -1,0 +1,113 @@
+"""The DevicePlugin service, v1beta1, in front of a `DevicePlugin`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+from trio_npu_dra.kit.base.errors import AllocationRefused
+from trio_npu_dra.kit.grpc import Route, RpcError, Send, Status
+from trio_npu_dra.kit.grpc import device_plugin_methods as methods
+from trio_npu_dra.kit.grpc._generated import v1beta1
+from trio_npu_dra.kit.kubelet.device_plugin.plugin import (
+    Choice,
+    DevicePlugin,
+    Devices,
+    PluginDevice,
+)
+
+log = logging.getLogger(__name__)
+
+HEALTHY = "Healthy"
+UNHEALTHY = "Unhealthy"
+
+ERROR_LIMIT = 1000
+"""Characters of a refusal: it becomes an event of the pod, which holds as much."""
+
+OPTIONS = v1beta1.DevicePluginOptions(
+    pre_start_required=False, get_preferred_allocation_available=True
+)
+"""Nothing is to be done before a container starts, so the kubelet need not call for each."""
+
+
+def routes(
+    plugin: DevicePlugin, watching: Callable[[], AbstractContextManager[None]]
+) -> tuple[Route, ...]:
+    """The methods that the kubelet calls; PreStartContainer is none of them (`OPTIONS`).
+
+    Args:
+        plugin: The devices of one resource.
+        watching: Wraps each stream of lists while it lasts.
+    """
+
+    async def options(_: v1beta1.Empty) -> v1beta1.DevicePluginOptions:
+        return OPTIONS
+
+    async def watch(_: v1beta1.Empty, send: Send[v1beta1.ListAndWatchResponse]) -> None:
+        with watching():
+            async for devices in plugin.devices.changes():
+                await send(_listed(devices))
+
+    async def prefer(
+        request: v1beta1.PreferredAllocationRequest,
+    ) -> v1beta1.PreferredAllocationResponse:
+        choices = [
+            Choice(
+                available=tuple(one.available_device_ids),
+                needed=tuple(one.must_include_device_ids),
+                size=one.allocation_size,
+            )
+            for one in request.container_requests
+        ]
+        return v1beta1.PreferredAllocationResponse(
+            container_responses=[
+                v1beta1.ContainerPreferredAllocationResponse(
+                    device_ids=list(await plugin.prefer(choice))
+                )
+                for choice in choices
+            ]
+        )
+
+    async def allocate(request: v1beta1.AllocateRequest) -> v1beta1.AllocateResponse:
+        ids = [one.devices_ids for one in request.container_requests]
+        fields = {"resource": plugin.resource, "devices": ids}
+        try:
+            given = await plugin.allocate(ids)
+        except AllocationRefused as error:
+            text = str(error)[:ERROR_LIMIT].encode(errors="replace").decode()
+            log.warning("devices not allocated", extra={**fields, "error": text})
+            raise RpcError(Status.FAILED_PRECONDITION, text) from error
+        log.info("devices allocated", extra=fields)
+        return _allocated(given)
+
+    return (
+        methods.PLUGIN_OPTIONS.handled_by(options),
+        methods.LIST_AND_WATCH.handled_by(watch),
+        methods.PREFERRED_ALLOCATION.handled_by(prefer),
+        methods.ALLOCATE.handled_by(allocate),
+    )
+
+
+def _allocated(containers: Sequence[Sequence[str]]) -> v1beta1.AllocateResponse:
+    return v1beta1.AllocateResponse(
+        container_responses=[
+            v1beta1.ContainerAllocateResponse(
+                cdi_devices=[v1beta1.CdiDevice(name=name) for name in names]
+            )
+            for names in containers
+        ]
+    )
+
+
+def _listed(devices: Devices) -> v1beta1.ListAndWatchResponse:
+    return v1beta1.ListAndWatchResponse(devices=[_device(device) for device in devices])
+
+
+def _device(device: PluginDevice) -> v1beta1.Device:
+    topology = None
+    if device.numa_node is not None:
+        topology = v1beta1.TopologyInfo(nodes=[v1beta1.NumaNode(id=device.numa_node)])
+    return v1beta1.Device(
+        id=device.id, health=HEALTHY if device.healthy else UNHEALTHY, topology=topology
+    )

@@ -1,0 +1,210 @@
+"""The sockets of the driver's instances: their names, and the removal of those of the dead.
+
+An instance has three sockets: the service socket that the kubelet calls, the registration socket by
+which the kubelet finds it, and the control socket for people. Two instances run during a rolling
+update, so each puts the UID of its pod into the names.
+
+An instance that ends in order removes its sockets. After SIGKILL they stay, under names that no
+later pod uses again, and the kubelet goes on calling the registration socket for half an hour. So
+every instance looks for sockets of killed ones and removes them, and nobody else's:
+
+- Service and control sockets lie in the driver's own folder. A registration socket is removed only
+  under the exact name that follows from the pod UID of a dead service socket.
+- A socket's owner is dead once connecting is refused. An instance listens on its service socket
+  before its registration socket exists and until after that is gone. Between bind and listen a
+  live instance refuses too; this moment is inside the lock that is held while others look.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from trio_npu_dra.kit.base import file_lock, storage
+from trio_npu_dra.kit.base.errors import StorageError
+from trio_npu_dra.kit.grpc import is_refused, is_socket, is_too_long
+
+log = logging.getLogger(__name__)
+
+KUBELET_SOCKET: Final = "kubelet.sock"
+"""The name of the kubelet's own sockets, in its folders of device plugins and pod resources."""
+
+_SERVICE: Final = "dra"
+_CONTROL: Final = "control"
+_SWEEP_SECONDS: Final = 60.0  # the other instance may be killed after our start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoints:
+    """The sockets of one instance.
+
+    Attributes:
+        driver_name: As in DeviceClasses and ResourceSlices.
+        plugin_directory: The driver's own folder in the kubelet's plugins folder.
+        registrar_directory: Where the kubelet looks for registration sockets.
+        pod_uid: UID of the instance's pod; None for one that no other instance runs beside.
+    """
+
+    driver_name: str
+    plugin_directory: Path
+    registrar_directory: Path
+    pod_uid: str | None = None
+
+    @property
+    def service(self) -> Path:
+        """Where the kubelet calls the driver: `dra[-<pod UID>].sock` in the driver's folder."""
+        return _named(self.plugin_directory, _SERVICE, self.pod_uid)
+
+    @property
+    def control(self) -> Path:
+        """Where people ask the daemon: `control[-<pod UID>].sock` in the driver's folder."""
+        return _named(self.plugin_directory, _CONTROL, self.pod_uid)
+
+    @property
+    def registration(self) -> Path:
+        """Where the kubelet finds the driver: `<driver>[-<pod UID>]-reg.sock`.
+
+        A name with a UID may be too long for a socket. Then a digest stands for the UID, or for
+        driver and UID, as in the kubeletplugin package of k8s.io/dynamic-resource-allocation. (That
+        one also takes a path of 108 bytes, to which it then cannot listen; we go on to the next
+        form.)
+        """
+        if not self.pod_uid:
+            return self.registrar_directory / f"{self.driver_name}-reg.sock"
+        both = f"{self.driver_name}\0{self.pod_uid}"
+        forms = (
+            f"{self.driver_name}-{self.pod_uid}-reg.sock",
+            f"{self.driver_name}-{_digest(self.pod_uid, 8)}-reg.sock",
+            f"dra-{_digest(both, 16)}-reg.sock",
+        )
+        paths = [self.registrar_directory / form for form in forms]
+        return next((path for path in paths if not is_too_long(path)), paths[-1])
+
+    @asynccontextmanager
+    async def starting(self) -> AsyncIterator[None]:
+        """While inside, no instance removes a socket, so that ours can be bound and listen.
+
+        Raises:
+            StorageError: The lock in the driver's folder cannot be had.
+        """
+        if not self.plugin_directory.is_dir():
+            yield  # the socket's own error says it better
+            return
+        lock = self.plugin_directory / "sockets.lock"
+        async with file_lock.hold(lock, pause_seconds=0.002, patience_seconds=3):
+            yield
+
+
+async def remove_dead_sockets(ours: Endpoints) -> None:
+    """Remove the sockets of killed instances, at once and then every minute, without end.
+
+    Args:
+        ours: The endpoints of this instance, which stay.
+    """
+    while True:
+        try:
+            if others := _others(ours):
+                async with ours.starting():
+                    for other in others:
+                        _remove_if_dead(other)
+        except StorageError as error:
+            log.warning(
+                "sockets of killed instances cannot be removed", extra={"error": str(error)}
+            )
+        await trio.sleep(_SWEEP_SECONDS)
+
+
+def device_plugin_socket(folder: Path, driver_name: str, resource: str) -> Path:
+    """Where the kubelet calls the device plugin of a resource: `<driver>_<resource>.sock`.
+
+    Only one instance serves it at a time, so there is no UID in the name: the next one takes the
+    socket's place if it was left behind.
+
+    Args:
+        folder: The kubelet's folder of device plugins.
+        driver_name: As in DeviceClasses and ResourceSlices.
+        resource: Such as `huawei.com/Ascend910`.
+    """
+    path = folder / f"{driver_name}_{resource.replace('/', '_')}.sock"
+    both = f"{driver_name}\0{resource}"
+    return folder / f"dp-{_digest(both, 16)}.sock" if is_too_long(path) else path
+
+
+def control_sockets(plugin_directory: Path) -> list[Path]:
+    """The control sockets of all instances that are, or were, the oldest first.
+
+    Args:
+        plugin_directory: The driver's own folder; none are in one that is missing.
+
+    Raises:
+        StorageError: The folder cannot be read.
+    """
+    made = []
+    for path in _sockets(plugin_directory, _CONTROL).values():
+        with suppress(FileNotFoundError):  # its instance has just ended
+            made.append((path.lstat().st_mtime, path))
+    return [path for _, path in sorted(made)]
+
+
+def running_instances(plugin_directory: Path) -> tuple[str | None, ...]:
+    """The pod UIDs of the instances that listen on their control sockets, or may do so.
+
+    Raises:
+        StorageError: The folder cannot be read.
+    """
+    found = _sockets(plugin_directory, _CONTROL)
+    return tuple(uid for uid, path in found.items() if not is_refused(path))
+
+
+def _others(ours: Endpoints) -> list[Endpoints]:
+    folder = ours.plugin_directory
+    uids = _sockets(folder, _SERVICE).keys() | _sockets(folder, _CONTROL).keys()
+    return [replace(ours, pod_uid=uid) for uid in uids - {ours.pod_uid}]
+
+
+def _remove_if_dead(other: Endpoints) -> None:
+    dead = [other.control]
+    if is_refused(other.service):
+        dead += [other.registration, other.service]  # the last tells the name of the other
+    removed = [storage.remove(path) for path in dead if is_refused(path)]
+    if any(removed):
+        log.warning(
+            "sockets of a killed instance removed", extra={"pod_uid": other.pod_uid or "none"}
+        )
+
+
+def _sockets(folder: Path, kind: str) -> dict[str | None, Path]:
+    """The sockets of one kind in the driver's folder, by pod UID.
+
+    Raises:
+        StorageError: The folder cannot be read.
+    """
+    with storage.translated(f"read {folder}"):
+        try:
+            paths = list(folder.iterdir())
+        except FileNotFoundError:
+            return {}
+    found = {}
+    for path in paths:
+        uid = path.stem.removeprefix(kind).removeprefix("-") or None
+        if path == _named(folder, kind, uid) and is_socket(path):
+            found[uid] = path
+    return found
+
+
+def _named(folder: Path, kind: str, pod_uid: str | None) -> Path:
+    return folder / (f"{kind}-{pod_uid}.sock" if pod_uid else f"{kind}.sock")
+
+
+def _digest(text: str, size: int) -> str:
+    """The first *size* bytes of the SHA-256 of *text*, in letters that a file's name may have."""
+    digest = hashlib.sha256(text.encode()).digest()[:size]
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()

@@ -1,0 +1,134 @@
+"""The sockets of the plugin, and the order in which they open and close.
+
+The service opens first, because the kubelet calls it the moment it finds the registration. It
+closes last: after the registration is gone, calls in flight still finish.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from trio_npu_dra.kit.base import storage
+from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.kit.grpc import Bridge
+from trio_npu_dra.kit.kubelet import device_health, dra_plugin, registration
+from trio_npu_dra.kit.kubelet.driver import Driver
+from trio_npu_dra.kit.kubelet.endpoints import Endpoints, remove_dead_sockets
+
+
+async def serve_kubelet(
+    bridge: Bridge,
+    driver: Driver,
+    health: Observable[device_health.Devices],
+    status: Observable[registration.RegistrationStatus],
+    *,
+    endpoints: Endpoints,
+    stop: trio.Event,
+    grace_seconds: float,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Be this node's plugin until *stop* is set, then let calls in flight finish and return.
+
+    Args:
+        bridge: An open bridge.
+        driver: Does the work.
+        health: All devices of the node, as the kubelet is to see them.
+        status: Set to what the kubelet decides of our registration.
+        endpoints: Where the kubelet finds us.
+        stop: Ends it in order; after a cancellation both sockets close at the same time.
+        grace_seconds: How long calls in flight may take after *stop*.
+        task_status: Told when the kubelet can find and call us.
+
+    Raises:
+        ConfigError: A path or port cannot be had.
+        StorageError: The file system refuses.
+    """
+    service = partial(serve_plugin, socket=endpoints.service, grace_seconds=grace_seconds)
+    registrar = partial(
+        serve_registration, socket=endpoints.registration, endpoint=endpoints.service
+    )
+    async with trio.open_nursery() as last:
+        _make_folder(endpoints.plugin_directory)
+        async with endpoints.starting():
+            await last.start(service, bridge, driver, health)
+        async with trio.open_nursery() as first:
+            first.start_soon(remove_dead_sockets, endpoints)
+            await first.start(registrar, bridge, endpoints.driver_name, status)
+            task_status.started()
+            await stop.wait()
+            first.cancel_scope.cancel()
+        last.cancel_scope.cancel()
+
+
+async def serve_plugin(
+    bridge: Bridge,
+    driver: Driver,
+    health: Observable[device_health.Devices],
+    *,
+    socket: Path,
+    grace_seconds: float,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Prepare, unprepare and report health on the service socket until cancelled.
+
+    Args:
+        bridge: An open bridge.
+        driver: Does the work.
+        health: All devices of the node, as the kubelet is to see them.
+        socket: The service socket; its own directory is made, that one's parent must exist.
+        grace_seconds: How long a stop waits for calls in flight.
+        task_status: Told when the kubelet can connect.
+
+    Raises:
+        ConfigError: The path cannot be a socket's.
+        StorageError: The file system refuses.
+    """
+    _make_folder(socket.parent)
+    await bridge.serve_unix(
+        socket,
+        [*dra_plugin.routes(driver), *device_health.routes(health)],
+        grace_seconds=grace_seconds,
+        task_status=task_status,
+    )
+
+
+async def serve_registration(
+    bridge: Bridge,
+    driver_name: str,
+    status: Observable[registration.RegistrationStatus],
+    *,
+    socket: Path,
+    endpoint: Path,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Let the kubelet find us until cancelled.
+
+    Args:
+        bridge: An open bridge.
+        driver_name: As in DeviceClasses and ResourceSlices.
+        status: Set to what the kubelet decides; back to not registered at the end.
+        socket: The registration socket.
+        endpoint: The service socket, as the kubelet sees it; must listen already.
+        task_status: Told when the kubelet can connect.
+
+    Raises:
+        ConfigError: The path cannot be a socket's.
+        StorageError: The file system refuses.
+    """
+    try:
+        await bridge.serve_unix(
+            socket,
+            registration.routes(driver_name, endpoint, status),
+            grace_seconds=1,
+            task_status=task_status,
+        )
+    finally:
+        status.set(registration.NOT_REGISTERED)
+
+
+def _make_folder(folder: Path) -> None:
+    if folder.parent.is_dir():  # else the socket's own error says it better
+        storage.make_folder(folder, mode=storage.PLUGIN_FOLDER_MODE)

@@ -1,0 +1,86 @@
+"""The registration service: who we are, and whether the kubelet took us."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.kit.grpc import UnaryRoute, methods
+from trio_npu_dra.kit.grpc._generated import pluginregistration
+
+log = logging.getLogger(__name__)
+
+SUPPORTED_VERSIONS = (
+    "v1.DRAPlugin",
+    "v1beta1.DRAPlugin",
+    "v1.DRAResourceHealth",
+    "v1alpha1.DRAResourceHealth",
+)
+"""Our services, best first: a kubelet takes the first of a kind that it knows, and skips the rest.
+
+A kubelet of 1.32 or 1.33 knows only `v1beta1.DRAPlugin`; health is read as v1alpha1 from 1.34 to
+1.36 and as v1 from 1.37 on.
+"""
+
+
+_REASON_LIMIT = 1024
+"""Characters of the kubelet's reason that are kept, shown and logged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistrationStatus:
+    """What the kubelet last said of our registration.
+
+    Attributes:
+        registered: Whether it calls us.
+        error: Why it refused; empty when it did not, or has not come yet.
+    """
+
+    registered: bool
+    error: str = ""
+
+
+NOT_REGISTERED = RegistrationStatus(registered=False)
+
+
+def routes(
+    driver_name: str, endpoint: Path, status: Observable[RegistrationStatus]
+) -> tuple[UnaryRoute, ...]:
+    """The methods of the registration service.
+
+    Args:
+        driver_name: As in DeviceClasses and ResourceSlices.
+        endpoint: The service socket, absolute, as the kubelet sees it.
+        status: Set to what the kubelet decides.
+    """
+    info = pluginregistration.PluginInfo(
+        type="DRAPlugin",
+        name=driver_name,
+        endpoint=str(endpoint),
+        supported_versions=list(SUPPORTED_VERSIONS),
+    )
+
+    async def get_info(_: pluginregistration.InfoRequest) -> pluginregistration.PluginInfo:
+        return info
+
+    async def notify(
+        request: pluginregistration.RegistrationStatus,
+    ) -> pluginregistration.RegistrationStatusResponse:
+        if request.plugin_registered:
+            log.info("registered with the kubelet", extra={"driver": driver_name})
+            status.set(RegistrationStatus(registered=True))
+        else:
+            reason = request.error[:_REASON_LIMIT] or "no reason given"
+            log.error(
+                "the kubelet refused to register the driver",
+                extra={"driver": driver_name, "reason": reason},
+            )
+            status.set(RegistrationStatus(registered=False, error=reason))
+        return pluginregistration.RegistrationStatusResponse()
+
+    return (
+        methods.GET_INFO.handled_by(get_info),
+        methods.NOTIFY_REGISTRATION.handled_by(notify),
+    )

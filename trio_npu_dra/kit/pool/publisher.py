@@ -1,0 +1,308 @@
+"""The loop that keeps the API server's slices equal to the newest pool.
+
+It knows pools of devices, not what the devices are. Existing slices are adopted: a restart with an
+equal pool writes nothing. Each write is planned on a list that was read just before; the watch
+begins with the first such list. So the watch only tells when to look, and a create whose answer was
+lost is not repeated. When the task is cancelled the slices stay: they belong to the Node, not to
+this process.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Final, Literal, TypeAlias
+
+import trio
+
+from trio_npu_dra.kit.api.client import WATCH_SECONDS, KubeClient
+from trio_npu_dra.kit.api.objects import ResourceSlice
+from trio_npu_dra.kit.api.retry import Retry
+from trio_npu_dra.kit.api.watch import View
+from trio_npu_dra.kit.base import pulse
+from trio_npu_dra.kit.base.errors import Invalid, InvalidPool, KubeError
+from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.kit.pool.change_pace import ChangePace
+from trio_npu_dra.kit.pool.diff import Create, Delete, Update, Write
+from trio_npu_dra.kit.pool.node_slices import Listed, NodeSlices, Slices
+from trio_npu_dra.kit.pool.own_writes import OwnWrites
+from trio_npu_dra.kit.pool.pool import PoolContent, check
+from trio_npu_dra.kit.pool.repair_pace import RepairPace
+
+log = logging.getLogger(__name__)
+
+_RECONCILE_STUCK_SECONDS: Final = 180.0  # a node may need a dozen slices, each request has 10 s
+_WATCH_STUCK_SECONDS: Final = WATCH_SECONDS + 60.0
+_LAG_SECONDS: Final = 2.0
+"""How long the watch may take to show what was written, before it counts as undone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublisherStatus:
+    """The state of publishing, for probes, metrics and `devices.features`.
+
+    Attributes:
+        published: The API server has accepted a pool of this run, or had an equal one.
+        current: The API server has the newest pool; false while a change is on its way or refused.
+        waiting: This instance waits for an older one on this node, which publishes.
+        watching: Edits by others are noticed at once; false while the watch is broken.
+        watch_restarts: How often a broken watch was opened anew.
+        devices: Number of devices in the pool that was accepted last.
+        generation: Generation of that pool.
+        dropped: Fields of slices that the API server does not store, such as `taints`.
+        problem: Why publishing is stuck; empty if it is not.
+    """
+
+    published: bool = False
+    current: bool = False
+    waiting: bool = False
+    watching: bool = False
+    watch_restarts: int = 0
+    devices: int = 0
+    generation: int = 0
+    dropped: frozenset[str] = frozenset()
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceWritten:
+    """The API server was asked to write a slice.
+
+    Attributes:
+        verb: The kind of write.
+        error: Why the write failed; None if it did not.
+    """
+
+    verb: Literal["create", "update", "delete"]
+    error: KubeError | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolAccepted:
+    """The API server has the newest pool."""
+
+
+OnEvent: TypeAlias = Callable[[SliceWritten | PoolAccepted], object]
+
+
+async def publish(
+    client: KubeClient,
+    *,
+    node_name: str,
+    driver_name: str,
+    pool: Observable[PoolContent],
+    status: Observable[PublisherStatus],
+    node_uid: Observable[str],
+    on_event: OnEvent = lambda _: None,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Publish *pool* until cancelled; started when the loop runs, not when the pool is accepted.
+
+    Every `KubeError` is retried without end: an administrator may grant rights, the node may
+    register, the API server may come back.
+
+    Args:
+        client: The API server; needs `get` on nodes, and list, watch, create, update and delete
+            on resourceslices.
+        node_name: The node, which is also the pool's name and the slices' owner.
+        driver_name: The driver.
+        pool: What is to be published, as the API server keeps it (`devices.features`).
+        status: Kept up to date.
+        node_uid: Set to the UID of the Node, once it is read, for those who need it too.
+        on_event: Called with what happens.
+        task_status: Started when the loop runs.
+    """
+    slices = NodeSlices(client, node_name, driver_name, node_uid=node_uid)
+    publisher = _Publisher(slices, pool=pool, status=status, on_event=on_event)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(publisher.follow_pool)
+        nursery.start_soon(publisher.follow_slices)
+        task_status.started()
+        await publisher.run()
+
+
+_VERBS: Final[Mapping[type[Write], Literal["create", "update", "delete"]]] = {
+    Create: "create",
+    Update: "update",
+    Delete: "delete",
+}
+
+
+class _Publisher:
+    """The state of one `publish`."""
+
+    def __init__(
+        self,
+        slices: NodeSlices,
+        *,
+        pool: Observable[PoolContent],
+        status: Observable[PublisherStatus],
+        on_event: OnEvent,
+    ) -> None:
+        self._slices = slices
+        self._pool = pool
+        self._status = status
+        self._on_event = on_event
+        self._view: View[ResourceSlice] = View()
+        self._settled: PoolContent | None = None
+        self._own_writes = OwnWrites()
+        self._first_list: Listed = ((), "")
+        self._has_begun = trio.Event()
+        self._change_pace = ChangePace(trio.current_time)
+        self._repair_pace = RepairPace(trio.current_time)
+        self._new_pool = trio.Event()
+        self._news = trio.Event()
+
+    async def follow_pool(self) -> None:
+        """Wake the loop when the pool changes."""
+        async for content in self._pool.changes():
+            if content != self._settled:
+                self._note(current=False)
+            self._new_pool.set()
+            self._news.set()
+
+    async def follow_slices(self) -> None:
+        """Wake the loop when someone changes our slices."""
+        await self._has_begun.wait()
+        async with aclosing(self._slices.views(self._first_list)) as views:
+            while True:
+                # An open watch ends after a time. A broken one has no limit: it is retried.
+                limit = _WATCH_STUCK_SECONDS if self._view.stale_since is None else inf
+                with pulse.step("watching ResourceSlices", limit=limit):
+                    view = await anext(views)
+                was_lost = self._view.synced and self._view.stale_since is not None
+                if was_lost and view.stale_since is None:
+                    if self._slices.expect_as_sent():
+                        self._settled = None
+                    self._own_writes.forget()  # they may be part of a list that was read anew
+                    self._note(watch_restarts=self._status.value.watch_restarts + 1)
+                self._view = view
+                self._own_writes.compare(view.objects)
+                self._note(watching=view.stale_since is None)
+                self._news.set()
+
+    async def run(self) -> None:
+        """Reconcile after each piece of news."""
+        retry = Retry("publishing ResourceSlices", log)
+        while True:
+            self._news, self._new_pool = trio.Event(), trio.Event()
+            try:
+                await self._reconcile()
+            except InvalidPool as error:
+                if str(error) != self._status.value.problem:
+                    log.error(
+                        "nothing is published until the pool changes", extra={"problem": str(error)}
+                    )
+                self._fail(error)
+                await self._new_pool.wait()
+            except Invalid as error:
+                self._fail(error)
+                await self._new_pool_within(retry.failed(error))  # others may be accepted
+            except KubeError as error:
+                self._fail(error)
+                await trio.sleep(retry.failed(error))
+            else:
+                retry.recovered()
+                await self._news.wait()
+
+    async def _reconcile(self) -> None:
+        listed = None if self._has_begun.is_set() else await self._begin()
+        check(self._pool.value)  # an invalid pool must not cost a request
+        if self._pool.value == self._settled:
+            await self._see_own_writes()
+        if self._pool.value == self._settled:
+            if not self._was_edited():
+                self._note(current=True, problem="")
+                self._on_event(PoolAccepted())  # the pool may have changed and changed back
+                return
+            # Back off while someone keeps editing our slices; a new pool cuts the wait short.
+            await self._new_pool_within(self._repair_pace.delay())
+        if self._pool.value != self._settled:
+            await trio.sleep(self._change_pace.delay())
+        content = self._pool.value
+        is_repair = content == self._settled
+        with pulse.step("publishing ResourceSlices", limit=_RECONCILE_STUCK_SECONDS):
+            slices, writes = await self._slices.look(content, listed)
+            for write in writes:
+                await self._perform(write)
+        if writes:
+            if is_repair:
+                self._repair_pace.note_repair()
+            else:
+                self._change_pace.note_change()
+            log.info(
+                "slices repaired" if is_repair else "pool published",
+                extra={"devices": len(content.devices), "writes": len(writes)},
+            )
+        self._settle(content, slices, writes)
+
+    def _was_edited(self) -> bool:
+        """Whether the watch shows other slices than those of the accepted pool."""
+        shown = self._view.objects.values()
+        return self._view.synced and bool(self._slices.plan(shown, self._pool.value))
+
+    async def _begin(self) -> Slices:
+        """Read the Node and the slices, from which on `follow_slices` watches."""
+        with pulse.step("publishing ResourceSlices", limit=_RECONCILE_STUCK_SECONDS):
+            self._first_list = await self._slices.begin()
+        self._has_begun.set()
+        return self._first_list[0]
+
+    async def _see_own_writes(self) -> None:
+        """Wait until the watch shows what was written, unless something else is to be done."""
+        with trio.move_on_after(_LAG_SECONDS):
+            while (
+                not self._own_writes.are_seen
+                and self._view.stale_since is None
+                and self._pool.value == self._settled
+            ):
+                await self._news.wait()
+                self._news = trio.Event()
+        self._own_writes.forget()
+
+    async def _perform(self, write: Write) -> None:
+        verb = _VERBS[type(write)]
+        try:
+            name, version = await self._slices.send(write)
+        except KubeError as error:
+            self._on_event(SliceWritten(verb=verb, error=error))
+            raise
+        self._own_writes.note(name, version, self._view.objects)
+        self._on_event(SliceWritten(verb=verb, error=None))
+
+    async def _new_pool_within(self, seconds: float) -> None:
+        """Wait, but no longer than until the pool changes."""
+        with trio.move_on_after(seconds):
+            await self._new_pool.wait()
+
+    def _fail(self, error: KubeError | InvalidPool) -> None:
+        self._settled = None
+        self._note(current=False, problem=str(error))
+
+    def _settle(
+        self,
+        content: PoolContent,
+        slices: Slices,
+        writes: tuple[Write, ...],
+    ) -> None:
+        self._settled = content
+        is_newest = content == self._pool.value
+        gone = [write.slice for write in writes if isinstance(write, Delete)]
+        written = [write.slice for write in writes if not isinstance(write, Delete)]
+        newest = max(item.spec.pool.generation for item in written or slices if item not in gone)
+        self._note(
+            published=True,
+            current=is_newest,
+            devices=len(content.devices),
+            generation=newest,
+            dropped=self._slices.dropped,
+            problem="",
+        )
+        if is_newest:
+            self._on_event(PoolAccepted())
+
+    def _note(self, **changes: bool | int | str | frozenset[str]) -> None:
+        self._status.set(replace(self._status.value, **changes))  # type: ignore[arg-type] # by name

@@ -1,0 +1,122 @@
+"""What the API server made of the slices it was sent; pure but for a log line.
+
+A server without a feature drops its fields, and rewrites quantities. Without this memory the
+publisher would write such a difference again at each look.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from trio_npu_dra.kit.api.objects import CounterSet, Device, ResourceSliceSpec
+from trio_npu_dra.kit.pool.taint_times import untimed, with_times_of
+
+log = logging.getLogger(__name__)
+
+_FEATURES: Final = {
+    "taints": "DRADeviceTaints",
+    "sharedCounters": "DRAPartitionableDevices",
+    "consumesCounters": "DRAPartitionableDevices",
+    "allowMultipleAllocations": "DRAConsumableCapacity",
+    "bindsToNode": "DRADeviceBindingConditions",
+    "bindingConditions": "DRADeviceBindingConditions",
+    "bindingFailureConditions": "DRADeviceBindingConditions",
+}
+"""Feature gates of Kubernetes by the field that is dropped where they are off."""
+
+
+class StoredForms:
+    """The parts of slices that the API server stores in another form than it was sent.
+
+    A stored form applies only to the exact value that was sent: the API server keeps a field whose
+    feature is off if the stored slice already uses it, so one slice says nothing about another.
+    """
+
+    def __init__(self) -> None:
+        self._devices: dict[str, tuple[Device, Device]] = {}
+        self._counters: dict[str, tuple[CounterSet, CounterSet | None]] = {}
+        self._said: frozenset[str] = frozenset()
+
+    @property
+    def dropped(self) -> frozenset[str]:
+        """Fields that were sent and not stored, by their names on the wire."""
+        return frozenset(
+            field
+            for sent, stored in self._devices.values()
+            for field in sent.to_wire().keys() - stored.to_wire().keys()
+        ) | frozenset("sharedCounters" for _, stored in self._counters.values() if stored is None)
+
+    def as_stored(self, spec: ResourceSliceSpec) -> ResourceSliceSpec:
+        """The spec as the API server would store it."""
+        devices = tuple(self._device(device) for device in spec.devices or ())
+        counters = tuple(
+            stored for sent in spec.shared_counters or () if (stored := self._counter(sent))
+        )
+        return spec.model_copy(
+            update={"devices": devices or None, "shared_counters": counters or None}
+        )
+
+    def learn(self, sent: ResourceSliceSpec, stored: ResourceSliceSpec) -> None:
+        """Compare what was sent with what was stored; log each new kind of difference once."""
+        devices = {device.name: device for device in stored.devices or ()}
+        for device in sent.devices or ():
+            expected, form = untimed(device), untimed(devices.get(device.name, device))
+            self._devices.pop(device.name, None)
+            if form != expected:
+                self._devices[device.name] = (expected, form)
+        counters = {part.name: part for part in stored.shared_counters or ()}
+        for part in sent.shared_counters or ():
+            self._counters.pop(part.name, None)
+            if counters.get(part.name) != part:
+                self._counters[part.name] = (part, counters.get(part.name))
+        self._say()
+
+    def forget(self) -> bool:
+        """Expect again that everything is stored as it is sent.
+
+        Returns:
+            Whether anything was expected in another form until now.
+        """
+        knew = bool(self._devices or self._counters)
+        self._devices.clear()
+        self._counters.clear()
+        return knew
+
+    def _device(self, device: Device) -> Device:
+        sent, stored = self._devices.get(device.name, (None, device))
+        return with_times_of(device, stored) if sent == untimed(device) else device
+
+    def _counter(self, part: CounterSet) -> CounterSet | None:
+        sent, stored = self._counters.get(part.name, (None, part))
+        return stored if sent == part else part
+
+    def _say(self) -> None:
+        dropped = self.dropped
+        rewritten = self._rewritten() - dropped
+        if fields := dropped - self._said:
+            log.warning(
+                "the API server dropped fields of ResourceSlices; devices are published without",
+                extra={"fields": sorted(fields), "features": _features(fields)},
+            )
+        if fields := rewritten - self._said:
+            log.warning(
+                "the API server stored fields of ResourceSlices in another form than sent",
+                extra={"fields": sorted(fields)},
+            )
+        self._said |= dropped | rewritten
+
+    def _rewritten(self) -> frozenset[str]:
+        changed: set[str] = set()
+        for sent, stored in self._devices.values():
+            before, after = sent.to_wire(), stored.to_wire()
+            changed.update(field for field in after if before.get(field) != after[field])
+        if any(stored is not None for _, stored in self._counters.values()):
+            changed.add("sharedCounters")
+        return frozenset(changed)
+
+
+def _features(fields: Iterable[str]) -> list[str]:
+    """The feature gates that are probably off."""
+    return sorted({_FEATURES[field] for field in fields if field in _FEATURES})

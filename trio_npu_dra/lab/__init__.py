@@ -1,0 +1,1 @@
+"""A node without hardware or cluster: the simulated library, stand-ins, the demo."""

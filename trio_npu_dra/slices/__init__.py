@@ -1,1 +1,0 @@
-"""From Boards to ResourceSlices in the API server: build, plan the writes, publish."""

@@ -1,0 +1,115 @@
+"""`npu-dra doctor`: what else on this node serves NPUs, what is in the way, and what to do."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import trio
+
+from trio_npu_dra.agent.observe import logs
+from trio_npu_dra.agent.settings import MeetingSettings, add_flags, host_node_name
+from trio_npu_dra.ascend.host import Host
+from trio_npu_dra.kit.base.errors import ConfigError
+from trio_npu_dra.kit.base.terminal import say
+from trio_npu_dra.tools.cli import table
+from trio_npu_dra.tools.doctor.examination import examine
+from trio_npu_dra.tools.doctor.finding import Check, Level
+from trio_npu_dra.tools.doctor.places import Places
+
+_WELL, _PROBLEMS, _WRONG_SETTINGS = 0, 1, 2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags that say where the node is seen, as the daemon has them, and the form."""
+    add_flags(parser, MeetingSettings)
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=("table", "json"),
+        default="table",
+        help="form of the output (default: table)",
+    )
+    parser.epilog = (
+        "exit status: 0 no problem was found (there may be warnings), 1 there are problems, 2 a "
+        "flag or variable is wrong"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Examine the node and print what was found."""
+    try:
+        settings = MeetingSettings.load(vars(arguments), os.environ)
+    except ConfigError as error:
+        say(f"npu-dra doctor: {error}", stream=sys.stderr)
+        return _WRONG_SETTINGS
+    logs.configure(settings.log_level, settings.log_format)
+    checks = trio.run(_examine, settings)
+    if arguments.output == "json":
+        say(*json.dumps(_wire(checks), indent=2).splitlines())
+    else:
+        say(*_lines(checks), "", _summary(checks))
+    return _PROBLEMS if _count(checks, Level.PROBLEM) else _WELL
+
+
+async def _examine(settings: MeetingSettings) -> tuple[Check, ...]:
+    places = Places(
+        host=Host(
+            host_root=settings.host_root, dev_root=settings.dev_root, sysfs_root=settings.sysfs_root
+        ),
+        driver_name=settings.driver_name,
+        plugins=settings.kubelet_plugins_directory_path,
+        registrations=settings.kubelet_registrar_directory_path,
+        device_plugins=settings.kubelet_device_plugins_directory_path,
+        cdi=settings.cdi_root,
+    )
+    return await examine(places, node_name=_node_name(settings), kubeconfig=settings.kubeconfig)
+
+
+def _node_name(settings: MeetingSettings) -> str | None:
+    try:
+        return settings.node_name or host_node_name()
+    except ConfigError:  # the API server is not asked then, which is said
+        return None
+
+
+def _lines(checks: Iterable[Check]) -> Iterator[str]:
+    """A line for each finding, and below it what to do."""
+    rows, actions = [], []
+    for check in checks:
+        for number, finding in enumerate(check.findings):
+            rows.append((finding.level.value, "" if number else check.name, finding.text))
+            actions.append(finding.action)
+    for row, action in zip(table.lines(rows), actions, strict=True):
+        yield row
+        if action:
+            yield f"    -> {action}"
+
+
+def _summary(checks: Iterable[Check]) -> str:
+    return f"problems: {_count(checks, Level.PROBLEM)}, warnings: {_count(checks, Level.WARNING)}"
+
+
+def _count(checks: Iterable[Check], level: Level) -> int:
+    return sum(finding.level is level for check in checks for finding in check.findings)
+
+
+def _wire(checks: Iterable[Check]) -> dict[str, Any]:
+    return {
+        "problems": _count(checks, Level.PROBLEM),
+        "warnings": _count(checks, Level.WARNING),
+        "findings": [
+            {
+                "check": check.name,
+                "level": finding.level.value,
+                "text": finding.text,
+                "action": finding.action,
+            }
+            for check in checks
+            for finding in check.findings
+        ],
+    }

@@ -1,0 +1,291 @@
+"""`kubectl npu`: the cluster's NPUs, who has them, why a pod waits for one, and what is wrong.
+
+It reads and never writes. What it needs beside the driver is the extra `cli` of the package.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+import yaml
+
+from trio_npu_dra.agent.config.model import DRIVER
+from trio_npu_dra.kit.api.client import KubeClient, open_client
+from trio_npu_dra.kit.api.credentials import Credentials, load_credentials
+from trio_npu_dra.kit.api.kubeconfig import choose, files_of_person
+from trio_npu_dra.kit.api.objects import KubeObject
+from trio_npu_dra.kit.base.errors import ConfigError, Gone, NotFound, NpuDraError, Unavailable
+from trio_npu_dra.kit.base.terminal import say, visible
+from trio_npu_dra.revision import full_version
+from trio_npu_dra.tools.login.login import log_in
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+_LIBRARIES: Final = ("cel", "rich")
+_PAUSE: Final = 0.3
+"""Seconds after a change: what belongs together comes together."""
+_LONGEST: Final = 60.0
+"""Seconds after which all is read again, whatever a watch says."""
+_STYLES: Final = {
+    "bold red": (r"\bsick\b", r"\bfails\b", r"<- too few"),
+    "yellow": (r"\bwaits\b", r"\bis not decided\b", r"\bshared\b"),
+    "green": (r"\bfree\b", r"\bhas its devices\b", r"\bcan be served\b", r"could serve it"),
+    "bold": (r"^[A-Z][A-Z ]+$", r"^claim \S+", r"^pod \S+"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is printed: lines for people, or data."""
+
+    lines: tuple[str, ...]
+    wire: dict[str, Any]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command.
+
+    Args:
+        arguments: The words after `kubectl npu`; the process's own without it.
+
+    Returns:
+        The exit code: 0 fine, 1 an error that was printed, 2 a wrong command line.
+    """
+    asked = _parser().parse_args(arguments)
+    missing = [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]
+    code = 0
+    try:
+        if missing:
+            raise ConfigError(
+                f"the Python package {missing[0]} is missing: in a clone of the driver, "
+                "run `python3 -m pip install '.[cli]'`"
+            )
+        trio.run(_run, asked)
+    except* KeyboardInterrupt:
+        code = 130
+    except* BrokenPipeError:  # whoever reads has seen enough, as `head` has
+        code = 1
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except* NpuDraError as group:
+        code = 1
+        for error in _leaves(group):
+            say(f"kubectl npu: {error}", stream=sys.stderr)
+    return code
+
+
+def _leaves(error: BaseException) -> Iterable[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
+    return [error]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="kubectl npu",
+        description="The NPUs of a cluster: who has them, and why a pod waits for one. Read only.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=(
+            "commands:\n"
+            "  (none)             the NPUs by node: free, used, sick, held by whom\n"
+            "  node NAME          one node: its NPUs and how they are connected\n"
+            "  explain POD|CLAIM  why it waits, or what it has; also pod/NAME, claim/NAME\n"
+            "  why-sick DEVICE    what is wrong with a device, and whom it touches; NODE/DEVICE"
+        ),
+    )
+    parser.add_argument("--version", action="version", version=f"kubectl-npu {full_version()}")
+    parser.add_argument(
+        "command",
+        nargs="?",
+        choices=("list", "node", "explain", "why-sick"),
+        default="list",
+        metavar="COMMAND",
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="what the command is about")
+    namespaces = parser.add_mutually_exclusive_group()
+    namespaces.add_argument(
+        "-n", "--namespace", default="", help="of the pod or claim (default: that of the context)"
+    )
+    namespaces.add_argument(
+        "-A",
+        "--all-namespaces",
+        action="store_true",
+        help="explain: look for the pod or claim in all; the other commands always show all",
+    )
+    parser.add_argument("-w", "--watch", action="store_true", help="print again when it changes")
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=("table", "wide", "json", "yaml"),
+        default="table",
+        help="form of the output (default: table)",
+    )
+    parser.add_argument(
+        "--driver", default=DRIVER, help=f"whose devices; '' for all drivers (default: {DRIVER})"
+    )
+    parser.add_argument(
+        "--kubeconfig",
+        type=Path,
+        metavar="FILE",
+        help="default: the files of $KUBECONFIG, then ~/.kube/config, then the pod's account",
+    )
+    parser.add_argument(
+        "--context", default="", help="of the kubeconfig (default: its current context)"
+    )
+    return parser
+
+
+async def _credentials(asked: argparse.Namespace) -> tuple[Credentials, str]:
+    """How to get in, and the namespace that is meant without `--namespace`.
+
+    Raises:
+        ConfigError: There is neither a kubeconfig nor a pod's service account, or the user of the
+            context cannot log in.
+    """
+    files = (asked.kubeconfig,) if asked.kubeconfig else files_of_person(os.environ)
+    if files:
+        chosen = choose(files, asked.context)
+        return await log_in(chosen), chosen.namespace
+    if asked.context:
+        raise ConfigError(
+            f"there is no kubeconfig that could have the context {asked.context}: give --kubeconfig"
+        )
+    return load_credentials(None), "default"
+
+
+async def _run(asked: argparse.Namespace) -> None:
+    if asked.command != "list" and not asked.name:
+        raise ConfigError(f"`{asked.command}` needs a name: `kubectl npu {asked.command} NAME`")
+    if asked.command == "list" and asked.name:
+        raise ConfigError(f"`list` takes no name: `kubectl npu node {asked.name}` shows one node")
+    credentials, usual = await _credentials(asked)
+    asked.namespace = asked.namespace or usual
+    async with open_client(credentials) as client:
+        await _print_answers(client, asked)
+
+
+async def _print_answers(client: KubeClient, asked: argparse.Namespace) -> None:
+    """Print the answer, and with `-w` a new one whenever it has become another."""
+    from trio_npu_dra.tools.cluster.gather import read_devices  # noqa: PLC0415
+
+    last: dict[str, Any] | None = None
+    between = {"json": (), "yaml": ("---",)}.get(asked.output, ("",))
+    while True:
+        versions: dict[type[KubeObject], str] = {}
+        if asked.watch:
+            _, versions = await read_devices(client)
+        answer = await _answer(client, asked)
+        if answer.wire != last:
+            say(*(between if last is not None else ()))
+            _print(answer, asked.output)
+            last = answer.wire
+        if not asked.watch:
+            return
+        await _changed(client, versions)
+
+
+async def _changed(client: KubeClient, versions: Mapping[type[KubeObject], str]) -> None:
+    """Wait until a slice or a claim changes, and a moment longer."""
+    with trio.move_on_after(_LONGEST):
+        async with trio.open_nursery() as nursery:
+
+            async def wait_for(kind: type[KubeObject], version: str) -> None:
+                try:
+                    async with client.watch(kind, resource_version=version) as events:
+                        async for event in events:
+                            if event.object is not None:
+                                break
+                except (Gone, Unavailable):
+                    await trio.sleep(1)  # then all is read again, which says what is wrong
+                nursery.cancel_scope.cancel()
+
+            for kind, version in versions.items():
+                nursery.start_soon(wait_for, kind, version)
+    await trio.sleep(_PAUSE)
+
+
+async def _answer(client: KubeClient, asked: argparse.Namespace) -> Answer:
+    # The command line is parsed, and a missing package told, before these are imported.
+    from trio_npu_dra.tools.cli import npu_answers  # noqa: PLC0415
+
+    match asked.command:
+        case "node":
+            lines, wire = await npu_answers.node(client, asked.name, asked.driver)
+        case "explain":
+            lines, wire = await _explain(client, asked)
+        case "why-sick":
+            lines, wire = await npu_answers.why_sick(client, asked.name, asked.driver)
+        case _:
+            lines, wire = await npu_answers.overview(
+                client, asked.driver, is_wide=asked.output == "wide"
+            )
+    return Answer(tuple(lines), wire)
+
+
+async def _explain(
+    client: KubeClient, asked: argparse.Namespace
+) -> tuple[Iterable[str], dict[str, Any]]:
+    """Of a bare name first the pod, then the claim.
+
+    Raises:
+        ConfigError: There is neither.
+    """
+    from trio_npu_dra.tools.cli import npu_answers  # noqa: PLC0415
+
+    kind, _, name = asked.name.rpartition("/")
+    explainers = {"pod": npu_answers.explain_pod, "claim": npu_answers.explain_claim}
+    kinds = [kind.removesuffix("s")] if kind else list(explainers)
+    if not set(kinds) <= set(explainers):
+        raise ConfigError(f"{asked.name}: only pod/NAME and claim/NAME can be explained")
+    for one in kinds:
+        namespace: str | None = asked.namespace
+        if asked.all_namespaces:
+            namespace = await npu_answers.only_namespace(client, one, name)
+        try:
+            if namespace is not None:
+                return await explainers[one](client, name, namespace)
+        except NotFound:
+            continue
+    words = " and no ".join(kinds)
+    where = "any namespace" if asked.all_namespaces else f"namespace {asked.namespace}"
+    raise ConfigError(f"there is no {words} {name} in {where}")
+
+
+def _print(answer: Answer, form: str) -> None:
+    if form == "json":
+        say(*json.dumps(answer.wire, indent=2).splitlines())
+        return
+    if form == "yaml":
+        say(*yaml.safe_dump(answer.wire, sort_keys=False).splitlines())
+        return
+    from rich.console import Console  # noqa: PLC0415
+
+    console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
+    with console.capture() as captured:
+        for line in answer.lines:
+            console.print(styled(line))
+    print(captured.get(), end="", flush=True)  # noqa: T201 - its lines are styled
+
+
+def styled(line: str) -> Text:
+    """A line for people in the colours of a terminal."""
+    from rich.text import Text  # noqa: PLC0415
+
+    text = Text(visible(line))
+    for style, patterns in _STYLES.items():
+        for pattern in patterns:
+            text.highlight_regex(pattern, style)
+    return text
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""What each command of `kubectl npu` reads, and what it makes of that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from trio_npu_dra.kit.api.client import KubeClient
+from trio_npu_dra.kit.api.objects import ObjectMeta
+from trio_npu_dra.kit.base.errors import ConfigError
+from trio_npu_dra.tools.cli import npu_wire, npu_words
+from trio_npu_dra.tools.cli.published_board import topology_of_node
+from trio_npu_dra.tools.cli.topology import matrix
+from trio_npu_dra.tools.cluster.cel.apart import apart
+from trio_npu_dra.tools.cluster.explain import explain
+from trio_npu_dra.tools.cluster.fleet import NodeRow, fleet
+from trio_npu_dra.tools.cluster.gather import (
+    events_about,
+    namespaces_of,
+    read_cluster,
+    read_devices,
+)
+from trio_npu_dra.tools.cluster.objects import Claim, ClusterNode
+from trio_npu_dra.tools.cluster.pod_objects import Pod
+from trio_npu_dra.tools.cluster.sickness import find, sickness
+
+Said = tuple[Iterable[str], dict[str, Any]]
+"""Lines for people, and the same as data."""
+
+
+async def _fleet(client: KubeClient, driver: str) -> tuple[tuple[NodeRow, ...], tuple[str, ...]]:
+    """The nodes, and what could not be read."""
+    view, _ = await read_devices(client)
+    return fleet(view, driver), view.doubts
+
+
+async def overview(client: KubeClient, driver: str, *, is_wide: bool) -> Said:
+    """The cluster by node; wide has a row for each device."""
+    nodes, doubts = await _fleet(client, driver)
+    lines = npu_words.device_lines(nodes) if is_wide else npu_words.fleet_lines(nodes)
+    return (*lines, *npu_words.doubt_lines(doubts)), npu_wire.fleet_wire(nodes, doubts)
+
+
+async def node(client: KubeClient, name: str, driver: str) -> Said:
+    """One node.
+
+    Raises:
+        ConfigError: It has no devices.
+    """
+    rows, doubts = await _fleet(client, driver)
+    nodes = [row for row in rows if row.node == name]
+    if not nodes:
+        raise ConfigError(f"node {name} has no devices of {driver or 'any driver'}")
+    lines = list(npu_words.device_lines(nodes))
+    topology = topology_of_node(nodes[0])
+    if topology.board.chips:
+        lines = [*matrix(topology), "", *lines]
+    return (*lines, *npu_words.doubt_lines(doubts)), npu_wire.fleet_wire(nodes, doubts)
+
+
+async def only_namespace(client: KubeClient, kind: str, name: str) -> str | None:
+    """The one namespace with a `pod` or `claim` of that name; `None` if there is none.
+
+    Raises:
+        ConfigError: Several have one.
+    """
+    found = await namespaces_of(client, {"pod": Pod, "claim": Claim}[kind], name)
+    if len(found) > 1:
+        raise ConfigError(
+            f"{len(found)} namespaces have a {kind} {name}; say which with --namespace: "
+            f"{', '.join(sorted(found))}"
+        )
+    return found[0] if found else None
+
+
+async def explain_pod(client: KubeClient, name: str, namespace: str) -> Said:
+    """Why a pod waits.
+
+    Raises:
+        NotFound: There is no such pod.
+    """
+    pod = await client.get(Pod, name, namespace)
+    with apart() as decide:
+        said = explain.explain_pod(pod, await read_cluster(client, pod), decide)
+    return npu_words.explanation_lines(said), npu_wire.explanation_wire(said)
+
+
+async def explain_claim(client: KubeClient, name: str, namespace: str) -> Said:
+    """Why a claim waits.
+
+    Raises:
+        NotFound: There is no such claim.
+    """
+    claim = await client.get(Claim, name, namespace)
+    with apart() as decide:
+        said = explain.explain_claim(claim, await read_cluster(client, claim), decide)
+    return npu_words.explanation_lines(said), npu_wire.explanation_wire(said)
+
+
+async def why_sick(client: KubeClient, device: str, driver: str) -> Said:
+    """What is wrong with a device.
+
+    Raises:
+        NoSuchDevice: No device, or more than one, has that name.
+    """
+    nodes, unread = await _fleet(client, driver)
+    name, row = find(nodes, device)
+    doubts = list(unread)
+    about = ClusterNode(metadata=ObjectMeta(name=name))
+    events = await events_about(client, about, doubts)
+    sick = sickness(name, row, events, tuple(doubts))
+    return npu_words.sickness_lines(sick), npu_wire.sickness_wire(sick)

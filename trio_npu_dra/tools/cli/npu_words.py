@@ -1,0 +1,207 @@
+"""What `kubectl npu` prints for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from trio_npu_dra.ascend import fact_names
+from trio_npu_dra.tools.cli import table
+from trio_npu_dra.tools.cluster.explain.explanation import (
+    ClaimReport,
+    Explanation,
+    GivenDevice,
+    Outcome,
+)
+from trio_npu_dra.tools.cluster.explain.funnel import Funnel, Step
+from trio_npu_dra.tools.cluster.explain.words import ask_words, loss_words, names_of
+from trio_npu_dra.tools.cluster.fleet import DeviceRow, NodeRow, Ring
+from trio_npu_dra.tools.cluster.sickness import Sickness
+
+_NODE = ("NODE", "NPUS", "MODEL", "MEMORY", "FREE", "USED", "SICK", "WHOLE RINGS")
+_HOLDER = ("HELD BY", "NODE", "DEVICES")
+_DEVICE = ("NODE", "DEVICE", "MODEL", "MEMORY", "STATE", "RING", "NUMA", "TAINTS", "HELD BY")
+_MEANS = {
+    Outcome.GIVEN: "has its devices",
+    Outcome.ENDED: "has ended",
+    Outcome.FREE: "can be served",
+    Outcome.WAITS: "waits",
+    Outcome.FAILS: "fails",
+    Outcome.UNDECIDED: "is not decided",
+}
+_NODES = 12
+
+
+def fleet_lines(nodes: Sequence[NodeRow]) -> Iterator[str]:
+    """A row for each node, and one for each holder on it."""
+    if not nodes:
+        yield "no device is published"
+        return
+    yield from table.lines([_NODE, *map(_node_cells, nodes)])
+    holders = [row for node in nodes for row in _holder_rows(node)]
+    if holders:
+        yield ""
+        yield from table.lines([_HOLDER, *holders])
+    yield from _other_lines(nodes)
+
+
+def _other_lines(nodes: Sequence[NodeRow]) -> Iterator[str]:
+    """What the tables do not show."""
+    yield from _withdrawn_lines(nodes)
+    yield from _flaw_lines(nodes)
+
+
+def _withdrawn_lines(nodes: Iterable[NodeRow]) -> Iterator[str]:
+    """What claims hold though the driver has withdrawn it, or is gone itself."""
+    found = {
+        node.node: [row.device.name for row in node.devices if not row.is_published]
+        for node in nodes
+    }
+    lines = (f"{node}: {', '.join(names)}" for node, names in found.items() if names)
+    return _listed("held, and not published any more", lines)
+
+
+def _flaw_lines(nodes: Iterable[NodeRow]) -> Iterator[str]:
+    """What looks free and is not; schedulers before 1.36 do allocate from some of these pools."""
+    found = (f"{node.node}: {flaw}" for node in nodes for flaw in node.flaws)
+    return _listed("no devices are allocated here (Kubernetes 1.36 and later)", found)
+
+
+def _node_cells(node: NodeRow) -> tuple[str, ...]:
+    numbers = (node.free, node.used, node.sick)
+    return (
+        node.node,
+        str(len(node.whole)),
+        _distinct(row.model for row in node.whole),
+        _distinct(row.memory for row in node.whole),
+        *map(str, numbers),
+        _rings(node.rings),
+    )
+
+
+def _distinct(words: Iterable[str]) -> str:
+    return ", ".join(word for word in dict.fromkeys(words) if word != "-") or "-"
+
+
+def _rings(rings: Sequence[Ring]) -> str:
+    if not rings:
+        return "-"
+    whole = [f"{ring.name} ({ring.size})" for ring in rings if ring.is_whole]
+    return f"{len(whole)} of {len(rings)}" + (f": {', '.join(whole)}" if whole else "")
+
+
+def _holder_rows(node: NodeRow) -> Iterator[tuple[str, ...]]:
+    found: dict[str, dict[str, None]] = {}  # an NPU's row has also who has pieces of it
+    for row in node.devices:
+        for one in row.holders:
+            found.setdefault(one.words, {})[one.result.device] = None
+    for words, names in found.items():
+        yield words, node.node, ", ".join(names)
+
+
+def device_lines(nodes: Sequence[NodeRow]) -> Iterator[str]:
+    """A row for each device."""
+    rows = [_device_cells(node.node, row) for node in nodes for row in node.devices]
+    yield from table.lines([_DEVICE, *rows]) if rows else ["no device is published"]
+    yield from _other_lines(nodes)
+
+
+def _device_cells(node: str, row: DeviceRow) -> tuple[str, ...]:
+    return (
+        node,
+        row.device.name,
+        row.model,
+        row.memory,
+        _state(row),
+        row.attribute(fact_names.TOPOLOGY_GROUP),
+        row.attribute(fact_names.NUMA_NODE),
+        ", ".join(row.taints) or "-",
+        ", ".join(dict.fromkeys(one.words for one in row.holders)) or "-",
+    )
+
+
+def _state(row: DeviceRow) -> str:
+    if not row.is_published:
+        return f"{row.state}, withdrawn"
+    return f"{row.state}, sick" if row.is_sick else row.state
+
+
+def explanation_lines(explanation: Explanation) -> Iterator[str]:
+    """The sentence, then what it rests on."""
+    yield f"{explanation.subject} {_MEANS[explanation.outcome]}: {explanation.sentence}"
+    for report in explanation.claims:
+        yield from _claim_lines(report)
+    yield from _listed("nodes", map(_node_words, explanation.nodes[:_NODES]))
+    if len(explanation.nodes) > _NODES:
+        yield f"  and {len(explanation.nodes) - _NODES} more"
+    yield from _listed("would help, each by itself", explanation.helps)
+    yield from doubt_lines(explanation.doubts)
+    yield from _listed("events", explanation.events)
+
+
+def doubt_lines(doubts: Iterable[str]) -> Iterator[str]:
+    """What is left out of an answer."""
+    return _listed("not weighed here", doubts)
+
+
+def _listed(title: str, lines: Iterable[str]) -> Iterator[str]:
+    found = [f"  {line}" for line in lines]
+    if found:
+        yield from ("", title, *found)
+
+
+def _node_words(node: tuple[str, str]) -> str:
+    name, why = node
+    return f"{name}: {why or 'could serve it'}"
+
+
+def _claim_lines(report: ClaimReport) -> Iterator[str]:
+    yield from ("", f"claim {report.title}: {report.state}")
+    if report.given:
+        rows = [_given_cells(one) for one in report.given]
+        yield from (f"  {line}" for line in table.lines(rows))
+        if report.funnels:
+            yield "  what it could choose from, were it allocated now:"
+    for one in report.funnels:
+        yield f"  request {one.wanted.title}: {ask_words(one.wanted)}"
+        yield from _funnel_lines(one)
+
+
+def _given_cells(one: GivenDevice) -> tuple[str, ...]:
+    told = ", ".join(filter(None, (one.facts, one.how)))
+    return one.request, f"{one.device.name} of {one.device.pool}", told, one.now
+
+
+def _funnel_lines(one: Funnel) -> Iterator[str]:
+    width = max(len(str(step.left)) for step in one.steps)
+    for at, step in enumerate(one.steps):
+        mark = "  <- too few" if at == one.short else ""
+        most = ""
+        if step.left and step.most < step.left:
+            most = f", at most {step.most} on one node"
+        yield f"    {step.left:>{width}} {step.counting}{most}{mark}"
+        yield from (f"    {' ' * width}   {line}" for line in _losses(step))
+
+
+def _losses(step: Step) -> Iterator[str]:
+    for loss in step.losses[:4]:
+        devices = f" ({names_of(loss.devices)})" if loss.devices else ""
+        yield f"{loss_words([loss])}{devices}"
+    if len(step.losses) > 4:
+        yield f"and {len(step.losses) - 4} more reasons"
+
+
+def sickness_lines(sick: Sickness) -> Iterator[str]:
+    """What is wrong with a device, and whom it touches."""
+    taints = ", ".join(sick.row.taints)
+    if not sick.row.is_published:
+        yield f"{sick.title} is not published any more, and a claim holds it"
+    elif sick.row.is_sick:
+        yield f"{sick.title} is sick: {taints}"
+    elif sick.row.is_barred:
+        yield f"{sick.title} is not sick, and no claim gets it: {taints}"
+    else:
+        yield f"{sick.title} is not sick: no taint keeps claims away"
+    yield from _listed("taints", sick.taints)
+    yield from _listed("touched", dict.fromkeys(one.words for one in sick.row.holders))
+    yield from _listed("events", sick.events)
+    yield from doubt_lines(sick.doubts)

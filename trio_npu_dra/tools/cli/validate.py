@@ -1,0 +1,63 @@
+"""`npu-dra validate`: are the configs for this driver in manifests right? Asks no cluster."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from trio_npu_dra.agent.config.model import DRIVER
+from trio_npu_dra.kit.base.errors import UnreadableManifest
+from trio_npu_dra.kit.base.terminal import say
+from trio_npu_dra.tools.manifests import Report, inspect
+
+_STDIN = "-"
+_WRONG, _UNREADABLE = 1, 2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The files."""
+    parser.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="YAML or JSON with ResourceClaims, ResourceClaimTemplates and DeviceClasses; other "
+        "objects are passed over; - is standard input",
+    )
+    parser.epilog = "exit status: 0 all are right, 1 some are wrong, 2 a file cannot be read"
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print what is wrong, as `file:line: what`, and at the end how many configs there were."""
+    configs = problems = status = 0
+    for file in arguments.files:
+        name = "<stdin>" if file == _STDIN else file
+        try:
+            report = _inspect(file)
+        except UnreadableManifest as error:
+            say(f"{name}:{error}", stream=sys.stderr)
+            status = _UNREADABLE
+            continue
+        for remark in report.passed_over:
+            say(f"{name}:{remark.line}: passed over: {remark.text}", stream=sys.stderr)
+        for remark in report.problems:
+            say(f"{name}:{remark.line}: {remark.text}")
+        configs += report.configs
+        problems += len(report.problems)
+    say(f"configs for {DRIVER}: {configs}, problems: {problems}")
+    return status or (_WRONG if problems else 0)
+
+
+def _inspect(file: str) -> Report:
+    """Read a file and look at it.
+
+    Raises:
+        UnreadableManifest: It cannot be read.
+    """
+    if file == _STDIN:
+        return inspect(sys.stdin.buffer.read())
+    try:
+        content = Path(file).read_bytes()
+    except OSError as error:
+        raise UnreadableManifest(f" {error.strerror}") from None
+    return inspect(content)

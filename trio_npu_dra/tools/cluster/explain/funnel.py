@@ -1,0 +1,326 @@
+"""One request held against each device, step by step: how many devices each step leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from trio_npu_dra.tools.cluster import shares
+from trio_npu_dra.tools.cluster.cel.selector import names_in
+from trio_npu_dra.tools.cluster.cel.verdict import SelectorFails
+from trio_npu_dra.tools.cluster.explain.matcher import Matcher
+from trio_npu_dra.tools.cluster.explain.search import tolerates
+from trio_npu_dra.tools.cluster.explain.wanted import Cel, Wanted
+from trio_npu_dra.tools.cluster.inventory import DeviceId, Holding, PlacedDevice, PoolId, Taken
+from trio_npu_dra.tools.cluster.matching import BLOCKING, taint_words, tolerated
+from trio_npu_dra.tools.cluster.pools import NodePool
+from trio_npu_dra.tools.cluster.quantity import parse_quantity, quantity_words
+
+NodePools = Mapping[str, Sequence[NodePool]]
+"""What each node sees, by its name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """Devices that a step takes away, for one reason.
+
+    Attributes:
+        why: Said of the devices: `have memCapacity 32Gi`.
+        devices: Which.
+    """
+
+    why: str
+    devices: tuple[DeviceId, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A step, and what is left after it.
+
+    Attributes:
+        words: Said of the devices that are left: `match the class npu.huawei.com`.
+        left: How many there are.
+        most: How many of them one node can have.
+        node: The node that can have most of them.
+        enough: Whether some node can still have what the request wants.
+        losses: What the step takes away, the largest part first.
+    """
+
+    words: str
+    left: int
+    most: int
+    node: str
+    enough: bool
+    losses: tuple[Loss, ...]
+
+    @property
+    def counting(self) -> str:
+        """The words, with a verb that agrees with the number of devices that are left."""
+        verb, _, rest = self.words.partition(" ")
+        if self.left > 1:
+            return self.words
+        return f"{ {'are': 'is', 'have': 'has', 'match': 'matches', 'may': 'may'}[verb] } {rest}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Funnel:
+    """All steps of a request.
+
+    Attributes:
+        wanted: The request.
+        steps: In the order in which they are asked, up to one that leaves nothing.
+    """
+
+    wanted: Wanted
+    steps: tuple[Step, ...]
+
+    @property
+    def short(self) -> int | None:
+        """The number of the first step that leaves too few; None if none does."""
+        return next((at for at, step in enumerate(self.steps) if not step.enough), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What all requests of a pod are held against.
+
+    Attributes:
+        pools: What each node sees.
+        taken: What others have.
+        held: Who has what.
+        barred: Why nodes do not take the pod, by name; nodes that take it are absent.
+    """
+
+    pools: NodePools
+    taken: Taken
+    held: Mapping[DeviceId, tuple[Holding, ...]]
+    barred: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Need:
+    """What one node must have.
+
+    Attributes:
+        count: How many devices; None for all.
+        seen_by: The nodes that can have each device.
+        everything: What all are, once selectors have said so.
+    """
+
+    count: int | None
+    seen_by: Mapping[DeviceId, Sequence[str]]
+    everything: tuple[DeviceId, ...] = ()
+
+
+_Test = Callable[[PlacedDevice], str]
+"""Why a device does not pass; empty if it does."""
+
+
+def funnel(wanted: Wanted, around: Surroundings, matcher: Matcher) -> Funnel:
+    """Hold a request against all devices."""
+    sees = {
+        node: [placed for pool in pools if not pool.flaw for placed in pool.devices]
+        for node, pools in around.pools.items()
+    }
+    left = {placed.id: placed for devices in sees.values() for placed in devices}
+    seen_by: dict[DeviceId, list[str]] = {}
+    for node, devices in sees.items():
+        for placed in devices:
+            seen_by.setdefault(placed.id, []).append(node)
+    need = _Need(wanted.count, seen_by)
+    steps = [_step("are published", left, need, _flaws(around.pools))]
+    asked = matcher.assuming(True)
+    for at, (words, is_about_state, test) in enumerate(_tests(wanted, around, asked)):
+        if left and at == len(wanted.class_selectors):
+            step, need = _on_nodes(left, need, around.barred)
+            steps.append(step)
+        if not left:
+            break
+        if is_about_state and wanted.count is None and not need.everything:
+            need = _Need(None, need.seen_by, tuple(left))
+        losses: dict[str, list[DeviceId]] = {}
+        asked.undecided = ""
+        for placed in list(left.values()):
+            if why := test(placed):
+                losses.setdefault(why, []).append(placed.id)
+                del left[placed.id]
+        told = f"may {words.replace('are ', 'be ', 1)}" if asked.undecided else words
+        steps.append(_step(told, left, need, losses))
+    return Funnel(wanted=wanted, steps=tuple(steps))
+
+
+def _on_nodes(
+    left: dict[DeviceId, PlacedDevice], need: _Need, barred: Mapping[str, str]
+) -> tuple[Step, _Need]:
+    """What is on nodes that take the pod, and what later steps need on these."""
+    open_to = {
+        device: [node for node in need.seen_by[device] if node not in barred] for device in left
+    }
+    losses: dict[str, list[DeviceId]] = {}
+    for device, nodes in open_to.items():
+        if not nodes:
+            node = need.seen_by[device][0]
+            losses.setdefault(f"are on {node}, which {barred[node]}", []).append(device)
+            del left[device]
+    here = _Need(need.count, open_to)
+    return _step("are on nodes that take the pod", left, here, losses), here
+
+
+def _step(
+    words: str,
+    left: Iterable[DeviceId],
+    need: _Need,
+    losses: Mapping[str, Sequence[DeviceId]],
+) -> Step:
+    remaining = tuple(left)
+    counts = _counts(remaining, need.seen_by)
+    needed = _counts(need.everything, need.seen_by)
+    best = max(counts, key=lambda node: counts[node], default="")
+    enough = any(
+        count >= (needed.get(node, 1) if need.count is None else need.count)
+        for node, count in counts.items()
+    )
+    found = [Loss(why=why, devices=tuple(devices)) for why, devices in losses.items()]
+    found.sort(key=lambda loss: -len(loss.devices))
+    return Step(
+        words=words,
+        left=len(remaining),
+        most=counts.get(best, 0),
+        node=best,
+        enough=enough,
+        losses=tuple(found),
+    )
+
+
+def _counts(
+    devices: Iterable[DeviceId], seen_by: Mapping[DeviceId, Sequence[str]]
+) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for device in devices:
+        for node in seen_by.get(device, ()):
+            counts[node] = counts.get(node, 0) + 1
+    return counts
+
+
+def _flaws(pools: NodePools) -> dict[str, list[DeviceId]]:
+    found = {
+        pool.flaw_words: [placed.id for placed in pool.devices]
+        for near in pools.values()
+        for pool in near
+        if pool.flaw
+    }
+    return dict(sorted(found.items()))
+
+
+def _tests(
+    wanted: Wanted, around: Surroundings, matcher: Matcher
+) -> Iterator[tuple[str, bool, _Test]]:
+    """The steps: words, whether the step is about what may change, and the test."""
+    for cel in wanted.class_selectors:
+        yield f"are of class {wanted.class_name}", False, _selecting(cel, matcher)
+    for cel in wanted.selectors:
+        yield f"match {_one_line(cel.expression)}", False, _selecting(cel, matcher)
+    if wanted.requests:
+        amounts = ", ".join(f"{name} {amount}" for name, amount in wanted.requests.items())
+        yield f"have {amounts} at all", False, lambda placed: _size(wanted, placed)
+    yield "are well or tolerated", True, lambda placed: _taints(wanted, placed)
+    pools = {pool.id: pool for near in around.pools.values() for pool in near}
+    free = "have counters and shares left" if wanted.admin else "are free"
+    yield free, True, lambda placed: _holders(wanted, placed, around, pools)
+
+
+def _one_line(expression: str) -> str:
+    return " ".join(expression.split())
+
+
+def _selecting(cel: Cel, matcher: Matcher) -> _Test:
+    names = names_in(cel.expression)
+
+    def test(placed: PlacedDevice) -> str:
+        try:
+            return "" if matcher.admits(cel, placed) else _facts(placed, names)
+        except SelectorFails as failure:
+            return f"make it fail ({failure.__cause__})"
+
+    return test
+
+
+def _facts(placed: PlacedDevice, names: Iterable[str]) -> str:
+    """What a device has of what a selector names."""
+    device = placed.device
+    values = {
+        **{name.rpartition("/")[2]: one.value for name, one in device.attributes.items()},
+        **{name.rpartition("/")[2]: one.value for name, one in device.capacity.items()},
+    }
+    found = [f"{name} {_plain(values[name])}" for name in sorted(names) if name in values]
+    if "driver" in names and not found:
+        found = [f"driver {placed.id.driver}"]
+    return f"have {', '.join(found)}" if found else "do not"
+
+
+def _plain(value: str | int | bool | None) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _size(wanted: Wanted, placed: PlacedDevice) -> str:
+    lacking = sorted(set(wanted.requests) - set(placed.device.capacity))
+    if lacking:
+        return f"have no {', '.join(lacking)}"
+    share = shares.share_of(placed.device, wanted.requests)
+    if share is not None and shares.fits(placed.device, share, {}):
+        return ""
+    return "have " + ", ".join(
+        f"{name} {placed.device.capacity[name].value}" for name in sorted(wanted.requests)
+    )
+
+
+def _taints(wanted: Wanted, placed: PlacedDevice) -> str:
+    if tolerates(wanted, placed):
+        return ""
+    kept = [
+        taint_words(taint)
+        for taint in placed.device.taints
+        if taint.effect in BLOCKING and not tolerated(taint, wanted.tolerations)
+    ]
+    return f"have the taint {', '.join(kept)}"
+
+
+def _holders(
+    wanted: Wanted,
+    placed: PlacedDevice,
+    around: Surroundings,
+    pools: Mapping[PoolId, NodePool],
+) -> str:
+    """Who has the device, or what it would need of shares and counters.
+
+    Schedulers count those for admin access too (`allocateDevice` of Kubernetes 1.36.3 and 1.37.1).
+    """
+    owners = [one for one in around.held.get(placed.id, ()) if not one.result.admin_access]
+    words = " and ".join(sorted({one.words for one in owners}))
+    if placed.id in around.taken.whole and not wanted.admin:
+        return f"are held by {words}"
+    share = shares.share_of(placed.device, wanted.requests)
+    in_use = around.taken.shared.get(placed.id, {})
+    if share is not None and not shares.fits(placed.device, share, in_use):
+        left = ", ".join(
+            f"{quantity_words(parse_quantity(one.value) - in_use.get(name, Fraction(0)))} of "
+            f"{one.value} {name}"
+            for name, one in sorted(placed.device.capacity.items())
+            if share[name] + in_use.get(name, Fraction(0)) > parse_quantity(one.value)
+        )
+        return f"have too little left ({left}) beside {words}"
+    if placed.id in around.taken.shared:
+        return ""
+    return _counters(placed, pools[placed.pool], around)
+
+
+def _counters(placed: PlacedDevice, pool: NodePool, around: Surroundings) -> str:
+    takers = pool.takers(placed, around.taken)
+    owners = {
+        one.words
+        for other in takers
+        for one in around.held.get(other.id, ())
+        if not one.result.admin_access
+    }
+    return f"need what {' and '.join(sorted(owners))} has of the same counters" if owners else ""

@@ -1,0 +1,192 @@
+"""What each node can do for a pod's claims, and what would change that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from trio_npu_dra.tools.cluster.cel.verdict import SelectorFails, Undecided
+from trio_npu_dra.tools.cluster.explain.explanation import Outcome
+from trio_npu_dra.tools.cluster.explain.funnel import Surroundings
+from trio_npu_dra.tools.cluster.explain.matcher import Matcher
+from trio_npu_dra.tools.cluster.explain.search import AllRefused, Given, Search, TooMuch
+from trio_npu_dra.tools.cluster.explain.wanted import RESULTS_LIMIT, Wanted, WantedClaim
+from trio_npu_dra.tools.cluster.inventory import DeviceId, Holding, taken
+
+_HOLDERS_TRIED = 40
+_NODES_TRIED = 20
+_ENDLESS_TRIED = 5
+_TOO_MUCH = "there are too many combinations of devices to try"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeOutlook:
+    """What one node can do.
+
+    Attributes:
+        outcome: `FREE`, `WAITS`, `FAILS` or `UNDECIDED`.
+        why: Of an error, or of what is not decided.
+        given: The first allocation that fits.
+    """
+
+    outcome: Outcome
+    why: str = ""
+    given: tuple[Given, ...] = ()
+
+
+def outlook(
+    node: str,
+    claims: Sequence[WantedClaim],
+    around: Surroundings,
+    matcher: Matcher,
+    *,
+    ignore_taints: bool = False,
+) -> NodeOutlook:
+    """Search a node for an allocation.
+
+    Answers that we cannot give count as yes: if there is no allocation even then, there is none.
+    """
+    hopeful = matcher.assuming(True)
+    search = Search(around.pools[node], claims, around.taken, hopeful, ignore_taints=ignore_taints)
+    try:
+        given = search.run()
+    except (SelectorFails, AllRefused) as error:
+        return NodeOutlook(outcome=Outcome.FAILS, why=str(error))
+    except TooMuch:
+        return NodeOutlook(outcome=Outcome.UNDECIDED, why=_TOO_MUCH)
+    except Undecided as error:
+        return NodeOutlook(outcome=Outcome.UNDECIDED, why=str(error))
+    wants_all = any(one.count is None for claim in claims for one in _wanted(claim))
+    if hopeful.undecided and (given is not None or wants_all):
+        return NodeOutlook(outcome=Outcome.UNDECIDED, why=hopeful.undecided)
+    if given is None:
+        return NodeOutlook(outcome=Outcome.WAITS)
+    return NodeOutlook(outcome=Outcome.FREE, given=given)
+
+
+def _wanted(claim: WantedClaim) -> Iterator[Wanted]:
+    return (wanted for choices in claim.requests for wanted in choices)
+
+
+class Helps:
+    """Tries what would make an allocation possible, one change at a time.
+
+    Args:
+        claims: What is asked for.
+        around: What it is held against.
+        matcher: Answers of selectors.
+    """
+
+    def __init__(
+        self, claims: tuple[WantedClaim, ...], around: Surroundings, matcher: Matcher
+    ) -> None:
+        self._claims = claims
+        self._around = around
+        self._matcher = matcher
+        self._open = [node for node in around.pools if node not in around.barred][:_NODES_TRIED]
+        self._endless = 0  # searches that found no end
+
+    def found(self) -> tuple[str, ...]:
+        """What would help, the mildest first."""
+        return (
+            *islice(self._released(), 3),
+            *self._tolerated(),
+            *self._unconstrained(),
+            *islice(self._unbarred(), 3),
+            *self._fewer(),
+        )
+
+    def _is_free(
+        self,
+        nodes: Iterable[str],
+        claims: tuple[WantedClaim, ...] | None = None,
+        *,
+        around: Surroundings | None = None,
+        ignore_taints: bool = False,
+    ) -> str:
+        """The first node that could give it; empty if none could."""
+        for node in nodes:
+            if self._endless == _ENDLESS_TRIED:  # each takes a second
+                break
+            view = outlook(
+                node,
+                claims or self._claims,
+                around or self._around,
+                self._matcher,
+                ignore_taints=ignore_taints,
+            )
+            if view.outcome is Outcome.FREE:
+                return node
+            self._endless += view.why == _TOO_MUCH
+        return ""
+
+    def _released(self) -> Iterator[str]:
+        """Claims whose end would do; if none alone would, whether all together would."""
+        owners = sorted(
+            {one.claim: one for held in self._around.held.values() for one in held}.items()
+        )
+        useful = [one for _, one in owners if self._is_near(one)][:_HOLDERS_TRIED]
+        is_any = False
+        for one in useful:
+            node = self._is_free(self._open, around=self._without({one.claim}))
+            if node:
+                is_any = True
+                yield f"the end of {one.words}, on {node}"
+        if not is_any and useful:
+            everyone = {one.claim for one in useful}
+            node = self._is_free(self._open, around=self._without(everyone))
+            if node:
+                yield f"the end of several of the claims on {node}"
+
+    def _is_near(self, one: Holding) -> bool:
+        """Whether it holds a device that one of the requests could have."""
+        name = DeviceId(one.result.driver, one.result.pool, one.result.device)
+        for node in self._open:
+            for pool in self._around.pools[node]:
+                if (pool.id.driver, pool.id.name) == name[:2]:
+                    return True
+        return False
+
+    def _without(self, claims: set[str]) -> Surroundings:
+        held = {
+            device: tuple(one for one in held if one.claim not in claims)
+            for device, held in self._around.held.items()
+        }
+        return replace(self._around, held=held, taken=taken(held))
+
+    def _tolerated(self) -> Iterator[str]:
+        if node := self._is_free(self._open, ignore_taints=True):
+            yield f"tolerations of the devices' taints on {node}, or their recovery"
+
+    def _unconstrained(self) -> Iterator[str]:
+        for number, claim in enumerate(self._claims):
+            for rule in claim.rules:
+                rest = tuple(one for one in claim.rules if one is not rule)
+                changed = replace(claim, rules=rest)
+                claims = (*self._claims[:number], changed, *self._claims[number + 1 :])
+                if node := self._is_free(self._open, claims):
+                    yield f"claim {claim.title} without {rule.words}, on {node}"
+
+    def _unbarred(self) -> Iterator[str]:
+        for node, why in islice(self._around.barred.items(), _NODES_TRIED):
+            if node in self._around.pools and self._is_free([node]):
+                yield f"{node} has what it asks for, but {why}"
+
+    def _fewer(self) -> Iterator[str]:
+        """Fewer devices for one request, the most that can be had."""
+        for number, claim in enumerate(self._claims):
+            for at, choices in enumerate(claim.requests):
+                wanted = choices[-1]
+                most = min((wanted.count or 1) - 1, RESULTS_LIMIT)
+                for count in range(most, 0, -1):
+                    less = (replace(wanted, count=count),)
+                    requests = (*claim.requests[:at], less, *claim.requests[at + 1 :])
+                    changed = replace(claim, requests=requests)
+                    claims = (*self._claims[:number], changed, *self._claims[number + 1 :])
+                    if node := self._is_free(self._open, claims):
+                        yield (
+                            f"{count} instead of {wanted.count} for request {wanted.title} of "
+                            f"{claim.title}, on {node}"
+                        )
+                        break

@@ -1,0 +1,130 @@
+"""The claims of a pod: those that it names, and the one for resources that DeviceClasses give."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from trio_npu_dra.tools.cluster.explain.pod_fit import requested
+from trio_npu_dra.tools.cluster.objects import (
+    Ask,
+    Claim,
+    ClaimDevices,
+    ClaimMeta,
+    ClaimSpec,
+    ClusterNode,
+    DeviceClass,
+    Request,
+)
+from trio_npu_dra.tools.cluster.pod_objects import Pod, PodClaim
+from trio_npu_dra.tools.cluster.quantity import parse_quantity
+from trio_npu_dra.tools.cluster.view import ClusterView
+
+_IMPLICIT = "deviceclass.resource.kubernetes.io/"
+_CONSUMERS_LIMIT = 256
+_ZERO_IS_NONE_SINCE = 36
+"""The minor version of Kubernetes from which a resource of which a node has 0 is no plugin's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodClaims:
+    """What a pod names.
+
+    Attributes:
+        claims: Those that exist, by what the pod calls them.
+        missing: Which of its claims does not exist; empty if all do.
+        problem: Why the scheduler does not even look for devices; empty if it does.
+    """
+
+    claims: Mapping[str, Claim]
+    missing: str = ""
+    problem: str = ""
+
+
+def claims_of(pod: Pod, view: ClusterView) -> PodClaims:
+    """The claims that a pod names."""
+    known = {claim.title: claim for claim in view.claims}
+    made = {one.name: one.resource_claim_name for one in pod.status.resource_claim_statuses}
+    found: dict[str, Claim] = {}
+    missing = problem = ""
+    for one in pod.spec.resource_claims:
+        name = one.resource_claim_name or made.get(one.name)
+        if name is None and one.name in made:
+            continue  # the claim is not needed
+        claim = known.get(f"{pod.metadata.namespace}/{name}") if name else None
+        if claim is not None and claim not in found.values():
+            found[one.name] = claim
+        if claim is None:
+            missing = missing or _missing(pod, one, name)
+        problem = problem or (_problem(pod, one, claim) if claim else missing)
+    return PodClaims(claims=found, missing=missing, problem=problem)
+
+
+def _missing(pod: Pod, one: PodClaim, name: str | None) -> str:
+    if name is None:
+        return (
+            f"no claim {one.name} has been made of the ResourceClaimTemplate "
+            f"{one.resource_claim_template_name} yet: does the template exist?"
+        )
+    return f"there is no ResourceClaim {name} in namespace {pod.metadata.namespace}"
+
+
+def _problem(pod: Pod, one: PodClaim, claim: Claim) -> str:
+    if claim.metadata.deletion_timestamp:
+        return f"claim {claim.title} is being deleted"
+    if one.resource_claim_template_name and not _is_owned(claim, pod):
+        return f"claim {claim.title} was not made for this pod"
+    users = {user.uid for user in claim.status.reserved_for}
+    if claim.status.allocation and len(users) >= _CONSUMERS_LIMIT and pod.metadata.uid not in users:
+        return f"claim {claim.title} has {len(users)} users, and no more are allowed"
+    return ""
+
+
+def _is_owned(claim: Claim, pod: Pod) -> bool:
+    owners = claim.metadata.owner_references or ()
+    return any(owner.uid == pod.metadata.uid for owner in owners)
+
+
+def class_of(resource: str, classes: Mapping[str, DeviceClass]) -> str | None:
+    """The DeviceClass that gives an extended resource; None if none does."""
+    if resource.startswith(_IMPLICIT):
+        name = resource.removeprefix(_IMPLICIT)
+        return name if name in classes else None
+    names = (name for name, one in classes.items() if one.spec.extended_resource_name == resource)
+    return min(names, default=None)
+
+
+def from_devices(pod: Pod, node: ClusterNode, view: ClusterView) -> frozenset[str]:
+    """The pod's resources that a node gives through DeviceClasses, not through a device plugin."""
+    counted = set(node.status.allocatable)
+    if view.minor is None or view.minor >= _ZERO_IS_NONE_SINCE:
+        counted = {name for name in counted if parse_quantity(node.status.allocatable[name])}
+    return frozenset(
+        name
+        for name in requested(pod)
+        if name not in counted and class_of(name, view.classes) is not None
+    )
+
+
+def claim_for(
+    pod: Pod, resources: Collection[str], classes: Mapping[str, DeviceClass]
+) -> Claim | None:
+    """The claim that the scheduler makes for extended resources; None if there are none."""
+    requests = []
+    for number, container in enumerate((*pod.spec.init_containers, *pod.spec.containers)):
+        asked = {**container.resources.limits, **container.resources.requests}
+        for at, name in enumerate(sorted(set(asked) & set(resources))):
+            class_name = class_of(name, classes)
+            count = parse_quantity(asked[name])
+            if class_name and count:
+                ask = Ask(device_class_name=class_name, count=int(count))
+                title = f"container-{number}-request-{at}"
+                requests.append(Request(name=title, exactly=ask))
+    if not requests:
+        return None
+    return Claim(
+        metadata=ClaimMeta(
+            name=f"{pod.metadata.name}-extended-resources", namespace=pod.metadata.namespace
+        ),
+        spec=ClaimSpec(devices=ClaimDevices(requests=tuple(requests))),
+    )

@@ -1,0 +1,132 @@
+"""Why a node does not take a pod, apart from devices: labels, taints, and resources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
+
+from trio_npu_dra.tools.cluster.matching import BLOCKING, selects, taint_words, tolerated
+from trio_npu_dra.tools.cluster.objects import ClusterNode, Taint
+from trio_npu_dra.tools.cluster.pod_objects import Container, Pod
+from trio_npu_dra.tools.cluster.quantity import parse_quantity, quantity_words
+
+_CORDONED = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+Amounts = dict[str, Fraction]
+
+
+def requested(pod: Pod) -> Amounts:
+    """What a pod asks a node for: its containers together, or an init container if it needs more.
+
+    Init containers that run on (sidecars) count for all that start after them. Of cpu and memory
+    a pod may say itself what all of it needs.
+    """
+    spec = pod.spec
+    beside: Amounts = {}
+    starts: list[Amounts] = []
+    for one in spec.init_containers:
+        starts.append(_sum((beside, _of(one))))
+        if one.restart_policy == "Always":
+            beside = starts[-1]
+    total = _sum((beside, *map(_of, spec.containers)))
+    for start in starts:
+        for name, amount in start.items():
+            total[name] = max(total.get(name, Fraction(0)), amount)
+    whole = {**spec.resources.limits, **spec.resources.requests}
+    return _sum(({**total, **_parsed(whole)}, _parsed(spec.overhead)))
+
+
+def _of(container: Container) -> Amounts:
+    """Its requests; a limit without a request is one."""
+    return _parsed({**container.resources.limits, **container.resources.requests})
+
+
+def _parsed(amounts: Mapping[str, str]) -> Amounts:
+    return {name: parse_quantity(amount) for name, amount in amounts.items()}
+
+
+def _sum(parts: Iterable[Mapping[str, Fraction]]) -> Amounts:
+    total: Amounts = {}
+    for part in parts:
+        for name, amount in part.items():
+            total[name] = total.get(name, Fraction(0)) + amount
+    return total
+
+
+class Usage:
+    """What the pods of each node have requested.
+
+    Args:
+        pods: All that have not ended; None if we do not know them.
+    """
+
+    def __init__(self, pods: Iterable[Pod] | None) -> None:
+        self.is_known = pods is not None
+        self._used: dict[str, Amounts] = {}
+        for pod in pods or ():
+            if pod.spec.node_name and pod.status.phase not in {"Succeeded", "Failed"}:
+                used = self._used.get(pod.spec.node_name, {})
+                one = {"pods": Fraction(1), **requested(pod)}
+                self._used[pod.spec.node_name] = _sum((used, one))
+
+    def of(self, node: str, resource: str) -> Fraction:
+        """What is requested of a resource on a node."""
+        return self._used.get(node, {}).get(resource, Fraction(0))
+
+
+def obstacles(
+    pod: Pod, node: ClusterNode, usage: Usage, from_devices: frozenset[str]
+) -> Iterator[str]:
+    """What keeps the pod from a node, as what is said of the node.
+
+    Args:
+        pod: The pod.
+        node: The node.
+        usage: What is requested already.
+        from_devices: Resources that the node gives through DeviceClasses.
+    """
+    spec = pod.spec
+    if node.spec.unschedulable and not tolerated(_CORDONED, spec.tolerations):
+        yield "is cordoned"
+    for taint in node.spec.taints:
+        is_said = node.spec.unschedulable and taint.key == _CORDONED.key
+        if taint.effect in BLOCKING and not is_said and not tolerated(taint, spec.tolerations):
+            yield f"has the taint {taint_words(taint)}, which the pod does not tolerate"
+    labels = node.metadata.labels or {}
+    for key, value in spec.node_selector.items():
+        if labels.get(key) != value:
+            yield f"is not {key}={value}, as the pod's nodeSelector wants"
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    if affinity and affinity.required and not selects(affinity.required, node):
+        yield "is not what the pod's node affinity wants"
+    if usage.is_known:
+        yield from _lacking(pod, node, usage, from_devices)
+
+
+def _lacking(
+    pod: Pod, node: ClusterNode, usage: Usage, from_devices: frozenset[str]
+) -> Iterator[str]:
+    wanted = {"pods": Fraction(1), **requested(pod)}
+    for name, amount in wanted.items():
+        if name in from_devices or not amount or name not in node.status.allocatable:
+            if amount and name not in from_devices and name != "pods":
+                yield f"has no {name}"
+            continue
+        has = parse_quantity(node.status.allocatable[name])
+        used = usage.of(node.metadata.name, name)
+        left = max(has - used, Fraction(0))
+        if amount > left:
+            yield (
+                f"has {quantity_words(left)} of {quantity_words(has)} {name} left, "
+                f"and the pod wants {quantity_words(amount)}"
+            )
+
+
+def not_weighed(pod: Pod) -> Iterator[str]:
+    """What the scheduler weighs for this pod, and this package does not."""
+    affinity = pod.spec.affinity
+    if affinity and (affinity.pod_affinity or affinity.pod_anti_affinity):
+        yield "the pod's affinity to other pods"
+    if pod.spec.topology_spread_constraints:
+        yield "its topology spread constraints"
+    if pod.spec.scheduler_name != "default-scheduler":
+        yield f"what its scheduler {pod.spec.scheduler_name} does differently"

@@ -1,0 +1,259 @@
+"""Whether a node can give claims what they ask for: an exact search, as the scheduler's.
+
+It tries devices in the scheduler's order and checks in the scheduler's order, because a selector
+that fails matters only for a device that is tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from trio_npu_dra.tools.cluster import shares
+from trio_npu_dra.tools.cluster.cel.verdict import Undecided
+from trio_npu_dra.tools.cluster.explain.wanted import RESULTS_LIMIT, Rule, Wanted, WantedClaim
+from trio_npu_dra.tools.cluster.inventory import DeviceId, PlacedDevice, Taken
+from trio_npu_dra.tools.cluster.matching import BLOCKING, tolerated
+from trio_npu_dra.tools.cluster.pools import CounterKey, NodePool, consumed
+
+STEPS_LIMIT = 50_000
+"""Devices that one search tries at most, which takes about a second."""
+
+Selects = Callable[[Wanted, PlacedDevice], bool]
+"""Whether the selectors of class and claim admit a device; may raise `SelectorFails`."""
+Value = tuple[str, str | int | bool]
+
+
+class TooMuch(Exception):
+    """The search has not ended within `STEPS_LIMIT`."""
+
+
+class AllRefused(Exception):
+    """The scheduler gives up on the pod, because a request for all devices cannot be served."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One device for one request."""
+
+    claim: str
+    request: str
+    device: DeviceId
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A device that the search has handed out.
+
+    Attributes:
+        number: Of the claim.
+        share: What it takes of capacities, if the device can be given several times.
+        charged: Whether it takes from counters: of several shares the first does.
+    """
+
+    number: int
+    wanted: Wanted
+    placed: PlacedDevice
+    share: Mapping[str, Fraction] | None
+    charged: bool
+
+
+class Search:
+    """One search on one node.
+
+    Args:
+        pools: What the node sees.
+        claims: What is asked for.
+        taken: What others have.
+        selects: Whether selectors admit a device.
+        ignore_taints: Whether taints keep nobody away: to find out what they cost.
+    """
+
+    def __init__(
+        self,
+        pools: Sequence[NodePool],
+        claims: Sequence[WantedClaim],
+        taken: Taken,
+        selects: Selects,
+        *,
+        ignore_taints: bool = False,
+    ) -> None:
+        self._pools = pools
+        self._devices = [placed for pool in pools if not pool.flaw for placed in pool.devices]
+        self._claims = claims
+        self._taken = taken
+        self._selects = selects
+        self._ignore_taints = ignore_taints
+        self._left = {pool.id: pool.left(taken) for pool in pools if pool.counters}
+        self._all: dict[tuple[int, str], list[PlacedDevice]] = {}
+        self._given: list[_Entry] = []
+        self._steps = 0
+
+    def run(self) -> tuple[Given, ...] | None:
+        """The first allocation that is found; None if there is none.
+
+        Raises:
+            SelectorFails: A selector fails for a device that is tried.
+            AllRefused: All devices are asked for, and that cannot be.
+            TooMuch: It takes too long.
+            Undecided: We cannot tell.
+        """
+        for number, claim in enumerate(self._claims):
+            for wanted in (wanted for choices in claim.requests for wanted in choices):
+                if wanted.count is None:
+                    self._all[number, wanted.title] = list(self._all_of(wanted))
+        if not self._claim(0):
+            return None
+        return tuple(
+            Given(self._claims[entry.number].title, entry.wanted.title, entry.placed.id)
+            for entry in self._given
+        )
+
+    def _all_of(self, wanted: Wanted) -> Iterator[PlacedDevice]:
+        for pool in self._pools:
+            if pool.flaw:
+                raise AllRefused(
+                    f"request {wanted.title} asks for all devices, but {pool.flaw_words}"
+                )
+            for placed in pool.devices:
+                if self._selects(wanted, placed):
+                    share = shares.share_of(placed.device, wanted.requests)
+                    if share is not None and shares.fits(placed.device, share, {}):
+                        yield placed
+
+    def _claim(self, number: int) -> bool:
+        return number == len(self._claims) or self._request(number, 0)
+
+    def _request(self, number: int, at: int) -> bool:
+        requests = self._claims[number].requests
+        if at == len(requests):
+            return self._claim(number + 1)
+        return any(self._more(number, at, wanted, 0, 0) for wanted in requests[at])
+
+    def _more(self, number: int, at: int, wanted: Wanted, done: int, start: int) -> bool:
+        """Give the request the rest of its devices, then everything that comes after it."""
+        is_all = wanted.count is None
+        devices = self._all[number, wanted.title] if is_all else self._devices
+        count = len(devices) if wanted.count is None else wanted.count
+        if is_all and not devices:
+            return False
+        if done == count:
+            return self._request(number, at + 1)
+        given = sum(entry.number == number for entry in self._given)
+        if count - done > RESULTS_LIMIT - given:
+            return False
+        for index in range(done, done + 1) if is_all else range(start, len(devices)):
+            self._steps += 1
+            if self._steps > STEPS_LIMIT:
+                raise TooMuch
+            if self._take(number, wanted, devices[index], must=is_all):
+                if self._more(number, at, wanted, done + 1, index + 1):
+                    return True
+                self._given.pop()
+        return False
+
+    def _take(self, number: int, wanted: Wanted, placed: PlacedDevice, *, must: bool) -> bool:
+        """Hand a device out, if it can be; *must* says that its selectors are known to admit it."""
+        if self._is_in_use(number, wanted, placed):
+            return False
+        if not must and not self._selects(wanted, placed):
+            return False
+        is_shared = bool(placed.device.allow_multiple_allocations)
+        share = shares.share_of(placed.device, wanted.requests)
+        charged = not (is_shared and self._has_share(placed))
+        suffices = (
+            share is not None
+            and shares.fits(placed.device, share, self._in_shares(placed))
+            and (not charged or self._counters_suffice(placed))
+            and (self._ignore_taints or tolerates(wanted, placed))
+        )
+        if not suffices:
+            return False
+        if not all(
+            self._agrees(rule, number, wanted, placed) for rule in self._claims[number].rules
+        ):
+            if must:
+                raise AllRefused(
+                    f"request {wanted.title} asks for all devices, but with {placed.id.name} of "
+                    f"pool {placed.id.pool} a constraint of the claim does not hold"
+                )
+            return False
+        self._given.append(_Entry(number, wanted, placed, share if is_shared else None, charged))
+        return True
+
+    def _is_in_use(self, number: int, wanted: Wanted, placed: PlacedDevice) -> bool:
+        mine = [one.number for one in self._given if one.placed == placed and one.share is None]
+        if wanted.admin:
+            return number in mine
+        return placed.id in self._taken.whole or bool(mine)
+
+    def _has_share(self, placed: PlacedDevice) -> bool:
+        return placed.id in self._taken.shared or any(
+            entry.placed == placed and entry.share is not None for entry in self._given
+        )
+
+    def _in_shares(self, placed: PlacedDevice) -> Mapping[str, Fraction]:
+        sums = dict(self._taken.shared.get(placed.id, {}))
+        for entry in self._given:
+            if entry.placed == placed:
+                for name, amount in (entry.share or {}).items():
+                    sums[name] = sums.get(name, Fraction(0)) + amount
+        return sums
+
+    def _counters_suffice(self, placed: PlacedDevice) -> bool:
+        """Whether all counters of the pool suffice: one that is overdrawn blocks all of it."""
+        if not placed.device.consumes_counters:
+            return True
+        if any(one.compatibility_groups for one in placed.device.consumes_counters):
+            raise Undecided(f"{placed.id.name} has compatibility groups, which are not known here")
+        left = dict(self._left.get(placed.pool, {}))
+        for entry in self._given:
+            if entry.charged and entry.placed.pool == placed.pool:
+                _subtract(left, entry.placed)
+        _subtract(left, placed)
+        return all(amount >= 0 for amount in left.values())
+
+    def _agrees(self, rule: Rule, number: int, wanted: Wanted, placed: PlacedDevice) -> bool:
+        if not rule.is_about(wanted):
+            return True
+        value = value_of(rule.attribute, placed)
+        if value is None:
+            return False
+        others = (
+            value_of(rule.attribute, entry.placed)
+            for entry in self._given
+            if entry.number == number and rule.is_about(entry.wanted)
+        )
+        return all((other == value) is not rule.distinct for other in others)
+
+
+def tolerates(wanted: Wanted, placed: PlacedDevice) -> bool:
+    """Whether a request tolerates the taints of a device."""
+    return all(
+        taint.effect not in BLOCKING or tolerated(taint, wanted.tolerations)
+        for taint in placed.device.taints
+    )
+
+
+def value_of(attribute: str, placed: PlacedDevice) -> Value | None:
+    """A value that is equal to that of another device if both have the same type and value.
+
+    Raises:
+        Undecided: It is a list, which newer schedulers compare and others do not.
+    """
+    domain, _, short = attribute.rpartition("/")
+    found = placed.device.attributes.get(attribute)
+    if found is None and domain == placed.id.driver:
+        found = placed.device.attributes.get(short)
+    if found is None:
+        return None
+    if found.value is None:
+        raise Undecided(f"the attribute {attribute} of {placed.id.name} is a list")
+    kind = "version" if found.version is not None else type(found.value).__name__
+    return kind, found.value
+
+
+def _subtract(left: dict[CounterKey, Fraction], placed: PlacedDevice) -> None:
+    for key, amount in consumed(placed.device):
+        left[key] = left.get(key, Fraction(0)) - amount

@@ -1,0 +1,104 @@
+"""Sentences about requests and devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from trio_npu_dra.tools.cluster.explain.funnel import Funnel, Loss, Step
+from trio_npu_dra.tools.cluster.explain.wanted import Wanted
+from trio_npu_dra.tools.cluster.inventory import DeviceId
+
+_LOSSES = 3
+_NAMES = 8
+
+
+def ask_words(wanted: Wanted) -> str:
+    """`2 devices of class npu.huawei.com`."""
+    if wanted.count is None:
+        return f"all matching devices of class {wanted.class_name} on a node"
+    return f"{counted(wanted.count, 'device')} of class {wanted.class_name}"
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 device`, `2 devices`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def names_of(devices: Iterable[DeviceId]) -> str:
+    """`npu-0, npu-1 of n1; npu-3 of n2`, with a limit."""
+    pools: dict[str, list[str]] = {}
+    for device in devices:
+        pools.setdefault(device.pool, []).append(device.name)
+    return "; ".join(f"{_few(names)} of {pool}" for pool, names in _some(pools.items()))
+
+
+def _some(pools: Iterable[tuple[str, list[str]]]) -> list[tuple[str, list[str]]]:
+    listed = list(pools)
+    if len(listed) <= _LOSSES:
+        return listed
+    rest = sum(len(names) for _, names in listed[_LOSSES:])
+    return [*listed[:_LOSSES], (f"{len(listed) - _LOSSES} more pools", [f"{rest} more"])]
+
+
+def _few(names: Sequence[str]) -> str:
+    if len(names) <= _NAMES:
+        return ", ".join(names)
+    return f"{', '.join(names[:_NAMES])} and {len(names) - _NAMES} more"
+
+
+def loss_words(losses: Sequence[Loss]) -> str:
+    """`8 are held by claim default/a; 6 have memCapacity 32Gi`."""
+    parts = [f"{len(loss.devices)} {_agreeing(loss)}" if loss.devices else loss.why
+             for loss in losses[:_LOSSES]]  # fmt: skip
+    rest = losses[_LOSSES:]
+    if rest:
+        count = sum(len(loss.devices) for loss in rest)
+        is_held = all(loss.why.startswith("are held by") for loss in rest)
+        others = "claims" if is_held else "reasons"
+        parts.append(f"{count} {'by' if is_held else 'for'} {len(rest)} other {others}")
+    return "; ".join(parts)
+
+
+def _agreeing(loss: Loss) -> str:
+    """The reason with a verb that agrees with the number of devices."""
+    if len(loss.devices) != 1:
+        return loss.why
+    verb, _, rest = loss.why.partition(" ")
+    singular = {"have": "has", "are": "is", "do": "does", "need": "needs", "make": "makes"}
+    return f"{singular.get(verb, verb)} {rest}"
+
+
+def short_words(claim: str, funnel: Funnel) -> str:
+    """Why one request cannot have what it wants: the first step that leaves too few."""
+    at = funnel.short
+    assert at is not None
+    step, wanted = funnel.steps[at], funnel.wanted
+    asked = f"request {wanted.title} of claim {claim} wants {ask_words(wanted)}"
+    if at == 0 and not step.left:
+        why = f" that can be used: {loss_words(step.losses)}" if step.losses else ""
+        return f"{asked}, and no device is published{why}"
+    before = funnel.steps[at - 1] if at else None
+    had = f"{before.left} {before.counting}, " if before else ""
+    return f"{asked}: {had}{_left(step, wanted)}{_because(step, funnel.steps[:at])}"
+
+
+def _left(step: Step, wanted: Wanted) -> str:
+    left = str(step.left) if step.left else "none of them"
+    words = step.counting
+    if step.left and wanted.count is not None and step.most < step.left:
+        return f"{left} {words}, at most {step.most} on one node"
+    return f"{left} {words}"
+
+
+def _because(step: Step, earlier: Sequence[Step]) -> str:
+    """What the step takes away, and what selectors and taints have taken before it."""
+    parts = [loss_words(step.losses)] if step.losses else []
+    others = [loss for one in earlier[1:] for loss in one.losses if _is_near_miss(one)]
+    if others:
+        parts.append(f"of the others {loss_words(others)}")
+    return f": {'; '.join(parts)}" if parts else ""
+
+
+def _is_near_miss(step: Step) -> bool:
+    """Whether what the step takes away had the right class, and was on a node for the pod."""
+    return not step.words.startswith(("are of class", "may be of class", "are on nodes"))

@@ -1,0 +1,246 @@
+"""The devices of the cluster by node: what they are, who holds them, what is still whole; pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from trio_npu_dra.ascend import fact_names
+from trio_npu_dra.ascend.offers import LEAVING, OfferKind
+from trio_npu_dra.tools.cluster.inventory import (
+    DeviceId,
+    Holding,
+    PlacedDevice,
+    PoolId,
+    Taken,
+    holdings,
+    taken,
+)
+from trio_npu_dra.tools.cluster.matching import BLOCKING, taint_words
+from trio_npu_dra.tools.cluster.objects import Device
+from trio_npu_dra.tools.cluster.pools import NodePool, whole_pools
+from trio_npu_dra.tools.cluster.view import ClusterView
+
+_PIECE: Final = re.compile(r"npu-\d+-.")
+"""The names of pieces, for those of which nothing else is known any more."""
+
+
+class State(StrEnum):
+    """How a device is to a claim that comes now."""
+
+    FREE = "free"
+    USED = "used"
+    SHARED = "shared"
+    """Some of its shares, or some pieces of it, are in use."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRow:
+    """One device.
+
+    Attributes:
+        id: Its name.
+        device: What is published of it; nothing but its name if it is held and published no more.
+        is_published: Whether it is in a slice.
+        state: How it is.
+        is_barred: Whether it has a taint that keeps claims away; it may be in use too.
+        is_sick: Whether one of these says more than that it is to go elsewhere.
+        taints: All its taints in words.
+        holders: Who has it; of an NPU also who has pieces of it.
+    """
+
+    id: DeviceId
+    device: Device
+    is_published: bool = True
+    state: State
+    is_barred: bool
+    is_sick: bool
+    taints: tuple[str, ...]
+    holders: tuple[Holding, ...]
+
+    def attribute(self, name: str) -> str:
+        """An attribute in words; `-` if the device has none of that name."""
+        found = self.device.attributes.get(name)
+        return "-" if found is None or found.value is None else str(found.value)
+
+    @property
+    def memory(self) -> str:
+        """Its memory; for other drivers that of a capacity named so."""
+        capacity = self.device.capacity
+        found = capacity.get(fact_names.MEMORY) or capacity.get("memory")
+        return found.value if found else "-"
+
+    @property
+    def model(self) -> str:
+        """What it is; for other drivers the name of the product."""
+        names = (fact_names.CHIP_NAME, fact_names.MODEL, fact_names.PRODUCT_NAME, fact_names.TYPE)
+        return next((word for name in names if (word := self.attribute(name)) != "-"), "-")
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a claim can have all of it."""
+        return self.state is State.FREE and not self.is_barred
+
+    @property
+    def is_piece(self) -> bool:
+        """Whether it is a piece of another device."""
+        if not self.is_published:
+            return _PIECE.match(self.id.name) is not None
+        return self.attribute(fact_names.TYPE) == OfferKind.VNPU
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ring:
+    """The devices with one value of `topologyGroup`.
+
+    Attributes:
+        name: `ring-0`.
+        size: How many devices it has.
+        free: How many of them are free.
+        may_lack: Whether an NPU of the node is held and not published: it may be of this ring.
+    """
+
+    name: str
+    size: int
+    free: int
+    may_lack: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a claim can have all of it."""
+        return self.free == self.size and not self.may_lack
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRow:
+    """The devices of one node.
+
+    Attributes:
+        node: Its name; that of the pool for devices that are not of one node.
+        devices: Without pieces that could be made and are not; with those that claims hold though
+            they are published no more.
+        rings: What claims can have together.
+        flaws: Why nothing is allocated from pools of these devices, in the scheduler's eyes.
+    """
+
+    node: str
+    devices: tuple[DeviceRow, ...]
+    rings: tuple[Ring, ...]
+    flaws: tuple[str, ...]
+
+    @property
+    def whole(self) -> tuple[DeviceRow, ...]:
+        """The devices that are no pieces."""
+        return tuple(row for row in self.devices if not row.is_piece)
+
+    @property
+    def free(self) -> int:
+        """How many devices a claim can have."""
+        return sum(row.is_free for row in self.whole)
+
+    @property
+    def used(self) -> int:
+        """How many are in use, wholly or in part."""
+        return sum(row.state is not State.FREE for row in self.whole)
+
+    @property
+    def sick(self) -> int:
+        """How many keep claims away."""
+        return sum(row.is_sick for row in self.whole)
+
+
+def fleet(view: ClusterView, driver: str) -> tuple[NodeRow, ...]:
+    """The nodes and their devices.
+
+    Args:
+        view: Slices and claims.
+        driver: Of which driver; of all if empty.
+    """
+    held = holdings(view.claims)
+    in_use = taken(held)
+    nodes: dict[str, list[DeviceRow]] = {}
+    flaws: dict[str, dict[str, None]] = {}
+    places: dict[PoolId, str] = {}
+    withdrawn = {id_: None for id_ in held if in_use.has(id_) and driver in {"", id_.driver}}
+    for pool in whole_pools(view.slices).values():
+        if driver and pool.id.driver != driver:
+            continue
+        for placed in pool.devices:
+            withdrawn.pop(placed.id, None)
+            row = _row(placed, pool, held, in_use)
+            spec = placed.slice.spec
+            node = spec.node_name or placed.device.node_name or f"pool {pool.id.name}"
+            places[pool.id] = node
+            if row.is_piece and not row.holders:
+                continue
+            nodes.setdefault(node, []).append(row)
+            if pool.flaw:
+                flaws.setdefault(node, {})[pool.flaw_words] = None
+    for id_ in withdrawn:
+        node = places.get(PoolId(id_.driver, id_.pool), id_.pool)  # drivers name pools so, mostly
+        nodes.setdefault(node, []).append(_withdrawn(id_, held[id_]))
+    return tuple(
+        NodeRow(
+            node=node,
+            devices=tuple(rows),
+            rings=tuple(_rings(rows)),
+            flaws=tuple(flaws.get(node, ())),
+        )
+        for node, rows in sorted(nodes.items())
+    )
+
+
+def _row(
+    placed: PlacedDevice,
+    pool: NodePool,
+    held: Mapping[DeviceId, Sequence[Holding]],
+    in_use: Taken,
+) -> DeviceRow:
+    takers = () if in_use.has(placed.id) else pool.takers(placed, in_use)
+    state = State.FREE
+    if placed.id in in_use.whole:
+        state = State.USED
+    elif placed.id in in_use.shared or takers:
+        state = State.SHARED
+    barring = [taint.key for taint in placed.device.taints if taint.effect in BLOCKING]
+    row = DeviceRow(
+        id=placed.id,
+        device=placed.device,
+        state=state,
+        is_barred=bool(barring),
+        is_sick=any(key != f"{placed.id.driver}/{LEAVING}" for key in barring),
+        taints=tuple(taint_words(taint) for taint in placed.device.taints),
+        holders=tuple(held.get(placed.id, ())),
+    )
+    if row.is_piece:  # what keeps it away is another device, which has a row of its own
+        return row
+    of_pieces = (one for other in takers for one in held.get(other.id, ()))
+    return replace(row, holders=(*row.holders, *of_pieces))
+
+
+def _withdrawn(id_: DeviceId, holders: Sequence[Holding]) -> DeviceRow:
+    return DeviceRow(
+        id=id_,
+        device=Device(name=id_.name),
+        is_published=False,
+        state=State.USED,
+        is_barred=False,
+        is_sick=False,
+        taints=(),
+        holders=tuple(holders),
+    )
+
+
+def _rings(rows: Iterable[DeviceRow]) -> Iterator[Ring]:
+    rows = tuple(rows)
+    may_lack = any(not row.is_published and not row.is_piece for row in rows)
+    members: dict[str, list[DeviceRow]] = {}
+    for row in rows:
+        if not row.is_piece and row.attribute(fact_names.TOPOLOGY_GROUP) != "-":
+            members.setdefault(row.attribute(fact_names.TOPOLOGY_GROUP), []).append(row)
+    for name, found in sorted(members.items()):
+        free = sum(row.is_free for row in found)
+        yield Ring(name=name, size=len(found), free=free, may_lack=may_lack)

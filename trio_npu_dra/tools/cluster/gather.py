@@ -1,0 +1,180 @@
+"""Reads the cluster from the API server; where a right is missing, the view says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, TypeVar
+
+from trio_npu_dra.kit.api.client import KubeClient
+from trio_npu_dra.kit.api.objects import KubeObject
+from trio_npu_dra.kit.api.pages import Listed
+from trio_npu_dra.kit.base.errors import Forbidden, KubeError
+from trio_npu_dra.tools.cluster.objects import (
+    ADMIN_LABEL,
+    Claim,
+    ClusterNode,
+    DeviceClass,
+    DeviceTaintRule,
+    Namespace,
+    Slice,
+)
+from trio_npu_dra.tools.cluster.pod_objects import Pod, SeenEvent
+from trio_npu_dra.tools.cluster.view import ClusterView
+
+K = TypeVar("K", bound=KubeObject)
+
+_PAGES: Final[dict[type[KubeObject], int]] = {Slice: 5, Claim: 200, ClusterNode: 50, Pod: 50}
+"""Objects in one answer, by their usual size; a full slice has 13,000 values."""
+_PAGE: Final = 100
+_FEW: Final = 5
+"""Objects that are named of those that cannot be read."""
+_LOOKS: Final[dict[type[KubeObject], str]] = {
+    Slice: "its devices look absent",
+    Claim: "what it holds looks free",
+    Pod: "what it uses looks free",
+}
+_RUNNING: Final = "status.phase!=Succeeded,status.phase!=Failed"
+
+
+async def read_devices(client: KubeClient) -> tuple[ClusterView, dict[type[KubeObject], str]]:
+    """Slices and claims, and from which versions they can be watched.
+
+    Raises:
+        KubeError: Refused or unreachable.
+    """
+    slices = await _all(client, Slice)
+    claims = await _all(client, Claim)
+    versions: dict[type[KubeObject], str] = {Slice: slices.version, Claim: claims.version}
+    doubts = (*_unread(Slice, slices), *_unread(Claim, claims))
+    return ClusterView(slices=slices.objects, claims=claims.objects, doubts=doubts), versions
+
+
+async def read_cluster(client: KubeClient, about: KubeObject) -> ClusterView:
+    """All that an explanation weighs.
+
+    Args:
+        client: The API server.
+        about: The pod or claim that is explained: its Events are read too.
+
+    Raises:
+        KubeError: Slices, claims or classes cannot be read; without them nothing can be said.
+    """
+    devices, _ = await read_devices(client)
+    classes = await _all(client, DeviceClass)
+    doubts = [*devices.doubts, *_unread(DeviceClass, classes)]
+    nodes = await _if_allowed(client, ClusterNode, doubts, "labels, taints and resources of nodes")
+    pods = await _if_allowed(
+        client, Pod, doubts, "what other pods use of resources", field_selector=_RUNNING
+    )
+    doubts += await _taint_rules(client)
+    events = await events_about(client, about, doubts)
+    is_for_admins = await _is_for_admins(client, about, devices.claims, doubts)
+    minor = await client.minor_version()
+    return ClusterView(
+        slices=devices.slices,
+        claims=devices.claims,
+        classes={one.metadata.name: one for one in classes.objects},
+        nodes=nodes,
+        pods=pods,
+        events=events,
+        doubts=tuple(doubts),
+        is_for_admins=is_for_admins,
+        minor=minor,
+    )
+
+
+async def events_about(
+    client: KubeClient, about: KubeObject, doubts: list[str]
+) -> tuple[SeenEvent, ...]:
+    """The Events about an object; a missing right becomes a doubt."""
+    meta = about.metadata
+    selector = f"involvedObject.name={meta.name},involvedObject.kind={about.kind_name}"
+    events = await _if_allowed(
+        client,
+        SeenEvent,
+        doubts,
+        "Events",
+        namespace=meta.namespace or "default",
+        field_selector=selector,
+    )
+    return events or ()
+
+
+async def namespaces_of(client: KubeClient, kind: type[KubeObject], name: str) -> tuple[str, ...]:
+    """The namespaces that have an object of that name.
+
+    Raises:
+        KubeError: Refused or unreachable.
+    """
+    found = await client.list_all(kind, field_selector=f"metadata.name={name}", page=_PAGE)
+    read = (one.metadata.namespace or "" for one in found.objects)
+    return (*read, *(one.namespace for one in found.unread))
+
+
+def _unread(kind: type[K], found: Listed[K]) -> Iterator[str]:
+    """What follows from the objects that cannot be read."""
+    for one in found.unread[:_FEW]:
+        looks = _LOOKS.get(kind, "it looks absent")
+        yield f"{kind.kind_name} {one.title} cannot be read, so {looks}: {one.why}"
+    if len(found.unread) > _FEW:
+        yield f"{len(found.unread) - _FEW} more {kind.plural} that cannot be read"
+
+
+async def _all(client: KubeClient, kind: type[K]) -> Listed[K]:
+    return await client.list_all(kind, page=_PAGES.get(kind, _PAGE))
+
+
+async def _if_allowed(
+    client: KubeClient,
+    kind: type[K],
+    doubts: list[str],
+    what: str,
+    *,
+    namespace: str | None = None,
+    field_selector: str = "",
+) -> tuple[K, ...] | None:
+    """All objects of a kind; None if we may not read them."""
+    try:
+        found = await client.list_all(
+            kind,
+            namespace=namespace,
+            field_selector=field_selector,
+            page=_PAGES.get(kind, _PAGE),
+        )
+    except Forbidden:
+        doubts.append(f"{what}: you may not list {kind.plural}")
+        return None
+    doubts += _unread(kind, found)
+    return found.objects
+
+
+async def _is_for_admins(
+    client: KubeClient, about: KubeObject, claims: Iterable[Claim], doubts: list[str]
+) -> bool | None:
+    """Whether a namespace lets its claims look on; asked only if one of them wants to."""
+    name = about.metadata.namespace or "default"
+    if not any(one.metadata.namespace == name and one.wants_admin_access for one in claims):
+        return None
+    try:
+        namespace = await client.get(Namespace, name)
+    except Forbidden:
+        doubts.append(f"whether namespace {name} may have admin access: you may not get namespaces")
+        return None
+    return (namespace.metadata.labels or {}).get(ADMIN_LABEL) == "true"
+
+
+async def _taint_rules(client: KubeClient) -> list[str]:
+    """Whether rules taint devices beside their slices; older API servers know no such rules."""
+    try:
+        rules = await _all(client, DeviceTaintRule)
+    except Forbidden:
+        return ["DeviceTaintRules: you may not list them"]
+    except KubeError as error:
+        if error.status == 404:
+            return []
+        raise
+    return (
+        ["DeviceTaintRules, of which there are some: their taints"]
+        if rules.objects or rules.unread
+        else []
+    )

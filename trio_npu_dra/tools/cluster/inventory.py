@@ -1,0 +1,140 @@
+"""Devices by pool, and who holds them; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from types import MappingProxyType
+from typing import NamedTuple
+
+from trio_npu_dra.tools.cluster.objects import Allocation, Claim, Device, Result, Slice
+from trio_npu_dra.tools.cluster.quantity import parse_quantity
+
+
+class DeviceId(NamedTuple):
+    """What names a device in a cluster."""
+
+    driver: str
+    pool: str
+    name: str
+
+
+class PoolId(NamedTuple):
+    """What names a pool in a cluster."""
+
+    driver: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedDevice:
+    """A device and the slice that it is in."""
+
+    id: DeviceId
+    device: Device = field(repr=False, compare=False)
+    slice: Slice = field(repr=False, compare=False)
+
+    @property
+    def pool(self) -> PoolId:
+        """Its pool."""
+        return PoolId(self.id.driver, self.id.pool)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """One device that one claim has.
+
+    Attributes:
+        claim: `namespace/name`.
+        pods: Names of the pods that may use the claim.
+        result: What was allocated.
+    """
+
+    claim: str
+    pods: tuple[str, ...]
+    result: Result
+
+    @property
+    def words(self) -> str:
+        """`claim default/npu (pod train)`."""
+        told = []
+        if self.pods:
+            told.append(f"pod{'s' * (len(self.pods) > 1)} {', '.join(self.pods)}")
+        if self.result.admin_access:
+            told.append("admin access")
+        return f"claim {self.claim}" + (f" ({'; '.join(told)})" if told else "")
+
+
+def pool_of(slice_: Slice) -> PoolId:
+    """The pool of a slice."""
+    return PoolId(slice_.spec.driver, slice_.spec.pool.name)
+
+
+def newest(slices: Iterable[Slice]) -> Mapping[PoolId, tuple[Slice, ...]]:
+    """The slices of each pool's newest generation, by their names."""
+    pools: dict[PoolId, list[Slice]] = {}
+    for slice_ in sorted(slices, key=lambda one: one.metadata.name):
+        found = pools.setdefault(pool_of(slice_), [])
+        if found and slice_.spec.pool.generation > found[0].spec.pool.generation:
+            found.clear()
+        if not found or slice_.spec.pool.generation == found[0].spec.pool.generation:
+            found.append(slice_)
+    return {name: tuple(found) for name, found in sorted(pools.items())}
+
+
+def devices_of(slices: Iterable[Slice]) -> tuple[PlacedDevice, ...]:
+    """The devices of slices, in their order."""
+    return tuple(
+        PlacedDevice(DeviceId(*pool_of(slice_), device.name), device, slice_)
+        for slice_ in slices
+        for device in slice_.spec.devices
+    )
+
+
+def holdings(claims: Iterable[Claim]) -> Mapping[DeviceId, tuple[Holding, ...]]:
+    """Who has what, also those who only look on (admin access)."""
+    found: dict[DeviceId, list[Holding]] = {}
+    for claim in claims:
+        allocation = claim.status.allocation or Allocation()
+        pods = tuple(one.name for one in claim.status.reserved_for if one.resource == "pods")
+        for result in allocation.devices.results:
+            device = DeviceId(result.driver, result.pool, result.device)
+            held = Holding(claim=claim.title, pods=pods, result=result)
+            found.setdefault(device, []).append(held)
+    return {device: tuple(held) for device, held in found.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """What no further claim can have.
+
+    Attributes:
+        whole: Devices that one claim has for itself.
+        shared: Devices of which claims have shares, with the sum of each capacity.
+    """
+
+    whole: frozenset[DeviceId]
+    shared: Mapping[DeviceId, Mapping[str, Fraction]]
+
+    def has(self, device: DeviceId) -> bool:
+        """Whether anything of it is taken."""
+        return device in self.whole or device in self.shared
+
+
+def taken(held: Mapping[DeviceId, tuple[Holding, ...]]) -> Taken:
+    """What is taken, seeing who has what; who only looks on takes nothing."""
+    whole: set[DeviceId] = set()
+    shared: dict[DeviceId, dict[str, Fraction]] = {}
+    for device, all_of_it in held.items():
+        for holding in all_of_it:
+            result = holding.result
+            if result.admin_access:
+                continue
+            if result.share_id is None:
+                whole.add(device)
+                continue
+            sums = shared.setdefault(device, {})
+            for name, amount in (result.consumed_capacity or {}).items():
+                sums[name] = sums.get(name, Fraction(0)) + parse_quantity(amount)
+    return Taken(whole=frozenset(whole), shared=MappingProxyType(shared))

@@ -1,0 +1,221 @@
+"""Which devices a node can have: pools that are complete and valid, by the scheduler's rules."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from trio_npu_dra.tools.cluster.inventory import (
+    PlacedDevice,
+    PoolId,
+    Taken,
+    devices_of,
+    newest,
+    pool_of,
+)
+from trio_npu_dra.tools.cluster.matching import selects
+from trio_npu_dra.tools.cluster.objects import ClusterNode, Device, Slice, SliceSpec
+from trio_npu_dra.tools.cluster.quantity import parse_quantity
+
+_COUNTERS_EVERYWHERE = 36
+CounterKey = tuple[str, str]
+"""A counter set and a counter in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePool:
+    """A pool as one node sees it.
+
+    Attributes:
+        id: Its name.
+        devices: Those that the node can have, in the scheduler's order.
+        others: Those of the pool that only other nodes can have.
+        counters: What the counter sets have in all.
+        flaw: Why nothing is allocated from it; empty if nothing is wrong.
+    """
+
+    id: PoolId
+    devices: tuple[PlacedDevice, ...] = ()
+    others: tuple[PlacedDevice, ...] = ()
+    counters: Mapping[CounterKey, Fraction]
+    flaw: str = ""
+
+    @property
+    def flaw_words(self) -> str:
+        """The flaw with the pool's name: `of pool n1 of npu.huawei.com only 1 of its 2 ...`."""
+        return f"of pool {self.id.name} of {self.id.driver} {self.flaw}" if self.flaw else ""
+
+    def left(self, taken: Taken) -> dict[CounterKey, Fraction]:
+        """What is left of each counter."""
+        left = dict(self.counters)
+        for placed in (*self.devices, *self.others):
+            if taken.has(placed.id):
+                for key, amount in consumed(placed.device):
+                    left[key] = left.get(key, Fraction(0)) - amount
+        return left
+
+    def takers(self, placed: PlacedDevice, taken: Taken) -> tuple[PlacedDevice, ...]:
+        """The devices that have taken what one more such device needs of counters.
+
+        None if enough is left. A device that is held is among those in its own way.
+        """
+        if not placed.device.consumes_counters:
+            return ()
+        left = self.left(taken)
+        for key, amount in consumed(placed.device):
+            left[key] = left.get(key, Fraction(0)) - amount
+        sets = {set_ for (set_, _), amount in left.items() if amount < 0}
+        return tuple(
+            other
+            for other in (*self.devices, *self.others)
+            if taken.has(other.id) and any(set_ in sets for (set_, _), _ in consumed(other.device))
+        )
+
+
+def consumed(device: Device) -> Iterable[tuple[CounterKey, Fraction]]:
+    """What a device takes from counters."""
+    for consumption in device.consumes_counters:
+        for name, counter in consumption.counters.items():
+            yield (consumption.counter_set, name), parse_quantity(counter.value)
+
+
+def pools_by_node(
+    nodes: Iterable[ClusterNode], slices: Iterable[Slice], *, minor: int | None = None
+) -> dict[str, tuple[NodePool, ...]]:
+    """The pools that each node sees, in the scheduler's order, by its name.
+
+    Those whose devices have binding conditions come last. A node is held against the slices that
+    name it, and those that name no node: a cluster has thousands of both.
+
+    Args:
+        nodes: The nodes.
+        slices: All there are.
+        minor: The N of Kubernetes 1.N: up to 1.36 all nodes see all slices with counters, so that
+            a pool of another node which is not complete stops requests for all devices.
+    """
+    sees_counters = minor is not None and minor <= _COUNTERS_EVERYWHERE
+    everywhere: dict[PoolId, list[Slice]] = {}
+    of_node: dict[str, set[PoolId]] = {}
+    of_many: set[PoolId] = set()
+    for slice_ in slices:
+        id_, spec = pool_of(slice_), slice_.spec
+        everywhere.setdefault(id_, []).append(slice_)
+        if spec.node_name and not (sees_counters and spec.shared_counters):
+            of_node.setdefault(spec.node_name, set()).add(id_)
+        else:
+            of_many.add(id_)
+    seen: dict[str, tuple[NodePool, ...]] = {}
+    for node in nodes:
+        found = []
+        for id_ in sorted(of_many | of_node.get(node.metadata.name, set())):
+            near = [
+                slice_
+                for slice_ in everywhere[id_]
+                if (sees_counters and slice_.spec.shared_counters) or _is_near(slice_.spec, node)
+            ]
+            pool = _pool(id_, near, everywhere[id_], node) if near else None
+            if pool is not None:
+                found.append(pool)
+        seen[node.metadata.name] = tuple(sorted(found, key=_binds))
+    return seen
+
+
+def whole_pools(slices: Sequence[Slice]) -> Mapping[PoolId, NodePool]:
+    """The newest generation of each pool with all devices, whatever node may have them."""
+    pools = {}
+    for id_, found in newest(slices).items():
+        pool = _built(id_, list(found), list(found), None)
+        pools[id_] = replace(pool, flaw=_missing(found) or pool.flaw)
+    return pools
+
+
+def _binds(pool: NodePool) -> bool:
+    return any(placed.device.binding_conditions for placed in pool.devices)
+
+
+def _is_near(spec: SliceSpec, node: ClusterNode) -> bool:
+    if spec.per_device_node_selection:
+        return any(_is_for(device, node) for device in spec.devices)
+    return _is_for(spec, node)
+
+
+def _is_for(place: SliceSpec | Device, node: ClusterNode) -> bool:
+    if place.node_name:
+        return place.node_name == node.metadata.name
+    if place.all_nodes:
+        return True
+    return place.node_selector is not None and selects(place.node_selector, node)
+
+
+def _pool(
+    id_: PoolId, near: list[Slice], all_of_it: list[Slice], node: ClusterNode
+) -> NodePool | None:
+    """The newest generation that the node sees; None if only other nodes see a newer one."""
+    generation = max(slice_.spec.pool.generation for slice_ in near)
+    near = _of(near, generation)
+    known = near
+    if _missing(near):
+        if any(slice_.spec.pool.generation > generation for slice_ in all_of_it):
+            return None
+        known = _of(all_of_it, generation)
+    if flaw := _missing(known):
+        return NodePool(id=id_, counters={}, flaw=flaw)
+    return _built(id_, near, known, node)
+
+
+def _missing(slices: Sequence[Slice]) -> str:
+    """What lacks of one generation of a pool."""
+    wanted = slices[0].spec.pool.resource_slice_count
+    if len(slices) == wanted:
+        return ""
+    return f"only {len(slices)} of its {wanted} slices are published"
+
+
+def _of(slices: Iterable[Slice], generation: int) -> list[Slice]:
+    found = (slice_ for slice_ in slices if slice_.spec.pool.generation == generation)
+    return sorted(found, key=lambda slice_: slice_.metadata.name)
+
+
+def _built(
+    id_: PoolId, near: list[Slice], known: list[Slice], node: ClusterNode | None
+) -> NodePool:
+    counters: dict[CounterKey, Fraction] = {}
+    sets = [one for slice_ in known for one in slice_.spec.shared_counters]
+    for set_ in sets:
+        for name, counter in set_.counters.items():
+            counters[set_.name, name] = parse_quantity(counter.value)
+    names = {slice_.metadata.name for slice_ in near}
+    far = [slice_ for slice_ in known if slice_.metadata.name not in names]
+    devices, others = devices_of(near), devices_of(far)
+    flaw = _flaw(devices, others, counters, [set_.name for set_ in sets])
+    mine = tuple(
+        placed
+        for placed in devices
+        if node is None
+        or not placed.slice.spec.per_device_node_selection
+        or _is_for(placed.device, node)
+    )
+    names_here = {placed.id for placed in mine}
+    rest = tuple(placed for placed in devices if placed.id not in names_here)
+    return NodePool(id=id_, devices=mine, others=(*rest, *others), counters=counters, flaw=flaw)
+
+
+def _flaw(
+    devices: Sequence[PlacedDevice],
+    others: Sequence[PlacedDevice],
+    counters: Mapping[CounterKey, Fraction],
+    sets: Sequence[str],
+) -> str:
+    """What makes a pool invalid, in the scheduler's eyes."""
+    names = Counter(placed.device.name for placed in devices)
+    if names and max(names.values()) > 1:
+        return f"several devices have the name {names.most_common(1)[0][0]}"
+    if len(set(sets)) < len(sets):
+        return "several counter sets have one name"
+    for placed in (*devices, *others):
+        for (set_, name), _ in consumed(placed.device):
+            if (set_, name) not in counters:
+                return f"{placed.device.name} takes from {set_}/{name}, a counter that is not there"
+    return ""

@@ -1,0 +1,90 @@
+"""What is wrong with one device: taints, since when, what was said, and who has it; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from trio_npu_dra.kit.base.errors import NpuDraError
+from trio_npu_dra.tools.cluster.fleet import DeviceRow, NodeRow
+from trio_npu_dra.tools.cluster.matching import taint_words
+from trio_npu_dra.tools.cluster.pod_objects import SeenEvent
+
+_EVENTS = 10
+
+
+class NoSuchDevice(NpuDraError):
+    """No device, or more than one, has the name that a person gave."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sickness:
+    """The answer.
+
+    Attributes:
+        title: `npu-3 of n1`.
+        row: The device.
+        taints: Each with its effect and since when.
+        events: Those of the node that are about the device, the newest last.
+        doubts: What we may not read.
+    """
+
+    title: str
+    row: DeviceRow
+    taints: tuple[str, ...]
+    events: tuple[str, ...]
+    doubts: tuple[str, ...]
+
+
+def find(nodes: Sequence[NodeRow], words: str) -> tuple[str, DeviceRow]:
+    """The device of that name, `npu-3` or `n1/npu-3`, and its node.
+
+    Raises:
+        NoSuchDevice: None or several have it; the message says what to do.
+    """
+    place, _, name = words.rpartition("/")
+    found = [
+        (node.node, row)
+        for node in nodes
+        for row in node.devices
+        if row.device.name == name and place in {"", node.node}
+    ]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise NoSuchDevice(
+            f"no device {words} is published, and no piece of that name is held: "
+            "`kubectl npu -o wide` lists them"
+        )
+    places = ", ".join(f"{node}/{name}" for node, _ in found[:5])
+    raise NoSuchDevice(f"{len(found)} nodes have a device {name}; say which: {places}")
+
+
+def sickness(
+    node: str, row: DeviceRow, events: Iterable[SeenEvent], doubts: tuple[str, ...]
+) -> Sickness:
+    """What is wrong with a device, given all Events of its node."""
+    name = row.device.name
+    about = sorted(
+        (event for event in events if name in _words(event.message or "")),
+        key=lambda event: event.when,
+    )
+    return Sickness(
+        title=f"{name} of {node}",
+        row=row,
+        taints=tuple(
+            f"{taint_words(taint)} since {taint.time_added or 'a time that is not told'}"
+            for taint in row.device.taints
+        ),
+        events=tuple(_line(event) for event in about[-_EVENTS:]),
+        doubts=doubts,
+    )
+
+
+def _words(message: str) -> list[str]:
+    return [word.strip(":;,.") for word in message.split()]
+
+
+def _line(event: SeenEvent) -> str:
+    times = f" ({event.count} times)" if event.count and event.count > 1 else ""
+    return f"{event.when or '-'} {event.type} {event.reason}: {event.message}{times}"

@@ -1,0 +1,46 @@
+"""The cluster at one moment, as far as we may read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from trio_npu_dra.kit.api.objects import ObjectMeta
+from trio_npu_dra.tools.cluster.objects import Claim, ClusterNode, DeviceClass, Slice
+from trio_npu_dra.tools.cluster.pod_objects import Pod, SeenEvent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterView:
+    """What the API server has.
+
+    Attributes:
+        slices: Of all drivers.
+        claims: Of all namespaces.
+        classes: DeviceClasses by name.
+        nodes: Nodes; None if we may not read them.
+        pods: Pods that have not ended; None if we have not asked or may not.
+        events: About what is explained.
+        doubts: What was not read, and so is not weighed.
+        is_for_admins: Whether claims in the namespace of what is explained may have admin access;
+            None if nobody there wants it, or we may not read that.
+        minor: The N of Kubernetes 1.N; None for one that does what 1.37 does.
+    """
+
+    slices: tuple[Slice, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    classes: Mapping[str, DeviceClass] = field(default_factory=dict)
+    nodes: tuple[ClusterNode, ...] | None = None
+    pods: tuple[Pod, ...] | None = None
+    events: tuple[SeenEvent, ...] = ()
+    doubts: tuple[str, ...] = ()
+    is_for_admins: bool | None = None
+    minor: int | None = None
+
+    @property
+    def known_nodes(self) -> tuple[ClusterNode, ...]:
+        """The nodes, or those that slices name if we may not read them."""
+        if self.nodes is not None:
+            return self.nodes
+        names = {slice_.spec.node_name for slice_ in self.slices if slice_.spec.node_name}
+        return tuple(ClusterNode(metadata=ObjectMeta(name=name)) for name in sorted(names))

@@ -1,0 +1,133 @@
+"""What the API server says of this node, where one can be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from trio_npu_dra.agent.claims.forgotten import claims_among, is_needed
+from trio_npu_dra.agent.holds.entry import Entry
+from trio_npu_dra.kit.api.client import KubeClient, open_client
+from trio_npu_dra.kit.api.credentials import load_credentials
+from trio_npu_dra.kit.api.objects import ApiModel, KubeObject, ResourceSlice
+from trio_npu_dra.kit.base.errors import ConfigError, KubeError
+from trio_npu_dra.tools.doctor.finding import Finding, not_checked, ok, problem, warning
+
+_PATIENCE_SECONDS = 5.0  # of one request: who waits is a person
+_NOT_FOUND = 404
+
+
+class _NodeInfo(ApiModel):
+    kubelet_version: str = ""
+    container_runtime_version: str = ""
+
+
+class _NodeStatus(ApiModel):
+    node_info: _NodeInfo = _NodeInfo()
+
+
+class NodeWithStatus(KubeObject):
+    """A Node with the versions of what runs on it."""
+
+    group_version = "v1"
+    kind_name = "Node"
+    plural = "nodes"
+
+    status: _NodeStatus = _NodeStatus()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """What was found.
+
+    Attributes:
+        kubelet: The kubelet's version, such as `v1.36.3`; empty if it is not known.
+        runtime: The container runtime's, such as `containerd://2.1.6`; empty if it is not known.
+        slices: This node's ResourceSlices; None if they could not be listed.
+        serves_dra: Whether the API server has them; None if that is not known.
+        unneeded: Claims that have NPUs here, which nobody needs any more.
+        unasked: Why something was not answered.
+    """
+
+    kubelet: str = ""
+    runtime: str = ""
+    slices: tuple[ResourceSlice, ...] | None = None
+    serves_dra: bool | None = None
+    unneeded: tuple[Entry, ...] = ()
+    unasked: str = ""
+
+
+async def look(
+    node_name: str | None, kubeconfig: Path | None, *, entries: Iterable[Entry], driver_name: str
+) -> Cluster:
+    """Ask the API server, if we know one; no error ends the examination.
+
+    Args:
+        node_name: The name of this Node; None if that is not known.
+        kubeconfig: How to reach the API server; None for a pod's service account.
+        entries: Who has NPUs here.
+        driver_name: Results of other drivers are theirs.
+    """
+    if node_name is None:
+        return Cluster(unasked="the name of this Node is not known")
+    try:
+        credentials = load_credentials(kubeconfig)
+        async with open_client(credentials, deadline=_PATIENCE_SECONDS) as client:
+            found = await _ask(client, node_name)
+            if found.serves_dra:
+                return await _with_unneeded(client, found, entries, driver_name)
+            return found
+    except (ConfigError, KubeError) as error:
+        return Cluster(unasked=str(error))
+
+
+async def _ask(client: KubeClient, node_name: str) -> Cluster:
+    info = (await client.get(NodeWithStatus, node_name)).status.node_info
+    found = Cluster(kubelet=info.kubelet_version, runtime=info.container_runtime_version)
+    try:
+        slices, _ = await client.list(ResourceSlice, field_selector=f"spec.nodeName={node_name}")
+    except KubeError as error:
+        if error.status != _NOT_FOUND:
+            return replace(found, unasked=str(error))
+        return replace(found, serves_dra=False)  # the path is not served; no object is missing
+    return replace(found, serves_dra=True, slices=slices)
+
+
+async def _with_unneeded(
+    client: KubeClient, found: Cluster, entries: Iterable[Entry], driver_name: str
+) -> Cluster:
+    unneeded: list[Entry] = []
+    for entry in claims_among(entries):
+        try:
+            needed = await is_needed(entry, client, driver_name=driver_name)
+        except KubeError as error:
+            found = replace(found, unasked=str(error))
+            break
+        if not needed:
+            unneeded.append(entry)
+    return replace(found, unneeded=tuple(unneeded))
+
+
+def judge(found: Cluster) -> Iterator[Finding]:
+    """Whether DRA is served there; what others have published is for `dra_drivers` to judge."""
+    for entry in found.unneeded:
+        yield warning(
+            f"claim {entry} has {', '.join(entry.device_names)} on this node, and nobody needs it: "
+            "it is deleted, not allocated to them, or reserved for no pod",
+            "Nothing, if its pod has just ended. Else the kubelet has forgotten it, and the driver "
+            "takes it back within 25 minutes, or two after another pod has asked for its NPU, once "
+            "no process uses it.",
+        )
+    if found.serves_dra is False:
+        yield problem(
+            f"it does not serve resource.k8s.io/v1 (kubelet {found.kubelet or 'unknown'})",
+            "Use Kubernetes 1.34 or newer, with the API group resource.k8s.io/v1 on.",
+        )
+    elif found.unasked:
+        yield not_checked(
+            f"not asked for versions and the ResourceSlices of others: {found.unasked}",
+            "Run it in the driver's pod, or give --kubeconfig and --node-name.",
+        )
+    else:
+        yield ok(f"serves DRA; this node has {len(found.slices or ())} ResourceSlices")

@@ -1,0 +1,62 @@
+"""All checks of a node, in the order in which they are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from trio_npu_dra.tools.doctor import (
+    chips,
+    cluster,
+    device_plugins,
+    dra_drivers,
+    kubelet,
+    own_state,
+    runtimes,
+)
+from trio_npu_dra.tools.doctor.finding import Check, Finding
+from trio_npu_dra.tools.doctor.places import Places
+
+
+async def examine(
+    places: Places, *, node_name: str | None, kubeconfig: Path | None
+) -> tuple[Check, ...]:
+    """Look at a node and judge what is there.
+
+    Args:
+        places: Where it is.
+        node_name: The name of its Node; None if that is not known.
+        kubeconfig: How to reach the API server; None for a pod's service account.
+    """
+    own = own_state.look(places)
+    plugins = device_plugins.look(places)
+    drivers = dra_drivers.look(places, own.instances)
+    runtime = runtimes.look(places)
+    agent = kubelet.look(places)
+    told = await cluster.look(
+        node_name,
+        kubeconfig,
+        entries=own.records.entries.values(),
+        driver_name=places.driver_name,
+    )
+    npus = await chips.look(places)
+    checks = (
+        _check("Ascend driver", chips.judge_driver(npus)),
+        _check("NPUs in use", chips.judge_use(npus)),
+        _check("NPUs divided", chips.judge_division(npus, own.ours)),
+        _check("HCCL root info", chips.judge_root_info(npus)),
+        _check("device plugins", device_plugins.judge(plugins)),
+        _check(
+            "DRA drivers",
+            dra_drivers.judge(drivers, told.slices, driver_name=places.driver_name),
+        ),
+        _check("container runtime", runtimes.judge(runtime, told.runtime, places.cdi_on_host)),
+        _check("kubelet", kubelet.judge(agent, told.kubelet)),
+        _check("API server", cluster.judge(told)),
+        _check("this driver", own_state.judge(own)),
+    )
+    return tuple(check for check in checks if check.findings)
+
+
+def _check(name: str, findings: Iterable[Finding]) -> Check:
+    return Check(name=name, findings=tuple(findings))

@@ -1,0 +1,117 @@
+"""Where a node's files and sockets are for us: on the node itself, or in the driver's pod."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from trio_npu_dra.ascend import host_path
+from trio_npu_dra.ascend.host import Host
+from trio_npu_dra.kit.base import storage
+from trio_npu_dra.kit.base.errors import StorageError
+from trio_npu_dra.kit.grpc import is_refused, is_socket
+
+FILE_LIMIT = 1 << 24
+"""Bytes of a file of others; a kubelet's checkpoint has some KB for each pod."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """The places that an examination looks at.
+
+    Attributes:
+        host: The host's root, /dev and /sys.
+        driver_name: This driver's name.
+        plugins: The kubelet's folder of plugins.
+        registrations: The kubelet's folder of registration sockets.
+        device_plugins: The kubelet's folder of device plugins.
+        cdi: The folder with this driver's CDI files.
+    """
+
+    host: Host
+    driver_name: str
+    plugins: Path
+    registrations: Path
+    device_plugins: Path
+    cdi: Path
+
+    @property
+    def state(self) -> Path:
+        """This driver's own folder."""
+        return self.plugins / self.driver_name
+
+    @property
+    def cdi_on_host(self) -> str:
+        """The folder with this driver's CDI files, as the container runtime knows it."""
+        if self.cdi.is_relative_to(self.host.host_root):
+            return f"/{self.cdi.relative_to(self.host.host_root)}"
+        return str(self.cdi)  # mounted where it is on the host
+
+    @property
+    def processes(self) -> Path:
+        """The host's processes; missing where the host's root has no /proc."""
+        return self.host.host_root / "proc"
+
+    def on_host(self, path: str) -> Path | None:
+        """Where a file of the host is for us; None if there is none."""
+        found = host_path.resolve(str(self.host.host_root), path)
+        return None if found is None else Path(found)
+
+    def read(self, path: str) -> bytes | None:
+        """A file of the host, whoever owns it; None if there is none.
+
+        Raises:
+            StorageError: It cannot be read.
+        """
+        place = self.on_host(path)
+        return None if place is None else read(place)
+
+
+def read(path: Path) -> bytes | None:
+    """A file of others; None if there is none.
+
+    Raises:
+        StorageError: It cannot be read.
+    """
+    return storage.read_bytes(path, limit=FILE_LIMIT, any_owner=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Socket:
+    """A unix socket in a folder.
+
+    Attributes:
+        name: Of its file.
+        listens: Whether somebody listens, or may: false if it is certain that nobody does.
+    """
+
+    name: str
+    listens: bool
+
+
+def sockets_in(folder: Path) -> tuple[Socket, ...]:
+    """The sockets of a folder, by name.
+
+    Raises:
+        StorageError: The folder is missing or cannot be read.
+    """
+    with storage.translated(f"read {folder}"):
+        paths = sorted(folder.iterdir())
+    return tuple(
+        Socket(name=path.name, listens=not is_refused(path)) for path in paths if is_socket(path)
+    )
+
+
+def live_in(folder: Path) -> tuple[str, ...]:
+    """Names of the sockets of a folder on which somebody listens; none if it cannot be read."""
+    try:
+        return tuple(socket.name for socket in sockets_in(folder) if socket.listens)
+    except StorageError:
+        return ()
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names for people: `a, b and c`."""
+    words = list(names)
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))

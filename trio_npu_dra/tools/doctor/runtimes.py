@@ -1,0 +1,225 @@
+"""The container runtimes of a node: CDI, and the Ascend runtime beside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from trio_npu_dra.kit.base import storage
+from trio_npu_dra.kit.base.errors import StorageError
+from trio_npu_dra.tools.doctor.finding import Finding, not_checked, ok, problem, warning
+from trio_npu_dra.tools.doctor.places import Places
+from trio_npu_dra.tools.doctor.programs import programs
+from trio_npu_dra.tools.doctor.runtime_config import (
+    CONTAINERD,
+    CRIO,
+    RuntimeConfig,
+    UnreadableConfig,
+    containerd,
+    crio,
+    docker,
+    toml,
+)
+
+_CONTAINERD_FILE: Final = "/etc/containerd/config.toml"
+_CRIO_FILE: Final = "/etc/crio/crio.conf"
+_CRIO_MORE: Final = "/etc/crio/crio.conf.d/*.conf"
+_DOCKER_FILE: Final = "/etc/docker/daemon.json"
+
+_SCHEMES: Final = {CONTAINERD: "containerd://", CRIO: "cri-o://"}
+_VERSION: Final = re.compile(r"\w+://v?(\d+)\.(\d+)")
+_FIRST_WITH_CDI: Final = (1, 7)
+_FIRST_WITH_CDI_ON: Final = (2, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtimes:
+    """What was found.
+
+    Attributes:
+        configs: What each runtime is told.
+        unread: Why files could not be read.
+    """
+
+    configs: tuple[RuntimeConfig, ...]
+    unread: tuple[str, ...] = ()
+
+
+# --- looking -------------------------------------------------------------------------------------
+
+
+def look(places: Places) -> Runtimes:
+    """Read the files; of containerd those that the running ones were given."""
+    running = [*programs(places, "containerd")]
+    files = [program.flag("--config", "-c") or _CONTAINERD_FILE for program in running]
+    readers: list[tuple[str, Callable[[], RuntimeConfig | None]]] = [
+        (file, lambda file=file: _containerd(places, file, is_running=bool(running)))  # type: ignore[misc]
+        for file in dict.fromkeys(files or [_CONTAINERD_FILE])
+    ]
+    readers.append((_CRIO_FILE, lambda: _crio(places)))
+    readers.append((_DOCKER_FILE, lambda: _docker(places)))
+    configs, unread = [], []
+    for file, read in readers:
+        try:
+            config = read()
+        except (StorageError, UnreadableConfig) as error:
+            unread.append(f"{file}: {error}")
+        else:
+            configs += [config] if config else []
+    return Runtimes(configs=tuple(configs), unread=tuple(unread))
+
+
+def _containerd(places: Places, file: str, *, is_running: bool) -> RuntimeConfig | None:
+    content = places.read(file)
+    if content is None:
+        return RuntimeConfig(engine=CONTAINERD, file="") if is_running else None
+    documents = [toml(content)]
+    files, waiting = [file], [*_imports(places, file, documents[0])]
+    while waiting:
+        imported = waiting.pop(0)
+        if imported not in files:
+            files.append(imported)
+            documents.append(toml(places.read(imported) or b""))
+            waiting += _imports(places, imported, documents[-1])
+    return containerd(file, documents)
+
+
+def _imports(places: Places, file: str, document: Mapping[str, Any]) -> Iterator[str]:
+    imports = document.get("imports")
+    for pattern in imports if isinstance(imports, list) else []:
+        yield from _matching(places, str(PurePosixPath(file).parent / str(pattern)))
+
+
+def _crio(places: Places) -> RuntimeConfig | None:
+    files = [_CRIO_FILE, *_matching(places, _CRIO_MORE)]
+    contents = [content for file in files if (content := places.read(file)) is not None]
+    return crio(_CRIO_FILE, map(toml, contents)) if contents else None
+
+
+def _docker(places: Places) -> RuntimeConfig | None:
+    content = places.read(_DOCKER_FILE)
+    return None if content is None else docker(_DOCKER_FILE, content)
+
+
+def _matching(places: Places, pattern: str) -> list[str]:
+    """Files of the host, by name; a pattern is for the last part of the path.
+
+    Raises:
+        StorageError: The folder cannot be read.
+    """
+    path = PurePosixPath(pattern)
+    folder = places.on_host(str(path.parent))
+    with storage.translated(f"read {path.parent}"):
+        found = sorted(folder.iterdir()) if folder is not None and folder.is_dir() else []
+    return [str(path.parent / file.name) for file in found if fnmatch(file.name, path.name)]
+
+
+# --- judging -------------------------------------------------------------------------------------
+
+
+def judge(found: Runtimes, runtime: str, cdi: str) -> Iterator[Finding]:
+    """What that means.
+
+    Args:
+        found: What the node has.
+        runtime: What the API server says which runtime it is, such as `containerd://2.1.6`; empty
+            if that is not known.
+        cdi: The folder with this driver's CDI files, as the runtime knows it.
+    """
+    for unread in found.unread:
+        yield not_checked(unread, "Look there for CDI and the Ascend runtime yourself.")
+    used = [
+        config
+        for config in found.configs
+        if config.serves_pods
+        if not runtime or runtime.startswith(_SCHEMES[config.engine])
+    ]
+    if not used and runtime.startswith(_SCHEMES[CONTAINERD]) and not found.unread:
+        used = [RuntimeConfig(engine=CONTAINERD, file="")]
+    if not used and not found.unread:
+        yield not_checked(
+            f"no configuration of {runtime or 'containerd or CRI-O'} found",
+            f"See that the container runtime has CDI on and looks in {cdi}.",
+        )
+    for config in used:
+        findings = [*_about_cdi(config, runtime, cdi), *_about_ascend(config)]
+        yield from findings
+        if not findings:
+            yield ok(_words(config))
+    for config in found.configs:
+        if not config.serves_pods and config.is_ascend_default:
+            yield from _about_ascend(config)
+
+
+def _words(config: RuntimeConfig) -> str:
+    others = f"; the Ascend runtime is there as {', '.join(config.ascend)}, not as the default"
+    where = f"({config.file})" if config.file else "without a file of its own"
+    return f"{config.engine} {where} has CDI on" + (others if config.ascend else "")
+
+
+def _about_cdi(config: RuntimeConfig, runtime: str, cdi: str) -> Iterator[Finding]:
+    version = _version(runtime)
+    file = config.file or _CONTAINERD_FILE
+    section = f'[plugins."{config.section}"] of {file}'
+    is_on = config.cdi if config.cdi is not None else _is_on_by_default(config, version)
+    if config.engine == CONTAINERD and version is not None and version < _FIRST_WITH_CDI:
+        yield problem(f"{runtime} knows no CDI devices", "Use containerd 1.7 or newer.")
+        return
+    if is_on is False:
+        said = "enable_cdi = false" if config.cdi is False else "enable_cdi is not set"
+        yield problem(
+            f"CDI is off in containerd ({file}: {said}): containers get no NPU",
+            f"Set enable_cdi = true in {section}, and restart containerd.",
+        )
+    elif is_on is None:
+        yield warning(
+            f"CDI is off if this is containerd 1.7: {file} does not set enable_cdi",
+            f"Set enable_cdi = true in {section} unless containerd is 2.0 or newer.",
+        )
+    if cdi not in _same_folders(config.cdi_folders):
+        where = section if config.engine == CONTAINERD else f"[crio.runtime] of {file}"
+        yield problem(
+            f"{config.engine} does not look for CDI specs in {cdi}, only in "
+            + ", ".join(config.cdi_folders),
+            f"Add it to cdi_spec_dirs in {where}, or start this driver with another --cdi-root.",
+        )
+
+
+def _about_ascend(config: RuntimeConfig) -> Iterator[Finding]:
+    if config.is_ascend_default:
+        yield warning(
+            f"the Ascend runtime is the default of {config.engine} ({config.default} in "
+            f"{config.file}): a container whose image or pod sets ASCEND_VISIBLE_DEVICES gets NPUs "
+            "that others have",
+            "Make runc the default again; pods that need the Ascend runtime can name it with a "
+            "RuntimeClass."
+            if config.serves_pods
+            else "Make runc Docker's default again, and start no NPU containers with Docker.",
+        )
+
+
+def _version(runtime: str) -> tuple[int, int] | None:
+    match = _VERSION.match(runtime)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def _is_on_by_default(config: RuntimeConfig, version: tuple[int, int] | None) -> bool | None:
+    """Of containerd; None if its version is not known."""
+    if config.version >= 3:  # which containerd 2.0 brought
+        return True
+    return None if version is None else version >= _FIRST_WITH_CDI_ON
+
+
+def _same_folders(folders: Iterable[str]) -> set[str]:
+    """These folders, and their other names: /var/run is a link to /run."""
+    known = set(folders)
+    return known | {
+        other + folder.removeprefix(one)
+        for folder in known
+        for one, other in (("/var/run/", "/run/"), ("/run/", "/var/run/"))
+        if folder.startswith(one)
+    }

@@ -1,0 +1,1 @@
+"""How `kubectl npu` gets at the cluster that a kubeconfig names; no daemon may."""
