@@ -39,28 +39,28 @@ e2e *arguments:
 
 # build the image for arm64 and run it, the demo and tests there, emulated; root, Debian, minutes
 arm64 *arguments:
-    python -m tests.arm64 {{arguments}}
+    python -m dev.arm64 {{arguments}}
 
 # put faults into a room (npu, slices, holds, claims, kubelet) and see which its tests notice; long
 mutants room *arguments:
-    python -m tests.mutants {{room}} {{arguments}}
+    python -m dev.mutants {{room}} {{arguments}}
 
 # so many gRPC calls at random: cancelled, reset, late, and with a server that keeps restarting
 stress calls *arguments:
-    python -m tests.grpc.stress {{calls}} {{arguments}}
+    python -m dev.grpc.stress {{calls}} {{arguments}}
 
 # look for input that breaks our code, so many minutes for each target of tests/fuzz
 fuzz minutes *targets:
-    python -m tests.fuzz {{minutes}} {{targets}}
+    python -m dev.fuzz {{minutes}} {{targets}}
 
 # attack the daemon in every way that docs/security.md lists and print its tables anew; half an hour
 abuse *words:
-    python -m tests.abuse {{words}}
+    python -m dev.abuse {{words}}
 
 # time the image beside dra-example-driver (`--compare BASE`: and a commit), or `health`, `scale N`; root
 bench *arguments:
-    python -m tests.cluster.packages
-    python -m benchmarks {{arguments}}
+    python -m dev.cluster.packages
+    python -m dev.benchmarks {{arguments}}
 
 # format the code
 fmt:
@@ -103,11 +103,11 @@ pictures:
 
 # write the pages of docs/reference that are made from the code anew
 reference:
-    python -m tests.site.reference
+    python -m dev.site.reference
 
 # build the docs site into build/site; `serve` shows it, `check` opens it in Chromium (needs node, npm)
 docs *arguments:
-    python -m tests.site {{arguments}}
+    python -m dev.site {{arguments}}
 
 # write outputs and pictures of docs/kubectl-npu.md anew
 explanations:

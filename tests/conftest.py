@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.compiled import compiled_simulator
+from dev.rig.compiled import compiled_simulator
 
 if TYPE_CHECKING:
-    from tests.rig import Rig
+    from dev.rig.parts import Rig
 
 pytest_plugins = ["tests.time_limit"]
 
@@ -53,7 +53,7 @@ def folder() -> Iterator[Path]:
 @pytest.fixture
 async def rig(folder: Path, simulator: Path) -> AsyncIterator[Rig]:
     """A node with eight NPUs, and its API server."""
-    from tests.rig import served_rig  # noqa: PLC0415 - most tests do without the whole daemon
+    from dev.rig.parts import served_rig  # noqa: PLC0415 - most tests do without the whole daemon
 
     async with served_rig(folder, simulator) as rig:
         yield rig

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from tests.cluster.binaries import cache, locked
-from tests.cluster.processes import run
+from dev.cluster.binaries import cache, locked
+from dev.cluster.processes import run
 
 SOURCES = Path(__file__).parents[1] / "native/libraries_hook"
 

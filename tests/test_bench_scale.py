@@ -7,11 +7,11 @@ from pathlib import Path
 
 import trio
 
-from benchmarks import scale
-from benchmarks.cost import Cost
-from benchmarks.fleet import Fleet
-from benchmarks.relay import Relay
-from tests.waiting import HANG_SECONDS
+from dev.benchmarks import scale
+from dev.benchmarks.cost import Cost
+from dev.benchmarks.fleet import Fleet
+from dev.benchmarks.relay import Relay
+from dev.rig.waiting import HANG_SECONDS
 from trio_npu_dra.kit.api.credentials import Credentials
 from trio_npu_dra.kit.api.objects import Device, Node, ObjectMeta, ResourceSlice
 from trio_npu_dra.kit.pool.pool import PoolContent

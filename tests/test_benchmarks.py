@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import page, tables
-from benchmarks.goals import EXAMPLE_BY_HUAWEI, FIRST_SLICE, GET_INFO, GOALS, RSS
-from benchmarks.idle import Idle
-from benchmarks.image import commit_of
-from benchmarks.machine import python_build
-from benchmarks.measured import EXAMPLE, OURS, Measured, ratio
-from benchmarks.rounds import FLOORS, Samples
-from tests.cluster.processes import ClusterError
+from dev.benchmarks import page, tables
+from dev.benchmarks.goals import EXAMPLE_BY_HUAWEI, FIRST_SLICE, GET_INFO, GOALS, RSS
+from dev.benchmarks.idle import Idle
+from dev.benchmarks.image import commit_of
+from dev.benchmarks.machine import python_build
+from dev.benchmarks.measured import EXAMPLE, OURS, Measured, ratio
+from dev.benchmarks.rounds import FLOORS, Samples
+from dev.cluster.processes import ClusterError
 
 IDLE = Idle(cpu_percent=0, written_bytes=0, requests=0, writes=0, rss_mib=0, pss_mib=0)
 

@@ -8,8 +8,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from tests.rig import DRIVER, NODE, Rig
-from tests.waiting import until
+from dev.rig.parts import DRIVER, NODE, Rig
+from dev.rig.waiting import until
 from trio_npu_dra.agent import daemon
 from trio_npu_dra.agent.cli.main import main
 from trio_npu_dra.agent.daemon import chips

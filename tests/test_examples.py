@@ -18,7 +18,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from tests.ascend.boards import die, piece, split
+from dev.rig.boards import die, piece, split
 from trio_npu_dra.agent.devices.build import build_devices
 from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.agent.devices.taints import TaintPolicy

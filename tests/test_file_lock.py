@@ -12,8 +12,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from dev.rig.waiting import HANG_SECONDS
 from tests import foreign
-from tests.waiting import HANG_SECONDS
 from trio_npu_dra.kit.base.errors import StorageError
 from trio_npu_dra.kit.base.file_lock import hold
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.fuzz.__main__ import TARGETS
-from tests.fuzz.timed import Timed
+from dev.fuzz.__main__ import TARGETS
+from dev.fuzz.timed import Timed
 
 DOCS = Path(__file__).parents[1] / "docs" / "fuzzing.md"
 

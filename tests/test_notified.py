@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.notified import Calls, Filter
+from dev.rig.notified import Calls, Filter
 
 NAMES = ("mkdir", "mkdirat", "openat")
 FOLDERS = ("a", "b", "c")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.rig import Rig, served_rig
-from tests.waiting import until
+from dev.rig.parts import Rig, served_rig
+from dev.rig.waiting import until
 from trio_npu_dra.kit.api.objects import Event, ResourceSlice
 from trio_npu_dra.lab.simulator import load_profile
 

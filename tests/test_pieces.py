@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.ascend.looking import SERVER, changed
+from dev.rig.looking import SERVER, changed
+from dev.rig.parts import Rig, served_rig
+from dev.rig.waiting import until
 from tests.reliability.holds import given
-from tests.rig import Rig, served_rig
-from tests.waiting import until
 from trio_npu_dra.agent.control.client import ask_all
 from trio_npu_dra.agent.control.report import HealthReport
 from trio_npu_dra.ascend.dcmi.client import Dcmi

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rig import Rig, served_rig
+from dev.rig.parts import Rig, served_rig
 
 
 @pytest.fixture

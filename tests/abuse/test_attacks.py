@@ -13,11 +13,11 @@ from contextlib import (
 
 import pytest
 
-from tests.abuse.attacks import API, END, HTTP, PLANTS, RPC, SPOILS, Attack, Plant, as_async
-from tests.abuse.file_attacks import no_records_folder
-from tests.abuse.measure import Outcome, measure
-from tests.abuse.node import Node, open_node
-from tests.rig import Rig
+from dev.abuse.attacks import API, END, HTTP, PLANTS, RPC, SPOILS, Attack, Plant, as_async
+from dev.abuse.file_attacks import no_records_folder
+from dev.abuse.measure import Outcome, measure
+from dev.abuse.node import Node, open_node
+from dev.rig.parts import Rig
 
 DESCRIPTORS = 256
 """Files that the daemon may have open here: the attacks are small, and so is the limit."""

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from dev.config.cases import CASES, GOOD, Case
 from tests.admission.policy import Object, Request, policies
-from tests.config_cases import CASES, GOOD, Case
 
 POLICY = policies("base")["ascend-npu-dra-config"]
 WRONG = GOOD | {"kind": "GpuConfig"}

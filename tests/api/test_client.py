@@ -8,9 +8,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from dev.rig.waiting import HANG_SECONDS
 from tests.api.scenario import new_driver, slice_of
 from tests.api.watch_scenarios import assert_gone
-from tests.waiting import HANG_SECONDS
 from trio_npu_dra.kit.api.answers import refusal
 from trio_npu_dra.kit.api.client import KubeClient, open_client
 from trio_npu_dra.kit.api.connections import AT_ONCE, Connections

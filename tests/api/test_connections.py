@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from tests.waiting import HANG_SECONDS, until
+from dev.rig.waiting import HANG_SECONDS, until
 from trio_npu_dra.kit.api import connection
 from trio_npu_dra.kit.api.connections import AT_ONCE, Connections
 from trio_npu_dra.kit.api.credentials import Credentials, Token

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import trio
 
+from dev.rig.waiting import HANG_SECONDS
 from tests.api.loops import LOOPS, run_on
 from tests.api.pki import kubeconfig, openssl
-from tests.waiting import HANG_SECONDS
 from trio_npu_dra.kit.api.client import open_client
 from trio_npu_dra.kit.api.credentials import (
     Credentials,

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import trio
 
+from dev.rig.waiting import HANG_SECONDS
 from tests.api.pki import kubeconfig
-from tests.waiting import HANG_SECONDS
 from trio_npu_dra.kit.api.client import KubeClient, open_client
 from trio_npu_dra.kit.api.credentials import Credentials, Token, from_kubeconfig, in_cluster
 from trio_npu_dra.kit.api.material import Material

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import trio
 
+from dev.rig.waiting import HANG_SECONDS
 from tests.api.loops import LOOPS, run_on
 from tests.api.pki import NAME, kubeconfig
-from tests.waiting import HANG_SECONDS
 from trio_npu_dra.kit.api.client import KubeClient, open_client
 from trio_npu_dra.kit.api.credentials import from_kubeconfig
 from trio_npu_dra.kit.api.kubeconfig import choose

@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.waiting import HANG_SECONDS
+from dev.rig.waiting import HANG_SECONDS
 from trio_npu_dra.kit.api.bodies import LIST_LIMIT, OBJECT_LIMIT
 from trio_npu_dra.kit.api.client import OBJECTS_LIMIT, KubeClient
 from trio_npu_dra.kit.api.connections import JSON, Connections

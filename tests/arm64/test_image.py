@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.arm64.container import IMAGE, Container, container
-from tests.cluster.processes import run
-from tests.rig import Rig, served_rig
-from tests.waiting import listens, until
+from dev.arm64.container import IMAGE, Container, container
+from dev.cluster.processes import run
+from dev.rig.parts import Rig, served_rig
+from dev.rig.waiting import listens, until
 from trio_npu_dra.lab.standins.kubelet import open_kubelet
 
 BOARD = "/usr/local/share/trio-npu-dra/simulator"

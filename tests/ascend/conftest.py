@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.ascend.looking import Look, Relay
+from dev.rig.looking import Look, Relay
 from tests.ascend.pacing import Counted, Paced
 from tests.ascend.watching import NEVER, Watching
 from trio_npu_dra.ascend.dcmi.client import Dcmi

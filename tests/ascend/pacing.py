@@ -12,7 +12,7 @@ from typing import Any, Final
 import trio
 from trio.testing import MockClock
 
-from tests.ascend.looking import Relay
+from dev.rig.looking import Relay
 from tests.ascend.watching import Overheard, Watching
 from trio_npu_dra.ascend.dcmi.types import Assertion, ChipRef, FaultEvent
 from trio_npu_dra.ascend.fault_memory import NodeFaults

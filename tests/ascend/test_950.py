@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.ascend.looking import Look
+from dev.rig.looking import Look
 from tests.ascend.watching import BUSINESS, NEVER, Watching
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ascend.boards import a3, die
+from dev.rig.boards import a3, die
 from tests.ascend.test_templates import CHIPS, chip_of
 from trio_npu_dra.ascend.cutting import cut
 from trio_npu_dra.ascend.dcmi.client import Dcmi

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from tests.ascend.looking import SERVER, Look, changed
+from dev.rig.looking import SERVER, Look, changed
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.types import (
     ChipInfo,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import trio
 
+from dev.rig.waiting import HANG_SECONDS
 from tests.ascend.test_chip_faults import LINK
 from tests.ascend.watching import MINOR, NEVER, TWICE, Watching
-from tests.waiting import HANG_SECONDS
 from trio_npu_dra.ascend.model import FaultLevel, HealthState
 from trio_npu_dra.lab.simulator import Assertion, BoardControl, Severity
 

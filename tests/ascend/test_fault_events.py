@@ -12,7 +12,7 @@ import pytest
 import trio
 import trio.testing
 
-from tests.waiting import HANG_SECONDS
+from dev.rig.waiting import HANG_SECONDS
 from trio_npu_dra.ascend.dcmi import _signatures as c
 from trio_npu_dra.ascend.dcmi import client
 from trio_npu_dra.ascend.dcmi.client import Dcmi

@@ -12,9 +12,9 @@ import pytest
 import trio
 import trio.testing
 
+from dev.rig.waiting import HANG_SECONDS
 from tests import foreign
 from tests.ascend.sick_chip import SICK, npu
-from tests.waiting import HANG_SECONDS
 from trio_npu_dra.ascend.code_memory import CodeMemory
 from trio_npu_dra.ascend.fault_file import FaultFile, Known
 from trio_npu_dra.ascend.fault_memory import NodeFaults

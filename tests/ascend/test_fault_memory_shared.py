@@ -9,8 +9,8 @@ import pytest
 import trio
 import trio.testing
 
+from dev.rig.waiting import HANG_SECONDS
 from tests.ascend.sick_chip import SICK, npu
-from tests.waiting import HANG_SECONDS
 from trio_npu_dra.ascend.fault_memory import NodeFaults
 from trio_npu_dra.ascend.model import Chip, FaultLevel
 from trio_npu_dra.ascend.reading import Reading

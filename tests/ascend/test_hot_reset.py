@@ -11,7 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.ascend.looking import Relay
+from dev.rig.looking import Relay
 from tests.ascend.pacing import NODE, Counted, Paced
 from trio_npu_dra.ascend.dcmi.types import ChipRef
 from trio_npu_dra.ascend.faults import CARD_DROPPED

@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from tests.ascend.looking import SERVER, Relay, changed
+from dev.rig.looking import SERVER, Relay, changed
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.types import ChipRef
 from trio_npu_dra.ascend.dcmi.worker import DEADLINE_SECONDS, DcmiWorker

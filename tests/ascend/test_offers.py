@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.ascend.boards import a3, die, piece, split
+from dev.rig.boards import a3, die, piece, split
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy, VnpuMode
 from trio_npu_dra.ascend.model import Board, ChipHealth, Fault, FaultLevel
 from trio_npu_dra.ascend.offers import OfferKind, not_offered, offers

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trio
 
-from tests.ascend.looking import Relay
+from dev.rig.looking import Relay
 from tests.ascend.watching import BUSINESS, Watching
 from trio_npu_dra.agent.devices.build import build_devices
 from trio_npu_dra.agent.devices.features import ServerFeatures

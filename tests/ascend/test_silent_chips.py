@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.ascend.looking import Look, Relay
+from dev.rig.looking import Look, Relay
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.types import ChipRef, Link
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker

@@ -4,7 +4,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ascend.boards import die
+from dev.rig.boards import die
 from trio_npu_dra.ascend.dcmi.types import Link
 from trio_npu_dra.ascend.model import Board, Chip, ChipFamily
 from trio_npu_dra.ascend.topology import domains_by_links, link_between, name_groups, rings

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ascend.looking import changed
+from dev.rig.looking import changed
 from trio_npu_dra.ascend.container import shared_nodes
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.types import ChipInfo, ChipRef, Memory

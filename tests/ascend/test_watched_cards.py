@@ -8,8 +8,8 @@ import shutil
 import pytest
 import trio
 
+from dev.rig.waiting import until
 from tests.ascend.watching import BUSINESS, Watching
-from tests.waiting import until
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.fault_memory import NodeFaults

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import trio
 
+from dev.rig.waiting import until
 from tests.ascend.watching import BUSINESS, MINOR, NEVER, TWICE, Overheard, Watching
-from tests.waiting import until
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.types import Assertion as Notice
 from trio_npu_dra.ascend.dcmi.types import FaultEvent

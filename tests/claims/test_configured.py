@@ -10,6 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from dev.config.cases import GOOD, named
 from tests.claims.marking import two_steps
 from tests.claims.node import (
     AT_ONCE,
@@ -22,7 +23,6 @@ from tests.claims.node import (
     result,
 )
 from tests.claims.restarted import prepare, start
-from tests.config_cases import GOOD, named
 from tests.holds.entries import held
 from trio_npu_dra.agent.claims.cdi import CdiFolder, Libraries
 from trio_npu_dra.agent.claims.library_hook import LibraryHook

@@ -11,8 +11,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from dev.rig.waiting import HANG_SECONDS, until
 from tests.claims.node import POOL, NodeOnDisk, claim, ref, result
-from tests.waiting import HANG_SECONDS, until
 from trio_npu_dra.agent.claims.cdi import CdiFolder, Libraries
 from trio_npu_dra.agent.claims.service import CallAnswered, NodeClaims
 from trio_npu_dra.kit.base.errors import Invalid, Unavailable

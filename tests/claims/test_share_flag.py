@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from trio.testing import MockClock
 
+from dev.rig.boards import a3, die
 from tests import foreign
-from tests.ascend.boards import a3, die
 from tests.claims.flags import FlagFiles
 from tests.claims.node import AT_ONCE, DRIVER, NodeOnDisk, claim, ref, result
 from tests.claims.test_cancelled import cancelled_at, keep_busy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.ascend.boards import a3, die
+from dev.rig.boards import a3, die
 from tests.claims.flags import FlagFiles
 from tests.claims.node import NodeOnDisk, claim, result
 from tests.claims.test_share_flag import Driver

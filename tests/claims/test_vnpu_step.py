@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import trio
 
+from dev.rig.waiting import until
 from tests.claims.cut_node import HALF, CutNode, cut_node, quarter
 from tests.claims.node import claim, result
-from tests.waiting import until
 from trio_npu_dra.agent.claims.patience import Patience
 from trio_npu_dra.agent.holds.offered import offered
 from trio_npu_dra.ascend.offers import not_cut

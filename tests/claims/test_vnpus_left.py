@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import trio
 
+from dev.rig.waiting import until
 from tests.claims.cut_node import CutDriver, CutNode, cut_node, quarter
-from tests.waiting import until
 from trio_npu_dra.agent.holds.hold import HolderKind
 from trio_npu_dra.agent.holds.offered import offered
 from trio_npu_dra.ascend.dcmi.worker import open_worker

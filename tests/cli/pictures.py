@@ -12,7 +12,7 @@ from pathlib import Path
 
 import trio
 
-from tests.compiled import compiled_simulator
+from dev.rig.compiled import compiled_simulator
 from trio_npu_dra.agent.cli.main import main
 from trio_npu_dra.agent.holds.entry import Allocated, Entry, HeldDevice, State
 from trio_npu_dra.agent.holds.hold import Holder, HolderKind

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.ascend.boards import a3, die, piece, split
-from tests.report.boards import npu
+from dev.rig.boards import a3, die, piece, split
+from dev.site.sick_boards import npu
 from trio_npu_dra.agent.cli.main import main
 from trio_npu_dra.agent.settings import Settings
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy

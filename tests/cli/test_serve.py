@@ -10,8 +10,8 @@ from functools import partial
 
 import trio
 
-from tests.rig import Rig
-from tests.waiting import listens, until
+from dev.rig.parts import Rig
+from dev.rig.waiting import listens, until
 from trio_npu_dra.lab.standins.kubelet import open_kubelet
 
 PACKAGES = {

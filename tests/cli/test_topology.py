@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.ascend.boards import a3, die
+from dev.rig.boards import a3, die
 from tests.cli.pictures import PAGE, SCENES, Scene, make, with_matrix
 from trio_npu_dra.agent.cli.main import main
 from trio_npu_dra.agent.holds.hold import Hold, Holder, HolderKind

@@ -1,3 +1,3 @@
 """The tests of the cluster itself."""
 
-pytest_plugins = ["tests.cluster.plugin"]
+pytest_plugins = ["dev.cluster.plugin"]

@@ -10,6 +10,9 @@ from typing import Any, Protocol
 import pytest
 import trio
 
+from dev.cluster.binaries import kubernetes
+from dev.cluster.control_plane import ControlPlane
+from dev.cluster.releases import RELEASES
 from tests.api.conformance import (
     AS_ADMINISTRATOR,
     AS_DRIVER,
@@ -17,9 +20,6 @@ from tests.api.conformance import (
 from tests.api.feature_scenarios import AS_DRIVER_WITH_FEATURES
 from tests.api.scenario import Scenario, driver_rules
 from tests.api.watch_scenarios import assert_gone
-from tests.cluster.binaries import kubernetes
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.releases import RELEASES
 from trio_npu_dra.kit.api.client import KubeClient, open_client
 from trio_npu_dra.kit.api.credentials import load_credentials
 from trio_npu_dra.kit.api.objects import KubeObject

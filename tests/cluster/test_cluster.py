@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import audit, leftovers
-from tests.cluster.built import BuiltCluster
-from tests.cluster.processes import run
+from dev.cluster import audit, leftovers
+from dev.cluster.built import BuiltCluster
+from dev.cluster.processes import run
 
 pytestmark = pytest.mark.cluster
 

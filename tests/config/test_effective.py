@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.config_cases import GOOD, named
+from dev.config.cases import GOOD, named
 from trio_npu_dra.agent.config.effective import DEFAULT_CONFIG, EffectiveConfig, effective
 from trio_npu_dra.agent.config.words import parse_config
 

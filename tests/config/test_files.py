@@ -8,10 +8,10 @@ import jsonschema
 import pytest
 import yaml
 
+from dev.config.cases import CASES, RIGHT
+from dev.site.markdown import anchors, blocks
+from dev.site.stage import ROOT
 from tests.config import schema
-from tests.config_cases import CASES, RIGHT
-from tests.site.markdown import anchors, blocks
-from tests.site.stage import ROOT
 from trio_npu_dra.agent.config.model import NpuConfig
 from trio_npu_dra.tools.manifests import inspect
 

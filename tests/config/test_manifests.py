@@ -7,7 +7,7 @@ from textwrap import dedent
 import pytest
 import yaml
 
-from tests.config_cases import CASES, WRONG
+from dev.config.cases import CASES, WRONG
 from trio_npu_dra.kit.base.errors import UnreadableManifest
 from trio_npu_dra.tools.manifests import Report, inspect
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.config_cases import GOOD, RIGHT, WRONG, Case
+from dev.config.cases import GOOD, RIGHT, WRONG, Case
 from trio_npu_dra.agent.config.model import NpuConfig
 from trio_npu_dra.agent.config.words import parse_config, problems
 from trio_npu_dra.kit.base.errors import InvalidOpaqueConfig

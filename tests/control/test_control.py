@@ -11,10 +11,10 @@ import pytest
 import trio
 import trio.testing
 
-from tests.ascend.boards import piece, split
+from dev.rig.boards import piece, split
+from dev.rig.waiting import until
+from dev.site.sick_boards import board, fault, npu
 from tests.holds.holding import hold
-from tests.report.boards import board, fault, npu
-from tests.waiting import until
 from trio_npu_dra.agent.control.answers import Control
 from trio_npu_dra.agent.control.client import Reply, ask_all
 from trio_npu_dra.agent.control.report import HealthReport, report_cutting, report_npus

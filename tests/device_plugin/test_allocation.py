@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.ascend.boards import piece, split
+from dev.rig.boards import piece, split
 from tests.claims.node import AT_ONCE, NodeOnDisk, claim, npu, ref, result
 from tests.device_plugin.instance import RESOURCE, Instance, Kubelet, chips, with_ids
 from tests.holds.entries import holder, of_piece

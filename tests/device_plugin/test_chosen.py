@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
+from dev.site.sick_boards import fault
+from dev.site.sick_boards import npu as sick_npu
 from tests.claims.node import NodeOnDisk, board, npu
 from tests.device_plugin.instance import RESOURCE, Instance, Kubelet
 from tests.device_plugin.instance import given as pod_devices
-from tests.report.boards import fault
-from tests.report.boards import npu as sick_npu
 from trio_npu_dra.agent.device_plugin.chooser import Chosen
 from trio_npu_dra.agent.device_plugin.device import ResourceDevice
 from trio_npu_dra.ascend.model import Chip

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from dev.rig.parts import Rig
+from dev.rig.waiting import until
 from tests.device_plugin.whole_daemon import RESOURCE, allocated, ids, pool
 from tests.reliability.deaths import Reaper, mortal_agent
 from tests.reliability.matrix import END, kinds
 from tests.reliability.points import Points
-from tests.rig import Rig
-from tests.waiting import until
 from trio_npu_dra.kit.grpc import RpcError
 from trio_npu_dra.lab.standins.device_manager import DeviceManager
 

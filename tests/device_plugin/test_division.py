@@ -9,7 +9,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from tests.ascend.boards import a3, die, piece, split
+from dev.rig.boards import a3, die, piece, split
 from tests.holds.entries import chip, hold
 from trio_npu_dra.agent.device_plugin.device import ResourceDevice
 from trio_npu_dra.agent.device_plugin.division import (

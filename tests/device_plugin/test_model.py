@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from tests.ascend.boards import piece, split
+from dev.rig.boards import piece, split
 from tests.claims.node import AT_ONCE, NodeOnDisk, board, claim, ref, result
 from tests.device_plugin.instance import Instance, Kubelet
 from trio_npu_dra.agent.device_plugin.device import ResourceDevice

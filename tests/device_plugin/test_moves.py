@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from dev.rig.parts import Rig
+from dev.rig.waiting import until
 from tests.device_plugin.whole_daemon import RESOURCE, allocated, devices, ids, in_file, pool
-from tests.rig import Rig
-from tests.waiting import until
 from trio_npu_dra.kit.grpc import RpcError
 
 pytestmark = pytest.mark.usefixtures("quick")

@@ -10,9 +10,9 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from dev.rig.parts import Rig, served_rig
+from dev.rig.waiting import until
 from tests.device_plugin.whole_daemon import RESOURCE, allocated, ids, in_file, pool, spec
-from tests.rig import Rig, served_rig
-from tests.waiting import until
 from trio_npu_dra.agent import daemon
 from trio_npu_dra.agent.daemon import chips
 from trio_npu_dra.kit.api.objects import ResourceSlice

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.rig import Rig
+from dev.rig.parts import Rig
 from trio_npu_dra.kit.api.objects import Device, ResourceSlice
 from trio_npu_dra.lab.standins.device_manager import DeviceManager
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.ascend.looking import SERVER
+from dev.rig.looking import SERVER
 from trio_npu_dra.agent.cli.main import main
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.kit.base.storage import PLUGIN_FOLDER_MODE

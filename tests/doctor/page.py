@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tests.compiled import compiled_simulator
+from dev.rig.compiled import compiled_simulator
 from tests.doctor.nodes import ASCEND_BY_DEFAULT, POD, SESSION, Node, node
 
 PAGE = Path(__file__).parent.parent.parent / "docs/doctor.md"

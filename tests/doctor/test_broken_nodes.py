@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.ascend.boards import a3, die
+from dev.rig.boards import a3, die
 from tests.claims.node import npu
 from tests.doctor.nodes import ASCEND_BY_DEFAULT, DRIVER, POD, SESSION, Node
 from tests.holds.entries import entry, of_piece

@@ -17,10 +17,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.cluster import images, packages
-from tests.cluster.binaries import containerd, kubernetes
-from tests.cluster.releases import BY_NEED, DEFAULT, Release
-from tests.kind import cluster as kind
+from dev.cluster import images, packages
+from dev.cluster.binaries import containerd, kubernetes
+from dev.cluster.releases import BY_NEED, DEFAULT, Release
+from dev.kind import cluster as kind
 
 HERE = Path(__file__).parent
 CLUSTER = HERE.parent / "cluster/test_cluster.py"

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tests.cluster.api import Object
-from tests.cluster.cluster import NodeAccess
-from tests.e2e.driver import BOARD, DEVICES_FILE, PLUGIN, PROFILE, Driver
+from dev.cluster.api import Object
+from dev.cluster.cluster import NodeAccess
+from dev.cluster.driver import BOARD, DEVICES_FILE, PLUGIN, PROFILE, Driver
 from tests.e2e.space import Space, claim, container, placed, pod, request
 from trio_npu_dra.lab.simulator import Profile
 

@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.cluster.api import Object
-from tests.cluster.cluster import NodeAccess
-from tests.e2e.driver import NAME, NAMESPACE, NPUS, Driver
+from dev.cluster.api import Object
+from dev.cluster.cluster import NodeAccess
+from dev.cluster.driver import NAME, NAMESPACE, NPUS, Driver
 from tests.e2e.resources import asking
 from tests.e2e.space import Space, claim, container, pod, request
 

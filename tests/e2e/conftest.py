@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.cluster import Cluster
-from tests.e2e.deploy import deploy
-from tests.e2e.driver import Driver
+from dev.cluster.cluster import Cluster
+from dev.cluster.deploy import deploy
+from dev.cluster.driver import Driver
 from tests.e2e.faults import Faults
 from tests.e2e.space import Space
 
-pytest_plugins = ["tests.cluster.plugin"]
+pytest_plugins = ["dev.cluster.plugin"]
 
 HERE = Path(__file__).parent
 NOTES = pytest.StashKey[list[str]]()

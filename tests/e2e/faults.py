@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.cluster.api import Object
-from tests.e2e.driver import DRIVER, NAMESPACE, NPUS, Driver
+from dev.cluster.api import Object
+from dev.cluster.driver import DRIVER, NAMESPACE, NPUS, Driver
 from trio_npu_dra.agent.control.report import HealthReport, NpuReport
 from trio_npu_dra.agent.observe.pages import SCRAPE_SECONDS
 from trio_npu_dra.lab.simulator import BoardControl, Severity

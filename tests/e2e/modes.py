@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from tests.e2e.deploy import ROOT
-from tests.e2e.driver import Driver
+from dev.cluster.deploy import ROOT
+from dev.cluster.driver import Driver
 
 WITH_RESOURCES = "With `--device-plugin` there are also"
 """How the list begins of what is there only then."""

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import trio
 
-from tests.cluster.api import Object
-from tests.cluster.cluster import Cluster, NodeAccess
+from dev.cluster.api import Object
+from dev.cluster.cluster import Cluster, NodeAccess
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.grpc import open_bridge
 from trio_npu_dra.kit.kubelet.driver import ClaimRef, PrepareResult

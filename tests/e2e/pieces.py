@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.cluster.api import Object
-from tests.e2e.driver import DRIVER, NPUS, Driver
+from dev.cluster.api import Object
+from dev.cluster.driver import DRIVER, NPUS, Driver
 from tests.e2e.space import request
 
 PIECES = "npu-pieces"

@@ -14,9 +14,9 @@ from urllib.parse import urlencode
 
 import yaml
 
-from tests.cluster.api import Object
-from tests.cluster.processes import ClusterError, Program, run, wait_until
-from tests.e2e.driver import Driver
+from dev.cluster.api import Object
+from dev.cluster.driver import Driver
+from dev.cluster.processes import ClusterError, Program, run, wait_until
 from tests.monitoring.manifests import load, rules_file
 
 PORT = 9090

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.cluster.api import Object
-from tests.cluster.processes import ClusterError
-from tests.e2e.driver import NPUS, Driver
+from dev.cluster.api import Object
+from dev.cluster.driver import NPUS, Driver
+from dev.cluster.processes import ClusterError
 from tests.e2e.space import ENDS_AT_ONCE, Space, container, pod
 
 RESOURCE = "huawei.com/Ascend910"

@@ -14,8 +14,8 @@ from typing import TypeVar
 
 import yaml
 
-from tests.cluster.api import Object
-from tests.cluster.cluster import APART, Cluster, NodeAccess
+from dev.cluster.api import Object
+from dev.cluster.cluster import APART, Cluster, NodeAccess
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cluster.processes import run
+from dev.cluster.processes import run
 from tests.monitoring.alert_cases import CASES, Case, Series
 from tests.monitoring.manifests import alerts, rules_file
 

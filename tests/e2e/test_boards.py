@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.cluster import NodeAccess
+from dev.cluster.cluster import NodeAccess
+from dev.cluster.driver import DRIVER, Driver
 from tests.e2e.boards import Given, assert_has, begin, laid_out, with_user_space_of_the_bus
-from tests.e2e.driver import DRIVER, Driver
 from tests.e2e.space import Space
 from trio_npu_dra.lab.simulator import Profile, load_profile
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.cluster.api import Object
-from tests.cluster.processes import ClusterError
-from tests.e2e import deploy
-from tests.e2e.driver import CDI, DRIVER, NAME, NAMESPACE, PLUGIN, Driver
+from dev.cluster import deploy
+from dev.cluster.api import Object
+from dev.cluster.driver import CDI, DRIVER, NAME, NAMESPACE, PLUGIN, Driver
+from dev.cluster.processes import ClusterError
 from tests.e2e.space import Space, claim, pod
 from tests.helm.chart import objects, template
 from tests.helm.values import CHART, PAGE

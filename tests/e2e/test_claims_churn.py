@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.e2e.driver import NPUS, Driver
+from dev.cluster.driver import NPUS, Driver
 from tests.e2e.space import Space, claim, pod
 
 pytestmark = pytest.mark.cluster

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.api import Object
-from tests.cluster.cluster import Cluster
-from tests.config_cases import GOOD, named
-from tests.e2e.deploy import ROOT
-from tests.e2e.driver import Driver
+from dev.cluster.api import Object
+from dev.cluster.cluster import Cluster
+from dev.cluster.deploy import ROOT
+from dev.cluster.driver import Driver
+from dev.config.cases import GOOD, named
 from tests.e2e.libraries import LIBRARIES, loads
 from tests.e2e.space import CLASS, Space, claim, container, pod, request
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.driver import Driver, cdi_file, record
+from dev.cluster.driver import Driver, cdi_file, record
 from tests.e2e.space import Space, claim, pod
 
 pytestmark = pytest.mark.cluster

@@ -8,11 +8,11 @@ from functools import partial
 
 import pytest
 
-from tests.cluster.api import Object
-from tests.cluster.cluster import NodeAccess
+from dev.cluster.api import Object
+from dev.cluster.cluster import NodeAccess
+from dev.cluster.driver import NPUS, Driver
 from tests.e2e import churn
 from tests.e2e.boards import laid_out
-from tests.e2e.driver import NPUS, Driver
 from tests.e2e.faults import KEEPS_PODS
 from tests.e2e.resources import RESOURCE, Plugin, asking, assert_runs_on, start, user
 from tests.e2e.space import Space, claim, placed, pod

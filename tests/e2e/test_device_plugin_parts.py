@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.api import Object
-from tests.e2e.driver import NPUS, Driver
+from dev.cluster.api import Object
+from dev.cluster.driver import NPUS, Driver
 from tests.e2e.resources import RESOURCE, Plugin
 from tests.e2e.space import Space, container, pod
 

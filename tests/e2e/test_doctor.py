@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.e2e.driver import NAMESPACE, Driver
+from dev.cluster.driver import NAMESPACE, Driver
 
 pytestmark = pytest.mark.cluster
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 import pytest
 import yaml
 
-from tests.cluster.api import Object
-from tests.cluster.cluster import Cluster
+from dev.cluster.api import Object
+from dev.cluster.cluster import Cluster
+from dev.cluster.driver import Driver
 from tests.e2e import nics
-from tests.e2e.driver import Driver
 from tests.e2e.space import EXAMPLES, Space, bus_ids
 
 pytestmark = [pytest.mark.cluster, pytest.mark.every_version]

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from tests.e2e.deploy import ROOT
-from tests.e2e.driver import Driver
+from dev.cluster.deploy import ROOT
+from dev.cluster.driver import Driver
 from tests.e2e.space import Space
 
 pytestmark = [pytest.mark.cluster, pytest.mark.every_version, pytest.mark.since("1.36")]

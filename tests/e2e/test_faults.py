@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.api import Object
-from tests.e2e.driver import NPUS, Driver
+from dev.cluster.api import Object
+from dev.cluster.driver import NPUS, Driver
 from tests.e2e.faults import KEEPS_PODS, MOVES_PODS, Faults, number
 from tests.e2e.space import Space, claim, pod, request
 from tests.e2e.test_health import wait_health

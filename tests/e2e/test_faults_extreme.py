@@ -13,10 +13,10 @@ from statistics import median
 
 import pytest
 
-from benchmarks.caller import Caller
-from tests.cluster import audit
-from tests.cluster.api import Object
-from tests.e2e.driver import ACCOUNT, NPUS, PLUGIN, Driver
+from dev.benchmarks.caller import Caller
+from dev.cluster import audit
+from dev.cluster.api import Object
+from dev.cluster.driver import ACCOUNT, NPUS, PLUGIN, Driver
 from tests.e2e.faults import KEEPS_PODS, Faults
 from tests.e2e.space import Space, claim, pod, request
 from trio_npu_dra.kit.pool.change_pace import AT_ONCE, PER_SECOND

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.driver import Driver
+from dev.cluster.driver import Driver
 from tests.e2e.space import Space
 
 pytestmark = [pytest.mark.cluster, pytest.mark.every_version]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e import deploy
-from tests.e2e.driver import IMAGE, Driver
+from dev.cluster import deploy
+from dev.cluster.driver import IMAGE, Driver
 from tests.e2e.space import Space, claim, pod
 
 pytestmark = pytest.mark.cluster

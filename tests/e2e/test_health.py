@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.cluster import audit
-from tests.e2e.driver import ACCOUNT, Driver
+from dev.cluster import audit
+from dev.cluster.driver import ACCOUNT, Driver
 from tests.e2e.space import Space, claim, pod, request
 from trio_npu_dra.lab.simulator import Severity
 

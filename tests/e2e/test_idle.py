@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import audit
-from tests.cluster.processes import Program
-from tests.e2e.driver import ACCOUNT, Driver
+from dev.cluster import audit
+from dev.cluster.driver import ACCOUNT, Driver
+from dev.cluster.processes import Program
 from tests.e2e.space import Space, claim, pod
 
 pytestmark = pytest.mark.cluster

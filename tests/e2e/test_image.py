@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.e2e.driver import NAMESPACE, Driver
+from dev.cluster.driver import NAMESPACE, Driver
 
 pytestmark = pytest.mark.cluster
 

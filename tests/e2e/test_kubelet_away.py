@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from tests.e2e.driver import Driver, cdi_file
+from dev.cluster.driver import Driver, cdi_file
 from tests.e2e.space import Space, claim, pod
 
 pytestmark = [pytest.mark.cluster, pytest.mark.every_version]

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.api import Object
-from tests.cluster.processes import ClusterError
-from tests.e2e.driver import CDI, DRIVER, NAME, NAMESPACE, NPUS, PLUGIN, Driver, cdi_file
+from dev.cluster.api import Object
+from dev.cluster.driver import CDI, DRIVER, NAME, NAMESPACE, NPUS, PLUGIN, Driver, cdi_file
+from dev.cluster.processes import ClusterError
 from tests.e2e.space import Space, claim, pod, request
 
 pytestmark = [pytest.mark.cluster, pytest.mark.every_version]

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from tests.cluster.api import Object
-from tests.e2e.driver import NPUS, Driver
+from dev.cluster.api import Object
+from dev.cluster.driver import NPUS, Driver
 from tests.e2e.pieces import QUARTER, cut_for_claims, piece, vnpus
 from tests.e2e.resources import Plugin
 from tests.e2e.space import EXAMPLES, Space, claim, pod

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.api import Object
-from tests.cluster.cluster import Cluster, NodeAccess
-from tests.e2e.driver import Driver
+from dev.cluster.api import Object
+from dev.cluster.cluster import Cluster, NodeAccess
+from dev.cluster.driver import Driver
 from tests.e2e.libraries import LIBRARIES, loads
 from tests.e2e.space import Space, claim, pod
 

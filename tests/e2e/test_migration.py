@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 import pytest
 import yaml
 
-from tests.cluster.api import Object
-from tests.e2e.deploy import ROOT
-from tests.e2e.driver import NAME, NAMESPACE, NPUS, Driver
+from dev.cluster.api import Object
+from dev.cluster.deploy import ROOT
+from dev.cluster.driver import NAME, NAMESPACE, NPUS, Driver
 from tests.e2e.faults import number
 from tests.e2e.modes import assert_as_documented
 from tests.e2e.resources import FLAG, RESOURCE, Plugin, assert_runs_on, user

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.api import ApiServer, Object
-from tests.cluster.processes import ClusterError
+from dev.cluster.api import ApiServer, Object
+from dev.cluster.deploy import ROOT
+from dev.cluster.driver import NPUS, Driver
+from dev.cluster.processes import ClusterError
 from tests.e2e import test_security
-from tests.e2e.deploy import ROOT
-from tests.e2e.driver import NPUS, Driver
 from tests.e2e.space import ENDS_AT_ONCE, Space, container, pod
 from tests.e2e.test_security import agent
 from trio_npu_dra.agent.mindcluster.device_info import check_code

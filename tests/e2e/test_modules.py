@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.cluster.api import Object
-from tests.cluster.cluster import NodeAccess
+from dev.cluster.api import Object
+from dev.cluster.cluster import NodeAccess
+from dev.cluster.driver import BOARD, DRIVER, Driver
 from tests.e2e.boards import Given, assert_has, begin, laid_out, wait_published
-from tests.e2e.driver import BOARD, DRIVER, Driver
 from tests.e2e.space import Space, claim, container, placed, pod, request
 from trio_npu_dra.lab.simulator import BoardControl, Severity, load_profile
 

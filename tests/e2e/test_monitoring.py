@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cluster.processes import ClusterError
-from tests.e2e.driver import DRIVER, Driver
+from dev.cluster.driver import DRIVER, Driver
+from dev.cluster.processes import ClusterError
 from tests.e2e.prometheus import Prometheus, started
 from tests.e2e.space import Space, claim, pod, request
 from tests.monitoring.manifests import FOLDER, dashboard, queries

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e import deploy
-from tests.e2e.driver import Driver
+from dev.cluster import deploy
+from dev.cluster.driver import Driver
 
 pytestmark = pytest.mark.cluster
 

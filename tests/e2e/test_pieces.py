@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.api import Object
-from tests.e2e.driver import NPUS, Driver
+from dev.cluster.api import Object
+from dev.cluster.driver import NPUS, Driver
 from tests.e2e.pieces import (
     HALF,
     QUARTER,

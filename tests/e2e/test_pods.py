@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.driver import Driver
+from dev.cluster.driver import Driver
 from tests.e2e.space import Space, bus_ids, claim, container, pod
 
 pytestmark = pytest.mark.cluster

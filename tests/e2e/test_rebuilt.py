@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cluster.processes import run
-from tests.e2e import deploy
-from tests.e2e.driver import NAMESPACE, Driver
+from dev.cluster import deploy
+from dev.cluster.driver import NAMESPACE, Driver
+from dev.cluster.processes import run
 from trio_npu_dra import __version__
 
 pytestmark = pytest.mark.cluster

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.processes import ClusterError
-from tests.config_cases import GOOD, named, with_env
-from tests.e2e import deploy
-from tests.e2e.driver import Driver
+from dev.cluster import deploy
+from dev.cluster.driver import Driver
+from dev.cluster.processes import ClusterError
+from dev.config.cases import GOOD, named, with_env
 from tests.e2e.space import CLASS, Space, admit, claim, pod, request
 
 pytestmark = [pytest.mark.cluster, pytest.mark.every_version]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cluster.api import Object
-from tests.e2e.driver import Driver
+from dev.cluster.api import Object
+from dev.cluster.driver import Driver
 from tests.e2e.space import Space, claim, pod
 
 pytestmark = pytest.mark.cluster

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cluster.audit import Request
-from tests.e2e.deploy import ROOT
-from tests.e2e.driver import ACCOUNT, Driver
+from dev.cluster.audit import Request
+from dev.cluster.deploy import ROOT
+from dev.cluster.driver import ACCOUNT, Driver
 
 AGENT = "trio-npu-dra/"
 """How the driver calls itself to the server; the tests use its account too, with kubectl."""

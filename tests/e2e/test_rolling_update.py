@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.api import Object
-from tests.e2e.driver import DRIVER, NAME, NAMESPACE, PLUGIN, Driver
+from dev.cluster.api import Object
+from dev.cluster.driver import DRIVER, NAME, NAMESPACE, PLUGIN, Driver
 from tests.e2e.space import Space, claim, container, pod
 
 pytestmark = [pytest.mark.cluster, pytest.mark.every_version]

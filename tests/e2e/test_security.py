@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cluster.api import ApiServer, Object
-from tests.cluster.cluster import Cluster
-from tests.cluster.processes import ClusterError
-from tests.config_cases import CASES, GOOD, Case, named, with_env
-from tests.e2e.deploy import ROOT
-from tests.e2e.driver import DRIVER, NAME, NAMESPACE, Driver
+from dev.cluster.api import ApiServer, Object
+from dev.cluster.cluster import Cluster
+from dev.cluster.deploy import ROOT
+from dev.cluster.driver import DRIVER, NAME, NAMESPACE, Driver
+from dev.cluster.processes import ClusterError
+from dev.config.cases import CASES, GOOD, Case, named, with_env
 from tests.e2e.modes import assert_as_documented
 from tests.e2e.space import CLASS, Space, admit, claim, pod
 

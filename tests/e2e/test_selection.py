@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.driver import Driver
+from dev.cluster.driver import Driver
 from tests.e2e.space import Space, claim, container, pod, request
 
 pytestmark = pytest.mark.cluster

@@ -11,11 +11,11 @@ from contextlib import suppress
 
 import pytest
 
-from tests.cluster.api import Object
-from tests.cluster.cluster import NodeAccess
-from tests.cluster.processes import ClusterError
+from dev.cluster.api import Object
+from dev.cluster.cluster import NodeAccess
+from dev.cluster.driver import DRIVER, NPUS, Driver
+from dev.cluster.processes import ClusterError
 from tests.e2e.boards import laid_out
-from tests.e2e.driver import DRIVER, NPUS, Driver
 from tests.e2e.space import Space, claim, container, placed, pod, request
 from trio_npu_dra.lab.simulator import load_profile
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.cluster.processes import ClusterError
-from tests.e2e.driver import DRIVER, NAMESPACE, Driver
+from dev.cluster.driver import DRIVER, NAMESPACE, Driver
+from dev.cluster.processes import ClusterError
 from tests.e2e.space import Space, claim, pod, request
 from trio_npu_dra.lab.simulator import BoardControl, Severity
 

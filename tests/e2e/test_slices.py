@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cluster.api import Object
-from tests.cluster.audit import WRITES
-from tests.cluster.cluster import Cluster
-from tests.cluster.processes import ClusterError
-from tests.e2e.driver import ACCOUNT, NAMESPACE, Driver
+from dev.cluster.api import Object
+from dev.cluster.audit import WRITES
+from dev.cluster.cluster import Cluster
+from dev.cluster.driver import ACCOUNT, NAMESPACE, Driver
+from dev.cluster.processes import ClusterError
 
 pytestmark = pytest.mark.cluster
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.api import Object
-from tests.e2e import deploy
-from tests.e2e.driver import NPUS, Driver
-from tests.e2e.past import Past
+from dev.cluster import deploy
+from dev.cluster.api import Object
+from dev.cluster.driver import NPUS, Driver
+from dev.cluster.past import Past
 from tests.e2e.space import Space, claim, container, pod, request
 
 pytestmark = pytest.mark.cluster

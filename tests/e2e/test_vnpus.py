@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from tests.cluster.cluster import Cluster, NodeAccess
+from dev.cluster.cluster import Cluster, NodeAccess
+from dev.cluster.driver import DRIVER, Driver
 from tests.e2e.boards import laid_out, wait_published
-from tests.e2e.driver import DRIVER, Driver
 from tests.e2e.space import EXAMPLES, Space, claim, container, placed, pod, request
 from trio_npu_dra.lab.simulator import load_profile
 

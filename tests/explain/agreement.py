@@ -20,11 +20,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from tests.cluster.api import ApiServer, NotThere, Object
-from tests.cluster.binaries import kubernetes
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.processes import ClusterError, wait_until
-from tests.cluster.releases import DEFAULT, RELEASES
+from dev.cluster.api import ApiServer, NotThere, Object
+from dev.cluster.binaries import kubernetes
+from dev.cluster.control_plane import ControlPlane
+from dev.cluster.processes import ClusterError, wait_until
+from dev.cluster.releases import DEFAULT, RELEASES
 from tests.explain.random_worlds import NEWER, Maker, World
 from tests.explain.reasons import REASONS, Reason
 from tests.explain.selectors import ADMITTING, FAILING, NPU

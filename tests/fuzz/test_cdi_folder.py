@@ -11,9 +11,9 @@ import trio
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from dev.fuzz.entries import Entries, Kind, clear, entries, found, lay_out
+from dev.rig.waiting import HANG_SECONDS
 from tests.claims.node import AT_ONCE, DRIVER, NodeOnDisk, claim, ref, result
-from tests.fuzz.entries import Entries, Kind, clear, entries, found, lay_out
-from tests.waiting import HANG_SECONDS
 from trio_npu_dra.agent.claims.repair import Repair
 
 OURS: Final = f"{DRIVER}-npu_"

@@ -15,8 +15,8 @@ import trio
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from dev.fuzz.values import mangled
 from tests.claims.node import npu
-from tests.fuzz.values import mangled
 from trio_npu_dra.agent.devices.build import build_devices
 from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.agent.devices.taints import TaintPolicy

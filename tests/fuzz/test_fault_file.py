@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from hypothesis import assume, example, given
 
+from dev.fuzz.values import documents, encoded, expanded, is_json, spoilt
 from tests.claims.node import npu
-from tests.fuzz.values import documents, encoded, expanded, is_json, spoilt
 from trio_npu_dra.agent.devices.taints import TaintPolicy
 from trio_npu_dra.agent.report.news import MESSAGE_LIMIT, news
 from trio_npu_dra.ascend.fault_memory import NodeFaults

@@ -15,9 +15,9 @@ from anyio.from_thread import BlockingPortal
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dev.fuzz.sending import send
+from dev.fuzz.values import mangled
 from tests.claims.node import board
-from tests.fuzz.sending import send
-from tests.fuzz.values import mangled
 from trio_npu_dra.agent.control.answers import Control
 from trio_npu_dra.agent.device_plugin.state import ResourcesState
 from trio_npu_dra.ascend.dcmi.worker import open_worker

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
-from tests.fuzz.sending import SECONDS, send
-from tests.fuzz.serving import served
-from tests.fuzz.values import mangled
-from tests.grpc.serving import ECHO, HELLO, WATCH, echo
+from dev.fuzz.sending import SECONDS, send
+from dev.fuzz.serving import served
+from dev.fuzz.values import mangled
+from dev.grpc.serving import ECHO, HELLO, WATCH, echo
 from trio_npu_dra.kit.grpc import Channel, Route, Send
 from trio_npu_dra.kit.grpc._generated.pluginregistration import PluginInfo, RegistrationStatus
 

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.fuzz.values import encoded, expanded, mangled, spoilt
+from dev.fuzz.values import encoded, expanded, mangled, spoilt
 from trio_npu_dra.kit.api.client import open_client
 from trio_npu_dra.kit.api.connection import Server
 from trio_npu_dra.kit.api.credentials import Credentials, from_kubeconfig

@@ -8,9 +8,9 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from dev.fuzz.values import encoded, expanded, mangled, spoilt
 from tests.fuzz.test_kubeconfig import WORDS
 from tests.fuzz.test_opaque_config import GOOD as PARAMETERS
-from tests.fuzz.values import encoded, expanded, mangled, spoilt
 from trio_npu_dra.kit.base.errors import UnreadableManifest
 from trio_npu_dra.tools.manifests import inspect
 

@@ -15,9 +15,9 @@ from anyio.from_thread import BlockingPortal
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from dev.fuzz.serving import served
+from dev.fuzz.values import mangled
 from tests.claims.node import AT_ONCE, NodeOnDisk, claim, result
-from tests.fuzz.serving import served
-from tests.fuzz.values import mangled
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.grpc import Channel, RpcError, Status, UnaryMethod, methods
 from trio_npu_dra.kit.grpc._generated import pluginregistration

@@ -10,10 +10,10 @@ import pytest
 import trio
 from hypothesis import example, given
 
+from dev.fuzz.entries import Entries, Kind, entries, lay_out
+from dev.fuzz.values import documents
+from dev.rig.waiting import HANG_SECONDS
 from tests.claims.node import AT_ONCE, NodeOnDisk, claim, ref, result
-from tests.fuzz.entries import Entries, Kind, entries, lay_out
-from tests.fuzz.values import documents
-from tests.waiting import HANG_SECONDS
 from trio_npu_dra.agent.claims.repair import Repair
 from trio_npu_dra.agent.holds.encoding import encode, parse
 from trio_npu_dra.kit.base.errors import RecordCorrupt

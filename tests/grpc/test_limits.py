@@ -16,8 +16,8 @@ from h2.errors import ErrorCodes
 from h2.settings import SettingCodes
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from tests.grpc.peer import MESSAGE, connected
-from tests.grpc.serving import ECHO, HELLO, WATCH, Held, echo, serving
+from dev.grpc.peer import MESSAGE, connected
+from dev.grpc.serving import ECHO, HELLO, WATCH, Held, echo, serving
 from trio_npu_dra.kit.grpc import Bridge, Channel, Limits, Route, RpcError, Send, Status
 from trio_npu_dra.kit.grpc._generated.pluginregistration import PluginInfo, RegistrationStatus
 from trio_npu_dra.kit.grpc.server_link import ServerStream

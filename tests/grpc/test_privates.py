@@ -14,7 +14,7 @@ from grpclib.encoding.proto import ProtoCodec
 from grpclib.exceptions import StreamTerminatedError
 from grpclib.utils import Wrapper
 
-from tests.grpc.serving import ECHO
+from dev.grpc.serving import ECHO
 from tests.grpc.wire import Wire
 from trio_npu_dra.kit.grpc import privates
 from trio_npu_dra.kit.grpc.loop import Loop

@@ -11,8 +11,8 @@ import trio
 from betterproto2 import Message
 from trio.testing import MockClock
 
-from tests.grpc.peer import connected
-from tests.grpc.serving import ECHO, HELLO, WATCH, Held, echo, serving
+from dev.grpc.peer import connected
+from dev.grpc.serving import ECHO, HELLO, WATCH, Held, echo, serving
 from tests.grpc.wire import GREETING
 from trio_npu_dra.kit.grpc import (
     DEFAULT_LIMITS,

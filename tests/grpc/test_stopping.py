@@ -11,8 +11,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from tests.grpc.peer import connected
-from tests.grpc.serving import ECHO, HELLO, WATCH, Held, echo, serving
+from dev.grpc.peer import connected
+from dev.grpc.serving import ECHO, HELLO, WATCH, Held, echo, serving
 from trio_npu_dra.kit.grpc import Bridge, Route, RpcError, Status, is_refused
 from trio_npu_dra.kit.grpc._generated.pluginregistration import PluginInfo, RegistrationStatus
 

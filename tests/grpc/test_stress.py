@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.grpc.stress import stress
+from dev.grpc.stress import stress
 
 
 async def test_calls_at_random_leave_nothing_behind(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import yaml
 
-from tests.cluster.api import Object
-from tests.cluster.binaries import helm, kubernetes
-from tests.cluster.processes import run
-from tests.cluster.releases import DEFAULT
+from dev.cluster.api import Object
+from dev.cluster.binaries import helm, kubernetes
+from dev.cluster.processes import run
+from dev.cluster.releases import DEFAULT
 from tests.helm.values import CHART, ROOT
 
 NAMESPACE = "ascend-dra"

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.api import Object
-from tests.cluster.binaries import helm
-from tests.cluster.processes import ClusterError, run
+from dev.cluster.api import Object
+from dev.cluster.binaries import helm
+from dev.cluster.processes import ClusterError, run
 from tests.helm.chart import Objects, kustomized, objects, template, without_labels
 from tests.helm.values import CHART, ROOT
 from trio_npu_dra import __version__

@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock, assert_no_checkpoints, wait_all_tasks_blocked
 
-from tests.waiting import HANG_SECONDS
+from dev.rig.waiting import HANG_SECONDS
 from trio_npu_dra.agent.holds.lock import NodeLock
 from trio_npu_dra.kit.base.errors import StorageError
 

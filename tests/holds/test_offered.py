@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ascend.boards import a3, die, piece, split
+from dev.rig.boards import a3, die, piece, split
 from tests.holds.holding import hold
 from trio_npu_dra.agent.holds.hold import Hold, HolderKind
 from trio_npu_dra.agent.holds.offered import names_of_chips, offered, pool_offers

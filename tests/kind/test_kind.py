@@ -14,9 +14,10 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from tests.cluster.cluster import APART
-from tests.cluster.processes import ClusterError
-from tests.cluster.releases import DEFAULT, RELEASES
+from dev.cluster.cluster import APART
+from dev.cluster.processes import ClusterError
+from dev.cluster.releases import DEFAULT, RELEASES
+from dev.kind.cluster import HERE, ROOT, KindCluster, usable
 from tests.e2e.__main__ import (
     CLUSTER,
     CONFORMANCE,
@@ -26,7 +27,6 @@ from tests.e2e.__main__ import (
     sessions_of,
 )
 from tests.e2e.__main__ import HERE as E2E
-from tests.kind.cluster import HERE, ROOT, KindCluster, usable
 
 FAKE = r"""#!/bin/sh
 # Notes how it was called, and what it read if that was to come from there.

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import trio
 
+from dev.rig.waiting import until
 from tests.claims.node import DRIVER, NodeOnDisk, claim, result
 from tests.kubelet.site import LIMIT_SECONDS, SlowClaims, around, running
-from tests.waiting import until
 from trio_npu_dra.kit.base.errors import Forbidden, StorageError, Unavailable
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.grpc import RpcError, Status, methods, open_bridge

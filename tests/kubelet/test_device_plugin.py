@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.waiting import HANG_SECONDS, until
+from dev.rig.waiting import HANG_SECONDS, until
 from trio_npu_dra.kit.base.errors import AllocationRefused, KubeletSilent
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.grpc import Bridge, RpcError, open_bridge

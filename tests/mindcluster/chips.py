@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tests.report.boards import fault, npu
+from dev.site.sick_boards import fault, npu
 from trio_npu_dra.ascend.model import Chip, ChipFamily, ChipHealth
 
 __all__ = ["RESOURCE", "a3", "b4", "duo", "fault", "of_950", "sick"]

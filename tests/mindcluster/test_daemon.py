@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import trio
 
+from dev.rig.parts import NODE, Rig
+from dev.rig.waiting import until
 from tests.mindcluster.chips import RESOURCE
-from tests.rig import NODE, Rig
-from tests.waiting import until
 from trio_npu_dra.agent.mindcluster import device_info_writer
 from trio_npu_dra.agent.mindcluster.volcano import LATEST, REAL, TIME
 from trio_npu_dra.kit.api.applied import ConfigMap, Pod

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from dev.site.sick_boards import separated
 from tests.mindcluster.chips import RESOURCE, a3, b4, duo, fault, sick
-from tests.report.boards import separated
 from trio_npu_dra.agent.mindcluster.device_info import check_code, config_map, content, device_list
 from trio_npu_dra.ascend.model import Chip, FaultLevel
 

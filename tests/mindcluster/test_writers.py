@@ -13,9 +13,9 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from dev.rig.waiting import HANG_SECONDS, until
 from tests.holds.holding import hold
 from tests.mindcluster.chips import RESOURCE, b4
-from tests.waiting import HANG_SECONDS, until
 from trio_npu_dra.agent.device_plugin.device import ResourceDevice
 from trio_npu_dra.agent.device_plugin.state import Devices
 from trio_npu_dra.agent.holds.hold import Hold

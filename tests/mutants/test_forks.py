@@ -7,13 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.cluster.processes import wait_until
+from dev.cluster.processes import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 
 RUN = """
 import json, os, signal
-from tests.mutants.forks import Task, run_all
+from dev.mutants.forks import Task, run_all
 
 def well(say):
     say("one")

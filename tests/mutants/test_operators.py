@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from tests.mutants.operators import mutants
+from dev.mutants.operators import mutants
 
 
 def faults(*lines: str) -> set[str]:

@@ -14,8 +14,8 @@ import pytest
 import trio
 import trio.testing
 
+from dev.rig.waiting import until
 from tests.observe.browser import ask
-from tests.waiting import until
 from trio_npu_dra.kit.base.errors import ConfigError
 from trio_npu_dra.kit.http import Answer, Handler, LateHandler, Limits, Request, routed, serve_http
 from trio_npu_dra.kit.http.connection import HEAD_LIMIT

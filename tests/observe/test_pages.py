@@ -11,9 +11,9 @@ import pytest
 import trio
 from prometheus_client.parser import text_string_to_metric_families
 
+from dev.rig.parts import Rig, served_rig
+from dev.rig.waiting import HANG_SECONDS
 from tests.observe.browser import get
-from tests.rig import Rig, served_rig
-from tests.waiting import HANG_SECONDS
 from trio_npu_dra import __version__
 from trio_npu_dra.agent.daemon import node
 from trio_npu_dra.agent.observe import pages, self_check

@@ -6,7 +6,7 @@ from functools import partial
 
 import trio
 
-from tests.waiting import HANG_SECONDS
+from dev.rig.waiting import HANG_SECONDS
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.objects import CounterSet, Device, DeviceTaint, ResourceSlice
 from trio_npu_dra.kit.base.observable import Observable

@@ -11,8 +11,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.ascend.boards import piece as cut_piece
-from tests.ascend.boards import split
+from dev.rig.boards import piece as cut_piece
+from dev.rig.boards import split
 from tests.ascend.test_templates import chip_of
 from tests.claims.node import npu
 from tests.pool.pools import counter_sets

@@ -13,10 +13,10 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from dev.rig.waiting import HANG_SECONDS
 from tests.claims.node import npu
 from tests.pool.publishing import DRIVER, NODE, WITHOUT_FEATURES, publishing
 from tests.pool.reach import Reach
-from tests.waiting import HANG_SECONDS
 from trio_npu_dra.agent.devices.build import build_devices
 from trio_npu_dra.agent.devices.features import ServerFeatures, follow_features
 from trio_npu_dra.agent.devices.taints import TaintEffect, TaintPolicy

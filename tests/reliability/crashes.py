@@ -13,10 +13,10 @@ from shutil import copytree, rmtree
 
 import trio
 
-from tests.agent import Agent
+from dev.rig.agent import Agent
+from dev.rig.parts import Rig
+from dev.rig.waiting import listens, until
 from tests.reliability.deaths import Reaper
-from tests.rig import Rig
-from tests.waiting import listens, until
 from trio_npu_dra.kit.api.objects import DeviceAttribute, ResourceSlice
 from trio_npu_dra.kit.grpc import open_bridge
 from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim

@@ -9,10 +9,10 @@ from types import MappingProxyType
 
 import trio
 
-from tests.agent import Agent, running_agent
-from tests.notified import Calls
+from dev.rig.agent import Agent, running_agent
+from dev.rig.notified import Calls
+from dev.rig.parts import Rig
 from tests.reliability.points import SYSTEM_CALLS, Points
-from tests.rig import Rig
 
 
 class Reaper:

@@ -10,12 +10,12 @@ from tempfile import TemporaryDirectory
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from dev.rig.parts import NODE
+from dev.rig.waiting import until
 from tests.reliability.crashes import Act, Scene, published, stop
 from tests.reliability.deaths import Reaper, mortal_agent
 from tests.reliability.holds import given
 from tests.reliability.points import Points
-from tests.rig import NODE
-from tests.waiting import until
 from trio_npu_dra.kit.api.objects import Device, Node, ObjectMeta, ResourceSlice
 from trio_npu_dra.kit.grpc import RpcError
 from trio_npu_dra.lab.standins.kubelet import open_kubelet

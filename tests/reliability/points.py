@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from tests.notified import Call
+from dev.rig.notified import Call
 
 _AT_FDCWD: Final = -100
 

@@ -11,7 +11,8 @@ from tempfile import TemporaryDirectory
 import pytest
 import trio
 
-from tests.ascend.looking import SERVER, changed
+from dev.rig.looking import SERVER, changed
+from dev.rig.parts import Rig
 from tests.reliability.crashes import (
     Scene,
     nothing_yet,
@@ -29,7 +30,6 @@ from tests.reliability.matrix import (
     kinds,
     points_of,
 )
-from tests.rig import Rig
 from trio_npu_dra.lab.simulator import create_board
 
 

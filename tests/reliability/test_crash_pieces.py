@@ -11,10 +11,10 @@ from tempfile import TemporaryDirectory
 import pytest
 import trio
 
-from tests.ascend.looking import SERVER, changed
+from dev.rig.looking import SERVER, changed
+from dev.rig.parts import Rig
 from tests.reliability.crashes import Scene, prepare, start, unprepare, unprepare_without_chip
 from tests.reliability.matrix import LIMIT_SECONDS, Seen, die_everywhere, die_once, good_run, kinds
-from tests.rig import Rig
 from trio_npu_dra.lab.simulator import create_board
 
 LOCK = "remove plugins/npu.huawei.com/steps/davinci0.lock"

@@ -10,10 +10,10 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.ascend.looking import SERVER, changed
+from dev.rig.looking import SERVER, changed
+from dev.rig.parts import Rig
 from tests.reliability.crashes import Scene, prepare, start, unprepare
 from tests.reliability.matrix import Seen, die_everywhere, die_once, good_run, points_of
-from tests.rig import Rig
 from trio_npu_dra.lab.simulator import create_board
 
 HALF_A_FILE = tuple(

@@ -22,7 +22,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
 
-from tests.ascend.boards import die
+from dev.rig.boards import die
 from tests.claims.flags import FlagFiles
 from tests.claims.node import AT_ONCE, NodeOnDisk, npu
 from tests.claims.test_cancelled import cancelled_at, keep_busy

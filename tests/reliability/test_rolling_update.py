@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent import Agent, running_agent
-from tests.rig import Rig
-from tests.waiting import until
+from dev.rig.agent import Agent, running_agent
+from dev.rig.parts import Rig
+from dev.rig.waiting import until
 from trio_npu_dra.kit.api.objects import ResourceSlice
 from trio_npu_dra.lab.standins.kubelet import Kubelet, open_kubelet
 

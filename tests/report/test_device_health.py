@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.ascend.boards import a3, die, piece, split
+from dev.rig.boards import a3, die, piece, split
+from dev.site.sick_boards import board, fault, npu
 from tests.holds.holding import hold
-from tests.report.boards import board, fault, npu
 from trio_npu_dra.agent.holds.offered import offered
 from trio_npu_dra.agent.report.device_health import device_health
 from trio_npu_dra.ascend.model import Chip, FaultLevel

@@ -12,10 +12,10 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from tests.ascend.boards import a3, die, piece, split
+from dev.rig.boards import a3, die, piece, split
+from dev.rig.waiting import until
+from dev.site.sick_boards import board, fault, npu
 from tests.holds.holding import hold
-from tests.report.boards import board, fault, npu
-from tests.waiting import until
 from trio_npu_dra.agent.holds.hold import Holder, HolderKind
 from trio_npu_dra.agent.holds.shared_claim import SharedClaim
 from trio_npu_dra.agent.report.event_series import PATIENCE_SECONDS, PAUSE_SECONDS

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.ascend.boards import a3, die
+from dev.rig.boards import a3, die
+from dev.site.sick_boards import BEGAN, board, fault, npu, separated
 from tests.holds.holding import hold
-from tests.report.boards import BEGAN, board, fault, npu, separated
 from trio_npu_dra.agent.report.news import MESSAGE_LIMIT, Reason, news
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
 from trio_npu_dra.ascend.faults import CARD_DROPPED

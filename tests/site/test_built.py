@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.site.built import problems
+from dev.site.built import problems
 
 GOOD = '<a href="b/c.html#place">c</a> <a href="https://example.com/">e</a> <img src="p.svg">'
 

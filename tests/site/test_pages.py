@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.site import words
-from tests.site.markdown import anchors, blocks, links, with_links
-from tests.site.reference import PAGES, _leaves
-from tests.site.stage import ROOT, dead_links, sources
+from dev.site import words
+from dev.site.markdown import anchors, blocks, links, with_links
+from dev.site.reference import PAGES, _leaves
+from dev.site.stage import ROOT, dead_links, sources
 from tests.test_examples import DRIVER, facts_of_devices
 from trio_npu_dra.agent.control.report import FaultReport, HealthReport, NpuReport
 from trio_npu_dra.agent.report.news import Reason
@@ -144,7 +144,7 @@ def test_links_and_anchors_of_a_page() -> None:
 
 def test_dead_links_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A missing file and a missing heading, each with its page."""
-    monkeypatch.setattr("tests.site.stage.ROOT", tmp_path)
+    monkeypatch.setattr("dev.site.stage.ROOT", tmp_path)
     (tmp_path / "a.md").write_text("# A\n[x](b.md) [y](#a) [z](#b) [w](https://example.com/#q)\n")
     assert dead_links("a.md") == [
         "a.md: b.md: there is no b.md",

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.waiting import HANG_SECONDS
+from dev.rig.waiting import HANG_SECONDS
 from trio_npu_dra.lab.standins.api_server import serve_api
 from trio_npu_dra.lab.standins.api_state import ApiState
 

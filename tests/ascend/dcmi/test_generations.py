@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import trio
 
+from dev.rig.waiting import HANG_SECONDS
 from tests.ascend.dcmi.test_library import compile_library, driver_folder
-from tests.waiting import HANG_SECONDS
 from trio_npu_dra.ascend.dcmi.calls import DcmiCall
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.types import (

@@ -9,7 +9,7 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from tests.waiting import until
+from dev.rig.waiting import until
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.types import ChipRef
 from trio_npu_dra.ascend.dcmi.worker import DEADLINE_SECONDS, DcmiWorker, open_worker

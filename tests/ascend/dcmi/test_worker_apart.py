@@ -7,8 +7,8 @@ import pytest
 import trio
 import trio.testing
 
+from dev.rig.waiting import until
 from tests.ascend.dcmi.test_worker import Gate, gate, until_written_off
-from tests.waiting import until
 from trio_npu_dra.ascend.dcmi.worker import open_worker
 from trio_npu_dra.kit.base.errors import DcmiError, Slow
 

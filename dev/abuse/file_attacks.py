@@ -1,0 +1,154 @@
+"""Things that an attacker who can write to the driver's folders can put there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from dev.abuse.node import HarmDone
+from dev.rig.parts import DRIVER, Rig
+
+_DECOY = b"somebody else's file\n"
+_UID = "00000000-0000-4000-8000-000000000000"
+
+
+def lock(rig: Rig, name: str = "serialize") -> Path:
+    """A lock file of the driver."""
+    return rig.folder / "plugins" / DRIVER / f"{name}.lock"
+
+
+def fault_memory(rig: Rig) -> Path:
+    """The driver's memory of faults."""
+    return lock(rig).with_name("faults.json")
+
+
+def record(rig: Rig, name: str = f"{_UID}.json") -> Path:
+    """A file among the records."""
+    return lock(rig).with_name("claims") / name
+
+
+def cdi_file(rig: Rig, prefix: str = "", uid: str = _UID) -> Path:
+    """A file among the CDI files."""
+    return rig.folder / "cdi" / f"{prefix}{DRIVER}-npu_{uid}.json"
+
+
+def fifo(path: Path) -> None:
+    """A FIFO, which blocks any process that opens it."""
+    os.mkfifo(path)
+
+
+def folder(path: Path) -> None:
+    """A folder with something in it."""
+    path.mkdir()
+    (path / "file").touch()
+
+
+def nested(depth: int, path: Path) -> None:
+    """JSON nested so deep."""
+    path.write_bytes(b'{"version":' + b"[" * depth)
+
+
+def large(mebibytes: int, path: Path) -> None:
+    """A sparse file of so many MiB."""
+    path.touch()
+    os.truncate(path, mebibytes << 20)
+
+
+@contextmanager
+def planted(rig: Rig, path: Path, make: Callable[[Path], None]) -> Iterator[None]:
+    """Something foreign is in the place of *path*."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _remove(path)
+    make(path)
+    _announce(rig)
+    try:
+        yield
+    finally:
+        _remove(path)
+
+
+@contextmanager
+def linked(rig: Rig, path: Path) -> Iterator[None]:
+    """A symbolic link to a foreign file is in the place of *path*."""
+    decoy = rig.folder / "decoy"
+    decoy.write_bytes(_DECOY)
+    decoy.chmod(0o640)
+    with planted(rig, path, lambda path: path.symlink_to(decoy)):
+        yield
+        if decoy.read_bytes() != _DECOY or decoy.stat().st_mode & 0o777 != 0o640:
+            raise HarmDone(f"somebody else's file is overwritten through {path.name}")
+
+
+@contextmanager
+def many_records(rig: Rig, count: int) -> Iterator[None]:
+    """There are so many files that are no records."""
+    record(rig).parent.mkdir(parents=True, exist_ok=True)
+    for number in range(count):
+        record(rig, f"{number}.json").touch()
+    _announce(rig)
+    yield
+    for number in range(count):
+        for suffix in ("json", "json.aside"):
+            _remove(record(rig, f"{number}.{suffix}"))
+
+
+@contextmanager
+def no_records_folder(rig: Rig) -> Iterator[None]:
+    """The folder of the records is gone."""
+    shutil.rmtree(record(rig).parent, ignore_errors=True)
+    _announce(rig)
+    yield
+
+
+def cdi_file_given_away(rig: Rig) -> AbstractContextManager[None]:
+    """The only CDI file belongs to another user."""
+    return _given_away(rig.cdi_files[0])
+
+
+def records_given_away(rig: Rig) -> AbstractContextManager[None]:
+    """The folder of the records belongs to another user."""
+    return _given_away(record(rig).parent)
+
+
+def folder_given_away(rig: Rig) -> AbstractContextManager[None]:
+    """The driver's folder belongs to another user."""
+    return _given_away(lock(rig).parent)
+
+
+@contextmanager
+def _given_away(path: Path) -> Iterator[None]:
+    """Another user owns *path*, and everyone may write to it."""
+    right = path.stat()
+    path.chmod(0o777)
+    os.chown(path, 1, 1)
+    yield
+    now = path.stat()
+    if (now.st_mode, now.st_uid) != (right.st_mode, right.st_uid):
+        raise HarmDone(f"{path.name} stays {now.st_mode & 0o777:04o} of user {now.st_uid}")
+
+
+@contextmanager
+def cdi_file_lost(rig: Rig) -> Iterator[None]:
+    """The only CDI file is gone, and a folder has the name of an unfinished one."""
+    (path,) = rig.cdi_files
+    path.unlink()
+    with planted(rig, cdi_file(rig, prefix="."), folder):
+        yield
+    if not path.is_file():
+        raise HarmDone(f"{path.name} is not made again")
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _announce(rig: Rig) -> None:
+    """Make the daemon read the records again, as after a write of another instance."""
+    if lock(rig).is_file() and not lock(rig).is_symlink():
+        lock(rig).write_bytes(os.urandom(8).hex().encode())

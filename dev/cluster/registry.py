@@ -1,0 +1,80 @@
+"""A registry in the cluster's network; pushed images stay in the cache."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from dev.cluster.binaries import cache
+from dev.cluster.network import Network
+from dev.cluster.processes import Program, wait_until
+
+PORT = 5000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registry:
+    """A running registry."""
+
+    network: Network
+    program: Program
+
+    @property
+    def host(self) -> str:
+        """The prefix of an image's name."""
+        return f"{self.network.address}:{PORT}"
+
+    @classmethod
+    def start(cls, network: Network, *, folder: Path, logs: Path) -> Registry:
+        """Start it and wait until it listens.
+
+        Args:
+            network: where it runs.
+            folder: where its configuration goes.
+            logs: where its log goes.
+        """
+        config = folder / "registry.json"  # JSON is YAML
+        config.write_text(
+            json.dumps(
+                {
+                    "version": "0.1",
+                    "log": {"level": "warn", "accesslog": {"disabled": False}},
+                    "storage": {"filesystem": {"rootdirectory": str(cache() / "registry")}},
+                    "http": {"addr": f"{network.address}:{PORT}"},
+                }
+            )
+        )
+        serve = [*network.inside, "docker-registry", "serve", str(config)]
+        registry = cls(network=network, program=Program.start("registry", serve, logs=logs))
+
+        def listens() -> bool:
+            registry.program.check()
+            return network.listens(PORT)
+
+        try:
+            wait_until(listens, "the registry listens", timeout=20)
+        except BaseException:
+            registry.stop()
+            raise
+        return registry
+
+    def serve_as(self, folder: Path, *names: str) -> None:
+        """Write containerd's hosts.toml files: this registry takes the place of others.
+
+        Args:
+            folder: containerd's `config_path`.
+            names: the registries that it replaces, such as `docker.io`.
+        """
+        for name in names:
+            place = folder / name
+            place.mkdir(parents=True)
+            (place / "hosts.toml").write_text(
+                f'server = "http://{self.host}"\n'
+                f'[host."http://{self.host}"]\n'
+                'capabilities = ["pull", "resolve"]\n'
+            )
+
+    def stop(self) -> None:
+        """End it."""
+        self.program.stop(grace=3)

@@ -1,0 +1,71 @@
+"""`npu-dra serve` in a fork of a process that has already imported it.
+
+`npu-dra serve` spends most of its CPU time on imports. Python's fork server is a process with one
+thread that imports this module once; each daemon is a fork of it, and the fork server reports how
+it ended.
+"""
+
+import multiprocessing
+import os
+import resource
+import sys
+from collections.abc import Mapping
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from pkgutil import resolve_name
+from types import MappingProxyType
+
+import anyio._backends._trio  # noqa: F401 - what the first request to the API server imports
+import httpcore  # noqa: F401 - the same
+
+from dev.rig.notified import Filter
+from trio_npu_dra.agent.cli import serve  # noqa: F401 - what `main` imports when it is chosen
+from trio_npu_dra.agent.cli.main import main
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload([__name__])
+
+
+def start(
+    environment: Mapping[str, str],
+    log: Path,
+    limits: Mapping[int, int],
+    calls: Filter | None = None,
+    constants: Mapping[str, object] = MappingProxyType({}),
+) -> ForkServerProcess:
+    """Start the daemon.
+
+    Args:
+        environment: All of its environment.
+        log: The file for its standard error.
+        limits: How much it may have of a resource, by `resource.RLIMIT_...`.
+        calls: Before which system calls it is asked.
+        constants: Of its modules, by their names with that of the module, those that differ.
+    """
+    arguments = (dict(environment), log, dict(limits), calls, dict(constants))
+    process = _context.Process(target=_serve, args=arguments)
+    process.start()
+    return process
+
+
+def _serve(
+    environment: Mapping[str, str],
+    log: Path,
+    limits: Mapping[int, int],
+    calls: Filter | None,
+    constants: Mapping[str, object],
+) -> None:
+    """Be the program, in the child."""
+    for name, value in constants.items():
+        module, _, constant = name.rpartition(".")
+        setattr(resolve_name(module), constant, value)
+    for kind, limit in limits.items():
+        resource.setrlimit(kind, (limit, limit))
+    with log.open("wb") as file:
+        os.dup2(file.fileno(), sys.stderr.fileno())
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv[1:] = ["serve"]
+    if calls is not None:
+        calls.load()
+    sys.exit(main())

@@ -1,0 +1,226 @@
+"""The pages of docs/reference that are made from the code: `just reference` writes them anew."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final, Literal, get_args, get_origin
+
+from annotated_types import Ge, Le
+from pydantic.fields import FieldInfo
+
+import trio_npu_dra
+from dev.site import words
+from dev.site.stage import ROOT
+from trio_npu_dra.agent.cli import main
+from trio_npu_dra.agent.devices.taints import NETWORK, UNMONITORED, TaintPolicy
+from trio_npu_dra.agent.report import event_series
+from trio_npu_dra.agent.report.news import Reason
+from trio_npu_dra.agent.settings import (
+    MeetingSettings,
+    NodeSettings,
+    PluginSettings,
+    Settings,
+    environment_variable,
+    flag,
+)
+from trio_npu_dra.ascend.faults import packaged_table
+from trio_npu_dra.ascend.model import FaultLevel
+from trio_npu_dra.kit.base import errors
+
+DRIVER: Final = "npu.huawei.com"
+_OF_OTHERS: Final[Mapping[str, type[PluginSettings]]] = {
+    "doctor": MeetingSettings,
+    "health": PluginSettings,
+    "inspect": NodeSettings,
+}
+_MADE: Final = "<!-- Made by `just reference` from the code: change it there. -->\n\n"
+
+
+def flags_page() -> str:
+    """Commands, and the flags of the node agent with their variables and defaults."""
+    commands = _table(
+        ("command", "does"), ((f"`npu-dra {name}`", text) for name, text in main.COMMANDS.items())
+    )
+    given = "".join(
+        f"### `{flag(name)}`\n\n{_capital(field.description)}{_values(field)}.\n\n"
+        f"{_default(field)}. Variable: `{environment_variable(name)}`.{_see(name)}\n\n"
+        for name, field in sorted(Settings.model_fields.items())
+        if field.description
+    )
+    parts = [
+        f"- `npu-dra {command}` takes of these {', '.join(f'`{flag(name)}`' for name in fields)}.\n"
+        for command, settings in _OF_OTHERS.items()
+        for fields in [sorted(settings.model_fields)]
+    ]
+    return (
+        f"# Commands and flags\n\n{_MADE}{commands}\n"
+        "`npu-dra COMMAND --help` lists the flags of a command.\n\n"
+        "## The node agent\n\n"
+        "The image's entrypoint is `npu-dra serve`: the DaemonSet passes bare flags. A flag wins "
+        f"over its variable, the variable over the default.\n\n{given}"
+        "## The other commands\n\nThey read the same variables; in the agent's pod these say where "
+        "the host's folders are. Give\nthem the flags that the agent was given:\n\n"
+        f"{''.join(parts)}"
+    )
+
+
+def taints_page() -> str:
+    """Fault levels, what they mean, and what they do to pods by default."""
+    effects = TaintPolicy(domain=DRIVER).effects
+    codes = Counter(packaged_table().levels.values())
+    levels = (
+        (
+            f"`{level}`",
+            words.LEVELS[level],
+            str(codes[level]) if codes[level] else "-",
+            "Unhealthy" if level.is_unhealthy else "Healthy",
+            f"`{effects[level]}`" if level in effects else "no taint",
+        )
+        for level in FaultLevel
+    )
+    states = (
+        (f"`{state}`", words.STATES[state], f"`{DRIVER}/{state.lower()}`", f"`{effects[state]}`")
+        for state in (UNMONITORED, NETWORK)
+    )
+    head = ("level", "means", "codes", "health in pods' status", "effect by default")
+    return (
+        f"# Fault levels and taints\n\n{_MADE}{words.TAINTS_HEAD}\n{_table(head, levels)}\n"
+        f"{words.TAINTS_STATES}\n"
+        f"{_table(('state', 'means', 'key of the taint', 'effect by default'), states)}\n"
+        f"{words.TAINTS_TAIL}"
+    )
+
+
+def events_page() -> str:
+    """Each reason of an Event, with an example that the code made."""
+    parts = [f"# Events\n\n{_MADE}{words.EVENTS_HEAD}"]
+    for reason in Reason:
+        kind = "Normal" if reason in event_series._NORMAL else "Warning"
+        said = words.event_example(reason)
+        parts.append(
+            f"\n## {reason}\n\n{kind}, on {words.EVENTS[reason].about}. "
+            f"{words.EVENTS[reason].text}\n\n```text\n{said}\n```\n"
+        )
+    return "".join(parts)
+
+
+def errors_page() -> str:
+    """What the driver says when a pod cannot have its NPU, and what to do."""
+    shown = list(
+        _leaves(
+            errors.ClaimError,
+            errors.AllocationRefused,
+            errors.DeviceNodeMissing,
+            errors.RecordRefused,
+        )
+    )
+    raised = _raised({kind.__name__ for kind in shown})
+    parts = [f"# Errors\n\n{_MADE}{words.ERRORS_HEAD}"]
+    for kind in shown:
+        said = raised.get(kind.__name__, [])
+        if said:
+            rows = "".join(f"- `{line}`\n" for line in said)
+            parts.append(f"\n### {_means(kind)}\n\n{_again(kind)}\n\n{rows}\n")
+            parts.append(f"{words.ERRORS[kind.__name__]}\n")
+    parts.append(f"\n{words.ERRORS_OF_THE_NODE}\n")
+    rows_of_node = ((_means(kind), words.ERRORS[kind.__name__]) for kind in words.OF_THE_NODE)
+    parts.append(_table(("what happened", "what to do"), rows_of_node))
+    return "".join(parts)
+
+
+PAGES: Final[Mapping[str, Callable[[], str]]] = {
+    "docs/reference/errors.md": errors_page,
+    "docs/reference/events.md": events_page,
+    "docs/reference/flags.md": flags_page,
+    "docs/reference/taints.md": taints_page,
+}
+"""Each page, and what makes it."""
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "Required"
+    return "Default: " + (f"`{field.default}`" if field.default not in {None, ""} else "none")
+
+
+def _see(name: str) -> str:
+    return f" See {words.FLAGS[name]}." if name in words.FLAGS else ""
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _values(field: FieldInfo) -> str:
+    """What values a field takes, if there are few or they have limits."""
+    if get_origin(field.annotation) is Literal:
+        return f" ({', '.join(f'`{value}`' for value in get_args(field.annotation))})"
+    least = [limit.ge for limit in field.metadata if isinstance(limit, Ge)]
+    most = [limit.le for limit in field.metadata if isinstance(limit, Le)]
+    return f" (`{least[0]}` to `{most[0]}`)" if least and most else ""
+
+
+def _leaves(*roots: type[errors.NpuDraError]) -> Iterator[type[errors.NpuDraError]]:
+    """The classes and those made of them, in the order of the module."""
+    for kind in vars(errors).values():
+        if isinstance(kind, type) and issubclass(kind, roots):
+            yield kind
+
+
+def _means(kind: type[errors.NpuDraError]) -> str:
+    """The first sentence of what is written about an error."""
+    text = " ".join((kind.__doc__ or "").split("\n\n", maxsplit=1)[0].split())
+    return text.partition("; ")[0].removesuffix(".")
+
+
+def _again(kind: type[errors.NpuDraError]) -> str:
+    again = "may go by itself: the kubelet asks again" if kind.retryable else "stays until you act"
+    return f"It {again}."
+
+
+def _raised(names: Collection[str]) -> dict[str, list[str]]:
+    """The messages of the errors with these names that the package makes, each once."""
+    made = re.compile(rf"\b({'|'.join(names)})\(")
+    found: dict[str, dict[str, None]] = {}
+    for file in sorted(Path(trio_npu_dra.__file__).parent.rglob("*.py")):
+        text = file.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)) if made.search(text) else ():
+            match node:
+                case ast.Call(func=ast.Name(id=name), args=[message, *_]) if name in names:
+                    said = _text(message)
+                    if said.strip("… ;:"):
+                        found.setdefault(name, {})[said] = None
+    return {name: list(messages) for name, messages in found.items()}
+
+
+def _text(message: ast.expr) -> str:
+    """A message with a mark for what is put in; empty if it is not written there."""
+    match message:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=parts):
+            text = "".join(
+                str(part.value) if isinstance(part, ast.Constant) else "…" for part in parts
+            )
+            return text.replace("……", "…")
+    return ""
+
+
+def write_all(root: Path) -> None:
+    """Write all pages below *root*."""
+    for name, content in PAGES.items():
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text(content(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_all(ROOT)

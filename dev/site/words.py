@@ -1,0 +1,254 @@
+"""What the pages of docs/reference say that the code does not: meanings, and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from dev.rig.boards import a3, die
+from dev.site.sick_boards import board, fault, npu, separated
+from trio_npu_dra.agent.devices.taints import NETWORK, UNMONITORED
+from trio_npu_dra.agent.holds.hold import Holder, HolderKind
+from trio_npu_dra.agent.holds.shared_claim import SharedClaim
+from trio_npu_dra.agent.report.news import News, Reason, news, shared_news
+from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
+from trio_npu_dra.ascend.model import FaultLevel
+from trio_npu_dra.kit.base import errors
+
+# --- flags ---------------------------------------------------------------------------------------
+
+FLAGS: Final = {
+    "container_libraries": "[What containers get](../guides/containers.md)",
+    "device_plugin": "[Without a claim](../guides/without-a-claim.md)",
+    "extra_mount": "[What containers get](../guides/containers.md)",
+    "http_port": "[Metrics and probes](../metrics.md)",
+    "partitioning": "[A piece](../vnpu.md#pieces-that-are-cut-for-claims)",
+    "sharing": "[Share an NPU](../guides/share.md#shares-that-the-scheduler-counts)",
+    "taint_effect": "[Fault levels and taints](taints.md)",
+}
+"""Where more is said about a flag, by its field."""
+
+# --- levels and taints ---------------------------------------------------------------------------
+
+TAINTS_HEAD: Final = """\
+The driver judges each fault code by the levels of Huawei's MindCluster, mildest first, and taints
+the NPU by `--taint-effect`. [When an NPU is sick](../guides/sick.md) shows what people see of that.
+
+The taint of a fault has the key `npu.huawei.com/fault` and the level as its value. Of several
+faults the one with the strongest effect decides. "codes" is how many codes of Huawei's table have
+the level.
+"""
+
+LEVELS: Final = {
+    FaultLevel.NORMAL: "there is no fault",
+    FaultLevel.NOT_HANDLE: "nothing has to be done",
+    FaultLevel.SUB_HEALTH: "the NPU works, and may be slower",
+    FaultLevel.RESTART_REQUEST: "the running request is to be repeated",
+    FaultLevel.RESTART_BUSINESS: "the work on the NPU is to be restarted",
+    FaultLevel.FREE_RESTART_NPU: "the NPU is to be reset once nobody uses it",
+    FaultLevel.RESTART_NPU: "the work is to be ended, and the NPU to be reset",
+    FaultLevel.PRE_SEPARATE_NPU: "the NPU gets no new work, and may keep what it has",
+    FaultLevel.SEPARATE_NPU: "the NPU is not to be used",
+    FaultLevel.MANUALLY_SEPARATE_NPU: "faults came too often: not to be used until somebody "
+    "releases it with `npu-dra health release`",
+}
+
+TAINTS_STATES: Final = """\
+A code that the table does not have counts as `SeparateNPU`, and as `NotHandleFault` if the Ascend
+driver calls it minor. What follows from ports of a 950 that are down has a code of its own, as in
+MindCluster:
+
+| fault | derived code | level |
+|---|---|---|
+| a UB port is down (`81B18603`) for 5 s, not of all NPUs | `20001002` | `SeparateNPU` |
+| UB ports of all NPUs are down, for each NPU until its own is up | `20000002` | `SubHealthFault` |
+| the Ascend driver lists `81078607` once: one UBoE port is down | `110000002` | `SubHealthFault` |
+| it lists that code more than once | `110001024` | `PreSeparateNPU` |
+
+Two more states have taints of their own:
+"""
+
+STATES: Final = {
+    UNMONITORED: "the NPU's health cannot be read",
+    NETWORK: "the NPU's RoCE port has a problem",
+}
+
+TAINTS_TAIL: Final = """\
+| effect | does |
+|---|---|
+| `None` | nothing; it is there to be seen |
+| `NoSchedule` | claims that do not tolerate it do not get the NPU |
+| `NoExecute` | the same, and pods that have the NPU are evicted |
+
+With `--evict-after` a fault must last so many seconds before its effect is `NoExecute`; until then
+it is `NoSchedule`.
+
+`--taint-effect=SeparateNPU=NoSchedule,Network=None` changes effects; what it does not name keeps
+its default. An API server that keeps no taints (Kubernetes 1.34 and 1.35, without the feature gate
+`DRADeviceTaints`) gets a slice without the NPU instead, and no pod is evicted.
+[`tolerates-fault.yaml`](../../k8s/examples/tolerates-fault.yaml) is a claim that tolerates faults.
+
+A device that only its holder keeps in the pool has the taint `npu.huawei.com/leaving:NoSchedule`,
+whatever `--taint-effect` says: no new claim gets it. Its NPU is to move to a device plugin
+resource, is gone, or is offered in another way now (`--partitioning`, the multi-die policy, or
+vNPUs that were cut by hand). The device leaves the pool when it is released.
+"""
+
+# --- Events --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What people are to know of an Event.
+
+    Attributes:
+        about: The objects that it is on.
+        text: When it comes, and what to do.
+    """
+
+    about: str
+    text: str
+
+
+_BOTH: Final = "the Node and each claim that holds the NPU"
+
+EVENTS_HEAD: Final = """\
+The driver writes Events on the Node and on claims, with `npu.huawei.com` as their source:
+
+```sh
+kubectl get events --all-namespaces --field-selector source=npu.huawei.com
+kubectl describe resourceclaim NAME
+```
+
+What repeats is counted in one Event, which is written every ten seconds at most. Faults that began
+before the driver started are not said again.
+"""
+
+EVENTS: Final = {
+    Reason.FAULT: Told(
+        _BOTH,
+        "A fault came, or its level rose. The level says what Huawei prescribes "
+        "([levels](taints.md)). Levels below `SubHealthFault` are not told.",
+    ),
+    Reason.SEPARATED: Told(
+        _BOTH,
+        "A fault came so often that the NPU stays separated, also after the fault has ended. Have "
+        "the NPU looked at, then release it with the command in the message.",
+    ),
+    Reason.UNMONITORED: Told(
+        _BOTH,
+        "The NPU does not tell how it is: it boots, or a call into the Ascend driver fails or "
+        "hangs. If it lasts, `npu-dra health` on the node names the call.",
+    ),
+    Reason.RECOVERED: Told(
+        _BOTH, "Nothing is wrong with the NPU any more, and its taints are gone."
+    ),
+    Reason.POLICY_CHANGED: Told(
+        "the Node",
+        "Somebody changed the multi-die policy of A3 ([A card](../guides/card.md)). What is held "
+        "keeps its form until it is released; claims that wait may need the other form.",
+    ),
+    Reason.SEVERAL_PODS: Told(
+        "the claim",
+        "Several pods use the claim, and its NPU is not shared. Give each pod a claim of its own, "
+        "or share the NPU ([Share an NPU](../guides/share.md)).",
+    ),
+}
+
+
+def event_example(reason: Reason) -> str:
+    """A message that the driver writes with this reason."""
+    (one,) = (each for each in _news() if each.reason is reason)
+    return one.message
+
+
+def _news() -> list[News]:
+    """One piece of news for each reason."""
+    well, union = board(npu(3)), a3(die(2), die(3))
+    said = [
+        news(well, board(npu(3, fault())), since=0),
+        news(well, board(npu(3, separated())), since=0),
+        news(well, board(npu(3, unmonitored="dcmi_get_device_health timed out")), since=0),
+        news(board(npu(3, fault())), well, since=0),
+        news(union, replace(union, multi_die_policy=MultiDiePolicy.INDEPENDENT), since=0),
+    ]
+    holder = Holder(kind=HolderKind.CLAIM, namespace="ml", name="train", uid="1")
+    claim = SharedClaim(holder=holder, devices=("npu-3",), pods=("train-0", "train-1"))
+    shared = shared_news(claim, well, ())
+    return [*(one for several in said for one in several), *([shared] if shared else [])]
+
+
+# --- errors --------------------------------------------------------------------------------------
+
+ERRORS_HEAD: Final = """\
+## A pod cannot have its NPU
+
+`kubectl describe pod` shows these lines, after `FailedPrepareDynamicResources`, or
+`UnexpectedAdmissionError` for a device plugin's resource. `…` stands for names and numbers. A wrong
+config has lines of its own: [when a config is wrong](../config.md#when-a-config-is-wrong).
+"""
+
+ERRORS_OF_THE_NODE: Final = """\
+## Something is wrong on the node
+
+These are in the driver's log (`kubectl -n ascend-dra logs`), or a command prints them. Each line
+names the path, flag, call or request.
+"""
+
+OF_THE_NODE: Final = (
+    errors.ConfigError,
+    errors.UnreadableManifest,
+    errors.ControlError,
+    errors.LibraryMissing,
+    errors.NotPermitted,
+    errors.DeviceLost,
+    errors.Forbidden,
+    errors.Unavailable,
+    errors.KubeletSilent,
+    errors.StorageError,
+    errors.LockHeld,
+    errors.ForeignFile,
+    errors.RecordCorrupt,
+)
+"""Errors that an operator can do something about, besides those of claims."""
+
+ERRORS: Final = {
+    "ClaimError": "Ask for what the message names; the claim must be made anew, because its spec "
+    "cannot be changed.",
+    "ClaimNotAllocated": "The pod and its claim do not fit together any more. Delete the pod; its "
+    "controller makes another.",
+    "UnknownDevice": "The NPU has left the node, or the node was renamed. Delete the pod, and the "
+    "scheduler chooses again.",
+    "InvalidOpaqueConfig": "Correct the config in the claim or class, and make the claim anew. "
+    "`npu-dra validate FILE` says the same before a cluster sees it.",
+    "DeviceHeld": "Wait for the pods of the claim that is named, or delete them. If no such claim "
+    "exists, `npu-dra health` on the node shows who holds the NPU.",
+    "HoldGone": "Wait: the next try takes the claim anew.",
+    "ClaimUnavailable": "Wait for a minute. If the message stays, do what it names: an NPU that "
+    "does not answer is in `npu-dra health`, and one in use must be freed.",
+    "ChipsUnknown": (
+        "Wait: the driver has just started, or the NPU is away. If it lasts, `npu-dra health` or "
+        "the log says why."
+    ),
+    "AllocationRefused": "Delete the pod: the kubelet chooses among the NPUs that there are now.",
+    "DeviceNodeMissing": "Load the Ascend driver on the node (`npu-smi info` must work there).",
+    "RecordRefused": "Make the claim anew with fewer variables in `env`, or with fewer shares.",
+    "ConfigError": "Correct the flag, variable or file that is named.",
+    "UnreadableManifest": "Correct the file at the line that is named.",
+    "ControlError": "Run the command as root on a node where the driver runs, with the flags that "
+    "it was given.",
+    "LibraryMissing": "Install the Ascend driver, or set `--host-root` to the host's root.",
+    "NotPermitted": "Run the driver as root and privileged, as its DaemonSet does.",
+    "DeviceLost": "Look at the card and at the kernel's log; the driver finds it again by itself.",
+    "Forbidden": "Apply `k8s/base` whole: roles and policies belong to it.",
+    "Unavailable": "Nothing, if it ends: the driver asks again. Else look at the API server.",
+    "KubeletSilent": "Look at the kubelet's log, and at the folder of the socket.",
+    "StorageError": "Make room or repair the disk at the path; the driver tries again "
+    "([Full disk](../reliability.md#full-disk)).",
+    "LockHeld": "Look for a second instance, or a process that stands still, on the node.",
+    "ForeignFile": "Remove what is at the path; it is none of the driver's "
+    "([Foreign files](../reliability.md#foreign-files-and-lost-folders)).",
+    "RecordCorrupt": "Delete the pods of the claim that is named "
+    "([Broken record](../reliability.md#broken-record)).",
+}
+"""What to do, by the name of the error."""
