@@ -6,7 +6,7 @@ from functools import partial
 import trio
 from trio.testing import MockClock
 
-from trio_npu_dra.kit.base.afterwards import SECONDS, Afterwards
+from trio_npu_dra.kit.base.after_reply import SECONDS, AfterReply
 
 
 async def test_functions_are_called_a_moment_later_in_their_order(
@@ -14,7 +14,7 @@ async def test_functions_are_called_a_moment_later_in_their_order(
 ) -> None:
     """Together, and others that come later a moment after these."""
     del autojump_clock
-    afterwards = Afterwards()
+    after_reply = AfterReply()
     seen: list[tuple[float, str]] = []
     began = trio.current_time()
 
@@ -22,13 +22,13 @@ async def test_functions_are_called_a_moment_later_in_their_order(
         return lambda: seen.append((round(trio.current_time() - began, 6), what))
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(afterwards.run)
-        afterwards(note("a"))
+        nursery.start_soon(after_reply.run)
+        after_reply(note("a"))
         await trio.sleep(SECONDS / 2)
-        afterwards(note("b"))  # which lets "a" wait no longer
+        after_reply(note("b"))  # which lets "a" wait no longer
         assert not seen
         await trio.sleep(1 - SECONDS / 2)
-        afterwards(note("c"))
+        after_reply(note("c"))
         await trio.sleep(1)
         nursery.cancel_scope.cancel()
 
@@ -38,15 +38,15 @@ async def test_functions_are_called_a_moment_later_in_their_order(
 async def test_nothing_is_left_out_at_the_end(autojump_clock: MockClock) -> None:
     """Whether it was asked for before `run` began, just before it was cancelled, or after that."""
     del autojump_clock
-    afterwards = Afterwards()
+    after_reply = AfterReply()
     seen: list[str] = []
-    afterwards(partial(seen.append, "early"))
+    after_reply(partial(seen.append, "early"))
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(afterwards.run)
+        nursery.start_soon(after_reply.run)
         await trio.sleep(10 * SECONDS)
         assert seen == ["early"]
-        afterwards(partial(seen.append, "late"))
+        after_reply(partial(seen.append, "late"))
         nursery.cancel_scope.cancel()
     assert seen == ["early", "late"]
-    afterwards(partial(seen.append, "too late"))
+    after_reply(partial(seen.append, "too late"))
     assert seen == ["early", "late", "too late"]

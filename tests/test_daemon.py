@@ -12,7 +12,7 @@ from dev.rig.parts import DRIVER, NODE, Rig
 from dev.rig.waiting import until
 from trio_npu_dra.agent import daemon
 from trio_npu_dra.agent.cli.main import main
-from trio_npu_dra.agent.daemon import chips
+from trio_npu_dra.agent.daemon import publishing
 from trio_npu_dra.kit.api.objects import Event, ResourceSlice
 from trio_npu_dra.kit.base.errors import LibraryMissing
 from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra.v1 import (
@@ -43,7 +43,7 @@ async def test_nothing_is_scheduled_before_the_kubelet_knows_the_driver(
     rig: Rig, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first slice follows the registration: an earlier pod would wait for minutes."""
-    monkeypatch.setattr(chips, "REGISTRATION_SECONDS", 60)  # enough for a slow machine
+    monkeypatch.setattr(publishing, "REGISTRATION_SECONDS", 60)  # enough for a slow machine
     caplog.set_level("INFO")
     async with rig.registered():
         await rig.published()
@@ -237,7 +237,7 @@ async def test_a_node_without_npus_publishes_an_empty_pool(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A node without Ascend driver and hardware is no error."""
-    monkeypatch.setattr(chips, "REGISTRATION_SECONDS", 0.01)  # nobody registers it
+    monkeypatch.setattr(publishing, "REGISTRATION_SECONDS", 0.01)  # nobody registers it
     bare = rig.folder / "bare"
     bare.mkdir()
     settings = rig.settings.model_copy(

@@ -22,7 +22,7 @@ from dev.rig.boards import die, piece, split
 from trio_npu_dra.agent.devices.build import build_devices
 from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.agent.devices.taints import TaintPolicy
-from trio_npu_dra.agent.holds.offered import offered
+from trio_npu_dra.agent.holds.availability import available
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
 from trio_npu_dra.ascend.model import Board, Chip, ChipFamily
 from trio_npu_dra.kit.api.objects import Device
@@ -246,7 +246,7 @@ def published() -> Iterator[Device]:
     for chips, policy in boards:
         board = Board(chips=tuple(chips), multi_die_policy=policy, driver_version="24.1.0")
         taints = TaintPolicy(domain=DRIVER)
-        yield from build_devices(offered(board, ()), board, taints, ServerFeatures())
+        yield from build_devices(available(board, ()), board, taints, ServerFeatures())
 
 
 def facts_of_devices() -> set[tuple[str, str, str]]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from trio_npu_dra.ascend.dcmi.types import ChipRef
+from trio_npu_dra.ascend.health_sample import HealthSample
 from trio_npu_dra.ascend.model import Chip, ChipFamily
-from trio_npu_dra.ascend.reading import Reading
 
-SICK = Reading(codes={0x80E01801: "words"})
+SICK = HealthSample(codes={0x80E01801: "words"})
 
 
 def npu(uuid: str | None = "DIE-0") -> Chip:

@@ -8,11 +8,11 @@ from tests.ascend.test_chip_faults import BUSINESS, START, TWICE, chip, event, l
 from trio_npu_dra.ascend.chip_faults import ChipFaults
 from trio_npu_dra.ascend.dcmi.types import Assertion, Severity
 from trio_npu_dra.ascend.faults import CARD_DROPPED
+from trio_npu_dra.ascend.health_sample import HealthSample
 from trio_npu_dra.ascend.model import HealthState
-from trio_npu_dra.ascend.reading import Reading
 
-MISSING = Reading(unmonitored="there is no such chip", missing=True)
-BUSY = Reading(unmonitored="busy")
+MISSING = HealthSample(unmonitored="there is no such chip", missing=True)
+BUSY = HealthSample(unmonitored="busy")
 
 
 def well() -> ChipFaults:
@@ -23,7 +23,7 @@ def well() -> ChipFaults:
 
 
 @pytest.mark.parametrize(("reading", "code"), [(MISSING, CARD_DROPPED), (listing(TWICE), TWICE)])
-def test_one_reading_makes_no_fault(reading: Reading, code: int) -> None:
+def test_one_reading_makes_no_fault(reading: HealthSample, code: int) -> None:
     """The chip is unknown, and is read again a second later; if that agrees it is a fault."""
     for second in (listing(), reading):
         faults = well()
@@ -68,9 +68,9 @@ def test_an_event_ahead_of_the_list_agrees_with_it_later() -> None:
     assert faults.health(START + 10).faults[0].since == START
 
 
-@pytest.mark.parametrize("between", [listing(), BUSY, Reading(codes=None)])
+@pytest.mark.parametrize("between", [listing(), BUSY, HealthSample(codes=None)])
 @pytest.mark.parametrize("reading", [MISSING, listing(BUSINESS, severity=Severity.MINOR)])
-def test_readings_agree_only_in_a_row(reading: Reading, between: Reading) -> None:
+def test_readings_agree_only_in_a_row(reading: HealthSample, between: HealthSample) -> None:
     """What one says minutes before another, and none in between, was said once each time."""
     faults = well()
     for second in range(0, 40, 4):
@@ -83,7 +83,7 @@ def test_an_answer_that_is_pending_is_no_reading() -> None:
     """It neither agrees nor contradicts."""
     faults = well()
     faults.see(MISSING, START)
-    faults.see(Reading(unmonitored="slow", pending=True), START + 2)
+    faults.see(HealthSample(unmonitored="slow", pending=True), START + 2)
     assert not faults.is_gone
     faults.see(MISSING, START + 4)
     assert faults.is_gone
@@ -92,7 +92,7 @@ def test_an_answer_that_is_pending_is_no_reading() -> None:
 def test_a_chip_that_is_asked_in_vain_is_unknown_after_twenty_seconds() -> None:
     """Whatever it answers in between but a reading; the next one is good again."""
     faults = well()
-    slow = Reading(unmonitored="slow", pending=True)
+    slow = HealthSample(unmonitored="slow", pending=True)
     for second in (0, 5, 19):
         faults.ask(START + second)
         faults.see(slow, START + second)
@@ -125,7 +125,7 @@ def test_a_chip_that_is_gone_stays_gone() -> None:
 def test_of_a_full_list_no_code_is_over_by_not_being_in_it() -> None:
     """A severe fault that its event told stands until the list has room, or its end is told."""
     crowd = {0x80000000 + number: "" for number in range(128)}
-    full = Reading(codes=crowd, is_full=True, severity=Severity.MINOR)
+    full = HealthSample(codes=crowd, is_full=True, severity=Severity.MINOR)
     for is_told in (True, False):
         faults = well()
         faults.see(full, START)

@@ -19,8 +19,8 @@ from tests.ascend.test_chip_faults import (
 from trio_npu_dra.ascend.chip_faults import ChipFaults
 from trio_npu_dra.ascend.dcmi.types import Assertion, Severity
 from trio_npu_dra.ascend.faults import ALARM_WITHOUT_CODE
+from trio_npu_dra.ascend.health_sample import HealthSample
 from trio_npu_dra.ascend.model import FaultLevel, HealthState
-from trio_npu_dra.ascend.reading import Reading
 
 # --- alarms --------------------------------------------------------------------------------------
 
@@ -31,16 +31,16 @@ def test_an_alarm_without_a_code_is_a_fault_once_the_list_had_time_to_explain_it
 ) -> None:
     """Health and list are read apart: until they agree the chip is Unknown, and nobody evicted."""
     faults = chip()
-    faults.take(Reading(codes=codes, severity=Severity.CRITICAL), START)
+    faults.take(HealthSample(codes=codes, severity=Severity.CRITICAL), START)
     health = faults.health(START)
     assert (health.state, health.faults) == (HealthState.UNKNOWN, ())
     assert faults.recheck_at == START + 1
-    faults.take(Reading(codes=codes, severity=Severity.CRITICAL), START + 1)
+    faults.take(HealthSample(codes=codes, severity=Severity.CRITICAL), START + 1)
     health = faults.health(START + 1)
     assert [fault.code for fault in health.faults] == [ALARM_WITHOUT_CODE]
     assert (health.level, health.unmonitored) == (FaultLevel.SEPARATE_NPU, "")
     assert not faults.recheck_at
-    faults.take(Reading(codes=codes), START + 2)
+    faults.take(HealthSample(codes=codes), START + 2)
     assert faults.health(START + 2).faults == ()
 
 
@@ -100,7 +100,7 @@ def test_a_recovery_ahead_of_the_list_asks_for_another_look() -> None:
     assert len(faults.memory[TWICE].occurred) == 1
 
 
-def rechecks(faults: ChipFaults, reading: Reading, start: float) -> list[float]:
+def rechecks(faults: ChipFaults, reading: HealthSample, start: float) -> list[float]:
     """When a chip is read again that stays as it is, in seconds since *start*."""
     looks: list[float] = []
     at: float | None = start
@@ -149,9 +149,9 @@ def test_a_link_that_broke_for_a_moment_while_nobody_looked_did_not_last() -> No
 
 
 @pytest.mark.parametrize(
-    "silence", [Reading(unmonitored="busy"), Reading(gone=True), Reading(codes=None)]
+    "silence", [HealthSample(unmonitored="busy"), HealthSample(gone=True), HealthSample(codes=None)]
 )
-def test_a_recovery_of_a_silent_chip_asks_for_no_hurry(silence: Reading) -> None:
+def test_a_recovery_of_a_silent_chip_asks_for_no_hurry(silence: HealthSample) -> None:
     """Until the chip answers there is nothing to follow up: a time in the past is no plan."""
     faults = chip()
     faults.take(listing(BUSINESS), START)
@@ -187,5 +187,5 @@ def test_a_notice_without_a_rule_changes_nothing() -> None:
     faults = chip()
     faults.take(listing(), START)
     faults.note(event(BUSINESS, Assertion.NOTICE), START)
-    faults.take(Reading(codes=None), START)
+    faults.take(HealthSample(codes=None), START)
     assert faults.health(START).faults == ()

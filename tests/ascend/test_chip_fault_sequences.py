@@ -18,22 +18,27 @@ from tests.ascend.test_chip_faults import (
     listing,
 )
 from trio_npu_dra.ascend.dcmi.types import Assertion, FaultEvent
+from trio_npu_dra.ascend.health_sample import HealthSample
 from trio_npu_dra.ascend.model import FaultLevel
-from trio_npu_dra.ascend.reading import Reading
 
 CODES = st.sampled_from([PLAIN, BUSINESS, LINK, UNKNOWN])
 STEPS = st.one_of(
     st.builds(event, CODES, st.sampled_from(Assertion)),
     st.builds(lambda codes: listing(*codes), st.sets(CODES)),
     st.sampled_from(
-        [Reading(gone=True), Reading(unmonitored="busy"), Reading(codes=None), "restart"]
+        [
+            HealthSample(gone=True),
+            HealthSample(unmonitored="busy"),
+            HealthSample(codes=None),
+            "restart",
+        ]
     ),
 )
 
 
 @given(st.lists(STEPS), st.sets(CODES))
 def test_any_sequence_ends_in_what_a_fresh_look_says(
-    steps: Sequence[FaultEvent | Reading | str], listed: set[int]
+    steps: Sequence[FaultEvent | HealthSample | str], listed: set[int]
 ) -> None:
     """Events, losses, restarts, chip gone and back: the last look decides which codes are there."""
     faults, now = chip(), START
@@ -41,7 +46,7 @@ def test_any_sequence_ends_in_what_a_fresh_look_says(
         now += 0.1
         if isinstance(step, FaultEvent):
             faults.note(step, now)
-        elif isinstance(step, Reading):
+        elif isinstance(step, HealthSample):
             faults.take(step, now)
         else:
             faults = chip(dict(faults.memory))

@@ -20,8 +20,8 @@ from trio_npu_dra.ascend.chip_faults import ChipFaults
 from trio_npu_dra.ascend.code_memory import CodeMemory
 from trio_npu_dra.ascend.dcmi.types import Assertion, Severity
 from trio_npu_dra.ascend.faults import CARD_DROPPED, FaultTable, packaged_table
+from trio_npu_dra.ascend.health_sample import HealthSample
 from trio_npu_dra.ascend.model import HealthState
-from trio_npu_dra.ascend.reading import Reading
 
 TABLE = FaultTable.parse(
     """{
@@ -71,7 +71,7 @@ def test_words_once_known_stay() -> None:
     """The library does not find them each time."""
     faults = chip()
     faults.take(listing(BUSINESS), START)
-    faults.take(Reading(codes={BUSINESS: ""}, severity=Severity.MAJOR), START + 1)
+    faults.take(HealthSample(codes={BUSINESS: ""}, severity=Severity.MAJOR), START + 1)
     assert faults.health(START + 1).faults[0].text == f"words {BUSINESS:X}"
 
 
@@ -157,7 +157,7 @@ def test_the_time_in_which_a_chip_was_silent_explains_no_alarm() -> None:
     """The list gets its second to explain it once there is one again."""
     faults = chip()
     faults.take(listing(severity=Severity.MAJOR), START)
-    faults.take(Reading(unmonitored="busy"), START + 0.5)
+    faults.take(HealthSample(unmonitored="busy"), START + 0.5)
     assert faults.recheck_at is None
     faults.take(listing(severity=Severity.MAJOR), START + 2)
     assert faults.health(START + 2).state is HealthState.UNKNOWN
@@ -167,19 +167,19 @@ def test_the_time_in_which_a_chip_was_silent_explains_no_alarm() -> None:
 def test_a_chip_is_back_although_its_codes_cannot_be_read() -> None:
     """It answered: that is all it takes."""
     faults = chip()
-    faults.take(Reading(gone=True), START)
-    faults.take(Reading(codes=None), START + 1)
+    faults.take(HealthSample(gone=True), START)
+    faults.take(HealthSample(codes=None), START + 1)
     assert faults.health(START + 1).faults == ()
 
 
 def test_a_chip_that_does_not_finish_its_start_has_dropped() -> None:
     """It is there all the same, and what is between two looks does not put that off."""
-    faults, starting = chip(), Reading(unmonitored="the chip is in its BIOS", starting=True)
+    faults, starting = chip(), HealthSample(unmonitored="the chip is in its BIOS", starting=True)
     faults.take(listing(), START)
     for at in (10, 50, 159):
         faults.take(starting, START + at)
         assert faults.health(START + at).state is HealthState.UNKNOWN
-        faults.take(Reading(unmonitored="busy"), START + at)
+        faults.take(HealthSample(unmonitored="busy"), START + at)
     faults.take(starting, START + 160)
     (fault,) = faults.health(START + 160).faults
     assert (fault.code, fault.since) == (CARD_DROPPED, START + 160)
@@ -193,8 +193,8 @@ def test_a_chip_that_does_not_finish_its_start_has_dropped() -> None:
 
 def test_a_chip_that_was_gone_starts_before_it_is_back() -> None:
     """Its fault stands, but it is there; after a restart of the driver too."""
-    faults, starting = chip(), Reading(unmonitored="the chip is in its BIOS", starting=True)
-    faults.take(Reading(gone=True), START)
+    faults, starting = chip(), HealthSample(unmonitored="the chip is in its BIOS", starting=True)
+    faults.take(HealthSample(gone=True), START)
     assert faults.is_gone
     again = chip(dict(faults.memory))
     assert again.is_gone

@@ -8,8 +8,8 @@ from trio_npu_dra.ascend.chip_faults import ChipFaults
 from trio_npu_dra.ascend.code_memory import CodeMemory
 from trio_npu_dra.ascend.dcmi.types import Assertion, FaultEvent, Severity
 from trio_npu_dra.ascend.faults import CARD_DROPPED, packaged_table
+from trio_npu_dra.ascend.health_sample import HealthSample
 from trio_npu_dra.ascend.model import FaultLevel, HealthState
-from trio_npu_dra.ascend.reading import Reading
 
 DAY = 24 * 3600.0
 START = 1_000_000.0
@@ -32,11 +32,11 @@ def event(
     return FaultEvent(logic_id=0, code=code, severity=severity, assertion=assertion, raised_at=at)
 
 
-def listing(*codes: int, severity: Severity | None = None) -> Reading:
+def listing(*codes: int, severity: Severity | None = None) -> HealthSample:
     """A look at a chip that lists these codes; its alarm is that of any of them."""
     if severity is None:
         severity = Severity.MAJOR if codes else Severity.WARNING
-    return Reading(codes={code: f"words {code:X}" for code in codes}, severity=severity)
+    return HealthSample(codes={code: f"words {code:X}" for code in codes}, severity=severity)
 
 
 def chip(memory: dict[int, CodeMemory] | None = None) -> ChipFaults:
@@ -98,13 +98,13 @@ def test_an_event_without_a_severity_takes_none_back() -> None:
 def test_a_chip_that_cannot_be_asked_keeps_its_faults() -> None:
     """A fault stands until it is seen to be gone; without any the verdict is Unknown."""
     well, sick = chip(), chip()
-    well.take(Reading(unmonitored="busy"), START)
+    well.take(HealthSample(unmonitored="busy"), START)
     assert well.health(START).state is HealthState.UNKNOWN
     sick.take(listing(BUSINESS), START)
-    sick.take(Reading(unmonitored="busy"), START)
+    sick.take(HealthSample(unmonitored="busy"), START)
     health = sick.health(START)
     assert (health.state, health.unmonitored) == (HealthState.UNHEALTHY, "busy")
-    sick.take(Reading(codes=None), START)
+    sick.take(HealthSample(codes=None), START)
     assert sick.health(START).level is FaultLevel.RESTART_BUSINESS
 
 
@@ -112,7 +112,7 @@ def test_a_chip_that_is_gone_has_dropped_and_heals_when_it_is_back() -> None:
     """The drop is a fault with a code of its own, besides those that were known."""
     faults = chip()
     faults.take(listing(PLAIN), START)
-    faults.take(Reading(gone=True), START + 1)
+    faults.take(HealthSample(gone=True), START + 1)
     assert [fault.code for fault in faults.health(START + 1).faults] == [CARD_DROPPED, PLAIN]
     assert faults.health(START + 1).level is FaultLevel.RESTART_NPU
     faults.take(listing(), START + 2)
@@ -121,11 +121,15 @@ def test_a_chip_that_is_gone_has_dropped_and_heals_when_it_is_back() -> None:
 
 @pytest.mark.parametrize(
     "silence",
-    [Reading(unmonitored="busy"), Reading(gone=True), Reading(codes=None, severity=Severity.MAJOR)],
+    [
+        HealthSample(unmonitored="busy"),
+        HealthSample(gone=True),
+        HealthSample(codes=None, severity=Severity.MAJOR),
+    ],
 )
 @pytest.mark.parametrize("restart", [False, True])
 def test_an_unknown_code_keeps_its_level_while_the_chip_is_silent(
-    silence: Reading, *, restart: bool
+    silence: HealthSample, *, restart: bool
 ) -> None:
     """A chip that says less is not better for it, nor after a restart."""
     faults = chip()
@@ -142,7 +146,7 @@ def test_codes_that_cannot_be_read_for_once_come_no_second_time() -> None:
     """The alarm is explained by what was known, and nothing is counted twice."""
     faults = chip()
     faults.take(listing(TWICE), START)
-    faults.take(Reading(codes=None, severity=Severity.MAJOR), START + 5)
+    faults.take(HealthSample(codes=None, severity=Severity.MAJOR), START + 5)
     assert [fault.code for fault in faults.health(START + 5).faults] == [TWICE]
     faults.take(listing(TWICE), START + 10)
     assert faults.health(START + 10).level is FaultLevel.RESTART_BUSINESS

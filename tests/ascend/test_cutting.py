@@ -10,16 +10,16 @@ import pytest
 
 from dev.rig.boards import a3, die
 from tests.ascend.test_templates import CHIPS, chip_of
-from trio_npu_dra.ascend.cutting import cut
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy, VDevice, VnpuMode
 from trio_npu_dra.ascend.model import Board, Chip
-from trio_npu_dra.ascend.offers import Cutting, Offer, OfferKind, not_cut, offers
+from trio_npu_dra.ascend.offers import Offer, OfferKind, PartitionMode, not_partitioned, offers
+from trio_npu_dra.ascend.partition_plan import plan_partitions
 from trio_npu_dra.ascend.templates import split_of
 from trio_npu_dra.kit.base.errors import DcmiError
 from trio_npu_dra.lab.simulator import create_board, load_profile
 
-CUT = Cutting(is_on=True)
+CUT = PartitionMode(is_on=True)
 GIB = 1 << 30
 
 
@@ -96,7 +96,7 @@ def test_all_pieces_of_a_template_that_are_offered_can_be_cut(
             control.set_multi_die_policy(independent=True)
     dcmi, ref = Dcmi.load(board.root), CHIPS[profile][4]
     dcmi.init()
-    found = cut(chip_of(profile), told=None)
+    found = plan_partitions(chip_of(profile), told=None)
     assert found is not None
     for template, count in Counter(piece.template.name for piece in found.pieces).items():
         made = [dcmi.create_vdevice(ref, template) for _ in range(count)]
@@ -108,7 +108,7 @@ def test_all_pieces_of_a_template_that_are_offered_can_be_cut(
 
 def test_a_910_with_30_cores_has_15_of_the_smallest_pieces() -> None:
     """Its cores are what is used up, not its AI CPUs."""
-    found = cut(replace(chip_of("910a-8"), ai_cores=30), told=None)
+    found = plan_partitions(replace(chip_of("910a-8"), ai_cores=30), told=None)
     assert found is not None
     assert Counter(piece.template.name for piece in found.pieces)["vir02"] == 15
 
@@ -199,21 +199,21 @@ CHIP_910B4 = chip_of("910b4-8")
     ],
 )
 def test_a_chip_that_cannot_be_cut_is_offered_as_ever(
-    board: Board, cutting: Cutting, why: str
+    board: Board, cutting: PartitionMode, why: str
 ) -> None:
     """With the reason in words."""
-    (reason,) = not_cut(board, cutting).values()
+    (reason,) = not_partitioned(board, cutting).values()
     assert why in reason
     assert not pieces_of(offers(board, cutting))
     assert not any(offer.takes for offer in offers(board, cutting))
-    assert not_cut(board, replace(cutting, is_on=False)) == {}
+    assert not_partitioned(board, replace(cutting, is_on=False)) == {}
 
 
 def test_the_dies_of_an_a3_card_can_be_cut_where_they_are_independent() -> None:
     """Each by itself."""
     board = Board(chips=(chip_of("a3-16"),), multi_die_policy=MultiDiePolicy.INDEPENDENT)
     assert pieces_of(offers(board, CUT)) == {"vir12_3c_32g": 2, "vir06_1c_16g": 4}
-    assert not_cut(board, CUT) == {}
+    assert not_partitioned(board, CUT) == {}
 
 
 def test_two_quarters_and_a_half_fit_together() -> None:

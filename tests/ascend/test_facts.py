@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trio_npu_dra.ascend.facts import FactReader
+from trio_npu_dra.ascend.tolerant_reader import TolerantReader
 from trio_npu_dra.kit.base.errors import DcmiError, NotSupported
 
 NO = NotSupported(-8255, "dcmi_get_device_hbm_info")
@@ -39,7 +39,7 @@ def test_a_known_fact_changes_only_if_that_is_said_twice_in_a_row(
     is_answered: bool,
 ) -> None:
     """One odd answer costs none; an error leaves it to be asked for again."""
-    facts = FactReader()
+    facts = TolerantReader()
     left = iter(answers)
 
     def call() -> int | None:

@@ -18,8 +18,8 @@ from tests.ascend.sick_chip import SICK, npu
 from trio_npu_dra.ascend.code_memory import CodeMemory
 from trio_npu_dra.ascend.fault_file import FaultFile, Known
 from trio_npu_dra.ascend.fault_memory import NodeFaults
+from trio_npu_dra.ascend.health_sample import HealthSample
 from trio_npu_dra.ascend.model import FaultLevel
-from trio_npu_dra.ascend.reading import Reading
 from trio_npu_dra.kit.base.errors import StorageError
 
 
@@ -81,7 +81,7 @@ async def test_whoever_waits_for_a_release_is_told_of_it_once() -> None:
     faults = NodeFaults(None, clock=lambda: 130.0)
     for at in (100.0, 120.0):
         faults.of(npu()).take(SICK, at)
-        faults.of(npu()).take(Reading(), at + 10)
+        faults.of(npu()).take(HealthSample(), at + 10)
     assert faults.release(npu())
     with trio.fail_after(HANG_SECONDS):
         await faults.wait_released()
@@ -120,7 +120,7 @@ async def test_there_is_nothing_to_save_of_chips_that_are_well_nor_without_a_fol
     """The watcher would be kept busy by it."""
     nowhere, faults = NodeFaults(None), NodeFaults(tmp_path)
     nowhere.of(npu()).take(SICK, 100.0)
-    faults.of(npu()).take(Reading(), 100.0)
+    faults.of(npu()).take(HealthSample(), 100.0)
     assert nowhere.is_saved
     assert faults.is_saved
 

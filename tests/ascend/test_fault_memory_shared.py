@@ -12,18 +12,18 @@ import trio.testing
 from dev.rig.waiting import HANG_SECONDS
 from tests.ascend.sick_chip import SICK, npu
 from trio_npu_dra.ascend.fault_memory import NodeFaults
+from trio_npu_dra.ascend.health_sample import HealthSample
 from trio_npu_dra.ascend.model import Chip, FaultLevel
-from trio_npu_dra.ascend.reading import Reading
 from trio_npu_dra.kit.base.boot import SteadyClock
 
-OTHER = Reading(codes={0x81B38002: "other"})
+OTHER = HealthSample(codes={0x81B38002: "other"})
 
 
 def separate(faults: NodeFaults, chip: Chip) -> None:
     """Have a chip fail twice, which separates it by hand's release only."""
     for at in (100.0, 200.0):
         faults.of(chip).take(SICK, at)
-        faults.of(chip).take(Reading(), at + 1)
+        faults.of(chip).take(HealthSample(), at + 1)
 
 
 def level(faults: NodeFaults, chip: Chip) -> FaultLevel:
@@ -85,13 +85,13 @@ async def test_the_newer_release_wins_and_a_later_separation_stands(tmp_path: Pa
     new.save()
     for at in (1100.0, 1200.0):
         old.of(npu()).take(SICK, at)
-        old.of(npu()).take(Reading(), at + 1)
+        old.of(npu()).take(HealthSample(), at + 1)
     assert old.release(npu())  # as people saw it there
     old.now = lambda: 1300.0
     separate_again = old.of(npu())
     for at in (1400.0, 1500.0):
         separate_again.take(SICK, at)
-        separate_again.take(Reading(), at + 1)
+        separate_again.take(HealthSample(), at + 1)
     old.save()
 
     assert level(NodeFaults(tmp_path), npu()) is FaultLevel.MANUALLY_SEPARATE_NPU
@@ -105,13 +105,13 @@ async def test_a_release_that_a_clock_of_the_future_wrote_is_none(tmp_path: Path
     later = NodeFaults(tmp_path, clock=lambda: 3300.0)
     for at in (3100.0, 3200.0):
         later.of(npu()).take(SICK, at)
-        later.of(npu()).take(Reading(), at + 1)
+        later.of(npu()).take(HealthSample(), at + 1)
     later.save()
     assert NodeFaults(tmp_path).of(npu()).health(3300.0).level is FaultLevel.MANUALLY_SEPARATE_NPU
 
 
 HOURS_47 = 47 * 3600.0
-LINK_DOWN = Reading(codes={0x81078603: "link down"})
+LINK_DOWN = HealthSample(codes={0x81078603: "link down"})
 
 
 def on_a_clock_set_by(folder: Path, seconds: float, *, running: float) -> NodeFaults:
@@ -130,7 +130,7 @@ async def test_a_separation_lasts_as_long_when_somebody_sets_the_clock(
     faults = on_a_clock_set_by(tmp_path, 0.0, running=0.0)
     for at in range(5):
         faults.of(npu()).take(LINK_DOWN, 1e9 + 200 * at)
-        faults.of(npu()).take(Reading(), 1e9 + 200 * at + 50)
+        faults.of(npu()).take(HealthSample(), 1e9 + 200 * at + 50)
     faults.save()
     separated = faults.of(npu()).memory[0x81078603].separated
     assert separated is not None

@@ -5,7 +5,7 @@ from trio_npu_dra.ascend.dcmi.types import ChipRef
 from trio_npu_dra.ascend.dcmi.types import Severity as Alarm
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.health import read_chip, read_network
-from trio_npu_dra.ascend.reading import Reading
+from trio_npu_dra.ascend.health_sample import HealthSample
 from trio_npu_dra.kit.base.errors import NotReady, NotSupported
 from trio_npu_dra.lab.simulator import BoardControl, Severity
 
@@ -20,7 +20,7 @@ def initialised(dcmi: Dcmi) -> None:
 
 async def test_a_chip_without_alarms_lists_nothing(worker: DcmiWorker, dcmi: Dcmi) -> None:
     """No codes, no alarm."""
-    assert await read_chip(worker, dcmi, CHIP) == Reading()
+    assert await read_chip(worker, dcmi, CHIP) == HealthSample()
 
 
 async def test_a_fault_is_read_with_the_vendors_words_until_it_is_cleared(
@@ -36,7 +36,7 @@ async def test_a_fault_is_read_with_the_vendors_words_until_it_is_cleared(
     assert reading.codes[0x80E01801].startswith("simulated fault")
     control.clear_fault(1, 0x81078603)
     control.clear_fault(1, 0x80E01801)
-    assert await read_chip(worker, dcmi, CHIP) == Reading()
+    assert await read_chip(worker, dcmi, CHIP) == HealthSample()
 
 
 async def test_a_chip_with_as_many_codes_as_dcmi_lists_is_read_whole(
@@ -71,7 +71,7 @@ async def test_a_chip_whose_boot_status_says_that_it_is_up_is_not_missing(
 ) -> None:
     """The library contradicts itself, as with a list of before a reset."""
     control.set_return_code("dcmi_get_device_health", -8008, 1)
-    assert await read_chip(worker, dcmi, CHIP) == Reading(
+    assert await read_chip(worker, dcmi, CHIP) == HealthSample(
         unmonitored="the chip is not ready", starting=True
     )
 
@@ -81,7 +81,7 @@ async def test_a_booting_chip_is_not_monitored(
 ) -> None:
     """Not ready is no verdict; the words say how far the chip is."""
     control.set_booting(1)
-    assert await read_chip(worker, dcmi, CHIP) == Reading(
+    assert await read_chip(worker, dcmi, CHIP) == HealthSample(
         unmonitored="the chip is in its BIOS", starting=True
     )
 
@@ -105,7 +105,7 @@ async def test_unreadable_codes_are_not_known(
     """Not "none": what was known of them stands, whatever the alarm in the chip's health."""
     control.set_health(1, health)
     control.set_return_code("dcmi_get_device_errorcode_v2", -8005, 1)
-    assert await read_chip(worker, dcmi, CHIP) == Reading(codes=None, severity=Alarm(health))
+    assert await read_chip(worker, dcmi, CHIP) == HealthSample(codes=None, severity=Alarm(health))
 
 
 async def test_a_code_without_words_is_read_all_the_same(

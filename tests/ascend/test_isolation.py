@@ -17,11 +17,11 @@ from trio_npu_dra.ascend.dcmi.worker import DEADLINE_SECONDS, DcmiWorker
 from trio_npu_dra.ascend.discovery import discover
 from trio_npu_dra.ascend.health import DEADLINE_SECONDS as HEALTH_SECONDS
 from trio_npu_dra.ascend.health import NETWORK_DEADLINE_SECONDS, read_chip, read_network
+from trio_npu_dra.ascend.health_sample import HealthSample
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.listing import init
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board
 from trio_npu_dra.ascend.occupancy import is_any_occupied
-from trio_npu_dra.ascend.reading import Reading
 from trio_npu_dra.ascend.telemetry import DEADLINE_SECONDS as TELEMETRY_SECONDS
 from trio_npu_dra.ascend.telemetry import read_telemetry
 from trio_npu_dra.kit.base.errors import Busy
@@ -95,7 +95,7 @@ async def test_calls_that_hang_cost_nobody_else(
                 await hung(dcmi.health, chip.ref, device=chip.ref)
         assert worker.written_off == 20
         for chip in set(board.chips) - set(dead):
-            assert await read_chip(worker, dcmi, chip.ref) == Reading()
+            assert await read_chip(worker, dcmi, chip.ref) == HealthSample()
     finally:
         control.release(ports)
         for chip in dead:

@@ -10,7 +10,7 @@ from dev.rig.boards import a3, die, piece, split
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy, VnpuMode
 from trio_npu_dra.ascend.model import Board, ChipHealth, Fault, FaultLevel
 from trio_npu_dra.ascend.offers import OfferKind, not_offered, offers
-from trio_npu_dra.ascend.piece import Piece
+from trio_npu_dra.ascend.partition import Piece
 
 
 def names(board: Board) -> list[str]:

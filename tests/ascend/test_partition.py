@@ -15,15 +15,15 @@ from tests.ascend.watching import BUSINESS, Watching
 from trio_npu_dra.agent.devices.build import build_devices
 from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.agent.devices.taints import TaintPolicy
-from trio_npu_dra.agent.holds.offered import offered
+from trio_npu_dra.agent.holds.availability import available
 from trio_npu_dra.ascend.chip import describe, read_split
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.types import ChipRef, MultiDiePolicy
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.discovery import discover
+from trio_npu_dra.ascend.division_poll import read_partition
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Board, HealthState
-from trio_npu_dra.ascend.partition import read_partition
 from trio_npu_dra.kit.base.errors import DcmiError, NotSupported
 from trio_npu_dra.lab.simulator import BoardControl, Severity, SimulatedBoard, load_profile
 
@@ -251,7 +251,7 @@ async def test_devices_are_as_policy_and_share_are_now(
 
     def published(board: Board) -> dict[str, tuple[str | None, bool | None]]:
         policy = TaintPolicy(domain="npu.huawei.com")
-        devices = build_devices(offered(board, ()), board, policy, ServerFeatures())
+        devices = build_devices(available(board, ()), board, policy, ServerFeatures())
         found = {device.name: device.attributes or {} for device in devices}
         return {
             name: (attributes["multiDiePolicy"].string, attributes["deviceShare"].bool_)

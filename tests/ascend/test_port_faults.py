@@ -11,6 +11,7 @@ import pytest
 from tests.ascend.sick_chip import npu
 from tests.ascend.watching import MINOR, NEVER, Watching
 from trio_npu_dra.ascend.fault_memory import NodeFaults
+from trio_npu_dra.ascend.health_sample import HealthSample
 from trio_npu_dra.ascend.model import Board, Chip, ChipHealth, Fault, FaultLevel
 from trio_npu_dra.ascend.port_faults import (
     SETTLE_SECONDS,
@@ -24,7 +25,6 @@ from trio_npu_dra.ascend.port_faults import (
     ub_code,
     with_ub_faults,
 )
-from trio_npu_dra.ascend.reading import Reading
 from trio_npu_dra.lab.simulator import BoardControl, Severity, load_profile
 
 on_ub = pytest.mark.parametrize("profile", [load_profile("950-pod-8")])
@@ -222,9 +222,9 @@ async def test_as_many_uboe_ports_are_down_as_the_code_is_listed(
 def test_codes_of_nine_digits_are_remembered_over_a_restart(tmp_path: Path) -> None:
     """Those of the ports are longer than those that libraries list."""
     faults = NodeFaults(tmp_path)
-    faults.of(npu()).take(Reading(codes={UBOE_TWO_DOWN: "words"}), faults.now())
+    faults.of(npu()).take(HealthSample(codes={UBOE_TWO_DOWN: "words"}), faults.now())
     before = faults.of(npu()).health(faults.now())
     faults.save()
     again = NodeFaults(tmp_path)
-    again.of(npu()).take(Reading(pending=True), again.now())
+    again.of(npu()).take(HealthSample(pending=True), again.now())
     assert again.of(npu()).health(again.now()).faults == before.faults

@@ -14,7 +14,7 @@ from tests.ascend.watching import BUSINESS, MINOR, NEVER
 from trio_npu_dra.ascend.dcmi.types import Assertion
 from trio_npu_dra.ascend.faults import ALARM_WITHOUT_CODE, CARD_DROPPED
 from trio_npu_dra.ascend.model import FaultLevel, HealthState
-from trio_npu_dra.kit.base import pulse
+from trio_npu_dra.kit.base import watchdog
 from trio_npu_dra.lab.simulator import BoardControl, Severity, SimulatedBoard
 
 REFUSED = "dcmi_subscribe_fault_event"
@@ -297,7 +297,7 @@ async def test_calls_that_are_stuck_are_named(paced: Paced, mock_clock: MockCloc
     await paced.start(mock_clock)
     await paced.jump_into(120, "health", "network")
     mock_clock.jump(121)
-    assert sorted(pulse.stuck()) == [
+    assert sorted(watchdog.overdue()) == [
         "asking for the network of npu-0 has taken 121 s, at most 120 s is normal",
         "looking at npu-0 has taken 121 s, at most 120 s is normal",
     ]
@@ -311,7 +311,7 @@ async def test_a_listing_that_is_stuck_is_named(
     (simulated.sysfs_root / "bus/pci/devices/0000:41:00.0").unlink()
     await paced.jump_into(10, "init", "network")
     mock_clock.jump(601)
-    assert "listing NPUs has taken 601 s, at most 600 s is normal" in pulse.stuck()
+    assert "listing NPUs has taken 601 s, at most 600 s is normal" in watchdog.overdue()
 
 
 async def test_a_disk_that_is_stuck_is_named(
@@ -325,5 +325,5 @@ async def test_a_disk_that_is_stuck_is_named(
         await paced.jump(pause)
     assert paced.codes(3) == [BUSINESS]
     mock_clock.jump(121)
-    assert pulse.stuck() == ("saving faults has taken 121 s, at most 120 s is normal",)
+    assert watchdog.overdue() == ("saving faults has taken 121 s, at most 120 s is normal",)
     paced.faults.slow.set()

@@ -17,9 +17,9 @@ from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.fault_events import CAPACITY, EVENTS_OF_CODE
 from trio_npu_dra.ascend.fault_memory import NodeFaults
 from trio_npu_dra.ascend.faults import CARD_DROPPED
+from trio_npu_dra.ascend.health_sample import HealthSample
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import FaultLevel, HealthState
-from trio_npu_dra.ascend.reading import Reading
 from trio_npu_dra.lab.simulator import Assertion, BoardControl, Severity, SimulatedBoard
 
 
@@ -251,7 +251,7 @@ async def test_a_release_needs_no_look_to_be_told(
     watching.interval = NEVER
     await watching.start()
     npu = watching.board.value.by_name["npu-3"]
-    readings = (Reading(codes={TWICE: ""}), Reading())
+    readings = (HealthSample(codes={TWICE: ""}), HealthSample())
     for reading in (*readings, *readings):
         watching.faults.of(npu).take(reading, time.time())
     control.add_fault(7, MINOR, Severity.MINOR)

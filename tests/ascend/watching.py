@@ -12,10 +12,10 @@ import trio
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.types import FaultEvent
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
+from trio_npu_dra.ascend.division_poll import DivisionPoll
 from trio_npu_dra.ascend.fault_memory import NodeFaults
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, ChipHealth, HealthState
-from trio_npu_dra.ascend.partition import Readings
 from trio_npu_dra.ascend.subscription import WatchStatus
 from trio_npu_dra.ascend.watcher import watch_board
 from trio_npu_dra.kit.base.observable import Observable
@@ -59,7 +59,7 @@ class Watching:
         self.faults = NodeFaults(None)
         self.interval = 0.02
         self.known = EMPTY_BOARD
-        self.splits = Readings()
+        self.splits = DivisionPoll()
         self._nursery = nursery
         self._hardware = (worker, dcmi, host)
 

@@ -18,10 +18,10 @@ from trio_npu_dra.agent.holds.hold import Hold
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker, open_worker
+from trio_npu_dra.ascend.division_poll import DivisionPoll
 from trio_npu_dra.ascend.fault_memory import NodeFaults
 from trio_npu_dra.ascend.host import Host
-from trio_npu_dra.ascend.offers import Cutting
-from trio_npu_dra.ascend.partition import Readings
+from trio_npu_dra.ascend.offers import PartitionMode
 from trio_npu_dra.ascend.subscription import WatchStatus
 from trio_npu_dra.ascend.vnpus import Vnpus
 from trio_npu_dra.ascend.watcher import watch_board
@@ -54,8 +54,10 @@ class CutNode:
     control: BoardControl
     worker: DcmiWorker
     dcmi: Dcmi | None
-    cutting: Observable[Cutting] = field(default_factory=lambda: Observable(Cutting(is_on=True)))
-    splits: Readings = field(default_factory=Readings)
+    cutting: Observable[PartitionMode] = field(
+        default_factory=lambda: Observable(PartitionMode(is_on=True))
+    )
+    splits: DivisionPoll = field(default_factory=DivisionPoll)
 
     def store(self, name: str, *devices: str) -> None:
         """Have a claim be allocated devices."""

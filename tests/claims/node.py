@@ -18,7 +18,7 @@ from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.dcmi.types import ChipRef
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Board, Chip, ChipFamily
-from trio_npu_dra.ascend.offers import Cutting
+from trio_npu_dra.ascend.offers import PartitionMode
 from trio_npu_dra.kit.api.objects import (
     Allocation,
     AllocationConfiguration,
@@ -234,7 +234,7 @@ class NodeOnDisk:
         cdi: CdiFolder | None = None,
         steps: Sequence[Step] = (),
         patience: Patience = IMPATIENT,
-        cutting: Observable[Cutting] | None = None,
+        cutting: Observable[PartitionMode] | None = None,
         on_call: Callable[[CallAnswered], object] = lambda _: None,
         on_held: Callable[[str], object] = lambda _: None,
     ) -> NodeClaims:

@@ -13,8 +13,8 @@ import trio
 from tests.claims.cut_node import CutNode, cut_node, quarter
 from trio_npu_dra.agent.claims.by_hand import find_cut_by_hand
 from trio_npu_dra.agent.claims.vnpu_step import VnpuStep
+from trio_npu_dra.agent.holds.availability import pool_offers
 from trio_npu_dra.agent.holds.ledger import Ledger
-from trio_npu_dra.agent.holds.offered import pool_offers
 from trio_npu_dra.ascend.vnpus import Vnpus
 from trio_npu_dra.kit.base import storage
 

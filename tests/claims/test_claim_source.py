@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from tests.claims.node import DRIVER, POOL, FakeClaims, NodeOnDisk, claim, ref, result
-from trio_npu_dra.agent.claims.reading import ClaimReader
+from trio_npu_dra.agent.claims.planner import ClaimReader
 from trio_npu_dra.agent.claims.service import NodeClaims
 from trio_npu_dra.kit.api.client import open_client
 from trio_npu_dra.kit.api.credentials import Credentials, load_credentials

@@ -12,14 +12,14 @@ from trio.testing import MockClock
 
 from tests.claims.flags import FlagFiles
 from tests.claims.node import AT_ONCE, DRIVER, NodeOnDisk, claim, ref, result
-from trio_npu_dra.agent.claims.forgotten import ForgottenClaims
+from trio_npu_dra.agent.claims.orphans import OrphanedClaims
 from trio_npu_dra.agent.claims.repair import keep_cdi_files
 from trio_npu_dra.agent.claims.share_flag import ShareFlagStep
 from trio_npu_dra.agent.claims.steps import Step
 from trio_npu_dra.agent.holds.hold import HolderKind
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.kit.api.objects import ResourceClaim, ResourceClaimStatus
-from trio_npu_dra.kit.base import pulse
+from trio_npu_dra.kit.base import watchdog
 from trio_npu_dra.kit.base.errors import Unavailable
 
 LOOK = 600.0
@@ -44,10 +44,10 @@ class Busy:
 
 async def forgetting(
     node: NodeOnDisk, nursery: trio.Nursery, busy: Busy, *steps: Step
-) -> ForgottenClaims:
+) -> OrphanedClaims:
     """The loop of one instance, and its repair."""
     await nursery.start(keep_cdi_files, busy.ledger, node.cdi(), steps)
-    forgotten = ForgottenClaims(busy.ledger, node.source, busy, driver_name=DRIVER)
+    forgotten = OrphanedClaims(busy.ledger, node.source, busy, driver_name=DRIVER)
     await nursery.start(forgotten.run)
     return forgotten
 
@@ -354,10 +354,10 @@ async def test_a_question_about_a_claim_that_is_never_answered_is_stuck(
     ledger = node.ledger()
     claims = node.start(ledger=ledger)
     await claims.prepare([ref("a")])
-    forgotten = ForgottenClaims(ledger, Silent(), is_busy, driver_name=DRIVER)
+    forgotten = OrphanedClaims(ledger, Silent(), is_busy, driver_name=DRIVER)
     await nursery.start(forgotten.run)
     await trio.sleep(59)
-    assert pulse.stuck() == ()
+    assert watchdog.overdue() == ()
     await trio.sleep(LOOK + 180)
-    (line,) = pulse.stuck()
+    (line,) = watchdog.overdue()
     assert line.startswith("looking whether claim default/a exists has taken")

@@ -19,7 +19,7 @@ from trio_npu_dra.agent.holds.entry import HeldDevice
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.host_path import KnownPaths
 from trio_npu_dra.ascend.model import ChipFamily
-from trio_npu_dra.ascend.piece import Piece
+from trio_npu_dra.ascend.partition import Piece
 
 ROOT_INFO = "/etc/hccl_rootinfo.json"
 TOPOLOGY = "/usr/local/Ascend/driver/topo"

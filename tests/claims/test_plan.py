@@ -12,7 +12,7 @@ from trio_npu_dra.agent.holds.entry import Allocated
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, ChipFamily, ChipHealth, Fault, FaultLevel
 from trio_npu_dra.ascend.offers import Offer, OfferKind, offers
-from trio_npu_dra.ascend.piece import Piece
+from trio_npu_dra.ascend.partition import Piece
 from trio_npu_dra.kit.api.objects import (
     AllocationConfiguration,
     AllocationResult,

@@ -16,7 +16,7 @@ from trio_npu_dra.agent.claims.cdi import CdiFolder, Libraries
 from trio_npu_dra.agent.claims.repair import keep_cdi_files
 from trio_npu_dra.agent.claims.service import NodeClaims
 from trio_npu_dra.agent.holds.ledger import Ledger
-from trio_npu_dra.kit.base import pulse
+from trio_npu_dra.kit.base import watchdog
 
 
 @pytest.fixture
@@ -258,9 +258,9 @@ async def test_a_repair_that_gets_no_turn_is_stuck(
     await nursery.start(keep_cdi_files, ledger, node.cdi())
     async with ledger.exclusive():
         await trio.sleep(30)
-        assert pulse.stuck() == ()
+        assert watchdog.overdue() == ()
         await trio.sleep(60)
-        (line,) = pulse.stuck()
+        (line,) = watchdog.overdue()
         assert line.startswith("repairing CDI files has taken")
     await trio.sleep(1)
-    assert pulse.stuck() == ()
+    assert watchdog.overdue() == ()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from tests.claims.node import DRIVER, POOL, NodeOnDisk, claim, config, ref, result
-from trio_npu_dra.agent.claims.reserved import NoticingReader, shared_claim
+from trio_npu_dra.agent.claims.contention import ContentionObserver, shared_claim
 from trio_npu_dra.agent.holds.shared_claim import SharedClaim
 from trio_npu_dra.kit.api.objects import (
     AllocationConfiguration,
@@ -90,7 +90,7 @@ async def test_what_is_read_is_noted_as_long_as_it_is_held(node: NodeOnDisk) -> 
     """A claim that is read again and has one pod then, or is held no more, is forgotten."""
     ledger = node.ledger()
     shared: Observable[Mapping[str, SharedClaim]] = Observable({})
-    reader = NoticingReader(node.source, ledger, shared, driver_name=DRIVER, pool_name=POOL)
+    reader = ContentionObserver(node.source, ledger, shared, driver_name=DRIVER, pool_name=POOL)
     claims = node.start(ledger=ledger)
     for name in ("a", "b", "c"):
         node.source.store(reserved(claim(name, result("npu-2")), "one", "two"))

@@ -16,7 +16,7 @@ from tests.claims.stepping import (
     is_whole,
     leave,
 )
-from trio_npu_dra.agent.claims.holding import Holding, Wanted
+from trio_npu_dra.agent.claims.lifecycle import ClaimLifecycle, Wanted
 from trio_npu_dra.agent.claims.patience import Patience
 from trio_npu_dra.agent.claims.transitions import TRANSITIONS, Action, Goal, Situation
 from trio_npu_dra.kit.base.errors import Busy, HoldGone, StorageError
@@ -143,7 +143,9 @@ async def test_an_answer_from_an_old_record_undoes_no_newer_allocation(driver: D
     driver.node.source.store(claim("a", result("npu-5")))
     await driver.prepare()
 
-    outcomes = await Holding(driver.ledger, driver.node.cdi(), driver.steps).prepare({"uid-a": old})
+    outcomes = await ClaimLifecycle(driver.ledger, driver.node.cdi(), driver.steps).prepare(
+        {"uid-a": old}
+    )
 
     assert isinstance(outcomes["uid-a"], HoldGone)
     assert is_whole(driver)

@@ -13,9 +13,9 @@ from dev.rig.waiting import until
 from tests.claims.cut_node import HALF, CutNode, cut_node, quarter
 from tests.claims.node import claim, result
 from trio_npu_dra.agent.claims.patience import Patience
-from trio_npu_dra.agent.holds.offered import offered
-from trio_npu_dra.ascend.offers import not_cut
-from trio_npu_dra.ascend.partition import Readings
+from trio_npu_dra.agent.holds.availability import available
+from trio_npu_dra.ascend.division_poll import DivisionPoll
+from trio_npu_dra.ascend.offers import not_partitioned
 from trio_npu_dra.ascend.vnpus import Vnpus
 from trio_npu_dra.kit.base.errors import DcmiError
 
@@ -209,9 +209,9 @@ async def test_a_chip_that_the_library_does_not_cut_has_no_pieces_until_it_does(
     answers = await driver.prepare("a", "b")
     assert f"returned {code}" in answers["a"]
     assert answers["b"] == ""
-    assert not_cut(node.disk.board.value, node.cutting.value) == {}
+    assert not_partitioned(node.disk.board.value, node.cutting.value) == {}
     await driver.prepare("a")
-    reasons = not_cut(node.disk.board.value, node.cutting.value)
+    reasons = not_partitioned(node.disk.board.value, node.cutting.value)
     assert reasons.keys() == {"npu-0"}
     assert f"returned {code}" in reasons["npu-0"]
     assert [one.levelname for one in caplog.records if "is cut for claims" in one.message] == [
@@ -219,7 +219,7 @@ async def test_a_chip_that_the_library_does_not_cut_has_no_pieces_until_it_does(
     ]
     node.control.release("dcmi_create_vdevice", device=0)
     assert await driver.prepare("a") == {"a": ""}
-    assert not_cut(node.disk.board.value, node.cutting.value) == {}
+    assert not_partitioned(node.disk.board.value, node.cutting.value) == {}
 
 
 async def test_a_chip_in_use_is_named_with_who_uses_it(node: CutNode) -> None:
@@ -257,7 +257,7 @@ async def test_a_record_has_its_vnpu_until_the_board_was_read(node: CutNode) -> 
     (vnpu,) = node.templates()
     followed = node.splits
     for _ in range(2):
-        node.splits = Readings()
+        node.splits = DivisionPoll()
         asked = trio.Event()
 
         async def read(asked: trio.Event = asked) -> None:
@@ -362,7 +362,7 @@ async def test_a_piece_whose_id_another_one_has_is_cut_again_under_another_id(
     assert node.templates() == {vnpu: "vir10_3c_16g", made: "vir05_1c_8g"}
     assert f"/dev/vdavinci{made}" in node.disk.cdi_path("uid-a").read_text()
     await until(lambda: set(chips.value.chips[0].vnpus) == {vnpu, made})
-    every = offered(chips.value, driver.holds, node.cutting.value)
+    every = available(chips.value, driver.holds, node.cutting.value)
     held = next(one for one in every if one.name == quarter(0))
     assert held.of["ai-cores"] == 10  # of 20, of which the other one has half
 

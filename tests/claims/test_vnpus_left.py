@@ -11,8 +11,8 @@ import trio
 
 from dev.rig.waiting import until
 from tests.claims.cut_node import CutDriver, CutNode, cut_node, quarter
+from trio_npu_dra.agent.holds.availability import available
 from trio_npu_dra.agent.holds.hold import HolderKind
-from trio_npu_dra.agent.holds.offered import offered
 from trio_npu_dra.ascend.dcmi.worker import open_worker
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, Chip
 from trio_npu_dra.ascend.offers import Offer
@@ -57,7 +57,7 @@ def _is_as_it_was(board: Board, vnpus: tuple[int, ...]) -> bool:
 
 def offers_of(node: CutNode, driver: CutDriver) -> list[Offer]:
     """What may be had of the chip."""
-    every = offered(node.disk.board.value, driver.holds, node.cutting.value)
+    every = available(node.disk.board.value, driver.holds, node.cutting.value)
     return [offer for offer in every if offer.chips[0].physical_id == NPU]
 
 

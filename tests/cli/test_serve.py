@@ -33,9 +33,13 @@ ROOMS = {
     "kit.kubelet.registration",
     *("agent.claims", "agent.cli", "agent.config", "agent.daemon", "agent.devices", "agent.holds"),
     *("agent.control.server", "agent.report.device_health", "agent.report.words"),
-    *("agent.device_plugin.cdi_file", "agent.device_plugin.device", "agent.device_plugin.division"),
+    *(
+        "agent.device_plugin.cdi_file",
+        "agent.device_plugin.device",
+        "agent.device_plugin.assignment",
+    ),
     *("agent.device_plugin.names", "agent.device_plugin.selection", "agent.device_plugin.state"),
-    *("agent.observe.facts", "agent.observe.latency", "agent.observe.logs"),
+    *("agent.observe.inbox", "agent.observe.latency", "agent.observe.logs"),
     *("agent.observe.self_check", "agent.observe.signals", "agent.settings"),
 }
 """The same of our own: rooms, or modules of those that are not needed as a whole."""
@@ -76,7 +80,7 @@ async def test_serve_runs_until_sigterm(rig: Rig) -> None:
     early = {name for name in _imported(ours) if not _is_allowed(name)}
     assert not early, (
         f"imported before the kubelet is answered: {sorted(early)}. Import it in "
-        "trio_npu_dra/agent/daemon/later.py; if the first slice needs it, add it to the lists here"
+        "trio_npu_dra/agent/daemon/deferred.py; if the first slice needs it, add it here"
     )
 
 

@@ -25,10 +25,10 @@ from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.ascend.dcmi.types import ChipRef
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker, open_worker
 from trio_npu_dra.ascend.fault_memory import NodeFaults
+from trio_npu_dra.ascend.health_sample import HealthSample
 from trio_npu_dra.ascend.model import FaultLevel
-from trio_npu_dra.ascend.offers import NO_CUTTING
-from trio_npu_dra.ascend.piece import Piece
-from trio_npu_dra.ascend.reading import Reading
+from trio_npu_dra.ascend.offers import NO_PARTITIONS
+from trio_npu_dra.ascend.partition import Piece
 from trio_npu_dra.ascend.subscription import WatchStatus
 from trio_npu_dra.kit.base.errors import Busy, ConfigError
 from trio_npu_dra.kit.base.observable import Observable
@@ -86,7 +86,7 @@ async def served(folder: Path, worker: DcmiWorker) -> AsyncIterator[Served]:
         worker=worker,
         faults=NodeFaults(None),
         holds=Observable((hold("npu-3", 3),)),
-        cutting=Observable(NO_CUTTING),
+        cutting=Observable(NO_PARTITIONS),
         resources=ResourcesState(),
     )
     with trio.fail_after(20):
@@ -140,7 +140,7 @@ def test_a_piece_is_held_by_a_claim_or_a_pod() -> None:
     split_npu = split(npu(0), piece(100), piece(101))
     pod = ResourceDevice(resource="a/b-2c", chip=split_npu, piece=Piece(template="v", vnpu=101))
     holds = [hold("npu-0-vnpu-100", 0, vnpu=100), *pod.entry(namespace="ml", pod="x").holds]
-    cutting = report_cutting(board(split_npu), holds, NO_CUTTING, None)
+    cutting = report_cutting(board(split_npu), holds, NO_PARTITIONS, None)
     assert [str(one).partition(", ")[2] for one in cutting.pieces] == [
         "cut by hand, held by claim ml/train",
         "cut by hand, held by pod ml/x",
@@ -228,7 +228,7 @@ async def test_a_separated_npu_is_released_once(served: Served) -> None:
     sick = NPUS[1]
     chip = served.control.faults.of(sick)
     for codes in ({TWICE_A_DAY: ""}, {}, {TWICE_A_DAY: ""}, {}):
-        chip.take(Reading(codes=codes), served.control.faults.now())
+        chip.take(HealthSample(codes=codes), served.control.faults.now())
     assert chip.health(served.control.faults.now()).level is FaultLevel.MANUALLY_SEPARATE_NPU
 
     released = await served.ask("POST", "/release?device=npu-3")

@@ -11,7 +11,7 @@ from tests.claims.flags import FlagFiles
 from tests.claims.node import NodeOnDisk, npu
 from trio_npu_dra.agent.claims.repair import Repair
 from trio_npu_dra.agent.claims.share_flag import ShareFlagStep
-from trio_npu_dra.agent.device_plugin.allocation import ResourcePlugin, Tools
+from trio_npu_dra.agent.device_plugin.allocation import AllocationDeps, ResourcePlugin
 from trio_npu_dra.agent.device_plugin.cdi_file import DevicesFile
 from trio_npu_dra.agent.device_plugin.chooser import Chooser
 from trio_npu_dra.agent.device_plugin.device import ResourceDevice
@@ -115,7 +115,7 @@ class Instance:
 
     def plugin_of(self, resource: str) -> ResourcePlugin:
         """What serves a resource."""
-        tools = Tools(
+        tools = AllocationDeps(
             ledger=self.ledger,
             pods=self.pods,
             cdi=self.node.cdi(),

@@ -16,8 +16,8 @@ from tests.device_plugin.instance import RESOURCE, Instance, Kubelet, chips, wit
 from tests.holds.entries import holder, of_piece
 from tests.reliability.disk import Disk
 from trio_npu_dra.agent.claims.repair import Repair
+from trio_npu_dra.agent.device_plugin.assignment import pieces_of
 from trio_npu_dra.agent.device_plugin.cdi_file import devices_before
-from trio_npu_dra.agent.device_plugin.division import pieces_of
 from trio_npu_dra.agent.holds.hold import conflict
 from trio_npu_dra.kit.base.errors import AllocationRefused
 from trio_npu_dra.kit.kubelet.device_plugin.plugin import Choice

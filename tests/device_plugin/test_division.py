@@ -11,21 +11,21 @@ from hypothesis import strategies as st
 
 from dev.rig.boards import a3, die, piece, split
 from tests.holds.entries import chip, hold
-from trio_npu_dra.agent.device_plugin.device import ResourceDevice
-from trio_npu_dra.agent.device_plugin.division import (
+from trio_npu_dra.agent.device_plugin.assignment import (
     elsewhere,
     pieces_of,
     resource_devices,
     unclear,
     waiting,
 )
+from trio_npu_dra.agent.device_plugin.device import ResourceDevice
 from trio_npu_dra.agent.device_plugin.selection import Selection
+from trio_npu_dra.agent.holds.availability import pool_offers
 from trio_npu_dra.agent.holds.hold import Hold, HolderKind
-from trio_npu_dra.agent.holds.offered import pool_offers
 from trio_npu_dra.ascend.dcmi.types import VnpuMode
 from trio_npu_dra.ascend.model import Board, ChipFamily
-from trio_npu_dra.ascend.offers import NO_CUTTING, Cutting, Offer, Standing
-from trio_npu_dra.ascend.piece import Piece
+from trio_npu_dra.ascend.offers import NO_PARTITIONS, Offer, PartitionMode, Standing
+from trio_npu_dra.ascend.partition import Piece
 
 RESOURCE = "huawei.com/Ascend910"
 BOARD = Board(chips=tuple(chip(number) for number in range(4)))
@@ -57,7 +57,7 @@ def in_pool(
     text: str,
     board: Board = BOARD,
     *,
-    cutting: Cutting = NO_CUTTING,
+    cutting: PartitionMode = NO_PARTITIONS,
     leaving: Collection[int] = (),
 ) -> tuple[Offer, ...]:
     """What is in the DRA pool."""
@@ -163,7 +163,7 @@ QUARTER = Piece(template="vir05_1c_8g", number=0, vnpu=115)
 
 def test_of_a_chip_that_is_to_move_only_the_held_pieces_stay() -> None:
     """No other is given out, nor the rest of the chip; then it moves."""
-    board, cutting = Board(chips=(CUTTABLE,)), Cutting(is_on=True)
+    board, cutting = Board(chips=(CUTTABLE,)), PartitionMode(is_on=True)
     claimed = replace(of_claim(3), device="npu-3-vir05-1c-8g-0", piece=QUARTER)
 
     def names(holds: Collection[Hold], text: str) -> list[str]:
@@ -179,7 +179,7 @@ def test_of_a_chip_that_is_to_move_only_the_held_pieces_stay() -> None:
 
 def test_a_chip_in_a_resource_is_not_cut() -> None:
     """Nor is one that a pod keeps after the flag has changed, or that waits."""
-    board, cutting = Board(chips=(CUTTABLE,)), Cutting(is_on=True)
+    board, cutting = Board(chips=(CUTTABLE,)), PartitionMode(is_on=True)
     for holds, text, leaving in ([], "3", []), ([of_pod(3)], "", []), ([], "", [3]):
         assert in_pool(holds, text, board, leaving=leaving, cutting=cutting) == ()
 
@@ -243,7 +243,7 @@ def test_the_vnpus_of_a_chip_that_was_cut_by_hand_have_resources_of_their_own() 
 
 def test_what_nobody_can_have_is_in_no_resource() -> None:
     """What is for virtual machines or has no name, or was perhaps cut for a claim a moment ago."""
-    unsettled = Cutting(by_hand=frozenset({101}))
+    unsettled = PartitionMode(by_hand=frozenset({101}))
     found = pieces_of(SPLIT, SPLIT.chips[0], RESOURCE, unsettled)
     assert [one.id for one in found] == [HALF_ID]
     machines = replace(SPLIT, vnpu_mode=VnpuMode.VIRTUAL_MACHINE)

@@ -17,13 +17,13 @@ from trio.testing import MockClock
 from dev.rig.boards import piece, split
 from tests.claims.node import AT_ONCE, NodeOnDisk, board, claim, ref, result
 from tests.device_plugin.instance import Instance, Kubelet
+from trio_npu_dra.agent.device_plugin.assignment import elsewhere, resource_devices
 from trio_npu_dra.agent.device_plugin.device import ResourceDevice
-from trio_npu_dra.agent.device_plugin.division import elsewhere, resource_devices
 from trio_npu_dra.agent.device_plugin.names import is_huaweis
 from trio_npu_dra.agent.device_plugin.pods import SOON_SECONDS
 from trio_npu_dra.agent.device_plugin.selection import Selection
+from trio_npu_dra.agent.holds.availability import pool_offers
 from trio_npu_dra.agent.holds.hold import holds_of
-from trio_npu_dra.agent.holds.offered import pool_offers
 from trio_npu_dra.ascend.model import Chip
 from trio_npu_dra.ascend.offers import Held, Offer
 from trio_npu_dra.kit.base.errors import AllocationRefused

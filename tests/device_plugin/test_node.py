@@ -14,7 +14,7 @@ from dev.rig.parts import Rig, served_rig
 from dev.rig.waiting import until
 from tests.device_plugin.whole_daemon import RESOURCE, allocated, ids, in_file, pool, spec
 from trio_npu_dra.agent import daemon
-from trio_npu_dra.agent.daemon import chips
+from trio_npu_dra.agent.daemon import publishing
 from trio_npu_dra.kit.api.objects import ResourceSlice
 from trio_npu_dra.kit.base import file_lock
 from trio_npu_dra.kit.grpc import RpcError
@@ -269,7 +269,7 @@ async def test_dies_that_are_shared_together_are_whole(
 
 async def test_no_npus_and_a_flag_is_no_error(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """The node publishes an empty pool and has no resource."""
-    monkeypatch.setattr(chips, "REGISTRATION_SECONDS", 0.01)  # nobody registers it
+    monkeypatch.setattr(publishing, "REGISTRATION_SECONDS", 0.01)  # nobody registers it
     bare = rig.folder / "bare"
     bare.mkdir()
     changes = {"host_root": bare, "dev_root": bare, "sysfs_root": bare, "device_plugin": "all"}

@@ -22,7 +22,7 @@ from trio_npu_dra.ascend.model import (
     FaultLevel,
 )
 from trio_npu_dra.ascend.offers import Held, Offer, OfferKind, offers
-from trio_npu_dra.ascend.piece import Piece
+from trio_npu_dra.ascend.partition import Piece
 from trio_npu_dra.kit.api.objects import Device, DeviceAttribute, DeviceCapacity
 from trio_npu_dra.lab.standins.api_rules import canonical
 

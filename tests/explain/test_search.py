@@ -10,8 +10,8 @@ from tests.explain.reasons import RING, held, npu, shared
 from tests.explain.world import DRIVER, Wire, ask, claim, class_, node, pod, slice_, view_of
 from trio_npu_dra.tools.cluster.cel.selector import matches
 from trio_npu_dra.tools.cluster.cel.verdict import SelectorFails
-from trio_npu_dra.tools.cluster.explain.explain import explain_pod
 from trio_npu_dra.tools.cluster.explain.explanation import Explanation, Outcome
+from trio_npu_dra.tools.cluster.explain.verdict import explain_pod
 from trio_npu_dra.tools.cluster.objects import Device
 from trio_npu_dra.tools.cluster.pod_objects import Pod
 

@@ -20,7 +20,7 @@ from tests.claims.node import npu
 from trio_npu_dra.agent.devices.build import build_devices
 from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.agent.devices.taints import TaintPolicy
-from trio_npu_dra.agent.holds.offered import offered
+from trio_npu_dra.agent.holds.availability import available
 from trio_npu_dra.agent.report.news import MESSAGE_LIMIT, news
 from trio_npu_dra.ascend.chip_faults import ChipFaults
 from trio_npu_dra.ascend.dcmi._library import Library
@@ -145,7 +145,7 @@ def _check(board: Board) -> None:
     assert len(board.by_name) == len(board.chips)
     for one in news(EMPTY_BOARD, board, since=0.0):
         assert len(one.message.encode()) <= 4 * MESSAGE_LIMIT
-    devices = build_devices(offered(board, ()), board, POLICY, ServerFeatures())
+    devices = build_devices(available(board, ()), board, POLICY, ServerFeatures())
     wanted = pool.Pool(
         name="node-1", driver=DRIVER, node_name="node-1", owner=OWNER, devices=devices
     )

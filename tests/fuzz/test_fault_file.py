@@ -14,8 +14,8 @@ from tests.claims.node import npu
 from trio_npu_dra.agent.devices.taints import TaintPolicy
 from trio_npu_dra.agent.report.news import MESSAGE_LIMIT, news
 from trio_npu_dra.ascend.fault_memory import NodeFaults
+from trio_npu_dra.ascend.health_sample import HealthSample
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, FaultLevel
-from trio_npu_dra.ascend.reading import Reading
 
 NOW: Final = 1.8e9
 SEPARATED: Final = {"since": 1.7e9, "occurred": [1.7e9], "separated": 1.7e9}
@@ -37,7 +37,7 @@ def test_any_file_is_read_or_replaced(place: Path, content: bytes) -> None:
     faults = NodeFaults(place, clock=lambda: NOW)
     _tell(faults)
     for number in (0, 1):
-        faults.of(npu(number)).take(Reading(codes={0x80E01801: "words", 0x81078603: ""}), NOW)
+        faults.of(npu(number)).take(HealthSample(codes={0x80E01801: "words", 0x81078603: ""}), NOW)
     _tell(faults)
     faults.save()
     assert faults.is_saved

@@ -22,7 +22,7 @@ from trio_npu_dra.agent.control.answers import Control
 from trio_npu_dra.agent.device_plugin.state import ResourcesState
 from trio_npu_dra.ascend.dcmi.worker import open_worker
 from trio_npu_dra.ascend.fault_memory import NodeFaults
-from trio_npu_dra.ascend.offers import NO_CUTTING
+from trio_npu_dra.ascend.offers import NO_PARTITIONS
 from trio_npu_dra.ascend.subscription import WatchStatus
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.http import Answer, Request, routed, serve_http
@@ -50,7 +50,7 @@ async def served(path: Path) -> AsyncIterator[None]:
             worker=worker,
             faults=NodeFaults(None),
             holds=Observable(()),
-            cutting=Observable(NO_CUTTING),
+            cutting=Observable(NO_PARTITIONS),
             resources=ResourcesState(),
         )
         pages = {

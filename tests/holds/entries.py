@@ -9,7 +9,7 @@ from trio_npu_dra.agent.holds.entry import Allocated, Entry, HeldDevice, State
 from trio_npu_dra.agent.holds.hold import Hold, Holder, HolderKind
 from trio_npu_dra.ascend.dcmi.types import ChipRef
 from trio_npu_dra.ascend.model import Chip, ChipFamily
-from trio_npu_dra.ascend.piece import Piece
+from trio_npu_dra.ascend.partition import Piece
 
 POOL = "node-1"
 

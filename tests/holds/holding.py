@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trio_npu_dra.agent.holds.hold import Hold, Holder, HolderKind
-from trio_npu_dra.ascend.piece import Piece
+from trio_npu_dra.ascend.partition import Piece
 
 
 def hold(

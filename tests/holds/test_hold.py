@@ -8,7 +8,7 @@ import pytest
 
 from tests.holds.entries import hold
 from trio_npu_dra.agent.holds.hold import Hold, conflict, holds_of
-from trio_npu_dra.ascend.piece import Piece
+from trio_npu_dra.ascend.partition import Piece
 
 BY_HAND = [Piece(template="vir02", vnpu=vnpu) for vnpu in (132, 133)]
 ON_DEMAND = [Piece(template="vir02", number=number) for number in (0, 1)]

@@ -15,7 +15,7 @@ from tests.holds.entries import chip, entry, module, of_piece
 from tests.synced import syncs
 from trio_npu_dra.agent.holds.entry import State
 from trio_npu_dra.agent.holds.ledger import Ledger
-from trio_npu_dra.ascend.piece import Piece
+from trio_npu_dra.ascend.partition import Piece
 from trio_npu_dra.kit.base.errors import RecordRefused, StorageError
 
 

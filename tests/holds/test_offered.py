@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from dev.rig.boards import a3, die, piece, split
 from tests.holds.holding import hold
+from trio_npu_dra.agent.holds.availability import available, names_of_chips, pool_offers
 from trio_npu_dra.agent.holds.hold import Hold, HolderKind
-from trio_npu_dra.agent.holds.offered import names_of_chips, offered, pool_offers
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
 from trio_npu_dra.ascend.model import Board, Chip, ChipFamily
-from trio_npu_dra.ascend.offers import NO_CUTTING, Cutting, Held, Offer, Standing, offers
-from trio_npu_dra.ascend.piece import Piece
+from trio_npu_dra.ascend.offers import NO_PARTITIONS, Held, Offer, PartitionMode, Standing, offers
+from trio_npu_dra.ascend.partition import Piece
 
 UNION, INDEPENDENT = MultiDiePolicy.UNION, MultiDiePolicy.INDEPENDENT
 
@@ -25,11 +25,11 @@ UNION, INDEPENDENT = MultiDiePolicy.UNION, MultiDiePolicy.INDEPENDENT
 def given_out(board: Board, *holds: Hold) -> dict[str, list[int]]:
     """Physical ids by the names of what is offered, in order."""
     return {
-        offer.name: [chip.physical_id for chip in offer.chips] for offer in offered(board, holds)
+        offer.name: [chip.physical_id for chip in offer.chips] for offer in available(board, holds)
     }
 
 
-def leaving(board: Board, *holds: Hold, cutting: Cutting = NO_CUTTING) -> list[str]:
+def leaving(board: Board, *holds: Hold, cutting: PartitionMode = NO_PARTITIONS) -> list[str]:
     """Names of what no new claim may get."""
     found = pool_offers(board, holds, cutting)
     return [offer.name for offer in found if offer.standing is Standing.LEAVING]
@@ -125,7 +125,7 @@ def test_who_holds_a_chip_keeps_it_whole_when_others_split_it() -> None:
 def test_a_piece_that_vanished_stays_as_lost_while_it_is_held() -> None:
     """And keeps its chip from being handed out whole: a container may still have it open."""
     held = hold("npu-0-vnpu-104", 0, vnpu=104)
-    lost = {offer.name for offer in offered(SPLIT, [held]) if offer.is_lost}
+    lost = {offer.name for offer in available(SPLIT, [held]) if offer.is_lost}
     assert lost == {"npu-0-vnpu-104"}
     assert leaving(SPLIT, held) == ["npu-0-vnpu-104"]
     unsplit = a3(die(0), die(1), policy=INDEPENDENT)
@@ -143,7 +143,7 @@ def test_a_piece_of_a_gone_chip_is_there_while_it_is_held() -> None:
 
 def test_pieces_are_not_what_a_chip_is_called() -> None:
     """A message about the chip is about all of it."""
-    assert names_of_chips(offered(SPLIT, ())) == {"/dev/davinci1": "npu-1"}
+    assert names_of_chips(available(SPLIT, ())) == {"/dev/davinci1": "npu-1"}
 
 
 CUTTABLE = replace(
@@ -151,22 +151,22 @@ CUTTABLE = replace(
 )
 
 
-CUT = Cutting(is_on=True)
+CUT = PartitionMode(is_on=True)
 
 
 def test_what_is_held_by_shares_is_not_cut() -> None:
     """A scheduler does not count shares in counters; so it would hand out pieces beside them."""
-    board, cutting = Board(chips=(CUTTABLE,)), Cutting(is_on=True)
-    assert len(offered(board, (), cutting)) > 1
-    (whole,) = offered(board, [hold("npu-3", 3, share="1")], cutting)
+    board, cutting = Board(chips=(CUTTABLE,)), PartitionMode(is_on=True)
+    assert len(available(board, (), cutting)) > 1
+    (whole,) = available(board, [hold("npu-3", 3, share="1")], cutting)
     assert (whole.name, whole.takes, whole.of) == ("npu-3", {}, {})
-    assert len(offered(board, [hold("npu-3", 3)], cutting)) > 1, "who has all takes from all"
+    assert len(available(board, [hold("npu-3", 3)], cutting)) > 1, "who has all takes from all"
 
 
 def test_a_chip_of_which_one_holder_has_a_share_and_another_all_is_held_whole() -> None:
     """Records can say so; no further share is given out beside the one who has all."""
     holds = [hold("npu-3", 3, share="1"), hold("npu-3", 3, claim="infer")]
-    (found,) = offered(Board(chips=(die(3),)), holds)
+    (found,) = available(Board(chips=(die(3),)), holds)
     assert found.held is Held.WHOLE
 
 
@@ -176,10 +176,10 @@ def test_a_held_piece_stays_when_chips_are_cut_no_more() -> None:
     for vnpus in ((), (115,)):
         board = Board(chips=(replace(CUTTABLE, vnpus=vnpus),))
         held = replace(hold("npu-3-vir05-1c-8g-0", 3), piece=replace(quarter, vnpu=115))
-        (kept_piece,) = offered(board, [held])
+        (kept_piece,) = available(board, [held])
         assert (kept_piece.name, kept_piece.takes) == (held.device, {})
         assert leaving(board, held) == [held.device]
-        assert leaving(board, held, cutting=Cutting(is_on=True)) == []
+        assert leaving(board, held, cutting=PartitionMode(is_on=True)) == []
 
 
 def test_a_held_piece_counts_when_somebody_cuts_by_hand_what_was_left() -> None:
@@ -188,7 +188,7 @@ def test_a_held_piece_counts_when_somebody_cuts_by_hand_what_was_left() -> None:
         hold("npu-3-vir05-1c-8g-3", 3), piece=Piece(template="vir05_1c_8g", number=3, vnpu=115)
     )
     chip = split(CUTTABLE, piece(115, "vir05_1c_8g"), piece(114, "vir05_1c_8g"))
-    found = {offer.name: offer for offer in offered(Board(chips=(chip,)), [held], CUT)}
+    found = {offer.name: offer for offer in available(Board(chips=(chip,)), [held], CUT)}
     kept, free = found[held.device], found["npu-3-vir05-1c-8g-0"]
     assert (kept.takes, kept.of) == (free.takes, free.of)
     assert kept.standing is Standing.LEAVING
@@ -201,15 +201,15 @@ def test_a_vnpu_of_which_nobody_knows_who_cut_it_is_not_offered() -> None:
     board = Board(chips=(split(CUTTABLE, piece(115, "vir05_1c_8g")),))
     unsettled = replace(CUT, by_hand=frozenset())
     assert unsettled.unsettled(board) == (115,)
-    names = [offer.name for offer in offered(board, (), unsettled)]
+    names = [offer.name for offer in available(board, (), unsettled)]
     assert "npu-3-vnpu-115" not in names
     assert "npu-3-vir05-1c-8g-3" in names, "it is not taken off the room either"
     (alone,) = Board(chips=(split(die(0), piece(100)),)).chips
-    without = Cutting(by_hand=frozenset())
-    assert offered(Board(chips=(alone,)), (), without) == ()
+    without = PartitionMode(by_hand=frozenset())
+    assert available(Board(chips=(alone,)), (), without) == ()
     settled = replace(unsettled, by_hand=frozenset({115}))
     assert settled.unsettled(board) == ()
-    assert "npu-3-vnpu-115" in [offer.name for offer in offered(board, (), settled)]
+    assert "npu-3-vnpu-115" in [offer.name for offer in available(board, (), settled)]
 
 
 NUMBERS = st.integers(0, 7)
@@ -247,7 +247,7 @@ def test_no_chip_is_given_twice_and_none_is_taken_from_its_holder(
     board: Board, holds: list[Hold]
 ) -> None:
     """Whatever is there and held; in order of physical ids, each name once, equal for equal."""
-    found = offered(board, holds)
+    found = available(board, holds)
     chips = Counter((chip.device_node, offer.piece) for offer in found for chip in offer.chips)
     assert set(chips.values()) <= {1}
     held = {node for one in holds if not one.observer for node in one.nodes}
@@ -256,7 +256,7 @@ def test_no_chip_is_given_twice_and_none_is_taken_from_its_holder(
     numbers = [offer.chips[0].physical_id for offer in found]
     assert numbers == sorted(numbers)
     assert len({offer.name for offer in found}) == len(found)
-    assert found == offered(board, holds[::-1])
+    assert found == available(board, holds[::-1])
     assert {offer for offer in offers(board) if not offer.gone} >= set(found) - set(
         offered_for_holders(found, held)
     )
@@ -308,7 +308,7 @@ def test_a_chip_in_any_state_is_given_out_in_one_way_or_none(
     states: list[tuple[str, str, bool]], is_cutting: bool
 ) -> None:
     """What a claim has stays until its release; only an open device is there after it."""
-    cutting = Cutting(is_on=is_cutting)
+    cutting = PartitionMode(is_on=is_cutting)
     chips = [
         cuttable(number, state, way)
         for number, (state, way, _) in enumerate(states)

@@ -22,7 +22,7 @@ from trio_npu_dra.agent.holds.hold import Hold
 from trio_npu_dra.agent.mindcluster import device_info_writer
 from trio_npu_dra.agent.mindcluster.device_info import content
 from trio_npu_dra.agent.mindcluster.device_info_writer import FRESH_SECONDS, keep_device_info
-from trio_npu_dra.agent.mindcluster.node_writer import MANAGER, NodeFacts, change
+from trio_npu_dra.agent.mindcluster.node_writer import MANAGER, NodeLabels, change
 from trio_npu_dra.agent.mindcluster.service import tell_mindcluster
 from trio_npu_dra.kit.api.applied import ConfigMap, ManagedMeta, ManagedNode
 from trio_npu_dra.kit.api.client import KubeClient, open_client
@@ -116,7 +116,7 @@ async def test_the_node_is_right_again_after_somebody_changed_it(
     state: ApiState, client: KubeClient
 ) -> None:
     """A look finds it, and nothing is written where nothing is wrong."""
-    wanted = NodeFacts(labels={"a": "1", "servertype": "x"}, annotations={"b": "2"})
+    wanted = NodeLabels(labels={"a": "1", "servertype": "x"}, annotations={"b": "2"})
 
     async def look() -> bool:
         new = change(await client.get(ManagedNode, NODE), wanted)
@@ -135,7 +135,7 @@ async def test_the_node_is_right_again_after_somebody_changed_it(
 
 def test_servertype_is_ours_until_somebody_sets_it() -> None:
     """Whoever sets it by hand keeps it; what we wrote follows the chips."""
-    wanted = NodeFacts(labels={"servertype": "new"}, annotations={})
+    wanted = NodeLabels(labels={"servertype": "new"}, annotations={})
 
     def labels_of(owner: str) -> dict[str, str] | None:
         fields: Any = {"f:metadata": {"f:labels": {"f:servertype": {}}}}

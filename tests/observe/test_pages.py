@@ -18,7 +18,7 @@ from trio_npu_dra import __version__
 from trio_npu_dra.agent.daemon import node
 from trio_npu_dra.agent.observe import pages, self_check
 from trio_npu_dra.agent.observe.catalog import CATALOG, Kind
-from trio_npu_dra.kit.base import pulse
+from trio_npu_dra.kit.base import watchdog
 from trio_npu_dra.kit.base.file_lock import hold
 from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
 from trio_npu_dra.lab.simulator import Severity
@@ -286,7 +286,7 @@ async def test_a_stuck_loop_is_named(rig: Rig) -> None:
     """The daemon is neither alive nor ready until the step ends."""
     async with rig.registered():
         await until_scraped(rig, "pool_current", 1)
-        with pulse.step("repairing CDI files", limit=0):
+        with watchdog.step("repairing CDI files", limit=0):
             for page in ("/healthz", "/readyz"):
                 status, body = await get(rig.http_port, page)
                 assert (status, body.split(" has ")[0]) == (503, "repairing CDI files")

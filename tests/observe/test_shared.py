@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from trio_npu_dra.kit.http.shared import Shared
+from trio_npu_dra.kit.http.coalesced import Coalesced
 
 
 class Maker:
@@ -26,9 +26,9 @@ class Maker:
 
 
 @pytest.fixture
-async def shared() -> AsyncIterator[Shared[int]]:
+async def shared() -> AsyncIterator[Coalesced[int]]:
     """Numbers that are good for a second."""
-    shared = Shared(Maker(), seconds=1)
+    shared = Coalesced(Maker(), seconds=1)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(shared.run)
         yield shared
@@ -36,7 +36,7 @@ async def shared() -> AsyncIterator[Shared[int]]:
 
 
 async def test_all_who_ask_within_a_second_get_one_value(
-    shared: Shared[int], autojump_clock: MockClock
+    shared: Coalesced[int], autojump_clock: MockClock
 ) -> None:
     """That includes clients that come while it is made, and those that come soon after."""
     got: list[int] = []
@@ -56,7 +56,7 @@ async def test_all_who_ask_within_a_second_get_one_value(
 
 
 async def test_nothing_is_made_when_nobody_asks(
-    shared: Shared[int], autojump_clock: MockClock
+    shared: Coalesced[int], autojump_clock: MockClock
 ) -> None:
     """An old value is made anew for the next client, no sooner."""
     assert await shared.get() == 1
@@ -65,7 +65,7 @@ async def test_nothing_is_made_when_nobody_asks(
 
 
 async def test_who_leaves_does_not_break_it_off(
-    shared: Shared[int], autojump_clock: MockClock
+    shared: Coalesced[int], autojump_clock: MockClock
 ) -> None:
     """The next client gets the value that was begun for the first."""
     with trio.move_on_after(0.05):

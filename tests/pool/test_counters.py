@@ -29,12 +29,12 @@ from tests.pool.reach import Reach
 from trio_npu_dra.agent.devices.build import build_pool
 from trio_npu_dra.agent.devices.features import ServerFeatures, follow_features
 from trio_npu_dra.agent.devices.taints import TaintPolicy
+from trio_npu_dra.agent.holds.availability import available
 from trio_npu_dra.agent.holds.hold import Hold, Holder, HolderKind
-from trio_npu_dra.agent.holds.offered import offered
 from trio_npu_dra.ascend.dcmi.types import ChipRef
 from trio_npu_dra.ascend.model import Board
-from trio_npu_dra.ascend.offers import Cutting
-from trio_npu_dra.ascend.piece import Piece
+from trio_npu_dra.ascend.offers import PartitionMode
+from trio_npu_dra.ascend.partition import Piece
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.objects import (
     Counter,
@@ -256,7 +256,7 @@ def pool_of(
     features: ServerFeatures, board: Board = CUT_BOARD, holds: Iterable[Hold] = ()
 ) -> PoolContent:
     """What is published of a chip that can be cut, and of one that cannot."""
-    made = offered(board, holds, Cutting(is_on=True))
+    made = available(board, holds, PartitionMode(is_on=True))
     return build_pool(made, board, POLICY, features)
 
 

@@ -16,8 +16,8 @@ from trio_npu_dra.agent.devices.build import build_devices
 from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.agent.devices.quantities import amount_of, canonical_quantity
 from trio_npu_dra.agent.devices.taints import TaintPolicy
+from trio_npu_dra.agent.holds.availability import available
 from trio_npu_dra.agent.holds.hold import Hold
-from trio_npu_dra.agent.holds.offered import offered
 from trio_npu_dra.ascend.model import Board
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.objects import Device
@@ -32,7 +32,7 @@ def build(
     """The devices of a node where NPUs are to be shared."""
     features = ServerFeatures(shares=keeps)
     policy = TaintPolicy(domain=DRIVER)
-    return build_devices(offered(board, holds), board, policy, features, shares=shares)
+    return build_devices(available(board, holds), board, policy, features, shares=shares)
 
 
 def test_a_device_has_shares_and_an_equal_part_of_the_rest_for_each() -> None:
@@ -116,7 +116,7 @@ def test_what_is_shared_for_claims_is_not_told() -> None:
 
     def told(*keys: str) -> bool | None:
         (device,) = build_devices(
-            offered(board, ()), board, policy, ServerFeatures(), shared_for_claims=keys
+            available(board, ()), board, policy, ServerFeatures(), shared_for_claims=keys
         )
         return (device.attributes or {})["deviceShare"].bool_
 

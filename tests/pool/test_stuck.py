@@ -11,7 +11,7 @@ from trio.testing import MockClock
 from trio_npu_dra.agent.devices.features import ServerFeatures, follow_features
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.objects import Device
-from trio_npu_dra.kit.base import pulse
+from trio_npu_dra.kit.base import watchdog
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.pool.pool import PoolContent
 from trio_npu_dra.kit.pool.publisher import PublisherStatus, publish
@@ -49,9 +49,9 @@ async def test_requests_without_end_are_named(
         )
     )
     await trio.sleep(20)
-    assert pulse.stuck() == ()
+    assert watchdog.overdue() == ()
     await trio.sleep(300)
-    assert {line.split(" has taken")[0] for line in pulse.stuck()} == {
+    assert {line.split(" has taken")[0] for line in watchdog.overdue()} == {
         "asking what the API server keeps",
         "publishing ResourceSlices",
     }

@@ -36,7 +36,7 @@ from trio_npu_dra.agent.claims.vnpu_step import VnpuStep
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Board, Chip
-from trio_npu_dra.ascend.offers import Cutting
+from trio_npu_dra.ascend.offers import PartitionMode
 from trio_npu_dra.ascend.vnpus import Vnpus
 from trio_npu_dra.kit.base.errors import Busy, ChipsUnknown, DeviceLost
 from trio_npu_dra.kit.base.observable import Observable
@@ -140,7 +140,7 @@ class Instance:
             cdi=cdi,
             steps=steps,
             patience=AT_ONCE,
-            cutting=Observable(Cutting(is_on=is_cutting)),
+            cutting=Observable(PartitionMode(is_on=is_cutting)),
         )
 
     async def read_ledger(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 from dev.rig.boards import a3, die, piece, split
 from dev.site.sick_boards import board, fault, npu
 from tests.holds.holding import hold
-from trio_npu_dra.agent.holds.offered import offered
+from trio_npu_dra.agent.holds.availability import available
 from trio_npu_dra.agent.report.device_health import device_health
 from trio_npu_dra.ascend.model import Chip, FaultLevel
 from trio_npu_dra.ascend.offers import offers
@@ -80,7 +80,7 @@ def test_pieces_are_told_of_one_by_one() -> None:
         ("npu-3-vnpu-148", HealthState.UNHEALTHY),
         ("npu-3-vnpu-149", HealthState.UNHEALTHY),
     ]
-    lost = offered(board(npu(3)), [hold("npu-3-vnpu-148", 3, vnpu=148)])
+    lost = available(board(npu(3)), [hold("npu-3-vnpu-148", 3, vnpu=148)])
     (one,) = device_health(lost, "node-a")
     assert one.state is HealthState.UNHEALTHY
     assert "the vNPU does not exist any more" in one.message

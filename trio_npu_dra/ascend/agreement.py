@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Final
 
-from trio_npu_dra.ascend.reading import Reading
+from trio_npu_dra.ascend.health_sample import HealthSample
 
 APART: Final = 1.0
 """Seconds between two readings that count as two."""
@@ -30,7 +30,7 @@ class Agreement:
         times = [*self._once.values(), *([] if self._missing is None else [self._missing])]
         return min(times) + APART if times else None
 
-    def sure(self, reading: Reading, told: Collection[int], now: float) -> Reading:
+    def sure(self, reading: HealthSample, told: Collection[int], now: float) -> HealthSample:
         """What is sure of a reading.
 
         Args:
@@ -49,7 +49,7 @@ class Agreement:
             first = now if self._missing is None else min(self._missing, now)
             self._is_gone |= now - first >= APART
             self._missing = None if self._is_gone else first
-            return Reading(gone=True) if self._is_gone else reading
+            return HealthSample(gone=True) if self._is_gone else reading
         self._missing, self._is_gone = None, False
         if reading.codes is None:
             return reading

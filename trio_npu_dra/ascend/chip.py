@@ -17,10 +17,10 @@ from trio_npu_dra.ascend.dcmi.types import (
     SuperPodPlace,
     VDevice,
 )
-from trio_npu_dra.ascend.facts import FactReader
 from trio_npu_dra.ascend.families import family_of
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Chip, ChipFamily, Links
+from trio_npu_dra.ascend.tolerant_reader import TolerantReader
 from trio_npu_dra.ascend.traits import TRAITS
 from trio_npu_dra.kit.base.errors import DcmiError, NotSupported
 
@@ -103,7 +103,7 @@ def describe(dcmi: Dcmi, host: Host, chip: Chip, known: Chip | None) -> tuple[Ch
     Returns:
         The chip, and what was not answered, in words; empty if everything was.
     """
-    facts, ref, traits = FactReader(), chip.ref, TRAITS[chip.family]
+    facts, ref, traits = TolerantReader(), chip.ref, TRAITS[chip.family]
     before = known or chip
     uuid = facts.read("die id", before.uuid, _uuid, dcmi, ref, traits.die_kind)
     if before.has_other_die(uuid):
@@ -139,7 +139,7 @@ def read_split(dcmi: Dcmi, chip: Chip) -> tuple[Chip, str]:
 
     And with its place in a super pod, which may be told late.
     """
-    facts = FactReader()
+    facts = TolerantReader()
     split = _split(dcmi, chip, chip, facts)
     return _in_super_pod(dcmi, split, chip, facts), facts.problem
 
@@ -155,7 +155,7 @@ def read_links(
     Returns:
         The links by physical ids, and what was not answered, in words.
     """
-    facts = FactReader()
+    facts = TolerantReader()
     links: dict[tuple[int, int], Link] = {}
     for other in others:
         pair = chip.physical_id, other.physical_id
@@ -180,7 +180,7 @@ def read_memory(dcmi: Dcmi, chip: Chip) -> Memory:
     return memory
 
 
-def _split(dcmi: Dcmi, chip: Chip, known: Chip, facts: FactReader) -> Chip:
+def _split(dcmi: Dcmi, chip: Chip, known: Chip, facts: TolerantReader) -> Chip:
     vnpus = facts.read("vNPUs", known.vnpus, dcmi.vnpus, chip.ref) or ()
     return replace(
         chip,
@@ -192,7 +192,7 @@ def _split(dcmi: Dcmi, chip: Chip, known: Chip, facts: FactReader) -> Chip:
 
 
 def _vdevices(
-    dcmi: Dcmi, ref: ChipRef, vnpus: Iterable[int], known: Chip, facts: FactReader
+    dcmi: Dcmi, ref: ChipRef, vnpus: Iterable[int], known: Chip, facts: TolerantReader
 ) -> tuple[VDevice, ...]:
     """What the library says of vNPUs; one that is gone meanwhile is left out."""
     before = {vdevice.id: vdevice for vdevice in known.vdevices}
@@ -200,7 +200,7 @@ def _vdevices(
     return tuple(replace(vdevice, in_use=False) for vdevice in read if vdevice is not None)
 
 
-def _in_super_pod(dcmi: Dcmi, chip: Chip, known: Chip, facts: FactReader) -> Chip:
+def _in_super_pod(dcmi: Dcmi, chip: Chip, known: Chip, facts: TolerantReader) -> Chip:
     if not TRAITS[chip.family].has_super_pods:
         return chip
     place = facts.read("super pod", _place_of(known), dcmi.super_pod, chip.ref)

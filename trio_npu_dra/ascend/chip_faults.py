@@ -15,9 +15,9 @@ from trio_npu_dra.ascend.agreement import Agreement
 from trio_npu_dra.ascend.code_memory import CodeMemory
 from trio_npu_dra.ascend.dcmi.types import Assertion, FaultEvent, Severity
 from trio_npu_dra.ascend.faults import ALARM_WITHOUT_CODE, CARD_DROPPED, FaultTable
+from trio_npu_dra.ascend.health_sample import HealthSample
 from trio_npu_dra.ascend.model import ChipHealth, Fault, FaultLevel, worst_first
 from trio_npu_dra.ascend.occurrences import PATIENCE, Occurrences
-from trio_npu_dra.ascend.reading import Reading
 
 RECOVERY_LAG: Final = 1.0
 """Seconds by which a recovery or the health value mostly precedes the change of the code list."""
@@ -67,7 +67,7 @@ class ChipFaults:
         self._lost_at: float | None = None
         self._asked_at: float | None = None  # in vain so far
         self._is_silent = False
-        self._reading = Reading(unmonitored="not read yet")
+        self._reading = HealthSample(unmonitored="not read yet")
         self._was_read = False
 
     @property
@@ -111,13 +111,13 @@ class ChipFaults:
         """Whether it is to be read, and has not answered yet."""
         return self._asked_at is not None
 
-    def see(self, reading: Reading, now: float) -> None:
+    def see(self, reading: HealthSample, now: float) -> None:
         """Take in what is sure of a fresh reading (`ascend.agreement`)."""
         active = {code for code, known in self._memory.items() if known.since is not None}
         events = {event.code for event, _ in self._pending}
         self.take(self._agreement.sure(reading, active | events | self._ahead.keys(), now), now)
 
-    def take(self, reading: Reading, now: float) -> None:
+    def take(self, reading: HealthSample, now: float) -> None:
         """Take in what is sure: the codes that it lists are active, others are not.
 
         What was known stands while a reading is pending.
@@ -146,7 +146,7 @@ class ChipFaults:
         self._forget(now)
 
     def _take_list(
-        self, listed: Mapping[int, str], reading: Reading, since: float, now: float
+        self, listed: Mapping[int, str], reading: HealthSample, since: float, now: float
     ) -> None:
         """Take in a list of codes; the reading before was made at *since*.
 
@@ -168,7 +168,7 @@ class ChipFaults:
             told = self._recovering.get(code, now)
             self._end(code, told if since <= told < now else now)
 
-    def _judge_absence(self, reading: Reading, now: float) -> None:
+    def _judge_absence(self, reading: HealthSample, now: float) -> None:
         """Take a chip that is gone, or does not finish its start, for one that dropped."""
         if reading.gone:
             self._starting = None

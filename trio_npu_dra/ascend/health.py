@@ -9,8 +9,8 @@ from typing import Final
 from trio_npu_dra.ascend.dcmi.client import GONE, MAX_ERROR_CODES, NO_SUCH_CHIP, Dcmi
 from trio_npu_dra.ascend.dcmi.types import ChipRef, Severity
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
+from trio_npu_dra.ascend.health_sample import HealthSample
 from trio_npu_dra.ascend.port_faults import uboe_faults
-from trio_npu_dra.ascend.reading import Reading
 from trio_npu_dra.kit.base.errors import DcmiError, DeviceLost, NotReady, Slow
 
 log = logging.getLogger(__name__)
@@ -40,8 +40,8 @@ async def read_chip(
     dcmi: Dcmi,
     ref: ChipRef,
     *,
-    on_late: Callable[[Reading], object] = lambda _: None,
-) -> Reading:
+    on_late: Callable[[HealthSample], object] = lambda _: None,
+) -> HealthSample:
     """Read a chip's health; a chip that cannot be read is unmonitored, never unhealthy.
 
     Args:
@@ -60,7 +60,7 @@ async def read_chip(
             on_late=on_late,
         )
     except DcmiError as error:
-        return Reading(unmonitored=str(error), pending=isinstance(error, Slow))
+        return HealthSample(unmonitored=str(error), pending=isinstance(error, Slow))
 
 
 async def read_network(
@@ -98,14 +98,14 @@ def _network_problem(state: int) -> str:
     return f"RoCE port: {_NETWORK_STATES.get(state, 'unknown state')} ({state})"
 
 
-def read_health(dcmi: Dcmi, ref: ChipRef) -> Reading:
+def read_health(dcmi: Dcmi, ref: ChipRef) -> HealthSample:
     """Read one chip's health and fault codes; blocks, and hangs if the chip hangs."""
     try:
         worst_alarm = dcmi.health(ref)
     except (DeviceLost, NotReady):
         return _absence(dcmi, ref)
     except DcmiError as error:
-        return Reading(unmonitored=str(error))
+        return HealthSample(unmonitored=str(error))
     if worst_alarm == GONE:
         return _absence(dcmi, ref)
     severity = Severity(min(worst_alarm, Severity.CRITICAL))
@@ -113,15 +113,15 @@ def read_health(dcmi: Dcmi, ref: ChipRef) -> Reading:
         codes = dcmi.error_codes(ref)
     except DcmiError as error:
         log.debug("error codes not read", extra={"chip": str(ref), "error": str(error)})
-        return Reading(codes=None, severity=severity)
-    return Reading(
+        return HealthSample(codes=None, severity=severity)
+    return HealthSample(
         codes={code: _text(dcmi, ref, code) for code in codes} | uboe_faults(codes),
         is_full=len(codes) == MAX_ERROR_CODES,
         severity=severity,
     )
 
 
-def _absence(dcmi: Dcmi, ref: ChipRef) -> Reading:
+def _absence(dcmi: Dcmi, ref: ChipRef) -> HealthSample:
     """What is read of a chip without a health; the library has four ways to say that.
 
     Each may stand for a chip that starts and for one that is gone. Its boot status tells them
@@ -133,8 +133,8 @@ def _absence(dcmi: Dcmi, ref: ChipRef) -> Reading:
         phase = _BOOT_PHASES.get(dcmi.boot_status(ref), phase)
     except DcmiError as error:
         if error.code in NO_SUCH_CHIP:
-            return Reading(unmonitored="the Ascend driver knows no such chip", missing=True)
-    return Reading(unmonitored=f"the chip is {phase}", starting=True)
+            return HealthSample(unmonitored="the Ascend driver knows no such chip", missing=True)
+    return HealthSample(unmonitored=f"the chip is {phase}", starting=True)
 
 
 def _text(dcmi: Dcmi, ref: ChipRef, code: int) -> str:

@@ -12,16 +12,16 @@ from enum import Enum, StrEnum, auto
 from functools import cached_property
 from typing import Final
 
-from trio_npu_dra.ascend.cutting import Amounts, Cut, cut, taken_by
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy, Resources, VDevice, VnpuMode
 from trio_npu_dra.ascend.model import Board, Chip, ChipHealth, Fault, FaultLevel, worst_of
-from trio_npu_dra.ascend.piece import Piece
+from trio_npu_dra.ascend.partition import Piece
+from trio_npu_dra.ascend.partition_plan import Amounts, PartitionPlan, plan_partitions, taken_by
 from trio_npu_dra.ascend.templates import usable, why_not_split
 from trio_npu_dra.ascend.traits import TRAITS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cutting:
+class PartitionMode:
     """Whether and how chips are cut while claims come and go.
 
     Attributes:
@@ -46,7 +46,7 @@ class Cutting:
         return tuple(vnpu for chip in board.chips for vnpu in chip.vnpus if vnpu not in known)
 
 
-NO_CUTTING: Final = Cutting()
+NO_PARTITIONS: Final = PartitionMode()
 
 LEAVING: Final = "leaving"
 """The taint of an offer that is `Standing.LEAVING`, without the driver's name before it."""
@@ -69,7 +69,7 @@ class Held(Enum):
 
 
 class Standing(Enum):
-    """Where an offer stands in the DRA pool (`holds.offered` decides)."""
+    """Where an offer stands in the DRA pool (`holds.availability` decides)."""
 
     OPEN = auto()
     """It is in the pool, and new claims may get it."""
@@ -163,7 +163,7 @@ _LOST = Fault(
 )
 
 
-def offers(board: Board, cutting: Cutting = NO_CUTTING) -> tuple[Offer, ...]:
+def offers(board: Board, cutting: PartitionMode = NO_PARTITIONS) -> tuple[Offer, ...]:
     """What the chips of *board* may be handed out as, by physical id.
 
     No chip is in two of them, but a chip that others have split into vNPUs is in one for each of
@@ -172,7 +172,7 @@ def offers(board: Board, cutting: Cutting = NO_CUTTING) -> tuple[Offer, ...]:
     for claims is offered whole, and in every piece that it could be cut into, each of which takes
     from the chip's counters.
 
-    Chips that are gone are offered too: `holds.offered` decides who still sees them.
+    Chips that are gone are offered too: `holds.availability` decides who still sees them.
 
     Under the union policy both dies of an A3 card go together, or neither: the Ascend driver gives
     a container no single die (DCMI reference, `dcmi_get_multi_die_policy`). An Ascend driver that
@@ -192,7 +192,7 @@ def offers(board: Board, cutting: Cutting = NO_CUTTING) -> tuple[Offer, ...]:
     return tuple(sorted(made, key=lambda offer: offer.chips[0].physical_id))
 
 
-def held_piece(board: Board, chip: Chip, name: str, piece: Piece, cutting: Cutting) -> Offer:
+def held_piece(board: Board, chip: Chip, name: str, piece: Piece, cutting: PartitionMode) -> Offer:
     """A piece that somebody has, offered or not: it takes from its chip's counters all the same."""
     of: Amounts = {}
     if piece.on_demand and not _why_not_cut(board, chip, cutting):
@@ -206,13 +206,13 @@ def held_piece(board: Board, chip: Chip, name: str, piece: Piece, cutting: Cutti
     return Offer(name=name, kind=OfferKind.VNPU, chips=(chip,), piece=piece, takes=takes, of=of)
 
 
-def not_offered(board: Board, cutting: Cutting = NO_CUTTING) -> dict[str, str]:
+def not_offered(board: Board, cutting: PartitionMode = NO_PARTITIONS) -> dict[str, str]:
     """Why chips of *board* are in no offer, by their names."""
     in_offers = {chip.name for offer in offers(board, cutting) for chip in offer.chips}
     return {chip.name: _why_not(board, chip) for chip in board.chips if chip.name not in in_offers}
 
 
-def not_cut(board: Board, cutting: Cutting) -> dict[str, str]:
+def not_partitioned(board: Board, cutting: PartitionMode) -> dict[str, str]:
     """Why chips of *board* are not cut for claims, by their names; empty where none is to be."""
     if not cutting.is_on:
         return {}
@@ -220,7 +220,7 @@ def not_cut(board: Board, cutting: Cutting) -> dict[str, str]:
     return {name: why for name, why in reasons.items() if why}
 
 
-def _of_chip(board: Board, chip: Chip, cutting: Cutting) -> Iterator[Offer]:
+def _of_chip(board: Board, chip: Chip, cutting: PartitionMode) -> Iterator[Offer]:
     """The chip as a whole, the pieces that it could be cut into, and those of others."""
     possible = None if _why_not_cut(board, chip, cutting) else _cut(chip, cutting)
     if possible is None and not chip.vnpus:
@@ -247,7 +247,7 @@ def _of_chip(board: Board, chip: Chip, cutting: Cutting) -> Iterator[Offer]:
         )
 
 
-def cut_by_hand(chip: Chip, cutting: Cutting) -> list[VDevice]:
+def cut_by_hand(chip: Chip, cutting: PartitionMode) -> list[VDevice]:
     """The vNPUs of a chip that are known to be cut by hand."""
     return [
         vdevice
@@ -257,11 +257,11 @@ def cut_by_hand(chip: Chip, cutting: Cutting) -> list[VDevice]:
     ]
 
 
-def _cut(chip: Chip, cutting: Cutting) -> Cut | None:
-    return cut(chip, told=chip.shares_out, by_hand=cut_by_hand(chip, cutting))
+def _cut(chip: Chip, cutting: PartitionMode) -> PartitionPlan | None:
+    return plan_partitions(chip, told=chip.shares_out, by_hand=cut_by_hand(chip, cutting))
 
 
-def _why_not_cut(board: Board, chip: Chip, cutting: Cutting) -> str:
+def _why_not_cut(board: Board, chip: Chip, cutting: PartitionMode) -> str:
     if not cutting.is_on:
         return "NPUs are not cut (--partitioning=none)"
     if refusal := cutting.refusals.get(chip.key):

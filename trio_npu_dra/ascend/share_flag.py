@@ -16,8 +16,8 @@ import trio
 
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
+from trio_npu_dra.ascend.division_poll import DivisionPoll
 from trio_npu_dra.ascend.model import Board, Chip
-from trio_npu_dra.ascend.partition import Readings
 from trio_npu_dra.ascend.traits import TRAITS
 from trio_npu_dra.kit.base.errors import DcmiError
 
@@ -71,7 +71,7 @@ class NodeShareFlags:
 
     worker: DcmiWorker
     dcmi: Dcmi
-    splits: Readings
+    splits: DivisionPoll
 
     async def is_set(self, chip: Chip) -> bool:
         """See `ShareFlags`."""

@@ -14,9 +14,9 @@ from typing import Final, TypeVar, TypeVarTuple
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.types import ChipRef
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
+from trio_npu_dra.ascend.division_poll import DivisionPoll
 from trio_npu_dra.ascend.model import Board, Chip
-from trio_npu_dra.ascend.offers import Cutting
-from trio_npu_dra.ascend.partition import Readings
+from trio_npu_dra.ascend.offers import PartitionMode
 from trio_npu_dra.kit.base.errors import ChipsUnknown, DeviceLost, NotPermitted, NotSupported
 from trio_npu_dra.kit.base.observable import Observable
 
@@ -45,8 +45,8 @@ class Vnpus:
         dcmi: Dcmi | None,
         board: Observable[Board],
         *,
-        splits: Readings,
-        cutting: Observable[Cutting],
+        splits: DivisionPoll,
+        cutting: Observable[PartitionMode],
     ) -> None:
         self._worker = worker
         self._dcmi = dcmi

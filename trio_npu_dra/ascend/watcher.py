@@ -22,16 +22,16 @@ from trio_npu_dra.ascend.changes import log_changes
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.types import FaultEvent
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
+from trio_npu_dra.ascend.division_poll import DivisionPoll, read_partition
 from trio_npu_dra.ascend.fault_memory import SAVE_SECONDS, NodeFaults
 from trio_npu_dra.ascend.health import read_chip, read_network
+from trio_npu_dra.ascend.health_sample import HealthSample
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.listing import Listing, list_chips
-from trio_npu_dra.ascend.look_times import LookTimes
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, Chip
-from trio_npu_dra.ascend.partition import Readings, read_partition
-from trio_npu_dra.ascend.reading import Reading
+from trio_npu_dra.ascend.read_schedule import ReadSchedule
 from trio_npu_dra.ascend.subscription import Subscription, WatchStatus
-from trio_npu_dra.kit.base import pulse
+from trio_npu_dra.kit.base import watchdog
 from trio_npu_dra.kit.base.errors import DcmiError, NotSupported
 from trio_npu_dra.kit.base.observable import Observable
 
@@ -52,7 +52,7 @@ async def watch_board(
     status: Observable[WatchStatus],
     interval_seconds: float,
     known: Board = EMPTY_BOARD,
-    splits: Readings | None = None,
+    splits: DivisionPoll | None = None,
     on_event: Callable[[FaultEvent], object] = lambda _: None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -81,7 +81,7 @@ async def watch_board(
         faults=faults,
         status=status,
         interval=interval_seconds,
-        splits=splits or Readings(),
+        splits=splits or DivisionPoll(),
         on_event=on_event,
     )
     await watch.at_start(known)
@@ -131,7 +131,7 @@ class _Watch:
         faults: NodeFaults,
         status: Observable[WatchStatus],
         interval: float,
-        splits: Readings,
+        splits: DivisionPoll,
         on_event: Callable[[FaultEvent], object],
     ) -> None:
         self._worker, self._dcmi, self._host = worker, dcmi, host
@@ -141,7 +141,7 @@ class _Watch:
         self._on_event = on_event
         self._listing = Listing(worker, dcmi, host, interval)
         self._news = trio.Event()
-        self._times = LookTimes()
+        self._times = ReadSchedule()
         self._heard_at: dict[str, float] = {}
         self._unsaved = trio.Event()
         self.subscription = Subscription(
@@ -200,7 +200,7 @@ class _Watch:
         on_late = partial(self._take_network, chip)
         without.discard(chip.name)
         try:
-            with pulse.step(f"asking for the network of {chip.name}", limit=_STUCK_SECONDS):
+            with watchdog.step(f"asking for the network of {chip.name}", limit=_STUCK_SECONDS):
                 problem = await read_network(self._worker, self._dcmi, chip.ref, on_late=on_late)
         except DcmiError as error:  # what is known of the port stands
             if isinstance(error, NotSupported):
@@ -226,7 +226,7 @@ class _Watch:
         found = None
         while found is not self._found:  # else a listing came between
             found = self._found
-            with pulse.step("asking how chips are split", limit=_LISTING_STUCK_SECONDS):
+            with watchdog.step("asking how chips are split", limit=_LISTING_STUCK_SECONDS):
                 fresh = await read_partition(self._worker, self._dcmi, found)
         self._found = fresh
         self._tell()
@@ -252,7 +252,7 @@ class _Watch:
         try:
             while True:
                 await self._unsaved.wait()
-                with pulse.step("saving faults", limit=_STUCK_SECONDS):
+                with watchdog.step("saving faults", limit=_STUCK_SECONDS):
                     await self._faults.save_apart()
                 await trio.sleep(SAVE_SECONDS)
                 self._unsaved = trio.Event()
@@ -287,7 +287,7 @@ class _Watch:
         is_chip_lost = any(chip.is_listed and self._faults.of(chip).is_lost(now) for chip in chips)
         if self._listing.is_due(self._found, is_chip_lost=is_chip_lost):
             before = self._found
-            with pulse.step("listing NPUs", limit=_LISTING_STUCK_SECONDS):
+            with watchdog.step("listing NPUs", limit=_LISTING_STUCK_SECONDS):
                 found = await self._listing.read(before)
             if found is not None:
                 await self._look_at_all(found, since=before)
@@ -326,22 +326,22 @@ class _Watch:
         self._found = found
         self._tell()
 
-    async def _look(self, chip: Chip) -> Reading:
+    async def _look(self, chip: Chip) -> HealthSample:
         self._times.begin(chip.name)
-        with pulse.step(f"looking at {chip.name}", limit=_STUCK_SECONDS):
+        with watchdog.step(f"looking at {chip.name}", limit=_STUCK_SECONDS):
             reading = await self._read(chip)
         self._take(chip, reading)
         return reading
 
-    async def _read(self, chip: Chip) -> Reading:
+    async def _read(self, chip: Chip) -> HealthSample:
         if chip.gone:
-            return Reading(gone=True)
+            return HealthSample(gone=True)
         if chip.unlisted:  # the library would say that it does not exist: its list again
-            return Reading(unmonitored="the Ascend driver does not list it now")
+            return HealthSample(unmonitored="the Ascend driver does not list it now")
         on_late = partial(self._take_late, chip)
         return await read_chip(self._worker, self._dcmi, chip.ref, on_late=on_late)
 
-    def _take(self, chip: Chip, reading: Reading) -> None:
+    def _take(self, chip: Chip, reading: HealthSample) -> None:
         """Take in what was read of a chip, and plan the next look at it."""
         faults = self._faults.of(chip)
         faults.see(reading, self._faults.now())
@@ -351,7 +351,7 @@ class _Watch:
         if faults.recheck_at is not None and not reading.pending:
             self._times.want(chip.name, after=faults.recheck_at - self._faults.now())
 
-    def _take_late(self, chip: Chip, reading: Reading) -> None:
+    def _take_late(self, chip: Chip, reading: HealthSample) -> None:
         """Take in a reading that came after its deadline, unless its chip left or changed."""
         known = self._found.by_name.get(chip.name)
         if known is not None and known.ref == chip.ref and known.is_listed:

@@ -19,7 +19,7 @@ from trio_npu_dra.agent.claims.vnpu_step import VnpuStep
 from trio_npu_dra.agent.holds.hold import vnpus_of
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.model import Board, Chip
-from trio_npu_dra.ascend.offers import Cutting
+from trio_npu_dra.ascend.offers import PartitionMode
 from trio_npu_dra.kit.base.errors import NpuDraError
 from trio_npu_dra.kit.base.observable import Observable
 
@@ -33,11 +33,11 @@ async def find_cut_by_hand(
     board: Observable[Board],
     ledger: Ledger,
     step: VnpuStep,
-    cutting: Observable[Cutting],
+    cutting: Observable[PartitionMode],
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Keep `Cutting.by_hand` up to date, until cancelled; started once all chips were asked.
+    """Keep `PartitionMode.by_hand` up to date, until cancelled; started once all chips were asked.
 
     Args:
         board: The chips.

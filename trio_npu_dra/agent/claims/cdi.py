@@ -20,7 +20,7 @@ from typing import Any, TypeAlias, TypeVar
 from pydantic_core import to_json
 
 from trio_npu_dra.agent.claims import library_hook
-from trio_npu_dra.agent.claims.host_facts import HostFacts
+from trio_npu_dra.agent.claims.driver_files import DriverFiles
 from trio_npu_dra.agent.claims.library_hook import LibraryHook
 from trio_npu_dra.agent.config.effective import DEFAULT_CONFIG
 from trio_npu_dra.agent.config.model import ContainerLibraries
@@ -329,7 +329,7 @@ class CdiFolder:
         self,
         uid: str,
         devices: Sequence[HeldDevice],
-        facts: HostFacts | None = None,
+        facts: DriverFiles | None = None,
         *,
         allocation: Iterable[Allocated] = (),
     ) -> dict[str, Any]:
@@ -344,7 +344,7 @@ class CdiFolder:
         Raises:
             DeviceNodeMissing: A device node of the Ascend driver is missing on the host.
         """
-        facts = facts or HostFacts(self.host)
+        facts = facts or DriverFiles(self.host)
         families = list(dict.fromkeys(device.family for device in devices if device.family))
         chips = _numbers(node for device in devices for node in device.held_nodes)
         return render_spec(

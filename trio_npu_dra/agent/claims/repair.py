@@ -10,13 +10,13 @@ from functools import partial
 import trio
 
 from trio_npu_dra.agent.claims.cdi import CdiFolder
-from trio_npu_dra.agent.claims.holding import Holding, Outcome
+from trio_npu_dra.agent.claims.lifecycle import ClaimLifecycle, Outcome
 from trio_npu_dra.agent.claims.steps import Step
 from trio_npu_dra.agent.holds.entry import Entry
 from trio_npu_dra.agent.holds.hold import HolderKind
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.model import Board
-from trio_npu_dra.kit.base import pulse
+from trio_npu_dra.kit.base import watchdog
 from trio_npu_dra.kit.base.errors import ChipsUnknown, LockHeld, NpuDraError, StorageError
 from trio_npu_dra.kit.base.observable import Observable
 
@@ -78,7 +78,7 @@ class Repair:
         self._ledger = ledger
         self._cdi = cdi
         self._steps = tuple(steps)
-        self._holding = Holding(ledger, cdi, steps)
+        self._holding = ClaimLifecycle(ledger, cdi, steps)
         self._complaints: Mapping[str, str] = {}
         self._failing: Mapping[str, float] = {}
 
@@ -87,7 +87,7 @@ class Repair:
 
         Of two versions each would else put right what the other one writes, in turns.
         """
-        with pulse.step("repairing CDI files", limit=_STUCK_SECONDS):
+        with watchdog.step("repairing CDI files", limit=_STUCK_SECONDS):
             problems = await self._compare(is_first=is_first)
             problems |= await self._finish()
             problems |= await self._tidy()

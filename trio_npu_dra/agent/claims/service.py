@@ -11,16 +11,16 @@ from typing import Literal
 import trio
 
 from trio_npu_dra.agent.claims.cdi import CdiFolder
-from trio_npu_dra.agent.claims.holding import Holding, Wanted
+from trio_npu_dra.agent.claims.lifecycle import ClaimLifecycle, Wanted
 from trio_npu_dra.agent.claims.patience import Attempts, Patience
-from trio_npu_dra.agent.claims.reading import ClaimReader, Look, Reading
+from trio_npu_dra.agent.claims.planner import ClaimPlanner, ClaimReader, Look
 from trio_npu_dra.agent.claims.side_by_side import side_by_side
 from trio_npu_dra.agent.claims.steps import Step
 from trio_npu_dra.agent.holds.entry import Entry
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Board
-from trio_npu_dra.ascend.offers import NO_CUTTING, Cutting
+from trio_npu_dra.ascend.offers import NO_PARTITIONS, PartitionMode
 from trio_npu_dra.kit.base.errors import ClaimUnavailable, DeviceHeld, HoldGone, NpuDraError
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.kubelet.driver import ClaimRef, PreparedDevice, PrepareResult
@@ -61,7 +61,7 @@ class NodeClaims:
         patience: How long faults are worth another try.
         on_call: Called after each call that was answered.
         on_held: Called with the UID of a claim which keeps another one from being prepared.
-        afterwards: Calls a function when the answer is on its way: log lines, and *on_call*.
+        after_reply: Calls a function when the answer is on its way: log lines, and *on_call*.
     """
 
     def __init__(
@@ -75,13 +75,13 @@ class NodeClaims:
         steps: Sequence[Step] = (),
         driver_name: str,
         pool_name: str,
-        cutting: Observable[Cutting] | None = None,
+        cutting: Observable[PartitionMode] | None = None,
         patience: Patience | None = None,
         on_call: Callable[[CallAnswered], object] = lambda _: None,
         on_held: Callable[[str], object] = lambda _: None,
-        afterwards: Callable[[Callable[[], object]], object] = lambda function: function(),
+        after_reply: Callable[[Callable[[], object]], object] = lambda function: function(),
     ) -> None:
-        self._reading = Reading(
+        self._reading = ClaimPlanner(
             reader=reader,
             board=board,
             host=host,
@@ -89,14 +89,14 @@ class NodeClaims:
             cdi=cdi,
             driver_name=driver_name,
             pool_name=pool_name,
-            cutting=cutting or Observable(NO_CUTTING),
+            cutting=cutting or Observable(NO_PARTITIONS),
         )
-        self._holding = Holding(ledger, cdi, steps)
+        self._holding = ClaimLifecycle(ledger, cdi, steps)
         self._cdi = cdi
         self._patience = patience or Patience()
         self._on_call = on_call
         self._on_held = on_held
-        self._afterwards = afterwards
+        self._after_reply = after_reply
 
     async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, PrepareResult]:
         """Make the claims' NPUs available to containers: one answer a UID, none spoils another's.
@@ -203,7 +203,7 @@ class NodeClaims:
                 say(ref, errors.get(uid), seconds)
             self._on_call(answered)
 
-        self._afterwards(tell)
+        self._after_reply(tell)
 
 
 def _log_prepared(

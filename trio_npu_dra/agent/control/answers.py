@@ -25,7 +25,7 @@ from trio_npu_dra.agent.holds.hold import Hold
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.fault_memory import NodeFaults
 from trio_npu_dra.ascend.model import Board
-from trio_npu_dra.ascend.offers import Cutting
+from trio_npu_dra.ascend.offers import PartitionMode
 from trio_npu_dra.ascend.subscription import WatchStatus
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.http import Answer, Handler, Request, routed
@@ -54,7 +54,7 @@ class Control:
     worker: DcmiWorker
     faults: NodeFaults
     holds: Observable[tuple[Hold, ...]]
-    cutting: Observable[Cutting]
+    cutting: Observable[PartitionMode]
     resources: ResourcesState
 
     def pages(self) -> Handler:

@@ -11,12 +11,12 @@ from pydantic.alias_generators import to_camel
 
 from trio_npu_dra.agent.device_plugin.state import Devices
 from trio_npu_dra.agent.devices.features import ServerFeatures
+from trio_npu_dra.agent.holds.availability import available
 from trio_npu_dra.agent.holds.hold import Hold, HolderKind, holds_of, vnpu_holders, vnpus_of
-from trio_npu_dra.agent.holds.offered import offered
 from trio_npu_dra.ascend.dcmi.job import HungCall
 from trio_npu_dra.ascend.dcmi.types import ChipRef
 from trio_npu_dra.ascend.model import Board, Chip, Fault
-from trio_npu_dra.ascend.offers import NO_CUTTING, Cutting, not_cut
+from trio_npu_dra.ascend.offers import NO_PARTITIONS, PartitionMode, not_partitioned
 from trio_npu_dra.ascend.subscription import WatchStatus
 from trio_npu_dra.kit.api.objects import rfc3339
 
@@ -205,11 +205,11 @@ def report_unserved(devices: Devices, holds: Iterable[Hold]) -> tuple[str, ...]:
 
 
 def report_npus(
-    board: Board, holds: tuple[Hold, ...], cutting: Cutting = NO_CUTTING
+    board: Board, holds: tuple[Hold, ...], cutting: PartitionMode = NO_PARTITIONS
 ) -> tuple[NpuReport, ...]:
     """All chips, as the last Board has them."""
     devices: dict[str, list[str]] = {}
-    for offer in offered(board, holds, cutting):
+    for offer in available(board, holds, cutting):
         if offer.piece:
             continue  # those that exist are in the report of cutting
         for node in offer.device_nodes:
@@ -235,7 +235,7 @@ def _report_npu(chip: Chip, device: str, holds: Iterable[Hold]) -> NpuReport:
 
 
 def report_cutting(
-    board: Board, holds: Iterable[Hold], cutting: Cutting, features: ServerFeatures | None
+    board: Board, holds: Iterable[Hold], cutting: PartitionMode, features: ServerFeatures | None
 ) -> CuttingReport:
     """How chips are cut, and into what."""
     holds = tuple(holds)
@@ -243,7 +243,7 @@ def report_cutting(
     return CuttingReport(
         is_on=cutting.is_on,
         problem="the API server keeps no counters: whole NPUs only" if has_none else "",
-        refused=not_cut(board, replace(cutting, ours=vnpus_of(holds))),
+        refused=not_partitioned(board, replace(cutting, ours=vnpus_of(holds))),
         pieces=tuple(_pieces(board, holds)),
     )
 

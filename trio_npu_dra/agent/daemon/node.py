@@ -14,15 +14,15 @@ from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.agent.devices.taints import TaintPolicy
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.agent.holds.shared_claim import SharedClaim
-from trio_npu_dra.agent.observe.facts import EventPublished, Facts
+from trio_npu_dra.agent.observe.inbox import EventPublished, MetricsInbox
 from trio_npu_dra.agent.observe.latency import EventLatency
 from trio_npu_dra.agent.settings import Settings
 from trio_npu_dra.ascend.ascend_driver import load_library
+from trio_npu_dra.ascend.division_poll import DivisionPoll
 from trio_npu_dra.ascend.fault_memory import NodeFaults
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board
-from trio_npu_dra.ascend.offers import Cutting, Offer
-from trio_npu_dra.ascend.partition import Readings
+from trio_npu_dra.ascend.offers import Offer, PartitionMode
 from trio_npu_dra.ascend.subscription import WatchStatus
 from trio_npu_dra.kit.base.boot import SteadyClock
 from trio_npu_dra.kit.base.observable import Observable
@@ -51,7 +51,7 @@ class Node:
         self.settings = settings
         self.started_at = time.time()
         # Without pages nobody reads the metrics.
-        self.facts = Facts(are_kept=settings.http_port >= 0)
+        self.facts = MetricsInbox(are_kept=settings.http_port >= 0)
         self.latency = EventLatency(lambda seconds: self.facts(EventPublished(seconds)))
         self.host = Host(
             host_root=settings.host_root,
@@ -81,9 +81,9 @@ class Node:
         # npu
         self.board: Observable[Board] = Observable(EMPTY_BOARD)
         self.watch = Observable(WatchStatus())
-        self.splits = Readings()
+        self.splits = DivisionPoll()
         is_cutting = settings.partitioning == "dynamic"
-        self.cutting = Observable(Cutting(is_on=is_cutting, by_hand=frozenset()))
+        self.cutting = Observable(PartitionMode(is_on=is_cutting, by_hand=frozenset()))
         # claims
         self.shared: Observable[Mapping[str, SharedClaim]] = Observable({})
         self.shared_for_claims: Observable[AbstractSet[str]] = Observable(frozenset())

@@ -8,18 +8,18 @@ from functools import partial
 import trio
 
 from trio_npu_dra.agent.claims.cdi import CdiFolder, Libraries
-from trio_npu_dra.agent.claims.forgotten import ForgottenClaims
+from trio_npu_dra.agent.claims.contention import ContentionObserver
 from trio_npu_dra.agent.claims.library_hook import PROGRAM, LibraryHook, installed_hook
+from trio_npu_dra.agent.claims.orphans import OrphanedClaims
 from trio_npu_dra.agent.claims.repair import keep_cdi_files
-from trio_npu_dra.agent.claims.reserved import NoticingReader
 from trio_npu_dra.agent.claims.service import NodeClaims
 from trio_npu_dra.agent.claims.share_flag import ShareFlagStep
 from trio_npu_dra.agent.claims.steps import Step
 from trio_npu_dra.agent.claims.vnpu_step import VnpuStep
 from trio_npu_dra.agent.control.server import serve_control
-from trio_npu_dra.agent.daemon import later
-from trio_npu_dra.agent.daemon.chips import follow_chips
+from trio_npu_dra.agent.daemon import deferred
 from trio_npu_dra.agent.daemon.node import Node
+from trio_npu_dra.agent.daemon.publishing import publish_chips
 from trio_npu_dra.agent.observe.self_check import SelfCheck
 from trio_npu_dra.agent.observe.signals import receive_signals
 from trio_npu_dra.agent.settings import Settings
@@ -29,7 +29,7 @@ from trio_npu_dra.ascend.share_flag import NodeShareFlags
 from trio_npu_dra.ascend.vnpus import Vnpus
 from trio_npu_dra.kit.api.client import KubeClient, open_client
 from trio_npu_dra.kit.api.credentials import load_credentials
-from trio_npu_dra.kit.base.afterwards import Afterwards
+from trio_npu_dra.kit.base.after_reply import AfterReply
 from trio_npu_dra.kit.grpc import Bridge, open_bridge
 from trio_npu_dra.kit.http import LateHandler, serve_http
 from trio_npu_dra.kit.kubelet.plugin import serve_kubelet
@@ -69,7 +69,7 @@ async def run(
             pieces = _pieces(node, worker, cdi)
             claims = await _keep_claims(node, service, kube, worker, cdi=cdi, steps=(pieces, flags))
             await _answer_people(node, support, worker)
-            follow = partial(follow_chips, cdi=cdi, flags=flags, pieces=pieces)
+            follow = partial(publish_chips, cdi=cdi, flags=flags, pieces=pieces)
             service.start_soon(follow, node, kube, worker, bridge)
             await serve_kubelet(
                 bridge,
@@ -105,7 +105,7 @@ async def _answer_probes(
     if node.settings.http_port >= 0:
         pages = LateHandler()
         await support.start(partial(serve_http, pages, port=node.settings.http_port))
-        support.start_soon(later.make_pages, node, worker, probes, pages)
+        support.start_soon(deferred.make_pages, node, worker, probes, pages)
     if node.settings.healthcheck_port >= 0:
         await support.start(serve_probes, bridge, node.settings.healthcheck_port, probes)
 
@@ -114,7 +114,7 @@ async def _answer_people(node: Node, support: trio.Nursery, worker: DcmiWorker) 
     """Start what answers `npu-dra health`."""
     control = LateHandler()
     await support.start(serve_control, control, node.endpoints)
-    support.start_soon(later.make_control, node, worker, control)
+    support.start_soon(deferred.make_control, node, worker, control)
 
 
 # --- claims --------------------------------------------------------------------------------------
@@ -131,17 +131,17 @@ async def _keep_claims(
 ) -> NodeClaims:
     """Start what repairs claims; what prepares them, for the kubelet to call."""
     settings = node.settings
-    reader = NoticingReader(
+    reader = ContentionObserver(
         kube,
         node.ledger,
         node.shared,
         driver_name=settings.driver_name,
         pool_name=settings.node_name,
     )
-    afterwards = Afterwards()
-    service.start_soon(afterwards.run)
+    after_reply = AfterReply()
+    service.start_soon(after_reply.run)
     is_busy = partial(is_any_occupied, worker, node.dcmi, node.board)
-    forgotten = ForgottenClaims(node.ledger, reader, is_busy, driver_name=settings.driver_name)
+    forgotten = OrphanedClaims(node.ledger, reader, is_busy, driver_name=settings.driver_name)
     claims = NodeClaims(
         reader=reader,
         board=node.board,
@@ -154,7 +154,7 @@ async def _keep_claims(
         cutting=node.cutting,
         on_call=node.facts,
         on_held=forgotten.hurry,
-        afterwards=afterwards,
+        after_reply=after_reply,
     )
     await service.start(keep_cdi_files, node.ledger, cdi, steps, node.board)
     service.start_soon(forgotten.run)

@@ -11,7 +11,7 @@ from typing import Final
 import trio
 
 from trio_npu_dra.agent.claims.cdi import CdiFolder
-from trio_npu_dra.agent.claims.free import check_free
+from trio_npu_dra.agent.claims.exclusion import refuse_if_held
 from trio_npu_dra.agent.claims.share_flag import ShareFlagStep
 from trio_npu_dra.agent.device_plugin.cdi_file import DevicesFile
 from trio_npu_dra.agent.device_plugin.chooser import Chooser, Chosen
@@ -33,7 +33,7 @@ _PAUSE_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tools:
+class AllocationDeps:
     """What the plugins of a node work with.
 
     Attributes:
@@ -63,7 +63,7 @@ class ResourcePlugin:
         tools: What it works with.
     """
 
-    def __init__(self, resource: str, tools: Tools) -> None:
+    def __init__(self, resource: str, tools: AllocationDeps) -> None:
         self._resource = resource
         self._tools = tools
         self._offered: Mapping[str, ResourceDevice] = {}
@@ -190,7 +190,7 @@ class ResourcePlugin:
             others = [hold for other in ledger.by_uid.values() for hold in other.holds]
             for entry in entries:
                 for hold in entry.holds:
-                    check_free(hold, others, ledger, self._tools.cdi)
+                    refuse_if_held(hold, others, ledger, self._tools.cdi)
             for entry in entries:
                 ledger.put(entry)
             self._tools.write_file()

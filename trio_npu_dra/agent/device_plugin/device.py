@@ -9,7 +9,7 @@ from trio_npu_dra.agent.device_plugin.names import DeviceId
 from trio_npu_dra.agent.holds.entry import Allocated, Entry, HeldDevice, State
 from trio_npu_dra.agent.holds.hold import POD_PREFIX, Holder, HolderKind
 from trio_npu_dra.ascend.model import Chip, HealthState
-from trio_npu_dra.ascend.piece import Piece
+from trio_npu_dra.ascend.partition import Piece
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ from trio_npu_dra.agent.holds.entry import Entry, State
 from trio_npu_dra.agent.holds.hold import HolderKind, holds_of, node_of_pod
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.model import Board
-from trio_npu_dra.kit.base import pulse
+from trio_npu_dra.kit.base import watchdog
 from trio_npu_dra.kit.base.errors import KubeletSilent, NpuDraError, StorageError
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.kubelet.device_plugin.pod_resources import PodDevice, PodResources
@@ -146,7 +146,7 @@ class PodHolds:
         problem = ""
         async with self._looking:
             try:
-                with pulse.step("looking which pods have NPUs", limit=_STUCK_SECONDS):
+                with watchdog.step("looking which pods have NPUs", limit=_STUCK_SECONDS):
                     await self._look()
             except (KubeletSilent, StorageError) as error:
                 problem = str(error)

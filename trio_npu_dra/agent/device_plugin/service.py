@@ -16,8 +16,8 @@ import trio
 
 from trio_npu_dra.agent.claims.cdi import CdiFolder
 from trio_npu_dra.agent.claims.share_flag import ShareFlagStep
-from trio_npu_dra.agent.device_plugin import division
-from trio_npu_dra.agent.device_plugin.allocation import ResourcePlugin, Tools
+from trio_npu_dra.agent.device_plugin import assignment
+from trio_npu_dra.agent.device_plugin.allocation import AllocationDeps, ResourcePlugin
 from trio_npu_dra.agent.device_plugin.cdi_file import DevicesFile
 from trio_npu_dra.agent.device_plugin.chooser import Chooser
 from trio_npu_dra.agent.device_plugin.device import held_device, piece_of
@@ -28,8 +28,8 @@ from trio_npu_dra.agent.device_plugin.state import Devices, ResourcesState
 from trio_npu_dra.agent.holds.entry import HeldDevice
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.model import Board, Chip
-from trio_npu_dra.ascend.offers import Cutting
-from trio_npu_dra.ascend.piece import vnpu_node
+from trio_npu_dra.ascend.offers import PartitionMode
+from trio_npu_dra.ascend.partition import vnpu_node
 from trio_npu_dra.kit.base import file_lock
 from trio_npu_dra.kit.base.errors import NpuDraError
 from trio_npu_dra.kit.base.observable import Observable, derive
@@ -46,7 +46,7 @@ Serve = Callable[[DevicePlugin], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class PluginDeps:
     """What the device plugins of a node work with.
 
     Attributes:
@@ -65,7 +65,7 @@ class Node:
 
     selection: Selection
     board: Observable[Board]
-    cutting: Observable[Cutting]
+    cutting: Observable[PartitionMode]
     ledger: Ledger
     cdi: CdiFolder
     is_busy: Callable[[Collection[str]], Awaitable[bool]]
@@ -76,7 +76,7 @@ class Node:
     chooser: Chooser | None = None
 
 
-async def serve_resources(node: Node) -> None:
+async def serve_resources(node: PluginDeps) -> None:
     """Serve what the operator selects to the kubelet, without end.
 
     Without a selection it only takes back what was given out before, so it is for nodes where
@@ -85,13 +85,13 @@ async def serve_resources(node: Node) -> None:
     path = node.ledger.state_folder / "device-plugin.lock"
     waits = "device plugins have to wait for their lock file"
     async with file_lock.hold_patiently(path, pause_seconds=_LOCK_PAUSE, waits=waits):
-        await Resources(node).serve()
+        await PluginNode(node).serve()
 
 
-class Resources:
+class PluginNode:
     """The resources of one instance."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: PluginDeps) -> None:
         self._node = node
         self._file = DevicesFile(node.cdi)
         self._pods = PodHolds(
@@ -103,7 +103,7 @@ class Resources:
             flags=node.flags,
             on_free=self._note_unused,
         )
-        self._tools = Tools(
+        self._tools = AllocationDeps(
             ledger=node.ledger,
             pods=self._pods,
             cdi=node.cdi,
@@ -157,7 +157,7 @@ class Resources:
             log.warning("NPUs of pods cannot be shared yet", extra={"problem": str(error)})
 
     def _divided(self) -> Devices:
-        return division.resource_devices(
+        return assignment.resource_devices(
             self._node.board.value,
             self._node.ledger.holds.value,
             self._node.selection,
@@ -168,7 +168,7 @@ class Resources:
 
     def _found_unclear(self) -> tuple[Chip, ...]:
         node = self._node
-        return division.unclear(
+        return assignment.unclear(
             node.board.value,
             node.ledger.holds.value,
             node.selection,
@@ -178,7 +178,7 @@ class Resources:
 
     def _found_waiting(self) -> Mapping[str, str]:
         node = self._node
-        return division.waiting(
+        return assignment.waiting(
             node.board.value,
             node.ledger.holds.value,
             node.selection,

@@ -32,7 +32,7 @@ from trio_npu_dra.kit.api.objects import (
     ResourceSliceSpec,
 )
 from trio_npu_dra.kit.api.retry import Retry
-from trio_npu_dra.kit.base import pulse
+from trio_npu_dra.kit.base import watchdog
 from trio_npu_dra.kit.base.errors import Invalid, KubeError
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.pool.publisher import PublisherStatus
@@ -89,7 +89,7 @@ async def follow_features(
     while True:
         before = status.value
         try:
-            with pulse.step("asking what the API server keeps", limit=120):
+            with watchdog.step("asking what the API server keeps", limit=120):
                 found = await question.ask()
         except KubeError as error:
             await trio.sleep(retry.failed(error))

@@ -41,7 +41,7 @@ from trio_npu_dra.agent.holds.entry import Allocated, Entry, HeldDevice, State
 from trio_npu_dra.agent.holds.hold import Holder, HolderKind
 from trio_npu_dra.agent.holds.released import ReleasedRecord, from_released, to_released
 from trio_npu_dra.ascend.model import Chip
-from trio_npu_dra.ascend.piece import Piece
+from trio_npu_dra.ascend.partition import Piece
 from trio_npu_dra.kit.base import storage
 from trio_npu_dra.kit.base.errors import RecordCorrupt, RecordRefused
 

@@ -11,7 +11,7 @@ from typing import Any
 from trio_npu_dra.agent.config.effective import DEFAULT_CONFIG, EffectiveConfig
 from trio_npu_dra.agent.holds.hold import Hold, Holder, HolderKind
 from trio_npu_dra.ascend.model import Chip, ChipFamily
-from trio_npu_dra.ascend.piece import Piece
+from trio_npu_dra.ascend.partition import Piece
 
 
 class State(StrEnum):
@@ -97,7 +97,7 @@ class Entry:
             may be half done; while it is *undoing* so may be any.
         edits: The CDI spec that containers get; None in records of the first format.
         boot_id: The boot of the node it was written in; empty when unknown.
-        doubted: Whether nobody seemed to need it at the last look (`claims.forgotten`), and nobody
+        doubted: Whether nobody seemed to need it at the last look (`claims.orphans`), and nobody
             has prepared it since.
         stored: The record as it was read, with what this version does not know of it.
     """

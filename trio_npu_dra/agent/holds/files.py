@@ -4,8 +4,8 @@ A record that cannot be read costs its own holder only. A broken one is set asid
 each start looks at again: a newer version that comes back, or a person, may read it. So is what is
 no file of ours under a record's name (`storage`). A record that is empty, or cannot be read because
 of an I/O error, is left in place. In any case its holder is *unreadable*: it keeps its CDI file,
-and that file still guards its NPUs (`claims.free`). After a reboot it guards nothing and goes, as
-other records do, unless it names a vNPU.
+and that file still guards its NPUs (`claims.exclusion`). After a reboot it guards nothing and goes,
+as other records do, unless it names a vNPU.
 
 What was made for a holder has to be removed, so its record must not be lost: it is there twice. The
 copy is written before the record, in a folder of its own, and is used where the record cannot be

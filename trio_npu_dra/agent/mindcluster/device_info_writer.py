@@ -13,7 +13,7 @@ from trio_npu_dra.agent.mindcluster.device_info import config_map
 from trio_npu_dra.agent.mindcluster.node_writer import MANAGER, RETRY_LIMIT
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.retry import Retry
-from trio_npu_dra.kit.base import pulse
+from trio_npu_dra.kit.base import watchdog
 from trio_npu_dra.kit.base.errors import KubeError
 from trio_npu_dra.kit.base.observable import Observable
 
@@ -51,7 +51,7 @@ async def keep_device_info(
         # In one second Volcano would take the second one for the first.
         updated_at = max(int(clock()), updated_at + 1)
         try:
-            with pulse.step("telling the devices", limit=_STUCK_SECONDS):
+            with watchdog.step("telling the devices", limit=_STUCK_SECONDS):
                 whole = config_map(written, node_name=node_name, updated_at=updated_at)
                 await client.apply(whole, manager=MANAGER)
         except KubeError as error:

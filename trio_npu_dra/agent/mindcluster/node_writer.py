@@ -17,7 +17,7 @@ from trio_npu_dra.agent.mindcluster.node_facts import ACCELERATOR_TYPE, SERVER_T
 from trio_npu_dra.kit.api.applied import ManagedMeta, ManagedNode
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.retry import Retry
-from trio_npu_dra.kit.base import pulse
+from trio_npu_dra.kit.base import watchdog
 from trio_npu_dra.kit.base.errors import KubeError
 from trio_npu_dra.kit.base.observable import Observable
 
@@ -39,7 +39,7 @@ _STUCK_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeFacts:
+class NodeLabels:
     """What the Node is to say.
 
     Attributes:
@@ -52,7 +52,7 @@ class NodeFacts:
 
 
 async def keep_node(
-    client: KubeClient, facts: Observable[NodeFacts], *, node_name: str
+    client: KubeClient, facts: Observable[NodeLabels], *, node_name: str
 ) -> NoReturn:
     """Keep the Node's labels and annotations right, without end.
 
@@ -65,7 +65,7 @@ async def keep_node(
     while True:
         wanted = facts.value
         try:
-            with pulse.step("labelling the Node", limit=_STUCK_SECONDS):
+            with watchdog.step("labelling the Node", limit=_STUCK_SECONDS):
                 await _make_right(client, wanted, node_name)
         except KubeError as error:
             await trio.sleep(retry.failed(error))
@@ -75,7 +75,7 @@ async def keep_node(
             await facts.wait_for_other(wanted)
 
 
-def change(node: ManagedNode, wanted: NodeFacts) -> ManagedNode | None:
+def change(node: ManagedNode, wanted: NodeLabels) -> ManagedNode | None:
     """What is to be applied to a Node; None if nothing is."""
     stored = node.metadata
     ours = stored.applied_by(MANAGER, "labels")
@@ -100,7 +100,7 @@ def _is_so(
     )
 
 
-async def _make_right(client: KubeClient, wanted: NodeFacts, node_name: str) -> None:
+async def _make_right(client: KubeClient, wanted: NodeLabels, node_name: str) -> None:
     new = change(await client.get(ManagedNode, node_name), wanted)
     if new is not None:
         await client.apply(new, manager=MANAGER)

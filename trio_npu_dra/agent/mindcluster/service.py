@@ -13,7 +13,7 @@ from trio_npu_dra.agent.holds.hold import Hold
 from trio_npu_dra.agent.mindcluster.device_info import content
 from trio_npu_dra.agent.mindcluster.device_info_writer import keep_device_info
 from trio_npu_dra.agent.mindcluster.node_facts import node_annotations, node_labels, usual_chips
-from trio_npu_dra.agent.mindcluster.node_writer import NodeFacts, keep_node
+from trio_npu_dra.agent.mindcluster.node_writer import NodeLabels, keep_node
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.base.observable import Observable, derive
 
@@ -34,12 +34,12 @@ async def tell_mindcluster(
         holds: Who has what.
         node_name: The Node.
     """
-    facts = Observable(NodeFacts(labels={}, annotations={}))
+    facts = Observable(NodeLabels(labels={}, annotations={}))
     told: Observable[Mapping[str, Any] | None] = Observable(None)
 
-    def wanted() -> NodeFacts:
+    def wanted() -> NodeLabels:
         chips = usual_chips(whole_chips(resources.value))
-        return NodeFacts(labels=node_labels(chips), annotations=node_annotations(chips))
+        return NodeLabels(labels=node_labels(chips), annotations=node_annotations(chips))
 
     def to_tell() -> Mapping[str, Any] | None:
         if told.value is None and not resources.value:

@@ -23,7 +23,7 @@ from trio_npu_dra.ascend.model import Board, Chip, ChipFamily
 from trio_npu_dra.kit.api.applied import Container, Pod, PodMeta, PodMetadata, PodSpec
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.retry import Retry
-from trio_npu_dra.kit.base import pulse
+from trio_npu_dra.kit.base import watchdog
 from trio_npu_dra.kit.base.errors import AllocationRefused, KubeError
 from trio_npu_dra.kit.base.observable import Observable
 
@@ -158,7 +158,7 @@ class VolcanosChoices:
             self._wanted = trio.Event()
             for uid, pod in tuple(self._to_write.items()):
                 try:
-                    with pulse.step("writing on a pod", limit=_STUCK_SECONDS):
+                    with watchdog.step("writing on a pod", limit=_STUCK_SECONDS):
                         await self._client.apply(pod, manager=MANAGER)
                 except KubeError as error:
                     if error.retryable:

@@ -15,7 +15,7 @@ from prometheus_client import (
 from trio_npu_dra.agent.claims.service import CallAnswered
 from trio_npu_dra.agent.observe import catalog
 from trio_npu_dra.agent.observe.catalog import Definition
-from trio_npu_dra.agent.observe.facts import EventPublished, Fact
+from trio_npu_dra.agent.observe.inbox import EventPublished, Fact
 from trio_npu_dra.ascend.dcmi.calls import DcmiCall
 from trio_npu_dra.ascend.dcmi.types import Assertion, FaultEvent
 from trio_npu_dra.kit.pool.publisher import SliceWritten

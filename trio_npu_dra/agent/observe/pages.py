@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from trio_npu_dra.kit.http import Answer, LateHandler, Request, answered, routed
-from trio_npu_dra.kit.http.shared import Shared
+from trio_npu_dra.kit.http.coalesced import Coalesced
 from trio_npu_dra.kit.kubelet.probes import Probe, Probes
 
 SCRAPE_SECONDS: Final = 1.0
@@ -45,7 +45,7 @@ async def answer_pages(
         return await scrapes[_OPENMETRICS if _OPENMETRICS in request.accept else "text/plain"].get()
 
     scrapes = {
-        accept: Shared(
+        accept: Coalesced(
             partial(answered, scrape, Request(path="/metrics", accept=accept)),
             seconds=SCRAPE_SECONDS,
         )

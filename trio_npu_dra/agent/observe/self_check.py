@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from trio_npu_dra.ascend.subscription import WatchStatus
-from trio_npu_dra.kit.base import pulse
+from trio_npu_dra.kit.base import watchdog
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.grpc import Bridge
-from trio_npu_dra.kit.http.shared import Shared
+from trio_npu_dra.kit.http.coalesced import Coalesced
 from trio_npu_dra.kit.kubelet.endpoints import Endpoints
 from trio_npu_dra.kit.kubelet.probes import silent_sockets
 from trio_npu_dra.kit.kubelet.registration import RegistrationStatus
@@ -38,10 +38,10 @@ class SelfCheck:
     publisher: Observable[PublisherStatus]
     watch: Observable[WatchStatus] | None
     claims: Observable[str]
-    _looks: Shared[tuple[str, ...]] = field(init=False)
+    _looks: Coalesced[tuple[str, ...]] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._looks = Shared(self._look, seconds=LOOK_SECONDS)
+        self._looks = Coalesced(self._look, seconds=LOOK_SECONDS)
 
     async def run(self) -> None:
         """Make the checks until cancelled; without this, probes wait for ever."""
@@ -63,7 +63,7 @@ class SelfCheck:
         )
         problem = self.claims.value
         unserved = (f"claims cannot be served: {problem}",) if problem else ()
-        return (*pulse.stuck(), *unserved, *silent)
+        return (*watchdog.overdue(), *unserved, *silent)
 
     async def ready(self) -> tuple[str, ...]:
         """What this instance lacks to do all of its work.

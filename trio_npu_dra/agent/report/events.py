@@ -23,7 +23,7 @@ from trio_npu_dra.ascend.model import EMPTY_BOARD, Board
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.objects import Event, Node, ObjectReference, ResourceClaim
 from trio_npu_dra.kit.api.retry import Retry
-from trio_npu_dra.kit.base import pulse
+from trio_npu_dra.kit.base import watchdog
 from trio_npu_dra.kit.base.errors import Conflict, KubeError
 from trio_npu_dra.kit.base.observable import Observable
 
@@ -120,7 +120,7 @@ async def _write_due(client: KubeClient, series: EventSeries, retry: Retry) -> N
     while (due := series.due(trio.current_time())) is not None:
         event, is_stored = due
         try:
-            with pulse.step("saying an Event", limit=_STUCK_SECONDS):
+            with watchdog.step("saying an Event", limit=_STUCK_SECONDS):
                 await _write(client, event, is_stored=is_stored)
         except KubeError as error:
             if not error.retryable:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from trio_npu_dra.agent.holds.availability import available, names_of_chips
 from trio_npu_dra.agent.holds.hold import Hold
-from trio_npu_dra.agent.holds.offered import names_of_chips, offered
 from trio_npu_dra.agent.holds.shared_claim import SharedClaim
 from trio_npu_dra.agent.report.words import joined
 from trio_npu_dra.ascend.model import Board, Chip, ChipHealth, Fault, FaultLevel
@@ -64,7 +64,7 @@ def news(
             no news.
     """
     given = tuple(holds)
-    devices = names_of_chips(offered(after, given))
+    devices = names_of_chips(available(after, given))
     of_chips = (
         item
         for chip in after.chips
@@ -91,7 +91,7 @@ def shared_news(claim: SharedClaim, board: Board, holds: Iterable[Hold]) -> News
     """
     open_to_all = {
         offer.name
-        for offer in offered(board, tuple(holds))
+        for offer in available(board, tuple(holds))
         if offer.piece is None and all(chip.device_share for chip in offer.chips)
     }
     devices = [device for device in claim.devices if device not in open_to_all]
@@ -114,7 +114,7 @@ def _policy_news(before: Board, after: Board, holds: tuple[Hold, ...]) -> Iterat
     words = [f"the multi-die policy was {old} and is {new} now"]
     words += [
         f"{offer.name} stays until it is released"
-        for offer in offered(after, holds)
+        for offer in available(after, holds)
         if offer.standing is Standing.LEAVING
     ]
     message = joined(words, MESSAGE_LIMIT)

@@ -27,7 +27,6 @@ from trio_npu_dra.ascend.dcmi._answers import (
 from trio_npu_dra.ascend.dcmi._codes import NOT_SUPPORT
 from trio_npu_dra.ascend.dcmi._library import Library, load
 from trio_npu_dra.ascend.dcmi.calls import OnCall, ignore_call
-from trio_npu_dra.ascend.dcmi.partition import PartitionCalls
 from trio_npu_dra.ascend.dcmi.types import (
     ChipInfo,
     ChipRef,
@@ -40,6 +39,7 @@ from trio_npu_dra.ascend.dcmi.types import (
     SuperPodPlace,
 )
 from trio_npu_dra.ascend.dcmi.v2 import V2
+from trio_npu_dra.ascend.dcmi.vdevices import PartitionCalls
 from trio_npu_dra.kit.base.errors import DcmiError, NotReady, NotSupported
 
 MAX_ERROR_CODES: Final = 128

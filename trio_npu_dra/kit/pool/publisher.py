@@ -22,7 +22,7 @@ from trio_npu_dra.kit.api.client import WATCH_SECONDS, KubeClient
 from trio_npu_dra.kit.api.objects import ResourceSlice
 from trio_npu_dra.kit.api.retry import Retry
 from trio_npu_dra.kit.api.watch import View
-from trio_npu_dra.kit.base import pulse
+from trio_npu_dra.kit.base import watchdog
 from trio_npu_dra.kit.base.errors import Invalid, InvalidPool, KubeError
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.pool.change_pace import ChangePace
@@ -171,7 +171,7 @@ class _Publisher:
             while True:
                 # An open watch ends after a time. A broken one has no limit: it is retried.
                 limit = _WATCH_STUCK_SECONDS if self._view.stale_since is None else inf
-                with pulse.step("watching ResourceSlices", limit=limit):
+                with watchdog.step("watching ResourceSlices", limit=limit):
                     view = await anext(views)
                 was_lost = self._view.synced and self._view.stale_since is not None
                 if was_lost and view.stale_since is None:
@@ -224,7 +224,7 @@ class _Publisher:
             await trio.sleep(self._change_pace.delay())
         content = self._pool.value
         is_repair = content == self._settled
-        with pulse.step("publishing ResourceSlices", limit=_RECONCILE_STUCK_SECONDS):
+        with watchdog.step("publishing ResourceSlices", limit=_RECONCILE_STUCK_SECONDS):
             slices, writes = await self._slices.look(content, listed)
             for write in writes:
                 await self._perform(write)
@@ -246,7 +246,7 @@ class _Publisher:
 
     async def _begin(self) -> Slices:
         """Read the Node and the slices, from which on `follow_slices` watches."""
-        with pulse.step("publishing ResourceSlices", limit=_RECONCILE_STUCK_SECONDS):
+        with watchdog.step("publishing ResourceSlices", limit=_RECONCILE_STUCK_SECONDS):
             self._first_list = await self._slices.begin()
         self._has_begun.set()
         return self._first_list[0]

@@ -16,13 +16,13 @@ import trio
 import yaml
 
 from trio_npu_dra.agent.control.report import report_cutting
-from trio_npu_dra.agent.device_plugin.division import elsewhere, pieces_of
+from trio_npu_dra.agent.device_plugin.assignment import elsewhere, pieces_of
 from trio_npu_dra.agent.device_plugin.selection import Selection
 from trio_npu_dra.agent.devices.build import build_pool
 from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.agent.devices.taints import TaintPolicy
-from trio_npu_dra.agent.holds.offered import pool_offers
-from trio_npu_dra.agent.holds.onlooker import read_holds
+from trio_npu_dra.agent.holds.availability import pool_offers
+from trio_npu_dra.agent.holds.snapshot import read_holds
 from trio_npu_dra.agent.observe import logs
 from trio_npu_dra.agent.settings import NodeSettings, add_flags, host_node_name
 from trio_npu_dra.ascend import fact_names
@@ -31,7 +31,7 @@ from trio_npu_dra.ascend.dcmi.worker import open_worker
 from trio_npu_dra.ascend.fault_memory import NodeFaults
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board
-from trio_npu_dra.ascend.offers import Cutting, Offer, not_offered
+from trio_npu_dra.ascend.offers import Offer, PartitionMode, not_offered
 from trio_npu_dra.ascend.watcher import read_board
 from trio_npu_dra.kit.api.objects import (
     Device,
@@ -167,8 +167,8 @@ def _selection(settings: NodeSettings) -> Selection:
     return Selection.parse(settings.device_plugin, shares=settings.device_plugin_shares)
 
 
-def _cutting(settings: NodeSettings) -> Cutting:
-    return Cutting(is_on=settings.partitioning == "dynamic")
+def _cutting(settings: NodeSettings) -> PartitionMode:
+    return PartitionMode(is_on=settings.partitioning == "dynamic")
 
 
 def _slices(board: Board, settings: NodeSettings) -> Sequence[ResourceSlice]:

@@ -12,7 +12,8 @@ from trio_npu_dra.tools.cli import npu_wire, npu_words
 from trio_npu_dra.tools.cli.published_board import topology_of_node
 from trio_npu_dra.tools.cli.topology import matrix
 from trio_npu_dra.tools.cluster.cel.apart import apart
-from trio_npu_dra.tools.cluster.explain import explain
+from trio_npu_dra.tools.cluster.diagnosis import find, sickness
+from trio_npu_dra.tools.cluster.explain import verdict
 from trio_npu_dra.tools.cluster.fleet import NodeRow, fleet
 from trio_npu_dra.tools.cluster.gather import (
     events_about,
@@ -22,7 +23,6 @@ from trio_npu_dra.tools.cluster.gather import (
 )
 from trio_npu_dra.tools.cluster.objects import Claim, ClusterNode
 from trio_npu_dra.tools.cluster.pod_objects import Pod
-from trio_npu_dra.tools.cluster.sickness import find, sickness
 
 Said = tuple[Iterable[str], dict[str, Any]]
 """Lines for people, and the same as data."""
@@ -81,7 +81,7 @@ async def explain_pod(client: KubeClient, name: str, namespace: str) -> Said:
     """
     pod = await client.get(Pod, name, namespace)
     with apart() as decide:
-        said = explain.explain_pod(pod, await read_cluster(client, pod), decide)
+        said = verdict.explain_pod(pod, await read_cluster(client, pod), decide)
     return npu_words.explanation_lines(said), npu_wire.explanation_wire(said)
 
 
@@ -93,7 +93,7 @@ async def explain_claim(client: KubeClient, name: str, namespace: str) -> Said:
     """
     claim = await client.get(Claim, name, namespace)
     with apart() as decide:
-        said = explain.explain_claim(claim, await read_cluster(client, claim), decide)
+        said = verdict.explain_claim(claim, await read_cluster(client, claim), decide)
     return npu_words.explanation_lines(said), npu_wire.explanation_wire(said)
 
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from trio_npu_dra.ascend import fact_names
+from trio_npu_dra.tools.cluster.diagnosis import Sickness
 from trio_npu_dra.tools.cluster.explain.explanation import ClaimReport, Explanation
 from trio_npu_dra.tools.cluster.explain.funnel import Funnel, Step
 from trio_npu_dra.tools.cluster.fleet import DeviceRow, NodeRow
-from trio_npu_dra.tools.cluster.inventory import DeviceId, Holding
-from trio_npu_dra.tools.cluster.sickness import Sickness
+from trio_npu_dra.tools.cluster.inventory import Allotment, DeviceId
 
 Wire = dict[str, Any]
 
@@ -67,7 +67,7 @@ def _device(device: DeviceId) -> Wire:
     return {"name": device.name, "pool": device.pool, "driver": device.driver}
 
 
-def _holding(one: Holding) -> Wire:
+def _holding(one: Allotment) -> Wire:
     return {
         "claim": one.claim,
         "pods": list(one.pods),

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from trio_npu_dra.ascend import fact_names
 from trio_npu_dra.tools.cli import table
+from trio_npu_dra.tools.cluster.diagnosis import Sickness
 from trio_npu_dra.tools.cluster.explain.explanation import (
     ClaimReport,
     Explanation,
@@ -15,7 +16,6 @@ from trio_npu_dra.tools.cluster.explain.explanation import (
 from trio_npu_dra.tools.cluster.explain.funnel import Funnel, Step
 from trio_npu_dra.tools.cluster.explain.words import ask_words, loss_words, names_of
 from trio_npu_dra.tools.cluster.fleet import DeviceRow, NodeRow, Ring
-from trio_npu_dra.tools.cluster.sickness import Sickness
 
 _NODE = ("NODE", "NPUS", "MODEL", "MEMORY", "FREE", "USED", "SICK", "WHOLE RINGS")
 _HOLDER = ("HELD BY", "NODE", "DEVICES")

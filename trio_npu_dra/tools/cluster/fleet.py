@@ -11,12 +11,12 @@ from typing import Final
 from trio_npu_dra.ascend import fact_names
 from trio_npu_dra.ascend.offers import LEAVING, OfferKind
 from trio_npu_dra.tools.cluster.inventory import (
+    Allotment,
     DeviceId,
-    Holding,
     PlacedDevice,
     PoolId,
     Taken,
-    holdings,
+    allotments,
     taken,
 )
 from trio_npu_dra.tools.cluster.matching import BLOCKING, taint_words
@@ -59,7 +59,7 @@ class DeviceRow:
     is_barred: bool
     is_sick: bool
     taints: tuple[str, ...]
-    holders: tuple[Holding, ...]
+    holders: tuple[Allotment, ...]
 
     def attribute(self, name: str) -> str:
         """An attribute in words; `-` if the device has none of that name."""
@@ -159,7 +159,7 @@ def fleet(view: ClusterView, driver: str) -> tuple[NodeRow, ...]:
         view: Slices and claims.
         driver: Of which driver; of all if empty.
     """
-    held = holdings(view.claims)
+    held = allotments(view.claims)
     in_use = taken(held)
     nodes: dict[str, list[DeviceRow]] = {}
     flaws: dict[str, dict[str, None]] = {}
@@ -196,7 +196,7 @@ def fleet(view: ClusterView, driver: str) -> tuple[NodeRow, ...]:
 def _row(
     placed: PlacedDevice,
     pool: NodePool,
-    held: Mapping[DeviceId, Sequence[Holding]],
+    held: Mapping[DeviceId, Sequence[Allotment]],
     in_use: Taken,
 ) -> DeviceRow:
     takers = () if in_use.has(placed.id) else pool.takers(placed, in_use)
@@ -221,7 +221,7 @@ def _row(
     return replace(row, holders=(*row.holders, *of_pieces))
 
 
-def _withdrawn(id_: DeviceId, holders: Sequence[Holding]) -> DeviceRow:
+def _withdrawn(id_: DeviceId, holders: Sequence[Allotment]) -> DeviceRow:
     return DeviceRow(
         id=id_,
         device=Device(name=id_.name),

@@ -42,7 +42,7 @@ class PlacedDevice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holding:
+class Allotment:
     """One device that one claim has.
 
     Attributes:
@@ -92,15 +92,15 @@ def devices_of(slices: Iterable[Slice]) -> tuple[PlacedDevice, ...]:
     )
 
 
-def holdings(claims: Iterable[Claim]) -> Mapping[DeviceId, tuple[Holding, ...]]:
+def allotments(claims: Iterable[Claim]) -> Mapping[DeviceId, tuple[Allotment, ...]]:
     """Who has what, also those who only look on (admin access)."""
-    found: dict[DeviceId, list[Holding]] = {}
+    found: dict[DeviceId, list[Allotment]] = {}
     for claim in claims:
         allocation = claim.status.allocation or Allocation()
         pods = tuple(one.name for one in claim.status.reserved_for if one.resource == "pods")
         for result in allocation.devices.results:
             device = DeviceId(result.driver, result.pool, result.device)
-            held = Holding(claim=claim.title, pods=pods, result=result)
+            held = Allotment(claim=claim.title, pods=pods, result=result)
             found.setdefault(device, []).append(held)
     return {device: tuple(held) for device, held in found.items()}
 
@@ -122,7 +122,7 @@ class Taken:
         return device in self.whole or device in self.shared
 
 
-def taken(held: Mapping[DeviceId, tuple[Holding, ...]]) -> Taken:
+def taken(held: Mapping[DeviceId, tuple[Allotment, ...]]) -> Taken:
     """What is taken, seeing who has what; who only looks on takes nothing."""
     whole: set[DeviceId] = set()
     shared: dict[DeviceId, dict[str, Fraction]] = {}

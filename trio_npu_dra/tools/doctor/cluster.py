@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trio_npu_dra.agent.claims.forgotten import claims_among, is_needed
+from trio_npu_dra.agent.claims.orphans import claims_among, is_needed
 from trio_npu_dra.agent.holds.entry import Entry
 from trio_npu_dra.kit.api.client import KubeClient, open_client
 from trio_npu_dra.kit.api.credentials import load_credentials

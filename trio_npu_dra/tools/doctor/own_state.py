@@ -16,7 +16,7 @@ from trio_npu_dra.agent.claims.share_flag import flags_set_by_driver
 from trio_npu_dra.agent.holds.entry import Entry, State, host_nodes
 from trio_npu_dra.agent.holds.hold import HolderKind, vnpus_of
 from trio_npu_dra.agent.holds.ledger import CLAIMS
-from trio_npu_dra.agent.holds.onlooker import Records, read_records
+from trio_npu_dra.agent.holds.snapshot import Records, read_records
 from trio_npu_dra.kit.base import storage
 from trio_npu_dra.kit.base.errors import StorageError
 from trio_npu_dra.kit.kubelet.endpoints import running_instances

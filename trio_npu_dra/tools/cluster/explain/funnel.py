@@ -12,7 +12,7 @@ from trio_npu_dra.tools.cluster.cel.verdict import SelectorFails
 from trio_npu_dra.tools.cluster.explain.matcher import Matcher
 from trio_npu_dra.tools.cluster.explain.search import tolerates
 from trio_npu_dra.tools.cluster.explain.wanted import Cel, Wanted
-from trio_npu_dra.tools.cluster.inventory import DeviceId, Holding, PlacedDevice, PoolId, Taken
+from trio_npu_dra.tools.cluster.inventory import Allotment, DeviceId, PlacedDevice, PoolId, Taken
 from trio_npu_dra.tools.cluster.matching import BLOCKING, taint_words, tolerated
 from trio_npu_dra.tools.cluster.pools import NodePool
 from trio_npu_dra.tools.cluster.quantity import parse_quantity, quantity_words
@@ -94,7 +94,7 @@ class Surroundings:
 
     pools: NodePools
     taken: Taken
-    held: Mapping[DeviceId, tuple[Holding, ...]]
+    held: Mapping[DeviceId, tuple[Allotment, ...]]
     barred: Mapping[str, str]
 
 

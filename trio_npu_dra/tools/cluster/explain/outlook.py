@@ -12,7 +12,7 @@ from trio_npu_dra.tools.cluster.explain.funnel import Surroundings
 from trio_npu_dra.tools.cluster.explain.matcher import Matcher
 from trio_npu_dra.tools.cluster.explain.search import AllRefused, Given, Search, TooMuch
 from trio_npu_dra.tools.cluster.explain.wanted import RESULTS_LIMIT, Wanted, WantedClaim
-from trio_npu_dra.tools.cluster.inventory import DeviceId, Holding, taken
+from trio_npu_dra.tools.cluster.inventory import Allotment, DeviceId, taken
 
 _HOLDERS_TRIED = 40
 _NODES_TRIED = 20
@@ -139,7 +139,7 @@ class Helps:
             if node:
                 yield f"the end of several of the claims on {node}"
 
-    def _is_near(self, one: Holding) -> bool:
+    def _is_near(self, one: Allotment) -> bool:
         """Whether it holds a device that one of the requests could have."""
         name = DeviceId(one.result.driver, one.result.pool, one.result.device)
         for node in self._open:

@@ -36,7 +36,7 @@ from functools import partial
 from typing import Final
 
 from trio_npu_dra.agent.claims.cdi import CdiFolder
-from trio_npu_dra.agent.claims.free import check_free
+from trio_npu_dra.agent.claims.exclusion import refuse_if_held
 from trio_npu_dra.agent.claims.side_by_side import side_by_side
 from trio_npu_dra.agent.claims.steps import Step, Steps
 from trio_npu_dra.agent.claims.transitions import TRANSITIONS, Action, Goal, situation
@@ -80,7 +80,7 @@ Outcome = Entry | NpuDraError | None
 """The claim's entry, None if it has none any more, or what went wrong."""
 
 
-class Holding:
+class ClaimLifecycle:
     """The holds of this node's claims.
 
     Args:
@@ -370,7 +370,7 @@ class Holding:
         entry = wanted.entry
         try:
             for hold in entry.holds:
-                check_free(hold, others, self._ledger, self._cdi)
+                refuse_if_held(hold, others, self._ledger, self._cdi)
         except DeviceHeld:
             if entry.uid in moving:
                 self._ledger.remove(entry.uid)

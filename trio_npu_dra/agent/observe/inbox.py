@@ -30,7 +30,7 @@ class EventPublished:
 Fact: TypeAlias = CallAnswered | DcmiCall | FaultEvent | SliceWritten | EventPublished
 
 
-class Facts:
+class MetricsInbox:
     """Passes facts on, in order; those that come before the listener wait for it.
 
     Any thread may tell one.

@@ -17,7 +17,7 @@ _ENDS: Final = {
 """What frees the devices of a holder; of others their pods' end."""
 
 
-def check_free(hold: Hold, others: Iterable[Hold], ledger: Ledger, cdi: CdiFolder) -> None:
+def refuse_if_held(hold: Hold, others: Iterable[Hold], ledger: Ledger, cdi: CdiFolder) -> None:
     """See that nobody keeps the holder of *hold* from having it; inside the critical section.
 
     Args:

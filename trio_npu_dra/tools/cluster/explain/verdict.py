@@ -23,7 +23,7 @@ from trio_npu_dra.tools.cluster.explain.pod_fit import Usage, not_weighed, obsta
 from trio_npu_dra.tools.cluster.explain.together import together_words
 from trio_npu_dra.tools.cluster.explain.wanted import ClassMissing, WantedClaim, wanted_claim
 from trio_npu_dra.tools.cluster.explain.words import short_words
-from trio_npu_dra.tools.cluster.inventory import holdings, taken
+from trio_npu_dra.tools.cluster.inventory import allotments, taken
 from trio_npu_dra.tools.cluster.matching import selects
 from trio_npu_dra.tools.cluster.objects import ADMIN_LABEL, Claim, ClaimStatus, ClusterNode
 from trio_npu_dra.tools.cluster.pod_objects import Pod
@@ -254,7 +254,7 @@ class _Case:
                 yield f"cannot have the devices that claim {claim.title} has"
 
     def _surroundings(self, cases: Mapping[str, _NodeCase]) -> Surroundings:
-        held = holdings(self._view.claims)
+        held = allotments(self._view.claims)
         return Surroundings(
             pools=pools_by_node(self._nodes, self._view.slices, minor=self._view.minor),
             taken=taken(held),

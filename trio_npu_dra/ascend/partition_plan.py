@@ -54,7 +54,7 @@ class PossiblePiece:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class PartitionPlan:
     """What can be cut off a chip.
 
     Attributes:
@@ -69,7 +69,9 @@ class Cut:
     pieces: tuple[PossiblePiece, ...]
 
 
-def cut(chip: Chip, *, told: Resources | None, by_hand: Iterable[VDevice] = ()) -> Cut | None:
+def plan_partitions(
+    chip: Chip, *, told: Resources | None, by_hand: Iterable[VDevice] = ()
+) -> PartitionPlan | None:
     """What can be cut off a chip; None if it cannot be cut, or not by what is known of it.
 
     Args:
@@ -89,7 +91,7 @@ def cut(chip: Chip, *, told: Resources | None, by_hand: Iterable[VDevice] = ()) 
         counter: max(0, amount - sum(part.get(counter, 0) for part in taken))
         for counter, amount in total.items()
     }
-    return Cut(
+    return PartitionPlan(
         has={counter: amount for counter, amount in has.items() if amount},
         is_whole=not taken,
         pieces=tuple(

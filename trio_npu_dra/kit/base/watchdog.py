@@ -3,7 +3,7 @@
 A loop that waits for news may wait for ever; a loop that works on something may not. So a loop
 marks each step of its work, with a limit, and `stuck` names the steps that are past their limits:
 
-    with pulse.step("repairing CDI files", limit=60):
+    with watchdog.step("repairing CDI files", limit=60):
         ...
 
 Steps belong to the trio run in which they were begun.
@@ -45,7 +45,7 @@ def step(name: str, *, limit: float) -> Iterator[None]:
         del steps[mark]
 
 
-def stuck() -> tuple[str, ...]:
+def overdue() -> tuple[str, ...]:
     """A line for each step that is past its limit, oldest first."""
     now = trio.current_time()
     return tuple(

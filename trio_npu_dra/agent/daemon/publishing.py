@@ -10,14 +10,14 @@ from trio_npu_dra.agent.claims.by_hand import find_cut_by_hand
 from trio_npu_dra.agent.claims.cdi import CdiFolder
 from trio_npu_dra.agent.claims.share_flag import ShareFlagStep
 from trio_npu_dra.agent.claims.vnpu_step import VnpuStep
-from trio_npu_dra.agent.daemon import later
+from trio_npu_dra.agent.daemon import deferred
 from trio_npu_dra.agent.daemon.node import Node
+from trio_npu_dra.agent.device_plugin.assignment import elsewhere
 from trio_npu_dra.agent.device_plugin.cdi_file import devices_before
-from trio_npu_dra.agent.device_plugin.division import elsewhere
 from trio_npu_dra.agent.devices.build import build_pool
 from trio_npu_dra.agent.devices.features import follow_features
 from trio_npu_dra.agent.devices.shares import held_as_published
-from trio_npu_dra.agent.holds.offered import pool_offers
+from trio_npu_dra.agent.holds.availability import pool_offers
 from trio_npu_dra.agent.report.device_health import device_health
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.model import Board
@@ -35,7 +35,7 @@ REGISTRATION_SECONDS = 2.0
 """How long publishing waits for the kubelet, which retries a pod that came too early in minutes."""
 
 
-async def follow_chips(
+async def publish_chips(
     node: Node,
     kube: KubeClient,
     worker: DcmiWorker,
@@ -59,7 +59,7 @@ async def follow_chips(
         async with publisher_lock(node.settings.plugin_directory, node.publisher):
             # Of three instances one could else have this lock and wait for that of resources,
             # and another one the other way round.
-            resources = partial(later.serve_resources, cdi=cdi, flags=flags)
+            resources = partial(deferred.serve_resources, cdi=cdi, flags=flags)
             nursery.start_soon(resources, node, kube, worker, bridge)
             await node.features.wait_until(lambda features: features is not None)
             pool_of = node.offers, node.features, node.shared_for_claims
@@ -71,7 +71,7 @@ async def follow_chips(
                 # At once, unlike holds that come later: what pods have is in no pool.
                 node.offers.set(_offered(node))
                 node.pool.set(_pool(node))
-            nursery.start_soon(later.tell_others, node, kube)
+            nursery.start_soon(deferred.tell_others, node, kube)
             await publish(
                 kube,
                 node_name=node.settings.node_name,

@@ -13,7 +13,7 @@ SECONDS: Final = 0.001
 """Long enough for the answer to leave, and for others of a burst to come."""
 
 
-class Afterwards:
+class AfterReply:
     """Calls functions a moment later; `run` must run for that. Belongs to one trio run."""
 
     def __init__(self) -> None:

@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 
 import trio
 
-from trio_npu_dra.agent.claims.reading import ClaimReader
+from trio_npu_dra.agent.claims.planner import ClaimReader
 from trio_npu_dra.agent.holds.entry import Entry, State
 from trio_npu_dra.agent.holds.hold import HolderKind
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.kit.api.objects import ResourceClaim
-from trio_npu_dra.kit.base import pulse
+from trio_npu_dra.kit.base import watchdog
 from trio_npu_dra.kit.base.errors import KubeError, NotFound, StorageError, Unreadable
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class _Look:
     last_at: float = -_HURRIED_SECONDS
 
 
-class ForgottenClaims:
+class OrphanedClaims:
     """Looks for claims that nobody needs any more.
 
     The looks are answered from the API server's cache, which may lag or be of a server that was
@@ -150,14 +150,14 @@ class ForgottenClaims:
             await self._forget(entry)
 
     async def _is_needed(self, entry: Entry, *, is_cached: bool = False) -> bool:
-        with pulse.step(f"looking whether claim {entry} exists", limit=_ASK_STUCK_SECONDS):
+        with watchdog.step(f"looking whether claim {entry} exists", limit=_ASK_STUCK_SECONDS):
             return await is_needed(
                 entry, self._reader, driver_name=self._driver_name, is_cached=is_cached
             )
 
     async def _forget(self, entry: Entry) -> None:
         """Have a claim undone, unless a process uses its chips."""
-        with pulse.step(f"forgetting claim {entry}", limit=_FORGET_STUCK_SECONDS):
+        with watchdog.step(f"forgetting claim {entry}", limit=_FORGET_STUCK_SECONDS):
             nodes = {node for device in entry.devices for node in device.nodes.values()}
             if not await self._is_busy(nodes) and await self._note(
                 entry, replace(entry, state=State.UNDOING)

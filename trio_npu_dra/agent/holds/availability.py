@@ -1,7 +1,7 @@
 """Which devices there are now, given who holds what, and which of them new claims may get; pure.
 
 Publication and prepare ask here. The device plugin has the chips that are for resources and that
-no claim holds (`device_plugin.division`): by the same holds, these are in no pool.
+no claim holds (`device_plugin.assignment`): by the same holds, these are in no pool.
 
 | a chip | its devices in the pool | new claims get |
 |---|---|---|
@@ -38,11 +38,11 @@ from typing import TypeAlias
 from trio_npu_dra.agent.holds.hold import Hold, HolderKind, vnpus_of
 from trio_npu_dra.ascend.model import Board
 from trio_npu_dra.ascend.offers import (
-    NO_CUTTING,
-    Cutting,
+    NO_PARTITIONS,
     Held,
     Offer,
     OfferKind,
+    PartitionMode,
     Standing,
     held_piece,
     offers,
@@ -69,10 +69,10 @@ class _Held:
     by_pods: bool
 
 
-def offered(
+def available(
     board: Board,
     holds: Iterable[Hold],
-    cutting: Cutting = NO_CUTTING,
+    cutting: PartitionMode = NO_PARTITIONS,
     *,
     elsewhere: AbstractSet[str] = frozenset(),
 ) -> tuple[Offer, ...]:
@@ -96,18 +96,18 @@ def offered(
 def pool_offers(
     board: Board,
     holds: Iterable[Hold],
-    cutting: Cutting = NO_CUTTING,
+    cutting: PartitionMode = NO_PARTITIONS,
     *,
     elsewhere: AbstractSet[str] = frozenset(),
 ) -> tuple[Offer, ...]:
     """Those of `offered` that are in the DRA pool."""
-    found = offered(board, holds, cutting, elsewhere=elsewhere)
+    found = available(board, holds, cutting, elsewhere=elsewhere)
     return tuple(offer for offer in found if offer.standing is not Standing.ELSEWHERE)
 
 
 @keeps_last_result  # a prepare needs what was made when the last claim came or went
 def _offered(
-    board: Board, holds: tuple[Hold, ...], cutting: Cutting, elsewhere: frozenset[str]
+    board: Board, holds: tuple[Hold, ...], cutting: PartitionMode, elsewhere: frozenset[str]
 ) -> tuple[Offer, ...]:
     cutting = replace(cutting, ours=vnpus_of(holds))
     by_key = {offer.key: offer for offer in _unheld(board, cutting)}
@@ -207,7 +207,7 @@ def _uncut(offer: Offer, way: Held) -> Offer:
     return replace(offer, takes={}, of={}) if way is Held.BY_SHARES else offer
 
 
-def _held_pieces(holds: Iterable[Hold], board: Board, cutting: Cutting) -> list[Offer]:
+def _held_pieces(holds: Iterable[Hold], board: Board, cutting: PartitionMode) -> list[Offer]:
     """Pieces that are held, each once; those of chips that are not on the Board are not there."""
     found: dict[_Key, Offer] = {}
     chips = {chip.device_node: chip for chip in board.chips}

@@ -126,7 +126,7 @@ async def serve_resources(
 
         chooser = VolcanosChoices(kube, node.board, settings.node_name)
     pods = settings.kubelet_pod_resources_directory_path / KUBELET_SOCKET
-    resources = service.Node(
+    resources = service.PluginDeps(
         selection=node.selection,
         board=node.board,
         cutting=node.cutting,

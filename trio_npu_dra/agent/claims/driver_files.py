@@ -18,7 +18,7 @@ from trio_npu_dra.ascend.model import Chip, ChipFamily
 from trio_npu_dra.ascend.unified_bus import topology_file
 
 
-class HostFacts:
+class DriverFiles:
     """What containers need besides their NPUs, found out of a host once for each family."""
 
     def __init__(self, host: Host) -> None:

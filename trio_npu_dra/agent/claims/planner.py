@@ -12,18 +12,18 @@ from typing import Final, Protocol
 import trio
 
 from trio_npu_dra.agent.claims.cdi import CdiFolder
-from trio_npu_dra.agent.claims.holding import Wanted
-from trio_npu_dra.agent.claims.host_facts import HostFacts
+from trio_npu_dra.agent.claims.driver_files import DriverFiles
+from trio_npu_dra.agent.claims.lifecycle import Wanted
 from trio_npu_dra.agent.claims.plan import allocation_of, check_pieces, offers_of
 from trio_npu_dra.agent.config.effective import EffectiveConfig
+from trio_npu_dra.agent.holds.availability import available
 from trio_npu_dra.agent.holds.entry import Allocated, Entry, HeldDevice, State
 from trio_npu_dra.agent.holds.hold import Hold, Holder, HolderKind, vnpus_of
 from trio_npu_dra.agent.holds.ledger import Ledger
-from trio_npu_dra.agent.holds.offered import offered
 from trio_npu_dra.ascend.container import DeviceNode, chip_nodes, piece_nodes
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Board
-from trio_npu_dra.ascend.offers import NO_CUTTING, Cutting, Offer, Standing
+from trio_npu_dra.ascend.offers import NO_PARTITIONS, Offer, PartitionMode, Standing
 from trio_npu_dra.kit.api.objects import ResourceClaim
 from trio_npu_dra.kit.base.errors import ClaimNotAllocated, NotFound, NpuDraError
 from trio_npu_dra.kit.base.observable import Observable
@@ -66,9 +66,13 @@ class Look:
     """
 
     def __init__(
-        self, board: Board, holds: tuple[Hold, ...], host: Host, cutting: Cutting = NO_CUTTING
+        self,
+        board: Board,
+        holds: tuple[Hold, ...],
+        host: Host,
+        cutting: PartitionMode = NO_PARTITIONS,
     ) -> None:
-        self.host_facts = HostFacts(host)
+        self.host_facts = DriverFiles(host)
         self._board = board
         self._holds = holds
         self._cutting = cutting
@@ -77,7 +81,7 @@ class Look:
     @cached_property
     def offers(self) -> Mapping[str, Offer]:
         """What may be handed out, and what has been, by name."""
-        found = offered(self._board, self._holds, self._cutting)
+        found = available(self._board, self._holds, self._cutting)
         return {offer.name: offer for offer in found}
 
     def relies_on_holds(self, allocation: Iterable[Allocated]) -> bool:
@@ -99,7 +103,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class ClaimPlanner:
     """Works out what claims are to hold.
 
     Attributes:
@@ -120,7 +124,7 @@ class Reading:
     cdi: CdiFolder
     driver_name: str
     pool_name: str
-    cutting: Observable[Cutting] = field(default_factory=lambda: Observable(NO_CUTTING))
+    cutting: Observable[PartitionMode] = field(default_factory=lambda: Observable(NO_PARTITIONS))
 
     def look(self) -> Look:
         """Look at the node, as far as it will be necessary."""

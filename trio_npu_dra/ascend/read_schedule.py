@@ -10,7 +10,7 @@ import trio
 _QUIET_SECONDS: Final = 0.05  # between two readings of a chip that events keep naming
 
 
-class LookTimes:
+class ReadSchedule:
     """When each chip is read next: as soon as anybody wants it, at most 20 times a second.
 
     Chips go by their names, times by trio's clock. A chip has a time once it was read.

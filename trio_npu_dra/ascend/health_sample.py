@@ -9,7 +9,7 @@ from trio_npu_dra.ascend.dcmi.types import Severity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class HealthSample:
     """What was read of a chip's health.
 
     Attributes:

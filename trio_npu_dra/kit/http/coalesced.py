@@ -11,7 +11,7 @@ import trio
 T = TypeVar("T")
 
 
-class Shared(Generic[T]):
+class Coalesced(Generic[T]):
     """A value that is made on request, once at a time, and given to all who wait for it.
 
     `run` does the work, not the callers of `get`: so it is neither repeated nor cancelled when they

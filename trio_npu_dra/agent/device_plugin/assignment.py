@@ -1,6 +1,6 @@
 """Which chips are in a resource, given who holds them; pure.
 
-No chip is in a resource and in the DRA pool (`holds.offered`). A held chip stays where it was
+No chip is in a resource and in the DRA pool (`holds.availability`). A held chip stays where it was
 allocated. A chip that is moving belongs to neither until nobody has it any more: not a claim, not a
 pod, and no process that we know nothing of. So it is never given out there once more.
 """
@@ -17,14 +17,14 @@ from trio_npu_dra.agent.device_plugin.selection import Selection
 from trio_npu_dra.agent.holds.hold import Hold, HolderKind, holds_of
 from trio_npu_dra.ascend.dcmi.types import VnpuMode
 from trio_npu_dra.ascend.model import Board, Chip
-from trio_npu_dra.ascend.offers import NO_CUTTING, Cutting, cut_by_hand
-from trio_npu_dra.ascend.piece import Piece
+from trio_npu_dra.ascend.offers import NO_PARTITIONS, PartitionMode, cut_by_hand
+from trio_npu_dra.ascend.partition import Piece
 
 
 def elsewhere(
     board: Board, selection: Selection, *, leaving: Collection[int] = ()
 ) -> frozenset[str]:
-    """Device nodes of the chips that are not for the DRA pool, as `holds.offered` wants to know.
+    """Device nodes of the chips that are not for the DRA pool, for `holds.availability`.
 
     Args:
         board: The chips.
@@ -47,7 +47,7 @@ def resource_devices(
     *,
     given: Collection[ResourceDevice],
     unused: AbstractSet[str],
-    cutting: Cutting = NO_CUTTING,
+    cutting: PartitionMode = NO_PARTITIONS,
 ) -> Mapping[str, tuple[ResourceDevice, ...]]:
     """The devices of each resource, by physical id; a resource of which no chip is free has none.
 
@@ -86,7 +86,7 @@ def resource_devices(
 
 
 def pieces_of(
-    board: Board, chip: Chip, resource: str, cutting: Cutting = NO_CUTTING
+    board: Board, chip: Chip, resource: str, cutting: PartitionMode = NO_PARTITIONS
 ) -> list[ResourceDevice]:
     """The vNPUs that were cut off a chip, which is for a resource; those that can be asked for."""
     if board.vnpu_mode is VnpuMode.VIRTUAL_MACHINE:
@@ -101,7 +101,7 @@ def pieces_of(
 
 
 def _wanted(
-    board: Board, chip: Chip, resource: str, shares: int, cutting: Cutting
+    board: Board, chip: Chip, resource: str, shares: int, cutting: PartitionMode
 ) -> list[ResourceDevice]:
     """A chip's devices while nobody has any of them."""
     if chip.vnpus:

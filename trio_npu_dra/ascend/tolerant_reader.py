@@ -18,7 +18,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
-class FactReader:
+class TolerantReader:
     """Reads facts, one call each, and collects those that were not answered."""
 
     def __init__(self) -> None:

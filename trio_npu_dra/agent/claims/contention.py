@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trio_npu_dra.agent.claims.plan import allocation_of
-from trio_npu_dra.agent.claims.reading import ClaimReader
+from trio_npu_dra.agent.claims.planner import ClaimReader
 from trio_npu_dra.agent.holds.hold import Holder, HolderKind
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.agent.holds.shared_claim import SharedClaim
@@ -48,7 +48,7 @@ def shared_claim(claim: ResourceClaim, *, driver_name: str, pool_name: str) -> S
     return SharedClaim(holder=holder, devices=tuple(devices), pods=tuple(pods))
 
 
-class NoticingReader:
+class ContentionObserver:
     """Reads claims, and notes which of them several pods have.
 
     Args:
