@@ -18,7 +18,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from dev.rig.boards import die, piece, split
+from dev.rig.boards import die, partition, split
 from trio_npu_dra.agent.devices.build import build_devices
 from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.agent.devices.taints import TaintPolicy
@@ -242,7 +242,7 @@ def published() -> Iterator[Device]:
     }
     dies = [replace(die(number), **facts) for number in (0, 1)]
     boards = [(dies, policy) for policy in MultiDiePolicy]
-    boards.append(([split(dies[0], piece(100))], MultiDiePolicy.INDEPENDENT))
+    boards.append(([split(dies[0], partition(100))], MultiDiePolicy.INDEPENDENT))
     for chips, policy in boards:
         board = Board(chips=tuple(chips), multi_die_policy=policy, driver_version="24.1.0")
         taints = TaintPolicy(domain=DRIVER)

@@ -148,13 +148,13 @@ async def _change(
     watch = TaintWatch(api, running.node)
     for turn in range(count):
         await trio.sleep(random.uniform(*PAUSES[running.node]))  # noqa: S311 - no secret
-        chip, is_sick = turn // 2 % NPUS, turn % 2 == 0
+        chip, is_unhealthy = turn // 2 % NPUS, turn % 2 == 0
         made_at = time.time()
-        if is_sick:
+        if is_unhealthy:
             running.board.add_fault(chip, FAULT, Severity.CRITICAL)
         else:
             running.board.clear_fault(chip, FAULT)
-        wait = partial(watch.wait, f"npu-{chip}", is_sick=is_sick)
+        wait = partial(watch.wait, f"npu-{chip}", is_unhealthy=is_unhealthy)
         changes.append(Change(made_at=made_at, seen_at=await trio.to_thread.run_sync(wait)))
         await between()
     watch.close()

@@ -75,7 +75,7 @@ class Floors:
         first, *others = self._slice.spec.devices or ()
         taints = None
         if not first.taints:
-            taints = (DeviceTaint(key="example.com/sick", effect="NoSchedule"),)
+            taints = (DeviceTaint(key="example.com/unhealthy", effect="NoSchedule"),)
         devices = (first.model_copy(update={"taints": taints}), *others)
         spec = self._slice.spec.model_copy(update={"devices": devices})
         self._slice = await self._client.update(self._slice.model_copy(update={"spec": spec}))

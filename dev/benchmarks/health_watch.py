@@ -1,4 +1,4 @@
-"""When the API server and a watcher learn that an NPU is sick or well."""
+"""When the API server and a watcher learn that an NPU is unhealthy or well."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class TaintWatch:
         self._thread = threading.Thread(target=self._follow, daemon=True)
         self._thread.start()
 
-    def wait(self, device: str, *, is_sick: bool) -> float:
-        """Wait until the watch shows a device sick, or well.
+    def wait(self, device: str, *, is_unhealthy: bool) -> float:
+        """Wait until the watch shows a device unhealthy, or well.
 
         Returns:
             When the watch said so, on the clock of `time.time`.
@@ -51,7 +51,7 @@ class TaintWatch:
         """
         with self._news:
             if not self._news.wait_for(
-                lambda: self._states.get(device, (False, 0.0))[0] is is_sick, REQUEST_SECONDS
+                lambda: self._states.get(device, (False, 0.0))[0] is is_unhealthy, REQUEST_SECONDS
             ):
                 raise RuntimeError(f"nothing new of {device} in {REQUEST_SECONDS:g} s")
             return self._states[device][1]
@@ -70,9 +70,9 @@ class TaintWatch:
     def _take(self, now: float, devices: list[dict[str, Any]]) -> None:
         states = {device["name"]: bool(device.get("taints")) for device in devices}
         with self._news:
-            for name, is_sick in states.items():
-                if self._states.get(name, (False, 0.0))[0] is not is_sick:
-                    self._states[name] = (is_sick, now)
+            for name, is_unhealthy in states.items():
+                if self._states.get(name, (False, 0.0))[0] is not is_unhealthy:
+                    self._states[name] = (is_unhealthy, now)
             self._news.notify_all()
 
 

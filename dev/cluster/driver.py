@@ -188,7 +188,7 @@ class Driver:
         return [each for each in written if (each.verb, each.resource) != ("update", "events")]
 
     def wait_published(self, *, devices: int = NPUS) -> None:
-        """Wait until the slices show so many devices, with or without pieces of these.
+        """Wait until the slices show so many devices, with or without partitions of these.
 
         That is the whole board if nothing is said.
         """

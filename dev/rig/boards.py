@@ -25,16 +25,16 @@ def die(number: int, *, gone: bool = False, vnpus: Collection[int] = ()) -> Chip
     )
 
 
-def piece(number: int, template: str = "vir06_1c_16g", *, told: bool = True) -> VDevice:
+def partition(number: int, template: str = "vir06_1c_16g", *, told: bool = True) -> VDevice:
     """A vNPU, of which the Ascend driver tells some sizes, or none."""
     size = Resources(ai_cores=6, ai_cpus=1, memory_mib=16384)
     resources = size if told else Resources()
     return VDevice(id=number, template=template, in_use=False, resources=resources)
 
 
-def split(chip: Chip, *pieces: VDevice) -> Chip:
+def split(chip: Chip, *partitions: VDevice) -> Chip:
     """The chip with vNPUs that somebody made by hand."""
-    return replace(chip, vnpus=tuple(each.id for each in pieces), vdevices=pieces)
+    return replace(chip, vnpus=tuple(each.id for each in partitions), vdevices=partitions)
 
 
 def a3(*dies: Chip, policy: MultiDiePolicy | None = MultiDiePolicy.UNION) -> Board:

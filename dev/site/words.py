@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from dev.rig.boards import a3, die
-from dev.site.sick_boards import board, fault, npu, separated
+from dev.site.unhealthy_boards import board, fault, npu, separated
 from trio_npu_dra.agent.devices.taints import NETWORK, UNMONITORED
 from trio_npu_dra.agent.holds.hold import Holder, HolderKind
 from trio_npu_dra.agent.holds.shared_claim import SharedClaim
@@ -22,7 +22,7 @@ FLAGS: Final = {
     "device_plugin": "[Without a claim](../guides/without-a-claim.md)",
     "extra_mount": "[What containers get](../guides/containers.md)",
     "http_port": "[Metrics and probes](../metrics.md)",
-    "partitioning": "[A piece](../vnpu.md#pieces-that-are-cut-for-claims)",
+    "partitioning": "[A partition](../vnpu.md#partitions-that-are-cut-for-claims)",
     "sharing": "[Share an NPU](../guides/share.md#shares-that-the-scheduler-counts)",
     "taint_effect": "[Fault levels and taints](taints.md)",
 }
@@ -32,7 +32,8 @@ FLAGS: Final = {
 
 TAINTS_HEAD: Final = """\
 The driver judges each fault code by the levels of Huawei's MindCluster, mildest first, and taints
-the NPU by `--taint-effect`. [When an NPU is sick](../guides/sick.md) shows what people see of that.
+the NPU by `--taint-effect`. [When an NPU is unhealthy](../guides/unhealthy.md) shows what people
+see of that.
 
 The taint of a fault has the key `npu.huawei.com/fault` and the level as its value. Of several
 faults the one with the strongest effect decides. "codes" is how many codes of Huawei's table have

@@ -112,7 +112,7 @@ class Policy:
         return _compiled(self._rewritten(expression)).execute(context)
 
     def _rewritten(self, expression: str) -> str:
-        return " ".join(_pieces(tokens(expression), self._variables))
+        return " ".join(_partitions(tokens(expression), self._variables))
 
 
 def policies(*folders: str) -> dict[str, Policy]:
@@ -129,7 +129,7 @@ def _compiled(expression: str) -> cel.Program:
     return cel.compile(expression)
 
 
-def _pieces(words: Sequence[Token], variables: Mapping[str, str]) -> Iterator[str]:
+def _partitions(words: Sequence[Token], variables: Mapping[str, str]) -> Iterator[str]:
     """An expression in what the library parses, each variable replaced by its own."""
     at, is_optional = 0, False
     while at < len(words):
@@ -144,7 +144,7 @@ def _pieces(words: Sequence[Token], variables: Mapping[str, str]) -> Iterator[st
             at, is_optional = at + 2, True
         elif text == "[?" or (is_optional and text == "["):
             end = _end(words, at)
-            yield f".{_ACCESS}({' '.join(_pieces(words[at + 1 : end], variables))})"
+            yield f".{_ACCESS}({' '.join(_partitions(words[at + 1 : end], variables))})"
             at, is_optional = end + 1, True
         else:
             yield _SIZE if text == "size" and words[at].kind == "name" else text

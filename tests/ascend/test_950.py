@@ -97,9 +97,9 @@ async def test_a_fault_is_seen_and_its_end(watched: Watching, control: BoardCont
     """By the events or the codes of the second generation."""
     await watched.start()
     control.add_fault(1, BUSINESS, Severity.MAJOR)
-    sick = await watched.until_state(1, HealthState.UNHEALTHY)
-    assert [fault.code for fault in sick.faults] == [BUSINESS]
-    assert "simulated fault" in sick.message
+    unhealthy = await watched.until_state(1, HealthState.UNHEALTHY)
+    assert [fault.code for fault in unhealthy.faults] == [BUSINESS]
+    assert "simulated fault" in unhealthy.message
     control.clear_fault(1, BUSINESS)
     await watched.until_state(1, HealthState.HEALTHY)
 

@@ -97,15 +97,15 @@ def test_an_event_without_a_severity_takes_none_back() -> None:
 
 def test_a_chip_that_cannot_be_asked_keeps_its_faults() -> None:
     """A fault stands until it is seen to be gone; without any the verdict is Unknown."""
-    well, sick = chip(), chip()
+    well, unhealthy = chip(), chip()
     well.take(HealthSample(unmonitored="busy"), START)
     assert well.health(START).state is HealthState.UNKNOWN
-    sick.take(listing(BUSINESS), START)
-    sick.take(HealthSample(unmonitored="busy"), START)
-    health = sick.health(START)
+    unhealthy.take(listing(BUSINESS), START)
+    unhealthy.take(HealthSample(unmonitored="busy"), START)
+    health = unhealthy.health(START)
     assert (health.state, health.unmonitored) == (HealthState.UNHEALTHY, "busy")
-    sick.take(HealthSample(codes=None), START)
-    assert sick.health(START).level is FaultLevel.RESTART_BUSINESS
+    unhealthy.take(HealthSample(codes=None), START)
+    assert unhealthy.health(START).level is FaultLevel.RESTART_BUSINESS
 
 
 def test_a_chip_that_is_gone_has_dropped_and_heals_when_it_is_back() -> None:

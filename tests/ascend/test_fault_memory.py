@@ -14,7 +14,7 @@ import trio.testing
 
 from dev.rig.waiting import HANG_SECONDS
 from tests import foreign
-from tests.ascend.sick_chip import SICK, npu
+from tests.ascend.unhealthy_chip import UNHEALTHY, npu
 from trio_npu_dra.ascend.code_memory import CodeMemory
 from trio_npu_dra.ascend.fault_file import FaultFile, Known
 from trio_npu_dra.ascend.fault_memory import NodeFaults
@@ -26,7 +26,7 @@ from trio_npu_dra.kit.base.errors import StorageError
 async def test_faults_belong_to_the_chip_not_to_its_place(tmp_path: Path) -> None:
     """A card that was replaced starts anew."""
     faults = NodeFaults(tmp_path)
-    faults.of(npu()).take(SICK, 100.0)
+    faults.of(npu()).take(UNHEALTHY, 100.0)
     faults.save()
     again = NodeFaults(tmp_path)
     assert again.of(npu()).health(100.0).faults
@@ -38,7 +38,7 @@ async def test_a_chip_that_does_not_tell_its_die_id_is_the_last_one_in_its_place
 ) -> None:
     """What was known of it is not forgotten for that, not over a restart either."""
     faults = NodeFaults(tmp_path)
-    faults.of(npu()).take(SICK, 100.0)
+    faults.of(npu()).take(UNHEALTHY, 100.0)
     assert faults.of(npu(None)) is faults.of(npu())
     faults.save()
     again = NodeFaults(tmp_path)
@@ -53,7 +53,7 @@ async def test_a_chip_that_was_known_by_its_place_does_not_replace_one_that_was_
 ) -> None:
     """What is known of the die id stays, also when its card has moved and tells it late."""
     faults = NodeFaults(tmp_path)
-    faults.of(npu()).take(SICK, 100.0)
+    faults.of(npu()).take(UNHEALTHY, 100.0)
     faults.of(replace(npu(None), physical_id=1))
     assert faults.of(replace(npu(), physical_id=1)).health(100.0).faults
 
@@ -61,7 +61,7 @@ async def test_a_chip_that_was_known_by_its_place_does_not_replace_one_that_was_
 async def test_a_chip_that_tells_its_die_id_late_brings_its_faults_along(tmp_path: Path) -> None:
     """It is the chip that was known by its name."""
     faults = NodeFaults(tmp_path)
-    faults.of(npu(None)).take(SICK, 100.0)
+    faults.of(npu(None)).take(UNHEALTHY, 100.0)
     assert faults.of(npu()).health(100.0).faults
     faults.save()
     assert set(json.loads((tmp_path / "faults.json").read_text())["chips"]) == {"DIE-0"}
@@ -70,7 +70,7 @@ async def test_a_chip_that_tells_its_die_id_late_brings_its_faults_along(tmp_pat
 async def test_a_card_that_moved_is_not_thought_to_be_in_its_old_place(tmp_path: Path) -> None:
     """Two chips never share what is known of one."""
     faults = NodeFaults(tmp_path)
-    faults.of(npu()).take(SICK, 100.0)
+    faults.of(npu()).take(UNHEALTHY, 100.0)
     moved = replace(npu(), physical_id=1)
     assert faults.of(moved).health(100.0).faults
     assert faults.of(npu(None)) is not faults.of(moved)
@@ -80,7 +80,7 @@ async def test_whoever_waits_for_a_release_is_told_of_it_once() -> None:
     """One that took nothing back is none."""
     faults = NodeFaults(None, clock=lambda: 130.0)
     for at in (100.0, 120.0):
-        faults.of(npu()).take(SICK, at)
+        faults.of(npu()).take(UNHEALTHY, at)
         faults.of(npu()).take(HealthSample(), at + 10)
     assert faults.release(npu())
     with trio.fail_after(HANG_SECONDS):
@@ -104,11 +104,11 @@ async def test_equal_facts_are_no_write(tmp_path: Path, caplog: pytest.LogCaptur
     assert NodeFaults(tmp_path).is_saved
     assert not caplog.records
     faults = NodeFaults(tmp_path)
-    faults.of(npu()).take(SICK, 100.0)
+    faults.of(npu()).take(UNHEALTHY, 100.0)
     faults.save()
     assert NodeFaults(tmp_path).is_saved
     (tmp_path / "faults.json").unlink()
-    faults.of(npu()).take(SICK, 200.0)
+    faults.of(npu()).take(UNHEALTHY, 200.0)
     faults.save()
     await faults.save_apart()
     assert not (tmp_path / "faults.json").exists()
@@ -119,7 +119,7 @@ async def test_there_is_nothing_to_save_of_chips_that_are_well_nor_without_a_fol
 ) -> None:
     """The watcher would be kept busy by it."""
     nowhere, faults = NodeFaults(None), NodeFaults(tmp_path)
-    nowhere.of(npu()).take(SICK, 100.0)
+    nowhere.of(npu()).take(UNHEALTHY, 100.0)
     faults.of(npu()).take(HealthSample(), 100.0)
     assert nowhere.is_saved
     assert faults.is_saved
@@ -128,7 +128,7 @@ async def test_there_is_nothing_to_save_of_chips_that_are_well_nor_without_a_fol
 async def test_the_file_is_readable_for_people_and_root_only(tmp_path: Path) -> None:
     """Codes in hex; mode 0600."""
     faults = NodeFaults(tmp_path)
-    faults.of(npu()).take(SICK, 100.0)
+    faults.of(npu()).take(UNHEALTHY, 100.0)
     faults.save()
     file = tmp_path / "faults.json"
     assert json.loads(file.read_text())["chips"] == {
@@ -149,7 +149,7 @@ async def test_a_broken_file_costs_the_memory_and_nothing_else(
     (tmp_path / "faults.json").write_text(content)
     faults = NodeFaults(tmp_path)
     assert "cannot be read" in caplog.text
-    faults.of(npu()).take(SICK, 100.0)
+    faults.of(npu()).take(UNHEALTHY, 100.0)
     faults.save()
     assert NodeFaults(tmp_path).of(npu()).health(100.0).faults
 
@@ -185,7 +185,7 @@ async def test_a_disk_that_fails_is_said_once_and_tried_again(
     """Faults are judged without the file too."""
     folder = tmp_path / "later"
     faults = NodeFaults(folder)
-    faults.of(npu()).take(SICK, 100.0)
+    faults.of(npu()).take(UNHEALTHY, 100.0)
     for _ in range(2):
         faults.save()
         assert caplog.text.count("faults are not remembered") == 1
@@ -208,7 +208,7 @@ def test_what_a_killed_writer_left_goes_with_the_next_write(tmp_path: Path) -> N
     (tmp_path / ".faults.json.5f3a01c2").write_bytes(b"{")
     (tmp_path / ".others").write_bytes(b"")
     faults = NodeFaults(tmp_path)
-    faults.of(npu()).take(SICK, 100.0)
+    faults.of(npu()).take(UNHEALTHY, 100.0)
 
     faults.save()
 
@@ -263,7 +263,7 @@ async def test_something_foreign_costs_the_memory_and_gives_way(
 
     faults = NodeFaults(tmp_path)
     assert "cannot be read" in caplog.text
-    faults.of(npu()).take(SICK, 100.0)
+    faults.of(npu()).take(UNHEALTHY, 100.0)
     faults.save()
 
     assert NodeFaults(tmp_path).of(npu()).health(100.0).faults
@@ -272,7 +272,7 @@ async def test_something_foreign_costs_the_memory_and_gives_way(
 def test_a_file_that_another_instance_is_writing_is_left_to_it(tmp_path: Path) -> None:
     """In a rolling update both write."""
     faults = NodeFaults(tmp_path)
-    faults.of(npu()).take(SICK, 100.0)
+    faults.of(npu()).take(UNHEALTHY, 100.0)
     with (tmp_path / ".faults.json.5f3a01c2").open("wb") as writer:
         fcntl.flock(writer, fcntl.LOCK_EX)
         faults.save()

@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from dev.rig.waiting import HANG_SECONDS
-from tests.ascend.sick_chip import SICK, npu
+from tests.ascend.unhealthy_chip import UNHEALTHY, npu
 from trio_npu_dra.ascend.fault_memory import NodeFaults
 from trio_npu_dra.ascend.health_sample import HealthSample
 from trio_npu_dra.ascend.model import Chip, FaultLevel
@@ -22,7 +22,7 @@ OTHER = HealthSample(codes={0x81B38002: "other"})
 def separate(faults: NodeFaults, chip: Chip) -> None:
     """Have a chip fail twice, which separates it by hand's release only."""
     for at in (100.0, 200.0):
-        faults.of(chip).take(SICK, at)
+        faults.of(chip).take(UNHEALTHY, at)
         faults.of(chip).take(HealthSample(), at + 1)
 
 
@@ -84,13 +84,13 @@ async def test_the_newer_release_wins_and_a_later_separation_stands(tmp_path: Pa
     assert new.release(npu())
     new.save()
     for at in (1100.0, 1200.0):
-        old.of(npu()).take(SICK, at)
+        old.of(npu()).take(UNHEALTHY, at)
         old.of(npu()).take(HealthSample(), at + 1)
     assert old.release(npu())  # as people saw it there
     old.now = lambda: 1300.0
     separate_again = old.of(npu())
     for at in (1400.0, 1500.0):
-        separate_again.take(SICK, at)
+        separate_again.take(UNHEALTHY, at)
         separate_again.take(HealthSample(), at + 1)
     old.save()
 
@@ -104,7 +104,7 @@ async def test_a_release_that_a_clock_of_the_future_wrote_is_none(tmp_path: Path
     new.save()
     later = NodeFaults(tmp_path, clock=lambda: 3300.0)
     for at in (3100.0, 3200.0):
-        later.of(npu()).take(SICK, at)
+        later.of(npu()).take(UNHEALTHY, at)
         later.of(npu()).take(HealthSample(), at + 1)
     later.save()
     assert NodeFaults(tmp_path).of(npu()).health(3300.0).level is FaultLevel.MANUALLY_SEPARATE_NPU
@@ -146,7 +146,7 @@ async def test_a_separation_lasts_as_long_when_somebody_sets_the_clock(
 async def test_a_save_waits_for_the_other_instances_turn(tmp_path: Path) -> None:
     """Not for ever: what is not saved is tried again."""
     faults = NodeFaults(tmp_path)
-    faults.of(npu()).take(SICK, 100.0)
+    faults.of(npu()).take(UNHEALTHY, 100.0)
     with (tmp_path / "faults.lock").open("wb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         async with trio.open_nursery() as nursery:
@@ -165,6 +165,6 @@ async def test_a_release_that_makes_no_sense_is_none(tmp_path: Path, released: s
     faults = NodeFaults(tmp_path, clock=lambda: 10.0)
     is_file = released != "5"
     assert (level(faults, npu()) is FaultLevel.MANUALLY_SEPARATE_NPU) == is_file
-    faults.of(npu("DIE-1")).take(SICK, 10.0)
+    faults.of(npu("DIE-1")).take(UNHEALTHY, 10.0)
     faults.save()
     assert faults.is_saved

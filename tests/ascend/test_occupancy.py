@@ -66,13 +66,13 @@ async def test_what_is_not_there_is_not_busy(
     assert not await is_any_occupied(worker, None, board, ["/dev/davinci3"])
 
 
-async def test_a_piece_is_busy_while_a_container_has_it_open(
+async def test_a_partition_is_busy_while_a_container_has_it_open(
     worker: DcmiWorker, dcmi: Dcmi, host: Host, control: BoardControl
 ) -> None:
-    """Whatever happens to the other pieces of its chip; one that is gone is not busy."""
-    pieces = [control.create_vnpu(3, "vir05_1c_8g") for _ in range(2)]
+    """Whatever happens to the other partitions of its chip; one that is gone is not busy."""
+    partitions = [control.create_vnpu(3, "vir05_1c_8g") for _ in range(2)]
     board = Observable(await read_board(worker, dcmi, host, NodeFaults(None)))
-    control.use_vnpu(3, pieces[0])
+    control.use_vnpu(3, partitions[0])
     control.set_processes(3, [(4711, 1 << 20)])
     assert await is_any_occupied(worker, dcmi, board, ["/dev/vdavinci148"])
     assert not await is_any_occupied(worker, dcmi, board, ["/dev/vdavinci149"])

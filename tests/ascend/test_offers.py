@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from dev.rig.boards import a3, die, piece, split
+from dev.rig.boards import a3, die, partition, split
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy, VnpuMode
 from trio_npu_dra.ascend.model import Board, ChipHealth, Fault, FaultLevel
 from trio_npu_dra.ascend.offers import OfferKind, not_offered, offers
-from trio_npu_dra.ascend.partition import Piece
+from trio_npu_dra.ascend.partition import Partition
 
 
 def names(board: Board) -> list[str]:
@@ -55,35 +55,38 @@ def test_a_chip_that_is_split_into_vnpus_is_not_handed_out_whole() -> None:
     assert names(a3(*split, policy=MultiDiePolicy.INDEPENDENT)) == ["npu-0", "npu-2", "npu-3"]
 
 
-def test_a_split_chip_is_handed_out_in_its_pieces() -> None:
+def test_a_split_chip_is_handed_out_in_its_partitions() -> None:
     """By the ids of its vNPUs, of which each has its own key, and all the chip's nodes."""
-    pieces = piece(101, "vir12_3c_32g"), piece(100)
-    board = a3(split(die(0), *pieces), die(1), policy=MultiDiePolicy.INDEPENDENT)
+    partitions = partition(101, "vir12_3c_32g"), partition(100)
+    board = a3(split(die(0), *partitions), die(1), policy=MultiDiePolicy.INDEPENDENT)
     assert names(board) == ["npu-0-vnpu-101", "npu-0-vnpu-100", "npu-1"]
     one, other, whole = offers(board)
-    assert (one.kind, one.piece) == (OfferKind.VNPU, Piece(template="vir12_3c_32g", vnpu=101))
+    assert (one.kind, one.partition) == (
+        OfferKind.VNPU,
+        Partition(template="vir12_3c_32g", vnpu=101),
+    )
     assert one.device_nodes == other.device_nodes == {"/dev/davinci0"}
     assert one.key != other.key
-    assert one.vdevice == pieces[0]
+    assert one.vdevice == partitions[0]
     assert not one.is_lost
-    assert (whole.piece, whole.vdevice, whole.usable) == (None, None, None)
+    assert (whole.partition, whole.vdevice, whole.usable) == (None, None, None)
     assert not not_offered(board)
 
 
-def test_pieces_that_no_container_can_have_are_not_handed_out() -> None:
+def test_partitions_that_no_container_can_have_are_not_handed_out() -> None:
     """Those for virtual machines, those that the Ascend driver does not describe, union dies."""
-    board = a3(split(die(0), piece(100)), policy=MultiDiePolicy.INDEPENDENT)
+    board = a3(split(die(0), partition(100)), policy=MultiDiePolicy.INDEPENDENT)
     machines = replace(board, vnpu_mode=VnpuMode.VIRTUAL_MACHINE)
     assert names(machines) == []
     assert "for virtual machines" in not_offered(machines)["npu-0"]
     assert names(a3(die(1, vnpus=[116]), policy=MultiDiePolicy.INDEPENDENT)) == []
-    assert names(a3(split(die(0), piece(100)), die(1))) == []
+    assert names(a3(split(die(0), partition(100)), die(1))) == []
 
 
-def test_a_piece_is_as_sick_as_its_chip() -> None:
+def test_a_partition_is_as_unhealthy_as_its_chip() -> None:
     """And has a fault of its own when it does not exist any more."""
     ill = ChipHealth(faults=(Fault(code=1, level=FaultLevel.SUB_HEALTH, rule="", since=1),))
-    chip = replace(split(die(0), piece(100)), health=ill)
+    chip = replace(split(die(0), partition(100)), health=ill)
     (offer,) = offers(a3(chip, policy=MultiDiePolicy.INDEPENDENT))
     assert offer.health == ill
     lost = replace(offer, chips=(replace(chip, vnpus=(), vdevices=()),))
@@ -93,8 +96,8 @@ def test_a_piece_is_as_sick_as_its_chip() -> None:
         FaultLevel.SUB_HEALTH,
     ]
     assert "does not exist any more" in lost.health.message
-    made_for_a_claim = Piece(template="vir06_1c_16g", number=0, vnpu=100)
-    assert not replace(lost, piece=made_for_a_claim).is_lost
+    made_for_a_claim = Partition(template="vir06_1c_16g", number=0, vnpu=100)
+    assert not replace(lost, partition=made_for_a_claim).is_lost
 
 
 def test_a_module_with_a_die_that_is_gone_is_as_gone() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ascend.sick_chip import npu
+from tests.ascend.unhealthy_chip import npu
 from tests.ascend.watching import MINOR, NEVER, Watching
 from trio_npu_dra.ascend.fault_memory import NodeFaults
 from trio_npu_dra.ascend.health_sample import HealthSample

@@ -48,7 +48,7 @@ def chip_of(profile: str) -> Chip:
 def test_the_library_knows_the_templates_of_a_board(
     tmp_path: Path, simulator: Path, profile: str
 ) -> None:
-    """Each can be made of a whole chip, and the library tells the same of the piece."""
+    """Each can be made of a whole chip, and the library tells the same of the partition."""
     board = create_board(load_profile(profile), tmp_path, prebuilt=simulator)
     split = split_of(chip_of(profile))
     assert split is not None
@@ -58,18 +58,18 @@ def test_the_library_knows_the_templates_of_a_board(
         with board.control() as control:
             control.set_multi_die_policy(independent=True)
     for template in split.templates:
-        piece = dcmi.create_vdevice(ref, template.name)
-        assert piece == split.vdev_ids[0]
-        told = dcmi.vdevice(ref, piece).resources
+        partition = dcmi.create_vdevice(ref, template.name)
+        assert partition == split.vdev_ids[0]
+        told = dcmi.vdevice(ref, partition).resources
         if profile == "910a-8":
             assert told.ai_cores == template.takes.ai_cores
         else:
             assert told == template.takes
             assert dcmi.total_resources(ref) == split.whole
-        dcmi.destroy_vdevice(ref, piece)
+        dcmi.destroy_vdevice(ref, partition)
 
 
-def test_pieces_are_no_larger_than_their_part_of_the_chip() -> None:
+def test_partitions_are_no_larger_than_their_part_of_the_chip() -> None:
     """Eight of the smallest fit into a 310P with 24 GB, of which less can be allocated."""
     split = split_of(chip_of("300i-pro-2"))
     assert split is not None
@@ -78,8 +78,8 @@ def test_pieces_are_no_larger_than_their_part_of_the_chip() -> None:
     assert split.vdev_ids == range(100, 108)
 
 
-def test_a_container_can_use_less_than_a_piece_takes() -> None:
-    """On 910B. What is told of a piece counts, what is not told is as the table says."""
+def test_a_container_can_use_less_than_a_partition_takes() -> None:
+    """On 910B. What is told of a partition counts, what is not told is as the table says."""
     chip = chip_of("910b4-8")
     split = split_of(chip)
     assert split is not None

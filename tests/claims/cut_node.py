@@ -33,7 +33,7 @@ QUARTER, HALF = "vir05-1c-8g", "vir10-3c-16g"
 
 
 def quarter(number: int = 0, chip: int = 0) -> str:
-    """The name of a piece that has a quarter of a 910B4."""
+    """The name of a partition that has a quarter of a 910B4."""
     return f"npu-{chip}-{QUARTER}-{number}"
 
 
@@ -46,7 +46,7 @@ class CutNode:
         control: What others do to the board.
         worker: Runs the calls of all instances.
         dcmi: The library.
-        cutting: That chips are cut.
+        partitioning: That chips are cut.
         splits: How the watcher hears of it.
     """
 
@@ -54,7 +54,7 @@ class CutNode:
     control: BoardControl
     worker: DcmiWorker
     dcmi: Dcmi | None
-    cutting: Observable[PartitionMode] = field(
+    partitioning: Observable[PartitionMode] = field(
         default_factory=lambda: Observable(PartitionMode(is_on=True))
     )
     splits: DivisionPoll = field(default_factory=DivisionPoll)
@@ -68,11 +68,15 @@ class CutNode:
         """One instance of the driver."""
         ledger, cdi = self.disk.ledger(), self.disk.cdi()
         calls = vnpus(
-            self.worker, self.dcmi, self.disk.board, splits=self.splits, cutting=self.cutting
+            self.worker,
+            self.dcmi,
+            self.disk.board,
+            splits=self.splits,
+            partitioning=self.partitioning,
         )
         step = VnpuStep(ledger=ledger, cdi=cdi, vnpus=calls, host=self.disk.host)
         claims = self.disk.start(
-            ledger=ledger, cdi=cdi, steps=(step,), patience=patience, cutting=self.cutting
+            ledger=ledger, cdi=cdi, steps=(step,), patience=patience, partitioning=self.partitioning
         )
         return CutDriver(claims, Repair(ledger, cdi, (step,)), ledger)
 

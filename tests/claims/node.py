@@ -234,7 +234,7 @@ class NodeOnDisk:
         cdi: CdiFolder | None = None,
         steps: Sequence[Step] = (),
         patience: Patience = IMPATIENT,
-        cutting: Observable[PartitionMode] | None = None,
+        partitioning: Observable[PartitionMode] | None = None,
         on_call: Callable[[CallAnswered], object] = lambda _: None,
         on_held: Callable[[str], object] = lambda _: None,
     ) -> NodeClaims:
@@ -248,7 +248,7 @@ class NodeOnDisk:
             steps=steps,
             driver_name=DRIVER,
             pool_name=POOL,
-            cutting=cutting,
+            partitioning=partitioning,
             patience=patience,
             on_call=on_call,
             on_held=on_held,

@@ -255,9 +255,9 @@ async def test_a_tainted_npu_is_given_and_a_vanished_one_is_not(node: NodeOnDisk
     node.source.store(claim("a", result("npu-2")), claim("b", result("npu-3")))
     await given(node, "a", "b")
     fault = Fault(code=0x80E18402, level=FaultLevel.SEPARATE_NPU, rule="", since=0.0)
-    sick = ChipHealth(faults=(fault,))
+    unhealthy = ChipHealth(faults=(fault,))
     left = [npu(number) for number in range(8) if number != 3]
-    node.board.set(Board(chips=tuple(replace(each, health=sick) for each in left)))
+    node.board.set(Board(chips=tuple(replace(each, health=unhealthy) for each in left)))
 
     answers = await node.start().prepare([ref("a"), ref("b")])
 

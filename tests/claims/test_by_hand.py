@@ -23,7 +23,7 @@ from trio_npu_dra.kit.base import storage
 async def node(tmp_path: Path, simulator: Path) -> AsyncIterator[CutNode]:
     """A node on which nothing is settled yet."""
     async with cut_node(tmp_path / "node", simulator) as node:
-        node.cutting.set(replace(node.cutting.value, by_hand=frozenset()))
+        node.partitioning.set(replace(node.partitioning.value, by_hand=frozenset()))
         with trio.fail_after(60):
             yield node
 
@@ -32,19 +32,21 @@ async def node(tmp_path: Path, simulator: Path) -> AsyncIterator[CutNode]:
 async def finding(node: CutNode) -> AsyncIterator[Ledger]:
     """An instance that finds vNPUs, and its ledger, which is read when it has to be."""
     ledger, cdi = node.disk.ledger(), node.disk.cdi()
-    vnpus = Vnpus(node.worker, node.dcmi, node.disk.board, splits=node.splits, cutting=node.cutting)
+    vnpus = Vnpus(
+        node.worker, node.dcmi, node.disk.board, splits=node.splits, partitioning=node.partitioning
+    )
     step = VnpuStep(ledger=ledger, cdi=cdi, vnpus=vnpus, host=node.disk.host)
     async with ledger.exclusive():
         pass  # as a start reads it
     async with trio.open_nursery() as nursery:
-        await nursery.start(find_cut_by_hand, node.disk.board, ledger, step, node.cutting)
+        await nursery.start(find_cut_by_hand, node.disk.board, ledger, step, node.partitioning)
         yield ledger
         nursery.cancel_scope.cancel()
 
 
 def published(node: CutNode, ledger: Ledger) -> list[str]:
     """The devices of the first chip."""
-    found = pool_offers(node.disk.board.value, ledger.holds.value, node.cutting.value)
+    found = pool_offers(node.disk.board.value, ledger.holds.value, node.partitioning.value)
     return [offer.name for offer in found if offer.chips[0].physical_id == 0]
 
 
@@ -63,7 +65,7 @@ async def test_a_vnpu_that_another_instance_cut_is_never_published(node: CutNode
         assert published(node, ledger) == free
         await node.splits.again()
         assert published(node, ledger) == free
-        assert node.cutting.value.by_hand == frozenset()
+        assert node.partitioning.value.by_hand == frozenset()
 
 
 async def test_a_vnpu_that_people_cut_is_published_at_once(node: CutNode) -> None:
@@ -71,10 +73,12 @@ async def test_a_vnpu_that_people_cut_is_published_at_once(node: CutNode) -> Non
     async with finding(node) as ledger:
         node.control.create_vnpu(0, "vir05_1c_8g")
         (vnpu,) = node.templates(0)
-        await node.cutting.wait_until(lambda cutting: cutting.by_hand == frozenset({vnpu}))
+        await node.partitioning.wait_until(
+            lambda partitioning: partitioning.by_hand == frozenset({vnpu})
+        )
         assert f"npu-0-vnpu-{vnpu}" in published(node, ledger)
         node.control.destroy_vnpu(0, vnpu)
-        await node.cutting.wait_until(lambda cutting: not cutting.by_hand)
+        await node.partitioning.wait_until(lambda partitioning: not partitioning.by_hand)
         assert "npu-0" in published(node, ledger)
 
 
@@ -84,7 +88,9 @@ async def test_one_vnpu_is_not_given_to_two_claims(node: CutNode) -> None:
     assert await node.driver().prepare("a") == {"a": ""}
     await seen_cut(node)
     (vnpu,) = node.templates(0)
-    node.cutting.set(replace(node.cutting.value, by_hand=frozenset({vnpu})))  # as if it were so
+    node.partitioning.set(
+        replace(node.partitioning.value, by_hand=frozenset({vnpu}))
+    )  # as if it were so
     node.store("b", f"npu-0-vnpu-{vnpu}")
     stale = node.driver()
     assert "is held by claim default/a" in (await stale.prepare("b"))["b"]
@@ -98,5 +104,5 @@ async def test_a_vnpu_of_a_broken_record_is_not_published(node: CutNode) -> None
     storage.write_atomic(node.disk.state_folder / "claims" / "uid-a.json", b"{")
     await seen_cut(node)
     async with finding(node) as ledger:
-        assert node.cutting.value.by_hand == frozenset()
+        assert node.partitioning.value.by_hand == frozenset()
         assert not any("-vnpu-" in name for name in published(node, ledger))

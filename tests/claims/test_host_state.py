@@ -19,7 +19,7 @@ from trio_npu_dra.agent.holds.entry import HeldDevice
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.host_path import KnownPaths
 from trio_npu_dra.ascend.model import ChipFamily
-from trio_npu_dra.ascend.partition import Piece
+from trio_npu_dra.ascend.partition import Partition
 
 ROOT_INFO = "/etc/hccl_rootinfo.json"
 TOPOLOGY = "/usr/local/Ascend/driver/topo"
@@ -288,6 +288,6 @@ def test_physical_ids_are_told_where_a_config_wants_them(host: Host) -> None:
     npus = [replace(held(f"npu-{number}", number), config=physical) for number in (10, 9)]
     assert variable(host, "ASCEND_VISIBLE_DEVICES", *npus) == "9,10"
     nodes = {"/dev/davinci115": "/dev/vdavinci115"}
-    piece = replace(npus[0], nodes=nodes, piece=Piece(template="vir05_1c_8g", vnpu=115))
-    assert variable(host, "ASCEND_VISIBLE_DEVICES", piece) == "115"
+    partition = replace(npus[0], nodes=nodes, partition=Partition(template="vir05_1c_8g", vnpu=115))
+    assert variable(host, "ASCEND_VISIBLE_DEVICES", partition) == "115"
     assert variable(host, "ASCEND_VISIBLE_DEVICES", held("npu-1", 1)) == "void"

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.claims.node import DRIVER, POOL, board, claim, config, npu, ref, result
-from trio_npu_dra.agent.claims.plan import allocation_of, check_pieces, offers_of
+from trio_npu_dra.agent.claims.plan import allocation_of, check_partitions, offers_of
 from trio_npu_dra.agent.holds.entry import Allocated
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, ChipFamily, ChipHealth, Fault, FaultLevel
 from trio_npu_dra.ascend.offers import Offer, OfferKind, offers
-from trio_npu_dra.ascend.partition import Piece
+from trio_npu_dra.ascend.partition import Partition
 from trio_npu_dra.kit.api.objects import (
     AllocationConfiguration,
     AllocationResult,
@@ -117,9 +117,9 @@ def test_shares_of_one_device_are_kept_apart() -> None:
 def test_an_unhealthy_npu_is_planned() -> None:
     """The pod tolerates its taint, or the scheduler would not have chosen it."""
     fault = Fault(code=0x80E18402, level=FaultLevel.SEPARATE_NPU, rule="", since=0.0)
-    sick = replace(npu(0), health=ChipHealth(faults=(fault,)))
+    unhealthy = replace(npu(0), health=ChipHealth(faults=(fault,)))
 
-    assert plan(claim("a", result("npu-0")), Board(chips=(sick,)))[1][0].chips == (sick,)
+    assert plan(claim("a", result("npu-0")), Board(chips=(unhealthy,)))[1][0].chips == (unhealthy,)
 
 
 @pytest.mark.parametrize(
@@ -265,46 +265,53 @@ SHARED = {
     "sharing": {"strategy": "Shared"},
 }
 ON_DEMAND, BY_HAND = (
-    Piece(template="vir05_1c_8g", number=0),
-    Piece(template="vir05_1c_8g", vnpu=100),
+    Partition(template="vir05_1c_8g", number=0),
+    Partition(template="vir05_1c_8g", vnpu=100),
 )
 
 
 @pytest.mark.parametrize(
-    ("piece", "admin_access", "shared", "problem"),
+    ("partition", "admin_access", "shared", "problem"),
     [
         (None, False, True, ""),
         (None, True, True, ""),
         (BY_HAND, False, False, ""),
         (BY_HAND, True, False, ""),
         (ON_DEMAND, False, False, ""),
-        (BY_HAND, False, True, "sharing.strategy=Shared is not possible for device npu-1-piece"),
-        (BY_HAND, True, True, "sharing.strategy=Shared is not possible for device npu-1-piece"),
+        (
+            BY_HAND,
+            False,
+            True,
+            "sharing.strategy=Shared is not possible for device npu-1-partition",
+        ),
+        (BY_HAND, True, True, "sharing.strategy=Shared is not possible for device npu-1-partition"),
         (ON_DEMAND, False, True, "the Ascend driver gives a vNPU to one container"),
         (ON_DEMAND, True, False, "admin access to it is not possible"),
     ],
 )
-def test_a_piece_is_for_one_container(
-    piece: Piece | None, admin_access: bool, shared: bool, problem: str
+def test_a_partition_is_for_one_container(
+    partition: Partition | None, admin_access: bool, shared: bool, problem: str
 ) -> None:
     """Whoever cut it; one that is cut on demand cannot be looked on either."""
-    kind = OfferKind.VNPU if piece else OfferKind.NPU
-    offer = Offer(name="npu-1-piece", kind=kind, chips=(npu(1),), piece=piece)
+    kind = OfferKind.VNPU if partition else OfferKind.NPU
+    offer = Offer(name="npu-1-partition", kind=kind, chips=(npu(1),), partition=partition)
     configs = [config("FromClaim", SHARED)] if shared else []
-    claimed = claim("a", result("npu-1-piece", admin_access=admin_access), config=configs)
+    claimed = claim("a", result("npu-1-partition", admin_access=admin_access), config=configs)
     allocation = allocation_of(claimed, ref("a"), driver_name=DRIVER, pool_name=POOL)
     if not problem:
-        return check_pieces(allocation, [offer])
+        return check_partitions(allocation, [offer])
     with pytest.raises(ClaimError, match=problem):
-        check_pieces(allocation, [offer])
+        check_partitions(allocation, [offer])
     return None
 
 
-def test_the_pieces_of_others_devices_do_not_matter() -> None:
-    """What is shared beside a piece is a chip of its own."""
-    piece = Offer(name="npu-1-piece", kind=OfferKind.VNPU, chips=(npu(1),), piece=ON_DEMAND)
+def test_the_partitions_of_others_devices_do_not_matter() -> None:
+    """What is shared beside a partition is a chip of its own."""
+    partition = Offer(
+        name="npu-1-partition", kind=OfferKind.VNPU, chips=(npu(1),), partition=ON_DEMAND
+    )
     whole = Offer(name="npu-2", kind=OfferKind.NPU, chips=(npu(2),))
-    results = result("npu-1-piece", "piece"), result("npu-2", "whole")
+    results = result("npu-1-partition", "partition"), result("npu-2", "whole")
     claimed = claim("a", *results, config=[config("FromClaim", SHARED, "whole")])
     allocation = allocation_of(claimed, ref("a"), driver_name=DRIVER, pool_name=POOL)
-    check_pieces(allocation, [piece, whole])
+    check_partitions(allocation, [partition, whole])

@@ -55,7 +55,7 @@ async def test_an_id_stays_noted_while_nobody_can_tell_whether_it_was_made(node:
     assert node.is_clean()
 
 
-async def test_the_id_of_a_lost_piece_is_given_to_no_other_claim(node: CutNode) -> None:
+async def test_the_id_of_a_lost_partition_is_given_to_no_other_claim(node: CutNode) -> None:
     """The claim that lost it gets it again under that id."""
     node.store("a", quarter(0))
     node.store("b", quarter(1))
@@ -73,13 +73,13 @@ async def test_the_id_of_a_lost_piece_is_given_to_no_other_claim(node: CutNode) 
 # --- records that break --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("part", ["allocation", "chips", "edits", "another piece"])
+@pytest.mark.parametrize("part", ["allocation", "chips", "edits", "another partition"])
 async def test_a_vnpu_is_removed_whatever_else_its_record_says(node: CutNode, part: str) -> None:
     """A newer version may say it in other words."""
     node.store("a", quarter(0))
     await node.driver().prepare("a")
     record = node.disk.record("uid-a")
-    if part == "another piece":
+    if part == "another partition":
         record["pieces"]["npu-1-new"] = "of a kind that is not known"
     else:
         record[part] = "in words that are not known"

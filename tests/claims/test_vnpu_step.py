@@ -1,4 +1,4 @@
-"""Pieces are cut for claims and removed again, and nothing else is, whatever happens."""
+"""Partitions are cut for claims and removed again, and nothing else is, whatever happens."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def node(tmp_path: Path, simulator: Path) -> AsyncIterator[CutNode]:
             yield node
 
 
-async def test_a_claim_gets_the_pieces_that_it_was_allocated(node: CutNode) -> None:
+async def test_a_claim_gets_the_partitions_that_it_was_allocated(node: CutNode) -> None:
     """Of one chip and of two; each is a device of its own for the runtime."""
     node.store("a", quarter(0), f"npu-0-{HALF}-1", quarter(3, chip=1))
     driver = node.driver()
@@ -53,8 +53,8 @@ async def test_a_claim_gets_the_pieces_that_it_was_allocated(node: CutNode) -> N
     assert node.is_clean()
 
 
-async def test_two_claims_have_a_piece_of_one_chip_each(node: CutNode) -> None:
-    """Prepared at once, by two instances; the same piece is refused, and so is the whole chip."""
+async def test_two_claims_have_a_partition_of_one_chip_each(node: CutNode) -> None:
+    """Two instances prepare them at once; the same partition and the whole chip are refused."""
     for number, name in enumerate("abc"):
         node.store(name, quarter(number))
     node.store("twin", quarter(0))
@@ -126,11 +126,11 @@ async def test_a_create_that_fails_is_that_claims_error(node: CutNode) -> None:
 
 
 def noted(node: CutNode, name: str) -> bool:
-    """Whether a claim's record has the id of its piece, which is being cut then."""
+    """Whether a claim's record has the id of its partition, which is being cut then."""
     if f"uid-{name}" not in node.disk.record_uids():
         return False
-    pieces = node.disk.record(f"uid-{name}")["pieces"].values()
-    return all(piece["vnpu"] is not None for piece in pieces)
+    partitions = node.disk.record(f"uid-{name}")["pieces"].values()
+    return all(partition["vnpu"] is not None for partition in partitions)
 
 
 class Speechless(Vnpus):
@@ -198,7 +198,7 @@ async def test_no_room_because_somebody_cut_by_hand_is_said(node: CutNode) -> No
 
 
 @pytest.mark.parametrize("code", [NOT_PERMITTED, NOT_SUPPORTED])
-async def test_a_chip_that_the_library_does_not_cut_has_no_pieces_until_it_does(
+async def test_a_chip_that_the_library_does_not_cut_has_no_partitions_until_it_does(
     node: CutNode, code: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Which only two tries show, and the log says; other chips have theirs."""
@@ -209,9 +209,9 @@ async def test_a_chip_that_the_library_does_not_cut_has_no_pieces_until_it_does(
     answers = await driver.prepare("a", "b")
     assert f"returned {code}" in answers["a"]
     assert answers["b"] == ""
-    assert not_partitioned(node.disk.board.value, node.cutting.value) == {}
+    assert not_partitioned(node.disk.board.value, node.partitioning.value) == {}
     await driver.prepare("a")
-    reasons = not_partitioned(node.disk.board.value, node.cutting.value)
+    reasons = not_partitioned(node.disk.board.value, node.partitioning.value)
     assert reasons.keys() == {"npu-0"}
     assert f"returned {code}" in reasons["npu-0"]
     assert [one.levelname for one in caplog.records if "is cut for claims" in one.message] == [
@@ -219,7 +219,7 @@ async def test_a_chip_that_the_library_does_not_cut_has_no_pieces_until_it_does(
     ]
     node.control.release("dcmi_create_vdevice", device=0)
     assert await driver.prepare("a") == {"a": ""}
-    assert not_partitioned(node.disk.board.value, node.cutting.value) == {}
+    assert not_partitioned(node.disk.board.value, node.partitioning.value) == {}
 
 
 async def test_a_chip_in_use_is_named_with_who_uses_it(node: CutNode) -> None:
@@ -232,7 +232,7 @@ async def test_a_chip_in_use_is_named_with_who_uses_it(node: CutNode) -> None:
     assert answer.startswith(f"{words}dcmi_create_vdevice returned -8020")
 
 
-async def test_a_piece_in_use_is_removed_once_it_is_free(node: CutNode) -> None:
+async def test_a_partition_in_use_is_removed_once_it_is_free(node: CutNode) -> None:
     """Within the call: containers end a moment later than the kubelet says."""
     node.store("a", quarter(0))
     driver = node.driver(Patience())
@@ -270,8 +270,8 @@ async def test_a_record_has_its_vnpu_until_the_board_was_read(node: CutNode) -> 
             await asked.wait()
             nursery.cancel_scope.cancel()
         assert node.templates() == {}
-        (piece,) = node.disk.record("uid-a")["pieces"].values()
-        assert piece["vnpu"] == vnpu
+        (partition,) = node.disk.record("uid-a")["pieces"].values()
+        assert partition["vnpu"] == vnpu
     node.splits = followed
     assert await node.driver().unprepare("a") == {"a": ""}
     assert node.is_clean()
@@ -303,7 +303,7 @@ async def test_a_slow_create_keeps_no_other_claim_waiting(node: CutNode) -> None
     assert node.is_clean()
 
 
-async def test_a_piece_is_removed_without_the_device_nodes_that_containers_need(
+async def test_a_partition_is_removed_without_the_device_nodes_that_containers_need(
     node: CutNode,
 ) -> None:
     """They are missing while the Ascend driver is unloaded or updated."""
@@ -320,7 +320,7 @@ async def test_a_piece_is_removed_without_the_device_nodes_that_containers_need(
 
 
 @pytest.mark.parametrize("by", ["a look", "a prepare"])
-async def test_a_piece_that_is_lost_is_cut_again(node: CutNode, by: str) -> None:
+async def test_a_partition_that_is_lost_is_cut_again(node: CutNode, by: str) -> None:
     """Under its id, so that a container that starts again finds what its CDI file says."""
     node.store("a", quarter(0))
     driver = node.driver()
@@ -341,7 +341,7 @@ async def test_a_piece_that_is_lost_is_cut_again(node: CutNode, by: str) -> None
 
 
 @pytest.mark.parametrize("by", ["a look", "a prepare"])
-async def test_a_piece_whose_id_another_one_has_is_cut_again_under_another_id(
+async def test_a_partition_whose_id_another_one_has_is_cut_again_under_another_id(
     node: CutNode, by: str
 ) -> None:
     """A container must not get the larger one, which is of whoever made it by hand."""
@@ -362,12 +362,12 @@ async def test_a_piece_whose_id_another_one_has_is_cut_again_under_another_id(
     assert node.templates() == {vnpu: "vir10_3c_16g", made: "vir05_1c_8g"}
     assert f"/dev/vdavinci{made}" in node.disk.cdi_path("uid-a").read_text()
     await until(lambda: set(chips.value.chips[0].vnpus) == {vnpu, made})
-    every = available(chips.value, driver.holds, node.cutting.value)
+    every = available(chips.value, driver.holds, node.partitioning.value)
     held = next(one for one in every if one.name == quarter(0))
     assert held.of["ai-cores"] == 10  # of 20, of which the other one has half
 
 
-async def test_a_piece_without_a_device_node_is_its_claims_error_until_there_is_one(
+async def test_a_partition_without_a_device_node_is_its_claims_error_until_there_is_one(
     node: CutNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is neither cut again nor shown to runtimes, and is said to be lost once."""

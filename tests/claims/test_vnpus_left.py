@@ -57,7 +57,7 @@ def _is_as_it_was(board: Board, vnpus: tuple[int, ...]) -> bool:
 
 def offers_of(node: CutNode, driver: CutDriver) -> list[Offer]:
     """What may be had of the chip."""
-    every = available(node.disk.board.value, driver.holds, node.cutting.value)
+    every = available(node.disk.board.value, driver.holds, node.partitioning.value)
     return [offer for offer in every if offer.chips[0].physical_id == NPU]
 
 
@@ -129,7 +129,9 @@ async def ends_well(node: CutNode, driver: CutDriver) -> None:
     assert "uid-a" not in node.disk.record_uids()
     assert node.disk.cdi_uids() == set()
     await come_back(node)
-    by_hand = [one for one in offers_of(node, driver) if one.piece and not one.piece.on_demand]
+    by_hand = [
+        one for one in offers_of(node, driver) if one.partition and not one.partition.on_demand
+    ]
     assert by_hand == []
     await driver.look()
     assert node.templates(NPU) == {}

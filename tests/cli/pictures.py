@@ -35,12 +35,12 @@ class Scene:
 
     Attributes:
         profile: Its board.
-        sick: The physical id of an NPU with a fault.
+        unhealthy: The physical id of an NPU with a fault.
         held: The physical ids of the NPUs that each claim holds.
     """
 
     profile: str
-    sick: int
+    unhealthy: int
     held: Mapping[str, tuple[int, ...]]
 
     @property
@@ -50,9 +50,9 @@ class Scene:
 
 
 SCENES = (
-    Scene(profile="910b4-8", sick=3, held={"train": (4, 6), "serve": (1,)}),
-    Scene(profile="a3-16", sick=9, held={"train": (0, 1)}),
-    Scene(profile="950-card-4", sick=1, held={"train": (2, 3)}),
+    Scene(profile="910b4-8", unhealthy=3, held={"train": (4, 6), "serve": (1,)}),
+    Scene(profile="a3-16", unhealthy=9, held={"train": (0, 1)}),
+    Scene(profile="950-card-4", unhealthy=1, held={"train": (2, 3)}),
 )
 
 
@@ -64,7 +64,7 @@ def make(scene: Scene, folder: Path) -> tuple[str, str]:
     (plugins / DRIVER).chmod(PLUGIN_FOLDER_MODE)
     trio.run(_hold, plugins / DRIVER, scene)
     with board.control() as control:
-        control.add_fault(scene.sick, FAULT, Severity.CRITICAL)
+        control.add_fault(scene.unhealthy, FAULT, Severity.CRITICAL)
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         code = main(
             [

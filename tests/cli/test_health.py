@@ -65,7 +65,7 @@ REPORT = HealthReport(
 )
 TABLE = """\
 faults:    asked for in turn, because the Ascend driver does not tell: not supported
-sick NPUs: left out of the ResourceSlice, because the API server drops taints
+unhealthy NPUs: left out of the ResourceSlice, because the API server drops taints
 hung call: read_health of npu-4 has not returned since 2026-11-21T19:00:00Z
 hung call: init of the Ascend driver has not returned since 2026-11-21T19:00:01Z
 missing:   card 9: booting
@@ -147,8 +147,8 @@ def test_health_is_a_table_with_a_row_for_each_trouble(
     [
         ({"watch": "events"}, "faults:    told by the Ascend driver as they happen"),
         ({"watch": "starting"}, "faults:    not watched yet"),
-        ({"taints": True}, "sick NPUs: tainted"),
-        ({"taints": None}, "sick NPUs: not published yet"),
+        ({"taints": True}, "unhealthy NPUs: tainted"),
+        ({"taints": None}, "unhealthy NPUs: not published yet"),
         ({"npus": ()}, "\nno NPU\n"),
         (
             {"resources": (ResourceReport(name="a/b", devices=8, healthy=7, held=2),)},

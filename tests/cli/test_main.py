@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import yaml
 
-from dev.rig.boards import a3, die, piece, split
-from dev.site.sick_boards import npu
+from dev.rig.boards import a3, die, partition, split
+from dev.site.unhealthy_boards import npu
 from trio_npu_dra.agent.cli.main import main
 from trio_npu_dra.agent.settings import Settings
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
@@ -118,7 +118,7 @@ def test_simulate_prints_the_flags_that_inspect_takes(
 
 
 @pytest.mark.usefixtures("_same_log")
-def test_inspect_shows_the_taints_of_a_sick_npu(
+def test_inspect_shows_the_taints_of_a_unhealthy_npu(
     board: SimulatedBoard, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The output has the taints that the scheduler would see, beside the fault itself."""
@@ -159,7 +159,7 @@ def test_inspect_leaves_out_what_is_for_a_resource() -> None:
     assert rows[2:] == ("npu-2 is for huawei.com/Ascend910",)
 
     parts = Settings(node_name="master", device_plugin="Ascend910B=a/b", device_plugin_shares=4)
-    shared, cut_by_hand = npu(0), split(npu(1), piece(116), piece(117))
+    shared, cut_by_hand = npu(0), split(npu(1), partition(116), partition(117))
     rows = _table(Board(chips=(shared, cut_by_hand)), parts)
     assert [row for row in rows if " is for " in row] == [
         "npu-0 is for a/b, in 4 shares",

@@ -11,13 +11,13 @@ import pytest
 import trio
 import trio.testing
 
-from dev.rig.boards import piece, split
+from dev.rig.boards import partition, split
 from dev.rig.waiting import until
-from dev.site.sick_boards import board, fault, npu
+from dev.site.unhealthy_boards import board, fault, npu
 from tests.holds.holding import hold
 from trio_npu_dra.agent.control.answers import Control
 from trio_npu_dra.agent.control.client import Reply, ask_all
-from trio_npu_dra.agent.control.report import HealthReport, report_cutting, report_npus
+from trio_npu_dra.agent.control.report import HealthReport, report_npus, report_partitioning
 from trio_npu_dra.agent.control.server import serve_control
 from trio_npu_dra.agent.device_plugin.device import ResourceDevice
 from trio_npu_dra.agent.device_plugin.state import ResourcesState
@@ -28,7 +28,7 @@ from trio_npu_dra.ascend.fault_memory import NodeFaults
 from trio_npu_dra.ascend.health_sample import HealthSample
 from trio_npu_dra.ascend.model import FaultLevel
 from trio_npu_dra.ascend.offers import NO_PARTITIONS
-from trio_npu_dra.ascend.partition import Piece
+from trio_npu_dra.ascend.partition import Partition
 from trio_npu_dra.ascend.subscription import WatchStatus
 from trio_npu_dra.kit.base.errors import Busy, ConfigError
 from trio_npu_dra.kit.base.observable import Observable
@@ -78,7 +78,7 @@ class Served:
 
 @pytest.fixture
 async def served(folder: Path, worker: DcmiWorker) -> AsyncIterator[Served]:
-    """Its second NPU is sick and held."""
+    """Its second NPU is unhealthy and held."""
     control = Control(
         board=Observable(board(*NPUS)),
         watch=Observable(WatchStatus()),
@@ -86,7 +86,7 @@ async def served(folder: Path, worker: DcmiWorker) -> AsyncIterator[Served]:
         worker=worker,
         faults=NodeFaults(None),
         holds=Observable((hold("npu-3", 3),)),
-        cutting=Observable(NO_PARTITIONS),
+        partitioning=Observable(NO_PARTITIONS),
         resources=ResourcesState(),
     )
     with trio.fail_after(20):
@@ -96,9 +96,9 @@ async def served(folder: Path, worker: DcmiWorker) -> AsyncIterator[Served]:
             nursery.cancel_scope.cancel()
 
 
-def test_a_split_npu_is_offered_in_its_pieces() -> None:
+def test_a_split_npu_is_offered_in_its_partitions() -> None:
     """These are no names of it; each claim that has one of them holds it."""
-    split_npu = split(npu(0), piece(100), piece(101))
+    split_npu = split(npu(0), partition(100), partition(101))
     holds = tuple(
         hold(f"npu-0-vnpu-{vnpu}", 0, vnpu=vnpu, claim=f"claim-{vnpu}") for vnpu in (100, 101)
     )
@@ -111,8 +111,8 @@ async def test_health_has_the_resources_and_what_waits_to_go_there(served: Serve
     """How many devices there are, and how many of them pods can get and have."""
     chip = npu(0)
     shares = [ResourceDevice(resource="a/b", chip=chip, share=share) for share in range(2)]
-    sick = ResourceDevice(resource="a/b", chip=NPUS[1])
-    served.control.resources.devices.set({"a/c": (), "a/b": (*shares, sick)})
+    unhealthy = ResourceDevice(resource="a/b", chip=NPUS[1])
+    served.control.resources.devices.set({"a/c": (), "a/b": (*shares, unhealthy)})
     served.control.resources.waiting.set({"npu-3": "to a/b, but it is held by claim ml/train"})
     pods = [share.entry(namespace="ml", pod="train") for share in shares]
     served.control.holds.set(tuple(hold for pod in pods for hold in pod.holds))
@@ -135,13 +135,15 @@ async def test_health_has_what_pods_have_though_no_resource_lists_it(served: Ser
     assert report.unserved == ("npu-0 by pod ml/train",)
 
 
-def test_a_piece_is_held_by_a_claim_or_a_pod() -> None:
+def test_a_partition_is_held_by_a_claim_or_a_pod() -> None:
     """It is said which."""
-    split_npu = split(npu(0), piece(100), piece(101))
-    pod = ResourceDevice(resource="a/b-2c", chip=split_npu, piece=Piece(template="v", vnpu=101))
+    split_npu = split(npu(0), partition(100), partition(101))
+    pod = ResourceDevice(
+        resource="a/b-2c", chip=split_npu, partition=Partition(template="v", vnpu=101)
+    )
     holds = [hold("npu-0-vnpu-100", 0, vnpu=100), *pod.entry(namespace="ml", pod="x").holds]
-    cutting = report_cutting(board(split_npu), holds, NO_PARTITIONS, None)
-    assert [str(one).partition(", ")[2] for one in cutting.pieces] == [
+    partitioning = report_partitioning(board(split_npu), holds, NO_PARTITIONS, None)
+    assert [str(one).partition(", ")[2] for one in partitioning.partitions] == [
         "cut by hand, held by claim ml/train",
         "cut by hand, held by pod ml/x",
     ]
@@ -149,7 +151,7 @@ def test_a_piece_is_held_by_a_claim_or_a_pod() -> None:
 
 async def test_health_has_all_that_is_known_of_each_npu(served: Served) -> None:
     """It has level, faults with code, text, rule and time, silence, network and the claim."""
-    well, sick = (await served.report()).npus
+    well, unhealthy = (await served.report()).npus
 
     assert well.model_dump(exclude_defaults=True) == {
         "device": "npu-0",
@@ -157,7 +159,7 @@ async def test_health_has_all_that_is_known_of_each_npu(served: Served) -> None:
         "level": "NormalNPU",
         "state": "Healthy",
     }
-    assert sick.model_dump() == {
+    assert unhealthy.model_dump() == {
         "device": "npu-3",
         "offered_as": "npu-3",
         "level": "RestartBusiness",
@@ -178,7 +180,7 @@ async def test_health_has_all_that_is_known_of_each_npu(served: Served) -> None:
 
 
 async def test_health_says_how_it_is_known_and_what_becomes_of_it(served: Served) -> None:
-    """Events or polling, with the reason, tell faults; sick NPUs are tainted or left out."""
+    """Events or polling, with the reason, tell faults; unhealthy NPUs are tainted or left out."""
     assert (await served.report()).watch == "starting"
     assert (await served.report()).taints is None
 
@@ -225,8 +227,8 @@ async def test_a_call_that_hangs_is_named_until_it_returns(
 
 async def test_a_separated_npu_is_released_once(served: Served) -> None:
     """The rule's verdict is gone, and a second release has no effect."""
-    sick = NPUS[1]
-    chip = served.control.faults.of(sick)
+    unhealthy = NPUS[1]
+    chip = served.control.faults.of(unhealthy)
     for codes in ({TWICE_A_DAY: ""}, {}, {TWICE_A_DAY: ""}, {}):
         chip.take(HealthSample(codes=codes), served.control.faults.now())
     assert chip.health(served.control.faults.now()).level is FaultLevel.MANUALLY_SEPARATE_NPU

@@ -10,13 +10,13 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from dev.rig.boards import piece, split
+from dev.rig.boards import partition, split
 from tests.claims.node import AT_ONCE, NodeOnDisk, claim, npu, ref, result
 from tests.device_plugin.instance import RESOURCE, Instance, Kubelet, chips, with_ids
-from tests.holds.entries import holder, of_piece
+from tests.holds.entries import holder, of_partition
 from tests.reliability.disk import Disk
 from trio_npu_dra.agent.claims.repair import Repair
-from trio_npu_dra.agent.device_plugin.assignment import pieces_of
+from trio_npu_dra.agent.device_plugin.assignment import partitions_of
 from trio_npu_dra.agent.device_plugin.cdi_file import devices_before
 from trio_npu_dra.agent.holds.hold import conflict
 from trio_npu_dra.kit.base.errors import AllocationRefused
@@ -58,7 +58,7 @@ async def test_nothing_is_given_to_a_claim_and_to_a_pod(node: NodeOnDisk) -> Non
     await instance.plugin.allocate([["Ascend910-1"]])
 
 
-async def test_shares_and_pieces_of_claims_keep_a_chip_from_pods(node: NodeOnDisk) -> None:
+async def test_shares_and_partitions_of_claims_keep_a_chip_from_pods(node: NodeOnDisk) -> None:
     """And a pod keeps all of its chip from them."""
     instance = Instance(node, Kubelet())
     shares = [claim(f"s{number}", result(f"npu-{number}", share_id="a-b")) for number in (1, 2)]
@@ -66,7 +66,7 @@ async def test_shares_and_pieces_of_claims_keep_a_chip_from_pods(node: NodeOnDis
     claims = node.start(patience=AT_ONCE)
     assert not (await claims.prepare([ref("s1")]))["uid-s1"].error
     async with instance.ledger.exclusive():
-        instance.ledger.put(of_piece("p", 100, number=3))
+        instance.ledger.put(of_partition("p", 100, number=3))
     for number in (1, 3):
         with pytest.raises(AllocationRefused, match=f"npu-{number} is held by claim default/"):
             await instance.plugin.allocate([[f"Ascend910-{number}"]])
@@ -77,7 +77,7 @@ async def test_shares_and_pieces_of_claims_keep_a_chip_from_pods(node: NodeOnDis
     (share,) = replace(chips()[2], share=0).entry().holds
     assert conflict(share, [replace(share, holder=holder("c"), share="7")])
     assert not conflict(share, [replace(chips()[2], share=7).entry().holds[0]])
-    claimed, *_ = of_piece("q", 101, number=2).holds
+    claimed, *_ = of_partition("q", 101, number=2).holds
     assert conflict(claimed, instance.ledger.holds.value)
 
 
@@ -91,14 +91,14 @@ async def test_a_claim_whose_record_cannot_be_read_keeps_its_chip(node: NodeOnDi
 
 
 async def test_a_pod_gets_a_vnpu_alone(node: NodeOnDisk, autojump_clock: MockClock) -> None:
-    """Others can have those beside it, but neither a claim that piece, nor anybody the chip."""
+    """Others can have those beside it, but neither a claim that partition, nor anybody the chip."""
     del autojump_clock
-    cut = split(npu(1), piece(116, "vir05_1c_8g"), piece(117, "vir05_1c_8g"))
+    cut = split(npu(1), partition(116, "vir05_1c_8g"), partition(117, "vir05_1c_8g"))
     node.board.set(replace(node.board.value, chips=(npu(0), cut)))
     kubelet = Kubelet()
     instance = Instance(node, kubelet)
     resource = f"{RESOURCE}-5c.1cpu.8g"
-    plugin, offered = instance.plugin_of(resource), pieces_of(node.board.value, cut, RESOURCE)
+    plugin, offered = instance.plugin_of(resource), partitions_of(node.board.value, cut, RESOURCE)
     plugin.offer(offered)
     ids = ["Ascend910-5c.1cpu.8g-116-1", "Ascend910-5c.1cpu.8g-117-1"]
     assert [one.id for one in plugin.devices.value] == ids
@@ -109,7 +109,7 @@ async def test_a_pod_gets_a_vnpu_alone(node: NodeOnDisk, autojump_clock: MockClo
 
     with pytest.raises(AllocationRefused, match="which has npu-1-vnpu-116, until it has"):
         await instance.plugin.allocate([["Ascend910-1"]])
-    claimed, *_ = of_piece("c", 116, number=1).holds
+    claimed, *_ = of_partition("c", 116, number=1).holds
     assert conflict(claimed, instance.ledger.holds.value)
     await plugin.allocate([ids[1:]])
 

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from dev.site.sick_boards import fault
-from dev.site.sick_boards import npu as sick_npu
+from dev.site.unhealthy_boards import fault
+from dev.site.unhealthy_boards import npu as unhealthy_npu
 from tests.claims.node import NodeOnDisk, board, npu
 from tests.device_plugin.instance import RESOURCE, Instance, Kubelet
 from tests.device_plugin.instance import given as pod_devices
@@ -142,7 +142,7 @@ async def test_others_than_the_chosen_ones_are_refused(
     instance = start(
         node, Kubelet(devices=pod_devices("old", 3)), Scheduler([choice("train", number)])
     )
-    instance.plugin.offer([*map(whole, map(npu, range(6))), whole(sick_npu(6, fault()))])
+    instance.plugin.offer([*map(whole, map(npu, range(6))), whole(unhealthy_npu(6, fault()))])
     with pytest.raises(AllocationRefused) as caught:
         await admit(instance, 1, available=(0, 1, 2, 4))
     text = str(caught.value)
@@ -158,7 +158,7 @@ async def test_a_pod_that_has_chips_waits_for_none(node: NodeOnDisk, number: int
     kubelet = Kubelet(devices=pod_devices("old", 3) + pod_devices("forger", 1))
     scheduler = Scheduler([choice("forger", number), choice("train", 5)])
     instance = start(node, kubelet, scheduler)
-    instance.plugin.offer([*map(whole, map(npu, range(6))), whole(sick_npu(6, fault()))])
+    instance.plugin.offer([*map(whole, map(npu, range(6))), whole(unhealthy_npu(6, fault()))])
     assert await admit(instance, 1, available=(0, 2, 4, 5)) == ids(5)
     assert scheduler.told == ["train"]
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from dev.rig.boards import piece, split
+from dev.rig.boards import partition, split
 from tests.claims.node import AT_ONCE, NodeOnDisk, board, claim, ref, result
 from tests.device_plugin.instance import Instance, Kubelet
 from trio_npu_dra.agent.device_plugin.assignment import elsewhere, resource_devices
@@ -31,7 +31,7 @@ from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.kubelet.device_plugin.pod_resources import PodDevice
 
 CHIPS = 3
-PIECES = 2
+PARTITIONS = 2
 FLAGS = (("", 1), ("all", 1), ("0", 1), ("1-2=example.com/odd", 1), ("all", 3), ("0-1", 2))
 EVERYTHING = frozenset(f"/dev/davinci{number}" for number in range(CHIPS))
 
@@ -52,17 +52,17 @@ def cut(chip: Chip) -> Chip:
     """The chip as an administrator cuts it, or makes it whole again."""
     if chip.vnpus:
         return replace(chip, vnpus=(), vdevices=())
-    ids = (100 + 16 * chip.physical_id + number for number in range(PIECES))
-    return split(chip, *(piece(id_, "vir05_1c_8g") for id_ in ids))
+    ids = (100 + 16 * chip.physical_id + number for number in range(PARTITIONS))
+    return split(chip, *(partition(id_, "vir05_1c_8g") for id_ in ids))
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What somebody has: a chip, or a share or a piece of it."""
+    """What somebody has: a chip, or a share or a partition of it."""
 
     chip: int
     share: str | None = None
-    piece: int | None = None
+    partition: int | None = None
 
     def excludes(self, other: Part) -> bool:
         """Whether two cannot both be had."""
@@ -70,7 +70,7 @@ class Part:
             return False
         if None not in {self.share, other.share}:
             return self.share == other.share
-        return None in {self.piece, other.piece} or self.piece == other.piece
+        return None in {self.partition, other.partition} or self.partition == other.partition
 
 
 @dataclass
@@ -152,7 +152,7 @@ class World:
         for index, one in enumerate(every):
             assert not any(one.excludes(other) for other in every[:index])
         by_claims, by_pods = (
-            {part.chip for part in parts if part.piece is None}
+            {part.chip for part in parts if part.partition is None}
             for parts in (self.claims.values(), self.pods.values())
         )
         assert by_claims.isdisjoint(by_pods)
@@ -160,8 +160,10 @@ class World:
 
     async def claim(self, offer: Offer, *, is_share: bool) -> None:
         """A claim gets an offer, or a share of it; the scheduler knows what claims have."""
-        share = f"share-{self.count}" if is_share and offer.piece is None else None
-        part = Part(offer.chips[0].physical_id, share, offer.piece.vnpu if offer.piece else None)
+        share = f"share-{self.count}" if is_share and offer.partition is None else None
+        part = Part(
+            offer.chips[0].physical_id, share, offer.partition.vnpu if offer.partition else None
+        )
         is_taken = any(part.excludes(other) for other in self.claims.values())
         if is_taken or (offer.held is Held.BY_SHARES and share is None):
             return
@@ -174,7 +176,7 @@ class World:
 
     async def give(self, device: ResourceDevice) -> None:
         """A pod gets a device; the kubelet knows what pods have."""
-        vnpu = device.piece.vnpu if device.piece else None
+        vnpu = device.partition.vnpu if device.partition else None
         share = None if device.share is None else str(device.share)
         one = PodDevice(namespace="ml", pod="train", resource=device.resource, id=device.id)
         if one in self.pods:

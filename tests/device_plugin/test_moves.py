@@ -46,7 +46,7 @@ async def test_a_chip_moves_to_a_resource_once_its_claim_has_ended(rig: Rig) -> 
         await until(lambda: "npu-5" not in pool(rig))
 
 
-async def test_a_chip_moves_to_a_resource_once_its_last_piece_is_released(rig: Rig) -> None:
+async def test_a_chip_moves_to_a_resource_once_its_last_partition_is_released(rig: Rig) -> None:
     """Until then nothing else of it is given out; chips in a resource are not cut."""
     rig.partitioning = "dynamic"
     quarter = "npu-5-vir05-1c-8g-0"

@@ -20,7 +20,7 @@ from trio_npu_dra.kit.base import file_lock
 from trio_npu_dra.kit.grpc import RpcError
 from trio_npu_dra.lab.simulator import Severity, load_profile
 
-SICK = 0x80E01801
+UNHEALTHY = 0x80E01801
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -47,15 +47,15 @@ async def test_a_pod_gets_two_chips_by_cdi(rig: Rig) -> None:
     assert node["hostPath"] == "/dev/davinci1"
 
 
-async def test_a_sick_chip_is_not_given_out_until_it_is_well(rig: Rig) -> None:
+async def test_a_unhealthy_chip_is_not_given_out_until_it_is_well(rig: Rig) -> None:
     """The kubelet's allocatable falls and rises."""
     rig.device_plugin = "all"
     async with rig.device_manager() as manager, rig.daemon():
         await manager.wait_for(RESOURCE, *ids(*range(8)))
         with rig.board.control() as control:
-            control.add_fault(2, SICK, Severity.MAJOR)
+            control.add_fault(2, UNHEALTHY, Severity.MAJOR)
             await manager.wait_for(RESOURCE, *ids(0, 1, 3, 4, 5, 6, 7))
-            control.clear_fault(2, SICK)
+            control.clear_fault(2, UNHEALTHY)
             await manager.wait_for(RESOURCE, *ids(*range(8)))
 
 
@@ -175,7 +175,7 @@ async def test_a_chip_stays_in_its_resource_when_its_pod_has_ended(rig: Rig) -> 
             manager.pods.clear()
             await until(lambda: not rig.records)
             with rig.board.control() as control:
-                control.add_fault(3, SICK, Severity.MAJOR)  # the next list
+                control.add_fault(3, UNHEALTHY, Severity.MAJOR)  # the next list
             await until(lambda: len(seen) > 1)
             assert seen == [ids(2, 3), ids(2)]
             nursery.cancel_scope.cancel()

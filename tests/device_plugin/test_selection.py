@@ -13,7 +13,7 @@ from trio_npu_dra.agent.device_plugin.names import (
     is_huaweis,
     parse_cdi_name,
     parse_id,
-    piece_resource,
+    partition_resource,
     whole_resource,
 )
 from trio_npu_dra.agent.device_plugin.selection import Selection
@@ -143,14 +143,14 @@ def test_vnpus_have_the_resources_that_manifests_have(family: ChipFamily) -> Non
     """Those of Huawei's device plugin, for each template."""
     split = split_of(replace(chip(0, family), board_id=0x41, memory_bytes=32 << 30))
     assert split is not None
-    found = [piece_resource(USUAL[family], template.name) for template in split.templates]
+    found = [partition_resource(USUAL[family], template.name) for template in split.templates]
     assert found == [f"{USUAL[family]}-{what}" for what in VENDORS[family].split(" ")]
     assert {whole_resource(resource or "") for resource in found} == {USUAL[family]}
 
 
 def test_a_template_of_another_form_has_no_resource() -> None:
     """Nobody could ask for it."""
-    assert piece_resource(USUAL_910, "virtual") is None
+    assert partition_resource(USUAL_910, "virtual") is None
 
 
 def test_huaweis_resources_are_known_by_their_domain() -> None:

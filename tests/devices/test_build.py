@@ -22,7 +22,7 @@ from trio_npu_dra.ascend.model import (
     FaultLevel,
 )
 from trio_npu_dra.ascend.offers import Held, Offer, OfferKind, offers
-from trio_npu_dra.ascend.partition import Piece
+from trio_npu_dra.ascend.partition import Partition
 from trio_npu_dra.kit.api.objects import Device, DeviceAttribute, DeviceCapacity
 from trio_npu_dra.lab.standins.api_rules import canonical
 
@@ -111,7 +111,7 @@ def test_every_known_fact_is_an_attribute() -> None:
 def test_a_device_is_made_once_whoever_holds_it_and_however_its_chip_is() -> None:
     """A claim that comes or goes has the pool made again; only a taint makes another device."""
     fault = Fault(code=1, level=FaultLevel.SEPARATE_NPU, rule="", since=1.0)
-    sick = Board(chips=(replace(FULL, health=ChipHealth(faults=(fault,))),))
+    unhealthy = Board(chips=(replace(FULL, health=ChipHealth(faults=(fault,))),))
     (offer,) = offers(Board(chips=(FULL,)))
     held = replace(offer, held=Held.WHOLE)
     policy = TaintPolicy(domain="npu.huawei.com")
@@ -119,16 +119,21 @@ def test_a_device_is_made_once_whoever_holds_it_and_however_its_chip_is() -> Non
     device = only(Board(chips=(FULL,)))
 
     assert build_devices([held], Board(chips=(FULL,)), policy, EVERYTHING)[0] is device
-    assert only(sick).attributes is device.attributes
-    assert (device.taints, len(only(sick).taints or ())) == (None, 1)
+    assert only(unhealthy).attributes is device.attributes
+    assert (device.taints, len(only(unhealthy).taints or ())) == (None, 1)
 
 
-def test_a_piece_has_the_facts_of_its_chip_that_are_true_of_it() -> None:
+def test_a_partition_has_the_facts_of_its_chip_that_are_true_of_it() -> None:
     """Its template, its parent and what it has; what names the whole chip is left out."""
     resources = Resources(ai_cores=5, ai_cpus=1, memory_mib=8192)
-    piece = VDevice(id=148, template="vir05_1c_8g", in_use=False, resources=resources)
+    partition = VDevice(id=148, template="vir05_1c_8g", in_use=False, resources=resources)
     whole = replace(
-        FULL, board_id=0x41, vnpus=(148,), vdevices=(piece,), device_share=True, super_pod_sdid=7
+        FULL,
+        board_id=0x41,
+        vnpus=(148,),
+        vdevices=(partition,),
+        device_share=True,
+        super_pod_sdid=7,
     )
     device = only(Board(chips=(whole,)))
     assert device.name == "npu-3-vnpu-148"
@@ -154,17 +159,17 @@ def test_a_piece_has_the_facts_of_its_chip_that_are_true_of_it() -> None:
         "aiCpus": DeviceCapacity(value="1"),
         "memCapacity": DeviceCapacity(value="7Gi"),
     }
-    unknown = replace(whole, board_id=None, vdevices=(replace(piece, resources=Resources()),))
+    unknown = replace(whole, board_id=None, vdevices=(replace(partition, resources=Resources()),))
     assert not only(Board(chips=(unknown,))).capacity
 
 
-def test_a_lost_piece_is_tainted_without_a_time() -> None:
+def test_a_lost_partition_is_tainted_without_a_time() -> None:
     """Nobody saw when it vanished: the API server says when it heard."""
     lost = Offer(
         name="npu-3-vnpu-148",
         kind=OfferKind.VNPU,
         chips=(FULL,),
-        piece=Piece(template="vir05_1c_8g", vnpu=148),
+        partition=Partition(template="vir05_1c_8g", vnpu=148),
     )
     policy = TaintPolicy(domain="npu.huawei.com")
     (device,) = build_devices([lost], Board(chips=(FULL,)), policy, EVERYTHING)
@@ -361,15 +366,15 @@ def test_no_version_is_refused_by_the_server(printed: str) -> None:
 # --- health --------------------------------------------------------------------------------------
 
 
-def sick(level: FaultLevel) -> Board:
-    """A sick NPU and a well one."""
+def unhealthy(level: FaultLevel) -> Board:
+    """An unhealthy NPU and a well one."""
     fault = Fault(code=1, level=level, rule="", since=1_700_000_000.4)
     return Board(chips=(replace(FULL, health=ChipHealth(faults=(fault,))), BARE))
 
 
-def test_a_sick_npu_is_tainted_where_taints_are_kept() -> None:
+def test_a_unhealthy_npu_is_tainted_where_taints_are_kept() -> None:
     """Since when it is so, in whole seconds; the others have no taint."""
-    well, ill = build(sick(FaultLevel.SEPARATE_NPU))
+    well, ill = build(unhealthy(FaultLevel.SEPARATE_NPU))
     assert well.taints is None
     (taint,) = ill.taints or ()
     assert (taint.key, taint.value) == ("npu.huawei.com/fault", "SeparateNPU")
@@ -379,8 +384,8 @@ def test_a_sick_npu_is_tainted_where_taints_are_kept() -> None:
 def test_where_taints_are_dropped_an_npu_that_may_not_be_scheduled_is_left_out() -> None:
     """One that may be scheduled stays, without the taint."""
     dropping = ServerFeatures(taint_effects=frozenset())
-    assert [d.name for d in build(sick(FaultLevel.SEPARATE_NPU), dropping)] == ["npu-0"]
-    devices = build(sick(FaultLevel.SUB_HEALTH), dropping)
+    assert [d.name for d in build(unhealthy(FaultLevel.SEPARATE_NPU), dropping)] == ["npu-0"]
+    devices = build(unhealthy(FaultLevel.SUB_HEALTH), dropping)
     assert [(d.name, d.taints) for d in devices] == [("npu-0", None), ("npu-3", None)]
 
 
@@ -388,7 +393,7 @@ def test_where_the_effect_none_is_refused_severe_faults_still_taint() -> None:
     """As in Kubernetes 1.34 with its alpha feature on: a mild fault must not cost their taints."""
     severe = frozenset({TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE})
     refusing = ServerFeatures(taint_effects=severe)
-    _, ill = build(sick(FaultLevel.SEPARATE_NPU), refusing)
+    _, ill = build(unhealthy(FaultLevel.SEPARATE_NPU), refusing)
     assert [taint.effect for taint in ill.taints or ()] == ["NoExecute"]
-    _, mild = build(sick(FaultLevel.SUB_HEALTH), refusing)
+    _, mild = build(unhealthy(FaultLevel.SUB_HEALTH), refusing)
     assert (mild.name, mild.taints) == ("npu-3", None)

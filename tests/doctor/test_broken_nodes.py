@@ -13,7 +13,7 @@ import trio
 from dev.rig.boards import a3, die
 from tests.claims.node import npu
 from tests.doctor.nodes import ASCEND_BY_DEFAULT, DRIVER, POD, SESSION, Node
-from tests.holds.entries import entry, of_piece
+from tests.holds.entries import entry, of_partition
 from trio_npu_dra.agent.device_plugin.device import ResourceDevice
 from trio_npu_dra.agent.holds.encoding import encode
 from trio_npu_dra.agent.holds.ledger import Ledger
@@ -273,7 +273,7 @@ def test_what_this_driver_did_to_npus_is_no_finding(healthy: Node) -> None:
     (healthy.places.state / "share-flags.json").write_text(json.dumps(chips))
     records = healthy.places.state / "claims"
     records.mkdir()
-    (records / "uid-c.json").write_bytes(encode(of_piece("uid-c", 150)))  # cut by hand
+    (records / "uid-c.json").write_bytes(encode(of_partition("uid-c", 150)))  # cut by hand
     ours = own_state.look(healthy.places).ours
     assert ours == Ours(vnpus=set(), shared={"/dev/davinci2", "other"})
 

@@ -34,7 +34,7 @@ SHARES = {
         "restarts",
         "rolling_update",
     ),
-    "claims and faults": ("claims_*", "faults*", "health", "refusals", "sick_npu"),
+    "claims and faults": ("claims_*", "faults*", "health", "refusals", "unhealthy_npu"),
     "device plugin": ("device_plugin*", "doctor", "mindcluster", "migration"),
     "another version, another board": (
         "boards",

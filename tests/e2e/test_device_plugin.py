@@ -101,7 +101,7 @@ def test_init_container_that_goes_on_has_an_npu_of_its_own(plugin: Plugin, space
 
 
 @pytest.mark.every_version
-def test_sick_npu_is_not_given_out(plugin: Plugin, driver: Driver, space: Space) -> None:
+def test_unhealthy_npu_is_not_given_out(plugin: Plugin, driver: Driver, space: Space) -> None:
     """Allocatable falls and rises; who has it keeps it, and its status says it.
 
     That is so for a pod that does not start, too. The ledger says soon which pods they are.
@@ -117,7 +117,9 @@ def test_sick_npu_is_not_given_out(plugin: Plugin, driver: Driver, space: Space)
         for chip in chips.values():
             board.add_fault(chip, KEEPS_PODS, Severity.CRITICAL)
         for name in chips:
-            space.wait(partial(has_health, space, name, "Unhealthy"), f"a sick NPU of pod {name}")
+            space.wait(
+                partial(has_health, space, name, "Unhealthy"), f"an unhealthy NPU of pod {name}"
+            )
         plugin.wait_allocatable(NPUS - 2)
         assert plugin.amount("capacity") == NPUS
         assert_runs_on(space, before)

@@ -65,7 +65,7 @@ def test_two_pods_share_an_npu(driver: Driver, space: Space) -> None:
 
 
 def test_a_pod_has_a_vnpu_that_was_cut_by_hand(driver: Driver, space: Space) -> None:
-    """Its npu-smi shows the piece alone; its NPU is not there meanwhile."""
+    """Its npu-smi shows the partition alone; its NPU is not there meanwhile."""
     plugin = Plugin(driver)
     npu_smi(driver, "create-vnpu", "-f", "vir05_1c_8g", "-v", str(VNPU))
     plugin.wait_allocatable(1, of=QUARTER)

@@ -1,4 +1,4 @@
-"""A sick NPU, from the hardware's word to the scheduler, the pods and back."""
+"""An unhealthy NPU, from the hardware's word to the scheduler, the pods and back."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_fault_is_seen_everywhere_while_it_lasts(
     assert faults.metric(name, device=device, code=code) is None
 
 
-def test_sick_npu_can_be_given_back_and_is_given_out_when_well(
+def test_unhealthy_npu_can_be_given_back_and_is_given_out_when_well(
     driver: Driver, faults: Faults, space: Space
 ) -> None:
     """Who holds it can end; who asks for just this one waits until it is well, and gets it then."""
@@ -189,7 +189,7 @@ def container_id(pod: Object) -> str:
 
 
 @pytest.mark.since("1.36")
-def test_claim_of_the_example_keeps_and_gets_sick_npus(faults: Faults, space: Space) -> None:
+def test_claim_of_the_example_keeps_and_gets_unhealthy_npus(faults: Faults, space: Space) -> None:
     """With every NPU about to be restarted, pods that tolerate it stay and start, others do not."""
     example = EXAMPLE.read_text()
     space.apply_text(example)

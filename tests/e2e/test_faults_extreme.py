@@ -87,8 +87,8 @@ def heard_events(faults: Faults) -> float:
     return sum(faults.metric(name, assertion=kind) or 0.0 for kind in kinds)
 
 
-def storm(faults: Faults, sick: set[str]) -> float:
-    """Thousands of events over all NPUs; in the end just some are sick.
+def storm(faults: Faults, unhealthy: set[str]) -> float:
+    """Thousands of events over all NPUs; in the end just some are unhealthy.
 
     Returns:
         Seconds that it took.
@@ -101,7 +101,7 @@ def storm(faults: Faults, sick: set[str]) -> float:
             faults.begin(device, KEEPS_PODS)
         _wait_until(began + STORM_SECONDS * (turn + 0.5) / rounds)
         for device in devices:
-            if turn < rounds - 1 or device not in sick:
+            if turn < rounds - 1 or device not in unhealthy:
                 faults.end(device, KEEPS_PODS)
             else:
                 faults.look(device)
@@ -120,19 +120,19 @@ def test_storm_of_events_ends_in_the_right_state(
 
     Meanwhile calls of the kubelet are answered.
     """
-    sick = {"npu-1", "npu-6"}
+    unhealthy = {"npu-1", "npu-6"}
     before, pid = driver.devices(), driver.pid()
     rss = memory_mib(driver)["VmRSS"]
     forget_peak(driver)
     heard = heard_events(faults)
     mark, began = driver.cluster.audit_mark(), time.monotonic()
     with calling(driver) as calls:
-        took = storm(faults, sick)
+        took = storm(faults, unhealthy)
 
         def is_settled() -> bool:
-            return {name for name in before if faults.taints(name)} == sick
+            return {name for name in before if faults.taints(name)} == unhealthy
 
-        driver.cluster.wait(is_settled, f"taints on {sick} alone")
+        driver.cluster.wait(is_settled, f"taints on {unhealthy} alone")
     seconds = time.monotonic() - began
     writes = audit.writes(driver.cluster.audit(mark), user=ACCOUNT)
     kinds = Counter(f"{write.verb} {write.resource} {write.code}" for write in writes)
@@ -149,7 +149,7 @@ def test_storm_of_events_ends_in_the_right_state(
     slices = len(audit.writes(writes, resource="resourceslices"))
     assert 1 <= slices <= AT_ONCE + PER_SECOND * seconds
     assert len(writes) - slices <= MOST_EVENTS
-    for device in sick:
+    for device in unhealthy:
         faults.end(device, KEEPS_PODS)
     driver.cluster.wait(lambda: driver.devices() == before, "the pool as it was")
 

@@ -10,7 +10,7 @@ import yaml
 
 from dev.cluster.api import Object
 from dev.cluster.driver import NPUS, Driver
-from tests.e2e.pieces import QUARTER, cut_for_claims, piece, vnpus
+from tests.e2e.partitions import QUARTER, cut_for_claims, partition, vnpus
 from tests.e2e.resources import Plugin
 from tests.e2e.space import EXAMPLES, Space, claim, pod
 
@@ -32,7 +32,7 @@ def _cut(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
 def _held(space: Space) -> None:
     """All quarters of the first NPU are in use, and one more pod waits for one."""
     names = [*HOLDERS, WAITER]
-    space.apply(*(claim(name, piece(QUARTER)) for name in names))
+    space.apply(*(claim(name, partition(QUARTER)) for name in names))
     space.apply(*(pod(name, name) for name in HOLDERS))
     for name in HOLDERS:
         space.wait_phase(name)
@@ -50,7 +50,7 @@ def release(driver: Driver, space: Space) -> None:
 
 
 @pytest.mark.usefixtures("_held")
-def test_pieces_in_use_drain_when_npus_are_cut_no_more(
+def test_partitions_in_use_drain_when_npus_are_cut_no_more(
     driver: Driver, space: Space, notes: list[str]
 ) -> None:
     """Nobody gets one of them again, and with the flag back the pod that waited runs."""
@@ -63,7 +63,7 @@ def test_pieces_in_use_drain_when_npus_are_cut_no_more(
     driver.set_environment(f"{FLAG}=dynamic")
     space.wait_phase(WAITER)
     notes.append(
-        f"{drained - began:6.1f} s  until four pieces were drained after the flag was taken away, "
+        f"{drained - began:6.1f} s  until four partitions were drained after the flag was removed, "
         f"{time.monotonic() - drained:.1f} s until the pod that waited ran with the flag back"
     )
     space.clear()
@@ -84,8 +84,8 @@ def test_an_npu_moves_to_a_resource_though_claims_wait_for_it(
     plugin.turn_off()
     space.wait_phase(WAITER)
     notes.append(
-        f"{moved - began:6.1f} s  until an NPU with four pieces was in the resource, "
-        f"{time.monotonic() - moved:.1f} s until the pod that waited had a piece of it"
+        f"{moved - began:6.1f} s  until an NPU with four partitions was in the resource, "
+        f"{time.monotonic() - moved:.1f} s until the pod that waited had a partition of it"
     )
     space.clear()
     driver.wait_without_traces()
@@ -94,12 +94,12 @@ def test_an_npu_moves_to_a_resource_though_claims_wait_for_it(
 def deployment() -> list[Object]:
     """Four replicas, each with a quarter of the first NPU."""
     template, deployed = yaml.safe_load_all((EXAMPLES / "deployment.yaml").read_text())
-    template["spec"]["spec"]["devices"]["requests"] = [piece(QUARTER)]
+    template["spec"]["spec"]["devices"]["requests"] = [partition(QUARTER)]
     deployed["spec"]["replicas"] = len(HOLDERS)
     return [template, deployed]
 
 
-def test_an_npu_that_comes_back_has_no_pieces_that_nobody_takes_back(
+def test_an_npu_that_comes_back_has_no_partitions_that_nobody_takes_back(
     driver: Driver, space: Space, notes: list[str]
 ) -> None:
     """Its pods are evicted while it is gone; those that take their place run when it is back."""
@@ -113,14 +113,14 @@ def test_an_npu_that_comes_back_has_no_pieces_that_nobody_takes_back(
             if each["status"]["phase"] == "Running" and "deletionTimestamp" not in each["metadata"]
         ]
 
-    space.wait(lambda: len(running()) == len(HOLDERS), "four replicas with pieces")
+    space.wait(lambda: len(running()) == len(HOLDERS), "four replicas with partitions")
     before, began = set(running()), time.monotonic()
     with driver.board() as board:
         board.set_gone(0)
         space.wait(lambda: not before & set(running()), "all replicas evicted")
         evicted = time.monotonic()
         board.restore(0)
-    space.wait(lambda: len(running()) == len(HOLDERS), "four new replicas with pieces")
+    space.wait(lambda: len(running()) == len(HOLDERS), "four new replicas with partitions")
     notes.append(
         f"{evicted - began:6.1f} s  until the pods of an NPU that is gone were evicted, "
         f"{time.monotonic() - evicted:.1f} s until new ones ran after it was back"

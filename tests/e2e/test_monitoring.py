@@ -36,7 +36,7 @@ def chosen(query: str, *, node: str) -> str:
 
 
 @contextmanager
-def sick(driver: Driver, held: int) -> Iterator[None]:
+def unhealthy(driver: Driver, held: int) -> Iterator[None]:
     """One NPU that is held has a fault, heat and a bad port; one that is free must be taken out."""
     with driver.board() as board:
         try:
@@ -76,7 +76,7 @@ def fail_to_prepare(space: Space) -> None:
 def test_dashboard_shows_all_and_alerts_are_about_what_is(
     driver: Driver, space: Space, tmp_path: Path, notes: list[str]
 ) -> None:
-    """Every query has data, every alert can be judged, and those of the sick NPUs are on."""
+    """Every query has data, every alert can be judged, and those of the unhealthy NPUs are on."""
     node = driver.cluster.node.name
     asked = [chosen(query, node=node) for _, query in queries()]
     fail_to_prepare(space)
@@ -84,7 +84,7 @@ def test_dashboard_shows_all_and_alerts_are_about_what_is(
     with started(driver, tmp_path) as prometheus:
         device = start_pods(space)
         wait_alerts(driver, prometheus)
-        with sick(driver, int(device.removeprefix("npu-"))):
+        with unhealthy(driver, int(device.removeprefix("npu-"))):
             about = {"node": node, "severity": "warning"}
             held, spare = about | {"device": device}, about | {"device": f"npu-{SPARE}"}
             by = {"claim_namespace": space.name, "claim": "running"}

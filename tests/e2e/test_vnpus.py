@@ -58,7 +58,7 @@ def npu_smi(driver: Driver, what: str, *arguments: str) -> None:
 
 @pytest.mark.usefixtures("cut", "classes")
 def test_quarter_of_a_chip_that_was_cut_by_hand(driver: Driver, space: Space) -> None:
-    """Published with its template; the pod's npu-smi shows the piece alone; nobody else gets it."""
+    """It is published with its template; npu-smi in its pod shows it alone."""
     quarter = driver.devices()[QUARTER]
     attributes = {name: next(iter(one.values())) for name, one in quarter["attributes"].items()}
     assert (attributes["type"], attributes["template"]) == ("vnpu", "vir02")
@@ -87,7 +87,7 @@ def test_quarter_of_a_chip_that_was_cut_by_hand(driver: Driver, space: Space) ->
 
 
 @pytest.mark.usefixtures("cut")
-def test_class_of_whole_npus_gives_no_piece(driver: Driver, space: Space) -> None:
+def test_class_of_whole_npus_gives_no_partition(driver: Driver, space: Space) -> None:
     """Who asks for an NPU waits rather than get a part of one."""
     for name in ("one", "two"):
         user = placed(pod(name, name, containers=[container("main", name)]), driver.node)

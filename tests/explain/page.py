@@ -22,7 +22,7 @@ from trio_npu_dra.tools.cli.npu_words import explanation_lines
 PAGE = Path(__file__).parents[2] / "docs/kubectl-npu.md"
 PICTURES: Final = {
     "kubectl-npu": (100, ("", "explain large")),
-    "kubectl-npu-node": (132, ("node n2", "why-sick n2/npu-3")),
+    "kubectl-npu-node": (132, ("node n2", "why-unhealthy n2/npu-3")),
 }
 """Terminals by the names of their files in docs/assets: their columns, and commands."""
 _SVG: Final = """\

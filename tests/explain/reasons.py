@@ -75,8 +75,8 @@ def held(*numbers: int, name: str = "infer", node: str = "n1") -> Wire:
     return allocated(made, *(f"npu-{one}" for one in numbers), node=node, users=[f"{name}-0"])
 
 
-def piece(number: int, *, amount: str = "10", **more: Any) -> Wire:
-    """A piece of NPU 0, by what it takes of the counters."""
+def partition(number: int, *, amount: str = "10", **more: Any) -> Wire:
+    """A partition of NPU 0, by what it takes of the counters."""
     return device(f"npu-0-vnpu-{number}", {"type": "vnpu"}, **more, consumesCounters=takes(amount))
 
 
@@ -126,7 +126,7 @@ _DEVICES = (
     Reason(title="too little memory", objects=(_N1, _TWO, claim("train", ask(MEMORY)))),
     Reason(title="all are held", objects=(_N1, _TWO, held(0, 1), TRAIN)),
     Reason(
-        title="sick",
+        title="unhealthy",
         objects=(_N1, slice_("s1", npu(0, taints=[SEPARATED])), TRAIN),
         since="1.36",
     ),
@@ -163,11 +163,11 @@ _DEVICES = (
 
 _PARTS = (
     Reason(
-        title="a piece is taken of the NPU",
+        title="a partition is taken of the NPU",
         objects=(
             _N1,
             CUT,
-            slice_("s1", npu(0, consumesCounters=takes("20")), piece(1), count=2),
+            slice_("s1", npu(0, consumesCounters=takes("20")), partition(1), count=2),
             allocated(claim("infer", ask()), "npu-0-vnpu-1", users=["infer-0"]),
             claim("train", ask(f'device.attributes["{DRIVER}"].type == "npu"')),
         ),

@@ -1,4 +1,4 @@
-"""A cluster of two nodes for the command's own outputs: rings, holders, a sick NPU, a pod."""
+"""A cluster of two nodes for the command's own outputs: rings, holders, an unhealthy NPU, a pod."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def _npu(number: int, **more: str) -> Wire:
 
 
 def scene() -> list[Wire]:
-    """n1 has eight NPUs of 64Gi, of which six are held; n2 has four of 32Gi, one of them sick."""
-    sick = _npu(3)
-    sick["taints"] = [{**SEPARATED, "timeAdded": "2026-11-22T08:15:02Z"}]
+    """n1 has eight NPUs of 64Gi, six of them held; n2 has four of 32Gi, one of them unhealthy."""
+    unhealthy = _npu(3)
+    unhealthy["taints"] = [{**SEPARATED, "timeAdded": "2026-11-22T08:15:02Z"}]
     event = {
         "apiVersion": "v1",
         "kind": "Event",
@@ -35,7 +35,7 @@ def scene() -> list[Wire]:
         node("n2"),
         class_(),
         slice_("n1-0", *(_npu(number, memory="64Gi") for number in range(8))),
-        slice_("n2-0", _npu(0), _npu(1), _npu(2), sick, node="n2"),
+        slice_("n2-0", _npu(0), _npu(1), _npu(2), unhealthy, node="n2"),
         held(0, 1, 2, 3, name="train", node="n1"),
         held(4, 5, name="infer", node="n1"),
         held(3, name="eval", node="n2"),

@@ -59,13 +59,16 @@ def cluster(
 
 
 def test_json_and_yaml_are_the_same(cluster: Cluster) -> None:
-    """Free, used and sick NPUs, and who holds them."""
+    """Free, used and unhealthy NPUs, and who holds them."""
     data = cluster.data()
     _, out, _ = cluster.run("-o", "yaml")
 
     assert yaml.safe_load(out) == data
     n1, n2 = data["nodes"]
-    assert [(one["free"], one["used"], one["sick"]) for one in (n1, n2)] == [(2, 6, 0), (3, 1, 1)]
+    assert [(one["free"], one["used"], one["unhealthy"]) for one in (n1, n2)] == [
+        (2, 6, 0),
+        (3, 1, 1),
+    ]
     assert n2["devices"][3]["heldBy"][0]["pods"] == ["eval-0"]
     assert [(ring["size"], ring["free"]) for ring in n1["rings"]] == [(4, 0), (4, 2)]
     assert (n1["devices"][5]["ring"], n1["devices"][5]["numaNode"]) == ("ring-1", 1)
@@ -105,7 +108,7 @@ def test_colours_are_for_terminals(cluster: Cluster, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("FORCE_COLOR", "1")
     _, coloured, _ = cluster.run("-o", "wide")
 
-    assert "used, sick" in plain
+    assert "used, unhealthy" in plain
     assert "\x1b" not in plain
     assert "\x1b[1;31msick\x1b[0m" in coloured
 
@@ -125,11 +128,11 @@ def test_a_reader_that_has_seen_enough_is_no_error(
 def test_control_characters_do_not_reach_the_terminal(cluster: Cluster) -> None:
     """Whoever may write an Event could else write to the screen, and lines of his own."""
     event = next(one for one in cluster.api.objects if one["kind"] == "Event")
-    event["message"] = "npu-3: \x1b[2J\nnpu-3 of n2 is not sick"
+    event["message"] = "npu-3: \x1b[2J\nnpu-3 of n2 is not unhealthy"
 
-    _, out, _ = cluster.run("why-sick", "n2/npu-3")
+    _, out, _ = cluster.run("why-unhealthy", "n2/npu-3")
 
-    assert "npu-3: \\u001b[2J\\nnpu-3 of n2 is not sick (2 times)" in out
+    assert "npu-3: \\u001b[2J\\nnpu-3 of n2 is not unhealthy (2 times)" in out
 
 
 def test_nor_do_those_of_an_error(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +157,7 @@ def test_what_may_not_be_read_is_said(cluster: Cluster) -> None:
     cluster.api.forbidden = frozenset({"nodes", "pods", "events"})
 
     doubts = cluster.data("explain", "large")["notWeighed"]
-    status, _, err = cluster.run("why-sick", "n2/npu-3")
+    status, _, err = cluster.run("why-unhealthy", "n2/npu-3")
 
     assert [doubt.partition(":")[0] for doubt in doubts] == [
         "labels, taints and resources of nodes",
@@ -165,7 +168,8 @@ def test_what_may_not_be_read_is_said(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [(), ("-o", "wide"), ("node", "n1"), ("explain", "large"), ("why-sick", "n2/npu-3")]
+    "words",
+    [(), ("-o", "wide"), ("node", "n1"), ("explain", "large"), ("why-unhealthy", "n2/npu-3")],
 )
 def test_what_cannot_be_read_is_named(cluster: Cluster, words: tuple[str, ...]) -> None:
     """One claim of any tenant does not end the command for everybody."""
@@ -233,8 +237,11 @@ def test_without_the_right_to_see_claims_it_is_an_error(cluster: Cluster) -> Non
         (("explain",), "`explain` needs a name"),
         (("list", "n1"), "`list` takes no name: `kubectl npu node n1` shows one node"),
         (("node", "n3"), "node n3 has no devices of npu.huawei.com"),
-        (("why-sick", "npu-0"), "2 nodes have a device npu-0; say which: n1/npu-0, n2/npu-0"),
-        (("why-sick", "npu-9"), "no device npu-9 is published, and no piece of that name is held"),
+        (("why-unhealthy", "npu-0"), "2 nodes have a device npu-0; say which: n1/npu-0, n2/npu-0"),
+        (
+            ("why-unhealthy", "npu-9"),
+            "no device npu-9 is published, and no partition of that name is held",
+        ),
     ],
 )
 def test_errors_say_what_to_do(cluster: Cluster, words: tuple[str, ...], said: str) -> None:
@@ -245,26 +252,26 @@ def test_errors_say_what_to_do(cluster: Cluster, words: tuple[str, ...], said: s
     assert said in err
 
 
-def test_a_healthy_device_is_not_called_sick(cluster: Cluster) -> None:
+def test_a_healthy_device_is_not_called_unhealthy(cluster: Cluster) -> None:
     """It says so, with who has it."""
-    _, out, _ = cluster.run("why-sick", "n1/npu-4")
+    _, out, _ = cluster.run("why-unhealthy", "n1/npu-4")
 
-    assert out.splitlines()[0] == "npu-4 of n1 is not sick: no taint keeps claims away"
+    assert out.splitlines()[0] == "npu-4 of n1 is not unhealthy: no taint keeps claims away"
     assert "claim default/infer (pod infer-0)" in out
 
 
-def test_an_npu_that_is_to_leave_is_not_called_sick(cluster: Cluster) -> None:
+def test_an_npu_that_is_to_leave_is_not_called_unhealthy(cluster: Cluster) -> None:
     """It goes to a device plugin resource once its shares are released; nobody gets more of it."""
     leaving = npu(0, taints=[{"key": "npu.huawei.com/leaving", "effect": "NoSchedule"}])
     cluster.api.objects += [slice_("n3-0", leaving, node="n3")]
 
-    _, out, _ = cluster.run("why-sick", "n3/npu-0")
+    _, out, _ = cluster.run("why-unhealthy", "n3/npu-0")
     *_, row = cluster.data()["nodes"]
 
     assert out.startswith(
-        "npu-0 of n3 is not sick, and no claim gets it: npu.huawei.com/leaving:NoSchedule\n"
+        "npu-0 of n3 is not unhealthy, and no claim gets it: npu.huawei.com/leaving:NoSchedule\n"
     )
-    assert (row["free"], row["sick"], row["devices"][0]["sick"]) == (0, 0, False)
+    assert (row["free"], row["unhealthy"], row["devices"][0]["unhealthy"]) == (0, 0, False)
 
 
 def test_the_namespace_is_asked_whether_it_is_for_admins(cluster: Cluster) -> None:
@@ -285,16 +292,16 @@ def test_the_namespace_is_asked_whether_it_is_for_admins(cluster: Cluster) -> No
     ]
 
 
-def test_pieces_and_other_drivers(cluster: Cluster) -> None:
-    """A piece that is held makes its NPU used; other drivers' devices come with `--driver`."""
+def test_partitions_and_other_drivers(cluster: Cluster) -> None:
+    """A partition that is held makes its NPU used; other drivers' devices come with `--driver`."""
     counters = [{"name": "npu-0", "counters": {"ai-cores": {"value": "20"}}}]
 
     def takes(amount: str) -> dict[str, Any]:
         used = {"counterSet": "npu-0", "counters": {"ai-cores": {"value": amount}}}
         return {"consumesCounters": [used]}
 
-    piece = npu(0, **takes("10"))
-    piece["name"], piece["attributes"]["type"] = "npu-0-vnpu-1", {"string": "vnpu"}
+    partition = npu(0, **takes("10"))
+    partition["name"], partition["attributes"]["type"] = "npu-0-vnpu-1", {"string": "vnpu"}
     claim = held(0, name="infer")
     (result,) = claim["status"]["allocation"]["devices"]["results"]
     result["device"] = "npu-0-vnpu-1"
@@ -302,7 +309,7 @@ def test_pieces_and_other_drivers(cluster: Cluster) -> None:
     cluster.api.objects[:] = [
         *(node("n1"), class_(), claim, nic),
         slice_("s0", count=2, sharedCounters=counters),
-        slice_("s1", npu(0, **takes("20")), piece, count=2),
+        slice_("s1", npu(0, **takes("20")), partition, count=2),
     ]
 
     (row,) = cluster.data()["nodes"]
@@ -357,7 +364,7 @@ def test_watching_prints_again_when_it_changes(cluster: Cluster) -> None:
 
 def test_it_asks_for_no_more_than_the_role_allows(cluster: Cluster) -> None:
     """Only reading, and only what the manifest names."""
-    for words in ((), ("node", "n1"), ("explain", "large"), ("why-sick", "n2/npu-3")):
+    for words in ((), ("node", "n1"), ("explain", "large"), ("why-unhealthy", "n2/npu-3")):
         assert cluster.run(*words)[0] == 0
 
     role = yaml.safe_load(ROLE.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""What the tables of the cluster say about devices that claims hold: whole, in pieces, or gone."""
+"""How the tables of the cluster show held devices: whole, in partitions, or gone."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def _cut_slice() -> Wire:
     def takes(quarters: int) -> list[Wire]:
         return [{"counterSet": "npu-0", "counters": {"quarters": {"value": str(quarters)}}}]
 
-    pieces = [
+    partitions = [
         device(f"npu-0-vir05-{number}", {"type": "vnpu"}, consumesCounters=takes(1))
         for number in range(4)
     ]
     sets = [{"name": "npu-0", "counters": {"quarters": {"value": "4"}}}]
-    return slice_("s1", npu(0) | {"consumesCounters": takes(4)}, *pieces, sharedCounters=sets)
+    return slice_("s1", npu(0) | {"consumesCounters": takes(4)}, *partitions, sharedCounters=sets)
 
 
 def _looking(*devices: str) -> Wire:
@@ -42,23 +42,23 @@ def _looking(*devices: str) -> Wire:
     return with_results(claim("look", ask(adminAccess=True)), results, users=["look-0"])
 
 
-def _piece_of(name: str) -> Wire:
+def _partition_of(name: str) -> Wire:
     result = {"request": "npu", "driver": DRIVER, "pool": "n1", "device": name}
     return with_results(claim("infer", ask()), [result], users=["infer-0"])
 
 
 def test_a_claim_holds_what_it_was_given_and_not_what_that_blocks() -> None:
-    """A piece keeps the NPU away, and the NPU its pieces; neither is held for that."""
-    piece = _said(_cut_slice(), _piece_of("npu-0-vir05-1"))
-    whole = _said(_cut_slice(), _piece_of("npu-0"))
+    """A partition keeps the NPU away, and the NPU its partitions; neither is held for that."""
+    partition = _said(_cut_slice(), _partition_of("npu-0-vir05-1"))
+    whole = _said(_cut_slice(), _partition_of("npu-0"))
 
-    assert piece[-1] == "claim default/infer (pod infer-0) n1 npu-0-vir05-1"
+    assert partition[-1] == "claim default/infer (pod infer-0) n1 npu-0-vir05-1"
     assert whole[-1] == "claim default/infer (pod infer-0) n1 npu-0"
-    assert piece[1].startswith("n1 1 910B4 32Gi 0 1 ")
-    wide = _said(_cut_slice(), _piece_of("npu-0-vir05-1"), is_wide=True)
+    assert partition[1].startswith("n1 1 910B4 32Gi 0 1 ")
+    wide = _said(_cut_slice(), _partition_of("npu-0-vir05-1"), is_wide=True)
     assert [line.split()[1] for line in wide] == ["DEVICE", "npu-0", "npu-0-vir05-1"]
     assert "claim default/infer (pod infer-0)" in wide[1]
-    wide = _said(_cut_slice(), _piece_of("npu-0"), is_wide=True)
+    wide = _said(_cut_slice(), _partition_of("npu-0"), is_wide=True)
     assert [line.split()[1] for line in wide] == ["DEVICE", "npu-0"]
 
 
@@ -78,7 +78,7 @@ def test_claims_are_shown_after_the_driver_is_gone() -> None:
     lines = _said(held(0, 1), _looking("npu-0"))
 
     assert lines == [
-        "NODE NPUS MODEL MEMORY FREE USED SICK WHOLE RINGS",
+        "NODE NPUS MODEL MEMORY FREE USED UNHEALTHY WHOLE RINGS",
         "n1 2 - - 0 2 0 -",
         "",
         "HELD BY NODE DEVICES",
@@ -102,9 +102,9 @@ def test_an_npu_that_was_withdrawn_while_held_is_counted() -> None:
     assert "n1 npu-3 - - used, withdrawn - - - claim default/infer (pod infer-0)" in wide
 
 
-def test_a_piece_that_was_withdrawn_while_held_is_no_npu() -> None:
+def test_a_partition_that_was_withdrawn_while_held_is_no_npu() -> None:
     """It has a row, and the rings of its node are as published."""
-    (node,) = _nodes(slice_("s1", npu(0), npu(1)), _piece_of("npu-0-vir05-1"))
+    (node,) = _nodes(slice_("s1", npu(0), npu(1)), _partition_of("npu-0-vir05-1"))
 
     assert [row.id.name for row in node.devices] == ["npu-0", "npu-1", "npu-0-vir05-1"]
     assert len(node.whole) == 2

@@ -15,7 +15,7 @@ from tests.explain.reasons import (
     Reason,
     held,
     npu,
-    piece,
+    partition,
     shared,
     takes,
 )
@@ -293,7 +293,7 @@ def test_who_looks_on_takes_nothing_and_needs_nothing_free() -> None:
 @pytest.mark.parametrize("has", ["npu-0", "npu-0-vnpu-0"])
 def test_who_looks_on_needs_counters(has: str) -> None:
     """Schedulers count them for admin access too, of a chip that is cut for claims."""
-    slices = [CUT, slice_("s1", npu(0, consumesCounters=takes("20")), piece(0), count=2)]
+    slices = [CUT, slice_("s1", npu(0, consumesCounters=takes("20")), partition(0), count=2)]
     looking = claim("look", ask(adminAccess=True, selectors=[{"cel": {"expression": IS_WHOLE}}]))
     infer = allocated(claim("infer", ask()), has, users=["infer-0"])
     view = view_of(node("n1"), class_(), *slices, infer, looking)

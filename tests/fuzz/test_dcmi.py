@@ -178,12 +178,12 @@ async def _watch(library: Answering, events: list[FaultEvent], looks: list[bytes
             faults.see(await read_chip(worker, library.dcmi, address), NOW + later)
             with suppress(DcmiError):
                 faults.network = await read_network(worker, library.dcmi, address)
-            sick = replace(npu(0), health=faults.health(NOW + later))
-            _check(Board(chips=(sick,)))
+            unhealthy = replace(npu(0), health=faults.health(NOW + later))
+            _check(Board(chips=(unhealthy,)))
             for at in (faults.next_change, faults.recheck_at):
                 assert at is None or NOW - 1 <= at < math.inf
-            measured = astuple(await read_telemetry(worker, library.dcmi, sick))
+            measured = astuple(await read_telemetry(worker, library.dcmi, unhealthy))
             assert all(value is None or math.isfinite(value) for value in measured)
             await is_any_occupied(
-                worker, library.dcmi, Observable(Board(chips=(sick,))), ["/dev/davinci0"]
+                worker, library.dcmi, Observable(Board(chips=(unhealthy,))), ["/dev/davinci0"]
             )

@@ -65,8 +65,8 @@ def _tell(faults: NodeFaults) -> None:
     """Publish what is known, as taints and Events."""
     for number in (0, 1):
         chip = faults.of(npu(number))
-        sick = replace(npu(number), health=chip.health(NOW))
-        POLICY.taints(sick.health)
-        for one in news(EMPTY_BOARD, Board(chips=(sick,)), since=0.0):
+        unhealthy = replace(npu(number), health=chip.health(NOW))
+        POLICY.taints(unhealthy.health)
+        for one in news(EMPTY_BOARD, Board(chips=(unhealthy,)), since=0.0):
             assert len(one.message) <= MESSAGE_LIMIT
         assert chip.next_change is None or math.isfinite(chip.next_change)

@@ -50,7 +50,7 @@ async def served(path: Path) -> AsyncIterator[None]:
             worker=worker,
             faults=NodeFaults(None),
             holds=Observable(()),
-            cutting=Observable(NO_PARTITIONS),
+            partitioning=Observable(NO_PARTITIONS),
             resources=ResourcesState(),
         )
         pages = {

@@ -9,7 +9,7 @@ from trio_npu_dra.agent.holds.entry import Allocated, Entry, HeldDevice, State
 from trio_npu_dra.agent.holds.hold import Hold, Holder, HolderKind
 from trio_npu_dra.ascend.dcmi.types import ChipRef
 from trio_npu_dra.ascend.model import Chip, ChipFamily
-from trio_npu_dra.ascend.partition import Piece
+from trio_npu_dra.ascend.partition import Partition
 
 POOL = "node-1"
 
@@ -96,7 +96,7 @@ def module(uid: str, card: int = 1) -> Entry:
     )
 
 
-def of_piece(uid: str, vnpu: int = 100, number: int = 0) -> Entry:
+def of_partition(uid: str, vnpu: int = 100, number: int = 0) -> Entry:
     """A claim that is prepared with a vNPU of an NPU."""
     device = f"npu-{number}-vnpu-{vnpu}"
     whole = held(f"npu-{number}", number)
@@ -109,7 +109,7 @@ def of_piece(uid: str, vnpu: int = 100, number: int = 0) -> Entry:
                 whole,
                 device=device,
                 nodes={f"/dev/davinci{vnpu}": f"/dev/vdavinci{vnpu}"},
-                piece=Piece(template="vir05_1c_8g", vnpu=vnpu),
+                partition=Partition(template="vir05_1c_8g", vnpu=vnpu),
                 chip_node=f"/dev/davinci{number}",
             ),
         ),
@@ -123,7 +123,7 @@ def hold(
     observer: bool = False,
     share: str | None = None,
     device: str = "npu",
-    piece: Piece | None = None,
+    partition: Partition | None = None,
 ) -> Hold:
     """A device of the chips *numbers*."""
     return Hold(
@@ -132,5 +132,5 @@ def hold(
         nodes=frozenset(f"/dev/davinci{number}" for number in numbers),
         observer=observer,
         share=share,
-        piece=piece,
+        partition=partition,
     )

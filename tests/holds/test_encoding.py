@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.holds.entries import allocated, chip, configured, entry, held, module
+from tests.holds.entries import allocated, chip, configured, entry, held, module, of_partition
 from trio_npu_dra.agent.config.effective import EffectiveConfig
 from trio_npu_dra.agent.holds.encoding import encode, parse
 from trio_npu_dra.agent.holds.entry import Entry, State
@@ -59,8 +59,8 @@ def test_an_entry_is_read_as_it_was_written(wanted: Entry) -> None:
 
 def test_how_a_chip_was_is_not_remembered() -> None:
     """It would be believed when nobody can ask."""
-    sick = replace(chip(0), health=ChipHealth(unmonitored="hangs"))
-    wanted = replace(entry("uid-a"), devices=(replace(held("npu-0", 0), chips=(sick,)),))
+    unhealthy = replace(chip(0), health=ChipHealth(unmonitored="hangs"))
+    wanted = replace(entry("uid-a"), devices=(replace(held("npu-0", 0), chips=(unhealthy,)),))
     assert parse(encode(wanted), uid="uid-a").devices[0].chips == (chip(0),)
     assert b"hangs" not in encode(wanted)
 
@@ -71,8 +71,8 @@ def test_what_is_not_known_is_written_back(
 ) -> None:
     """At every level, and the version; also when the state changes."""
     wire = wire_of(wanted, version=version) | top
-    for parts in (wire["devices"], wire["allocation"], [wire["claim"]]):
-        parts[:] = [inner | part for part in parts] if parts is not wire["claim"] else parts
+    for parts in (wire["devices"], wire["allocation"]):
+        parts[:] = [inner | part for part in parts]
     wire["claim"] = inner | wire["claim"]
     newer = read(wire)
 
@@ -87,8 +87,6 @@ NEWER: dict[str, dict[str, Any]] = {
     "kind": {"kind": "Pod"},
     "version": {"version": 7},
     "family": {"devices": [wire_of(entry("uid-a", 2))["devices"][0] | {"family": "Ascend960"}]},
-    "allocation": {"allocation": {"by": "pool"}},
-    "allocation of an unknown device": {"allocation": [{**wire_of(module("a"))["allocation"][0]}]},
     "chips": {"chips": {"npu-2": [{"physicalId": 2, "dies": 4}]}},
     "chips of another form": {"chips": [1]},
     "edits": {"edits": "void"},
@@ -109,6 +107,20 @@ def test_a_record_of_a_newer_version_answers_and_guards_as_far_as_it_is_known(
     assert json.loads(encode(newer)) == wire
 
 
+@pytest.mark.parametrize("allocation", [{"by": "pool"}, [wire_of(module("a"))["allocation"][0]]])
+def test_an_allocation_of_a_newer_version_is_guarded_and_not_answered(allocation: Any) -> None:
+    """Nor is a CDI file made of it: its config is not known either."""
+    wire = wire_of(entry("uid-a", 2), version=3, allocation=allocation)
+    newer = read(wire)
+
+    assert newer.allocation == ()
+    assert not newer.devices[0].can_be_rendered
+    assert [(sorted(hold.nodes), hold.observer) for hold in newer.holds] == [
+        (["/dev/davinci2"], False)
+    ]
+    assert json.loads(encode(newer)) == wire
+
+
 @pytest.mark.parametrize(
     "config",
     [{"gpuMemory": 1}, {"containerLibraries": "ldso"}, {"env": {"A": 1}}, {"shared": 1}, 5],
@@ -123,12 +135,6 @@ def test_a_config_of_a_newer_version_is_left_as_it_is(config: Any) -> None:
     assert not newer.devices[0].can_be_rendered
     assert not newer.devices[0].shared
     assert json.loads(encode(newer)) == wire
-
-
-def test_an_allocation_that_is_not_known_has_no_known_config() -> None:
-    """It is told beside the devices, not with them."""
-    newer = read(wire_of(entry("uid-a", 2)) | NEWER["allocation"])
-    assert not newer.devices[0].can_be_rendered
 
 
 def test_what_a_newer_version_knows_is_not_guessed() -> None:
@@ -146,7 +152,7 @@ def test_what_a_newer_version_knows_is_not_guessed() -> None:
     assert read(a3).devices[0].family is ChipFamily.ASCEND_910_A3
 
 
-@pytest.mark.parametrize(("version", "written"), [("7", 2), (1, 2), (7, 7)])
+@pytest.mark.parametrize(("version", "written"), [("7", 2), (7, 7)])
 def test_a_record_can_be_written_whatever_its_version_looks_like(
     version: object, written: int
 ) -> None:
@@ -171,6 +177,15 @@ def test_a_device_without_facts_of_its_chips_is_not_known_wholly() -> None:
     assert replace(known, devices=(known.devices[0], unknown)).knows_its_chips
 
 
+def test_a_partition_holds_its_chip_as_a_partition() -> None:
+    """By the chip's node, whether what the record says of its chips is understood or not."""
+    ours = of_partition("uid-a", 100)
+    for chips in (wire_of(ours)["chips"], {"npu-0-vnpu-100": "?"}):
+        (hold,) = read(wire_of(ours, chips=chips)).holds
+        assert hold.nodes == {"/dev/davinci0"}
+        assert hold.partition == ours.devices[0].partition
+
+
 DEVICE = wire_of(entry("uid-a"))["devices"][0]
 
 
@@ -178,10 +193,10 @@ DEVICE = wire_of(entry("uid-a"))["devices"][0]
     ("content", "words"),
     [
         (b"", "the whole: Invalid JSON"),
-        (b'{"version": 1, "claim":', "the whole: Invalid JSON"),
+        (b'{"version": 2, "claim":', "the whole: Invalid JSON"),
         (b"[]", "the whole"),
-        (b'{"version": 0, "claim": {}, "devices": []}', "version: "),
-        (b'{"version": 1, "claim": {}, "devices": []}', "^claim.namespace: "),
+        (b'{"version": 1, "claim": {}, "devices": []}', "^version: .* greater than or equal to 2"),
+        (b'{"version": 2, "claim": {}, "devices": []}', "^claim.namespace: "),
         (b'{"version": 3, "claim": {}, "devices": []}', "^format 3 is of a newer driver"),
         (encode(entry("uid-b")), "claim.uid='uid-b' does not fit the file's name"),
         (json.dumps(wire_of(entry("uid-a"), devices=[])).encode(), "^devices: .* at least 1 item"),

@@ -8,10 +8,10 @@ import pytest
 
 from tests.holds.entries import hold
 from trio_npu_dra.agent.holds.hold import Hold, conflict, holds_of
-from trio_npu_dra.ascend.partition import Piece
+from trio_npu_dra.ascend.partition import Partition
 
-BY_HAND = [Piece(template="vir02", vnpu=vnpu) for vnpu in (132, 133)]
-ON_DEMAND = [Piece(template="vir02", number=number) for number in (0, 1)]
+BY_HAND = [Partition(template="vir02", vnpu=vnpu) for vnpu in (132, 133)]
+ON_DEMAND = [Partition(template="vir02", number=number) for number in (0, 1)]
 DIE_2, DIE_3, MODULE_1 = hold("a", 2), hold("a", 3), hold("a", 2, 3, device="module-1")
 
 
@@ -35,31 +35,35 @@ DIE_2, DIE_3, MODULE_1 = hold("a", 2), hold("a", 3), hold("a", 2, 3, device="mod
         (hold("b", 2), hold("a", 2, share="1"), True),
         (hold("b", 2, share="1"), MODULE_1, True),
         (hold("b", 2, share="1"), hold("a", 2, 3, device="module-1", share="2"), True),
-        (hold("b", 2, piece=BY_HAND[0]), hold("a", 2, piece=BY_HAND[1]), False),
-        (hold("b", 2, piece=BY_HAND[0]), hold("a", 2, piece=BY_HAND[0]), True),
-        (hold("b", 2, piece=BY_HAND[0]), DIE_2, True),
-        (hold("b", 2), hold("a", 2, piece=BY_HAND[0]), True),
-        (hold("b", 2, 3, device="module-1"), hold("a", 2, piece=BY_HAND[0]), True),
-        (hold("b", 2, piece=BY_HAND[0]), DIE_3, False),
-        (hold("b", 2, piece=BY_HAND[0], observer=True), DIE_2, False),
-        (hold("b", 2, piece=ON_DEMAND[0]), hold("a", 2, piece=ON_DEMAND[1]), False),
-        (hold("b", 2, piece=ON_DEMAND[0]), hold("a", 2, piece=ON_DEMAND[0]), True),
+        (hold("b", 2, partition=BY_HAND[0]), hold("a", 2, partition=BY_HAND[1]), False),
+        (hold("b", 2, partition=BY_HAND[0]), hold("a", 2, partition=BY_HAND[0]), True),
+        (hold("b", 2, partition=BY_HAND[0]), DIE_2, True),
+        (hold("b", 2), hold("a", 2, partition=BY_HAND[0]), True),
+        (hold("b", 2, 3, device="module-1"), hold("a", 2, partition=BY_HAND[0]), True),
+        (hold("b", 2, partition=BY_HAND[0]), DIE_3, False),
+        (hold("b", 2, partition=BY_HAND[0], observer=True), DIE_2, False),
+        (hold("b", 2, partition=ON_DEMAND[0]), hold("a", 2, partition=ON_DEMAND[1]), False),
+        (hold("b", 2, partition=ON_DEMAND[0]), hold("a", 2, partition=ON_DEMAND[0]), True),
         (
-            hold("b", 2, piece=ON_DEMAND[0]),
-            hold("a", 2, piece=replace(ON_DEMAND[0], vnpu=132)),
+            hold("b", 2, partition=ON_DEMAND[0]),
+            hold("a", 2, partition=replace(ON_DEMAND[0], vnpu=132)),
             True,
         ),
-        (hold("b", 2, piece=ON_DEMAND[0]), hold("a", 2, piece=BY_HAND[0]), False),
-        (hold("b", 2, piece=BY_HAND[0]), hold("a", 2, piece=replace(ON_DEMAND[1], vnpu=132)), True),
+        (hold("b", 2, partition=ON_DEMAND[0]), hold("a", 2, partition=BY_HAND[0]), False),
+        (
+            hold("b", 2, partition=BY_HAND[0]),
+            hold("a", 2, partition=replace(ON_DEMAND[1], vnpu=132)),
+            True,
+        ),
     ],
 )
 def test_holders_exclude_each_other_by_their_chips(
     wanted: Hold, held: Hold, is_refused: bool
 ) -> None:
-    """A module overlaps with its dies, a piece with its chip.
+    """A module overlaps with its dies, a partition with its chip.
 
-    Observers, one holder, two shares and two pieces of a chip do not exclude each other. A vNPU
-    is one piece, by the number it was cut for and by its id.
+    Observers, one holder, two shares and two partitions of a chip do not exclude each other. A vNPU
+    is one partition, by the number it was cut for and by its id.
     """
     assert conflict(wanted, [hold("x", 7), held]) == (held if is_refused else None)
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.holds.entries import chip, entry, module, of_piece
+from tests.holds.entries import chip, entry, module, of_partition
 from tests.synced import syncs
 from trio_npu_dra.agent.holds.entry import State
 from trio_npu_dra.agent.holds.ledger import Ledger
-from trio_npu_dra.ascend.partition import Piece
+from trio_npu_dra.ascend.partition import Partition
 from trio_npu_dra.kit.base.errors import RecordRefused, StorageError
 
 
@@ -276,9 +276,11 @@ async def test_memory_is_what_is_on_the_disk_if_a_sync_fails(
             raise OSError(errno.EIO, "Input/output error")
         sync(descriptor)
 
-    ledger, whole = Ledger(tmp_path), of_piece("uid-a")
-    piece = replace(whole.devices[0], piece=Piece(template="vir05_1c_8g", number=0, vnpu=100))
-    cut = replace(whole, devices=(piece,))
+    ledger, whole = Ledger(tmp_path), of_partition("uid-a")
+    partition = replace(
+        whole.devices[0], partition=Partition(template="vir05_1c_8g", number=0, vnpu=100)
+    )
+    cut = replace(whole, devices=(partition,))
     monkeypatch.setattr(os, "fsync", fails_for_folders)
     async with ledger.exclusive():
         with pytest.raises(StorageError, match="cannot sync"):

@@ -41,7 +41,7 @@ T = TypeVar("T")
 DRIVER = "npu.example.com"
 CLAIM = v1.Claim(namespace="default", uid="uid-1", name="train")
 GOOD = DeviceHealth(pool="node-a", device="npu-0", state=HealthState.HEALTHY)
-SICK = DeviceHealth(pool="node-a", device="npu-0", state=HealthState.UNHEALTHY, message="hot")
+UNHEALTHY = DeviceHealth(pool="node-a", device="npu-0", state=HealthState.UNHEALTHY, message="hot")
 SERVING = HealthCheckResponseServingStatus.SERVING
 NOT_SERVING = HealthCheckResponseServingStatus.NOT_SERVING
 
@@ -182,7 +182,7 @@ async def test_health_reaches_the_kubelet_as_it_changes(
         open_kubelet(plugin.registration, version=version) as kubelet,
     ):
         await once(kubelet.health, partial(says, HealthState.HEALTHY, ""))
-        plugin.health.set((SICK,))
+        plugin.health.set((UNHEALTHY,))
         await once(kubelet.health, partial(says, HealthState.UNHEALTHY, "hot"))
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from dev.site.sick_boards import fault, npu
+from dev.site.unhealthy_boards import fault, npu
 from trio_npu_dra.ascend.model import Chip, ChipFamily, ChipHealth
 
-__all__ = ["RESOURCE", "a3", "b4", "duo", "fault", "of_950", "sick"]
+__all__ = ["RESOURCE", "a3", "b4", "duo", "fault", "of_950", "unhealthy"]
 
 RESOURCE = "huawei.com/Ascend910"
 
@@ -46,6 +46,6 @@ def duo(number: int, **facts: Any) -> Chip:
     return b4(number, **known | facts)
 
 
-def sick(chip: Chip, **health: Any) -> Chip:
+def unhealthy(chip: Chip, **health: Any) -> Chip:
     """The same chip with another health."""
     return replace(chip, health=ChipHealth(**health))

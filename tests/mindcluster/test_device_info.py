@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dev.site.sick_boards import separated
-from tests.mindcluster.chips import RESOURCE, a3, b4, duo, fault, sick
+from dev.site.unhealthy_boards import separated
+from tests.mindcluster.chips import RESOURCE, a3, b4, duo, fault, unhealthy
 from trio_npu_dra.agent.mindcluster.device_info import check_code, config_map, content, device_list
 from trio_npu_dra.ascend.model import Chip, FaultLevel
 
@@ -30,7 +30,7 @@ def faults(*chips: Chip) -> list[dict[str, Any]]:
 
 def test_each_field_of_the_config_map() -> None:
     """Name, label and keys; the values of the second are JSON texts."""
-    told = content({RESOURCE: (a3(0), sick(a3(1), faults=(separated(),)))}, used=())
+    told = content({RESOURCE: (a3(0), unhealthy(a3(1), faults=(separated(),)))}, used=())
     made = config_map(told, node_name="node-a", updated_at=NOW)
 
     assert (made.metadata.namespace, made.metadata.name) == (
@@ -70,7 +70,12 @@ def test_the_check_code_is_that_of_a_go_program() -> None:
 
 def test_free_is_what_is_healthy_and_no_pod_has() -> None:
     """A chip whose health cannot be read is no longer free, and no reason to end a pod."""
-    chips = b4(0), b4(1), sick(b4(2), faults=(fault(),)), sick(b4(3), unmonitored="it hangs")
+    chips = (
+        b4(0),
+        b4(1),
+        unhealthy(b4(2), faults=(fault(),)),
+        unhealthy(b4(3), unmonitored="it hangs"),
+    )
     assert lists(*chips, used=1) | {"-Fault": ""} == {
         "": "Ascend910-0",
         "-Unhealthy": "Ascend910-2",
@@ -82,14 +87,14 @@ def test_free_is_what_is_healthy_and_no_pod_has() -> None:
 
 def test_a_chip_that_is_to_get_no_new_work_is_healthy_while_a_pod_has_it() -> None:
     """Else its pod would be ended."""
-    chip = sick(b4(0), faults=(fault(level=FaultLevel.PRE_SEPARATE_NPU),))
+    chip = unhealthy(b4(0), faults=(fault(level=FaultLevel.PRE_SEPARATE_NPU),))
     assert (lists(chip)[""], lists(chip)["-Unhealthy"]) == ("", "Ascend910-0")
     assert (lists(chip, used=0)[""], lists(chip, used=0)["-Unhealthy"]) == ("", "")
 
 
 def test_trouble_of_the_network_does_not_make_a_chip_unhealthy() -> None:
     """Volcano keeps distributed jobs away from it."""
-    chip = sick(b4(0), network="no link")
+    chip = unhealthy(b4(0), network="no link")
     assert lists(chip)[""] == lists(chip)["-NetworkUnhealthy"] == "Ascend910-0"
     (told,) = faults(chip)
     assert (told["fault_type"], told["fault_code"]) == ("CardNetworkUnhealthy", "81078603")
@@ -99,7 +104,7 @@ def test_trouble_of_the_network_does_not_make_a_chip_unhealthy() -> None:
 def test_each_field_of_a_fault() -> None:
     """The worst of several is first; times are in milliseconds."""
     mild = fault(0x80E21007, FaultLevel.NOT_HANDLE, since=NOW + 0.5)
-    assert faults(sick(b4(5), faults=(fault(since=NOW), mild))) == [
+    assert faults(unhealthy(b4(5), faults=(fault(since=NOW), mild))) == [
         {
             "fault_type": "CardUnhealthy",
             "npu_name": "Ascend910-5",
@@ -126,7 +131,7 @@ def test_each_field_of_a_fault() -> None:
 )
 def test_codes_are_written_as_mindcluster_does(code: int, written: str) -> None:
     """ClusterD compares them as texts."""
-    (told,) = faults(sick(b4(5), faults=(fault(code),)))
+    (told,) = faults(unhealthy(b4(5), faults=(fault(code),)))
     assert told["fault_code"] == written
 
 

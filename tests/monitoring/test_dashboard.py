@@ -19,7 +19,7 @@ UNSHOWN = {
     f"{PREFIX}{name}"
     for name in (
         *("claim_operations_total", "pool_generation", "pool_waiting", "watching"),
-        *("server_keeps_counters", "server_keeps_shares", "npu_piece_info"),
+        *("server_keeps_counters", "server_keeps_shares", "npu_partition_info"),
     )
 }
 """Metrics for alerts and for people who look for details."""

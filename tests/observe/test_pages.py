@@ -147,17 +147,17 @@ async def test_a_fault_shows_in_level_code_events_and_latency(rig: Rig) -> None:
         await until_only_events_tell(rig)
         with rig.board.control() as control:
             control.add_fault(2, SEPARATE, Severity.CRITICAL)
-            sick = await until_scraped(rig, "fault_event_publish_duration_seconds_count", 1)
+            unhealthy = await until_scraped(rig, "fault_event_publish_duration_seconds_count", 1)
             control.clear_fault(2, SEPARATE)
             well = await until_scraped(rig, "slice_writes_total", 2, verb="update", result="ok")
 
-    (code,) = sick.values("npu_fault_start_timestamp_seconds", code="A2301001", **device)
+    (code,) = unhealthy.values("npu_fault_start_timestamp_seconds", code="A2301001", **device)
     assert code > 0
-    assert sick.value("npu_fault_level", level="NormalNPU", **device) == 0
-    assert sum(sick.values("npu_fault_level", **device)) == 1
-    assert sick.value("fault_events_total", assertion="occurrence") == 1
-    assert sick.value("slice_writes_total", verb="update", result="ok") == 1
-    assert sick.value("server_keeps_taints") == sick.value("server_keeps_counters") == 1
+    assert unhealthy.value("npu_fault_level", level="NormalNPU", **device) == 0
+    assert sum(unhealthy.values("npu_fault_level", **device)) == 1
+    assert unhealthy.value("fault_events_total", assertion="occurrence") == 1
+    assert unhealthy.value("slice_writes_total", verb="update", result="ok") == 1
+    assert unhealthy.value("server_keeps_taints") == unhealthy.value("server_keeps_counters") == 1
     assert well.values("npu_fault_start_timestamp_seconds", **device) == []
     assert well.value("fault_events_total", assertion="recovery") == 1
 

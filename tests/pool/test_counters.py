@@ -11,7 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from dev.rig.boards import piece as cut_piece
+from dev.rig.boards import partition as cut_partition
 from dev.rig.boards import split
 from tests.ascend.test_templates import chip_of
 from tests.claims.node import npu
@@ -34,7 +34,7 @@ from trio_npu_dra.agent.holds.hold import Hold, Holder, HolderKind
 from trio_npu_dra.ascend.dcmi.types import ChipRef
 from trio_npu_dra.ascend.model import Board
 from trio_npu_dra.ascend.offers import PartitionMode
-from trio_npu_dra.ascend.partition import Piece
+from trio_npu_dra.ascend.partition import Partition
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.objects import (
     Counter,
@@ -54,7 +54,7 @@ BOTH_DROPPED = frozenset({"sharedCounters", "consumesCounters"})
 TAINTS_ONLY = ServerFeatures(counters=False)
 
 
-def piece(name: str, counter_set: str = "s0", cores: str = "10") -> Device:
+def partition(name: str, counter_set: str = "s0", cores: str = "10") -> Device:
     """A device that consumes from a counter set."""
     taken = DeviceCounterConsumption(
         counter_set=counter_set, counters={"ai-cores": Counter(value=cores)}
@@ -62,7 +62,7 @@ def piece(name: str, counter_set: str = "s0", cores: str = "10") -> Device:
     return Device(name=name, consumes_counters=(taken,))
 
 
-PIECES = (piece("npu-0-a"), piece("npu-0-b"), piece("npu-1-a", "s1"))
+PARTITIONS = (partition("npu-0-a"), partition("npu-0-b"), partition("npu-1-a", "s1"))
 
 
 def laid_out(subject: Subject) -> list[tuple[tuple[CounterSet, ...], Devices]]:
@@ -88,9 +88,9 @@ async def test_counter_sets_are_published_before_the_devices_that_consume_from_t
     """In slices of their own, which a restart adopts as they are."""
     del autojump_clock
     for _ in range(2):
-        async with publishing(KubeClient(reach), reach.state, PIECES, SETS) as subject:
+        async with publishing(KubeClient(reach), reach.state, PARTITIONS, SETS) as subject:
             status = await subject.until_settled()
-            assert laid_out(subject) == [(SETS, ()), ((), PIECES)]
+            assert laid_out(subject) == [(SETS, ()), ((), PARTITIONS)]
             assert (status.devices, status.generation, status.dropped) == (3, 1, frozenset())
             await trio.sleep(600)
     assert reach.asked["create"] == 2
@@ -100,9 +100,9 @@ async def test_counter_sets_are_published_before_the_devices_that_consume_from_t
 @pytest.mark.parametrize(
     ("wanted", "sets", "updates"),
     [
-        pytest.param(PIECES, smaller(SETS), 1, id="sets"),
-        pytest.param((*PIECES[:2], piece("npu-1-a", "s1", "5")), SETS, 1, id="devices"),
-        pytest.param(PIECES[:2], SETS[:1], 2, id="both"),
+        pytest.param(PARTITIONS, smaller(SETS), 1, id="sets"),
+        pytest.param((*PARTITIONS[:2], partition("npu-1-a", "s1", "5")), SETS, 1, id="devices"),
+        pytest.param(PARTITIONS[:2], SETS[:1], 2, id="both"),
     ],
 )
 async def test_one_changed_slice_is_updated_in_place(
@@ -114,7 +114,7 @@ async def test_one_changed_slice_is_updated_in_place(
 ) -> None:
     """Of either kind; two that change get a new generation, so that nobody sees one alone."""
     del autojump_clock
-    async with publishing(KubeClient(reach), reach.state, PIECES, SETS) as subject:
+    async with publishing(KubeClient(reach), reach.state, PARTITIONS, SETS) as subject:
         await subject.until_settled()
         subject.publish(wanted, sets)
         await trio.sleep(1)
@@ -132,9 +132,9 @@ async def test_counters_come_and_go(reach: Reach, autojump_clock: MockClock) -> 
         await subject.until_settled()
         for number, (wanted, sets, layout) in enumerate(
             (
-                (PIECES, SETS, [(SETS, ()), ((), PIECES)]),
+                (PARTITIONS, SETS, [(SETS, ()), ((), PARTITIONS)]),
                 (whole, (), [((), whole)]),
-                (PIECES, SETS, [(SETS, ()), ((), PIECES)]),
+                (PARTITIONS, SETS, [(SETS, ()), ((), PARTITIONS)]),
             )
         ):
             subject.publish(wanted, sets)
@@ -152,7 +152,7 @@ def edit_set(item: ResourceSlice) -> ResourceSlice:
 
 def edit_device(item: ResourceSlice) -> ResourceSlice:
     """A device consumes less."""
-    edited = (piece("npu-0-a", cores="1"), *PIECES[1:])
+    edited = (partition("npu-0-a", cores="1"), *PARTITIONS[1:])
     return item.model_copy(update={"spec": item.spec.model_copy(update={"devices": edited})})
 
 
@@ -173,7 +173,7 @@ async def test_what_people_do_to_counters_is_undone(
 ) -> None:
     """An edit, and a slice that is deleted."""
     del autojump_clock
-    async with publishing(KubeClient(reach), reach.state, PIECES, SETS) as subject:
+    async with publishing(KubeClient(reach), reach.state, PARTITIONS, SETS) as subject:
         await subject.until_settled()
         stored = subject.slices[index]
         if edit:
@@ -181,7 +181,7 @@ async def test_what_people_do_to_counters_is_undone(
         else:
             reach.state.remove(ResourceSlice, stored.metadata.name)
         await trio.sleep(2)
-        assert laid_out(subject) == [(SETS, ()), ((), PIECES)]
+        assert laid_out(subject) == [(SETS, ()), ((), PARTITIONS)]
         assert len(generations(subject)) == 1
 
 
@@ -195,12 +195,12 @@ async def test_amounts_in_other_words_are_not_written_again(
         item.model_copy(update={"counters": {"ai-cores": Counter(value="20000")}}) for item in SETS
     )
     async with publishing(
-        KubeClient(reach), reach.state, (piece("a", cores="1000"),), sent
+        KubeClient(reach), reach.state, (partition("a", cores="1000"),), sent
     ) as subject:
         await subject.until_settled()
         await trio.sleep(600)
         assert subject.status.value.dropped == frozenset()
-        subject.publish((piece("a", cores="1000"), *devices(1)), sent)
+        subject.publish((partition("a", cores="1000"), *devices(1)), sent)
         await trio.sleep(600)
     assert (reach.asked["create"], reach.asked["update"]) == (2, 1)
     assert [vars(line)["fields"] for line in caplog.records] == [
@@ -215,7 +215,7 @@ async def test_counters_that_are_dropped_are_tried_again_after_an_outage(
     """Until then nothing is written again; the status says what is missing."""
     del autojump_clock
     reach.state.kubernetes = WITHOUT_FEATURES
-    async with publishing(KubeClient(reach), reach.state, PIECES, SETS) as subject:
+    async with publishing(KubeClient(reach), reach.state, PARTITIONS, SETS) as subject:
         status = await subject.until_settled()
         assert status.dropped == BOTH_DROPPED
         await trio.sleep(3600)
@@ -226,7 +226,7 @@ async def test_counters_that_are_dropped_are_tried_again_after_an_outage(
         reach.come_back()
         await trio.sleep(5)
         assert subject.status.value.dropped == frozenset()
-        assert laid_out(subject) == [(SETS, ()), ((), PIECES)]
+        assert laid_out(subject) == [(SETS, ()), ((), PARTITIONS)]
 
 
 async def test_a_feature_that_is_switched_off_takes_nothing_from_slices_that_use_it(
@@ -234,14 +234,14 @@ async def test_a_feature_that_is_switched_off_takes_nothing_from_slices_that_use
 ) -> None:
     """The API server keeps what is stored: there is nothing to write, and a change is kept too."""
     del autojump_clock
-    async with publishing(KubeClient(reach), reach.state, PIECES, SETS) as subject:
+    async with publishing(KubeClient(reach), reach.state, PARTITIONS, SETS) as subject:
         await subject.until_settled()
         reach.state.kubernetes = WITHOUT_FEATURES
         await trio.sleep(600)
         assert reach.asked["update"] == 0
-        subject.publish(PIECES, smaller(SETS))
+        subject.publish(PARTITIONS, smaller(SETS))
         await trio.sleep(1)
-        assert laid_out(subject) == [(smaller(SETS), ()), ((), PIECES)]
+        assert laid_out(subject) == [(smaller(SETS), ()), ((), PARTITIONS)]
         assert subject.status.value.dropped == frozenset()
 
 
@@ -263,7 +263,7 @@ def pool_of(
 def test_where_counters_are_not_kept_only_whole_npus_are_published(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Pieces would be allocated as if they did not overlap; that is said once."""
+    """Partitions would be allocated as if they did not overlap; that is said once."""
     caplog.set_level(logging.WARNING)
     ours = replace(chip_of("910b4-8"), ref=ChipRef(9, 0), physical_id=9)  # of this test alone
     for _ in range(2):
@@ -272,24 +272,30 @@ def test_where_counters_are_not_kept_only_whole_npus_are_published(
         assert not any(device.consumes_counters for device in content.devices)
         assert content.shared_counters == ()
     (line,) = caplog.records
-    assert "no piece of an NPU is published, whole NPUs only" in line.message
+    assert "no partition of an NPU is published, whole NPUs only" in line.message
     assert (vars(line)["pieces"], vars(line)["first"]) == (9, "npu-9-vir10-3c-16g-0")
 
 
 def test_where_counters_are_not_kept_a_chip_that_is_cut_is_not_published() -> None:
     """A scheduler would hand out all of it."""
-    piece = Piece(template="vir05_1c_8g", number=0, vnpu=115)
+    partition = Partition(template="vir05_1c_8g", number=0, vnpu=115)
     holder = Holder(kind=HolderKind.CLAIM, namespace="a", name="b", uid="c")
-    held = Hold(holder=holder, device="x", nodes=frozenset({"/dev/davinci0"}), piece=piece)
+    held = Hold(holder=holder, device="x", nodes=frozenset({"/dev/davinci0"}), partition=partition)
     assert [device.name for device in pool_of(TAINTS_ONLY, holds=[held]).devices] == ["npu-1"]
 
 
-def test_where_taints_are_not_kept_a_leaving_piece_still_counts() -> None:
+def test_where_taints_are_not_kept_a_leaving_partition_still_counts() -> None:
     """It is left out, because no new claim may get it, and its part is taken off its chip."""
-    piece = Piece(template="vir05_1c_8g", number=3, vnpu=115)
+    partition = Partition(template="vir05_1c_8g", number=3, vnpu=115)
     holder = Holder(kind=HolderKind.CLAIM, namespace="a", name="b", uid="c")
-    held = Hold(holder=holder, device="npu-0-held", nodes=frozenset({"/dev/davinci0"}), piece=piece)
-    chip = split(chip_of("910b4-8"), cut_piece(115, piece.template), cut_piece(114, piece.template))
+    held = Hold(
+        holder=holder, device="npu-0-held", nodes=frozenset({"/dev/davinci0"}), partition=partition
+    )
+    chip = split(
+        chip_of("910b4-8"),
+        cut_partition(115, partition.template),
+        cut_partition(114, partition.template),
+    )
     board = Board(chips=(chip,))
     told, untold = (
         pool_of(features, board, [held])

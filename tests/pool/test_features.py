@@ -143,12 +143,12 @@ async def test_the_question_stores_nothing(
 @pytest.mark.parametrize(
     ("kubernetes", "words"),
     [
-        (Kubernetes(), "sick NPUs are tainted"),
+        (Kubernetes(), "unhealthy NPUs are tainted"),
         (Kubernetes(minor=34), "the API server refuses taints with some effects"),
         (WITHOUT_FEATURES, "the API server drops taints of devices"),
     ],
 )
-async def test_what_becomes_of_sick_npus_is_said_once(
+async def test_what_becomes_of_unhealthy_npus_is_said_once(
     kubernetes: Kubernetes,
     words: str,
     reach: Reach,

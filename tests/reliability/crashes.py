@@ -92,7 +92,7 @@ class Scene:
 
     @property
     def vnpus(self) -> set[int]:
-        """All pieces that the board's NPUs are cut into."""
+        """All partitions that the board's NPUs are cut into."""
         with self.rig.board.control() as control:
             return {vnpu.id for chip in self.chips for vnpu in control.vnpus(chip)}
 
@@ -249,7 +249,7 @@ async def unprepare(scene: Scene, agent: Agent, reaper: Reaper) -> None:
 
 
 async def unprepare_without_chip(scene: Scene, agent: Agent, reaper: Reaper) -> None:
-    """The same while the claim's chip is away; it comes back afterwards, with all its pieces."""
+    """The same while the claim's chip is away; it comes back afterwards with all partitions."""
     del agent
     async with _connected(scene) as kubelet:
         await kubelet.prepare([scene.rig.claim("waits-for-chips", "npu-99")])

@@ -179,7 +179,7 @@ async def _go_on(seen: Seen, scene: Scene) -> None:
             await scene.prepare(kubelet, everything)
             _has_files(seen, scene, {claim.uid for claim in everything})
             assert len(set(_given(scene))) == len(_given(scene)) >= len(everything)
-            assert scene.vnpus == _pieces_given(scene)
+            assert scene.vnpus == _partitions_given(scene)
             assert scene.shared_chips == ({0, 1, 2} if scene.is_shared else set())
             await published(scene, since=lists)
             await scene.unprepare(kubelet, everything)
@@ -239,7 +239,7 @@ def _given(scene: Scene) -> list[str]:
     return [node for devices in nodes for device in devices for node in device]
 
 
-def _pieces_given(scene: Scene) -> set[int]:
+def _partitions_given(scene: Scene) -> set[int]:
     """The vNPUs in CDI files."""
     ids = (int(node.removeprefix("/dev/davinci")) for node in _given(scene))
     return {vnpu for vnpu in ids if vnpu >= 100}

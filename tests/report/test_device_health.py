@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from dev.rig.boards import a3, die, piece, split
-from dev.site.sick_boards import board, fault, npu
+from dev.rig.boards import a3, die, partition, split
+from dev.site.unhealthy_boards import board, fault, npu
 from tests.holds.holding import hold
 from trio_npu_dra.agent.holds.availability import available
 from trio_npu_dra.agent.report.device_health import device_health
@@ -72,9 +72,9 @@ def test_a_module_is_as_its_worst_die() -> None:
     assert told.message == "80E01801 npu-3: HBM ECC (RestartBusiness, fault table)"
 
 
-def test_pieces_are_told_of_one_by_one() -> None:
+def test_partitions_are_told_of_one_by_one() -> None:
     """Each has the fault of its chip, and one that is not there any more its own."""
-    chip = split(npu(3, fault()), piece(148), piece(149))
+    chip = split(npu(3, fault()), partition(148), partition(149))
     told = device_health(offers(board(chip)), "node-a")
     assert [(one.device, one.state) for one in told] == [
         ("npu-3-vnpu-148", HealthState.UNHEALTHY),

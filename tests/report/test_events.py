@@ -12,9 +12,9 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from dev.rig.boards import a3, die, piece, split
+from dev.rig.boards import a3, die, partition, split
 from dev.rig.waiting import until
-from dev.site.sick_boards import board, fault, npu
+from dev.site.unhealthy_boards import board, fault, npu
 from tests.holds.holding import hold
 from trio_npu_dra.agent.holds.hold import Holder, HolderKind
 from trio_npu_dra.agent.holds.shared_claim import SharedClaim
@@ -33,7 +33,7 @@ from trio_npu_dra.lab.standins.api_state import ApiState
 
 NPUS = 8
 WELL = board(*(npu(number) for number in range(NPUS)))
-SICK = board(*(npu(number, fault()) for number in range(NPUS)))
+UNHEALTHY = board(*(npu(number, fault()) for number in range(NPUS)))
 
 
 HOLDS = Observable(tuple(hold(f"npu-{n}", n, claim=f"claim-{n}") for n in range(NPUS)))
@@ -166,11 +166,11 @@ async def test_a_claim_that_several_pods_have_is_told(
     assert len(event.message) <= MESSAGE_LIMIT
 
 
-def test_a_piece_is_for_one_pod_though_its_chip_is_shared() -> None:
+def test_a_partition_is_for_one_pod_though_its_chip_is_shared() -> None:
     """The share flag says who may open the chip."""
     holder = Holder(kind=HolderKind.CLAIM, namespace="jobs", name="one", uid="u")
     claim = SharedClaim(holder=holder, devices=("npu-0-vnpu-100",), pods=("a", "b"))
-    chip = replace(split(die(0), piece(100)), device_share=True)
+    chip = replace(split(die(0), partition(100)), device_share=True)
     item = shared_news(claim, a3(chip, policy=MultiDiePolicy.INDEPENDENT), ())
     assert item is not None
     assert item.message.startswith("npu-0-vnpu-100: reserved for 2 pods")
@@ -182,7 +182,7 @@ async def test_a_storm_is_a_bounded_number_of_writes(
     """200 Boards in ten seconds: one write for each series at once, and one at the end."""
     series = NPUS * len(("Node", "ResourceClaim")) * len(("NpuFault", "NpuRecovered"))
     for number in range(200):
-        boards.set(SICK if number % 2 == 0 else WELL)
+        boards.set(UNHEALTHY if number % 2 == 0 else WELL)
         await wait_all_tasks_blocked()
         if number % 20 == 0:
             mock_clock.jump(0.9)
@@ -202,7 +202,7 @@ async def test_an_api_server_that_is_away_hears_the_newest_later(
     mock_clock.autojump_threshold = 0
     server.error = Unavailable("away")
     for _ in range(3):
-        boards.set(SICK)
+        boards.set(UNHEALTHY)
         await trio.sleep(1)
         boards.set(WELL)
         await trio.sleep(1)
@@ -221,7 +221,7 @@ async def test_what_cannot_be_said_is_dropped_with_one_line(
     """After five minutes nobody needs to know; what happens then is said again."""
     mock_clock.autojump_threshold = 0
     server.error = Unavailable("away")
-    boards.set(SICK)
+    boards.set(UNHEALTHY)
     await trio.sleep(PATIENCE_SECONDS + 60)
     asked = server.asked
     await trio.sleep(PATIENCE_SECONDS)
@@ -239,7 +239,7 @@ async def test_a_refusal_costs_one_event_only(
 ) -> None:
     """A namespace that is being deleted takes no Events; the others get theirs."""
     server.error = Forbidden("namespace is being terminated", status=403)
-    boards.set(SICK)
+    boards.set(UNHEALTHY)
     await wait_all_tasks_blocked()
     server.error = None
     boards.set(WELL)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dev.rig.boards import a3, die
-from dev.site.sick_boards import BEGAN, board, fault, npu, separated
+from dev.site.unhealthy_boards import BEGAN, board, fault, npu, separated
 from tests.holds.holding import hold
 from trio_npu_dra.agent.report.news import MESSAGE_LIMIT, Reason, news
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
@@ -15,7 +15,7 @@ from trio_npu_dra.ascend.faults import CARD_DROPPED
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, ChipHealth, FaultLevel
 
 WELL = board(npu(3))
-SICK = board(npu(3, fault()))
+UNHEALTHY = board(npu(3, fault()))
 SICKER = board(npu(3, fault(level=FaultLevel.RESTART_NPU)))
 SUB = board(npu(3, fault(0x80000001, FaultLevel.SUB_HEALTH)))
 MINOR = board(npu(3, fault(0x80000002, FaultLevel.NOT_HANDLE)))
@@ -32,28 +32,28 @@ UNPLUGGED = board(npu(3, network="RoCE port: unreachable (3)"))
     ("before", "after", "reasons"),
     [
         (WELL, WELL, []),
-        (WELL, SICK, [Reason.FAULT]),
-        (SICK, SICK, []),
-        (SICK, SICKER, [Reason.FAULT]),
-        (SICKER, SICK, []),
-        (SICK, TWO, [Reason.FAULT]),
-        (TWO, SICK, []),
-        (SICK, WELL, [Reason.RECOVERED]),
+        (WELL, UNHEALTHY, [Reason.FAULT]),
+        (UNHEALTHY, UNHEALTHY, []),
+        (UNHEALTHY, SICKER, [Reason.FAULT]),
+        (SICKER, UNHEALTHY, []),
+        (UNHEALTHY, TWO, [Reason.FAULT]),
+        (TWO, UNHEALTHY, []),
+        (UNHEALTHY, WELL, [Reason.RECOVERED]),
         (WELL, SUB, [Reason.FAULT]),
         (WELL, MINOR, []),
-        (SICK, MINOR, [Reason.RECOVERED]),
+        (UNHEALTHY, MINOR, [Reason.RECOVERED]),
         (MINOR, WELL, []),
-        (SICK, SEPARATED, [Reason.SEPARATED]),
+        (UNHEALTHY, SEPARATED, [Reason.SEPARATED]),
         (WELL, board(npu(3, separated(), fault(1))), [Reason.SEPARATED, Reason.FAULT]),
         (SEPARATED, WELL, [Reason.RECOVERED]),
         (WELL, SILENT, [Reason.UNMONITORED]),
         (SILENT, WELL, [Reason.RECOVERED]),
-        (SILENT, SICK, [Reason.FAULT]),
-        (SICK, board(npu(3, fault(), unmonitored="timed out")), [Reason.UNMONITORED]),
+        (SILENT, UNHEALTHY, [Reason.FAULT]),
+        (UNHEALTHY, board(npu(3, fault(), unmonitored="timed out")), [Reason.UNMONITORED]),
         (WELL, DOUBTED, []),
         (DOUBTED, WELL, []),
         (DOUBTED, SILENT, [Reason.UNMONITORED]),
-        (DOUBTED, SICK, [Reason.FAULT]),
+        (DOUBTED, UNHEALTHY, [Reason.FAULT]),
         (WELL, UNPLUGGED, []),
         (UNPLUGGED, WELL, []),
         (WELL, EMPTY_BOARD, []),
@@ -73,7 +73,7 @@ def test_what_comes_worsens_or_ends_is_said_once(
 @pytest.mark.parametrize(
     ("after", "reasons"),
     [
-        (SICK, [Reason.FAULT]),
+        (UNHEALTHY, [Reason.FAULT]),
         (SEPARATED, [Reason.SEPARATED]),
         (board(npu(3, fault(since=BEGAN - 3600))), []),
         (SILENT, []),
@@ -89,7 +89,7 @@ def test_a_start_says_what_began_since_and_nothing_older(
 
 def test_a_message_has_code_words_level_rule_and_time() -> None:
     """All that an operator needs is in the line, and how to take a separation back."""
-    (said,) = news(WELL, SICK, since=0)
+    (said,) = news(WELL, UNHEALTHY, since=0)
     assert said.message == (
         "npu-3: 80E01801 HBM ECC (RestartBusiness, fault table), since 2026-11-21T17:01:00Z"
     )

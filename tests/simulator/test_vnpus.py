@@ -1,4 +1,4 @@
-"""Chips of a simulated board in pieces: nodes, what a container sees, what a reboot leaves."""
+"""Chips of a simulated board in partitions: nodes, what a container sees, what a reboot leaves."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def npu_smi(board: SimulatedBoard, *arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 
-def test_a_piece_has_a_node_as_long_as_it_is_there(
+def test_a_partition_has_a_node_as_long_as_it_is_there(
     board: SimulatedBoard, control: BoardControl
 ) -> None:
-    """Pieces of one chip come and go one by one; the lowest free id is taken."""
+    """Partitions of one chip come and go one by one; the lowest free id is taken."""
     assert [control.create_vnpu(2, "vir05_1c_8g") for _ in range(2)] == [132, 133]
     assert nodes(board) == {"vdavinci132", "vdavinci133"}
     control.destroy_vnpu(2, 132)
@@ -53,7 +53,7 @@ def test_one_for_a_virtual_machine_has_no_node(
     assert dcmi.number("dcmi_get_vnpu_config_recover_mode") == 0
 
 
-def test_all_pieces_of_a_chip_go_at_once(control: BoardControl, dcmi: RawDcmi) -> None:
+def test_all_partitions_of_a_chip_go_at_once(control: BoardControl, dcmi: RawDcmi) -> None:
     """Unless a container has one of them open."""
     for _ in range(3):
         control.create_vnpu(2, "vir05_1c_8g")
@@ -65,7 +65,7 @@ def test_all_pieces_of_a_chip_go_at_once(control: BoardControl, dcmi: RawDcmi) -
 
 
 @pytest.mark.parametrize("recovers", [True, False])
-def test_pieces_outlive_a_reboot_if_the_driver_remakes_them(
+def test_partitions_outlive_a_reboot_if_the_driver_remakes_them(
     board: SimulatedBoard, control: BoardControl, recovers: bool
 ) -> None:
     """Nobody uses them then."""
@@ -92,10 +92,10 @@ def test_an_administrator_sees_what_is_left(board: SimulatedBoard, control: Boar
     assert npu_smi(board, "set", "-t", "create-vnpus") == ""
 
 
-def test_a_container_sees_its_pieces_alone(
+def test_a_container_sees_its_partitions_alone(
     make_board: MakeBoard, load: Load, tmp_path: Path
 ) -> None:
-    """The nodes that it has decide: of chips `davinciN`, of pieces those of their own numbers."""
+    """Its device nodes decide: `davinciN` of chips, of vNPUs those of their own numbers."""
     board = make_board("300i-pro-2")
     with board.control() as control:
         for template in ("vir02", "vir04_3c"):

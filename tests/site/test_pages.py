@@ -55,9 +55,9 @@ def test_manifests_are_those_of_files(page: str) -> None:
     assert len(shown) - len(named) == FRAGMENTS.get(page, 0)
 
 
-def test_the_page_about_sick_npus_shows_what_people_see() -> None:
+def test_the_page_about_unhealthy_npus_shows_what_people_see() -> None:
     """Its table is what the command prints of such NPUs, its Events are those of the code."""
-    (block,) = (each for each in blocks(text_of(SICK)) if each.language == "console")
+    (block,) = (each for each in blocks(text_of(UNHEALTHY)) if each.language == "console")
     lines = block.text.splitlines()
     start = next(number for number, line in enumerate(lines) if line.startswith("faults:"))
     shown = lines[start : lines.index("...")]
@@ -89,7 +89,7 @@ def test_the_page_about_sick_npus_shows_what_people_see() -> None:
         assert said in re.sub(r"since \S+?Z", "since ", line)
 
 
-SICK = "docs/guides/sick.md"
+UNHEALTHY = "docs/guides/unhealthy.md"
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -158,9 +158,9 @@ class NodeSettings(PluginSettings):
     )
     partitioning: Literal["none", "dynamic"] = Field(
         "none",
-        description="whether NPUs are cut into vNPUs: dynamic publishes every piece that an NPU "
-        "could be cut into, and cuts it when a claim gets the piece; it needs an API server that "
-        "keeps shared counters (Kubernetes 1.36 and later)",
+        description="whether NPUs are split into vNPUs: dynamic publishes every possible partition "
+        "of an NPU, and creates the vNPU when a claim gets it; it needs an API server that keeps "
+        "shared counters (Kubernetes 1.36 and later)",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="least severe log line to print"

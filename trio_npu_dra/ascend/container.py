@@ -53,7 +53,7 @@ def chip_nodes(host: Host, chip: Chip) -> tuple[DeviceNode, ...]:
     return (_required(host, f"davinci{chip.physical_id}"),)
 
 
-def piece_nodes(host: Host, vnpu: int) -> tuple[DeviceNode, ...]:
+def partition_nodes(host: Host, vnpu: int) -> tuple[DeviceNode, ...]:
     """The nodes of one vNPU, which is an NPU of its own for a container.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Whether an NPU or a piece of one is in use."""
+"""Whether an NPU or a partition of one is in use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trio_npu_dra.kit.base.observable import Observable
 async def is_any_occupied(
     worker: DcmiWorker, dcmi: Dcmi | None, board: Observable[Board], nodes: Collection[str]
 ) -> bool:
-    """Whether a process uses one of some chips, or a container one of some pieces.
+    """Whether a process uses one of some chips, or a container one of some partitions.
 
     What cannot be read counts as in use.
 
@@ -26,7 +26,7 @@ async def is_any_occupied(
         board: The chips of this node; a chip that it lacks or that is gone is not in use. One that
             the library does not list now cannot be asked: another may go by its numbers. While the
             Board is empty, because the library has not started yet, any chip counts as in use.
-        nodes: The chips' host device nodes, and those of pieces (vNPUs).
+        nodes: The chips' host device nodes, and those of partitions (vNPUs).
     """
     if dcmi is None:
         return False

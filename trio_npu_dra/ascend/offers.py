@@ -1,4 +1,4 @@
-"""What may be handed out as one: an NPU, a module of several dies, or a piece of an NPU; pure.
+"""What may be handed out as one: an NPU, a module of several dies, or a partition of an NPU; pure.
 
 A chip is what is monitored, an offer is what a claim gets. Slices, claims, health and metrics go
 from a chip to its offers and back by the chips' host device nodes.
@@ -14,7 +14,7 @@ from typing import Final
 
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy, Resources, VDevice, VnpuMode
 from trio_npu_dra.ascend.model import Board, Chip, ChipHealth, Fault, FaultLevel, worst_of
-from trio_npu_dra.ascend.partition import Piece
+from trio_npu_dra.ascend.partition import Partition
 from trio_npu_dra.ascend.partition_plan import Amounts, PartitionPlan, plan_partitions, taken_by
 from trio_npu_dra.ascend.templates import usable, why_not_split
 from trio_npu_dra.ascend.traits import TRAITS
@@ -86,8 +86,8 @@ class Offer:
     Attributes:
         name: The DRA device name, a DNS label.
         kind: What it is.
-        chips: The chips it gives, one or more, by physical id; of a piece the chip it is of.
-        piece: Which piece it is; None for whole chips.
+        chips: The chips it gives, one or more, by physical id; of a partition the chip it is of.
+        partition: Which partition it is; None for whole chips.
         takes: What it takes of its chip, by counter. Offers of one chip that all take something
             overlap, and how many there can be is for the scheduler to count.
         of: What there is of it, by counter; empty where the chip is not cut.
@@ -98,7 +98,7 @@ class Offer:
     name: str
     kind: OfferKind
     chips: tuple[Chip, ...]
-    piece: Piece | None = None
+    partition: Partition | None = None
     takes: Amounts = field(default_factory=dict, hash=False)
     of: Amounts = field(default_factory=dict, hash=False)
     held: Held = Held.NOT
@@ -107,7 +107,7 @@ class Offer:
     @property
     def key(self) -> tuple[frozenset[str], tuple[str, int | None] | None]:
         """What tells offers apart that may have the same name."""
-        return self.device_nodes, self.piece.key if self.piece else None
+        return self.device_nodes, self.partition.key if self.partition else None
 
     @cached_property
     def device_nodes(self) -> frozenset[str]:
@@ -116,7 +116,7 @@ class Offer:
 
     @property
     def health(self) -> ChipHealth:
-        """That of its worst chip; a piece that does not exist any more has a fault of its own."""
+        """That of its worst chip; a partition that is gone has a fault of its own."""
         health = worst_of({chip.name: chip.health for chip in self.chips})
         if not self.is_lost:
             return health
@@ -127,26 +127,26 @@ class Offer:
     @property
     def vdevice(self) -> VDevice | None:
         """What is known of the vNPU that it is."""
-        if self.piece is None:
+        if self.partition is None:
             return None
         known = {vdevice.id: vdevice for chip in self.chips for vdevice in chip.vdevices}
-        return known.get(self.piece.vnpu) if self.piece.vnpu is not None else None
+        return known.get(self.partition.vnpu) if self.partition.vnpu is not None else None
 
     @property
     def usable(self) -> Resources | None:
-        """What a container with the piece can use; None for whole chips."""
-        if self.piece is None:
+        """What a container with the partition can use; None for whole chips."""
+        if self.partition is None:
             return None
-        is_by_hand = self.vdevice is not None and not self.piece.on_demand
+        is_by_hand = self.vdevice is not None and not self.partition.on_demand
         told = self.vdevice.resources if self.vdevice and is_by_hand else None
-        return usable(self.chips[0], self.piece.template, told)
+        return usable(self.chips[0], self.partition.template, told)
 
     @property
     def is_lost(self) -> bool:
-        """Whether it is a piece that somebody made by hand, and that is not there any more."""
-        if self.piece is None or self.piece.on_demand:
+        """Whether it is a partition that somebody made by hand, and that is not there any more."""
+        if self.partition is None or self.partition.on_demand:
             return False
-        return all(self.piece.vnpu not in chip.vnpus for chip in self.chips)
+        return all(self.partition.vnpu not in chip.vnpus for chip in self.chips)
 
     @property
     def gone(self) -> bool:
@@ -163,14 +163,14 @@ _LOST = Fault(
 )
 
 
-def offers(board: Board, cutting: PartitionMode = NO_PARTITIONS) -> tuple[Offer, ...]:
+def offers(board: Board, partitioning: PartitionMode = NO_PARTITIONS) -> tuple[Offer, ...]:
     """What the chips of *board* may be handed out as, by physical id.
 
     No chip is in two of them, but a chip that others have split into vNPUs is in one for each of
     these. It is not offered whole: a container that opened it would be refused, or would disturb
     them. vNPUs for virtual machines have no device node, and are not offered. A chip that is cut
-    for claims is offered whole, and in every piece that it could be cut into, each of which takes
-    from the chip's counters.
+    for claims is offered whole, and in every partition that it could be cut into, each of which
+    takes from the chip's counters.
 
     Chips that are gone are offered too: `holds.availability` decides who still sees them.
 
@@ -187,90 +187,94 @@ def offers(board: Board, cutting: PartitionMode = NO_PARTITIONS) -> tuple[Offer,
         if dies > 1 and board.multi_die_policy is not MultiDiePolicy.INDEPENDENT:
             cards.setdefault(chip.card_id, []).append(chip)
         else:
-            made += _of_chip(board, chip, cutting)
+            made += _of_chip(board, chip, partitioning)
     made += [module for card, dies in cards.items() for module in _modules(card, dies)]
     return tuple(sorted(made, key=lambda offer: offer.chips[0].physical_id))
 
 
-def held_piece(board: Board, chip: Chip, name: str, piece: Piece, cutting: PartitionMode) -> Offer:
-    """A piece that somebody has, offered or not: it takes from its chip's counters all the same."""
+def held_partition(
+    board: Board, chip: Chip, name: str, partition: Partition, partitioning: PartitionMode
+) -> Offer:
+    """A held partition, offered or not: it takes from its chip's counters either way."""
     of: Amounts = {}
-    if piece.on_demand and not _why_not_cut(board, chip, cutting):
-        possible = _cut(chip, cutting)
+    if partition.on_demand and not _why_not_cut(board, chip, partitioning):
+        possible = _cut(chip, partitioning)
         of = possible.has if possible else {}
     takes = {
         counter: amount
-        for counter, amount in taken_by(chip, piece.template).items()
+        for counter, amount in taken_by(chip, partition.template).items()
         if counter in of
     }
-    return Offer(name=name, kind=OfferKind.VNPU, chips=(chip,), piece=piece, takes=takes, of=of)
+    return Offer(
+        name=name, kind=OfferKind.VNPU, chips=(chip,), partition=partition, takes=takes, of=of
+    )
 
 
-def not_offered(board: Board, cutting: PartitionMode = NO_PARTITIONS) -> dict[str, str]:
+def not_offered(board: Board, partitioning: PartitionMode = NO_PARTITIONS) -> dict[str, str]:
     """Why chips of *board* are in no offer, by their names."""
-    in_offers = {chip.name for offer in offers(board, cutting) for chip in offer.chips}
+    in_offers = {chip.name for offer in offers(board, partitioning) for chip in offer.chips}
     return {chip.name: _why_not(board, chip) for chip in board.chips if chip.name not in in_offers}
 
 
-def not_partitioned(board: Board, cutting: PartitionMode) -> dict[str, str]:
+def not_partitioned(board: Board, partitioning: PartitionMode) -> dict[str, str]:
     """Why chips of *board* are not cut for claims, by their names; empty where none is to be."""
-    if not cutting.is_on:
+    if not partitioning.is_on:
         return {}
-    reasons = {chip.name: _why_not_cut(board, chip, cutting) for chip in board.chips}
+    reasons = {chip.name: _why_not_cut(board, chip, partitioning) for chip in board.chips}
     return {name: why for name, why in reasons.items() if why}
 
 
-def _of_chip(board: Board, chip: Chip, cutting: PartitionMode) -> Iterator[Offer]:
-    """The chip as a whole, the pieces that it could be cut into, and those of others."""
-    possible = None if _why_not_cut(board, chip, cutting) else _cut(chip, cutting)
+def _of_chip(board: Board, chip: Chip, partitioning: PartitionMode) -> Iterator[Offer]:
+    """The chip as a whole, the partitions that it could be cut into, and those of others."""
+    possible = None if _why_not_cut(board, chip, partitioning) else _cut(chip, partitioning)
     if possible is None and not chip.vnpus:
         yield _npu(chip)
     if possible is not None and possible.is_whole:
         yield replace(_npu(chip), takes=possible.has, of=possible.has)
-    for each in possible.pieces if possible else ():
+    for each in possible.partitions if possible else ():
         yield Offer(
             name=each.name,
             kind=OfferKind.VNPU,
             chips=(chip,),
-            piece=Piece(template=each.template.name, number=each.number),
+            partition=Partition(template=each.template.name, number=each.number),
             takes=each.takes,
             of=possible.has if possible else {},
         )
     if board.vnpu_mode is VnpuMode.VIRTUAL_MACHINE:
         return
-    for vdevice in cut_by_hand(chip, cutting):
+    for vdevice in cut_by_hand(chip, partitioning):
         yield Offer(
             name=f"{chip.name}-vnpu-{vdevice.id}",
             kind=OfferKind.VNPU,
             chips=(chip,),
-            piece=Piece(template=vdevice.template, vnpu=vdevice.id),
+            partition=Partition(template=vdevice.template, vnpu=vdevice.id),
         )
 
 
-def cut_by_hand(chip: Chip, cutting: PartitionMode) -> list[VDevice]:
+def cut_by_hand(chip: Chip, partitioning: PartitionMode) -> list[VDevice]:
     """The vNPUs of a chip that are known to be cut by hand."""
     return [
         vdevice
         for vdevice in chip.vdevices
-        if vdevice.id not in cutting.ours
-        if cutting.by_hand is None or vdevice.id in cutting.by_hand
+        if vdevice.id not in partitioning.ours
+        if partitioning.by_hand is None or vdevice.id in partitioning.by_hand
     ]
 
 
-def _cut(chip: Chip, cutting: PartitionMode) -> PartitionPlan | None:
-    return plan_partitions(chip, told=chip.shares_out, by_hand=cut_by_hand(chip, cutting))
+def _cut(chip: Chip, partitioning: PartitionMode) -> PartitionPlan | None:
+    return plan_partitions(chip, told=chip.shares_out, by_hand=cut_by_hand(chip, partitioning))
 
 
-def _why_not_cut(board: Board, chip: Chip, cutting: PartitionMode) -> str:
-    if not cutting.is_on:
+def _why_not_cut(board: Board, chip: Chip, partitioning: PartitionMode) -> str:
+    if not partitioning.is_on:
         return "NPUs are not cut (--partitioning=none)"
-    if refusal := cutting.refusals.get(chip.key):
+    if refusal := partitioning.refusals.get(chip.key):
         return f"the Ascend driver does not let this driver cut it: {refusal}"
     if why := why_not_split(chip, policy=board.multi_die_policy, mode=board.vnpu_mode):
         return why
-    possible = _cut(chip, cutting)
-    if possible is None or not possible.pieces:
-        by_hand = ", ".join(str(vdevice.id) for vdevice in cut_by_hand(chip, cutting))
+    possible = _cut(chip, partitioning)
+    if possible is None or not possible.partitions:
+        by_hand = ", ".join(str(vdevice.id) for vdevice in cut_by_hand(chip, partitioning))
         return f"vNPUs that were cut by hand leave no room: {by_hand}"
     return ""
 

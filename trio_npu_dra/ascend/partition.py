@@ -1,4 +1,4 @@
-"""A piece of a chip, told apart from the others; pure."""
+"""A partition of a chip, told apart from the others; pure."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
-    """Which piece of a chip somebody has.
+class Partition:
+    """Which partition of a chip somebody has.
 
     Attributes:
         template: What it was cut by.
@@ -27,11 +27,11 @@ class Piece:
 
     @property
     def key(self) -> tuple[str, int | None]:
-        """What tells the pieces of one chip apart that can be offered; `is_same` those held."""
+        """What tells the partitions of one chip apart that can be offered; `is_same` those held."""
         return (self.template, self.number) if self.on_demand else ("", self.vnpu)
 
-    def is_same(self, other: Piece) -> bool:
-        """Whether both are one piece of their chip: wanted as the same, or cut as the same vNPU.
+    def is_same(self, other: Partition) -> bool:
+        """Whether both are one partition of their chip: one wanted partition, or one vNPU.
 
         A vNPU that was cut on demand looks to another instance as if somebody had cut it by hand.
         """

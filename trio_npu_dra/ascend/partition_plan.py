@@ -1,9 +1,9 @@
-"""What chips could be cut into while claims come and go: counters, and every possible piece; pure.
+"""The counters of a chip and every partition that it could be cut into. Pure.
 
-A chip has one counter for each thing that it can share out. Each piece takes from them what its
+A chip has one counter for each thing that it can share out. Each partition takes from them what its
 template says, and the whole chip takes all. So a scheduler can see which of them can exist at once,
-and no two claims get what does not fit together. A piece that is published does not exist: it is
-cut when a claim gets it.
+and no two claims get what does not fit together. A partition that is published does not exist: it
+is cut when a claim gets it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Amounts: TypeAlias = Mapping[str, int]
 """By counter: whole units, but bytes of memory and halves of PNG decoders."""
 
 SLOTS: Final = "slots"
-"""The counter of pieces: how many a chip can have at once."""
+"""The counter of partitions: how many a chip can have at once."""
 _MEMORY: Final = "memory"
 _MIB: Final = 1024 * 1024
 _COUNTERS: Final[Mapping[str, str]] = {
@@ -37,8 +37,8 @@ _COUNTERS: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PossiblePiece:
-    """A piece that could be cut off a chip.
+class PossiblePartition:
+    """A partition that could be cut off a chip.
 
     Attributes:
         name: The DRA device name, such as `npu-3-vir05-1c-8g-0`.
@@ -58,15 +58,15 @@ class PartitionPlan:
     """What can be cut off a chip.
 
     Attributes:
-        has: What there is to share out, by counter: all that the chip has, less what pieces that
-            others cut by hand have of it.
+        has: What there is to share out, by counter: all that the chip has, less what partitions
+            that others cut by hand have of it.
         is_whole: Whether nobody has cut it by hand, so that all of it can be handed out as one.
-        pieces: As many of each template as could exist at once; fewer of all together.
+        partitions: As many of each template as could exist at once; fewer of all together.
     """
 
     has: Amounts
     is_whole: bool
-    pieces: tuple[PossiblePiece, ...]
+    partitions: tuple[PossiblePartition, ...]
 
 
 def plan_partitions(
@@ -94,27 +94,27 @@ def plan_partitions(
     return PartitionPlan(
         has={counter: amount for counter, amount in has.items() if amount},
         is_whole=not taken,
-        pieces=tuple(
-            piece
+        partitions=tuple(
+            partition
             for template in split.templates
-            for piece in _pieces(chip, template, _taken(template), has)
+            for partition in _partitions(chip, template, _taken(template), has)
         ),
     )
 
 
 def taken_by(chip: Chip, template: str) -> Amounts:
-    """What a piece by a template takes of a chip; nothing where the chip has no such template."""
+    """What a partition takes of a chip; nothing if the chip has no such template."""
     split = split_of(chip)
     found = split.named(template) if split else None
     return _taken(found) if found else {}
 
 
-def _pieces(
+def _partitions(
     chip: Chip, template: Template, takes: Amounts, has: Amounts
-) -> Iterable[PossiblePiece]:
+) -> Iterable[PossiblePartition]:
     room = min(has.get(counter, 0) // amount for counter, amount in takes.items())
     for number in range(room):
-        yield PossiblePiece(
+        yield PossiblePartition(
             name=f"{chip.name}-{device_part(template.name)}-{number}",
             number=number,
             template=template,
@@ -127,13 +127,13 @@ def _total(split: Split, told: Resources | None) -> Amounts:
     if told is not None:
         cpus = {"ai-cpus": max(known.get("ai-cpus", 0), told.ai_cpus or 0)}
         known |= _amounts(told) | cpus
-    # Pieces get their part of what the chip says that it has, rounded down: so is the whole.
+    # Partitions get their part of what the chip says that it has, rounded down: so is the whole.
     return known | {SLOTS: len(split.vdev_ids), _MEMORY: (split.whole.memory_mib or 0) * _MIB}
 
 
-def _taken(piece: Resources | Template) -> dict[str, int]:
-    """What a piece takes from each counter from which it takes anything."""
-    takes = piece.takes if isinstance(piece, Template) else piece
+def _taken(partition: Resources | Template) -> dict[str, int]:
+    """What a partition takes from each counter from which it takes anything."""
+    takes = partition.takes if isinstance(partition, Template) else partition
     amounts = _amounts(takes) | {_MEMORY: (takes.memory_mib or 0) * _MIB, SLOTS: 1}
     return {counter: amount for counter, amount in amounts.items() if amount}
 

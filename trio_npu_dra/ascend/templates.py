@@ -6,7 +6,8 @@ CPUs of a split 910 (16) and 910B (7), and the media engines of whole chips, fol
 templates that are meant to be used together. A chip that tells its own totals is believed first.
 
 Not here are `vir03_1c_8g` of 910B and `vir01` of 910, which mind-cluster knows: the driver has
-neither, and would refuse to make one. Pieces that a person made of them are what the chip tells.
+neither, and would refuse to make one. Partitions that a person made of them are what the chip
+tells.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ _IDS_OF_A_CHIP: Final = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    """What a piece gets of its chip.
+    """What a partition gets of its chip.
 
     Attributes:
         name: As the vendor calls it, such as `vir05_1c_8g`.
-        parts: How many such pieces have all of the chip's memory.
+        parts: How many such partitions have all of the chip's memory.
         takes: What it uses of the chip, in the units of `Resources`.
         usable_memory_mib: What a container can use of its memory.
     """
@@ -45,9 +46,9 @@ class Split:
     """How a chip can be split.
 
     Attributes:
-        templates: What its pieces can be, as the vendor lists them.
+        templates: What its partitions can be, as the vendor lists them.
         whole: What there is to share out, if the chip does not tell it.
-        vdev_ids: The ids that its pieces can have; there are no more pieces than ids.
+        vdev_ids: The ids that its partitions can have; there are no more partitions than ids.
     """
 
     templates: tuple[Template, ...]
@@ -62,8 +63,8 @@ class Split:
 def split_of(chip: Chip) -> Split | None:
     """How the chip can be split; None where it cannot, or its memory is not known.
 
-    Sizes are those of the chip's own memory: a piece gets no more than its part of it, though the
-    vendor's table may say more.
+    Sizes are those of the chip's own memory: a partition gets no more than its part of it, though
+    the vendor's table may say more.
     """
     kind = _kind_of(chip)
     if kind is None or chip.memory_bytes is None:
@@ -74,7 +75,7 @@ def split_of(chip: Chip) -> Split | None:
     return Split(
         templates=tuple(_fitted(template, kind, memory_mib) for template in kind.templates),
         whole=replace(kind.whole, ai_cores=cores, memory_mib=memory_mib),
-        vdev_ids=range(first, first + kind.pieces),
+        vdev_ids=range(first, first + kind.partitions),
     )
 
 
@@ -107,13 +108,13 @@ def device_part(template: str) -> str:
 
 
 def usable(chip: Chip, template: str, told: Resources | None) -> Resources:
-    """What a container can use of a piece.
+    """What a container can use of a partition.
 
     Args:
-        chip: What it is a piece of.
+        chip: What it is a partition of.
         template: What it was made by; of one that is not in the table only what is told is known.
         told: What the Ascend driver tells of it. The rest is as the table says; of the memory it
-            may tell what the piece takes rather than what can be used, so the lesser counts.
+            may tell what the partition takes rather than what can be used, so the lesser counts.
     """
     split = split_of(chip)
     known = split.named(template) if split is not None else None
@@ -135,13 +136,13 @@ class _Kind:
     Attributes:
         templates: Their sizes are those of a chip with the larger memory.
         whole: But for its memory.
-        pieces: How many ids there are for the pieces of a chip.
-        large_mib: A chip with less memory has pieces of half the size; 0 if all have the same.
+        partitions: How many ids there are for the partitions of a chip.
+        large_mib: A chip with less memory has partitions of half the size; 0 if all have the same.
     """
 
     templates: tuple[Template, ...]
     whole: Resources
-    pieces: int = _IDS_OF_A_CHIP
+    partitions: int = _IDS_OF_A_CHIP
     large_mib: int = 0
 
 
@@ -196,7 +197,7 @@ _310P: Final = _Kind(
         _listed("vir04_4c_dvpp", 2, 24576, 4, 4, 12, 3, 12, 16, 8, 0),
     ),
     whole=_has(8, 7, 12, 3, 12, 16, 8, 0),
-    pieces=8,
+    partitions=8,
     large_mib=32768,
 )
 _910: Final = _Kind(

@@ -36,7 +36,7 @@ class Vnpus:
         dcmi: The library, initialised by the time the Board has chips; None where there is none.
         board: The chips.
         splits: By which the Board's vNPUs are read again.
-        cutting: Gets the library's words when it does not let this process cut a chip.
+        partitioning: Gets the library's words when it does not let this process cut a chip.
     """
 
     def __init__(
@@ -46,13 +46,13 @@ class Vnpus:
         board: Observable[Board],
         *,
         splits: DivisionPoll,
-        cutting: Observable[PartitionMode],
+        partitioning: Observable[PartitionMode],
     ) -> None:
         self._worker = worker
         self._dcmi = dcmi
         self._board = board
         self._splits = splits
-        self._cutting = cutting
+        self._partitioning = partitioning
         self._refused_last: set[str] = set()  # the keys of chips whose last cut the library refused
 
     async def of(self, node: str) -> Mapping[int, str]:
@@ -109,11 +109,11 @@ class Vnpus:
         return made
 
     def _note_refusal(self, chip: Chip, refusal: str) -> None:
-        """Offer no pieces of a chip that the library does not cut, until it does.
+        """Offer no partitions of a chip that the library does not cut, until it does.
 
-        One refusal is not enough: without pieces on offer no claim would try again.
+        One refusal is not enough: without partitions on offer no claim would try again.
         """
-        known = self._cutting.value.refusals
+        known = self._partitioning.value.refusals
         if refusal == known.get(chip.key, ""):
             return
         if refusal:
@@ -125,7 +125,7 @@ class Vnpus:
             log.info("NPU is cut for claims again", extra={"npu": chip.name})
         others = {key: why for key, why in known.items() if key != chip.key}
         refusals = others | ({chip.key: refusal} if refusal else {})
-        self._cutting.set(replace(self._cutting.value, refusals=refusals))
+        self._partitioning.set(replace(self._partitioning.value, refusals=refusals))
 
     async def destroy(self, node: str, vnpu: int) -> None:
         """Remove a vNPU; the Board does not know yet.

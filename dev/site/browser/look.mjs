@@ -12,7 +12,7 @@ import { chromium } from "playwright-core";
 const [url, executablePath, pictures, ...pages] = process.argv.slice(2);
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const NARROW = 390;
-const SHOWN = ["index.html", "concepts.html", "guides/sick.html", "reference/flags.html"];
+const SHOWN = ["index.html", "concepts.html", "guides/unhealthy.html", "reference/flags.html"];
 const LOOKS = [
   { scheme: "light", width: 1280, height: 800 },
   { scheme: "dark", width: 1280, height: 800 },

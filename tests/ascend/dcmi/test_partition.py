@@ -1,4 +1,4 @@
-"""Pieces of chips and shares, through the binding: what it makes of the library's answers."""
+"""Partitions of chips and shares, through the binding: what it makes of the library's answers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def ready(dcmi: Dcmi) -> Dcmi:
     return dcmi
 
 
-def test_a_piece_is_made_told_of_and_destroyed(ready: Dcmi, control: BoardControl) -> None:
+def test_a_partition_is_made_told_of_and_destroyed(ready: Dcmi, control: BoardControl) -> None:
     """Its id is that of its node; what it has is what the chip has less."""
     made = ready.create_vdevice(CHIP, QUARTER)
     assert ready.vnpus(CHIP) == (made,) == (148,)
@@ -67,7 +67,7 @@ def test_a_piece_is_made_told_of_and_destroyed(ready: Dcmi, control: BoardContro
             call(CHIP, made)
 
 
-def test_a_piece_can_have_a_chosen_id(ready: Dcmi) -> None:
+def test_a_partition_can_have_a_chosen_id(ready: Dcmi) -> None:
     """One of those of its chip, and once."""
     assert ready.create_vdevice(CHIP, QUARTER, 163) == 163
     for taken in (163, 164, 147):

@@ -33,7 +33,7 @@ async def find_cut_by_hand(
     board: Observable[Board],
     ledger: Ledger,
     step: VnpuStep,
-    cutting: Observable[PartitionMode],
+    partitioning: Observable[PartitionMode],
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -43,14 +43,14 @@ async def find_cut_by_hand(
         board: The chips.
         ledger: Who holds what.
         step: Cuts vNPUs for claims, and keeps the locks of the chips.
-        cutting: Where `by_hand` is set.
+        partitioning: Where `by_hand` is set.
         task_status: Started, as said above.
     """
     is_started = False
     while True:
         seen = board.value
-        found = await _cut_by_hand(seen, ledger, step, cutting.value.by_hand or frozenset())
-        cutting.set(replace(cutting.value, by_hand=found))
+        found = await _cut_by_hand(seen, ledger, step, partitioning.value.by_hand or frozenset())
+        partitioning.set(replace(partitioning.value, by_hand=found))
         if not is_started:
             is_started = True
             task_status.started()

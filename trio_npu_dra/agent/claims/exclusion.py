@@ -43,7 +43,7 @@ def refuse_if_held(hold: Hold, others: Iterable[Hold], ledger: Ledger, cdi: CdiF
     unreadable = ledger.unreadable - {hold.holder.uid}
     if not unreadable:
         return
-    own = {hold.piece.device_node} if hold.piece else set()
+    own = {hold.partition.device_node} if hold.partition else set()
     for uid in unreadable & cdi.scan().keys():  # of many that have no file none is asked for
         if cdi.hands_out(uid, hold.nodes | own):
             raise DeviceHeld(

@@ -394,8 +394,8 @@ def _is_intended(outcome: Outcome) -> bool:
 
 
 def _what(entry: Entry) -> list[object]:
-    """What each of its holds is of: the host device nodes of its chips, or a piece of one."""
-    return [(hold.nodes, hold.piece.key if hold.piece else None) for hold in entry.holds]
+    """What each of its holds is of: the host device nodes of its chips, or a partition of one."""
+    return [(hold.nodes, hold.partition.key if hold.partition else None) for hold in entry.holds]
 
 
 def _ready(entry: Entry) -> Entry:

@@ -104,22 +104,23 @@ def offers_of(
     )
 
 
-def check_pieces(allocation: Iterable[Allocated], offers: Iterable[Offer]) -> None:
-    """See that a claim has its pieces for itself, and for one container.
+def check_partitions(allocation: Iterable[Allocated], offers: Iterable[Offer]) -> None:
+    """See that a claim has its partitions for itself, and for one container.
 
     Raises:
-        ClaimError: It only looks on a piece that is cut on demand: there may be nothing to look on.
+        ClaimError: It only looks on a partition that is cut on demand: there may be nothing to look
+            on.
         InvalidOpaqueConfig: It wants to share one, which has no share flag.
     """
-    pieces = {offer.name: offer.piece for offer in offers if offer.piece is not None}
+    partitions = {offer.name: offer.partition for offer in offers if offer.partition is not None}
     for given in allocation:
-        piece = pieces.get(given.device)
-        if piece is not None and given.config is not None and given.config.shared:
+        partition = partitions.get(given.device)
+        if partition is not None and given.config is not None and given.config.shared:
             raise InvalidOpaqueConfig(
                 f"sharing.strategy=Shared is not possible for device {given.device}: the Ascend "
-                "driver gives a vNPU to one container; ask for a whole NPU, or for a piece for each"
+                "driver gives a vNPU to one container; ask for a whole NPU, or a partition for each"
             )
-        if given.admin_access and piece is not None and piece.on_demand:
+        if given.admin_access and partition is not None and partition.on_demand:
             raise ClaimError(
                 f"device {given.device} is cut for the claim that gets it, so admin access to it "
                 "is not possible: ask for admin access to the whole NPU"

@@ -14,13 +14,13 @@ import trio
 from trio_npu_dra.agent.claims.cdi import CdiFolder
 from trio_npu_dra.agent.claims.driver_files import DriverFiles
 from trio_npu_dra.agent.claims.lifecycle import Wanted
-from trio_npu_dra.agent.claims.plan import allocation_of, check_pieces, offers_of
+from trio_npu_dra.agent.claims.plan import allocation_of, check_partitions, offers_of
 from trio_npu_dra.agent.config.effective import EffectiveConfig
 from trio_npu_dra.agent.holds.availability import available
 from trio_npu_dra.agent.holds.entry import Allocated, Entry, HeldDevice, State
 from trio_npu_dra.agent.holds.hold import Hold, Holder, HolderKind, vnpus_of
 from trio_npu_dra.agent.holds.ledger import Ledger
-from trio_npu_dra.ascend.container import DeviceNode, chip_nodes, piece_nodes
+from trio_npu_dra.ascend.container import DeviceNode, chip_nodes, partition_nodes
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Board
 from trio_npu_dra.ascend.offers import NO_PARTITIONS, Offer, PartitionMode, Standing
@@ -59,7 +59,7 @@ class Look:
         board: Its chips.
         holds: Who has what of them.
         host: Its files.
-        cutting: Whether chips are cut for claims.
+        partitioning: Whether chips are cut for claims.
 
     Attributes:
         host_facts: What its containers need.
@@ -70,18 +70,18 @@ class Look:
         board: Board,
         holds: tuple[Hold, ...],
         host: Host,
-        cutting: PartitionMode = NO_PARTITIONS,
+        partitioning: PartitionMode = NO_PARTITIONS,
     ) -> None:
         self.host_facts = DriverFiles(host)
         self._board = board
         self._holds = holds
-        self._cutting = cutting
+        self._partitioning = partitioning
         self._since = trio.current_time()
 
     @cached_property
     def offers(self) -> Mapping[str, Offer]:
         """What may be handed out, and what has been, by name."""
-        found = available(self._board, self._holds, self._cutting)
+        found = available(self._board, self._holds, self._partitioning)
         return {offer.name: offer for offer in found}
 
     def relies_on_holds(self, allocation: Iterable[Allocated]) -> bool:
@@ -92,7 +92,7 @@ class Look:
     @property
     def gaps(self) -> tuple[str, ...]:
         """Why devices may be missing from them, in words."""
-        unsettled = replace(self._cutting, ours=vnpus_of(self._holds)).unsettled(self._board)
+        unsettled = replace(self._partitioning, ours=vnpus_of(self._holds)).unsettled(self._board)
         words = (f"it is not known yet who cut vNPU {vnpu}" for vnpu in unsettled)
         return (*self._board.gaps, *words)
 
@@ -114,7 +114,7 @@ class ClaimPlanner:
         cdi: Tells what a claim's containers get.
         driver_name: Results of other drivers are theirs.
         pool_name: The pool of this node.
-        cutting: Whether chips are cut for claims.
+        partitioning: Whether chips are cut for claims.
     """
 
     reader: ClaimReader
@@ -124,11 +124,13 @@ class ClaimPlanner:
     cdi: CdiFolder
     driver_name: str
     pool_name: str
-    cutting: Observable[PartitionMode] = field(default_factory=lambda: Observable(NO_PARTITIONS))
+    partitioning: Observable[PartitionMode] = field(
+        default_factory=lambda: Observable(NO_PARTITIONS)
+    )
 
     def look(self) -> Look:
         """Look at the node, as far as it will be necessary."""
-        return Look(self.board.value, self.ledger.holds.value, self.host, self.cutting.value)
+        return Look(self.board.value, self.ledger.holds.value, self.host, self.partitioning.value)
 
     async def read(self, ref: ClaimRef, look: Look) -> Wanted:
         """What a claim is to hold.
@@ -190,7 +192,7 @@ class ClaimPlanner:
         chosen = offers_of(
             allocation, pool_name=self.pool_name, by_name=look.offers, gaps=look.gaps
         )
-        check_pieces(allocation, chosen)
+        check_partitions(allocation, chosen)
         configs = {given.device: given.config for given in allocation}
         devices = tuple(self._held(offer, configs[offer.name]) for offer in chosen)
         return Entry(
@@ -204,20 +206,20 @@ class ClaimPlanner:
         )
 
     def _held(self, offer: Offer, config: EffectiveConfig | None) -> HeldDevice:
-        first, piece = offer.chips[0], offer.piece
+        first, partition = offer.chips[0], offer.partition
         nodes: list[DeviceNode] = []
-        if piece is None:
+        if partition is None:
             nodes = [node for chip in offer.chips for node in chip_nodes(self.host, chip)]
-        elif piece.on_demand:
-            piece = replace(piece, vnpu=None)  # another may have had it before
-        elif piece.vnpu is not None:
-            nodes = [*piece_nodes(self.host, piece.vnpu)]
+        elif partition.on_demand:
+            partition = replace(partition, vnpu=None)  # another may have had it before
+        elif partition.vnpu is not None:
+            nodes = [*partition_nodes(self.host, partition.vnpu)]
         return HeldDevice(
             device=offer.name,
             family=first.family,
             nodes={node.path: node.host_path for node in nodes},
             chips=offer.chips,
             config=config,
-            piece=piece,
-            chip_node=first.device_node if piece else "",
+            partition=partition,
+            chip_node=first.device_node if partition else "",
         )

@@ -140,9 +140,8 @@ class Repair:
     def _rewrite(self, entry: Entry, *, is_first: bool) -> str:
         """Write a claim's CDI file; what went wrong.
 
-        A start makes it by what the host has now, such as a new Ascend driver, and so does the
-        first look at a record of the first format. Else the record says what is in it, as it does
-        of devices that only a newer version knows.
+        A start makes it by what the host has now, such as a new Ascend driver. Else the record says
+        what is in it, as it does of devices that only a newer version knows.
         """
         try:
             if is_first or entry.edits is None:

@@ -57,7 +57,7 @@ class NodeClaims:
         steps: What may have to be done for a claim besides, in order.
         driver_name: Results of other drivers are theirs.
         pool_name: The pool of this node.
-        cutting: Whether chips are cut for claims; never without it.
+        partitioning: Whether chips are cut for claims; never without it.
         patience: How long faults are worth another try.
         on_call: Called after each call that was answered.
         on_held: Called with the UID of a claim which keeps another one from being prepared.
@@ -75,7 +75,7 @@ class NodeClaims:
         steps: Sequence[Step] = (),
         driver_name: str,
         pool_name: str,
-        cutting: Observable[PartitionMode] | None = None,
+        partitioning: Observable[PartitionMode] | None = None,
         patience: Patience | None = None,
         on_call: Callable[[CallAnswered], object] = lambda _: None,
         on_held: Callable[[str], object] = lambda _: None,
@@ -89,7 +89,7 @@ class NodeClaims:
             cdi=cdi,
             driver_name=driver_name,
             pool_name=pool_name,
-            cutting=cutting or Observable(NO_PARTITIONS),
+            partitioning=partitioning or Observable(NO_PARTITIONS),
         )
         self._holding = ClaimLifecycle(ledger, cdi, steps)
         self._cdi = cdi

@@ -369,7 +369,7 @@ def _shared_nodes(entry: Entry) -> frozenset[str]:
     return frozenset(
         node
         for hold in entry.holds
-        if not hold.observer and not hold.piece
+        if not hold.observer and not hold.partition
         if hold.share is not None or hold.device in by_config
         for node in hold.nodes
     )

@@ -1,4 +1,4 @@
-"""The step `vnpu`: cuts pieces off chips for a claim, and removes them.
+"""The step `vnpu`: cuts partitions off chips for a claim, and removes them.
 
 The record has a vNPU's id before the vNPU is made, and has it until it is removed. So whoever dies
 in between leaves nothing that nobody knows, and what has an id that no record has is not ours: it
@@ -37,9 +37,9 @@ _SEEN_SECONDS: Final = 10.0  # for the Board to be read anew; a chip that hangs 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VnpuStep:
-    """Cuts pieces for claims; fulfils `claims.steps.Step`.
+    """Cuts partitions for claims; fulfils `claims.steps.Step`.
 
-    One task of the node at a time is at the pieces of a chip, so that no two choose one id.
+    One task of the node at a time is at the partitions of a chip, so that no two choose one id.
 
     Attributes:
         ledger: Gets the ids.
@@ -59,26 +59,26 @@ class VnpuStep:
         return "vnpu"
 
     def is_needed(self, entry: Entry) -> bool:
-        """Whether a claim has a piece that is cut on demand."""
+        """Whether a claim has a partition that is cut on demand."""
         return any(map(_is_ours, entry.devices))
 
     def is_lost(self, entry: Entry) -> bool:
-        """Whether a piece is gone, or another one has its id."""
+        """Whether a partition is gone, or another one has its id."""
         return any(map(self._is_lost, filter(_is_ours, entry.devices)))
 
     def _is_lost(self, device: HeldDevice) -> bool:
-        piece = device.piece
-        if piece is None or piece.vnpu is None:
+        partition = device.partition
+        if partition is None or partition.vnpu is None:
             return True
-        template = self.vnpus.known(device.chip_node).get(piece.vnpu, piece.template)
-        return template != piece.template or not self._has_node(device)
+        template = self.vnpus.known(device.chip_node).get(partition.vnpu, partition.template)
+        return template != partition.template or not self._has_node(device)
 
     def _has_node(self, device: HeldDevice) -> bool:
-        vnpu = device.piece.vnpu if device.piece else None
+        vnpu = device.partition.vnpu if device.partition else None
         return vnpu is None or self.host.has_node(f"vdavinci{vnpu}")
 
     async def do(self, entry: Entry) -> None:
-        """Cut all pieces of a claim that do not exist yet.
+        """Cut all partitions of a claim that do not exist yet.
 
         Raises:
             ClaimError: One cannot be cut, or has no device node; the message says why.
@@ -96,20 +96,20 @@ class VnpuStep:
                 )
 
     async def undo(self, entry: Entry) -> None:
-        """Remove all pieces of a claim that exist.
+        """Remove all partitions of a claim that exist.
 
         No container is left that needs them. So a claim need not wait for a chip that cannot be
-        asked now, or fails to remove one: such a piece gets a record of its own, which the repair
-        tries to remove again. The chip can come back with all its vNPUs.
+        asked now, or fails to remove one: such a partition gets a record of its own, which the
+        repair tries to remove again. The chip can come back with all its vNPUs.
 
         Raises:
             DcmiError: A container still uses one.
-            ChipsUnknown: It is the record of such a piece, and the chip cannot be asked yet.
+            ChipsUnknown: It is the record of such a partition, and the chip cannot be asked yet.
             StorageError: As above.
         """
         is_leftover = entry.holder.kind is HolderKind.LEFTOVER
         for device in filter(_is_ours, reversed(entry.devices)):
-            if device.piece is None or device.piece.vnpu is None:
+            if device.partition is None or device.partition.vnpu is None:
                 continue
             try:
                 await self._remove(entry, device)
@@ -123,7 +123,7 @@ class VnpuStep:
                     log.info("a vNPU that a claim had left is gone", extra=_fields(entry, device))
 
     async def tidy(self) -> None:
-        """Nothing is left to do: each piece is of a record, which goes after it."""
+        """Nothing is left to do: each partition is of a record, which goes after it."""
 
     async def cut_by_hand(self, chip_node: str) -> frozenset[int]:
         """The ids of a chip's vNPUs that were cut for no claim, nor perhaps for one.
@@ -145,21 +145,21 @@ class VnpuStep:
                     )
                 )
 
-    # --- one piece; nobody else is at its chip ----------------------------------------------------
+    # --- one partition; nobody else is at its chip ------------------------------------------------
 
     async def _make(self, entry: Entry, device: HeldDevice) -> None:
-        piece = device.piece
-        assert piece is not None, "only pieces are made"
+        partition = device.partition
+        assert partition is not None, "only partitions are made"
         there = await self.vnpus.of(device.chip_node)
-        if piece.vnpu is not None and there.get(piece.vnpu) == piece.template:
+        if partition.vnpu is not None and there.get(partition.vnpu) == partition.template:
             return  # whoever noted the id died, or was given up, after it was made
-        if piece.vnpu is not None and there.get(piece.vnpu) == "":
+        if partition.vnpu is not None and there.get(partition.vnpu) == "":
             raise ClaimUnavailable(_untold(device))
-        wanted = piece.vnpu
+        wanted = partition.vnpu
         if wanted is None or wanted in there:
             wanted = await self._choose(entry, device, frozenset(there))
         try:
-            made = await self.vnpus.create(device.chip_node, piece.template, wanted)
+            made = await self.vnpus.create(device.chip_node, partition.template, wanted)
         except Busy as error:  # it may be made all the same
             raise ClaimUnavailable(await self._words_of_use(device, error)) from error
         except DcmiError as error:
@@ -173,18 +173,18 @@ class VnpuStep:
     async def _found(
         self, device: HeldDevice, wanted: int, made: int, before: Collection[int]
     ) -> int:
-        """Which id a piece has got, of which the library says that it is not the wanted one.
+        """Which id a partition has got, of which the library says that it is not the wanted one.
 
         What the chip lists decides: the id that is said may be another's.
 
         Raises:
-            ClaimUnavailable: It lists no such piece.
+            ClaimUnavailable: It lists no such partition.
             DcmiError: It does not answer.
         """
-        assert device.piece is not None, "only pieces are made"
+        assert device.partition is not None, "only partitions are made"
         there = await self.vnpus.of(device.chip_node)
         for vnpu in (wanted, made):
-            if vnpu not in before and there.get(vnpu) == device.piece.template:
+            if vnpu not in before and there.get(vnpu) == device.partition.template:
                 return vnpu
         raise ClaimUnavailable(
             f"{device.device} cannot be cut off {device.chips[0].name}: the Ascend driver says "
@@ -192,19 +192,19 @@ class VnpuStep:
         )
 
     async def _may_be_there(self, device: HeldDevice, vnpu: int) -> bool:
-        """Whether a piece may exist though the library said that it failed to make it.
+        """Whether a partition may exist though the library said that it failed to make it.
 
         A chip that fails within the call may have made it, and only its answer is lost.
         """
-        assert device.piece is not None, "only pieces are made"
+        assert device.partition is not None, "only partitions are made"
         try:
             there = await self.vnpus.of(device.chip_node)
         except (ClaimUnavailable, DcmiError):
             return True
-        return there.get(vnpu) == device.piece.template
+        return there.get(vnpu) == device.partition.template
 
     async def _remove(self, entry: Entry, device: HeldDevice) -> None:
-        """Remove a piece if it exists; return when the Board shows that it does not.
+        """Remove a partition if it exists; return when the Board shows that it does not.
 
         Else the Board might have a vNPU that no record has: one that was cut by hand, and so
         offered. Whoever has removed it may have died before the Board was read.
@@ -225,21 +225,21 @@ class VnpuStep:
         raise ChipsUnknown(f"{device.device}: the NPUs are not read now")
 
     def _is_on_board(self, device: HeldDevice, node: str) -> bool:
-        assert device.piece is not None, "only pieces are removed"
+        assert device.partition is not None, "only partitions are removed"
         known = self.vnpus.known(node).items()
-        return (device.piece.vnpu, device.piece.template) in known
+        return (device.partition.vnpu, device.partition.template) in known
 
     async def _destroy(self, entry: Entry, device: HeldDevice, node: str) -> None:
-        piece = device.piece
-        assert piece is not None, "only pieces are removed"
-        assert piece.vnpu is not None, "it was made"
+        partition = device.partition
+        assert partition is not None, "only partitions are removed"
+        assert partition.vnpu is not None, "it was made"
         try:
-            template = (await self.vnpus.of(node)).get(piece.vnpu)
+            template = (await self.vnpus.of(node)).get(partition.vnpu)
         except DcmiError as error:
             raise ChipsUnknown(f"{device.device}: {error}") from error
-        if template == piece.template:
+        if template == partition.template:
             try:
-                await self.vnpus.destroy(node, piece.vnpu)
+                await self.vnpus.destroy(node, partition.vnpu)
             except Busy:  # a container may use it
                 raise
             except DcmiError as error:
@@ -253,15 +253,15 @@ class VnpuStep:
             )
 
     async def _leave(self, entry: Entry, device: HeldDevice, problem: ChipsUnknown) -> None:
-        """Have a piece wait in a record of its own, so that its id stays known as ours."""
-        assert device.piece is not None, "only pieces are left"
-        assert device.piece.vnpu is not None, "it was made"
+        """Have a partition wait in a record of its own, so that its id stays known as ours."""
+        assert device.partition is not None, "only partitions are left"
+        assert device.partition.vnpu is not None, "it was made"
         log.warning(
             "a claim's vNPU cannot be removed now, and is removed once its NPU can be asked",
             extra=_fields(entry, device) | {"problem": str(problem)},
         )
         async with self.ledger.exclusive():
-            self.ledger.put(entry.leftover(device, device.piece.vnpu, step=self.name))
+            self.ledger.put(entry.leftover(device, device.partition.vnpu, step=self.name))
         await self._note(entry, device, None)
 
     async def _choose(self, entry: Entry, device: HeldDevice, there: frozenset[int]) -> int:
@@ -283,7 +283,7 @@ class VnpuStep:
         return free[-1]
 
     async def _note(self, entry: Entry, device: HeldDevice, vnpu: int | None) -> None:
-        """Put into the ledger which vNPU a piece is, and what the containers get then.
+        """Put into the ledger which vNPU a partition is, and what the containers get then.
 
         Without a vNPU no container starts. So nothing of the host is needed to forget an id.
         """
@@ -298,7 +298,7 @@ class VnpuStep:
             self.ledger.put(with_devices(now, devices, edits))
 
     async def _words_of_use(self, device: HeldDevice, error: Busy) -> str:
-        """What keeps a piece from being made now, for the pod's owner."""
+        """What keeps a partition from being made now, for the pod's owner."""
         users: tuple[int, ...] = ()
         with suppress(ChipsUnknown, DcmiError):
             users = await self.vnpus.processes(device.chip_node)
@@ -306,9 +306,9 @@ class VnpuStep:
         return f"{device.device} cannot be cut off {device.chips[0].name} now{by}: {error}"
 
     async def _words(self, device: HeldDevice, error: DcmiError) -> str:
-        """Why a piece cannot be made, for the pod's owner."""
-        assert device.piece is not None, "only pieces are made"
-        chip, template = device.chips[0], device.piece.template
+        """Why a partition cannot be made, for the pod's owner."""
+        assert device.partition is not None, "only partitions are made"
+        chip, template = device.chips[0], device.partition.template
         split = split_of(chip)
         words = f"{device.device} cannot be cut off {chip.name}"
         if split is None or split.named(template) is None:
@@ -337,23 +337,23 @@ class VnpuStep:
 
 
 def _is_ours(device: HeldDevice) -> bool:
-    return device.piece is not None and device.piece.on_demand
+    return device.partition is not None and device.partition.on_demand
 
 
 def _untold(device: HeldDevice) -> str:
-    """That it cannot be seen whether a vNPU is a piece of ours."""
-    vnpu = device.piece.vnpu if device.piece else None
+    """That it cannot be seen whether a vNPU is a partition of ours."""
+    vnpu = device.partition.vnpu if device.partition else None
     return f"{device.device}: the Ascend driver does not tell the template of vNPU {vnpu}"
 
 
 def _fields(entry: Entry, device: HeldDevice) -> dict[str, object]:
-    """What log lines say of a piece."""
-    vnpu = device.piece.vnpu if device.piece else None
+    """What log lines say of a partition."""
+    vnpu = device.partition.vnpu if device.partition else None
     return {"claim": str(entry), "device": device.device, "vnpu": vnpu}
 
 
 def _as(device: HeldDevice, vnpu: int | None) -> HeldDevice:
     """The device with its vNPU: the kernel takes `davinci` for its name in containers too."""
     nodes = {} if vnpu is None else {f"/dev/davinci{vnpu}": f"/dev/vdavinci{vnpu}"}
-    assert device.piece is not None, "only pieces have vNPUs"
-    return replace(device, nodes=nodes, piece=replace(device.piece, vnpu=vnpu))
+    assert device.partition is not None, "only partitions have vNPUs"
+    return replace(device, nodes=nodes, partition=replace(device.partition, vnpu=vnpu))

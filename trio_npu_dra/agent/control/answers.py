@@ -12,9 +12,9 @@ from urllib.parse import parse_qs
 
 from trio_npu_dra.agent.control.report import (
     HealthReport,
-    report_cutting,
     report_hung,
     report_npus,
+    report_partitioning,
     report_resources,
     report_unserved,
     watch_mode,
@@ -44,7 +44,7 @@ class Control:
         worker: Has the calls that have not returned.
         faults: What is remembered of faults.
         holds: Who has what.
-        cutting: Whether chips are cut for claims.
+        partitioning: Whether chips are cut for claims.
         resources: What is served to device plugin pods.
     """
 
@@ -54,7 +54,7 @@ class Control:
     worker: DcmiWorker
     faults: NodeFaults
     holds: Observable[tuple[Hold, ...]]
-    cutting: Observable[PartitionMode]
+    partitioning: Observable[PartitionMode]
     resources: ResourcesState
 
     def pages(self) -> Handler:
@@ -70,8 +70,10 @@ class Control:
             taints=features.taints if features is not None else None,
             gaps=board.gaps,
             hung_calls=tuple(report_hung(call, board) for call in self.worker.hung),
-            npus=report_npus(board, self.holds.value, self.cutting.value),
-            cutting=report_cutting(board, self.holds.value, self.cutting.value, features),
+            npus=report_npus(board, self.holds.value, self.partitioning.value),
+            partitioning=report_partitioning(
+                board, self.holds.value, self.partitioning.value, features
+            ),
             resources=report_resources(self.resources.devices.value, self.holds.value),
             unserved=report_unserved(self.resources.devices.value, self.holds.value),
             waiting=dict(self.resources.waiting.value),

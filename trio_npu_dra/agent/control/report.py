@@ -56,7 +56,7 @@ class NpuReport(_Report):
     Attributes:
         device: Its name.
         offered_as: Its device's name in slices and claims, such as that of a module; empty while it
-            is not handed out but for pieces of it.
+            is not handed out but for partitions of it.
         level: Of the worst fault.
         state: `Healthy`, `Unhealthy` or `Unknown`.
         faults: Worst first.
@@ -89,7 +89,7 @@ class HungCallReport(_Report):
     since: str
 
 
-class PieceReport(_Report):
+class PartitionReport(_Report):
     """A vNPU that exists.
 
     Attributes:
@@ -115,20 +115,20 @@ class PieceReport(_Report):
         return " ".join(filter(None, (self.npu, f"vNPU {self.vnpu}", self.template))) + f", {who}"
 
 
-class CuttingReport(_Report):
-    """How NPUs are cut into pieces.
+class PartitioningReport(_Report):
+    """How NPUs are cut into partitions.
 
     Attributes:
         is_on: Whether they are cut for claims.
-        problem: Why no piece is published all the same; empty if they are.
+        problem: Why no partition is published all the same; empty if they are.
         refused: Why single NPUs are not cut, by their names.
-        pieces: The vNPUs that exist.
+        partitions: The vNPUs that exist.
     """
 
     is_on: bool = False
     problem: str = ""
     refused: dict[str, str] = {}
-    pieces: tuple[PieceReport, ...] = ()
+    partitions: tuple[PartitionReport, ...] = ()
 
 
 class ResourceReport(_Report):
@@ -157,12 +157,12 @@ class HealthReport(_Report):
     Attributes:
         watch: Whether the Ascend driver sends fault events, or chips are read in turn.
         refusal: Why the Ascend driver sends none.
-        taints: Whether sick NPUs are tainted; else they are left out of the ResourceSlice. None
-            until the API server has answered.
+        taints: Whether unhealthy NPUs are tainted; else they are left out of the ResourceSlice.
+            None until the API server has answered.
         hung_calls: Oldest first.
         gaps: Why NPUs or facts may be missing, in words.
         npus: By number.
-        cutting: How they are cut into pieces.
+        partitioning: How they are cut into partitions.
         resources: What device plugin resources are served.
         unserved: What pods have of resources that do not list it any more, in words.
         waiting: Which NPUs are to go to a resource or to the pool, and why they are not there.
@@ -174,7 +174,7 @@ class HealthReport(_Report):
     hung_calls: tuple[HungCallReport, ...] = ()
     gaps: tuple[str, ...] = ()
     npus: tuple[NpuReport, ...] = ()
-    cutting: CuttingReport = CuttingReport()
+    partitioning: PartitioningReport = PartitioningReport()
     resources: tuple[ResourceReport, ...] = ()
     unserved: tuple[str, ...] = ()
     waiting: dict[str, str] = {}
@@ -205,12 +205,12 @@ def report_unserved(devices: Devices, holds: Iterable[Hold]) -> tuple[str, ...]:
 
 
 def report_npus(
-    board: Board, holds: tuple[Hold, ...], cutting: PartitionMode = NO_PARTITIONS
+    board: Board, holds: tuple[Hold, ...], partitioning: PartitionMode = NO_PARTITIONS
 ) -> tuple[NpuReport, ...]:
     """All chips, as the last Board has them."""
     devices: dict[str, list[str]] = {}
-    for offer in available(board, holds, cutting):
-        if offer.piece:
+    for offer in available(board, holds, partitioning):
+        if offer.partition:
             continue  # those that exist are in the report of cutting
         for node in offer.device_nodes:
             devices.setdefault(node, []).append(offer.name)
@@ -234,27 +234,30 @@ def _report_npu(chip: Chip, device: str, holds: Iterable[Hold]) -> NpuReport:
     )
 
 
-def report_cutting(
-    board: Board, holds: Iterable[Hold], cutting: PartitionMode, features: ServerFeatures | None
-) -> CuttingReport:
+def report_partitioning(
+    board: Board,
+    holds: Iterable[Hold],
+    partitioning: PartitionMode,
+    features: ServerFeatures | None,
+) -> PartitioningReport:
     """How chips are cut, and into what."""
     holds = tuple(holds)
-    has_none = cutting.is_on and features is not None and not features.counters
-    return CuttingReport(
-        is_on=cutting.is_on,
+    has_none = partitioning.is_on and features is not None and not features.counters
+    return PartitioningReport(
+        is_on=partitioning.is_on,
         problem="the API server keeps no counters: whole NPUs only" if has_none else "",
-        refused=not_partitioned(board, replace(cutting, ours=vnpus_of(holds))),
-        pieces=tuple(_pieces(board, holds)),
+        refused=not_partitioned(board, replace(partitioning, ours=vnpus_of(holds))),
+        partitions=tuple(_partitions(board, holds)),
     )
 
 
-def _pieces(board: Board, holds: Iterable[Hold]) -> Iterator[PieceReport]:
+def _partitions(board: Board, holds: Iterable[Hold]) -> Iterator[PartitionReport]:
     held, ours = vnpu_holders(holds), vnpus_of(holds)
     for chip in board.chips:
         templates = {vdevice.id: vdevice.template for vdevice in chip.vdevices}
         for vnpu in chip.vnpus:
             holder = held.get(vnpu)
-            yield PieceReport(
+            yield PartitionReport(
                 vnpu=vnpu,
                 npu=chip.name,
                 template=templates.get(vnpu, ""),

@@ -62,7 +62,7 @@ async def make_control(node: Node, worker: DcmiWorker, pages: LateHandler) -> No
         worker=worker,
         faults=node.faults,
         holds=node.ledger.holds,
-        cutting=node.cutting,
+        partitioning=node.partitioning,
         resources=node.resources,
     )
     pages.become(control.pages())
@@ -129,7 +129,7 @@ async def serve_resources(
     resources = service.PluginDeps(
         selection=node.selection,
         board=node.board,
-        cutting=node.cutting,
+        partitioning=node.partitioning,
         ledger=node.ledger,
         cdi=cdi,
         is_busy=partial(is_any_occupied, worker, node.dcmi, node.board),

@@ -82,8 +82,8 @@ class Node:
         self.board: Observable[Board] = Observable(EMPTY_BOARD)
         self.watch = Observable(WatchStatus())
         self.splits = DivisionPoll()
-        is_cutting = settings.partitioning == "dynamic"
-        self.cutting = Observable(PartitionMode(is_on=is_cutting, by_hand=frozenset()))
+        is_partitioning = settings.partitioning == "dynamic"
+        self.partitioning = Observable(PartitionMode(is_on=is_partitioning, by_hand=frozenset()))
         # claims
         self.shared: Observable[Mapping[str, SharedClaim]] = Observable({})
         self.shared_for_claims: Observable[AbstractSet[str]] = Observable(frozenset())

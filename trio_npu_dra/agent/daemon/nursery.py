@@ -66,10 +66,12 @@ async def run(
         async with trio.open_nursery() as service:
             cdi = _cdi_folder(settings, node)
             flags = _share_flags(node, worker, cdi)
-            pieces = _pieces(node, worker, cdi)
-            claims = await _keep_claims(node, service, kube, worker, cdi=cdi, steps=(pieces, flags))
+            partitions = _partitions(node, worker, cdi)
+            claims = await _keep_claims(
+                node, service, kube, worker, cdi=cdi, steps=(partitions, flags)
+            )
             await _answer_people(node, support, worker)
-            follow = partial(publish_chips, cdi=cdi, flags=flags, pieces=pieces)
+            follow = partial(publish_chips, cdi=cdi, flags=flags, partitions=partitions)
             service.start_soon(follow, node, kube, worker, bridge)
             await serve_kubelet(
                 bridge,
@@ -151,7 +153,7 @@ async def _keep_claims(
         steps=steps,
         driver_name=settings.driver_name,
         pool_name=settings.node_name,
-        cutting=node.cutting,
+        partitioning=node.partitioning,
         on_call=node.facts,
         on_held=forgotten.hurry,
         after_reply=after_reply,
@@ -161,8 +163,8 @@ async def _keep_claims(
     return claims
 
 
-def _pieces(node: Node, worker: DcmiWorker, cdi: CdiFolder) -> VnpuStep:
-    vnpus = Vnpus(worker, node.dcmi, node.board, splits=node.splits, cutting=node.cutting)
+def _partitions(node: Node, worker: DcmiWorker, cdi: CdiFolder) -> VnpuStep:
+    vnpus = Vnpus(worker, node.dcmi, node.board, splits=node.splits, partitioning=node.partitioning)
     return VnpuStep(ledger=node.ledger, cdi=cdi, vnpus=vnpus, host=node.host)
 
 

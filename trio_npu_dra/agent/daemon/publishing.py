@@ -43,16 +43,18 @@ async def publish_chips(
     *,
     cdi: CdiFolder,
     flags: ShareFlagStep,
-    pieces: VnpuStep,
+    partitions: VnpuStep,
 ) -> None:
     """Publish what there is, once chips and, with resources, what pods have are known."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_follow_features, node, kube)
         await _watch(node, nursery, worker)
         node.resources.leaving.set(devices_before(cdi))
-        await nursery.start(find_cut_by_hand, node.board, node.ledger, pieces, node.cutting)
+        await nursery.start(
+            find_cut_by_hand, node.board, node.ledger, partitions, node.partitioning
+        )
         # Claims come and go in bursts, and change what is offered on few nodes.
-        sources = node.board, node.cutting, node.resources.leaving
+        sources = node.board, node.partitioning, node.resources.leaving
         offers = partial(derive, lazily=[node.ledger.holds])
         await nursery.start(offers, node.offers, partial(_offered, node), *sources)
         await nursery.start(derive, node.device_health, partial(_device_health, node), node.offers)
@@ -110,9 +112,9 @@ async def _follow_features(node: Node, kube: KubeClient) -> None:
 
 
 def _offered(node: Node) -> tuple[Board, tuple[Offer, ...]]:
-    board, holds, cutting = node.board.value, node.ledger.holds.value, node.cutting.value
+    board, holds, partitioning = node.board.value, node.ledger.holds.value, node.partitioning.value
     others = elsewhere(board, node.selection, leaving=node.resources.leaving.value)
-    offers = pool_offers(board, holds, cutting, elsewhere=others)
+    offers = pool_offers(board, holds, partitioning, elsewhere=others)
     return board, held_as_published(offers, shares=node.settings.shares)
 
 

@@ -12,13 +12,13 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from trio_npu_dra.agent.device_plugin.device import ResourceDevice
-from trio_npu_dra.agent.device_plugin.names import piece_resource, whole_resource
+from trio_npu_dra.agent.device_plugin.names import partition_resource, whole_resource
 from trio_npu_dra.agent.device_plugin.selection import Selection
 from trio_npu_dra.agent.holds.hold import Hold, HolderKind, holds_of
 from trio_npu_dra.ascend.dcmi.types import VnpuMode
 from trio_npu_dra.ascend.model import Board, Chip
 from trio_npu_dra.ascend.offers import NO_PARTITIONS, PartitionMode, cut_by_hand
-from trio_npu_dra.ascend.partition import Piece
+from trio_npu_dra.ascend.partition import Partition
 
 
 def elsewhere(
@@ -47,7 +47,7 @@ def resource_devices(
     *,
     given: Collection[ResourceDevice],
     unused: AbstractSet[str],
-    cutting: PartitionMode = NO_PARTITIONS,
+    partitioning: PartitionMode = NO_PARTITIONS,
 ) -> Mapping[str, tuple[ResourceDevice, ...]]:
     """The devices of each resource, by physical id; a resource of which no chip is free has none.
 
@@ -66,7 +66,7 @@ def resource_devices(
         selection: What the operator wants.
         given: What pods have.
         unused: Device nodes of chips that no process used when we looked.
-        cutting: Tells the vNPUs that were cut by hand from what another instance has cut.
+        partitioning: Tells the vNPUs that were cut by hand from what another instance has cut.
     """
     found: dict[str, list[ResourceDevice]] = {one.resource: [] for one in given}
     for chip in board.chips:
@@ -79,33 +79,35 @@ def resource_devices(
         is_free = node in unused and not chip.gone and not holds_of({node}, holds)
         if _claimed({node}, holds) or not (mine or is_free):
             continue
-        wanted = _wanted(board, chip, resource, selection.shares_of(chip), cutting)
+        wanted = _wanted(board, chip, resource, selection.shares_of(chip), partitioning)
         for device in _beside(wanted, mine, chip, resource):
             found.setdefault(device.resource, []).append(device)
     return {resource: tuple(devices) for resource, devices in found.items()}
 
 
-def pieces_of(
-    board: Board, chip: Chip, resource: str, cutting: PartitionMode = NO_PARTITIONS
+def partitions_of(
+    board: Board, chip: Chip, resource: str, partitioning: PartitionMode = NO_PARTITIONS
 ) -> list[ResourceDevice]:
     """The vNPUs that were cut off a chip, which is for a resource; those that can be asked for."""
     if board.vnpu_mode is VnpuMode.VIRTUAL_MACHINE:
         return []
     return [
         ResourceDevice(
-            resource=of_piece, chip=chip, piece=Piece(template=one.template, vnpu=one.id)
+            resource=of_partition,
+            chip=chip,
+            partition=Partition(template=one.template, vnpu=one.id),
         )
-        for one in cut_by_hand(chip, cutting)
-        if (of_piece := piece_resource(resource, one.template)) is not None
+        for one in cut_by_hand(chip, partitioning)
+        if (of_partition := partition_resource(resource, one.template)) is not None
     ]
 
 
 def _wanted(
-    board: Board, chip: Chip, resource: str, shares: int, cutting: PartitionMode
+    board: Board, chip: Chip, resource: str, shares: int, partitioning: PartitionMode
 ) -> list[ResourceDevice]:
     """A chip's devices while nobody has any of them."""
     if chip.vnpus:
-        return pieces_of(board, chip, resource, cutting)
+        return partitions_of(board, chip, resource, partitioning)
     whole = ResourceDevice(resource=resource, chip=chip)
     return [replace(whole, share=share) for share in range(shares)] if shares > 1 else [whole]
 
@@ -126,9 +128,9 @@ def _beside(
         for one in mine
         if whole_resource(one.resource) == resource
     }
-    ways = {(one.share, one.piece is None) for one in wanted}
+    ways = {(one.share, one.partition is None) for one in wanted}
     are_alike = len(held) == len(mine) and all(
-        (one.share, one.piece is None) in ways for one in mine
+        (one.share, one.partition is None) in ways for one in mine
     )
     found = {(one.resource, one.id): one for one in wanted if are_alike} | held
     return sorted(found.values(), key=lambda one: one.part or 0)

@@ -9,7 +9,7 @@ from trio_npu_dra.agent.device_plugin.names import DeviceId
 from trio_npu_dra.agent.holds.entry import Allocated, Entry, HeldDevice, State
 from trio_npu_dra.agent.holds.hold import POD_PREFIX, Holder, HolderKind
 from trio_npu_dra.ascend.model import Chip, HealthState
-from trio_npu_dra.ascend.partition import Piece
+from trio_npu_dra.ascend.partition import Partition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,13 +20,13 @@ class ResourceDevice:
         resource: The resource.
         chip: The chip that it is, or is a part of.
         share: Which share of the chip it is; None for none.
-        piece: Which piece of the chip it is; None for none.
+        partition: Which partition of the chip it is; None for none.
     """
 
     resource: str
     chip: Chip
     share: int | None = None
-    piece: Piece | None = None
+    partition: Partition | None = None
 
     @classmethod
     def of_entry(cls, entry: Entry) -> Self | None:
@@ -39,13 +39,13 @@ class ResourceDevice:
             resource=given.pool,
             chip=device.chips[0],
             share=None if share is None else int(share),
-            piece=device.piece,
+            partition=device.partition,
         )
 
     @property
     def part(self) -> int | None:
         """Which part of its chip it is; None for all of it."""
-        return self.piece.vnpu if self.piece else self.share
+        return self.partition.vnpu if self.partition else self.share
 
     @property
     def id(self) -> str:
@@ -58,14 +58,14 @@ class ResourceDevice:
         return self._id(None)
 
     def _id(self, share: int | None) -> str:
-        vnpu = self.piece.vnpu if self.piece else None
+        vnpu = self.partition.vnpu if self.partition else None
         about = DeviceId(physical_id=self.chip.physical_id, share=share, vnpu=vnpu)
         return about.text(self.resource)
 
     @property
     def name(self) -> str:
         """What people call it, and the DRA device name where it is offered by itself."""
-        return f"{self.chip.name}-vnpu-{self.piece.vnpu}" if self.piece else self.chip.name
+        return f"{self.chip.name}-vnpu-{self.partition.vnpu}" if self.partition else self.chip.name
 
     @property
     def holder_uid(self) -> str:
@@ -76,13 +76,13 @@ class ResourceDevice:
     @property
     def is_healthy(self) -> bool:
         """Whether new pods may get it; not if its chip's health cannot be read."""
-        is_lost = self.piece is not None and self.piece.vnpu not in self.chip.vnpus
+        is_lost = self.partition is not None and self.partition.vnpu not in self.chip.vnpus
         return not (self.chip.gone or is_lost) and self.chip.health.state is HealthState.HEALTHY
 
     @property
     def held(self) -> HeldDevice:
         """What it gives to a container."""
-        return held_device(self.name, self.chip, self.piece)
+        return held_device(self.name, self.chip, self.partition)
 
     def entry(self, *, namespace: str = "", pod: str = "", state: State = State.READY) -> Entry:
         """It in the hands of a pod, which may not be known yet."""
@@ -96,25 +96,25 @@ class ResourceDevice:
         return Entry(holder=holder, state=state, allocation=(given,), devices=(self.held,))
 
 
-def piece_of(chip: Chip, vnpu: int | None) -> Piece | None:
+def partition_of(chip: Chip, vnpu: int | None) -> Partition | None:
     """A vNPU of a chip, which may be gone; None for none."""
     if vnpu is None:
         return None
     templates = {vdevice.id: vdevice.template for vdevice in chip.vdevices}
-    return Piece(template=templates.get(vnpu, ""), vnpu=vnpu)
+    return Partition(template=templates.get(vnpu, ""), vnpu=vnpu)
 
 
-def held_device(name: str, chip: Chip, piece: Piece | None = None) -> HeldDevice:
-    """What a chip, or a piece of it, gives to a container."""
+def held_device(name: str, chip: Chip, partition: Partition | None = None) -> HeldDevice:
+    """What a chip, or a partition of it, gives to a container."""
     node = chip.device_node
     nodes = {node: node}
-    if piece is not None:
-        nodes = {f"/dev/davinci{piece.vnpu}": piece.device_node}
+    if partition is not None:
+        nodes = {f"/dev/davinci{partition.vnpu}": partition.device_node}
     return HeldDevice(
         device=name,
         family=chip.family,
         nodes=nodes,
         chips=(chip,),
-        piece=piece,
-        chip_node=node if piece else "",
+        partition=partition,
+        chip_node=node if partition else "",
     )

@@ -34,7 +34,7 @@ MADE_LATER: Final = f"{DOMAIN}/npu-core"
 """Of vNPUs that Huawei's plugin splits off when a pod starts; its ids name no chip."""
 
 _NUMBER: Final = r"\d{1,9}"
-_PIECE: Final = re.compile(r"(.+)-\d{1,2}c(\.\d{1,2}cpu)?(\.\d{1,3}g)?(\.n?dvpp)?")
+_PARTITION: Final = re.compile(r"(.+)-\d{1,2}c(\.\d{1,2}cpu)?(\.\d{1,3}g)?(\.n?dvpp)?")
 _TEMPLATE: Final = re.compile(
     r"vir(?P<cores>\d{2})(_(?P<cpus>\d{1,2})c)?(_(?P<memory>\d{1,3}g))?(_(?P<media>n?(m|dvpp)))?"
 )
@@ -77,7 +77,7 @@ def parse_id(resource: str, id_: str) -> DeviceId | None:
     tail = id_.removeprefix(f"{last}-")
     if tail == id_ or resource == MADE_LATER:
         return None
-    if is_of_pieces(resource):
+    if is_of_partitions(resource):
         match = re.fullmatch(f"({_NUMBER})-({_NUMBER})", tail)
         return DeviceId(vnpu=int(match[1]), physical_id=int(match[2])) if match else None
     match = re.fullmatch(f"({_NUMBER})(?:-({_NUMBER}))?", tail)
@@ -88,13 +88,13 @@ def parse_id(resource: str, id_: str) -> DeviceId | None:
 
 def parse_cdi_name(name: str) -> DeviceId | None:
     """The same of an id whose resource is not known, and which is of no share."""
-    piece = re.fullmatch(f"(.+)-{_NUMBER}-{_NUMBER}", name)
+    partition = re.fullmatch(f"(.+)-{_NUMBER}-{_NUMBER}", name)
     whole = re.fullmatch(f"(.+)-{_NUMBER}", name)
-    match = piece if piece and is_of_pieces(piece[1]) else whole
+    match = partition if partition and is_of_partitions(partition[1]) else whole
     return parse_id(match[1], name) if match else None
 
 
-def piece_resource(resource: str, template: str) -> str | None:
+def partition_resource(resource: str, template: str) -> str | None:
     """The resource of vNPUs of that template, off chips of a resource; None for another template.
 
     `vir04_3c_ndvpp` has 4 AI cores, 3 AI CPUs and no media engines: `Ascend310P-4c.3cpu.ndvpp`.
@@ -109,14 +109,14 @@ def piece_resource(resource: str, template: str) -> str | None:
     return f"{resource}-{'.'.join(parts)}"
 
 
-def is_of_pieces(resource: str) -> bool:
+def is_of_partitions(resource: str) -> bool:
     """Whether a resource, or the last part of one, is that of vNPUs."""
-    return _PIECE.fullmatch(_last(resource)) is not None
+    return _PARTITION.fullmatch(_last(resource)) is not None
 
 
 def whole_resource(resource: str) -> str:
     """The resource of the chips that its devices are, or are parts of."""
-    match = _PIECE.fullmatch(resource)
+    match = _PARTITION.fullmatch(resource)
     return match[1] if match else resource
 
 

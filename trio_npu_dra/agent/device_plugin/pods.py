@@ -23,7 +23,7 @@ from typing import Final
 import trio
 
 from trio_npu_dra.agent.claims.share_flag import ShareFlagStep
-from trio_npu_dra.agent.device_plugin.device import ResourceDevice, piece_of
+from trio_npu_dra.agent.device_plugin.device import ResourceDevice, partition_of
 from trio_npu_dra.agent.device_plugin.names import is_huaweis, parse_id, whole_resource
 from trio_npu_dra.agent.device_plugin.selection import Selection
 from trio_npu_dra.agent.holds.entry import Entry, State
@@ -247,7 +247,7 @@ class PodHolds:
                     resource=name,
                     chip=chip,
                     share=told.share,
-                    piece=piece_of(chip, told.vnpu),
+                    partition=partition_of(chip, told.vnpu),
                 )
         return None
 
@@ -275,9 +275,9 @@ class PodHolds:
 
     async def is_in_use(self, entry: Entry) -> bool:
         """Whether a process may use what a record says, and what its last pod had."""
-        pieces = {hold.piece.device_node for hold in entry.holds if hold.piece}
-        if pieces:
-            return await self._is_busy(pieces)
+        partitions = {hold.partition.device_node for hold in entry.holds if hold.partition}
+        if partitions:
+            return await self._is_busy(partitions)
         # Others share the chip: it is not free in any case, and their processes are no sign of it.
         return not self._is_shared(entry) and await self._is_busy(_nodes(entry))
 
@@ -303,7 +303,7 @@ class PodHolds:
             entry = self._still_missing(uid)
             if entry is not None:
                 self._missing_since.pop(uid)
-                if not self._is_shared(entry) and not any(hold.piece for hold in entry.holds):
+                if not self._is_shared(entry) and not any(hold.partition for hold in entry.holds):
                     self._on_free(_nodes(entry))
                 self._ledger.remove(uid)
                 log.info(

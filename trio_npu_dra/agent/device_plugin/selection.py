@@ -6,7 +6,12 @@ import re
 from dataclasses import dataclass
 from typing import Final, Self
 
-from trio_npu_dra.agent.device_plugin.names import MADE_LATER, USUAL, is_of_pieces, whole_resource
+from trio_npu_dra.agent.device_plugin.names import (
+    MADE_LATER,
+    USUAL,
+    is_of_partitions,
+    whole_resource,
+)
 from trio_npu_dra.ascend.model import Chip, ChipFamily
 from trio_npu_dra.ascend.traits import TRAITS
 from trio_npu_dra.kit.base.errors import ConfigError
@@ -124,7 +129,7 @@ def _check_resource(resource: str, text: str) -> None:
             f"{_FLAG}={text}: {resource!r} is no resource: it must look like "
             f"{USUAL[ChipFamily.ASCEND_910]}, with at most {_NAME_LIMIT} characters after the /"
         )
-    if is_of_pieces(resource):
+    if is_of_partitions(resource):
         raise ConfigError(
             f"{_FLAG}={text}: {resource!r} is a name for vNPUs: give that of whole NPUs, "
             f"{whole_resource(resource)}; NPUs that are split by hand get the other by themselves"

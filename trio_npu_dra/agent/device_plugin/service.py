@@ -20,7 +20,7 @@ from trio_npu_dra.agent.device_plugin import assignment
 from trio_npu_dra.agent.device_plugin.allocation import AllocationDeps, ResourcePlugin
 from trio_npu_dra.agent.device_plugin.cdi_file import DevicesFile
 from trio_npu_dra.agent.device_plugin.chooser import Chooser
-from trio_npu_dra.agent.device_plugin.device import held_device, piece_of
+from trio_npu_dra.agent.device_plugin.device import held_device, partition_of
 from trio_npu_dra.agent.device_plugin.names import parse_cdi_name
 from trio_npu_dra.agent.device_plugin.pods import PodHolds, PodList
 from trio_npu_dra.agent.device_plugin.selection import Selection
@@ -52,7 +52,7 @@ class PluginDeps:
     Attributes:
         selection: Which chips are for which resource.
         board: The chips.
-        cutting: Which of their vNPUs were cut by hand.
+        partitioning: Which of their vNPUs were cut by hand.
         ledger: Who holds what.
         cdi: The claims' CDI files.
         is_busy: Whether a process uses a chip with one of these device nodes of the host.
@@ -65,7 +65,7 @@ class PluginDeps:
 
     selection: Selection
     board: Observable[Board]
-    cutting: Observable[PartitionMode]
+    partitioning: Observable[PartitionMode]
     ledger: Ledger
     cdi: CdiFolder
     is_busy: Callable[[Collection[str]], Awaitable[bool]]
@@ -120,7 +120,13 @@ class PluginNode:
     async def serve(self) -> None:
         """Serve all resources, without end; nothing before it is known what pods have."""
         node = self._node
-        sources = (node.board, node.ledger.holds, self._unused, node.state.leaving, node.cutting)
+        sources = (
+            node.board,
+            node.ledger.holds,
+            self._unused,
+            node.state.leaving,
+            node.partitioning,
+        )
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._pods.keep)
             await self._pods.known.wait_until(bool)
@@ -163,7 +169,7 @@ class PluginNode:
             self._node.selection,
             given=self._pods.given,
             unused=self._unused.value,
-            cutting=self._node.cutting.value,
+            partitioning=self._node.partitioning.value,
         )
 
     def _found_unclear(self) -> tuple[Chip, ...]:
@@ -247,7 +253,7 @@ class PluginNode:
     def _in_file(self) -> dict[str, HeldDevice]:
         """What the CDI file has, by name: what may be given out, and what is or may be in use."""
         before = {
-            name: held_device(name, chip, piece_of(chip, told.vnpu))
+            name: held_device(name, chip, partition_of(chip, told.vnpu))
             for chip in self._node.board.value.chips
             for name in self._node.state.leaving.value.get(chip.physical_id, ())
             if (told := parse_cdi_name(name)) is not None

@@ -154,13 +154,13 @@ def _attributes(
     multi_die_policy: str | None,
     is_shared: Callable[[Chip], bool | None],
 ) -> dict[str, DeviceAttribute]:
-    """Facts of the chip; of several chips those that are equal, of a piece those true of it too.
+    """Facts of the chip; of several chips the equal ones, of a partition those true of it too.
 
-    What names the chip, and what is for all of it, is not true of a piece: die id, logic id, PCI
-    address, address in the super pod, share flag.
+    What names the chip, and what is for all of it, is not true of a partition: die id, logic id,
+    PCI address, address in the super pod, share flag.
     """
     common = _Common(offer.chips)
-    piece, whole = offer.piece, offer.piece is None
+    partition, whole = offer.partition, offer.partition is None
     strings = {
         fact_names.TYPE: offer.kind,
         fact_names.MODEL: common(lambda chip: chip.family),
@@ -169,7 +169,7 @@ def _attributes(
         fact_names.NPU_NAME: common(lambda chip: chip.npu_name),
         fact_names.UUID: common(lambda chip: chip.uuid) if whole else None,
         fact_names.PARENT_UUID: None if whole else common(lambda chip: chip.uuid),
-        fact_names.TEMPLATE: piece.template if piece else None,
+        fact_names.TEMPLATE: partition.template if partition else None,
         fact_names.TOPOLOGY_GROUP: common(lambda chip: chip.topology_group),
         fact_names.MODULE: common(lambda chip: chip.module),
         fact_names.MULTI_DIE_POLICY: multi_die_policy,
@@ -232,11 +232,11 @@ def _capacity(offer: Offer) -> dict[str, DeviceCapacity]:
         fact_names.AI_CORES: _sum(chip.ai_cores for chip in offer.chips),
         fact_names.MEMORY: _sum(chip.memory_bytes for chip in offer.chips),
     }
-    if (piece := offer.usable) is not None:
-        memory = piece.memory_mib
+    if (partition := offer.usable) is not None:
+        memory = partition.memory_mib
         amounts = {
-            fact_names.AI_CORES: piece.ai_cores,
-            fact_names.AI_CPUS: piece.ai_cpus,
+            fact_names.AI_CORES: partition.ai_cores,
+            fact_names.AI_CPUS: partition.ai_cpus,
             fact_names.MEMORY: memory if memory is None else memory << 20,
         }
     return {

@@ -1,7 +1,7 @@
 """Counter sets of a pool, and what devices take from them; pure.
 
-A chip that can be cut has a counter set of its own, with its name. Its pieces take from it, and so
-does the whole chip: schedulers then hand out together only what can exist together.
+A chip that can be cut has a counter set of its own, with its name. Its partitions take from it, and
+so does the whole chip: schedulers then hand out together only what can exist together.
 """
 
 from __future__ import annotations
@@ -43,32 +43,32 @@ def build_counter_sets(
 
 
 def without_counters(offered: Iterable[Offer]) -> tuple[Offer, ...]:
-    """What can be handed out where the API server keeps no counters: no piece, and chips as before.
+    """The offers that are right where the API server keeps no counters: no partition.
 
-    A chip of which somebody has a piece is left out: a scheduler would hand it out whole.
+    A chip with a held partition is left out: a scheduler would allocate it whole.
     """
     offered = tuple(offered)
-    if left_out := tuple(offer.name for offer in offered if offer.takes and offer.piece):
+    if left_out := tuple(offer.name for offer in offered if offer.takes and offer.partition):
         _say_left_out(left_out)
     cut = {
         node
         for offer in offered
-        if offer.piece and offer.piece.vnpu is not None
+        if offer.partition and offer.partition.vnpu is not None
         for node in offer.device_nodes
     }
     return tuple(
         replace(offer, takes={}, of={})
         for offer in offered
-        if not offer.takes or (not offer.piece and cut.isdisjoint(offer.device_nodes))
+        if not offer.takes or (not offer.partition and cut.isdisjoint(offer.device_nodes))
     )
 
 
 @lru_cache(maxsize=16)
 def _say_left_out(names: tuple[str, ...]) -> None:
-    """Say once a process that pieces are left out; pools are built again and again."""
+    """Say once a process that partitions are left out; pools are built again and again."""
     log.warning(
         "the API server keeps no counters (feature gate DRAPartitionableDevices of Kubernetes 1.35 "
-        "and later): no piece of an NPU is published, whole NPUs only",
+        "and later): no partition of an NPU is published, whole NPUs only",
         extra={"pieces": len(names), "first": names[0]},
     )
 

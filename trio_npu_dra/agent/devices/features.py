@@ -61,7 +61,7 @@ class ServerFeatures:
 
     @property
     def taints(self) -> bool:
-        """Whether sick NPUs are tainted, not left out."""
+        """Whether unhealthy NPUs are tainted, not left out."""
         return bool(self.taint_effects)
 
 
@@ -214,7 +214,7 @@ def _say(features: ServerFeatures) -> None:
     if not features.taints:
         log.warning(
             "the API server drops taints of devices (feature gate DRADeviceTaints): "
-            "sick NPUs are left out of the ResourceSlice instead"
+            "unhealthy NPUs are left out of the ResourceSlice instead"
         )
     elif refused:
         log.warning(
@@ -223,4 +223,4 @@ def _say(features: ServerFeatures) -> None:
             extra={"effects": refused},
         )
     else:
-        log.info("sick NPUs are tainted")
+        log.info("unhealthy NPUs are tainted")

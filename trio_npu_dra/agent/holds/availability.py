@@ -6,16 +6,16 @@ no claim holds (`device_plugin.assignment`): by the same holds, these are in no 
 | a chip | its devices in the pool | new claims get |
 |---|---|---|
 | whole, free | the NPU, or the module of its card | it |
-| free, and can be cut | the NPU and every possible piece, by counters | what counters leave |
-| of which claims hold pieces | the same | what counters leave |
+| free, and can be cut | the NPU and every possible partition, by counters | what counters leave |
+| of which claims hold partitions | the same | what counters leave |
 | held whole, or by shares | what is held | nothing, or the free shares |
-| cut by hand | its vNPUs, and the pieces for which there is room | those that are free |
+| cut by hand | its vNPUs, and the partitions for which there is room | those that are free |
 | held in a way that the node offers no more | what is held, *leaving* | nothing |
 | for a resource, but held by claims | what is held, *leaving* | nothing |
 | for a resource, or held by a pod | nothing | nothing |
 | gone, and held | what is held, *leaving*, with a fault | nothing |
 | gone, or not listed | nothing | nothing |
-| with a vNPU of which it is not known who cut it | neither that vNPU nor the NPU | pieces |
+| with a vNPU of which it is not known who cut it | neither that vNPU nor the NPU | partitions |
 
 The node offers a device no more when its chip was cut by hand or is gone, or since the flags or the
 multi-die policy were changed. A *leaving* device is an ordinary one again when that ends.
@@ -44,7 +44,7 @@ from trio_npu_dra.ascend.offers import (
     OfferKind,
     PartitionMode,
     Standing,
-    held_piece,
+    held_partition,
     offers,
 )
 from trio_npu_dra.kit.base.last_result import keeps_last_result
@@ -72,14 +72,14 @@ class _Held:
 def available(
     board: Board,
     holds: Iterable[Hold],
-    cutting: PartitionMode = NO_PARTITIONS,
+    partitioning: PartitionMode = NO_PARTITIONS,
     *,
     elsewhere: AbstractSet[str] = frozenset(),
 ) -> tuple[Offer, ...]:
     """All devices, by physical id, each with its `Standing`.
 
-    No chip is in two of them, but in one for each of its pieces. One that can be cut is there whole
-    as well: all of these take from its counters, by which schedulers see what is left. A held
+    No chip is in two of them, but in one for each of its partitions. One that can be cut is there
+    whole as well: all of these take from its counters, by which schedulers see what is left. A held
     device that is no offer any more is made of those of its chips that are on the Board; offers
     that share a chip or the name with it are left out until it is released. Admin access reserves
     no device.
@@ -87,30 +87,30 @@ def available(
     Args:
         board: The chips.
         holds: Who has what.
-        cutting: Whether chips are cut for claims; which vNPUs were is seen from *holds*.
+        partitioning: Whether chips are cut for claims; which vNPUs were is seen from *holds*.
         elsewhere: Host device nodes of chips that are for resources, or may still be in use there.
     """
-    return _offered(board, tuple(holds), cutting, frozenset(elsewhere))
+    return _offered(board, tuple(holds), partitioning, frozenset(elsewhere))
 
 
 def pool_offers(
     board: Board,
     holds: Iterable[Hold],
-    cutting: PartitionMode = NO_PARTITIONS,
+    partitioning: PartitionMode = NO_PARTITIONS,
     *,
     elsewhere: AbstractSet[str] = frozenset(),
 ) -> tuple[Offer, ...]:
     """Those of `offered` that are in the DRA pool."""
-    found = available(board, holds, cutting, elsewhere=elsewhere)
+    found = available(board, holds, partitioning, elsewhere=elsewhere)
     return tuple(offer for offer in found if offer.standing is not Standing.ELSEWHERE)
 
 
 @keeps_last_result  # a prepare needs what was made when the last claim came or went
 def _offered(
-    board: Board, holds: tuple[Hold, ...], cutting: PartitionMode, elsewhere: frozenset[str]
+    board: Board, holds: tuple[Hold, ...], partitioning: PartitionMode, elsewhere: frozenset[str]
 ) -> tuple[Offer, ...]:
-    cutting = replace(cutting, ours=vnpus_of(holds))
-    by_key = {offer.key: offer for offer in _unheld(board, cutting)}
+    partitioning = replace(partitioning, ours=vnpus_of(holds))
+    by_key = {offer.key: offer for offer in _unheld(board, partitioning)}
     stays = {
         key
         for key, offer in by_key.items()
@@ -120,12 +120,18 @@ def _offered(
         replace(offer, standing=Standing.LEAVING)
         if offer.standing is Standing.OPEN and offer.key not in stays
         else offer
-        for offer in (*_held_offers(holds, by_key, board), *_held_pieces(holds, board, cutting))
+        for offer in (
+            *_held_offers(holds, by_key, board),
+            *_held_partitions(holds, board, partitioning),
+        )
     ]
     keys = {offer.key for offer in held}
     names = {offer.name for offer in held}
     whole = {
-        node for offer in held if not offer.piece and not offer.takes for node in offer.device_nodes
+        node
+        for offer in held
+        if not offer.partition and not offer.takes
+        for node in offer.device_nodes
     }
     some = {node for offer in held for node in offer.device_nodes if not offer.takes}
     of_pods = {node for hold in holds if _is_of_pod(hold) for node in hold.nodes}
@@ -135,7 +141,7 @@ def _offered(
         else replace(offer, standing=Standing.ELSEWHERE)
         for key, offer in by_key.items()
         if key not in keys and offer.name not in names and not offer.gone
-        if (whole if offer.piece else some).isdisjoint(offer.device_nodes)
+        if (whole if offer.partition else some).isdisjoint(offer.device_nodes)
     ]
     places = {key: place for place, key in enumerate(by_key)}
     return tuple(sorted((*held, *free), key=lambda offer: _place(offer, places)))
@@ -145,8 +151,10 @@ _unheld = keeps_last_result(offers)
 
 
 def names_of_chips(offered: Iterable[Offer]) -> dict[str, str]:
-    """The offer that has all of a chip, by the chip's device node; pieces are none of that."""
-    return {node: offer.name for offer in offered if not offer.piece for node in offer.device_nodes}
+    """The offer that has all of a chip, by the chip's device node; partitions are none of that."""
+    return {
+        node: offer.name for offer in offered if not offer.partition for node in offer.device_nodes
+    }
 
 
 def _is_of_pod(hold: Hold) -> bool:
@@ -154,15 +162,15 @@ def _is_of_pod(hold: Hold) -> bool:
 
 
 def _place(offer: Offer, places: Mapping[_Key, int]) -> tuple[int, bool, int, str]:
-    """By chip, first those without a piece, then as they are offered, then what is only held."""
+    """By chip: first without a partition, then in the order of offers, then what is only held."""
     place = places.get(offer.key, len(places))
-    return offer.chips[0].physical_id, offer.piece is not None, place, offer.name
+    return offer.chips[0].physical_id, offer.partition is not None, place, offer.name
 
 
 def _held(holds: Iterable[Hold]) -> Iterator[_Held]:
     """Chips that are held, apart where no hold has both."""
     own = sorted(
-        (hold for hold in holds if not hold.observer and not hold.piece),
+        (hold for hold in holds if not hold.observer and not hold.partition),
         key=lambda hold: (-len(hold.nodes), sorted(hold.nodes), hold.device),
     )
     groups: list[tuple[frozenset[str], list[Hold]]] = []
@@ -207,15 +215,17 @@ def _uncut(offer: Offer, way: Held) -> Offer:
     return replace(offer, takes={}, of={}) if way is Held.BY_SHARES else offer
 
 
-def _held_pieces(holds: Iterable[Hold], board: Board, cutting: PartitionMode) -> list[Offer]:
-    """Pieces that are held, each once; those of chips that are not on the Board are not there."""
+def _held_partitions(
+    holds: Iterable[Hold], board: Board, partitioning: PartitionMode
+) -> list[Offer]:
+    """Partitions that are held, each once; none of a chip that is not on the Board."""
     found: dict[_Key, Offer] = {}
     chips = {chip.device_node: chip for chip in board.chips}
     for hold in holds:
-        if hold.piece is None or hold.observer or hold.holder.kind is HolderKind.LEFTOVER:
+        if hold.partition is None or hold.observer or hold.holder.kind is HolderKind.LEFTOVER:
             continue  # nobody uses what is left
         for node in hold.nodes & chips.keys():
-            offer = held_piece(board, chips[node], hold.device, hold.piece, cutting)
+            offer = held_partition(board, chips[node], hold.device, hold.partition, partitioning)
             found[offer.key] = replace(offer, standing=_standing(_is_of_pod(hold)))
     return list(found.values())
 

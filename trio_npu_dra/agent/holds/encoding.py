@@ -1,26 +1,26 @@
-"""One holder's record as the content of a file, of this version or of another one.
+"""One holder's record as the content of a file, of this version or of a newer one.
 
-| field | since | says |
-|---|---|---|
-| `version` | 1 | the format: 2, or a higher one that a newer version wrote |
-| `bootId` | 1 | the boot of the node it was written in; empty when unknown |
-| `claim` | 1 | namespace, name and UID of the holder |
-| `devices` | 1 | the devices as versions before 0.1.0 need them (`holds.released`) |
-| `kind` | 2 | what the holder is |
-| `state` | 2 | how far it got |
-| `allocation` | 2 | what it answers for |
-| `chips` | 2 | for each device its chips, whose facts have the names of `ascend.model.Chip` |
-| `pieces` | 2 | for each device that is a piece of a chip which piece, and of which chip |
-| `steps` | 2 | the steps that were begun |
-| `edits` | 2 | the CDI spec |
-| `doubted` | 2 | that nobody seems to need it, if so |
+| field | says |
+|---|---|
+| `version` | the format: 2, or a higher one that a newer version wrote |
+| `bootId` | the boot of the node it was written in; empty when unknown |
+| `claim` | namespace, name and UID of the holder |
+| `kind` | what the holder is |
+| `state` | how far it got |
+| `allocation` | what it answers for |
+| `devices` | its devices, with their device nodes by the names that its containers see |
+| `chips` | the chips of each device; their facts have the names of `ascend.model.Chip` |
+| `pieces` | for each device that is a partition of a chip which partition, and of which chip |
+| `steps` | the steps that were begun |
+| `edits` | the CDI spec |
+| `doubted` | that nobody seems to need it, if so |
 
 An item of `allocation` has a `config` where that is not the default.
 
-Only what the first format needs must be there. Of the later fields that is used which is
-understood: a record of a newer version answers and guards as far as it is known, and what is not
-known of it is written back. A state that is not known counts as ready: a newer version was rolled
-back, so what outlasted it is more likely a hold in use than one half made.
+Without `claim` and `devices` there is no record. Of all else this version uses what it understands:
+a record of a newer version answers and guards as far as it is known, and what is not known of it is
+written back. A state that is not known counts as ready: a newer version was rolled back, so what
+outlasted it is more likely a hold in use than one half made.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dataclasses import asdict, replace
 from functools import cache, lru_cache
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 from pydantic.alias_generators import to_camel, to_snake
 from pydantic_core import from_json, to_json
 
@@ -39,9 +39,8 @@ from trio_npu_dra.agent.config.effective import DEFAULT_CONFIG, EffectiveConfig
 from trio_npu_dra.agent.config.model import ContainerLibraries, VisibleDevices
 from trio_npu_dra.agent.holds.entry import Allocated, Entry, HeldDevice, State
 from trio_npu_dra.agent.holds.hold import Holder, HolderKind
-from trio_npu_dra.agent.holds.released import ReleasedRecord, from_released, to_released
-from trio_npu_dra.ascend.model import Chip
-from trio_npu_dra.ascend.partition import Piece
+from trio_npu_dra.ascend.model import Chip, ChipFamily
+from trio_npu_dra.ascend.partition import Partition
 from trio_npu_dra.kit.base import storage
 from trio_npu_dra.kit.base.errors import RecordCorrupt, RecordRefused
 
@@ -55,6 +54,34 @@ class _Part(BaseModel):
 
 class _Format(_Part):
     version: int
+
+
+class _Claim(_Part):
+    namespace: str
+    name: str
+    uid: str
+
+
+class _Device(_Part):
+    device: str
+    family: str | None = None  # of a newer version perhaps
+    device_nodes: dict[str, str]
+
+
+class _Record(_Part):
+    version: int = Field(ge=FORMAT)
+    boot_id: str = ""
+    claim: _Claim
+    devices: tuple[_Device, ...] = Field(min_length=1)
+
+    @field_validator("devices")
+    @classmethod
+    def _once(cls, devices: tuple[_Device, ...]) -> tuple[_Device, ...]:
+        names = [device.device for device in devices]
+        twice = {name for name in names if names.count(name) > 1}
+        if twice:
+            raise ValueError(f"{', '.join(sorted(twice))} is there twice")
+        return devices
 
 
 class _Config(_Part):
@@ -77,7 +104,7 @@ class _Allocated(_Part):
     config: Any = None
 
 
-class _Piece(_Part):
+class _Partition(_Part):
     template: str
     number: int | None = None
     vnpu: int | None = None
@@ -97,7 +124,7 @@ def parse(data: bytes, *, uid: str) -> Entry:
         RecordCorrupt: It is no record, or one of another holder.
     """
     try:
-        record = ReleasedRecord.model_validate_json(data)
+        record = _Record.model_validate_json(data)
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"]) or "the whole"
@@ -147,41 +174,41 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _devices(
-    record: ReleasedRecord, stored: Mapping[str, Any]
+    record: _Record, stored: Mapping[str, Any]
 ) -> tuple[tuple[Allocated, ...], tuple[HeldDevice, ...]]:
-    """What the record answers for and what that gives; as the first format has it if need be.
+    """What the record answers for, nothing where that is not understood, and what that gives.
 
     What was made for the holder is known as far as it can be read, because it has to be removed.
     """
-    allocation, devices = from_released(record)
-    pieces = _known_pieces(stored)
-    devices = tuple(replace(device, **pieces.get(device.device, {})) for device in devices)
-    if "allocation" in stored:  # it has what the first format does not know
-        devices = tuple(replace(device, config=None) for device in devices)
+    partitions = _known_partitions(stored)
+    by_name = {
+        one.device: HeldDevice(
+            device=one.device,
+            family=ChipFamily(one.family) if one.family in set(ChipFamily) else None,
+            nodes=one.device_nodes,
+            config=None,
+            **partitions.get(one.device, {}),
+        )
+        for one in record.devices
+    }
     try:
         told = _ALLOCATION.validate_python(stored.get("allocation"))
     except ValidationError:
-        return allocation, devices
-    by_name = {device.device: device for device in devices}
+        return (), tuple(by_name.values())
     names = dict.fromkeys(given.device for given in told)
     if not names or not names.keys() <= by_name.keys():
-        return allocation, devices
+        return (), tuple(by_name.values())
     chips = stored.get("chips")
     known = chips if isinstance(chips, dict) else {}
     configs = {given.device: _config(given.config) for given in told}
-    return (
-        tuple(
-            Allocated(**given.model_dump() | {"config": configs[given.device]}) for given in told
-        ),
-        tuple(
-            replace(
-                by_name[name],
-                chips=_known_chips(known.get(name)),
-                config=configs[name],
-            )
-            for name in names
-        ),
+    allocation = tuple(
+        Allocated(**given.model_dump() | {"config": configs[given.device]}) for given in told
     )
+    devices = tuple(
+        replace(by_name[name], chips=_known_chips(known.get(name)), config=configs[name])
+        for name in names
+    )
+    return allocation, devices
 
 
 def _config(told: Any) -> EffectiveConfig | None:
@@ -195,15 +222,15 @@ def _config(told: Any) -> EffectiveConfig | None:
     return EffectiveConfig(**known.model_dump() | {"env": tuple(known.env.items())})
 
 
-def _known_pieces(stored: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What makes devices pieces, by their names; without those that are not understood."""
+def _known_partitions(stored: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What makes devices partitions, by their names; without those that are not understood."""
     told = stored.get("pieces")
     found = {}
     for name, item in told.items() if isinstance(told, dict) else ():
         with suppress(ValidationError):
-            one = _Piece.model_validate(item)
-            piece = Piece(template=one.template, number=one.number, vnpu=one.vnpu)
-            found[name] = {"piece": piece, "chip_node": one.chip_node}
+            one = _Partition.model_validate(item)
+            partition = Partition(template=one.template, number=one.number, vnpu=one.vnpu)
+            found[name] = {"partition": partition, "chip_node": one.chip_node}
     return found
 
 
@@ -320,15 +347,22 @@ def _whole(entry: Entry) -> dict[str, Any]:
         "chips": {device.device: _told(device.chips) for device in entry.devices},
         "pieces": {
             device.device: {
-                "template": device.piece.template,
-                "number": device.piece.number,
-                "vnpu": device.piece.vnpu,
+                "template": device.partition.template,
+                "number": device.partition.number,
+                "vnpu": device.partition.vnpu,
                 "chipNode": device.chip_node,
             }
             for device in entry.devices
-            if device.piece
+            if device.partition
         },
-        "devices": to_released(entry),
+        "devices": [
+            {
+                "device": device.device,
+                "family": device.family,
+                "deviceNodes": dict(device.nodes),
+            }
+            for device in entry.devices
+        ],
         "edits": entry.edits,
     }
 

@@ -11,7 +11,7 @@ from typing import Any
 from trio_npu_dra.agent.config.effective import DEFAULT_CONFIG, EffectiveConfig
 from trio_npu_dra.agent.holds.hold import Hold, Holder, HolderKind
 from trio_npu_dra.ascend.model import Chip, ChipFamily
-from trio_npu_dra.ascend.partition import Piece
+from trio_npu_dra.ascend.partition import Partition
 
 
 class State(StrEnum):
@@ -52,12 +52,13 @@ class HeldDevice:
         device: Its name in the pool.
         family: The generation of its chips; None for one that this version does not know.
         nodes: Device nodes: the container's path to the host's path.
-        chips: Its chips as they were when it was given out, their health left out. Empty if they
-            are not known: in records of the first format, and of chips of a newer version.
+        chips: Its chips as they were when it was given out, their health left out. Empty if a newer
+            version wrote facts of them that this one does not understand.
         config: That of its allocation.
-        piece: Which piece of its chip it is; None for all of its chips. A piece that is not cut yet
-            has no nodes.
-        chip_node: The host's device node of the chip that a piece is of; empty without a piece.
+        partition: Which partition of its chip it is; None for all of its chips. A partition that is
+            not cut yet has no nodes.
+        chip_node: The host's device node of the chip that a partition is of; empty without a
+            partition.
     """
 
     device: str
@@ -65,7 +66,7 @@ class HeldDevice:
     nodes: Mapping[str, str]
     chips: tuple[Chip, ...] = ()
     config: EffectiveConfig | None = DEFAULT_CONFIG
-    piece: Piece | None = None
+    partition: Partition | None = None
     chip_node: str = ""
 
     @property
@@ -81,7 +82,7 @@ class HeldDevice:
     @property
     def held_nodes(self) -> frozenset[str]:
         """The host device nodes of its chips, by which holds are compared."""
-        return frozenset({self.chip_node} if self.piece else self.nodes.values())
+        return frozenset({self.chip_node} if self.partition else self.nodes.values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +96,7 @@ class Entry:
         devices: What that gives, each device once, in order of the allocation.
         steps: Names of the steps that were begun, in order. While the hold is *intended* the last
             may be half done; while it is *undoing* so may be any.
-        edits: The CDI spec that containers get; None in records of the first format.
+        edits: The CDI spec that containers get; None if a newer version wrote another form of it.
         boot_id: The boot of the node it was written in; empty when unknown.
         doubted: Whether nobody seemed to need it at the last look (`claims.orphans`), and nobody
             has prepared it since.
@@ -134,7 +135,7 @@ class Entry:
     @property
     def outlasts_boot(self) -> bool:
         """Whether something that was made for it may be there again after a reboot."""
-        return any(device.piece and device.piece.on_demand for device in self.devices)
+        return any(device.partition and device.partition.on_demand for device in self.devices)
 
     def leftover(self, device: HeldDevice, vnpu: int, *, step: str) -> Entry:
         """A record for one vNPU of the holder that cannot be removed with the rest.
@@ -142,7 +143,7 @@ class Entry:
         The holder is free of it then, and may be given the same again.
 
         Args:
-            device: The piece that it is.
+            device: The partition that it is.
             vnpu: Its id.
             step: What removes it.
         """
@@ -166,19 +167,16 @@ class Entry:
         return tuple(hold for device in self.devices for hold in self._holds_on(device))
 
     def _holds_on(self, device: HeldDevice) -> list[Hold]:
-        own = [
-            given
-            for given in self.allocation
-            if given.device == device.device and not given.admin_access
-        ]
+        given = [each for each in self.allocation if each.device == device.device]
+        own = [each for each in given if not each.admin_access]
         hold = Hold(
             holder=self.holder,
             device=device.device,
             nodes=device.held_nodes,
-            observer=not own,
-            piece=device.piece,
+            observer=bool(given) and not own,  # an allocation that is not understood guards
+            partition=device.partition,
         )
-        return [replace(hold, share=given.share_id) for given in own] or [hold]
+        return [replace(hold, share=each.share_id) for each in own] or [hold]
 
 
 def host_nodes(spec: Any) -> Iterator[str]:

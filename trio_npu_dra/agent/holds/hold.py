@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from trio_npu_dra.ascend.partition import Piece
+from trio_npu_dra.ascend.partition import Partition
 
 
 class HolderKind(StrEnum):
@@ -81,7 +81,7 @@ class Hold:
         nodes: The host device nodes of its chips, such as `/dev/davinci3`.
         observer: Whether the holder only looks on (admin access), which keeps nobody away.
         share: Which share of the device it is, where several holders have one each.
-        piece: Which piece of its chip it is; None for all of its chips.
+        partition: Which partition of its chip it is; None for all of its chips.
     """
 
     holder: Holder
@@ -89,7 +89,7 @@ class Hold:
     nodes: frozenset[str]
     observer: bool = False
     share: str | None = None
-    piece: Piece | None = None
+    partition: Partition | None = None
 
 
 def conflict(hold: Hold, others: Iterable[Hold]) -> Hold | None:
@@ -98,7 +98,7 @@ def conflict(hold: Hold, others: Iterable[Hold]) -> Hold | None:
     Holds conflict when they are of two holders, neither of which only looks on, and have a chip in
     common; a module conflicts with its dies so. Two shares of the same chips do not if they are
     both of claims, or both of pods, which count them each by themselves. Nor do two different
-    pieces of one chip: whether there is room for both is for the scheduler to count.
+    partitions of one chip: whether there is room for both is for the scheduler to count.
     """
     return next((other for other in others if _excludes(other, hold)), None)
 
@@ -111,18 +111,20 @@ def holds_of(nodes: Collection[str], holds: Iterable[Hold]) -> tuple[Hold, ...]:
 def vnpu_holders(holds: Iterable[Hold]) -> dict[int, Holder]:
     """Who has which vNPU, by its id."""
     return {
-        hold.piece.vnpu: hold.holder
+        hold.partition.vnpu: hold.holder
         for hold in holds
-        if hold.piece is not None and hold.piece.vnpu is not None and not hold.observer
+        if hold.partition is not None and hold.partition.vnpu is not None and not hold.observer
     }
 
 
 def vnpus_of(holds: Iterable[Hold]) -> frozenset[int]:
     """The ids of the vNPUs that were cut, or are being cut, for somebody."""
     return frozenset(
-        hold.piece.vnpu
+        hold.partition.vnpu
         for hold in holds
-        if hold.piece is not None and hold.piece.on_demand and hold.piece.vnpu is not None
+        if hold.partition is not None
+        and hold.partition.on_demand
+        and hold.partition.vnpu is not None
     )
 
 
@@ -131,7 +133,11 @@ def _excludes(one: Hold, other: Hold) -> bool:
         return False
     if one.nodes == other.nodes and None not in {one.share, other.share}:
         return one.share == other.share or _is_of_pod(one) != _is_of_pod(other)
-    if one.piece is not None and other.piece is not None and not one.piece.is_same(other.piece):
+    if (
+        one.partition is not None
+        and other.partition is not None
+        and not one.partition.is_same(other.partition)
+    ):
         return False
     return not one.nodes.isdisjoint(other.nodes)
 

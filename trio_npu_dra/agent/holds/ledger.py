@@ -18,7 +18,8 @@ The same goes for records that cannot be read: those that are there before anybo
 this boot are of an earlier one.
 
 What was made for a holder can outlast the reboot: the Ascend driver makes vNPUs anew. Their records
-are *undoing* then, so that they are removed before the claim, or another one, gets a piece again.
+are *undoing* then, so that they are removed before the claim, or another one, gets a partition
+again.
 
 So a record is synced to the disk, to be whole or absent after a power cut, but its folder is not:
 a name that the power cut loses, or brings back, is one that the next start would have forgotten.

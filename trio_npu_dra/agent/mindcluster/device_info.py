@@ -1,4 +1,4 @@
-"""The ConfigMap of the node's devices: which are free, which are sick, and why; pure."""
+"""The ConfigMap of the node's devices: which are free, which are unhealthy, and why; pure."""
 
 from __future__ import annotations
 

@@ -109,13 +109,13 @@ POOL_DEVICES = _gauge("pool_devices", "Devices in the pool that was accepted las
 POOL_GENERATION = _gauge("pool_generation", "Generation of the pool that was accepted last.")
 SERVER_KEEPS_TAINTS = _gauge(
     "server_keeps_taints",
-    "1 if the API server keeps taints of devices, 0 if sick NPUs are left out of the ResourceSlice "
-    "instead; absent until it has answered.",
+    "1 if the API server keeps taints of devices, 0 if unhealthy NPUs are left out of the "
+    "ResourceSlice instead; absent until it has answered.",
 )
 SERVER_KEEPS_COUNTERS = _gauge(
     "server_keeps_counters",
-    "1 if the API server keeps counters of devices, 0 if no pieces of NPUs are published for that; "
-    "absent until it has answered.",
+    "1 if the API server keeps counters of devices, 0 if it does not and no partitions of NPUs are "
+    "published; absent until it has answered.",
 )
 SERVER_KEEPS_SHARES = _gauge(
     "server_keeps_shares",
@@ -201,8 +201,8 @@ NPU_AI_CORES = _gauge(
 NPU_MEMORY_USED = _gauge("npu_memory_used_bytes", "Device memory in use.", *NPU_LABELS)
 NPU_MEMORY_SIZE = _gauge("npu_memory_size_bytes", "Total device memory.", *NPU_LABELS)
 
-NPU_PIECE = _gauge(
-    "npu_piece_info",
+NPU_PARTITION = _gauge(
+    "npu_partition_info",
     "A vNPU that an NPU is cut into, with the claim that has it, if one has.",
     "device",
     "vnpu",

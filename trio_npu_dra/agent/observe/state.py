@@ -69,13 +69,13 @@ class NodeState(Collector):
         for chip in self.board.value.chips:
             yield from _health(chip)
             yield from self._telemetry(chip, holders.get(chip.device_node, ("", "")))
-        yield from self._pieces()
+        yield from self._partitions()
         yield catalog.BUILD_INFO, (__version__, REVISION, platform.python_version()), 1
 
     def _claims(self) -> Samples:
         holds = self._holds_of_claims()
         yield catalog.CLAIMS_PREPARED, (), len({hold.holder.uid for hold in holds})
-        own = {(hold.nodes, hold.piece) for hold in holds if not hold.observer}
+        own = {(hold.nodes, hold.partition) for hold in holds if not hold.observer}
         yield catalog.DEVICES_PREPARED, (), len(own)
         yield catalog.REGISTERED, (), self.registration.value.registered
 
@@ -105,11 +105,11 @@ class NodeState(Collector):
     def _holders(self) -> dict[str, tuple[str, str]]:
         """Namespace and name of the one claim that holds a chip, by the chip's device node.
 
-        What the chip measures is of all its pieces: none of their claims is its holder.
+        What the chip measures is of all its partitions: none of their claims is its holder.
         """
         found: dict[str, set[tuple[str, str]]] = {}
         for hold in self._holds_of_claims():
-            for node in () if hold.observer or hold.piece else hold.nodes:
+            for node in () if hold.observer or hold.partition else hold.nodes:
                 found.setdefault(node, set()).add((hold.holder.namespace, hold.holder.name))
         return {node: holders.pop() for node, holders in found.items() if len(holders) == 1}
 
@@ -117,14 +117,18 @@ class NodeState(Collector):
         others = {HolderKind.POD, HolderKind.LEFTOVER}
         return [hold for hold in self.holds.value if hold.holder.kind not in others]
 
-    def _pieces(self) -> Samples:
+    def _partitions(self) -> Samples:
         held = vnpu_holders(self.holds.value)
         for chip in self.board.value.chips:
             templates = {vdevice.id: vdevice.template for vdevice in chip.vdevices}
             for vnpu in chip.vnpus:
                 holder = held.get(vnpu)
                 claim = (holder.namespace, holder.name) if holder else ("", "")
-                yield catalog.NPU_PIECE, (chip.name, str(vnpu), templates.get(vnpu, ""), *claim), 1
+                yield (
+                    catalog.NPU_PARTITION,
+                    (chip.name, str(vnpu), templates.get(vnpu, ""), *claim),
+                    1,
+                )
 
     def _telemetry(self, chip: Chip, holder: tuple[str, str]) -> Samples:
         labels = (chip.name, chip.chip_name, *holder)

@@ -86,13 +86,13 @@ def shared_news(claim: SharedClaim, board: Board, holds: Iterable[Hold]) -> News
         holds: Who has what.
 
     Returns:
-        None if each of its NPUs may be opened by several containers at once; a piece of one never
-        may, whatever the chip's share flag is.
+        None if each of its NPUs may be opened by several containers at once; a partition of one
+        never may, whatever the chip's share flag is.
     """
     open_to_all = {
         offer.name
         for offer in available(board, tuple(holds))
-        if offer.piece is None and all(chip.device_share for chip in offer.chips)
+        if offer.partition is None and all(chip.device_share for chip in offer.chips)
     }
     devices = [device for device in claim.devices if device not in open_to_all]
     if not devices:

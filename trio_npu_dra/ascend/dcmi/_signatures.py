@@ -155,7 +155,7 @@ class dcmi_spod_info(ctypes.Structure):
 
 
 class dcmi_computing_resource(ctypes.Structure):
-    """Cores, CPUs and memory (MiB) of a chip or of a piece; what is not known is all ones."""
+    """Cores, CPUs and memory (MiB) of a chip or of a partition; what is not known is all ones."""
 
     _fields_: ClassVar[list[Field]] = [
         ("aic", c_float),
@@ -176,7 +176,7 @@ class dcmi_computing_resource(ctypes.Structure):
 
 
 class dcmi_media_resource(ctypes.Structure):
-    """Media engines of a chip or of a piece; what is not known is negative or no number."""
+    """Media engines of a chip or of a partition; what is not known is negative or no number."""
 
     _fields_: ClassVar[list[Field]] = [
         ("jpegd", c_float),

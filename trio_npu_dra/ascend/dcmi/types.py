@@ -97,7 +97,7 @@ class VnpuMode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """What a chip has, what is left of it, or what a piece of it has; None if it is not told.
+    """What a chip has, what is left of it, or what a partition of it has; None if it is not told.
 
     Attributes:
         ai_cores: AI cores.
@@ -108,7 +108,7 @@ class Resources:
         vdec: Video decoders.
         jpegd: JPEG decoders.
         jpege: JPEG encoders.
-        pngd: PNG decoders, in halves: the smallest piece of a 910 has one and a half.
+        pngd: PNG decoders, in halves: the smallest partition of a 910 has one and a half.
     """
 
     ai_cores: int | None = None
@@ -124,7 +124,7 @@ class Resources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VDevice:
-    """A vNPU: a piece of a chip.
+    """A vNPU: a partition of a chip.
 
     Attributes:
         id: N of the host's `/dev/vdavinciN`; no other vNPU of the node has it.

@@ -1,4 +1,4 @@
-"""Calls about how chips may be handed out: dies together, in pieces (vNPUs), or shared.
+"""Calls about how chips may be handed out: dies together, in partitions (vNPUs), or shared.
 
 What the second generation lacks raises `NotSupported`. Those that change something need root on the
 host or in a privileged container, else they raise `NotPermitted`.
@@ -31,7 +31,7 @@ class PartitionCalls(Calls):
         parted = out_int(self._library, function) != 0
         return MultiDiePolicy.INDEPENDENT if parted else MultiDiePolicy.UNION
 
-    # --- pieces ----------------------------------------------------------------------------------
+    # --- partitions -------------------------------------------------------------------------------
 
     def vnpus(self, chip: ChipRef) -> tuple[int, ...]:
         """Ids of the vNPUs that the chip is split into, none twice."""

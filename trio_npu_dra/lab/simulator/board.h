@@ -46,7 +46,7 @@ struct slot {
     int card_id;
     int device_id;
     int physical_id;
-    uint32_t vnpu; /* its id, where this container has a piece of the chip; 0: the whole chip */
+    uint32_t vnpu; /* its id, where this container has a partition of the chip; 0: the whole chip */
     bool failed; /* it did not answer dcmi_init */
     bool lost;   /* its card did not either: listed as -1, but the chip keeps its logic id */
 };
@@ -85,7 +85,7 @@ int obey(const char *function, int physical_id);
 int begin_init(const char *function);
 void end_init(void);
 
-/* obey() for a call about one chip, then a copy of that chip, or of the piece of it that this
+/* obey() for a call about one chip, then a copy of that chip, or of the partition of it that this
  * container has; an error when it cannot answer. */
 int open_device(const char *function, int card_id, int device_id, struct board_device *device);
 

@@ -90,7 +90,7 @@ static bool card_is_lost(int card_id, bool with_first)
 }
 
 /* The vNPUs that this container was given. One is a card by itself, of the number of its node: so
- * two pieces of a chip have two names. */
+ * two partitions of a chip have two names. */
 static void add_vnpus(const struct board *board, uint32_t index)
 {
     const struct board_device *device = &board->devices[index];

@@ -97,7 +97,7 @@ int vnpu_query(const struct board_facts *facts, const struct board_device *devic
                                          : give_free(facts, device, buf);
 }
 
-/* --- what a container with a piece sees -------------------------------------------------------- */
+/* --- what a container with a partition sees -------------------------------------------------------- */
 
 int vnpu_narrow(const struct board_facts *facts, struct board_device *device, uint32_t id)
 {
@@ -110,7 +110,7 @@ int vnpu_narrow(const struct board_facts *facts, struct board_device *device, ui
     device->vnpu_count = 0;
     device->physical_id = id;
     device->aicore_count = share.aic;
-    device->process_count = 0; /* those of the other pieces are not seen, and whose is which is */
+    device->process_count = 0; /* those of the other partitions are not seen, and whose is which is */
     if (device->hbm_size != 0) {
         device->hbm_size = share.usable_memory;
         device->hbm_used = 0;
@@ -135,16 +135,16 @@ struct order {
     uint32_t id; /* in: the wanted one, or VDEV_AUTO; out: that of the new vNPU */
 };
 
-static bool exceeds(const struct vnpu_share *piece, const struct vnpu_share *rest)
+static bool exceeds(const struct vnpu_share *partition, const struct vnpu_share *rest)
 {
-    return piece->aic > rest->aic || piece->aicpu > rest->aicpu || piece->memory > rest->memory ||
-           piece->vpc > rest->vpc || piece->venc > rest->venc || piece->vdec > rest->vdec ||
-           piece->jpegd > rest->jpegd || piece->jpege > rest->jpege || piece->pngd > rest->pngd;
+    return partition->aic > rest->aic || partition->aicpu > rest->aicpu || partition->memory > rest->memory ||
+           partition->vpc > rest->vpc || partition->venc > rest->venc || partition->vdec > rest->vdec ||
+           partition->jpegd > rest->jpegd || partition->jpege > rest->jpege || partition->pngd > rest->pngd;
 }
 
 /* Room as if the chip were split already: the first vNPU switches SR-IOV on, which adds AI CPUs. */
 static bool has_room(const struct board_facts *facts, const struct board_device *device,
-                     const struct vnpu_share *piece)
+                     const struct vnpu_share *partition)
 {
     struct board_device split = *device;
     if (split.vnpu_count == 0) {
@@ -152,7 +152,7 @@ static bool has_room(const struct board_facts *facts, const struct board_device 
         split.vnpus[0] = (struct board_vnpu){0};
     }
     struct vnpu_share rest = vnpu_free(facts, &split);
-    return !exceeds(piece, &rest);
+    return !exceeds(partition, &rest);
 }
 
 /* The id of a new vNPU; 0 if the wanted one, or all, are taken. */
@@ -242,7 +242,7 @@ EXPORT int dcmi_create_vdevice(int card_id, int device_id, struct dcmi_create_vd
         return DCMI_INVALID_PARAMETER;
     }
     if (slot.vnpu != 0) {
-        return DCMI_OPER_NOT_PERMITTED; /* a container with a piece */
+        return DCMI_OPER_NOT_PERMITTED; /* a container with a partition */
     }
     struct order order = {.id = vdev->vdev_id};
     memcpy(order.template_name, vdev->template_name, sizeof order.template_name - 1);

@@ -1,4 +1,4 @@
-/* vNPUs: the pieces that a chip is split into, by templates. */
+/* vNPUs: the partitions that a chip is split into, by templates. */
 #ifndef SIMULATOR_VNPU_H
 #define SIMULATOR_VNPU_H
 
@@ -34,11 +34,11 @@ struct vnpu_share vnpu_free(const struct board_facts *facts, const struct board_
 int vnpu_query(const struct board_facts *facts, const struct board_device *device,
                unsigned sub_cmd, void *buf, unsigned *size);
 
-/* Makes the copy of a chip show what a container sees that has this piece of it: its one vNPU is
- * the piece. An error if the piece is not there any more. */
+/* Makes the copy of a chip show what a container sees that has this partition of it: its one vNPU is
+ * the partition. An error if the partition is not there any more. */
 int vnpu_narrow(const struct board_facts *facts, struct board_device *device, uint32_t id);
 
-/* Adds the template to the name of a piece's chip; leaves that of a whole chip alone. */
+/* Adds the template to the name of a partition's chip; leaves that of a whole chip alone. */
 void vnpu_add_to_name(const struct board_device *device, char *chip_name, size_t size);
 
 /* --- vnpu_nodes.c: their device nodes ---------------------------------------------------------- */

@@ -21,7 +21,7 @@ _MADE: Final = re.compile(r"Vnpu ID\s*: (\d+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vnpu:
-    """A piece of a chip.
+    """A partition of a chip.
 
     Attributes:
         id: Its number; N of `/dev/vdavinciN`.
@@ -44,7 +44,7 @@ class VnpuControl(BoardHandle):
     """
 
     def vnpus(self, device: int) -> tuple[Vnpu, ...]:
-        """The pieces of a chip, in the order in which they were made."""
+        """The partitions of a chip, in the order in which they were made."""
         with self._file.locked():
             return tuple(
                 Vnpu(
@@ -56,7 +56,7 @@ class VnpuControl(BoardHandle):
             )
 
     def create_vnpu(self, device: int, template: str, vnpu: int | None = None) -> int:
-        """Split a piece off a chip by hand; its id, the lowest free one if none is wanted.
+        """Split a partition off a chip by hand; its id, the lowest free one if none is wanted.
 
         Raises:
             ConfigError: The library refuses; the message has its code.
@@ -68,7 +68,7 @@ class VnpuControl(BoardHandle):
         return int(made[1])
 
     def destroy_vnpu(self, device: int, vnpu: int) -> None:
-        """Remove a piece by hand.
+        """Remove a partition by hand.
 
         Raises:
             ConfigError: The library refuses; the message has its code.
@@ -76,10 +76,10 @@ class VnpuControl(BoardHandle):
         self._npu_smi("destroy-vnpu", device, "-v", str(vnpu))
 
     def use_vnpu(self, device: int, vnpu: int, *, in_use: bool = True) -> None:
-        """Let a container open a piece or close it; it cannot be destroyed while one has it open.
+        """Let a container open a vNPU, or close it; an open one cannot be destroyed.
 
         Raises:
-            ConfigError: The chip has no such piece.
+            ConfigError: The chip has no such partition.
         """
         with self._file.locked():
             for place in self._places(device):
@@ -118,7 +118,7 @@ class VnpuControl(BoardHandle):
                     self._put_locked(device, vnpu_count=0)
 
     def _places(self, device: int) -> list[int]:
-        """Where the records of a chip's pieces are; with the file locked."""
+        """Where the records of a chip's partitions are; with the file locked."""
         base = self._position(device)
         count = self._file.number(DEVICE, base, "vnpu_count")
         return [element(DEVICE, "vnpus", index, base) for index in range(count)]

@@ -5,7 +5,7 @@
 
 struct template {
     const char *name;
-    uint32_t parts; /* so many such pieces have the memory of the chip */
+    uint32_t parts; /* so many such partitions have the memory of the chip */
     uint32_t aic;
     uint32_t aicpu;
     uint32_t memory;        /* of a chip with the larger memory where there are two kinds */
@@ -130,8 +130,8 @@ static uint64_t memory_of(const struct board_device *device)
     return device->hbm_size != 0 ? device->hbm_size : device->ddr_size;
 }
 
-/* A piece gets its part of the memory that the chip has, if that is less than the table says. */
-static uint64_t piece_of(uint64_t memory, const struct kind *kind, const struct template *entry,
+/* A partition gets its part of the memory that the chip has, if that is less than the table says. */
+static uint64_t partition_of(uint64_t memory, const struct kind *kind, const struct template *entry,
                          uint32_t from_table)
 {
     uint64_t nominal = memory < kind->large_memory ? from_table / 2 : from_table;
@@ -150,8 +150,8 @@ bool vnpu_share_of(const struct board_facts *facts, const struct board_device *d
             *share = (struct vnpu_share){
                 .aic = entry->aic,
                 .aicpu = entry->aicpu,
-                .memory = piece_of(memory, kind, entry, entry->memory),
-                .usable_memory = piece_of(memory, kind, entry, entry->usable_memory),
+                .memory = partition_of(memory, kind, entry, entry->memory),
+                .usable_memory = partition_of(memory, kind, entry, entry->usable_memory),
                 .vpc = entry->vpc,
                 .venc = entry->venc,
                 .vdec = entry->vdec,
@@ -190,17 +190,17 @@ struct vnpu_share vnpu_free(const struct board_facts *facts, const struct board_
 {
     struct vnpu_share rest = vnpu_total(facts, device);
     for (uint32_t i = 0; i < device->vnpu_count; i++) {
-        struct vnpu_share piece = {0};
-        (void)vnpu_share_of(facts, device, device->vnpus[i].template_name, &piece);
-        rest.aic -= piece.aic;
-        rest.aicpu -= piece.aicpu;
-        rest.memory -= piece.memory;
-        rest.vpc -= piece.vpc;
-        rest.venc -= piece.venc;
-        rest.vdec -= piece.vdec;
-        rest.jpegd -= piece.jpegd;
-        rest.jpege -= piece.jpege;
-        rest.pngd -= piece.pngd;
+        struct vnpu_share partition = {0};
+        (void)vnpu_share_of(facts, device, device->vnpus[i].template_name, &partition);
+        rest.aic -= partition.aic;
+        rest.aicpu -= partition.aicpu;
+        rest.memory -= partition.memory;
+        rest.vpc -= partition.vpc;
+        rest.venc -= partition.venc;
+        rest.vdec -= partition.vdec;
+        rest.jpegd -= partition.jpegd;
+        rest.jpege -= partition.jpege;
+        rest.pngd -= partition.pngd;
     }
     return rest;
 }

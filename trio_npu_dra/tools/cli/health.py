@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from pydantic import ValidationError
 
 from trio_npu_dra.agent.control.client import ask_all
-from trio_npu_dra.agent.control.report import CuttingReport, HealthReport, NpuReport
+from trio_npu_dra.agent.control.report import HealthReport, NpuReport, PartitioningReport
 from trio_npu_dra.agent.settings import PluginSettings, add_flags
 from trio_npu_dra.kit.base.errors import ControlError
 from trio_npu_dra.kit.base.terminal import say
@@ -81,13 +81,13 @@ def _header(report: HealthReport) -> Iterator[str]:
         "starting": "not watched yet",
     }
     yield f"faults:    {faults[report.watch]}"
-    sick = {
+    unhealthy = {
         True: "tainted",
         False: "left out of the ResourceSlice, because the API server drops taints",
         None: "not published yet, the API server has not answered",
     }
-    yield f"sick NPUs: {sick[report.taints]}"
-    yield from _cutting(report.cutting)
+    yield f"unhealthy NPUs: {unhealthy[report.taints]}"
+    yield from _partitioning(report.partitioning)
     for resource in report.resources:
         yield f"resource:  {resource}"
     for held in report.unserved:
@@ -101,13 +101,13 @@ def _header(report: HealthReport) -> Iterator[str]:
         yield f"missing:   {gap}"
 
 
-def _cutting(report: CuttingReport) -> Iterator[str]:
+def _partitioning(report: PartitioningReport) -> Iterator[str]:
     if report.is_on:
-        yield f"pieces:    {report.problem or 'cut when a claim gets them'}"
+        yield f"partitions:    {report.problem or 'cut when a claim gets them'}"
     for npu, why in report.refused.items():
         yield f"not cut:   {npu}: {why}"
-    for piece in report.pieces:
-        yield f"piece:     {piece}"
+    for partition in report.partitions:
+        yield f"partition:     {partition}"
 
 
 def _table(report: HealthReport) -> list[str]:

@@ -15,8 +15,8 @@ from typing import Any
 import trio
 import yaml
 
-from trio_npu_dra.agent.control.report import report_cutting
-from trio_npu_dra.agent.device_plugin.assignment import elsewhere, pieces_of
+from trio_npu_dra.agent.control.report import report_partitioning
+from trio_npu_dra.agent.device_plugin.assignment import elsewhere, partitions_of
 from trio_npu_dra.agent.device_plugin.selection import Selection
 from trio_npu_dra.agent.devices.build import build_pool
 from trio_npu_dra.agent.devices.features import ServerFeatures
@@ -157,17 +157,17 @@ def _pool(board: Board, settings: NodeSettings) -> PoolContent:
 
 
 def _offered(board: Board, settings: NodeSettings) -> tuple[Offer, ...]:
-    """What is handed out; of what claims hold only their pieces matter, to know which are ours."""
-    holds = [hold for hold in read_holds(settings.plugin_directory) or () if hold.piece]
+    """What can be handed out. Of the holds only partitions matter: they tell which are ours."""
+    holds = [hold for hold in read_holds(settings.plugin_directory) or () if hold.partition]
     others = elsewhere(board, _selection(settings))
-    return pool_offers(board, holds, _cutting(settings), elsewhere=others)
+    return pool_offers(board, holds, _partitioning(settings), elsewhere=others)
 
 
 def _selection(settings: NodeSettings) -> Selection:
     return Selection.parse(settings.device_plugin, shares=settings.device_plugin_shares)
 
 
-def _cutting(settings: NodeSettings) -> PartitionMode:
+def _partitioning(settings: NodeSettings) -> PartitionMode:
     return PartitionMode(is_on=settings.partitioning == "dynamic")
 
 
@@ -212,13 +212,16 @@ def _table(board: Board, settings: NodeSettings) -> tuple[str, ...]:
     elsewhere = _elsewhere(board, _selection(settings))
     hidden = (f"{name} is not offered: {why}" for name, why in not_offered(board).items())
     in_resources = (line for lines in elsewhere.values() for line in lines)
-    cut = report_cutting(
-        board, read_holds(settings.plugin_directory) or (), _cutting(settings), ServerFeatures()
+    cut = report_partitioning(
+        board,
+        read_holds(settings.plugin_directory) or (),
+        _partitioning(settings),
+        ServerFeatures(),
     )
     whole = (
         f"{name} is not cut: {why}" for name, why in cut.refused.items() if name not in elsewhere
     )
-    lines = (*hidden, *in_resources, *whole, *map(str, cut.pieces))
+    lines = (*hidden, *in_resources, *whole, *map(str, cut.partitions))
     return (*table.lines(rows), *board.gaps, *lines)
 
 
@@ -228,8 +231,8 @@ def _elsewhere(board: Board, selection: Selection) -> dict[str, list[str]]:
     for chip in board.chips:
         resource, shares = selection.resource_of(chip), selection.shares_of(chip)
         if resource is not None and chip.vnpus:
-            pieces = pieces_of(board, chip, resource)
-            found[chip.name] = [f"{one.name} is for {one.resource}" for one in pieces]
+            partitions = partitions_of(board, chip, resource)
+            found[chip.name] = [f"{one.name} is for {one.resource}" for one in partitions]
         elif resource is not None:
             divided = f", in {shares} shares" if shares > 1 else ""
             found[chip.name] = [f"{chip.name} is for {resource}{divided}"]

@@ -96,17 +96,18 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=(
             "commands:\n"
-            "  (none)             the NPUs by node: free, used, sick, held by whom\n"
+            "  (none)             the NPUs by node: free, used, unhealthy, held by whom\n"
             "  node NAME          one node: its NPUs and how they are connected\n"
             "  explain POD|CLAIM  why it waits, or what it has; also pod/NAME, claim/NAME\n"
-            "  why-sick DEVICE    what is wrong with a device, and whom it touches; NODE/DEVICE"
+            "  why-unhealthy DEVICE\n"
+            "                     what is wrong with a device, and whom it touches; NODE/DEVICE"
         ),
     )
     parser.add_argument("--version", action="version", version=f"kubectl-npu {full_version()}")
     parser.add_argument(
         "command",
         nargs="?",
-        choices=("list", "node", "explain", "why-sick"),
+        choices=("list", "node", "explain", "why-unhealthy"),
         default="list",
         metavar="COMMAND",
     )
@@ -222,8 +223,8 @@ async def _answer(client: KubeClient, asked: argparse.Namespace) -> Answer:
             lines, wire = await npu_answers.node(client, asked.name, asked.driver)
         case "explain":
             lines, wire = await _explain(client, asked)
-        case "why-sick":
-            lines, wire = await npu_answers.why_sick(client, asked.name, asked.driver)
+        case "why-unhealthy":
+            lines, wire = await npu_answers.why_unhealthy(client, asked.name, asked.driver)
         case _:
             lines, wire = await npu_answers.overview(
                 client, asked.driver, is_wide=asked.output == "wide"

@@ -12,7 +12,7 @@ from trio_npu_dra.tools.cli import npu_wire, npu_words
 from trio_npu_dra.tools.cli.published_board import topology_of_node
 from trio_npu_dra.tools.cli.topology import matrix
 from trio_npu_dra.tools.cluster.cel.apart import apart
-from trio_npu_dra.tools.cluster.diagnosis import find, sickness
+from trio_npu_dra.tools.cluster.diagnosis import diagnosis, find
 from trio_npu_dra.tools.cluster.explain import verdict
 from trio_npu_dra.tools.cluster.fleet import NodeRow, fleet
 from trio_npu_dra.tools.cluster.gather import (
@@ -97,7 +97,7 @@ async def explain_claim(client: KubeClient, name: str, namespace: str) -> Said:
     return npu_words.explanation_lines(said), npu_wire.explanation_wire(said)
 
 
-async def why_sick(client: KubeClient, device: str, driver: str) -> Said:
+async def why_unhealthy(client: KubeClient, device: str, driver: str) -> Said:
     """What is wrong with a device.
 
     Raises:
@@ -108,5 +108,5 @@ async def why_sick(client: KubeClient, device: str, driver: str) -> Said:
     doubts = list(unread)
     about = ClusterNode(metadata=ObjectMeta(name=name))
     events = await events_about(client, about, doubts)
-    sick = sickness(name, row, events, tuple(doubts))
-    return npu_words.sickness_lines(sick), npu_wire.sickness_wire(sick)
+    unhealthy = diagnosis(name, row, events, tuple(doubts))
+    return npu_words.diagnosis_lines(unhealthy), npu_wire.diagnosis_wire(unhealthy)

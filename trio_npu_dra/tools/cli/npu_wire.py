@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from trio_npu_dra.ascend import fact_names
-from trio_npu_dra.tools.cluster.diagnosis import Sickness
+from trio_npu_dra.tools.cluster.diagnosis import Diagnosis
 from trio_npu_dra.tools.cluster.explain.explanation import ClaimReport, Explanation
 from trio_npu_dra.tools.cluster.explain.funnel import Funnel, Step
 from trio_npu_dra.tools.cluster.fleet import DeviceRow, NodeRow
@@ -24,7 +24,7 @@ def fleet_wire(nodes: Sequence[NodeRow], doubts: Sequence[str]) -> Wire:
                 "total": len(node.whole),
                 "free": node.free,
                 "used": node.used,
-                "sick": node.sick,
+                "unhealthy": node.unhealthy,
                 "rings": [
                     {
                         "name": ring.name,
@@ -53,7 +53,7 @@ def _row(row: DeviceRow) -> Wire:
         "numaNode": None if numa is None else numa.int_,
         "published": row.is_published,
         "state": str(row.state),
-        "sick": row.is_sick,
+        "unhealthy": row.is_unhealthy,
         "taints": list(row.taints),
         "heldBy": [_holding(one) for one in row.holders],
     }
@@ -131,11 +131,11 @@ def _step(step: Step) -> Wire:
     }
 
 
-def sickness_wire(sick: Sickness) -> Wire:
+def diagnosis_wire(unhealthy: Diagnosis) -> Wire:
     """What is wrong with a device."""
     return {
-        "device": _row(sick.row),
-        "taints": list(sick.taints),
-        "events": list(sick.events),
-        "notWeighed": list(sick.doubts),
+        "device": _row(unhealthy.row),
+        "taints": list(unhealthy.taints),
+        "events": list(unhealthy.events),
+        "notWeighed": list(unhealthy.doubts),
     }

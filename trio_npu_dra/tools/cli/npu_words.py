@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from trio_npu_dra.ascend import fact_names
 from trio_npu_dra.tools.cli import table
-from trio_npu_dra.tools.cluster.diagnosis import Sickness
+from trio_npu_dra.tools.cluster.diagnosis import Diagnosis
 from trio_npu_dra.tools.cluster.explain.explanation import (
     ClaimReport,
     Explanation,
@@ -17,7 +17,7 @@ from trio_npu_dra.tools.cluster.explain.funnel import Funnel, Step
 from trio_npu_dra.tools.cluster.explain.words import ask_words, loss_words, names_of
 from trio_npu_dra.tools.cluster.fleet import DeviceRow, NodeRow, Ring
 
-_NODE = ("NODE", "NPUS", "MODEL", "MEMORY", "FREE", "USED", "SICK", "WHOLE RINGS")
+_NODE = ("NODE", "NPUS", "MODEL", "MEMORY", "FREE", "USED", "UNHEALTHY", "WHOLE RINGS")
 _HOLDER = ("HELD BY", "NODE", "DEVICES")
 _DEVICE = ("NODE", "DEVICE", "MODEL", "MEMORY", "STATE", "RING", "NUMA", "TAINTS", "HELD BY")
 _MEANS = {
@@ -67,7 +67,7 @@ def _flaw_lines(nodes: Iterable[NodeRow]) -> Iterator[str]:
 
 
 def _node_cells(node: NodeRow) -> tuple[str, ...]:
-    numbers = (node.free, node.used, node.sick)
+    numbers = (node.free, node.used, node.unhealthy)
     return (
         node.node,
         str(len(node.whole)),
@@ -90,7 +90,7 @@ def _rings(rings: Sequence[Ring]) -> str:
 
 
 def _holder_rows(node: NodeRow) -> Iterator[tuple[str, ...]]:
-    found: dict[str, dict[str, None]] = {}  # an NPU's row has also who has pieces of it
+    found: dict[str, dict[str, None]] = {}  # an NPU's row has also who has partitions of it
     for row in node.devices:
         for one in row.holders:
             found.setdefault(one.words, {})[one.result.device] = None
@@ -122,7 +122,7 @@ def _device_cells(node: str, row: DeviceRow) -> tuple[str, ...]:
 def _state(row: DeviceRow) -> str:
     if not row.is_published:
         return f"{row.state}, withdrawn"
-    return f"{row.state}, sick" if row.is_sick else row.state
+    return f"{row.state}, unhealthy" if row.is_unhealthy else row.state
 
 
 def explanation_lines(explanation: Explanation) -> Iterator[str]:
@@ -190,18 +190,18 @@ def _losses(step: Step) -> Iterator[str]:
         yield f"and {len(step.losses) - 4} more reasons"
 
 
-def sickness_lines(sick: Sickness) -> Iterator[str]:
+def diagnosis_lines(unhealthy: Diagnosis) -> Iterator[str]:
     """What is wrong with a device, and whom it touches."""
-    taints = ", ".join(sick.row.taints)
-    if not sick.row.is_published:
-        yield f"{sick.title} is not published any more, and a claim holds it"
-    elif sick.row.is_sick:
-        yield f"{sick.title} is sick: {taints}"
-    elif sick.row.is_barred:
-        yield f"{sick.title} is not sick, and no claim gets it: {taints}"
+    taints = ", ".join(unhealthy.row.taints)
+    if not unhealthy.row.is_published:
+        yield f"{unhealthy.title} is not published any more, and a claim holds it"
+    elif unhealthy.row.is_unhealthy:
+        yield f"{unhealthy.title} is unhealthy: {taints}"
+    elif unhealthy.row.is_barred:
+        yield f"{unhealthy.title} is not unhealthy, and no claim gets it: {taints}"
     else:
-        yield f"{sick.title} is not sick: no taint keeps claims away"
-    yield from _listed("taints", sick.taints)
-    yield from _listed("touched", dict.fromkeys(one.words for one in sick.row.holders))
-    yield from _listed("events", sick.events)
-    yield from doubt_lines(sick.doubts)
+        yield f"{unhealthy.title} is not unhealthy: no taint keeps claims away"
+    yield from _listed("taints", unhealthy.taints)
+    yield from _listed("touched", dict.fromkeys(one.words for one in unhealthy.row.holders))
+    yield from _listed("events", unhealthy.events)
+    yield from doubt_lines(unhealthy.doubts)

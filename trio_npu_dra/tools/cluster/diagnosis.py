@@ -18,7 +18,7 @@ class NoSuchDevice(NpuDraError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sickness:
+class Diagnosis:
     """The answer.
 
     Attributes:
@@ -53,23 +53,23 @@ def find(nodes: Sequence[NodeRow], words: str) -> tuple[str, DeviceRow]:
         return found[0]
     if not found:
         raise NoSuchDevice(
-            f"no device {words} is published, and no piece of that name is held: "
+            f"no device {words} is published, and no partition of that name is held: "
             "`kubectl npu -o wide` lists them"
         )
     places = ", ".join(f"{node}/{name}" for node, _ in found[:5])
     raise NoSuchDevice(f"{len(found)} nodes have a device {name}; say which: {places}")
 
 
-def sickness(
+def diagnosis(
     node: str, row: DeviceRow, events: Iterable[SeenEvent], doubts: tuple[str, ...]
-) -> Sickness:
+) -> Diagnosis:
     """What is wrong with a device, given all Events of its node."""
     name = row.device.name
     about = sorted(
         (event for event in events if name in _words(event.message or "")),
         key=lambda event: event.when,
     )
-    return Sickness(
+    return Diagnosis(
         title=f"{name} of {node}",
         row=row,
         taints=tuple(

@@ -24,8 +24,8 @@ from trio_npu_dra.tools.cluster.objects import Device
 from trio_npu_dra.tools.cluster.pools import NodePool, whole_pools
 from trio_npu_dra.tools.cluster.view import ClusterView
 
-_PIECE: Final = re.compile(r"npu-\d+-.")
-"""The names of pieces, for those of which nothing else is known any more."""
+_PARTITION: Final = re.compile(r"npu-\d+-.")
+"""The names of partitions, for those of which nothing else is known any more."""
 
 
 class State(StrEnum):
@@ -34,7 +34,7 @@ class State(StrEnum):
     FREE = "free"
     USED = "used"
     SHARED = "shared"
-    """Some of its shares, or some pieces of it, are in use."""
+    """Some of its shares, or some partitions of it, are in use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +47,9 @@ class DeviceRow:
         is_published: Whether it is in a slice.
         state: How it is.
         is_barred: Whether it has a taint that keeps claims away; it may be in use too.
-        is_sick: Whether one of these says more than that it is to go elsewhere.
+        is_unhealthy: Whether one of these says more than that it is to go elsewhere.
         taints: All its taints in words.
-        holders: Who has it; of an NPU also who has pieces of it.
+        holders: Who has it; of an NPU also who has partitions of it.
     """
 
     id: DeviceId
@@ -57,7 +57,7 @@ class DeviceRow:
     is_published: bool = True
     state: State
     is_barred: bool
-    is_sick: bool
+    is_unhealthy: bool
     taints: tuple[str, ...]
     holders: tuple[Allotment, ...]
 
@@ -85,10 +85,10 @@ class DeviceRow:
         return self.state is State.FREE and not self.is_barred
 
     @property
-    def is_piece(self) -> bool:
-        """Whether it is a piece of another device."""
+    def is_partition(self) -> bool:
+        """Whether it is a partition of another device."""
         if not self.is_published:
-            return _PIECE.match(self.id.name) is not None
+            return _PARTITION.match(self.id.name) is not None
         return self.attribute(fact_names.TYPE) == OfferKind.VNPU
 
 
@@ -120,8 +120,8 @@ class NodeRow:
 
     Attributes:
         node: Its name; that of the pool for devices that are not of one node.
-        devices: Without pieces that could be made and are not; with those that claims hold though
-            they are published no more.
+        devices: Without partitions that could be made and are not; with those that claims hold
+            though they are published no more.
         rings: What claims can have together.
         flaws: Why nothing is allocated from pools of these devices, in the scheduler's eyes.
     """
@@ -133,8 +133,8 @@ class NodeRow:
 
     @property
     def whole(self) -> tuple[DeviceRow, ...]:
-        """The devices that are no pieces."""
-        return tuple(row for row in self.devices if not row.is_piece)
+        """The devices that are no partitions."""
+        return tuple(row for row in self.devices if not row.is_partition)
 
     @property
     def free(self) -> int:
@@ -147,9 +147,9 @@ class NodeRow:
         return sum(row.state is not State.FREE for row in self.whole)
 
     @property
-    def sick(self) -> int:
+    def unhealthy(self) -> int:
         """How many keep claims away."""
-        return sum(row.is_sick for row in self.whole)
+        return sum(row.is_unhealthy for row in self.whole)
 
 
 def fleet(view: ClusterView, driver: str) -> tuple[NodeRow, ...]:
@@ -174,7 +174,7 @@ def fleet(view: ClusterView, driver: str) -> tuple[NodeRow, ...]:
             spec = placed.slice.spec
             node = spec.node_name or placed.device.node_name or f"pool {pool.id.name}"
             places[pool.id] = node
-            if row.is_piece and not row.holders:
+            if row.is_partition and not row.holders:
                 continue
             nodes.setdefault(node, []).append(row)
             if pool.flaw:
@@ -211,14 +211,14 @@ def _row(
         device=placed.device,
         state=state,
         is_barred=bool(barring),
-        is_sick=any(key != f"{placed.id.driver}/{LEAVING}" for key in barring),
+        is_unhealthy=any(key != f"{placed.id.driver}/{LEAVING}" for key in barring),
         taints=tuple(taint_words(taint) for taint in placed.device.taints),
         holders=tuple(held.get(placed.id, ())),
     )
-    if row.is_piece:  # what keeps it away is another device, which has a row of its own
+    if row.is_partition:  # what keeps it away is another device, which has a row of its own
         return row
-    of_pieces = (one for other in takers for one in held.get(other.id, ()))
-    return replace(row, holders=(*row.holders, *of_pieces))
+    of_partitions = (one for other in takers for one in held.get(other.id, ()))
+    return replace(row, holders=(*row.holders, *of_partitions))
 
 
 def _withdrawn(id_: DeviceId, holders: Sequence[Allotment]) -> DeviceRow:
@@ -228,7 +228,7 @@ def _withdrawn(id_: DeviceId, holders: Sequence[Allotment]) -> DeviceRow:
         is_published=False,
         state=State.USED,
         is_barred=False,
-        is_sick=False,
+        is_unhealthy=False,
         taints=(),
         holders=tuple(holders),
     )
@@ -236,10 +236,10 @@ def _withdrawn(id_: DeviceId, holders: Sequence[Allotment]) -> DeviceRow:
 
 def _rings(rows: Iterable[DeviceRow]) -> Iterator[Ring]:
     rows = tuple(rows)
-    may_lack = any(not row.is_published and not row.is_piece for row in rows)
+    may_lack = any(not row.is_published and not row.is_partition for row in rows)
     members: dict[str, list[DeviceRow]] = {}
     for row in rows:
-        if not row.is_piece and row.attribute(fact_names.TOPOLOGY_GROUP) != "-":
+        if not row.is_partition and row.attribute(fact_names.TOPOLOGY_GROUP) != "-":
             members.setdefault(row.attribute(fact_names.TOPOLOGY_GROUP), []).append(row)
     for name, found in sorted(members.items()):
         free = sum(row.is_free for row in found)

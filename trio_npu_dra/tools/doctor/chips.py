@@ -240,7 +240,7 @@ def judge_division(found: Chips, ours: Ours) -> Iterator[Finding]:
             findings.append(
                 warning(
                     f"{chip.name} was cut into vNPUs by hand ({', '.join(map(str, by_hand))}): it "
-                    "is offered in these pieces, not as a whole",
+                    "is offered in these partitions, not as a whole",
                     "If that is not wanted, destroy them with npu-smi set -t destroy-vnpu.",
                 )
             )

@@ -60,10 +60,10 @@ def rewritten(words: Sequence[Token]) -> str:
     Raises:
         Undecided: It uses one of the rewritten forms in a way that is not understood.
     """
-    return " ".join(_pieces(words))
+    return " ".join(_partitions(words))
 
 
-def _pieces(words: Sequence[Token]) -> Iterator[str]:
+def _partitions(words: Sequence[Token]) -> Iterator[str]:
     at = 0
     while at < len(words):
         text = words[at].text
@@ -86,8 +86,8 @@ def _pieces(words: Sequence[Token]) -> Iterator[str]:
             yield _bound(words[at + 4 : end])
             at = end + 1
         elif text == "device" and words[at - 1 : at] != [Token("mark", ".")]:
-            piece, at = _device(words, at)
-            yield piece
+            partition, at = _device(words, at)
+            yield partition
         else:
             yield text
             at += 1

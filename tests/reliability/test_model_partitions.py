@@ -1,10 +1,10 @@
 """Whatever happens to a node whose NPUs are cut and shared, claims have what they should, not more.
 
-It has two chips that can be cut and an A3 card. Claims have pieces, whole chips or the module, for
-themselves, shared by their config, or by shares; instances cut chips or do not, as their flags were
-at their start. The chips are folders here, with a file for each vNPU that has its template, and a
-file for each share flag that is set: so a death can be tried between any two changes of records,
-CDI files, vNPUs and flags.
+It has two chips that can be cut and an A3 card. Claims have partitions, whole chips or the module,
+for themselves, shared by their config, or by shares; instances cut chips or do not, as their flags
+were at their start. The chips are folders here, with a file for each vNPU that has its template,
+and a file for each share flag that is set: so a death can be tried between any two changes of
+records, CDI files, vNPUs and flags.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.claims.test_cancelled import cancelled_at, keep_busy
 from tests.reliability.disk import Disk
 from tests.reliability.expected import UNKNOWN
 from tests.reliability.instance import FLAGS, refs, run
-from tests.reliability.wishes import CHIPS, PIECES, Way, Wish, some_wishes
+from tests.reliability.wishes import CHIPS, PARTITIONS, Way, Wish, some_wishes
 from trio_npu_dra.agent.claims.repair import Repair
 from trio_npu_dra.agent.claims.share_flag import ShareFlagStep
 from trio_npu_dra.agent.claims.vnpu_step import VnpuStep
@@ -123,7 +123,7 @@ class CutHost(Host):
 class Instance:
     """One process of the driver."""
 
-    def __init__(self, node: NodeOnDisk, chips: Path, *, is_cutting: bool = True) -> None:
+    def __init__(self, node: NodeOnDisk, chips: Path, *, is_partitioning: bool = True) -> None:
         ledger, cdi = node.ledger(), node.cdi()
         keep_busy(ledger)
         host = CutHost(host_root=node.host.host_root, dev_root=node.host.dev_root, chips=chips)
@@ -133,14 +133,14 @@ class Instance:
             ShareFlagStep(ledger, cdi, node.board, FlagFiles(node.root / FLAGS, node.board)),
         )
         self._ledger = ledger
-        self.is_cutting = is_cutting
+        self.is_partitioning = is_partitioning
         self.repair = Repair(ledger, cdi, steps)
         self.claims = node.start(
             ledger=ledger,
             cdi=cdi,
             steps=steps,
             patience=AT_ONCE,
-            cutting=Observable(PartitionMode(is_on=is_cutting)),
+            partitioning=Observable(PartitionMode(is_on=is_partitioning)),
         )
 
     async def read_ledger(self) -> None:
@@ -176,10 +176,10 @@ class Node(RuleBasedStateMachine):
 
     @initialize(target=uids)
     def start(self) -> Any:
-        """Both instances come up, and there are claims for one piece and for shares of one chip."""
+        """Both instances come up; there are claims for one partition and for shares of one chip."""
         self.instances = [Instance(self.node, self.chips) for _ in range(2)]
         wishes = (
-            *[Wish(frozenset({PIECES[0]}))] * 2,
+            *[Wish(frozenset({PARTITIONS[0]}))] * 2,
             *[Wish(frozenset({"npu-1"}), Way.BY_SHARES)] * 2,
         )
         return multiple(*(self.allocate(wish) for wish in wishes))
@@ -259,10 +259,10 @@ class Node(RuleBasedStateMachine):
         run(self.instances[number].look)
         self._adopt(uid)
 
-    @rule(number=instances, is_cutting=st.booleans())
-    def restart(self, number: int, is_cutting: bool) -> None:
+    @rule(number=instances, is_partitioning=st.booleans())
+    def restart(self, number: int, is_partitioning: bool) -> None:
         """An instance ends in order, and another one starts, perhaps with another flag."""
-        self.instances[number] = Instance(self.node, self.chips, is_cutting=is_cutting)
+        self.instances[number] = Instance(self.node, self.chips, is_partitioning=is_partitioning)
         run(self.instances[number].look)
 
     @rule(recovers=st.booleans(), recovers_flags=st.booleans())
@@ -302,17 +302,17 @@ class Node(RuleBasedStateMachine):
 
     @invariant()
     def has_just_the_vnpus_of_claims_and_those_of_others(self) -> None:
-        """Each with the template of the piece that it is, and none for two."""
+        """Each with the template of the partition that it is, and none for two."""
         wanted = dict(self.by_hand)
         for uid in self.node.record_uids():
-            for piece in self.node.record(uid)["pieces"].values():
-                assert str(piece["vnpu"]) not in wanted
-                wanted[str(piece["vnpu"])] = piece["template"]
+            for partition in self.node.record(uid)["pieces"].values():
+                assert str(partition["vnpu"]) not in wanted
+                wanted[str(partition["vnpu"])] = partition["template"]
         assert {path.name: path.read_text() for path in self.chips.glob("*/*")} == wanted
 
     @invariant()
     def has_the_records_and_files_of_the_model(self) -> None:
-        """All ready; the CDI file has the nodes of the pieces."""
+        """All ready; the CDI file has the nodes of the partitions."""
         left = {uid for uid in self.node.record_uids() if uid.startswith("vnpu-")}
         assert self.node.record_uids() - left == self.node.cdi_uids() == self.prepared.keys()
         for uid, wish in self.prepared.items():
@@ -322,14 +322,15 @@ class Node(RuleBasedStateMachine):
             spec = json.loads(self.node.cdi_path(uid).read_bytes())
             share = f"-share-{uid}" if wish.way is Way.BY_SHARES else ""
             assert {device["name"] for device in spec["devices"]} == {
-                f"{uid}-{device}" + ("" if device in PIECES else share) for device in wish.devices
+                f"{uid}-{device}" + ("" if device in PARTITIONS else share)
+                for device in wish.devices
             }
-            for piece in record["pieces"].values():
-                assert f'"/dev/vdavinci{piece["vnpu"]}"' in json.dumps(spec)
+            for partition in record["pieces"].values():
+                assert f'"/dev/vdavinci{partition["vnpu"]}"' in json.dumps(spec)
 
     @invariant()
     def gives_nothing_twice(self) -> None:
-        """Neither a piece, nor a chip beside its pieces, nor a share of what somebody has whole."""
+        """No partition, no chip beside its partitions, no share of a chip that is held whole."""
         for one, two in itertools.combinations(self.prepared.values(), 2):
             assert not one.excludes(two)
 
@@ -363,7 +364,7 @@ class Node(RuleBasedStateMachine):
         is_by_config = any(each.get("config") for each in given)
         for wish in filter(None, (self.allocated[uid], self.prepared.get(uid))):
             ways = Way.BY_SHARES if is_share else Way.BY_CONFIG if is_by_config else Way.OWN
-            has_whole = wish.devices != wish.pieces
+            has_whole = wish.devices != wish.partitions
             if {each["device"] for each in given} == wish.devices and (
                 wish.way is ways or not has_whole
             ):
@@ -374,20 +375,24 @@ class Node(RuleBasedStateMachine):
     def _restart(self) -> None:
         """Start both instances anew."""
         self.instances = [
-            Instance(self.node, self.chips, is_cutting=each.is_cutting) for each in self.instances
+            Instance(self.node, self.chips, is_partitioning=each.is_partitioning)
+            for each in self.instances
         ]
 
     def _may_be_unknown(self, wish: Wish, instance: Instance, held: Sequence[Wish]) -> bool:
-        """Whether it wants a piece of a chip that is held by shares, or that is not cut now.
+        """Whether it wants a partition of a chip that is held by shares, or that is not cut now.
 
-        One that is not cut is not there as a whole either as long as somebody has a piece of it.
+        One that is not cut is not there as a whole either as long as somebody has a partition of
+        it.
         """
         by_shares = {chip for one in held if one.way is Way.BY_SHARES for chip in one.shared_chips}
-        if any(CHIPS[piece] & by_shares for piece in wish.pieces):
+        if any(CHIPS[partition] & by_shares for partition in wish.partitions):
             return True
-        pieces = {chip for one in held for piece in one.pieces for chip in CHIPS[piece]}
-        is_whole_there = all(pieces.isdisjoint(CHIPS[device]) for device in wish.devices)
-        return not instance.is_cutting and (bool(wish.pieces) or not is_whole_there)
+        partitions = {
+            chip for one in held for partition in one.partitions for chip in CHIPS[partition]
+        }
+        is_whole_there = all(partitions.isdisjoint(CHIPS[device]) for device in wish.devices)
+        return not instance.is_partitioning and (bool(wish.partitions) or not is_whole_there)
 
 
 Node.TestCase.settings = settings(stateful_step_count=12, max_examples=10, phases=[Phase.generate])

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dev.rig.boards import a3, die, piece, split
+from dev.rig.boards import a3, die, partition, split
 from tests.holds.holding import hold
 from trio_npu_dra.agent.holds.availability import available, names_of_chips, pool_offers
 from trio_npu_dra.agent.holds.hold import Hold, HolderKind
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
 from trio_npu_dra.ascend.model import Board, Chip, ChipFamily
 from trio_npu_dra.ascend.offers import NO_PARTITIONS, Held, Offer, PartitionMode, Standing, offers
-from trio_npu_dra.ascend.partition import Piece
+from trio_npu_dra.ascend.partition import Partition
 
 UNION, INDEPENDENT = MultiDiePolicy.UNION, MultiDiePolicy.INDEPENDENT
 
@@ -29,9 +29,9 @@ def given_out(board: Board, *holds: Hold) -> dict[str, list[int]]:
     }
 
 
-def leaving(board: Board, *holds: Hold, cutting: PartitionMode = NO_PARTITIONS) -> list[str]:
+def leaving(board: Board, *holds: Hold, partitioning: PartitionMode = NO_PARTITIONS) -> list[str]:
     """Names of what no new claim may get."""
-    found = pool_offers(board, holds, cutting)
+    found = pool_offers(board, holds, partitioning)
     return [offer.name for offer in found if offer.standing is Standing.LEAVING]
 
 
@@ -103,26 +103,26 @@ def test_a_name_that_is_another_ones_now_is_given_once() -> None:
 
 
 SPLIT = a3(
-    split(die(0), piece(100), piece(101)),
+    split(die(0), partition(100), partition(101)),
     die(1),
     die(2, gone=True),
     policy=MultiDiePolicy.INDEPENDENT,
 )
-PIECES = {"npu-0-vnpu-100": [0], "npu-0-vnpu-101": [0]}
+PARTITIONS = {"npu-0-vnpu-100": [0], "npu-0-vnpu-101": [0]}
 
 
-def test_a_piece_that_is_held_keeps_nobody_from_the_others() -> None:
+def test_a_partition_that_is_held_keeps_nobody_from_the_others() -> None:
     """They are there all the time."""
-    assert given_out(SPLIT) == PIECES | {"npu-1": [1]}
-    assert given_out(SPLIT, hold("npu-0-vnpu-100", 0, vnpu=100)) == PIECES | {"npu-1": [1]}
+    assert given_out(SPLIT) == PARTITIONS | {"npu-1": [1]}
+    assert given_out(SPLIT, hold("npu-0-vnpu-100", 0, vnpu=100)) == PARTITIONS | {"npu-1": [1]}
 
 
 def test_who_holds_a_chip_keeps_it_whole_when_others_split_it() -> None:
-    """Nobody gets a piece of it."""
+    """Nobody gets a partition of it."""
     assert given_out(SPLIT, hold("npu-0", 0)) == {"npu-0": [0], "npu-1": [1]}
 
 
-def test_a_piece_that_vanished_stays_as_lost_while_it_is_held() -> None:
+def test_a_partition_that_vanished_stays_as_lost_while_it_is_held() -> None:
     """And keeps its chip from being handed out whole: a container may still have it open."""
     held = hold("npu-0-vnpu-104", 0, vnpu=104)
     lost = {offer.name for offer in available(SPLIT, [held]) if offer.is_lost}
@@ -133,15 +133,15 @@ def test_a_piece_that_vanished_stays_as_lost_while_it_is_held() -> None:
     assert given_out(unsplit) == {"npu-0": [0], "npu-1": [1]}
 
 
-def test_a_piece_of_a_gone_chip_is_there_while_it_is_held() -> None:
+def test_a_partition_of_a_gone_chip_is_there_while_it_is_held() -> None:
     """As the chip would be."""
-    board = a3(split(die(0, gone=True), piece(100), piece(101)), policy=INDEPENDENT)
+    board = a3(split(die(0, gone=True), partition(100), partition(101)), policy=INDEPENDENT)
     assert given_out(board) == {}
     assert given_out(board, hold("npu-0-vnpu-100", 0, vnpu=100)) == {"npu-0-vnpu-100": [0]}
     assert given_out(a3(), hold("npu-0-vnpu-100", 0, vnpu=100)) == {}
 
 
-def test_pieces_are_not_what_a_chip_is_called() -> None:
+def test_partitions_are_not_what_a_chip_is_called() -> None:
     """A message about the chip is about all of it."""
     assert names_of_chips(available(SPLIT, ())) == {"/dev/davinci1": "npu-1"}
 
@@ -155,12 +155,12 @@ CUT = PartitionMode(is_on=True)
 
 
 def test_what_is_held_by_shares_is_not_cut() -> None:
-    """A scheduler does not count shares in counters; so it would hand out pieces beside them."""
-    board, cutting = Board(chips=(CUTTABLE,)), PartitionMode(is_on=True)
-    assert len(available(board, (), cutting)) > 1
-    (whole,) = available(board, [hold("npu-3", 3, share="1")], cutting)
+    """A scheduler does not count shares in counters: it would give out partitions beside them."""
+    board, partitioning = Board(chips=(CUTTABLE,)), PartitionMode(is_on=True)
+    assert len(available(board, (), partitioning)) > 1
+    (whole,) = available(board, [hold("npu-3", 3, share="1")], partitioning)
     assert (whole.name, whole.takes, whole.of) == ("npu-3", {}, {})
-    assert len(available(board, [hold("npu-3", 3)], cutting)) > 1, "who has all takes from all"
+    assert len(available(board, [hold("npu-3", 3)], partitioning)) > 1, "who has all takes from all"
 
 
 def test_a_chip_of_which_one_holder_has_a_share_and_another_all_is_held_whole() -> None:
@@ -170,24 +170,25 @@ def test_a_chip_of_which_one_holder_has_a_share_and_another_all_is_held_whole() 
     assert found.held is Held.WHOLE
 
 
-def test_a_held_piece_stays_when_chips_are_cut_no_more() -> None:
+def test_a_held_partition_stays_when_chips_are_cut_no_more() -> None:
     """Its chip is not handed out beside it, neither as a whole nor by shares."""
-    quarter = Piece(template="vir05_1c_8g", number=0)
+    quarter = Partition(template="vir05_1c_8g", number=0)
     for vnpus in ((), (115,)):
         board = Board(chips=(replace(CUTTABLE, vnpus=vnpus),))
-        held = replace(hold("npu-3-vir05-1c-8g-0", 3), piece=replace(quarter, vnpu=115))
-        (kept_piece,) = available(board, [held])
-        assert (kept_piece.name, kept_piece.takes) == (held.device, {})
+        held = replace(hold("npu-3-vir05-1c-8g-0", 3), partition=replace(quarter, vnpu=115))
+        (kept_partition,) = available(board, [held])
+        assert (kept_partition.name, kept_partition.takes) == (held.device, {})
         assert leaving(board, held) == [held.device]
-        assert leaving(board, held, cutting=PartitionMode(is_on=True)) == []
+        assert leaving(board, held, partitioning=PartitionMode(is_on=True)) == []
 
 
-def test_a_held_piece_counts_when_somebody_cuts_by_hand_what_was_left() -> None:
+def test_a_held_partition_counts_when_somebody_cuts_by_hand_what_was_left() -> None:
     """Its number is beyond the room then, and still nobody gets what it has."""
     held = replace(
-        hold("npu-3-vir05-1c-8g-3", 3), piece=Piece(template="vir05_1c_8g", number=3, vnpu=115)
+        hold("npu-3-vir05-1c-8g-3", 3),
+        partition=Partition(template="vir05_1c_8g", number=3, vnpu=115),
     )
-    chip = split(CUTTABLE, piece(115, "vir05_1c_8g"), piece(114, "vir05_1c_8g"))
+    chip = split(CUTTABLE, partition(115, "vir05_1c_8g"), partition(114, "vir05_1c_8g"))
     found = {offer.name: offer for offer in available(Board(chips=(chip,)), [held], CUT)}
     kept, free = found[held.device], found["npu-3-vir05-1c-8g-0"]
     assert (kept.takes, kept.of) == (free.takes, free.of)
@@ -198,13 +199,13 @@ def test_a_held_piece_counts_when_somebody_cuts_by_hand_what_was_left() -> None:
 
 def test_a_vnpu_of_which_nobody_knows_who_cut_it_is_not_offered() -> None:
     """Another instance may have cut it for a claim; its record is read first."""
-    board = Board(chips=(split(CUTTABLE, piece(115, "vir05_1c_8g")),))
+    board = Board(chips=(split(CUTTABLE, partition(115, "vir05_1c_8g")),))
     unsettled = replace(CUT, by_hand=frozenset())
     assert unsettled.unsettled(board) == (115,)
     names = [offer.name for offer in available(board, (), unsettled)]
     assert "npu-3-vnpu-115" not in names
     assert "npu-3-vir05-1c-8g-3" in names, "it is not taken off the room either"
-    (alone,) = Board(chips=(split(die(0), piece(100)),)).chips
+    (alone,) = Board(chips=(split(die(0), partition(100)),)).chips
     without = PartitionMode(by_hand=frozenset())
     assert available(Board(chips=(alone,)), (), without) == ()
     settled = replace(unsettled, by_hand=frozenset({115}))
@@ -216,7 +217,7 @@ NUMBERS = st.integers(0, 7)
 BOARDS = st.builds(
     lambda numbers, gone, cut, policy: a3(
         *(
-            split(die(number, gone=number in gone), *map(piece, cut.get(number, ())))
+            split(die(number, gone=number in gone), *map(partition, cut.get(number, ())))
             for number in sorted(numbers)
         ),
         policy=policy,
@@ -248,7 +249,7 @@ def test_no_chip_is_given_twice_and_none_is_taken_from_its_holder(
 ) -> None:
     """Whatever is there and held; in order of physical ids, each name once, equal for equal."""
     found = available(board, holds)
-    chips = Counter((chip.device_node, offer.piece) for offer in found for chip in offer.chips)
+    chips = Counter((chip.device_node, offer.partition) for offer in found for chip in offer.chips)
     assert set(chips.values()) <= {1}
     held = {node for one in holds if not one.observer for node in one.nodes}
     assert held & {chip.device_node for chip in board.chips} <= {node for node, _ in chips}
@@ -269,7 +270,9 @@ def offered_for_holders(found: tuple[Offer, ...], held: set[str]) -> list[Offer]
 
 CHIP_STATES = st.tuples(
     st.sampled_from(["there", "there", "gone", "cut by hand", "absent"]),
-    st.sampled_from(["free", "whole", "by shares", "piece", "piece beyond the room", "pod"]),
+    st.sampled_from(
+        ["free", "whole", "by shares", "partition", "partition beyond the room", "pod"]
+    ),
     st.booleans(),
 )
 """Of a chip: what the hardware says, who has what of it, and whether it is for a resource."""
@@ -280,12 +283,12 @@ def held_as(number: int, way: str, claim: str) -> list[Hold]:
     whole = hold(f"npu-{number}", number, claim=claim)
     if way == "pod":
         return [replace(whole, holder=replace(whole.holder, kind=HolderKind.POD))]
-    if way.startswith("piece"):
-        piece_number = 3 if way == "piece beyond the room" else 0
+    if way.startswith("partition"):
+        partition_number = 3 if way == "partition beyond the room" else 0
         vnpu = 100 + 16 * number
-        quarter = Piece(template="vir05_1c_8g", number=piece_number, vnpu=vnpu)
-        device = f"npu-{number}-vir05-1c-8g-{piece_number}"
-        return [replace(whole, device=device, piece=quarter)]
+        quarter = Partition(template="vir05_1c_8g", number=partition_number, vnpu=vnpu)
+        device = f"npu-{number}-vir05-1c-8g-{partition_number}"
+        return [replace(whole, device=device, partition=quarter)]
     return [] if way == "free" else [replace(whole, share="1" if way == "by shares" else None)]
 
 
@@ -298,17 +301,17 @@ def cuttable(number: int, state: str, way: str) -> Chip:
         ai_cores=20,
         memory_bytes=32 << 30,
     )
-    ours = [piece(100 + 16 * number, "vir05_1c_8g")] if way.startswith("piece") else []
-    by_hand = [piece(115 + 16 * number, "vir05_1c_8g")] if state == "cut by hand" else []
+    ours = [partition(100 + 16 * number, "vir05_1c_8g")] if way.startswith("partition") else []
+    by_hand = [partition(115 + 16 * number, "vir05_1c_8g")] if state == "cut by hand" else []
     return split(chip, *ours, *by_hand)
 
 
-@given(states=st.lists(CHIP_STATES, min_size=1, max_size=3), is_cutting=st.booleans())
+@given(states=st.lists(CHIP_STATES, min_size=1, max_size=3), is_partitioning=st.booleans())
 def test_a_chip_in_any_state_is_given_out_in_one_way_or_none(
-    states: list[tuple[str, str, bool]], is_cutting: bool
+    states: list[tuple[str, str, bool]], is_partitioning: bool
 ) -> None:
     """What a claim has stays until its release; only an open device is there after it."""
-    cutting = PartitionMode(is_on=is_cutting)
+    partitioning = PartitionMode(is_on=is_partitioning)
     chips = [
         cuttable(number, state, way)
         for number, (state, way, _) in enumerate(states)
@@ -319,14 +322,15 @@ def test_a_chip_in_any_state_is_given_out_in_one_way_or_none(
     elsewhere = {f"/dev/davinci{number}" for number, (*_, moves) in enumerate(states) if moves}
 
     def standings(holds: Collection[Hold]) -> dict[tuple[object, ...], Standing]:
-        found = pool_offers(board, holds, cutting, elsewhere=elsewhere)
+        found = pool_offers(board, holds, partitioning, elsewhere=elsewhere)
         return {
-            (offer.device_nodes, offer.piece and offer.piece.key): offer.standing for offer in found
+            (offer.device_nodes, offer.partition and offer.partition.key): offer.standing
+            for offer in found
         }
 
     now = standings(holds)
     held = {
-        (one.nodes, one.piece and one.piece.key)
+        (one.nodes, one.partition and one.partition.key)
         for one in holds
         if one.holder.kind is HolderKind.CLAIM
     }
@@ -335,8 +339,8 @@ def test_a_chip_in_any_state_is_given_out_in_one_way_or_none(
     for key, standing in now.items():
         if standing is Standing.LEAVING:
             assert key in held, "only what is held is leaving"
-        left = [one for one in holds if (one.nodes, one.piece and one.piece.key) != key]
-        destroyed = replace(cutting, by_hand=frozenset(115 + 16 * n for n in range(3)))
+        left = [one for one in holds if (one.nodes, one.partition and one.partition.key) != key]
+        destroyed = replace(partitioning, by_hand=frozenset(115 + 16 * n for n in range(3)))
         after = pool_offers(board, left, destroyed, elsewhere=elsewhere)
-        keys = {(offer.device_nodes, offer.piece and offer.piece.key) for offer in after}
+        keys = {(offer.device_nodes, offer.partition and offer.partition.key) for offer in after}
         assert (key in keys) == (standing is Standing.OPEN), (key, standing)

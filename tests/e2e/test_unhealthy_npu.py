@@ -1,4 +1,4 @@
-"""What operators see of a sick NPU: Events, `npu-dra health`, and how they release it."""
+"""What operators see of an unhealthy NPU: Events, `npu-dra health`, and how they release it."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def held(driver: Driver, space: Space) -> Iterator[Held]:
         held.wait_row("NormalNPU")
 
 
-def test_a_sick_npu_is_described_shown_and_released(held: Held) -> None:
+def test_a_unhealthy_npu_is_described_shown_and_released(held: Held) -> None:
     """Events on Node and claim, the holder in `npu-dra health`, and a release by hand."""
     board, number = held.board, held.number
 

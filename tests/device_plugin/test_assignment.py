@@ -9,11 +9,11 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from dev.rig.boards import a3, die, piece, split
+from dev.rig.boards import a3, die, partition, split
 from tests.holds.entries import chip, hold
 from trio_npu_dra.agent.device_plugin.assignment import (
     elsewhere,
-    pieces_of,
+    partitions_of,
     resource_devices,
     unclear,
     waiting,
@@ -25,7 +25,7 @@ from trio_npu_dra.agent.holds.hold import Hold, HolderKind
 from trio_npu_dra.ascend.dcmi.types import VnpuMode
 from trio_npu_dra.ascend.model import Board, ChipFamily
 from trio_npu_dra.ascend.offers import NO_PARTITIONS, Offer, PartitionMode, Standing
-from trio_npu_dra.ascend.partition import Piece
+from trio_npu_dra.ascend.partition import Partition
 
 RESOURCE = "huawei.com/Ascend910"
 BOARD = Board(chips=tuple(chip(number) for number in range(4)))
@@ -57,12 +57,12 @@ def in_pool(
     text: str,
     board: Board = BOARD,
     *,
-    cutting: PartitionMode = NO_PARTITIONS,
+    partitioning: PartitionMode = NO_PARTITIONS,
     leaving: Collection[int] = (),
 ) -> tuple[Offer, ...]:
     """What is in the DRA pool."""
     others = elsewhere(board, Selection.parse(text), leaving=leaving)
-    return pool_offers(board, holds, cutting, elsewhere=others)
+    return pool_offers(board, holds, partitioning, elsewhere=others)
 
 
 def given(number: int, resource: str = RESOURCE, *, share: int | None = None) -> ResourceDevice:
@@ -158,16 +158,16 @@ def test_what_cannot_be_handed_out_is_not_there() -> None:
 CUTTABLE = replace(
     die(3), family=ChipFamily.ASCEND_910B, board_id=0x41, ai_cores=20, memory_bytes=32 << 30
 )
-QUARTER = Piece(template="vir05_1c_8g", number=0, vnpu=115)
+QUARTER = Partition(template="vir05_1c_8g", number=0, vnpu=115)
 
 
-def test_of_a_chip_that_is_to_move_only_the_held_pieces_stay() -> None:
+def test_of_a_chip_that_is_to_move_only_the_held_partitions_stay() -> None:
     """No other is given out, nor the rest of the chip; then it moves."""
-    board, cutting = Board(chips=(CUTTABLE,)), PartitionMode(is_on=True)
-    claimed = replace(of_claim(3), device="npu-3-vir05-1c-8g-0", piece=QUARTER)
+    board, partitioning = Board(chips=(CUTTABLE,)), PartitionMode(is_on=True)
+    claimed = replace(of_claim(3), device="npu-3-vir05-1c-8g-0", partition=QUARTER)
 
     def names(holds: Collection[Hold], text: str) -> list[str]:
-        return [offer.name for offer in in_pool(holds, text, board, cutting=cutting)]
+        return [offer.name for offer in in_pool(holds, text, board, partitioning=partitioning)]
 
     assert {"npu-3", claimed.device, "npu-3-vir05-1c-8g-1"} <= {*names([claimed], "")}
     assert names([claimed], "all") == [claimed.device]
@@ -179,9 +179,9 @@ def test_of_a_chip_that_is_to_move_only_the_held_pieces_stay() -> None:
 
 def test_a_chip_in_a_resource_is_not_cut() -> None:
     """Nor is one that a pod keeps after the flag has changed, or that waits."""
-    board, cutting = Board(chips=(CUTTABLE,)), PartitionMode(is_on=True)
+    board, partitioning = Board(chips=(CUTTABLE,)), PartitionMode(is_on=True)
     for holds, text, leaving in ([], "3", []), ([of_pod(3)], "", []), ([], "", [3]):
-        assert in_pool(holds, text, board, leaving=leaving, cutting=cutting) == ()
+        assert in_pool(holds, text, board, leaving=leaving, partitioning=partitioning) == ()
 
 
 def test_a_chip_that_claims_share_stays_in_the_pool() -> None:
@@ -229,7 +229,7 @@ def test_a_share_by_another_resource_keeps_its_chip_from_this_one() -> None:
 
 
 SPLIT = Board(
-    chips=(split(chip(0), piece(100, "vir05_1c_8g"), piece(101, "vir10_3c_16g")), chip(1))
+    chips=(split(chip(0), partition(100, "vir05_1c_8g"), partition(101, "vir10_3c_16g")), chip(1))
 )
 QUARTER_ID, HALF_ID = "Ascend910-5c.1cpu.8g-100-0", "Ascend910-10c.3cpu.16g-101-0"
 
@@ -244,32 +244,34 @@ def test_the_vnpus_of_a_chip_that_was_cut_by_hand_have_resources_of_their_own() 
 def test_what_nobody_can_have_is_in_no_resource() -> None:
     """What is for virtual machines or has no name, or was perhaps cut for a claim a moment ago."""
     unsettled = PartitionMode(by_hand=frozenset({101}))
-    found = pieces_of(SPLIT, SPLIT.chips[0], RESOURCE, unsettled)
+    found = partitions_of(SPLIT, SPLIT.chips[0], RESOURCE, unsettled)
     assert [one.id for one in found] == [HALF_ID]
     machines = replace(SPLIT, vnpu_mode=VnpuMode.VIRTUAL_MACHINE)
     assert served([], "0", board=machines) == []
-    assert served([], "0", board=Board(chips=(split(chip(0), piece(100, "odd")),))) == []
+    assert served([], "0", board=Board(chips=(split(chip(0), partition(100, "odd")),))) == []
 
 
 def test_a_vnpu_that_a_claim_has_keeps_the_others_too() -> None:
-    """The chip moves as a whole; meanwhile the claim's piece stays in the pool."""
-    holds = [hold("c", 0, device="npu-0-vnpu-100", piece=Piece(template="a", vnpu=100))]
+    """The chip moves as a whole; meanwhile the claim's partition stays in the pool."""
+    holds = [hold("c", 0, device="npu-0-vnpu-100", partition=Partition(template="a", vnpu=100))]
     assert served(holds, "0", board=SPLIT) == []
     assert pool(holds, "0", SPLIT) == ["npu-0-vnpu-100", "npu-1"]
 
 
 def test_a_vnpu_that_a_pod_has_stays_beside_the_others() -> None:
     """Unless the chip is for the pool now: then it is in neither until the pod has ended."""
-    pod = replace(given(0, f"{RESOURCE}-5c.1cpu.8g"), piece=Piece(template="vir05_1c_8g", vnpu=100))
+    pod = replace(
+        given(0, f"{RESOURCE}-5c.1cpu.8g"), partition=Partition(template="vir05_1c_8g", vnpu=100)
+    )
     assert served([], "0", board=SPLIT, given=[pod], unused=[]) == [QUARTER_ID, HALF_ID]
     assert pool(pod.entry().holds, "", SPLIT) == ["npu-1"]
 
 
 def test_a_vnpu_that_vanished_is_not_healthy_and_keeps_its_chip() -> None:
     """Whoever destroyed it may have cut others, or left the chip whole."""
-    pod = replace(given(0, f"{RESOURCE}-5c.1cpu.8g"), piece=Piece(template="", vnpu=100))
+    pod = replace(given(0, f"{RESOURCE}-5c.1cpu.8g"), partition=Partition(template="", vnpu=100))
     assert served([], "0", given=[pod]) == [QUARTER_ID]
-    other = Board(chips=(split(chip(0), piece(101, "vir10_3c_16g")),))
+    other = Board(chips=(split(chip(0), partition(101, "vir10_3c_16g")),))
     assert served([], "0", board=other, given=[pod]) == [QUARTER_ID, HALF_ID]
     assert not pod.is_healthy
 

@@ -1,4 +1,4 @@
-"""Many claims for pieces of NPUs: what is published, the NPUs and the ledger tell the same."""
+"""Many claims for partitions of NPUs: what is published, the NPUs and the ledger tell the same."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 from dev.cluster.api import Object
 from dev.cluster.driver import PLUGIN, Driver
-from tests.e2e.pieces import HALF, QUARTER, cut_for_claims, piece, vnpus
+from tests.e2e.partitions import HALF, QUARTER, cut_for_claims, partition, vnpus
 from tests.e2e.space import Space, claim, pod
 from trio_npu_dra.agent.devices.quantities import amount_of
 from trio_npu_dra.lab.simulator import load_profile
@@ -42,7 +42,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """What pieces have of an NPU: their templates, AI cores, MiB of memory and AI CPUs."""
+    """What partitions have of an NPU: their templates, AI cores, MiB of memory and AI CPUs."""
 
     templates: list[str]
     ai_cores: int
@@ -52,7 +52,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What is told of the pieces of each NPU: by the scheduler's counters and by the NPU itself.
+    """The partitions of each NPU, by the scheduler's counters and by the NPU itself.
 
     And by the ledger and the NPU, which vNPUs there are, with their templates.
     """
@@ -63,7 +63,7 @@ class Seen:
     vnpus: list[dict[int, str]]
 
     def assert_agreed(self) -> None:
-        """All tell of the same pieces."""
+        """All tell of the same partitions."""
         assert self.counted == self.taken
         assert self.recorded == self.vnpus
 
@@ -76,13 +76,13 @@ def _cut(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
 
 
 def test_counters_chips_and_ledger_agree(driver: Driver, space: Space, notes: list[str]) -> None:
-    """While claims come and go, whenever all is still, and at the end; no piece was refused."""
+    """While claims come and go, whenever all is still, and at the end; no partition was refused."""
     began, stops = time.monotonic(), 0
     coming = [f"user-{number}" for number in range(CLAIMS)]
     while coming or not all(map(is_going, space.cluster.objects("pods", namespace=space.name))):
         new, coming = coming[:NEW], coming[NEW:]
         asked = [
-            claim(name, piece(template, cel="true"))
+            claim(name, partition(template, cel="true"))
             for name, template in zip(new, cycle(TEMPLATES), strict=False)
         ]
         space.apply(*asked, *(pod(name, name) for name in new))
@@ -102,7 +102,7 @@ def test_counters_chips_and_ledger_agree(driver: Driver, space: Space, notes: li
     assert any("claim prepared" in line for line in said)
     assert [line for line in said if "claim not prepared" in line] == []
     took = time.monotonic() - began
-    notes.append(f"{took:6.1f} s  for {CLAIMS} claims for pieces, with {stops} stops")
+    notes.append(f"{took:6.1f} s  for {CLAIMS} claims for partitions, with {stops} stops")
 
 
 def still(space: Space) -> list[str]:
@@ -149,7 +149,7 @@ def still_and_agreed(driver: Driver, space: Space) -> list[str]:
 
 
 def look(driver: Driver, space: Space) -> Seen:
-    """All that is told of pieces now."""
+    """All that is told of partitions now."""
     claims = space.cluster.objects("resourceclaims", namespace=space.name)
     chips = [told(driver, chip) for chip in CHIPS]
     return Seen(

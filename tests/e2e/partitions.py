@@ -1,4 +1,4 @@
-"""NPUs that are cut while pods come and go: `--partitioning=dynamic`, and claims for pieces."""
+"""NPUs that are cut while pods come and go: `--partitioning=dynamic`, and claims for partitions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dev.cluster.api import Object
 from dev.cluster.driver import DRIVER, NPUS, Driver
 from tests.e2e.space import request
 
-PIECES = "npu-pieces"
+PARTITIONS = "npu-partitions"
 QUARTER, HALF = "vir05_1c_8g", "vir10_3c_16g"
 OWN = f'device.attributes["{DRIVER}"]'
 KEPT = re.compile(r"^npu_dra_server_keeps_counters ([01])", re.MULTILINE)
@@ -21,18 +21,18 @@ IS_FIRST = f"{OWN}.physicalId == 0"
 
 @contextmanager
 def cut_for_claims(driver: Driver, temp: Path) -> Iterator[bool]:
-    """NPUs are cut, and there is a class for pieces; whether the API server keeps counters."""
+    """NPUs are cut, and there is a class for partitions; whether the API server keeps counters."""
     made = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "DeviceClass",
-        "metadata": {"name": PIECES},
+        "metadata": {"name": PARTITIONS},
         "spec": {
             "selectors": [
                 {"cel": {"expression": f'device.driver == "{DRIVER}" && {OWN}.type == "vnpu"'}}
             ]
         },
     }
-    file = temp / "pieces.json"
+    file = temp / "partitions.json"
     file.write_text(json.dumps(made))
     driver.cluster.kubectl("apply", "-f", str(file))
     driver.set_environment("NPU_DRA_PARTITIONING=dynamic")
@@ -44,19 +44,19 @@ def cut_for_claims(driver: Driver, temp: Path) -> Iterator[bool]:
         wait_all_published(driver)
     yield kept
     driver.set_environment("NPU_DRA_PARTITIONING-")
-    driver.cluster.wait(lambda: len(driver.devices()) == NPUS, "no piece published")
-    driver.cluster.remove("deviceclass", PIECES)
+    driver.cluster.wait(lambda: len(driver.devices()) == NPUS, "no partition published")
+    driver.cluster.remove("deviceclass", PARTITIONS)
 
 
 def wait_all_published(driver: Driver) -> None:
-    """Wait until each NPU is published whole and in all pieces that it could be cut into."""
-    driver.cluster.wait(lambda: len(driver.devices()) == 10 * NPUS, "all pieces published")
+    """Wait until each NPU is published whole and in all partitions that it could be cut into."""
+    driver.cluster.wait(lambda: len(driver.devices()) == 10 * NPUS, "all partitions published")
 
 
-def piece(template: str, cel: str = IS_FIRST) -> Object:
-    """A request for a piece of the first NPU, or where `cel` says."""
+def partition(template: str, cel: str = IS_FIRST) -> Object:
+    """A request for a partition of the first NPU, or where `cel` says."""
     made = request(cel=f'{OWN}.template == "{template}" && {cel}')
-    made["exactly"]["deviceClassName"] = PIECES
+    made["exactly"]["deviceClassName"] = PARTITIONS
     return made
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from dev.cluster.api import Object
 from dev.cluster.driver import NPUS, Driver
-from tests.e2e.pieces import (
+from tests.e2e.partitions import (
     HALF,
     QUARTER,
     cut_for_claims,
-    piece,
+    partition,
     vnpus,
     wait_all_published,
     whole,
@@ -53,7 +53,7 @@ def test_where_counters_are_dropped_there_are_whole_npus_only(
     sets = [
         each["name"] for item in driver.slices() for each in item["spec"].get("sharedCounters", [])
     ]
-    said = "no piece of an NPU is published, whole NPUs only" in driver.log()
+    said = "no partition of an NPU is published, whole NPUs only" in driver.log()
     if counters:
         assert sets == [f"npu-{number}" for number in range(NPUS)]
         assert not said
@@ -65,20 +65,20 @@ def test_where_counters_are_dropped_there_are_whole_npus_only(
 
 
 @pytest.mark.since("1.36")
-def test_three_pods_have_a_piece_of_one_npu_each(
+def test_three_pods_have_a_partition_of_one_npu_each(
     driver: Driver, counters: bool, space: Space
 ) -> None:
     """Each sees its own; what does not fit waits; the whole NPU waits until all of it is free."""
     assert counters
     for name, template in (("one", QUARTER), ("two", QUARTER), ("three", HALF)):
-        (device,) = start(space, name, piece(template))
+        (device,) = start(space, name, partition(template))
         assert device.startswith(f"npu-0-{template.replace('_', '-')}-")
         assert seen(space, name) == [f"910B4{template}"]
         (node,) = space.davinci_nodes(name)
         assert int(node.removeprefix("/dev/davinci")) in vnpus(driver)
     assert len(set(vnpus(driver))) == 3
 
-    space.apply(claim("four", piece(QUARTER)), pod("four", "four"))
+    space.apply(claim("four", partition(QUARTER)), pod("four", "four"))
     space.wait_event("four", "FailedScheduling", "cannot allocate all claims")
     space.delete_pod("one")
     space.wait_phase("four")
@@ -104,13 +104,13 @@ def test_first_available_gives_half_of_an_npu_where_none_is_free(
 
     def either() -> Object:
         options = []
-        for name, made in (("whole", whole()), ("half", piece(HALF))):
+        for name, made in (("whole", whole()), ("half", partition(HALF))):
             options.append({"name": name, **made["exactly"]})
         return {"name": "npu", "firstAvailable": options}
 
     assert start(space, "first", either()) == ["npu-0"]
     space.delete_pod("first")
-    start(space, "quarter", piece(QUARTER))
+    start(space, "quarter", partition(QUARTER))
     (half,) = start(space, "second", either())
     assert half.startswith("npu-0-vir10-3c-16g-")
     for name in ("quarter", "second"):
@@ -120,12 +120,12 @@ def test_first_available_gives_half_of_an_npu_where_none_is_free(
 
 
 @pytest.mark.since("1.36")
-def test_pieces_outlive_a_restart_of_the_driver(
+def test_partitions_outlive_a_restart_of_the_driver(
     driver: Driver, counters: bool, space: Space
 ) -> None:
-    """Killed or not, the pod keeps its piece, and the slices say the same."""
+    """Killed or not, the pod keeps its partition, and the slices say the same."""
     assert counters
-    start(space, "user", piece(QUARTER))
+    start(space, "user", partition(QUARTER))
     before = vnpus(driver)
     driver.kill()
     driver.wait_ready()

@@ -1,4 +1,4 @@
-"""A chip, and what is read of it when it is sick."""
+"""A chip, and what is read of it when it is unhealthy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from trio_npu_dra.ascend.dcmi.types import ChipRef
 from trio_npu_dra.ascend.health_sample import HealthSample
 from trio_npu_dra.ascend.model import Chip, ChipFamily
 
-SICK = HealthSample(codes={0x80E01801: "words"})
+UNHEALTHY = HealthSample(codes={0x80E01801: "words"})
 
 
 def npu(uuid: str | None = "DIE-0") -> Chip:

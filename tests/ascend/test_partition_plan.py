@@ -1,4 +1,4 @@
-"""What chips could be cut into: counters, the pieces that could exist at once, and why not."""
+"""What chips could be cut into: counters, the partitions that could exist at once, and why not."""
 
 from __future__ import annotations
 
@@ -31,14 +31,16 @@ def by_hand(vnpu: int, template: str, chip: Chip) -> VDevice:
     return VDevice(id=vnpu, template=template, in_use=False, resources=known.takes)
 
 
-def with_pieces(chip: Chip, *vdevices: VDevice) -> Chip:
+def with_partitions(chip: Chip, *vdevices: VDevice) -> Chip:
     """The chip with vNPUs."""
     return replace(chip, vdevices=vdevices, vnpus=tuple(one.id for one in vdevices))
 
 
-def pieces_of(made: tuple[Offer, ...]) -> Counter[str]:
-    """How many pieces there are by each template that are cut on demand."""
-    return Counter(offer.piece.template for offer in made if offer.piece and offer.piece.on_demand)
+def partitions_of(made: tuple[Offer, ...]) -> Counter[str]:
+    """How many partitions there are by each template that are cut on demand."""
+    return Counter(
+        offer.partition.template for offer in made if offer.partition and offer.partition.on_demand
+    )
 
 
 @pytest.mark.parametrize(
@@ -71,22 +73,22 @@ def pieces_of(made: tuple[Offer, ...]) -> Counter[str]:
         ),
     ],
 )
-def test_a_chip_is_offered_whole_and_in_as_many_pieces_as_could_exist_at_once(
-    profile: str, has: dict[str, int], pieces: dict[str, int]
+def test_a_chip_is_offered_whole_and_in_as_many_partitions_as_could_exist_at_once(
+    profile: str, has: dict[str, int], partitions: dict[str, int]
 ) -> None:
-    """The whole takes all of the counters; no piece takes more than there is."""
+    """The whole takes all of the counters; no partition takes more than there is."""
     made = offers(Board(chips=(chip_of(profile),)), CUT)
     whole, *others = made
     assert (whole.kind, whole.takes) == (OfferKind.NPU, has)
     assert {offer.kind for offer in others} == {OfferKind.VNPU}
-    assert pieces_of(made) == pieces
+    assert partitions_of(made) == partitions
     assert all(offer.of == has for offer in made)
     for offer in others:
         assert all(0 < amount <= has[counter] for counter, amount in offer.takes.items())
 
 
 @pytest.mark.parametrize("profile", CHIPS)
-def test_all_pieces_of_a_template_that_are_offered_can_be_cut(
+def test_all_partitions_of_a_template_that_are_offered_can_be_cut(
     tmp_path: Path, simulator: Path, profile: str
 ) -> None:
     """As many as the library makes at once, and no fewer."""
@@ -98,7 +100,9 @@ def test_all_pieces_of_a_template_that_are_offered_can_be_cut(
     dcmi.init()
     found = plan_partitions(chip_of(profile), told=None)
     assert found is not None
-    for template, count in Counter(piece.template.name for piece in found.pieces).items():
+    for template, count in Counter(
+        partition.template.name for partition in found.partitions
+    ).items():
         made = [dcmi.create_vdevice(ref, template) for _ in range(count)]
         with pytest.raises(DcmiError):
             dcmi.create_vdevice(ref, template)
@@ -106,14 +110,14 @@ def test_all_pieces_of_a_template_that_are_offered_can_be_cut(
             dcmi.destroy_vdevice(ref, vnpu)
 
 
-def test_a_910_with_30_cores_has_15_of_the_smallest_pieces() -> None:
+def test_a_910_with_30_cores_has_15_of_the_smallest_partitions() -> None:
     """Its cores are what is used up, not its AI CPUs."""
     found = plan_partitions(replace(chip_of("910a-8"), ai_cores=30), told=None)
     assert found is not None
-    assert Counter(piece.template.name for piece in found.pieces)["vir02"] == 15
+    assert Counter(partition.template.name for partition in found.partitions)["vir02"] == 15
 
 
-def test_the_names_of_pieces_are_labels() -> None:
+def test_the_names_of_partitions_are_labels() -> None:
     """Template with hyphens, then a number."""
     names = [offer.name for offer in offers(Board(chips=(chip_of("910b4-8"),)), CUT)]
     assert names[:2] == ["npu-0", "npu-0-vir10-3c-16g-0"]
@@ -134,13 +138,13 @@ def test_what_the_chip_tells_of_itself_counts() -> None:
 def test_what_others_cut_takes_room() -> None:
     """It is offered as it is; the chip is not offered whole, and less of it can be cut."""
     chip = chip_of("910b4-8")
-    used = with_pieces(chip, by_hand(100, "vir10_3c_16g", chip))
+    used = with_partitions(chip, by_hand(100, "vir10_3c_16g", chip))
     made = offers(Board(chips=(used,)), CUT)
     assert made[0].name == "npu-0-vir10-3c-16g-0"
     assert made[-1].name == "npu-0-vnpu-100"
     assert not made[-1].takes
     assert (made[0].of["ai-cores"], made[0].of["slots"], made[0].of["memory"]) == (10, 15, 16 * GIB)
-    assert pieces_of(made) == {
+    assert partitions_of(made) == {
         "vir10_3c_16g": 1,
         "vir10_3c_16g_nm": 1,
         "vir05_1c_8g": 2,
@@ -150,7 +154,7 @@ def test_what_others_cut_takes_room() -> None:
 def test_what_was_cut_for_claims_takes_none() -> None:
     """The scheduler counts it."""
     chip = chip_of("910b4-8")
-    used = with_pieces(chip, by_hand(115, "vir10_3c_16g", chip))
+    used = with_partitions(chip, by_hand(115, "vir10_3c_16g", chip))
     ours = replace(CUT, ours=frozenset({115}))
     assert [offer.of for offer in offers(Board(chips=(used,)), ours)] == [
         offer.of for offer in offers(Board(chips=(chip,)), CUT)
@@ -186,7 +190,7 @@ CHIP_910B4 = chip_of("910b4-8")
         (
             Board(
                 chips=(
-                    with_pieces(
+                    with_partitions(
                         CHIP_910B4,
                         by_hand(100, "vir10_3c_16g", CHIP_910B4),
                         by_hand(101, "vir10_3c_16g", CHIP_910B4),
@@ -199,20 +203,20 @@ CHIP_910B4 = chip_of("910b4-8")
     ],
 )
 def test_a_chip_that_cannot_be_cut_is_offered_as_ever(
-    board: Board, cutting: PartitionMode, why: str
+    board: Board, partitioning: PartitionMode, why: str
 ) -> None:
     """With the reason in words."""
-    (reason,) = not_partitioned(board, cutting).values()
+    (reason,) = not_partitioned(board, partitioning).values()
     assert why in reason
-    assert not pieces_of(offers(board, cutting))
-    assert not any(offer.takes for offer in offers(board, cutting))
-    assert not_partitioned(board, replace(cutting, is_on=False)) == {}
+    assert not partitions_of(offers(board, partitioning))
+    assert not any(offer.takes for offer in offers(board, partitioning))
+    assert not_partitioned(board, replace(partitioning, is_on=False)) == {}
 
 
 def test_the_dies_of_an_a3_card_can_be_cut_where_they_are_independent() -> None:
     """Each by itself."""
     board = Board(chips=(chip_of("a3-16"),), multi_die_policy=MultiDiePolicy.INDEPENDENT)
-    assert pieces_of(offers(board, CUT)) == {"vir12_3c_32g": 2, "vir06_1c_16g": 4}
+    assert partitions_of(offers(board, CUT)) == {"vir12_3c_32g": 2, "vir06_1c_16g": 4}
     assert not_partitioned(board, CUT) == {}
 
 

@@ -1,7 +1,7 @@
 """The daemon dies at every system call that matters while it cuts NPUs and joins them again.
 
-Afterwards each piece is of a claim, no claim is without its piece, and what was cut by hand stays.
-What a death leaves of half a file, of sockets and of calls is tried in test_crash_matrix.py.
+Afterwards each partition is of a claim, no claim is without its partition, and what was cut by hand
+stays. What a death leaves of half a file, of sockets and of calls is tried in test_crash_matrix.py.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ QUARTERS = [f"npu-0-vir05-1c-8g-{number}" for number in range(4)]
 
 @pytest.fixture(scope="module")
 def seen(simulator: Path) -> Iterator[Seen]:
-    """A run in which nothing dies; two claims have a piece of one NPU, a third one may have one."""
+    """A run in which nothing dies; two claims have a partition of one NPU, a third may get one."""
     with TemporaryDirectory(prefix="npu-") as name:
         folder = Path(name)
         board = create_board(changed(SERVER, 2), folder / "host", prebuilt=simulator)
@@ -38,27 +38,27 @@ def seen(simulator: Path) -> Iterator[Seen]:
 
 
 async def test_a_death_in_a_prepare(seen: Seen) -> None:
-    """Between its record, each of its two pieces, and its CDI file."""
+    """Between its record, each of its two partitions, and its CDI file."""
     points = await die_everywhere(seen, seen.scene, prepare, at=_counts)
     assert kinds(points) == {"mknod", "remove", "rename"}
     assert len([point for point in points if point.startswith("mknod")]) == 2
 
 
 async def test_a_death_in_an_unprepare(seen: Seen) -> None:
-    """Between CDI file, piece and record."""
+    """Between CDI file, partition and record."""
     points = await die_everywhere(seen, seen.scene, unprepare, at=_counts)
     assert any(point.startswith("remove host/dev/vdavinci") for point in points)
 
 
 async def test_a_death_in_an_unprepare_while_the_chip_is_away(seen: Seen) -> None:
-    """The next daemon finds the chip with its piece, and removes that."""
+    """The next daemon finds the chip with its partition, and removes that."""
     points = await die_everywhere(seen, seen.scene, unprepare_without_chip, at=_counts)
     assert any("vnpu-" in point for point in points)
     assert not any(point.startswith("remove host/dev/vdavinci") for point in points)
 
 
 async def test_a_death_in_the_start_that_removes_what_was_left(seen: Seen, folder: Path) -> None:
-    """The chip is back, and its piece is nobody's."""
+    """The chip is back, and its partition is nobody's."""
     scene = seen.scene.like(folder)
     await die_once(scene, unprepare_without_chip, lambda _: True)
     assert len(scene.vnpus) == 1
@@ -67,7 +67,7 @@ async def test_a_death_in_the_start_that_removes_what_was_left(seen: Seen, folde
 
 
 async def test_a_death_in_the_start_that_finishes(seen: Seen, folder: Path) -> None:
-    """A claim of which one piece is cut and the other is not."""
+    """A claim of which one partition is cut and the other is not."""
     scene = seen.scene.like(folder)
     cut: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Pieces of NPUs, from the slices to the vNPUs of the simulated board, with the whole daemon."""
+"""Partitions of NPUs, from slices to vNPUs of the simulated board, with the whole daemon."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def control(rig: Rig) -> Iterator[BoardControl]:
 
 
 async def published(rig: Rig) -> dict[str, int]:
-    """How many slices there are with counters, how many devices, and of these pieces."""
+    """How many slices there are with counters, how many devices, and of these partitions."""
     await until(lambda: len(rig.api.all(ResourceSlice)) == 2)
     specs = [item.spec for item in rig.api.all(ResourceSlice)]
     devices = [device for spec in specs for device in spec.devices or ()]
@@ -53,7 +53,7 @@ async def published(rig: Rig) -> dict[str, int]:
     }
 
 
-async def test_a_claim_gets_a_piece_that_is_cut_for_it(rig: Rig, control: BoardControl) -> None:
+async def test_a_claim_gets_a_partition_that_is_cut_for_it(rig: Rig, control: BoardControl) -> None:
     """Its containers get the node of the vNPU as that of an NPU; afterwards nothing is left."""
     claim = rig.claim("one", A_QUARTER.format(0))
     async with rig.registered() as kubelet:
@@ -121,12 +121,12 @@ def _agree(rig: Rig, dcmi: Dcmi, control: BoardControl) -> None:
     made = set()
     for chip in range(2):
         counted, told = left[f"npu-{chip}"], _told(dcmi, chip)
-        pieces = control.vnpus(chip)
-        if not pieces:
+        partitions = control.vnpus(chip)
+        if not partitions:
             told.pop("ai-cpus")  # a 910B has one more once it is cut
         assert {name: counted[name] for name in told} == told
-        assert counted["slots"] == 16 - len(pieces)
-        made |= {vnpu.id for vnpu in pieces}
+        assert counted["slots"] == 16 - len(partitions)
+        made |= {vnpu.id for vnpu in partitions}
     records = [json.loads(path.read_bytes()) for path in rig.records]
     assert {one["vnpu"] for record in records for one in record["pieces"].values()} == made
 
@@ -176,7 +176,7 @@ async def test_slices_chips_and_records_agree_while_claims_come_and_go(
         assert [item.spec for item in rig.api.all(ResourceSlice)] == specs
 
 
-async def test_a_fault_of_a_chip_taints_its_pieces(rig: Rig, control: BoardControl) -> None:
+async def test_a_fault_of_a_chip_taints_its_partitions(rig: Rig, control: BoardControl) -> None:
     """All of them, and those of no other chip."""
     async with rig.registered():
         await published(rig)
@@ -192,7 +192,9 @@ async def test_a_fault_of_a_chip_taints_its_pieces(rig: Rig, control: BoardContr
         assert all(name == "npu-0" or name.startswith("npu-0-") for name in tainted())
 
 
-async def test_health_and_metrics_show_who_has_which_piece(rig: Rig, control: BoardControl) -> None:
+async def test_health_and_metrics_show_who_has_which_partition(
+    rig: Rig, control: BoardControl
+) -> None:
     """Those that were cut by hand, too."""
     by_hand = control.create_vnpu(1, "vir10_3c_16g")
     claim = rig.claim("one", A_QUARTER.format(0))
@@ -202,21 +204,21 @@ async def test_health_and_metrics_show_who_has_which_piece(rig: Rig, control: Bo
         (ours,) = control.vnpus(0)
         folder = rig.settings.plugin_directory
 
-        pieces: list[str] = []
-        while len(pieces) < 2:  # until the watcher has looked at the NPUs
+        partitions: list[str] = []
+        while len(partitions) < 2:  # until the watcher has looked at the NPUs
             (reply,) = await trio.to_thread.run_sync(ask_all, folder, "GET", "/health")
             report = HealthReport.model_validate_json(reply.text)
-            assert report.cutting.is_on
-            assert (report.cutting.problem, report.cutting.refused) == ("", {})
-            pieces = [*map(str, report.cutting.pieces)]
-        assert pieces == [
+            assert report.partitioning.is_on
+            assert (report.partitioning.problem, report.partitioning.refused) == ("", {})
+            partitions = [*map(str, report.partitioning.partitions)]
+        assert partitions == [
             f"npu-0 vNPU {ours.id} vir05_1c_8g, cut for claim default/one",
             f"npu-1 vNPU {by_hand} vir10_3c_16g, cut by hand",
         ]
 
 
 async def test_where_the_server_drops_counters_whole_npus_are_published(rig: Rig) -> None:
-    """And a claim for one is served; `npu-dra health` says why there are no pieces."""
+    """And a claim for one is served; `npu-dra health` says why there are no partitions."""
     rig.api.kubernetes = Kubernetes(minor=34, taints=False, counters=False)
     claim = rig.claim("one", "npu-0")
     async with rig.registered() as kubelet:
@@ -228,4 +230,4 @@ async def test_where_the_server_drops_counters_whole_npus_are_published(rig: Rig
         folder = rig.settings.plugin_directory
         (reply,) = await trio.to_thread.run_sync(ask_all, folder, "GET", "/health")
         report = HealthReport.model_validate_json(reply.text)
-        assert report.cutting.problem == "the API server keeps no counters: whole NPUs only"
+        assert report.partitioning.problem == "the API server keeps no counters: whole NPUs only"

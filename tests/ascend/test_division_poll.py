@@ -165,7 +165,7 @@ async def test_a_chip_that_others_split_is_said_once(
     assert said[-1] == ("npu-3", [])
 
 
-async def test_a_piece_is_seen_by_its_node(
+async def test_a_partition_is_seen_by_its_node(
     watching: Watching, control: BoardControl, simulated: SimulatedBoard
 ) -> None:
     """At the next look at these: all else about splits is asked for far more rarely."""
@@ -174,8 +174,12 @@ async def test_a_piece_is_seen_by_its_node(
     control.hang("dcmi_get_multi_die_policy")
     control.create_vnpu(3, "vir05_1c_8g")
     await watching.until(lambda board: board.by_name["npu-3"].vnpus == (148,))
-    (piece,) = watching.board.value.by_name["npu-3"].vdevices
-    assert (piece.id, piece.template, piece.resources.ai_cores) == (148, "vir05_1c_8g", 5)
+    (partition,) = watching.board.value.by_name["npu-3"].vdevices
+    assert (partition.id, partition.template, partition.resources.ai_cores) == (
+        148,
+        "vir05_1c_8g",
+        5,
+    )
     assert (simulated.dev_root / "vdavinci148").exists()
     control.release("dcmi_get_multi_die_policy")
 
@@ -198,14 +202,14 @@ class Interrupted(Relay):
         return result
 
 
-async def test_a_list_brings_no_piece_back_that_went_meanwhile(
+async def test_a_list_brings_no_partition_back_that_went_meanwhile(
     nursery: trio.Nursery,
     worker: DcmiWorker,
     dcmi: Dcmi,
     host: Host,
     control: BoardControl,
 ) -> None:
-    """It was read before the piece went, and comes after the reading that knows of it."""
+    """It was read before the partition went, and comes after the reading that knows of it."""
     control.create_vnpu(7, "vir05_1c_8g")
     interrupted = Interrupted(worker, ChipRef(7, 0))
     watching = Watching(nursery, interrupted, dcmi, host)
@@ -226,7 +230,7 @@ async def test_a_list_brings_no_piece_back_that_went_meanwhile(
         await is_known.wait()
     with trio.move_on_after(0.6):
         await watching.board.wait_until(lambda board: bool(board.by_name["npu-7"].vnpus))
-        raise AssertionError("the piece came back")
+        raise AssertionError("the partition came back")
 
 
 async def test_a_share_flag_that_changes_is_noticed_without_a_new_list(
