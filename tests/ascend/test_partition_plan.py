@@ -44,7 +44,7 @@ def partitions_of(made: tuple[Offer, ...]) -> Counter[str]:
 
 
 @pytest.mark.parametrize(
-    ("profile", "has", "pieces"),
+    ("profile", "has", "partitions"),
     [
         (
             "910b4-8",
@@ -171,7 +171,7 @@ CHIP_910B4 = chip_of("910b4-8")
 
 
 @pytest.mark.parametrize(
-    ("board", "cutting", "why"),
+    ("board", "partitioning", "why"),
     [
         (Board(chips=(replace(CHIP_910B4, product_name="Atlas 300I Duo"),)), CUT, "Duo"),
         (Board(chips=(CHIP_910B4,), vnpu_mode=VnpuMode.VIRTUAL_MACHINE), CUT, "virtual machines"),

@@ -39,7 +39,7 @@ SHARES = {
     "another version, another board": (
         "boards",
         "modules",
-        "pieces",
+        "partitions",
         "sharing",
         "upgrade",
         "vnpus",

@@ -18,8 +18,8 @@ from tests.e2e.space import Space, claim, container, pod, request
 
 pytestmark = pytest.mark.cluster
 
-PAST = Past(commit="68f1760")
-"""The last version before claims and devices were given today's form."""
+PAST = Past(commit="3cf874e")
+"""The first version with the records of today."""
 OBSERVER = request()
 OBSERVER["exactly"] |= {"allocationMode": "All", "adminAccess": True}
 CHANGES = 3

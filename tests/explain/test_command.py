@@ -110,7 +110,7 @@ def test_colours_are_for_terminals(cluster: Cluster, monkeypatch: pytest.MonkeyP
 
     assert "used, unhealthy" in plain
     assert "\x1b" not in plain
-    assert "\x1b[1;31msick\x1b[0m" in coloured
+    assert "\x1b[1;31munhealthy\x1b[0m" in coloured
 
 
 @pytest.mark.parametrize("form", ["table", "json", "yaml"])

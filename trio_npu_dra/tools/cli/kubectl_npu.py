@@ -37,7 +37,7 @@ _PAUSE: Final = 0.3
 _LONGEST: Final = 60.0
 """Seconds after which all is read again, whatever a watch says."""
 _STYLES: Final = {
-    "bold red": (r"\bsick\b", r"\bfails\b", r"<- too few"),
+    "bold red": (r"\bunhealthy\b", r"\bfails\b", r"<- too few"),
     "yellow": (r"\bwaits\b", r"\bis not decided\b", r"\bshared\b"),
     "green": (r"\bfree\b", r"\bhas its devices\b", r"\bcan be served\b", r"could serve it"),
     "bold": (r"^[A-Z][A-Z ]+$", r"^claim \S+", r"^pod \S+"),
