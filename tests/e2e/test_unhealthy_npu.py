@@ -107,7 +107,7 @@ def test_a_unhealthy_npu_is_described_shown_and_released(held: Held) -> None:
     board.add_fault(number, FAULT, Severity.MAJOR)
     held.wait_described("Warning", "NpuFault", "80E01801")
     board.clear_fault(number, FAULT)
-    held.wait_described("Normal", "NpuRecovered", "is well again")
+    held.wait_described("Normal", "NpuRecovered", "has recovered")
 
     board.add_fault(number, FAULT, Severity.MAJOR)
     lines = held.wait_described("Warning", "NpuSeparated", f"npu-dra health release {held.device}")

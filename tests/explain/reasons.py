@@ -206,7 +206,7 @@ _CLAIMS = (
         outcome=Outcome.FAILS,
     ),
     Reason(
-        title="a CEL function that is not known here",
+        title="a CEL function that this program does not implement",
         objects=(_N1, _TWO, claim("train", ask('device.driver.split(".").size() > 9'))),
         outcome=Outcome.UNDECIDED,
     ),

@@ -84,8 +84,8 @@ def test_what_would_help_is_found_by_trying() -> None:
     found = explain_pod(Pod.model_validate(pod("train", "train")), view)
 
     assert found.helps == (
-        "the end of claim default/a (pod a-0), on n1",
-        "the end of claim default/b (pod b-0), on n1",
+        "deleting claim default/a (pod a-0), on n1",
+        "deleting claim default/b (pod b-0), on n1",
         "1 instead of 2 for request npu of default/train, on n1",
     )
 

@@ -96,7 +96,7 @@ def test_a_message_has_code_words_level_rule_and_time() -> None:
     (said,) = news(WELL, SEPARATED, since=0)
     assert said.message == (
         "npu-3: 80E01801 HBM ECC (ManuallySeparateNPU, 2 times in 24 h), "
-        "since 2026-11-21T17:01:00Z; `npu-dra health release npu-3` takes it back"
+        "since 2026-11-21T17:01:00Z; to return it to service, run `npu-dra health release npu-3`"
     )
 
 

@@ -82,7 +82,7 @@ class PluginSettings(BaseModel):
     )
     kubelet_plugins_directory_path: AbsolutePath = Field(
         Path("/var/lib/kubelet/plugins"),
-        description="folder that gets our own folder, with the service socket and claim records",
+        description="folder in which the driver makes its own, for its socket and claim records",
     )
 
     @property
@@ -210,7 +210,7 @@ class MeetingSettings(NodeSettings):
     )
     kubelet_device_plugins_directory_path: AbsolutePath = Field(
         Path("/var/lib/kubelet/device-plugins"),
-        description="folder with the kubelet's socket for device plugins, and theirs",
+        description="folder with the sockets of the kubelet and of device plugins",
     )
     cdi_root: AbsolutePath = Field(
         Path("/etc/cdi"), description="folder in which the container runtime looks for CDI specs"
@@ -229,13 +229,14 @@ class Settings(MeetingSettings):
     node_name: NodeName = Field(description="name of this Node; also the name of the device pool")
     pod_uid: Annotated[str, StringConstraints(pattern=_UID, max_length=63)] | None = Field(
         None,
-        description="UID of our pod: gives this instance its own socket names, so that the next "
+        description="UID of the driver's own pod: gives this instance its own socket names, so that the next "
         "one can start beside it",
     )
     device_profile: Literal["npu"] = Field("npu", description="kind of device to serve")
     pod_name: Annotated[str, StringConstraints(pattern=_SUBDOMAIN, max_length=253)] | None = Field(
         None,
-        description="name of our pod: a list of pods by the kubelet without it is not whole yet",
+        description="name of the driver's own pod: the kubelet's list of pods is trusted only once "
+        "it contains this pod",
     )
     kubelet_pod_resources_directory_path: AbsolutePath = Field(
         Path("/var/lib/kubelet/pod-resources"),
@@ -252,7 +253,7 @@ class Settings(MeetingSettings):
         "/usr/local/Ascend/driver/lib64:/usr/local/Ascend/driver/lib64/common"
         ":/usr/local/Ascend/driver/lib64/driver:/usr/local/dcmi",
         description="folders with the Ascend driver's libraries in containers with an NPU, "
-        "separated by colons; with none, their loaders are told nothing",
+        "separated by colons; if empty, loaders find what the image sets",
     )
     container_libraries: Literal["ldcache", "env", "none"] = Field(
         "ldcache",

@@ -90,7 +90,7 @@ class FaultFile:
             return self._read(is_told=True) or Known()
         except (StorageError, ValidationError) as error:
             log.error(
-                "what was known of faults cannot be read: separated NPUs are so no longer",
+                "cannot read the history of faults: separated NPUs are back in service",
                 extra={"file": str(self._path), "error": _words(error)},
             )
             return Known()

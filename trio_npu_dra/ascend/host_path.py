@@ -23,7 +23,7 @@ _Stamp: TypeAlias = tuple[int, int, int]  # device, inode, time of the last chan
 def resolve(
     root: str, path: str, *, on_folder: Callable[[str], object] = lambda _: None
 ) -> str | None:
-    """Where a file or folder of the host is for us, all links followed within the host's tree.
+    """Map a path of the host to its place here; links are resolved inside the host's root.
 
     Args:
         root: The folder with the host's root; `/` if it is ours.

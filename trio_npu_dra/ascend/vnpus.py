@@ -90,7 +90,7 @@ class Vnpus:
         """Cut a vNPU off a chip.
 
         Returns:
-            Its id, which is the wanted one unless the library had another mind.
+            Its id: normally the requested one, but the library may choose another.
 
         Raises:
             ChipsUnknown: The chip is not listed now.

@@ -4,8 +4,8 @@ Pods with shares by a device plugin need it as claims do (`device_plugin.allocat
 `device_plugin.pods`).
 
 The flag belongs to a chip, not to a claim: several claims with shares of one chip need it once. So
-this driver writes down on which chips it has set the flag, before it does so, and takes it back
-from these alone, when nobody holds them any more. A flag that people have set stays.
+the driver records a chip before it sets the flag there. It clears the flag of recorded chips alone,
+when no claim or pod holds them any more. A flag that an administrator has set stays.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _File(BaseModel):
 
 
 class ShareFlagStep:
-    """Sets the flag before containers start, and takes it back after the last one; a `Step`.
+    """Sets the flag before containers start, and clears it after the last one; a `Step`.
 
     Args:
         ledger: Who holds what; the file with what this driver has set is beside its records.
@@ -228,7 +228,7 @@ class ShareFlagStep:
             still = [chip for chip in set_by_us if await _is_set(flags, chip)]
         except DcmiError as error:
             problem = await self._explained(flags, card, error, but=but)
-            # Who only looks on may use the chip for as long as it likes, and nobody waits for it.
+            # Admin access may use the chip for as long as it likes; nothing waits for its end.
             is_awaited = is_in_use(error) and not await self._onlookers(card)
             if is_awaited or not is_letting_go:
                 raise problem from error
@@ -246,7 +246,7 @@ class ShareFlagStep:
         log.info("NPU is shared no longer", extra={"chips": _names(card)})
 
     async def _holders(self, card: Card, *, but: str) -> list[str]:
-        """Who has a chip of a card, in words. Of who is being undone no container is left."""
+        """The holders of a card's chips, but *but*: its containers have ended."""
         nodes = frozenset(chip.device_node for chip in card)
         async with self._ledger.exclusive():
             known = [
@@ -329,8 +329,8 @@ class ShareFlagStep:
         except (ForeignFile, ValidationError):
             storage.set_aside(self._path)
             log.error(
-                "which NPUs this driver has let containers share is not known any more: those that "
-                "are shared stay so until people change it",
+                "lost track of the share flags that the driver set: NPUs that are shared stay so until "
+                "an administrator clears their flags",
                 extra={"file": str(self._path)},
             )
             return frozenset()

@@ -26,9 +26,9 @@ class Step(Protocol):
         ...
 
     def is_lost(self, entry: Entry) -> bool:
-        """Whether what it did for a claim that is ready is gone, by people's hands for example.
+        """Whether its work for a ready claim was undone, for example by `npu-smi`.
 
-        Asked often: it looks at the node's files at most. What is lost is done again.
+        It is asked often, and looks at the node's files at most. Lost work is done again.
         """
         ...
 

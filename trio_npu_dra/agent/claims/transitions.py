@@ -46,7 +46,7 @@ class Action(Enum):
 
     NOTHING = auto()
     REFUSE = auto()
-    """Nothing: the claim was to be answered from a hold that is not there any more."""
+    """Nothing: the recorded hold on which the answer relied has been released."""
     TAKE = auto()
     """Refuse what others hold, write the record, then as `FINISH`."""
     FINISH = auto()

@@ -118,9 +118,9 @@ class PodHolds:
 
     @contextmanager
     def allocating(self, uids: Collection[str]) -> Iterator[None]:
-        """Give devices to a pod inside, by the names of their holders; it is looked for soon.
+        """Mark these holders as being allocated inside the block, and have pods listed soon after.
 
-        Lists of pods that are asked for before the end say nothing of them.
+        Lists of pods that were requested before the end do not count for them.
         """
         self._under_way.update(uids)
         try:

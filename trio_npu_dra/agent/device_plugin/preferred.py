@@ -9,8 +9,8 @@ use are filled first, the fullest of equally good ones. So chips stay free as lo
 which can then move, or be had by a pod with many shares. (Huawei's device plugin has no preference.
 Its scheduler fills NPUs too.)
 
-The choice is exact. All but the NUMA nodes adds up over cards and domains, so for each set of NUMA
-nodes that may be used there is one pass over the cards that keeps the best choice for each count.
+The choice is exact. Every cost except the count of NUMA nodes is additive over cards and domains. So
+for each set of NUMA nodes one pass over the cards keeps the best choice for each count of chips.
 """
 
 from __future__ import annotations

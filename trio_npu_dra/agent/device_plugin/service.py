@@ -237,7 +237,7 @@ class PluginNode:
         if chip.name not in self._complaints:
             self._complaints.add(chip.name)
             log.warning(
-                "an NPU that is to move is in use by nobody that is known, and waits",
+                "NPU not moved yet: a process uses it that belongs to no known pod or claim",
                 extra={
                     "npu": chip.name,
                     "resource": self._node.selection.resource_of(chip) or "none",

@@ -46,7 +46,7 @@ class Allocated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldDevice:
-    """What a device gives to its holder, with all that is needed when no chip can be asked.
+    """A held device, with all that CDI edits and undoing need when no chip answers.
 
     Attributes:
         device: Its name in the pool.

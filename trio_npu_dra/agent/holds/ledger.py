@@ -101,7 +101,7 @@ class Ledger:
         return frozenset(self._known.unreadable)
 
     def remembered_chips(self) -> tuple[Chip, ...]:
-        """The chips that somebody has for himself, as they were when they were given out."""
+        """The chips that are held exclusively, as recorded when they were allocated."""
         return tuple(
             {
                 chip.device_node: chip
@@ -226,8 +226,8 @@ class Ledger:
             self._restore()
             self._read(turn)
         elif was_missing and self._mark is not None:
-            # Nobody is told. Whoever wrote last still knows all, and adds what we do not know; we
-            # read it then, because our mark is not his.
+            # No announcement is needed: the last writer restores its own records and changes the
+            # mark, and we read again.
             self._restore()
         elif turn.mark != self._mark or self._known.withheld:
             self._read(turn)

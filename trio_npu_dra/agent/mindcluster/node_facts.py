@@ -18,7 +18,7 @@ ACCELERATOR_TYPE: Final = "accelerator-type"
 """A label that people set, such as `module-910b-8`; of two boards it follows from the chips."""
 
 NO_PLACE: Final = -2
-"""What stands for a super pod, or a place in one, that there is not."""
+"""The value for an NPU that is in no super pod."""
 
 _ACCELERATORS: Final[Mapping[ChipFamily, str]] = MappingProxyType(
     {

@@ -153,7 +153,7 @@ def _news_of(subject: _Subject, known: Chip | None, since: float) -> Iterator[Ne
     separated = [fault for fault in new if fault.level is FaultLevel.MANUALLY_SEPARATE_NPU]
     others = [fault for fault in new if fault not in separated]
     if separated:
-        advice = f"; `npu-dra health release {subject.chip.name}` takes it back"
+        advice = f"; to return it to service, run `npu-dra health release {subject.chip.name}`"
         yield subject.news(Reason.SEPARATED, _words(separated), advice)
     if others:
         yield subject.news(Reason.FAULT, _words(others))
@@ -162,7 +162,7 @@ def _news_of(subject: _Subject, known: Chip | None, since: float) -> Iterator[Ne
     if _is_unread(now) and not _is_unread(was):
         yield subject.news(Reason.UNMONITORED, [f"its health cannot be read: {now.unmonitored}"])
     if _is_in_trouble(was) and not _is_in_trouble(now):
-        yield subject.news(Reason.RECOVERED, ["is well again"])
+        yield subject.news(Reason.RECOVERED, ["has recovered"])
 
 
 def _older(health: ChipHealth, since: float) -> tuple[Fault, ...]:

@@ -1,4 +1,4 @@
-"""What an answer need not wait for: it is done a moment later, in order."""
+"""Runs callbacks just after a reply was sent, in order."""
 
 from __future__ import annotations
 

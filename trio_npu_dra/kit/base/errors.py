@@ -74,7 +74,7 @@ class DeviceHeld(ClaimError):
 
 
 class HoldGone(ClaimError):
-    """The claim was unprepared by another call while it was to be answered from the ledger."""
+    """Another call released the claim at the same moment."""
 
     retryable = True
 

@@ -1,4 +1,4 @@
-"""Pure functions that are called again and again with what they were called with last."""
+"""A cache of one entry for pure functions."""
 
 from __future__ import annotations
 

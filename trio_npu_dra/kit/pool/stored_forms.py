@@ -1,7 +1,7 @@
 """What the API server made of the slices it was sent; pure but for a log line.
 
 A server without a feature drops its fields, and rewrites quantities. Without this memory the
-publisher would write such a difference again at each look.
+publisher would try to repair the same difference forever.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
     yield from _listed("nodes", map(_node_words, explanation.nodes[:_NODES]))
     if len(explanation.nodes) > _NODES:
         yield f"  and {len(explanation.nodes) - _NODES} more"
-    yield from _listed("would help, each by itself", explanation.helps)
+    yield from _listed("any one of these would help", explanation.helps)
     yield from doubt_lines(explanation.doubts)
     yield from _listed("events", explanation.events)
 

@@ -112,8 +112,8 @@ def judge(found: DevicePlugins) -> Iterator[Finding]:
     waiting = {name: count for name, count in found.pods.items() if name not in found.served}
     for name, count in sorted(waiting.items()):
         yield problem(
-            f"pods with {name} of another plugin still run ({count}), of which "
-            "this driver takes no notice",
+            f"{count} {'pod' if count == 1 else 'pods'} still running with {name} from another "
+            "plugin; this driver does not account for them",
             "Wait for these pods to end before claims get NPUs here, or let this driver serve the "
             "resource with --device-plugin, which makes them count.",
         )

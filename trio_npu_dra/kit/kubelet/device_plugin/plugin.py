@@ -15,7 +15,7 @@ class PluginDevice:
 
     Attributes:
         id: Its name in the resource, at most 63 characters.
-        healthy: Whether pods that start may get it; one that has it keeps it.
+        healthy: Whether new pods may be given it. Running pods keep it either way.
         numa_node: The NUMA node that it is near to; None if unknown.
     """
 

@@ -65,7 +65,7 @@ def _compiled(expression: str) -> _Compiled:
         raise Undecided("the CEL library does not parse it") from error
     unknown = [name for name in program.functions() if name not in _KNOWN]
     if unknown:
-        raise Undecided(f"the CEL function {', '.join(unknown)} is not known here")
+        raise Undecided(f"this program does not implement the CEL function {', '.join(unknown)}")
     return _Compiled(words, program)
 
 
@@ -100,7 +100,7 @@ def matches(expression: str, driver: str, device: Device) -> bool:
         if lenient:
             raise Undecided(f"{lenient[0]} around something that fails") from error
         if "Undefined variable" in str(error):
-            raise Undecided("it has a name that is not known here") from error
+            raise Undecided("this program does not know a name in it") from error
         raise SelectorFails(_why(error)) from error
     if not isinstance(answer, bool):
         raise SelectorFails("it is neither true nor false")

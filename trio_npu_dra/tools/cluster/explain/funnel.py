@@ -224,7 +224,7 @@ def _tests(
     if wanted.requests:
         amounts = ", ".join(f"{name} {amount}" for name, amount in wanted.requests.items())
         yield f"have {amounts} at all", False, lambda placed: _size(wanted, placed)
-    yield "are well or tolerated", True, lambda placed: _taints(wanted, placed)
+    yield "are healthy or tolerated", True, lambda placed: _taints(wanted, placed)
     pools = {pool.id: pool for near in around.pools.values() for pool in near}
     free = "have counters and shares left" if wanted.admin else "are free"
     yield free, True, lambda placed: _holders(wanted, placed, around, pools)

@@ -132,12 +132,12 @@ class Helps:
             node = self._is_free(self._open, around=self._without({one.claim}))
             if node:
                 is_any = True
-                yield f"the end of {one.words}, on {node}"
+                yield f"deleting {one.words}, on {node}"
         if not is_any and useful:
             everyone = {one.claim for one in useful}
             node = self._is_free(self._open, around=self._without(everyone))
             if node:
-                yield f"the end of several of the claims on {node}"
+                yield f"deleting several of the claims on {node}"
 
     def _is_near(self, one: Allotment) -> bool:
         """Whether it holds a device that one of the requests could have."""

@@ -334,7 +334,7 @@ def _node_words(
 ) -> Iterator[tuple[str, str]]:
     words = {
         Outcome.FREE: "",
-        Outcome.WAITS: "has not what its claims ask for",
+        Outcome.WAITS: "cannot satisfy the pod's claims",
         Outcome.FAILS: "makes the scheduler give up",
         Outcome.UNDECIDED: "is not decided",
     }
