@@ -229,8 +229,8 @@ class Settings(MeetingSettings):
     node_name: NodeName = Field(description="name of this Node; also the name of the device pool")
     pod_uid: Annotated[str, StringConstraints(pattern=_UID, max_length=63)] | None = Field(
         None,
-        description="UID of the driver's own pod: gives this instance its own socket names, so that the next "
-        "one can start beside it",
+        description="UID of the driver's own pod: gives this instance its own socket names, so "
+        "that the next one can start beside it",
     )
     device_profile: Literal["npu"] = Field("npu", description="kind of device to serve")
     pod_name: Annotated[str, StringConstraints(pattern=_SUBDOMAIN, max_length=253)] | None = Field(

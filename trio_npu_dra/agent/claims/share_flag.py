@@ -329,8 +329,8 @@ class ShareFlagStep:
         except (ForeignFile, ValidationError):
             storage.set_aside(self._path)
             log.error(
-                "lost track of the share flags that the driver set: NPUs that are shared stay so until "
-                "an administrator clears their flags",
+                "lost track of the share flags that the driver set: NPUs that are shared stay so "
+                "until an administrator clears their flags",
                 extra={"file": str(self._path)},
             )
             return frozenset()

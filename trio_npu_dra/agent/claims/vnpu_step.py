@@ -1,8 +1,8 @@
 """The step `vnpu`: cuts partitions off chips for a claim, and removes them.
 
 The record has a vNPU's id before the vNPU is made, and until it is removed. So a crash in between
-leaves no unknown vNPU, and a vNPU that no record names is not the driver's: it is never removed. For
-that the id is chosen here, not by the library (docs/architecture.md).
+leaves no unknown vNPU, and a vNPU that no record names is not the driver's: it is never removed.
+For that the id is chosen here, not by the library (docs/architecture.md).
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ use are filled first, the fullest of equally good ones. So chips stay free as lo
 which can then move, or be had by a pod with many shares. (Huawei's device plugin has no preference.
 Its scheduler fills NPUs too.)
 
-The choice is exact. Every cost except the count of NUMA nodes is additive over cards and domains. So
-for each set of NUMA nodes one pass over the cards keeps the best choice for each count of chips.
+The choice is exact. Every cost except the count of NUMA nodes is additive over cards and domains.
+So for each set of NUMA nodes one pass over the cards keeps the best choice for each count of chips.
 """
 
 from __future__ import annotations

@@ -26,7 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "release",
         nargs="*",
         metavar="release DEVICE",
-        help="return an NPU that was separated for frequent faults to service, and count its faults anew",
+        help="return an NPU that was separated for frequent faults to service, and count its "
+        "faults anew",
     )
     add_flags(parser, PluginSettings)
     parser.add_argument(
