@@ -13,6 +13,7 @@ import trio
 from trio.testing import MockClock
 
 from dev.rig.looking import Relay
+from dev.rig.waiting import HANG_SECONDS
 from tests.ascend.watching import Overheard, Watching
 from trio_npu_dra.ascend.dcmi.types import Assertion, ChipRef, FaultEvent
 from trio_npu_dra.ascend.fault_memory import NodeFaults
@@ -139,14 +140,14 @@ class Paced:
         Raises:
             AssertionError: Somebody does not rest.
         """
-        for _ in range(1000):
-            before = self._done()
-            for _ in range(10):
-                await trio.lowlevel.checkpoint()
-            if self._done() == before and not self._is_at_work:
-                return
-            await _moment()
-        raise AssertionError("somebody does not rest")
+        done: object = None
+
+        def rests() -> bool:
+            nonlocal done
+            before, done = done, self._done()
+            return done == before and not self._is_at_work
+
+        await _until(rests, "somebody does not rest")
 
     def _done(self) -> tuple[object, ...]:
         """What differs as soon as somebody begins or ends something."""
@@ -170,22 +171,15 @@ class Paced:
         self.dcmi.held = {call: threading.Event() for call in calls}
         before = self.dcmi.waiting
         self._clock.jump(seconds)
-        for _ in range(1000):
-            if self.dcmi.waiting > before:
-                return
-            await _moment()
-        raise AssertionError("nobody calls")
+        await _until(lambda: self.dcmi.waiting > before, "nobody calls")
 
     async def let_go(self) -> None:
         """Let the calls return that do not, and wait for them and what follows."""
         held, self.dcmi.held = self.dcmi.held, {}
         for gate in held.values():
             gate.set()
-        for _ in range(1000):
-            if not self._relay.written_off:
-                return await self.settle()
-            await _moment()
-        raise AssertionError("a call does not return")
+        await _until(lambda: not self._relay.written_off, "a call does not return")
+        await self.settle()
 
     async def tell(
         self,
@@ -220,6 +214,16 @@ class Paced:
         return [self.dcmi.asked[what, card] for card in range(8)]
 
 
-async def _moment() -> None:
-    """Wait for other threads, without the clock, which stands still."""
-    await trio.to_thread.run_sync(time.sleep, 0.0005)
+async def _until(is_true: Callable[[], bool], problem: str) -> None:
+    """Let other tasks and threads work until it is true; the test's clock stands still meanwhile.
+
+    Raises:
+        AssertionError: With *problem*, after a minute of the machine's clock.
+    """
+    end = time.monotonic() + HANG_SECONDS
+    while not is_true():
+        if time.monotonic() > end:
+            raise AssertionError(problem)
+        for _ in range(10):
+            await trio.lowlevel.checkpoint()
+        await trio.to_thread.run_sync(time.sleep, 0.0005)
