@@ -119,7 +119,7 @@ class CutDriver:
 
     async def look(self) -> None:
         """Look at all claims, as at a start."""
-        await self.repair.look(is_first=True)
+        await self.repair.reconcile(is_first=True)
 
 
 @asynccontextmanager

@@ -38,7 +38,7 @@ class Driver:
 
     async def repair(self) -> str:
         """Look as a start does."""
-        await self._repair.look(is_first=True)
+        await self._repair.reconcile(is_first=True)
         return ""
 
 

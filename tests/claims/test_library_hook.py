@@ -144,7 +144,7 @@ async def test_repair_installs_and_removes(
     repair = Repair(node.ledger(), with_hook(node, new if has_hook else None))
     for is_first in (True, False):
         new.path.unlink(missing_ok=True)
-        await repair.look(is_first=is_first)
+        await repair.reconcile(is_first=is_first)
         assert not old.path.exists()
         assert new.path.exists() == has_hook
 

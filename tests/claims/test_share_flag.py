@@ -46,7 +46,7 @@ class Driver:
 
     async def look(self) -> None:
         """Five seconds pass."""
-        await self.repair.look(is_first=False)
+        await self.repair.reconcile(is_first=False)
 
     def anew(self) -> Driver:
         """The next instance."""
@@ -254,7 +254,7 @@ async def test_a_flag_that_a_reboot_brought_back_goes(driver: Driver) -> None:
     await driver.prepare("a")
     driver.node.reboot()
     driver = driver.anew()
-    await driver.repair.look(is_first=True)
+    await driver.repair.reconcile(is_first=True)
     assert driver.flags.on == set()
     await driver.prepare("a")
     assert driver.flags.on == {2}

@@ -134,7 +134,7 @@ class Instance:
     async def look_until_sure(self) -> None:
         """Look at the list of pods until what it lacks is taken back."""
         for _ in range(2):
-            await self.pods.look()
+            await self.pods.refresh()
             await trio.sleep(SOON_SECONDS)
 
     async def held(self) -> dict[str, str]:

@@ -204,5 +204,5 @@ async def test_pods_get_no_cdi_file_of_a_claim(node: NodeOnDisk) -> None:
     instance = Instance(node, Kubelet())
     await instance.plugin.allocate([["Ascend910-1"]])
     for is_first in (True, False):
-        await Repair(instance.ledger, node.cdi()).look(is_first=is_first)
+        await Repair(instance.ledger, node.cdi()).reconcile(is_first=is_first)
     assert [path.name for path in node.cdi_root.iterdir()] == ["npu.huawei.com-device.json"]

@@ -168,7 +168,7 @@ async def test_a_pod_that_is_made_anew_under_its_name_waits(node: NodeOnDisk) ->
     kubelet = Kubelet(devices=pod_devices("train", 3))
     scheduler = Scheduler()
     instance = start(node, kubelet, scheduler)
-    await instance.pods.look()
+    await instance.pods.refresh()
     kubelet.devices, kubelet.others = [], {*kubelet.others, "train"}
     scheduler.chosen = [choice("train", 5)]
     assert await admit(instance, 1) == ids(5)
@@ -221,7 +221,7 @@ async def test_a_chip_whose_pod_has_ended_can_be_chosen(node: NodeOnDisk, is_awa
     """The kubelet knows before us that it is free, whether it says so or not."""
     kubelet = Kubelet(devices=pod_devices("old", 3))
     instance = start(node, kubelet, Scheduler([choice("train", 3)]))
-    await instance.pods.look()
+    await instance.pods.refresh()
     kubelet.devices, kubelet.is_away = [], is_away
     assert await admit(instance, 1) == ids(3)
     assert await instance.held() == {"npu-3": "ml/train"}
@@ -333,7 +333,7 @@ class World:
     async def look(self) -> None:
         """All pods are known, and have what they were given."""
         await self.instance.look_until_sure()
-        await self.instance.pods.look()
+        await self.instance.pods.refresh()
         held = await self.instance.held()
         assert held == {
             f"npu-{chip}": f"ml/{pod}" for pod, chips in self.has.items() for chip in chips

@@ -208,7 +208,7 @@ class World:
     async def look(self) -> None:
         """The driver looks at the list of pods."""
         self.kubelet.devices = list(self.pods)
-        await self.instance.pods.look()
+        await self.instance.pods.refresh()
         await trio.sleep(SOON_SECONDS)
 
     async def end(self) -> None:
@@ -229,7 +229,7 @@ class World:
         assert sorted(one.chip.physical_id for one in devices) == there
         assert not holds_of(EVERYTHING, self.instance.ledger.holds.value)
         assert self.node.record_uids() == set()
-        await self.instance.repair.look(is_first=False)
+        await self.instance.repair.reconcile(is_first=False)
         assert (self.instance.flags.on, self.instance.noted) == (set(), False)
 
 

@@ -19,7 +19,7 @@ async def after_train(node: NodeOnDisk) -> tuple[Kubelet, Instance]:
     """The kubelet listed a pod with chip 1, which the driver saw, and does not list it any more."""
     kubelet = Kubelet(devices=given("train", 1))
     instance = Instance(node, kubelet)
-    await instance.pods.look()
+    await instance.pods.refresh()
     kubelet.devices = []
     return kubelet, instance
 
@@ -36,7 +36,7 @@ async def test_the_list_of_pods_says_who_has_what(node: NodeOnDisk) -> None:
     kubelet.devices += given("other", 5, resource="example.com/gpu")
     instance = Instance(node, kubelet)
     await instance.plugin.allocate([["Ascend910-1"]])
-    await instance.pods.look()
+    await instance.pods.refresh()
     assert await instance.held() == {"npu-1": "ml/train", "npu-7": "ml/old"}
     assert instance.pods.known.value
     assert [one.id for one in instance.pods.given] == ["Ascend910-1", "Ascend910-7"]
@@ -70,11 +70,11 @@ async def test_a_list_that_was_read_before_an_allocation_says_nothing_of_it(
         await instance.plugin.allocate([["Ascend910-1"]])
 
     kubelet.while_answered = give
-    await instance.pods.look()
+    await instance.pods.refresh()
     assert await instance.held() == {"npu-1": "a pod of a device plugin"}
     kubelet.while_answered = trio.lowlevel.checkpoint
     kubelet.devices = given("next", 1)
-    await instance.pods.look()
+    await instance.pods.refresh()
     assert await instance.held() == {"npu-1": "ml/next"}
 
 
@@ -84,16 +84,16 @@ async def test_a_chip_is_taken_back_when_its_pod_has_ended(
     """Two lists lack it, and no process uses it."""
     del autojump_clock
     kubelet, instance = await after_train(node)
-    await instance.pods.look()
-    await instance.pods.look()
+    await instance.pods.refresh()
+    await instance.pods.refresh()
     assert await instance.held() == {"npu-1": "ml/train"}
     kubelet.busy = {"/dev/davinci1"}
     await trio.sleep(SOON_SECONDS)
-    await instance.pods.look()
+    await instance.pods.refresh()
     assert await instance.held() == {"npu-1": "ml/train"}
     assert instance.freed == set()
     kubelet.busy = set()
-    await instance.pods.look()
+    await instance.pods.refresh()
     assert await instance.held() == {}
     assert instance.freed == {"/dev/davinci1"}
 
@@ -108,7 +108,7 @@ async def test_a_record_that_cannot_be_read_goes_with_its_pod(
         (node.records_folder / f"pod-of-npu-{number}.json").write_text("broken")
     kubelet = Kubelet(devices=given("train", 1), others=set())
     instance = Instance(node, kubelet)
-    await instance.pods.look()
+    await instance.pods.refresh()
     assert await instance.held() == {"npu-1": "ml/train"}
     assert instance.ledger.unreadable == {"pod-of-npu-2"}
     kubelet.others = {OWN}
@@ -116,7 +116,7 @@ async def test_a_record_that_cannot_be_read_goes_with_its_pod(
     await instance.look_until_sure()
     assert instance.ledger.unreadable == {"pod-of-npu-2"}
     kubelet.busy = set()
-    await instance.pods.look()
+    await instance.pods.refresh()
     assert await instance.held() == {"npu-1": "ml/train"}
     assert instance.ledger.unreadable == set()
     assert not [*node.records_folder.glob("pod-of-npu-2*")]
@@ -142,7 +142,7 @@ async def test_a_chip_that_is_given_again_while_it_is_looked_at_stays(
     """The list was read before."""
     del autojump_clock
     kubelet, instance = await after_train(node)
-    await instance.pods.look()
+    await instance.pods.refresh()
     await trio.sleep(SOON_SECONDS)
 
     async def give_again() -> None:
@@ -150,7 +150,7 @@ async def test_a_chip_that_is_given_again_while_it_is_looked_at_stays(
         await instance.plugin.allocate([["Ascend910-1"]])
 
     kubelet.while_asked = give_again
-    await instance.pods.look()
+    await instance.pods.refresh()
     assert await instance.held() == {"npu-1": "a pod of a device plugin"}
 
 
@@ -161,15 +161,15 @@ async def test_a_kubelet_that_starts_anew_has_as_long_again_to_list_a_pod(
     """It adds its pods one after the other, the oldest first, and that may be ours."""
     del autojump_clock
     kubelet, instance = await after_train(node)
-    await instance.pods.look()
+    await instance.pods.refresh()
     await trio.sleep(SOON_SECONDS)
     kubelet.is_away = trouble == "away"
     kubelet.others = {OWN} if trouble == "with a namesake" else set()
     kubelet.namespace_of_own = "ml"  # anybody may have a pod of our pod's name
-    await instance.pods.look()
+    await instance.pods.refresh()
     kubelet.is_away, kubelet.others = False, {OWN}
     kubelet.namespace_of_own = OWN_NAMESPACE
-    await instance.pods.look()
+    await instance.pods.refresh()
     assert await instance.held() == {"npu-1": "ml/train"}
     await instance.look_until_sure()
     assert await instance.held() == {}
@@ -188,9 +188,9 @@ async def test_a_list_that_was_asked_for_before_an_allocation_does_not_lack_it(
         await instance.plugin.allocate([["Ascend910-1"]])
 
     kubelet.while_answered = give
-    await instance.pods.look()
+    await instance.pods.refresh()
     await trio.sleep(SOON_SECONDS)
-    await instance.pods.look()
+    await instance.pods.refresh()
     assert (await instance.held()).keys() == {"npu-1"}
 
 
@@ -205,7 +205,7 @@ async def test_a_chip_stays_while_nobody_knows_that_its_pod_has_ended(
         kubelet.others = set()
     kubelet.is_away = trouble == "away"
     for _ in range(3):
-        await instance.pods.look()
+        await instance.pods.refresh()
         assert (await instance.held()).keys() == {"npu-1"}
         if trouble == "given again":
             await instance.plugin.allocate([["Ascend910-1"]])
@@ -219,11 +219,11 @@ async def test_a_kubelet_that_is_away_is_said_once(
     kubelet = Kubelet(is_away=True)
     instance = Instance(node, kubelet)
     for _ in range(3):
-        await instance.pods.look()
+        await instance.pods.refresh()
     assert not instance.pods.known.value
     assert len(caplog.records) == 1
     kubelet.is_away = False
-    await instance.pods.look()
+    await instance.pods.refresh()
     assert instance.pods.known.value
 
 

@@ -69,7 +69,7 @@ async def test_a_chip_is_shared_from_the_first_pod_to_the_last(
     await instance.look_until_sure()
     assert await instance.held() == {"npu-2-3": "ml/b"}
     kubelet.busy = set()
-    await instance.pods.look()
+    await instance.pods.refresh()
     assert await instance.held() == {}
     assert instance.flags.on == set()
     assert instance.flags.changes == [(2, True), (2, False)]
@@ -123,7 +123,7 @@ async def test_a_chip_in_use_is_not_shared_and_the_pod_is_told_who_uses_it(
     instance.flags.used_by[2] = (4711,)
     with pytest.raises(AllocationRefused, match="while nobody uses it, and it is in use by proc"):
         await instance.plugin.allocate([[share(2, 0)]])
-    await instance.repair.look(is_first=True)
+    await instance.repair.reconcile(is_first=True)
     assert (await instance.held()).keys() == {"npu-2-0"}
     instance.flags.used_by.clear()
     await instance.look_until_sure()
@@ -140,8 +140,8 @@ async def test_a_flag_that_cannot_be_reset_keeps_the_share(
     await instance.plugin.allocate([[share(2, 0)]])
     instance.flags.used_by[2] = (4711,)
     await instance.look_until_sure()
-    await instance.pods.look()
-    await instance.repair.look(is_first=False)
+    await instance.pods.refresh()
+    await instance.repair.reconcile(is_first=False)
     assert (await instance.held()).keys() == {"npu-2-0"}
     assert instance.flags.on == {2}
 
@@ -162,10 +162,10 @@ async def test_a_share_that_is_given_again_while_its_flag_goes_is_kept(
     moment, was_early = 1, True
     while was_early:
         await instance.plugin.allocate([[share(2, 0)]])
-        await instance.pods.look()
+        await instance.pods.refresh()
         await trio.sleep(SOON_SECONDS)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(instance.pods.look)
+            nursery.start_soon(instance.pods.refresh)
             for _ in range(moment):
                 await trio.lowlevel.checkpoint()
             was_early = bool(nursery.child_tasks)
@@ -192,7 +192,7 @@ async def test_shares_of_huaweis_plugin_are_known(node: NodeOnDisk, kubelet: Kub
     """Also those that a driver without shares finds; each is taken back by itself."""
     kubelet.devices = with_ids("a", share(1, 0)) + with_ids("b", share(1, 77))
     instance = Instance(node, kubelet)
-    await instance.pods.look()
+    await instance.pods.refresh()
     assert await instance.held() == {"npu-1-0": "ml/a", "npu-1-77": "ml/b"}
 
 
@@ -207,7 +207,7 @@ async def test_flags_are_set_again_for_pods_that_a_reboot_brings_back(
     node.board.set(replace(node.board.value, chips=tuple(chips)))
     kubelet.devices = with_ids("a", share(2, 0))
     instance = started(node, kubelet)
-    await instance.pods.look()
+    await instance.pods.refresh()
     await instance.step.tidy()
     assert instance.flags.on == {2}
 
@@ -231,7 +231,7 @@ async def test_a_death_at_any_moment_leaves_nothing_for_long(
         disk.restore(state)
         next_one = started(node, kubelet)
         await next_one.look_until_sure()
-        await next_one.repair.look(is_first=True)
+        await next_one.repair.reconcile(is_first=True)
         assert await next_one.held() == {}
         assert (next_one.flags.on, next_one.noted) == (set(), False)
         claims = node.start(ledger=next_one.ledger, patience=AT_ONCE)
@@ -250,15 +250,15 @@ async def test_a_call_can_be_cancelled_at_each_checkpoint(
         act: Callable[[], Awaitable[object]] = partial(instance.plugin.allocate, [[share(2, 0)]])
         if not is_allocate:
             await instance.plugin.allocate([[share(2, 0)]])
-            await instance.pods.look()
+            await instance.pods.refresh()
             await trio.sleep(SOON_SECONDS)
-            act = instance.pods.look
+            act = instance.pods.refresh
         keep_busy(instance.ledger)
         goes_on = await cancelled_at(step, act)
         assert instance.flags.on <= {2}
         await instance.look_until_sure()
         assert await instance.held() == {}
-        await instance.repair.look(is_first=False)
+        await instance.repair.reconcile(is_first=False)
         assert (instance.flags.on, instance.noted) == (set(), False)
         step += 1
     assert step > 5

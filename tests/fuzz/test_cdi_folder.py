@@ -52,7 +52,7 @@ async def _repair(node: NodeOnDisk, there: Entries) -> None:
         lay_out(node.cdi_root, there)
         before = _foreign(node)
         for is_first in (True, False):
-            await Repair(node.ledger(), node.cdi()).look(is_first=is_first)
+            await Repair(node.ledger(), node.cdi()).reconcile(is_first=is_first)
             assert _foreign(node) == before
             for uid, content in right.items():
                 path = node.cdi_path(uid)

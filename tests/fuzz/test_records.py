@@ -86,7 +86,7 @@ async def _live_with(node: NodeOnDisk, there: Entries) -> None:
         assert await _prepare(node, "a") == ""
         lay_out(node.records_folder, there)
         for is_first in (True, False):
-            await Repair(node.ledger(), node.cdi()).look(is_first=is_first)
+            await Repair(node.ledger(), node.cdi()).reconcile(is_first=is_first)
         assert "uid-a" in node.cdi_uids()
         assert await _prepare(node, "b") == ""
         assert await _prepare(node, "a") == ""

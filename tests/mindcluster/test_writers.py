@@ -23,7 +23,7 @@ from trio_npu_dra.agent.mindcluster import device_info_writer
 from trio_npu_dra.agent.mindcluster.device_info import content
 from trio_npu_dra.agent.mindcluster.device_info_writer import FRESH_SECONDS, keep_device_info
 from trio_npu_dra.agent.mindcluster.node_writer import MANAGER, NodeLabels, change
-from trio_npu_dra.agent.mindcluster.service import tell_mindcluster
+from trio_npu_dra.agent.mindcluster.service import follow_mindcluster
 from trio_npu_dra.kit.api.applied import ConfigMap, ManagedMeta, ManagedNode
 from trio_npu_dra.kit.api.client import KubeClient, open_client
 from trio_npu_dra.kit.api.credentials import Credentials
@@ -80,7 +80,7 @@ async def test_the_node_says_what_its_chips_tell(
     monkeypatch.setattr(device_info_writer, "PAUSE_SECONDS", 0.01)
     devices: Observable[Devices] = Observable({})
     holds: Observable[tuple[Hold, ...]] = Observable(())
-    nursery.start_soon(tell_mindcluster, client, devices, holds, NODE)
+    nursery.start_soon(follow_mindcluster, client, devices, holds, NODE)
     with trio.fail_after(HANG_SECONDS):
         await until(lambda: state.asked("get", "nodes") == 1)
         both = tuple(ResourceDevice(resource=RESOURCE, chip=b4(number)) for number in (0, 1))
@@ -104,7 +104,7 @@ async def test_a_node_without_chips_is_left_alone(
     """No ConfigMap, and no write to the Node."""
     holds: Observable[tuple[Hold, ...]] = Observable(())
     devices: Observable[Devices] = Observable({})
-    nursery.start_soon(tell_mindcluster, client, devices, holds, NODE)
+    nursery.start_soon(follow_mindcluster, client, devices, holds, NODE)
     with trio.fail_after(HANG_SECONDS):
         await until(lambda: state.asked("get", "nodes") == 1)
         await wait_all_tasks_blocked(0.01)

@@ -150,7 +150,7 @@ class Instance:
 
     async def look(self) -> None:
         """Look as a start does."""
-        await self.repair.look(is_first=True)
+        await self.repair.reconcile(is_first=True)
 
 
 class Node(RuleBasedStateMachine):

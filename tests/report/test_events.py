@@ -19,7 +19,7 @@ from tests.holds.holding import hold
 from trio_npu_dra.agent.holds.hold import Holder, HolderKind
 from trio_npu_dra.agent.holds.shared_claim import SharedClaim
 from trio_npu_dra.agent.report.event_series import PATIENCE_SECONDS, PAUSE_SECONDS
-from trio_npu_dra.agent.report.events import tell_events
+from trio_npu_dra.agent.report.events import write_events
 from trio_npu_dra.agent.report.news import MESSAGE_LIMIT, shared_news
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
 from trio_npu_dra.ascend.model import Board
@@ -89,7 +89,7 @@ async def boards(
     """The Board of a node whose Events are told; it is well."""
     boards = Observable(WELL)
     tell = partial(
-        tell_events,
+        write_events,
         node_name="node-a",
         node_uid=Observable("n"),
         component="npu.huawei.com",
@@ -260,7 +260,7 @@ async def test_a_lost_answer_makes_no_second_event() -> None:
             async with open_client(credentials) as client, trio.open_nursery() as nursery:
                 await nursery.start(serve_api, state, socket)
                 tell = partial(
-                    tell_events,
+                    write_events,
                     node_name="node-a",
                     node_uid=Observable("n"),
                     component="npu.huawei.com",

@@ -133,11 +133,11 @@ class _Silent:
     def add(self, which: int | ChipRef, line: str) -> None:
         """Note a card id or a chip; warn unless the known Board says the same."""
         self._members.add(which)
-        self._say("a card or chip is left out", line)
+        self._warn_unanswered("a card or chip is left out", line)
 
     def add_facts(self, line: str) -> None:
         """Note that facts were not answered; warn unless the known Board says the same."""
-        self._say("facts are not answered", line)
+        self._warn_unanswered("facts are not answered", line)
 
     def known_facts(self, chip: Chip) -> Chip | None:
         """The last known facts of the chip in this place.
@@ -147,7 +147,7 @@ class _Silent:
         known = self._known.by_name.get(chip.name)
         return known if known is not None and known.ref == chip.ref and not known.gone else None
 
-    def _say(self, message: str, line: str) -> None:
+    def _warn_unanswered(self, message: str, line: str) -> None:
         self.lines.append(line)
         if line not in self._known.unanswered:
             log.warning(message, extra={"problem": line})
@@ -173,13 +173,17 @@ class _Silent:
         """Note a chip that may be misread: the last list had another one in its place."""
         self._doubted.add(before.name)
         line = f"{chip.ref}: it says that it is {chip.name} with die id {chip.uuid}"
-        self._say("a chip may be misread", f"{line}, and {before.name} was {before.uuid} before")
+        self._warn_unanswered(
+            "a chip may be misread", f"{line}, and {before.name} was {before.uuid} before"
+        )
 
     def add_unlisted(self, chip: Chip) -> bool:
         """Note a known chip that is not listed, unless that shows that it is gone."""
         if chip.gone or chip.unlisted or self.has_left(chip):
             return False
-        self._say("a known chip is not listed", f"{chip.ref}: it was listed before and is not now")
+        self._warn_unanswered(
+            "a known chip is not listed", f"{chip.ref}: it was listed before and is not now"
+        )
         return True
 
 

@@ -52,7 +52,7 @@ class DivisionPoll:
         *,
         looks: int,
     ) -> None:
-        """Read again and again: when it is wanted, and when vNPUs come or go; without end.
+        """Read again and again: when it is wanted, and when vNPUs come or go.
 
         Args:
             host: Has the nodes of vNPUs.

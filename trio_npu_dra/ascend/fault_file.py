@@ -91,7 +91,7 @@ class FaultFile:
         except (StorageError, ValidationError) as error:
             log.error(
                 "cannot read the history of faults: separated NPUs are back in service",
-                extra={"file": str(self._path), "error": _words(error)},
+                extra={"file": str(self._path), "error": _error_text(error)},
             )
             return Known()
 
@@ -138,7 +138,7 @@ class FaultFile:
                 chips[key] = _by_code(_CODES.validate_python(codes))
             except ValidationError as error:
                 if is_told:
-                    self._complain(key, error)
+                    self._log_unreadable(key, error)
         released = {key: at for key, at in file.released.items() if _is_time(at)}
         return self._on_our_clock(
             Known(chips=chips, places=file.places, released=released),
@@ -166,10 +166,10 @@ class FaultFile:
         seconds = self._boot.set_since(boot) if self._boot is not None else 0.0
         return _moved(known, seconds) if seconds else known
 
-    def _complain(self, key: str, error: ValidationError) -> None:
+    def _log_unreadable(self, key: str, error: ValidationError) -> None:
         log.error(
             "what was known of a chip's faults cannot be read: it is separated no longer if it was",
-            extra={"file": str(self._path), "chip": key, "error": _words(error)},
+            extra={"file": str(self._path), "chip": key, "error": _error_text(error)},
         )
 
 
@@ -263,7 +263,7 @@ def _is_time(value: object) -> bool:
     return True
 
 
-def _words(error: StorageError | ValidationError) -> str:
+def _error_text(error: StorageError | ValidationError) -> str:
     """One line; of what does not parse, the first of perhaps thousands."""
     if isinstance(error, StorageError):
         return str(error)

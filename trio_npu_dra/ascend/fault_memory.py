@@ -86,16 +86,16 @@ class NodeFaults:
         """Write the file if there is news for it; a disk that fails is tried again later."""
         if self._file is not None and not self.is_saved:
             ours = self._known()
-            self._note(ours, _exchanged(self._file, ours, self._saved, self.now()))
+            self._take_saved(ours, _exchanged(self._file, ours, self._saved, self.now()))
 
     async def save_apart(self) -> None:
         """The same from a thread: a slow disk keeps nobody from hearing of the fault."""
         if self._file is not None and not self.is_saved:
             ours = self._known()
             exchange = partial(_exchanged, self._file, ours, self._saved, self.now())
-            self._note(ours, await trio.to_thread.run_sync(exchange))
+            self._take_saved(ours, await trio.to_thread.run_sync(exchange))
 
-    def _note(self, ours: Known, written: Known | StorageError) -> None:
+    def _take_saved(self, ours: Known, written: Known | StorageError) -> None:
         if isinstance(written, StorageError):
             if str(written) != self._failure:
                 log.error("faults are not remembered", extra={"error": str(written)})

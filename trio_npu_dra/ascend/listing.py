@@ -176,7 +176,7 @@ class Listing:
 
         A chip that was not on the PCI bus at two such times in a row is gone.
         """
-        hung = ", ".join(map(_words, self._worker.hung))
+        hung = ", ".join(map(_call_text, self._worker.hung))
         failure = f"{error}; not returned: {hung}" if hung else error
         if failure != self._failure:
             log.warning("NPUs cannot be listed, trying again", extra={"error": failure})
@@ -204,6 +204,6 @@ class Listing:
         return self._backoff.pause(self._listings + 1)
 
 
-def _words(call: HungCall) -> str:
+def _call_text(call: HungCall) -> str:
     parts = call.device if isinstance(call.device, tuple) else (call.device or "the Ascend driver",)
     return f"{call.function} of {' '.join(map(str, parts))}"

@@ -56,7 +56,7 @@ async def watch_board(
     on_event: Callable[[FaultEvent], object] = lambda _: None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Keep *board* true, without end; once started, it has the node's chips.
+    """Keep *board* true, until cancelled; once started, it has the node's chips.
 
     Args:
         worker: Runs the calls of *dcmi*.
@@ -96,7 +96,7 @@ async def watch_board(
         nursery.start_soon(watch.wake_on_release)
         nursery.start_soon(watch.follow_networks)
         nursery.start_soon(watch.follow_partition)
-        nursery.start_soon(watch.tell_silence)
+        nursery.start_soon(watch.report_silence)
         nursery.start_soon(watch.keep_saved)
         await watch.run()
 
@@ -229,17 +229,17 @@ class _Watch:
             with watchdog.step("asking how chips are split", limit=_LISTING_STUCK_SECONDS):
                 fresh = await read_partition(self._worker, self._dcmi, found)
         self._found = fresh
-        self._tell()
+        self._publish()
 
-    async def tell_silence(self) -> None:
+    async def report_silence(self) -> None:
         """Tell of chips that do not answer, also while the loop waits for one of them."""
         while True:
             await trio.sleep(self._interval)
-            self._note_asked()
+            self._mark_asked()
             if any(self._faults.of(chip).is_asked for chip in self._found.chips):
-                self._tell()
+                self._publish()
 
-    def _note_asked(self) -> None:
+    def _mark_asked(self) -> None:
         """Note since when an answer is due of the chips that are to be read."""
         for chip in self._found.chips:
             if self._times.is_due(chip.name):
@@ -256,31 +256,31 @@ class _Watch:
                     await self._faults.save_apart()
                 await trio.sleep(SAVE_SECONDS)
                 self._unsaved = trio.Event()
-                self._note_unsaved()
+                self._mark_unsaved()
         finally:
             self._faults.save()
 
-    def _note_unsaved(self) -> None:
+    def _mark_unsaved(self) -> None:
         if not self._faults.is_saved:
             self._unsaved.set()
 
     # --- the loop --------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Read chips when they are due, without end."""
+        """Read chips when they are due, until cancelled."""
         while True:
             with trio.move_on_at(self._next_step()):
                 await self._news.wait()
             self._news = trio.Event()
             self._take_events()
-            self._note_asked()
+            self._mark_asked()
             await self._list_if_due()
             for chip in self._found.chips:
                 if self._times.is_due(chip.name):
-                    reading = await self._look(chip)
-                    self._tell(None if reading.pending else self._heard_of(chip))
-            self._tell()
-            self._note_unsaved()
+                    reading = await self._sample(chip)
+                    self._publish(None if reading.pending else self._heard_of(chip))
+            self._publish()
+            self._mark_unsaved()
 
     async def _list_if_due(self) -> None:
         now, chips = self._faults.now(), self._found.chips
@@ -318,15 +318,15 @@ class _Watch:
             since: What was found before it was read.
         """
         for chip in found.chips:
-            await self._look(chip)
+            await self._sample(chip)
             self._heard_at.pop(chip.name, None)  # listing took longer than the event
         while self._found is not since:  # how chips are split was read meanwhile, perhaps later
             since = self._found
             found = await read_partition(self._worker, self._dcmi, found)
         self._found = found
-        self._tell()
+        self._publish()
 
-    async def _look(self, chip: Chip) -> HealthSample:
+    async def _sample(self, chip: Chip) -> HealthSample:
         self._times.begin(chip.name)
         with watchdog.step(f"looking at {chip.name}", limit=_STUCK_SECONDS):
             reading = await self._read(chip)
@@ -365,7 +365,7 @@ class _Watch:
             return self._heard_at.get(chip.name)
         return self._heard_at.pop(chip.name, None)
 
-    def _tell(self, heard_at: float | None = None) -> None:
+    def _publish(self, heard_at: float | None = None) -> None:
         before = self._board.value
         after = _with_health(self._found, self._faults)
         if self._board.set(replace(after, heard_at=heard_at)):

@@ -166,7 +166,7 @@ class ClaimLifecycle:
             uid
             for uid, wanted in claims.items()
             if actions[uid] is Action.REPLACE and uid not in later and wanted
-            if _what(self._ledger.by_uid[uid]) != _what(wanted.entry)
+            if _held_objects(self._ledger.by_uid[uid]) != _held_objects(wanted.entry)
         }
         # All let go before any takes: a device may move between claims of one call. Who keeps its
         # chips lets nothing go: its record was perhaps only written in another way.
@@ -227,7 +227,7 @@ class ClaimLifecycle:
         if wanted is not None and wanted.entry.edits is not None:
             found = wanted.entry
             is_new = found.edits != entry.edits or not entry.knows_its_chips
-            is_held = _what(found) == _what(entry) and not entry.outlasts_boot
+            is_held = _held_objects(found) == _held_objects(entry) and not entry.outlasts_boot
             if is_new and is_held and (wanted.is_fresh or entry.edits is None):
                 entry = self._ledger.put(with_devices(entry, found.devices, wanted.entry.edits))
         if wanted is not None and entry.doubted:
@@ -295,11 +295,11 @@ class ClaimLifecycle:
             if step.name in done:
                 continue
             if step.name not in entry.steps:
-                entry = await self._tell(replace(entry, steps=(*entry.steps, step.name)))
+                entry = await self._put(replace(entry, steps=(*entry.steps, step.name)))
             await step.do(entry)
             entry = self._ledger.entry(entry.uid)  # it may have put there what it found out
         self._write_cdi(entry)
-        return entry if entry.state is State.READY else await self._tell(_ready(entry))
+        return entry if entry.state is State.READY else await self._put(_ready(entry))
 
     async def _undo_steps(self, entry: Entry) -> None:
         """CDI first, so that no container starts with what is taken apart; then steps backwards."""
@@ -308,13 +308,13 @@ class ClaimLifecycle:
             await step.undo(entry)
             entry = self._ledger.entry(entry.uid)
             if len(entry.steps) > 1:  # that all are undone is told by what becomes of the record
-                entry = await self._tell(replace(entry, steps=entry.steps[:-1]))
+                entry = await self._put(replace(entry, steps=entry.steps[:-1]))
 
     def _has_steps(self, uid: str) -> bool:
         entry = self._ledger.by_uid.get(uid)
         return entry is not None and bool(entry.steps)
 
-    async def _tell(self, entry: Entry) -> Entry:
+    async def _put(self, entry: Entry) -> Entry:
         async with self._ledger.exclusive():
             return self._ledger.put(entry)
 
@@ -393,7 +393,7 @@ def _is_intended(outcome: Outcome) -> bool:
     return isinstance(outcome, Entry) and outcome.state is State.INTENDED
 
 
-def _what(entry: Entry) -> list[object]:
+def _held_objects(entry: Entry) -> list[object]:
     """What each of its holds is of: the host device nodes of its chips, or a partition of one."""
     return [(hold.nodes, hold.partition.key if hold.partition else None) for hold in entry.holds]
 

@@ -112,7 +112,7 @@ class OrphanedClaims:
         self._hurry.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Look, without end.
+        """Look, until cancelled.
 
         Args:
             task_status: Told once started.

@@ -37,7 +37,7 @@ async def keep_cdi_files(
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Hold the CDI files to the ledger, and finish or undo what calls left half done, without end.
+    """Hold the CDI files to the ledger; finish or undo what calls left half done.
 
     The kubelet does not prepare a running pod's claims again, and a container that restarts
     without the file cannot start.
@@ -53,7 +53,7 @@ async def keep_cdi_files(
         task_status: Told once started.
     """
     repair = Repair(ledger, cdi, steps)
-    await repair.look(is_first=True)
+    await repair.reconcile(is_first=True)
     task_status.started()
     is_known = board is None
     while True:
@@ -62,7 +62,7 @@ async def keep_cdi_files(
                 await trio.sleep_forever()
             await board.wait_until(lambda board: bool(board.chips))
             is_known = True
-        await repair.look(is_first=False)
+        await repair.reconcile(is_first=False)
 
 
 class Repair:
@@ -82,7 +82,7 @@ class Repair:
         self._complaints: Mapping[str, str] = {}
         self._failing: Mapping[str, float] = {}
 
-    async def look(self, *, is_first: bool) -> None:
+    async def reconcile(self, *, is_first: bool) -> None:
         """Compare once. The contents of CDI files are read at the first look only.
 
         Of two versions each would else put right what the other one writes, in turns.
@@ -91,7 +91,7 @@ class Repair:
             problems = await self._compare(is_first=is_first)
             problems |= await self._finish()
             problems |= await self._tidy()
-        self._complain(problems)
+        self._log_new(problems)
 
     async def _compare(self, *, is_first: bool) -> dict[str, str]:
         """Make the files right; what went wrong, by claim."""
@@ -196,7 +196,7 @@ class Repair:
                     problems[step.name] = str(error)
         return problems
 
-    def _complain(self, problems: Mapping[str, str]) -> None:
+    def _log_new(self, problems: Mapping[str, str]) -> None:
         """Say what is wrong once, not every five seconds."""
         for uid, problem in problems.items():
             if self._complaints.get(uid) != problem:

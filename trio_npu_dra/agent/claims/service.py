@@ -129,7 +129,7 @@ class NodeClaims:
             if isinstance(error, DeviceHeld):
                 self._on_held(error.holder)
         known = {uid: one.entry for uid, one in wanted.items()}
-        self._tell("prepare", refs, errors, since, partial(_log_prepared, known=known))
+        self._report("prepare", refs, errors, since, partial(_log_prepared, known=known))
         return {
             uid: PrepareResult(devices=self._devices(entries[uid]))
             if uid in entries
@@ -152,7 +152,7 @@ class NodeClaims:
             failed = {uid: one for uid, one in outcomes.items() if isinstance(one, NpuDraError)}
             errors = {uid: one for uid, one in errors.items() if uid not in due} | failed
             due = await attempts.again(failed)
-        self._tell("unprepare", refs, errors, since, _log_unprepared)
+        self._report("unprepare", refs, errors, since, _log_unprepared)
         return {uid: str(errors.get(uid, "")) for uid in refs}
 
     async def _read(
@@ -182,7 +182,7 @@ class NodeClaims:
             for given in entry.allocation
         )
 
-    def _tell(
+    def _report(
         self,
         operation: Literal["prepare", "unprepare"],
         refs: Mapping[str, ClaimRef],

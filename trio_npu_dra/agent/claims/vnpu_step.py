@@ -118,7 +118,7 @@ class VnpuStep:
                     raise
                 await self._leave(entry, device, problem)
             else:
-                await self._note(entry, device, None)
+                await self._record_vnpu(entry, device, None)
                 if is_leftover:
                     log.info("a vNPU that a claim had left is gone", extra=_fields(entry, device))
 
@@ -164,11 +164,11 @@ class VnpuStep:
             raise ClaimUnavailable(await self._words_of_use(device, error)) from error
         except DcmiError as error:
             if not await self._may_be_there(device, wanted):
-                await self._note(entry, device, None)
+                await self._record_vnpu(entry, device, None)
             kind = ClaimUnavailable if error.retryable else ClaimError
-            raise kind(await self._words(device, error)) from error
+            raise kind(await self._refusal_text(device, error)) from error
         if made != wanted:
-            await self._note(entry, device, await self._found(device, wanted, made, there))
+            await self._record_vnpu(entry, device, await self._found(device, wanted, made, there))
 
     async def _found(
         self, device: HeldDevice, wanted: int, made: int, before: Collection[int]
@@ -262,7 +262,7 @@ class VnpuStep:
         )
         async with self.ledger.exclusive():
             self.ledger.put(entry.leftover(device, device.partition.vnpu, step=self.name))
-        await self._note(entry, device, None)
+        await self._record_vnpu(entry, device, None)
 
     async def _choose(self, entry: Entry, device: HeldDevice, there: frozenset[int]) -> int:
         """Choose an id that nobody has, and note it.
@@ -279,10 +279,10 @@ class VnpuStep:
         free = [vnpu for vnpu in split.vdev_ids if vnpu not in there | known] if split else []
         if not free:
             raise ClaimUnavailable(f"{device.device} cannot be cut: no id of a vNPU is free")
-        await self._note(entry, device, free[-1])
+        await self._record_vnpu(entry, device, free[-1])
         return free[-1]
 
-    async def _note(self, entry: Entry, device: HeldDevice, vnpu: int | None) -> None:
+    async def _record_vnpu(self, entry: Entry, device: HeldDevice, vnpu: int | None) -> None:
         """Put into the ledger which vNPU a partition is, and what the containers get then.
 
         Without a vNPU no container starts. So nothing of the host is needed to forget an id.
@@ -305,7 +305,7 @@ class VnpuStep:
         by = f", which process {' and '.join(map(str, users))} uses" if users else ""
         return f"{device.device} cannot be cut off {device.chips[0].name} now{by}: {error}"
 
-    async def _words(self, device: HeldDevice, error: DcmiError) -> str:
+    async def _refusal_text(self, device: HeldDevice, error: DcmiError) -> str:
         """Why a partition cannot be made, for the pod's owner."""
         assert device.partition is not None, "only partitions are made"
         chip, template = device.chips[0], device.partition.template

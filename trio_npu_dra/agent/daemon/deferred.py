@@ -71,12 +71,12 @@ async def make_control(node: Node, worker: DcmiWorker, pages: LateHandler) -> No
 async def tell_others(node: Node, kube: KubeClient) -> None:
     """Tell of the chips what is not in slices: Events and, where wanted, MindCluster's way."""
     await node.first_answers()
-    from trio_npu_dra.agent.report.events import tell_events
+    from trio_npu_dra.agent.report.events import write_events
 
     settings = node.settings
     async with trio.open_nursery() as nursery:
         events = partial(
-            tell_events,
+            write_events,
             node_name=settings.node_name,
             node_uid=node.node_uid,
             component=settings.driver_name,
@@ -84,10 +84,10 @@ async def tell_others(node: Node, kube: KubeClient) -> None:
         )
         nursery.start_soon(events, kube, node.board, node.ledger.holds, node.shared)
         if settings.mindcluster_compat:
-            from trio_npu_dra.agent.mindcluster.service import tell_mindcluster
+            from trio_npu_dra.agent.mindcluster.service import follow_mindcluster
 
             devices, holds = node.resources.devices, node.ledger.holds
-            nursery.start_soon(tell_mindcluster, kube, devices, holds, settings.node_name)
+            nursery.start_soon(follow_mindcluster, kube, devices, holds, settings.node_name)
 
 
 async def serve_resources(

@@ -106,7 +106,7 @@ class ResourcePlugin:
             return ()
         # Not in `allocate`: a kubelet that lists pods while it waits for that may forget that it
         # has given the ids away (UpdateAllocatedDevices of its device manager).
-        await self._tools.pods.look()
+        await self._tools.pods.refresh()
         try:
             choices = await chooser.choices(self._resource, size)
         except AllocationRefused:

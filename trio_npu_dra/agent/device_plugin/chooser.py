@@ -50,4 +50,4 @@ class Chooser(Protocol):
         """Note that its pod has got the chips."""
 
     async def keep(self) -> NoReturn:
-        """Do what has to be done besides, without end."""
+        """Do what has to be done besides, until cancelled."""

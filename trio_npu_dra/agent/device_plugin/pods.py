@@ -133,24 +133,24 @@ class PodHolds:
             self._wanted.set()
 
     async def keep(self) -> None:
-        """Look at the list of pods again and again, without end."""
+        """Look at the list of pods again and again, until cancelled."""
         while True:
             self._wanted = trio.Event()
-            await self.look()
+            await self.refresh()
             with trio.move_on_after(LOOK_SECONDS if self._is_settled() else SOON_SECONDS):
                 await self._wanted.wait()
                 await trio.sleep(SOON_SECONDS)
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Look once; what goes wrong is said once."""
         problem = ""
         async with self._looking:
             try:
                 with watchdog.step("looking which pods have NPUs", limit=_STUCK_SECONDS):
-                    await self._look()
+                    await self._read_list()
             except (KubeletSilent, StorageError) as error:
                 problem = str(error)
-                self._note_gap()
+                self._forget_absences()
         if problem and problem != self._problem:
             log.warning("which pods have NPUs is not known", extra={"problem": problem})
         self._problem = problem
@@ -169,18 +169,18 @@ class PodHolds:
             if device.resource == resource
         }
 
-    async def _look(self) -> None:
+    async def _read_list(self) -> None:
         self._given_since.clear()
         listed = await self._pods.read()
-        lacking = await self._note(listed)
+        lacking = await self._record(listed)
         if not self._is_whole(listed):
-            self._note_gap()
+            self._forget_absences()
             return
         self._has_gap = False
         await self._take_back(lacking)
         self.known.set(True)
 
-    def _note_gap(self) -> None:
+    def _forget_absences(self) -> None:
         """The kubelet may start anew: what lists have lacked before says nothing."""
         self._has_gap = True
         self._missing_since = {}
@@ -202,14 +202,14 @@ class PodHolds:
             )
         )
 
-    async def _note(self, listed: PodResources) -> set[str]:
+    async def _record(self, listed: PodResources) -> set[str]:
         """Note who has what; returns the UIDs of those who have nothing any more by the list."""
         async with self._ledger.exclusive():
             found = self._found(listed)
             later = self._under_way | self._given_since
             for uid, entry in found.items():
                 known = self._ledger.by_uid.get(uid)
-                is_new = known is None or _what(known) != _what(entry)
+                is_new = known is None or _told_by_list(known) != _told_by_list(entry)
                 if is_new and uid not in later:
                     self._ledger.put(entry)
                     log.info(
@@ -322,6 +322,6 @@ def _nodes(entry: Entry) -> set[str]:
     return {node for hold in entry.holds for node in hold.nodes}
 
 
-def _what(entry: Entry) -> object:
+def _told_by_list(entry: Entry) -> object:
     """What a record says that a list of pods can tell."""
     return entry.holder, entry.allocation, entry.state

@@ -42,7 +42,7 @@ _UNUSED_SECONDS: Final = 5.0  # between two looks whether a process still uses a
 _FILE_SECONDS: Final = 5.0  # between two looks at the CDI file
 
 Serve = Callable[[DevicePlugin], Awaitable[None]]
-"""Serves one resource to the kubelet, without end."""
+"""Serves one resource to the kubelet, until cancelled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ class PluginDeps:
 
 
 async def serve_resources(node: PluginDeps) -> None:
-    """Serve what the operator selects to the kubelet, without end.
+    """Serve what the operator selects to the kubelet, until cancelled.
 
     Without a selection it only takes back what was given out before, so it is for nodes where
     something was.
@@ -101,7 +101,7 @@ class PluginNode:
             pods=node.pods,
             is_busy=node.is_busy,
             flags=node.flags,
-            on_free=self._note_unused,
+            on_free=self._mark_unused,
         )
         self._tools = AllocationDeps(
             ledger=node.ledger,
@@ -118,7 +118,7 @@ class PluginNode:
         self._plugins: dict[str, ResourcePlugin] = {}
 
     async def serve(self) -> None:
-        """Serve all resources, without end; nothing before it is known what pods have."""
+        """Serve all resources, until cancelled; nothing before it is known what pods have."""
         node = self._node
         sources = (
             node.board,
@@ -130,7 +130,7 @@ class PluginNode:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._pods.keep)
             await self._pods.known.wait_until(bool)
-            self._say_whole()
+            self._warn_whole()
             await self._share_again()
             await nursery.start(derive, self._unclear, self._found_unclear, *sources)
             await self._find_unused()
@@ -193,10 +193,10 @@ class PluginNode:
         )
 
     async def _keep_finding_unused(self) -> None:
-        """Find chips that no process uses any more, without end."""
+        """Find chips that no process uses any more, until cancelled."""
         while True:
             await self._unclear.wait_until(bool)
-            await self._pods.look()  # a chip may be new, and in the hands of a pod
+            await self._pods.refresh()  # a chip may be new, and in the hands of a pod
             await self._find_unused()
             await trio.sleep(_UNUSED_SECONDS if self._unclear.value else 0)
 
@@ -204,11 +204,11 @@ class PluginNode:
         for chip in self._unclear.value:
             nodes = {chip.device_node, *map(vnpu_node, chip.vnpus)}
             if not await self._node.is_busy(nodes):
-                self._note_unused({chip.device_node})
+                self._mark_unused({chip.device_node})
             else:
-                self._complain(chip)
+                self._warn_waiting(chip)
 
-    def _note_unused(self, nodes: Collection[str]) -> None:
+    def _mark_unused(self, nodes: Collection[str]) -> None:
         """These chips may be given out wherever they belong, as soon as nobody has them."""
         chips = self._node.board.value.chips
         numbers = {chip.physical_id for chip in chips if chip.device_node in nodes}
@@ -216,7 +216,7 @@ class PluginNode:
         self._unused.set(self._unused.value.union(nodes))
         self._node.state.leaving.set({one: left[one] for one in left if one not in numbers})
 
-    def _say_whole(self) -> None:
+    def _warn_whole(self) -> None:
         """Say of chips that are to be shared, and cannot be, that pods get them whole."""
         selection = self._node.selection
         whole = [
@@ -232,7 +232,7 @@ class PluginNode:
                 extra={"shares": selection.shares, "npus": whole},
             )
 
-    def _complain(self, chip: Chip) -> None:
+    def _warn_waiting(self, chip: Chip) -> None:
         """Say once of a chip that it has to wait."""
         if chip.name not in self._complaints:
             self._complaints.add(chip.name)
@@ -245,7 +245,7 @@ class PluginNode:
             )
 
     async def _keep_file(self) -> None:
-        """Keep the CDI file right, without end."""
+        """Keep the CDI file right, until cancelled."""
         while True:
             self._file.keep(self._in_file())
             await trio.sleep(_FILE_SECONDS)

@@ -197,7 +197,7 @@ def _attributes(
     if printed and (version := semantic_version(printed)) is not None:
         attributes[fact_names.DRIVER_VERSION] = DeviceAttribute(version=version)
     elif printed:
-        _complain(fact_names.DRIVER_VERSION, printed, "it is no semantic version")
+        _warn_left_out(fact_names.DRIVER_VERSION, printed, "it is no semantic version")
     return dict(sorted(attributes.items()))
 
 
@@ -221,7 +221,7 @@ def _fitting(strings: Mapping[str, str | None]) -> dict[str, str]:
     fitting = {}
     for name, value in strings.items():
         if value and len(value.encode()) > _VALUE_LIMIT:
-            _complain(name, value, f"it has more than {_VALUE_LIMIT} bytes")
+            _warn_left_out(name, value, f"it has more than {_VALUE_LIMIT} bytes")
         elif value:
             fitting[name] = value
     return fitting
@@ -253,7 +253,7 @@ def _sum(amounts: Iterable[int | None]) -> int | None:
 
 
 @lru_cache(maxsize=256)
-def _complain(attribute: str, value: str, why: str) -> None:
+def _warn_left_out(attribute: str, value: str, why: str) -> None:
     """Log once in a process that an attribute is left out; pools are built again and again."""
     log.warning(
         "attribute left out of the ResourceSlice",

@@ -73,7 +73,7 @@ async def follow_features(
     features: Observable[ServerFeatures | None],
     status: Observable[PublisherStatus],
 ) -> None:
-    """Keep *features* true, without end.
+    """Keep *features* true, until cancelled.
 
     The API server is asked at the start, and again whenever it may be another one.
 
@@ -96,7 +96,7 @@ async def follow_features(
             continue
         retry.recovered()
         if features.set(found):
-            _say(found)
+            _log_missing(found)
         with trio.move_on_after(_ASK_AGAIN_SECONDS * random.uniform(0.5, 1.5)):  # noqa: S311 - spreads load, keeps no secret
             await _until_doubtful(status, before)
 
@@ -209,7 +209,7 @@ def _keeps_shares(device: Device) -> bool:
     return bool(device.allow_multiple_allocations) and any(part.request_policy for part in capacity)
 
 
-def _say(features: ServerFeatures) -> None:
+def _log_missing(features: ServerFeatures) -> None:
     refused = sorted(frozenset(TaintEffect) - features.taint_effects)
     if not features.taints:
         log.warning(

@@ -55,7 +55,7 @@ def with_shares(
     """
     is_divided = shares > 0 and features.shares
     if shares and not is_divided:
-        _say_whole()
+        _warn_whole()
     left_out = []
     for offer, device in made:
         if is_divided and offer.held is not Held.WHOLE and offer.kind in _DIVISIBLE:
@@ -95,7 +95,7 @@ def _equal_part(name: str, part: DeviceCapacity, shares: int) -> CapacityPolicy:
 
 
 @lru_cache(maxsize=1)
-def _say_whole() -> None:
+def _warn_whole() -> None:
     """Say once a process that NPUs are not divided; pools are built again and again."""
     log.warning(
         "the API server does not keep allowMultipleAllocations of devices (feature gate "

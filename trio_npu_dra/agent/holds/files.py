@@ -209,14 +209,14 @@ class EntryFiles:
                 elif path.name not in names:
                     storage.remove(path)
 
-    def _note_empty(self, path: Path, uid: str, found: Found) -> None:
+    def _handle_empty(self, path: Path, uid: str, found: Found) -> None:
         """An empty file tells that there was a record; it stays, for there is nothing to keep."""
         if uid in found.entries or self._read_copy(path, uid, RecordCorrupt("it is empty"), found):
             return
         if self._is_forgotten(path, b""):
             return
         found.unreadable.add(uid)
-        self._complain(path, "it is empty")
+        self._report_unreadable(path, "it is empty")
 
     def _read_file(self, path: Path, found: Found, *, is_empty: bool) -> None:
         known = named(path.name)
@@ -226,9 +226,9 @@ class EntryFiles:
             if not storage.is_set_aside(path.name) and self._is_news(path):
                 log.warning("something foreign among the claim records", extra={"path": str(path)})
         elif is_empty:
-            self._note_empty(path, known[0], found)
+            self._handle_empty(path, known[0], found)
         elif known[1]:
-            self._look_aside(path, known[0], found)
+            self._restore_aside(path, known[0], found)
         else:
             self._read_record(path, known[0], found)
 
@@ -243,7 +243,7 @@ class EntryFiles:
             if not isinstance(error, ForeignFile | RecordCorrupt):
                 found.unreadable.add(uid)
                 found.withheld.add(uid)
-                self._complain(path, str(error))
+                self._report_unreadable(path, str(error))
             elif not self._is_forgotten(path, content):
                 found.unreadable.add(uid)
                 self._set_aside(path, uid, error)
@@ -303,7 +303,7 @@ class EntryFiles:
             extra={"claim": str(entry), "uid": entry.uid, "devices": entry.device_names},
         )
 
-    def _look_aside(self, path: Path, uid: str, found: Found) -> None:
+    def _restore_aside(self, path: Path, uid: str, found: Found) -> None:
         """Take a record back that can be read by now, unless its claim was prepared again."""
         if uid in found.entries:
             return
@@ -331,15 +331,15 @@ class EntryFiles:
             else:
                 storage.rename(path, aside)
         except StorageError as refusal:
-            self._complain(path, f"{error}; {refusal}")
+            self._report_unreadable(path, f"{error}; {refusal}")
         else:
-            self._say("claim record cannot be read and was set aside", aside, str(error))
+            self._log_guarded("claim record cannot be read and was set aside", aside, str(error))
 
-    def _complain(self, path: Path, problem: str) -> None:
+    def _report_unreadable(self, path: Path, problem: str) -> None:
         if self._is_news(path):
-            self._say("claim record cannot be read", path, problem)
+            self._log_guarded("claim record cannot be read", path, problem)
 
-    def _say(self, what: str, path: Path, problem: str) -> None:
+    def _log_guarded(self, what: str, path: Path, problem: str) -> None:
         if self._is_worth_a_line():
             log.error("%s; %s", what, _GUARDS, extra={"path": str(path), "problem": problem})
 

@@ -35,7 +35,7 @@ async def keep_device_info(
     node_name: str,
     clock: Callable[[], float] = time.time,
 ) -> NoReturn:
-    """Keep the ConfigMap right and fresh, without end.
+    """Keep the ConfigMap right and fresh, until cancelled.
 
     Args:
         client: The API server; needs `create` and `patch` on that ConfigMap.

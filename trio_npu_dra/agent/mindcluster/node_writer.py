@@ -54,7 +54,7 @@ class NodeLabels:
 async def keep_node(
     client: KubeClient, facts: Observable[NodeLabels], *, node_name: str
 ) -> NoReturn:
-    """Keep the Node's labels and annotations right, without end.
+    """Keep the Node's labels and annotations right, until cancelled.
 
     Args:
         client: The API server; needs `get` and `patch` on nodes.

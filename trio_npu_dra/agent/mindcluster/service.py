@@ -18,13 +18,13 @@ from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.base.observable import Observable, derive
 
 
-async def tell_mindcluster(
+async def follow_mindcluster(
     client: KubeClient,
     resources: Observable[Devices],
     holds: Observable[tuple[Hold, ...]],
     node_name: str,
 ) -> NoReturn:
-    """Keep Node and ConfigMap right, without end.
+    """Keep Node and ConfigMap right, until cancelled.
 
     A node of which no chip was ever for a resource gets no ConfigMap.
 

@@ -151,7 +151,7 @@ class VolcanosChoices:
         self._wanted.set()
 
     async def keep(self) -> NoReturn:
-        """Write on pods what they have, without end."""
+        """Write on pods what they have, until cancelled."""
         retry = Retry("writing on pods which NPUs they have", log, limit=RETRY_LIMIT)
         while True:
             await self._wanted.wait()

@@ -41,7 +41,7 @@ class SelfCheck:
     _looks: Coalesced[tuple[str, ...]] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._looks = Coalesced(self._look, seconds=LOOK_SECONDS)
+        self._looks = Coalesced(self._find_problems, seconds=LOOK_SECONDS)
 
     async def run(self) -> None:
         """Make the checks until cancelled; without this, probes wait for ever."""
@@ -55,7 +55,7 @@ class SelfCheck:
         """
         return await self._looks.get()
 
-    async def _look(self) -> tuple[str, ...]:
+    async def _find_problems(self) -> tuple[str, ...]:
         silent = await silent_sockets(
             self.bridge,
             service=self.endpoints.service,

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 _STUCK_SECONDS: Final = 60.0  # two requests, each of which has a deadline of its own
 
 
-async def tell_events(
+async def write_events(
     client: KubeClient,
     board: Observable[Board],
     holds: Observable[tuple[Hold, ...]],
@@ -43,7 +43,7 @@ async def tell_events(
     component: str,
     since: float,
 ) -> NoReturn:
-    """Write Events of what happens to the NPUs, without end.
+    """Write Events of what happens to the NPUs, until cancelled.
 
     Args:
         client: The API server; needs `create` and `update` on events.
@@ -126,7 +126,7 @@ async def _write_due(client: KubeClient, series: EventSeries, retry: Retry) -> N
             if not error.retryable:
                 series.drop(event)
                 log.warning(
-                    "Event not written", extra={"event": _words(event), "error": str(error)}
+                    "Event not written", extra={"event": _event_text(event), "error": str(error)}
                 )
                 continue
             await trio.sleep(retry.failed(error))
@@ -147,6 +147,6 @@ async def _write(client: KubeClient, event: Event, *, is_stored: bool) -> None:
         await client.update(event)
 
 
-def _words(event: Event) -> str:
+def _event_text(event: Event) -> str:
     about = event.involved_object
     return f"{event.reason} on {about.kind} {about.name}: {event.message}"

@@ -154,9 +154,9 @@ def _news_of(subject: _Subject, known: Chip | None, since: float) -> Iterator[Ne
     others = [fault for fault in new if fault not in separated]
     if separated:
         advice = f"; to return it to service, run `npu-dra health release {subject.chip.name}`"
-        yield subject.news(Reason.SEPARATED, _words(separated), advice)
+        yield subject.news(Reason.SEPARATED, _fault_texts(separated), advice)
     if others:
-        yield subject.news(Reason.FAULT, _words(others))
+        yield subject.news(Reason.FAULT, _fault_texts(others))
     if known is None:
         return
     if _is_unread(now) and not _is_unread(was):
@@ -183,5 +183,5 @@ def _is_unread(health: ChipHealth) -> bool:
     return bool(health.unmonitored) and not health.is_doubt
 
 
-def _words(faults: list[Fault]) -> list[str]:
+def _fault_texts(faults: list[Fault]) -> list[str]:
     return [f"{fault}, since {rfc3339(fault.since)}" for fault in faults]

@@ -86,7 +86,7 @@ class KubeClient:
             Invalid: It cannot exist under such a name; no request is sent.
             KubeError: Refused or unreachable.
         """
-        asked = f"get {_words(kind, name, namespace)}"
+        asked = f"get {_object_name(kind, name, namespace)}"
         found = parsed(
             kind,
             asked,
@@ -95,7 +95,7 @@ class KubeClient:
             ),
         )
         if found.metadata.name != name or (namespace or None) != found.metadata.namespace:
-            other = _words(kind, found.metadata.name, found.metadata.namespace)
+            other = _object_name(kind, found.metadata.name, found.metadata.namespace)
             raise Unreadable(f"{asked}: the answer is about {shortened(other)}")
         return found
 
@@ -188,7 +188,7 @@ class KubeClient:
         """
         meta = obj.metadata
         name = meta.name or f"{meta.generate_name}*"
-        asked = f"create {_words(type(obj), name, meta.namespace)}"
+        asked = f"create {_object_name(type(obj), name, meta.namespace)}"
         path = paths.collection(type(obj), meta.namespace, dryRun="All" if dry_run else "")
         return parsed(
             type(obj),
@@ -206,7 +206,7 @@ class KubeClient:
             KubeError: Refused or unreachable.
         """
         kind, meta, body = type(obj), obj.metadata, _encoded(obj.to_wire())
-        asked = f"update {_words(kind, meta.name, meta.namespace)}"
+        asked = f"update {_object_name(kind, meta.name, meta.namespace)}"
         return parsed(
             kind,
             asked,
@@ -229,7 +229,7 @@ class KubeClient:
             KubeError: Refused or unreachable.
         """
         kind, meta = type(obj), obj.metadata
-        asked = f"apply {_words(kind, meta.name, meta.namespace)}"
+        asked = f"apply {_object_name(kind, meta.name, meta.namespace)}"
         parameters = {"fieldManager": manager, "force": "true"}
         path = paths.single(kind, meta.name, meta.namespace, **parameters)
         answer = await self._connections.ask(asked, "PATCH", path, _encoded(obj.to_wire()))
@@ -252,7 +252,7 @@ class KubeClient:
             Invalid: It cannot exist under such a name; no request is sent.
             KubeError: Refused or unreachable.
         """
-        asked = f"delete {_words(kind, name, namespace)}"
+        asked = f"delete {_object_name(kind, name, namespace)}"
         given = {"uid": uid, "resourceVersion": resource_version}
         options = {
             "apiVersion": "v1",
@@ -317,17 +317,17 @@ class KubeClient:
                 obj = convert(kind, item)
             except NotUnderstood as error:
                 metadata = part(WithMetadata, asked, item).metadata
-                where = shortened(_words(kind, metadata.name, metadata.namespace))
+                where = shortened(_object_name(kind, metadata.name, metadata.namespace))
                 blank = kind.blank(metadata)
                 if blank is None:
                     raise unreadable(f"{asked}: {where}", error) from error
                 obj = blank
                 flaws.append(f"{where}: {error}")
             objects.append(obj)
-        self._complain(asked, tuple(flaws))
+        self._warn_of_flaws(asked, tuple(flaws))
         return tuple(objects)
 
-    def _complain(self, asked: str, flaws: tuple[str, ...]) -> None:
+    def _warn_of_flaws(self, asked: str, flaws: tuple[str, ...]) -> None:
         """Say once what is wrong with which objects."""
         if flaws and flaws != self._flaws:
             self._flaws = flaws
@@ -376,7 +376,7 @@ async def open_client(
         await connections.end()
 
 
-def _words(kind: type[KubeObject], name: str, namespace: str | None) -> str:
+def _object_name(kind: type[KubeObject], name: str, namespace: str | None) -> str:
     return f"{kind.plural} {namespace}/{name}" if namespace else f"{kind.plural} {name}"
 
 

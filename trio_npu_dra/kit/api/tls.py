@@ -54,7 +54,7 @@ class Tls:
         self._authority = authority
         self._client = client
         self._files = _files(authority, client)
-        self._marks = self._look()
+        self._marks = self._stat_files()
         self._context = self._load()
 
     def current(self) -> ssl.SSLContext:
@@ -63,7 +63,7 @@ class Tls:
         If files cannot be used, a log line says so and the old context stays: a certificate and its
         key may be replaced one after the other.
         """
-        marks = self._look()
+        marks = self._stat_files()
         if marks != self._marks:
             self._marks = marks
             try:
@@ -74,7 +74,7 @@ class Tls:
                 log.info("replaced certificates are used", extra={"field": self._files[0].field})
         return self._context
 
-    def _look(self) -> tuple[Mark, ...]:
+    def _stat_files(self) -> tuple[Mark, ...]:
         return tuple(file.mark() for file in self._files)
 
     def _load(self) -> ssl.SSLContext:

@@ -52,7 +52,7 @@ class Observable(Generic[T]):
         return True
 
     def changes(self) -> AsyncIterator[T]:
-        """Iterate over the present value, then the newest after each change, without end.
+        """Iterate over the present value, then the newest after each change, until cancelled.
 
         The iterator holds nothing: a loop over it may end at any time.
         """

@@ -85,7 +85,7 @@ class Requests:
                 return parse(message_type, body)
             return await self._loop.in_trio(self._parse_apart, request, message_type, body)
 
-    def look(self, now: float) -> None:
+    def refuse_late(self, now: float) -> None:
         """Refuse the requests that have taken too long."""
         seconds = self._limits.request_seconds
         for request in self._half_sent:

@@ -58,7 +58,12 @@ async def serve(
             with until_stopped:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(_accept, loop, listener, connections, calls)
-                    nursery.start_soon(_look, limits.look_seconds, connections.look, requests.look)
+                    nursery.start_soon(
+                        _check_periodically,
+                        limits.look_seconds,
+                        connections.close_overdue,
+                        requests.refuse_late,
+                    )
         finally:
             stopped.set()
 
@@ -101,11 +106,11 @@ async def _accept(loop: Loop, listener: Listener, connections: Connections, call
             # else its peer has already gone
 
 
-async def _look(seconds: float, *looks: Callable[[float], None]) -> None:
+async def _check_periodically(seconds: float, *checks: Callable[[float], None]) -> None:
     while True:
         await trio.sleep(seconds)
-        for look in looks:
-            look(trio.current_time())
+        for check in checks:
+            check(trio.current_time())
 
 
 async def _end(loop: Loop, connections: Connections, calls: _Calls) -> None:

@@ -131,7 +131,7 @@ class Connections:
             if wait > 0:
                 await trio.sleep(wait)
             else:
-                self._say(f"more than {self.limits.connections} connections at once")
+                self._log_closed(f"more than {self.limits.connections} connections at once")
                 last.hang_up()
 
     def add(self, connection: ServerConnection) -> None:
@@ -153,10 +153,10 @@ class Connections:
 
     def blame(self, connection: ServerConnection, reason: str, code: ErrorCodes | None) -> None:
         """Close a connection because of what its peer did."""
-        self._say(reason)
+        self._log_closed(reason)
         connection.hang_up(code)
 
-    def look(self, now: float) -> None:
+    def close_overdue(self, now: float) -> None:
         """Close the connections whose time is over."""
         for peer in tuple(self._open):
             link = peer.connection
@@ -191,7 +191,7 @@ class Connections:
             asyncio.get_running_loop().call_soon(self._read_next)
         connection.read_some()
 
-    def _say(self, reason: str) -> None:
+    def _log_closed(self, reason: str) -> None:
         now = trio.current_time()
         if now >= self._next_line:
             self._next_line = now + SECONDS_BETWEEN_LINES

@@ -95,7 +95,7 @@ class _Server:
         self._warn_at: dict[str, float] = {}  # when the same problem may be logged again
 
     async def accept(self, listener: trio.socket.SocketType) -> None:
-        """Accept connections without end, one each turn of the event loop."""
+        """Accept connections until cancelled, one each turn of the event loop."""
         async with trio.open_nursery() as nursery:
             while True:
                 try:

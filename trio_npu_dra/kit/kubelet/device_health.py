@@ -77,7 +77,7 @@ def routes(devices: Observable[Devices]) -> tuple[StreamRoute, ...]:
 
 
 async def _watch(devices: Observable[Devices], tell: Callable[[], Awaitable[None]]) -> None:
-    """Tell the complete list now, after every change and every `RESEND_SECONDS`, without end."""
+    """Send the complete list now, after every change and every `RESEND_SECONDS`."""
     one_at_a_time = trio.Lock()
 
     async def repeat() -> None:

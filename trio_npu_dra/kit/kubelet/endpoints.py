@@ -104,7 +104,7 @@ class Endpoints:
 
 
 async def remove_dead_sockets(ours: Endpoints) -> None:
-    """Remove the sockets of killed instances, at once and then every minute, without end.
+    """Remove the sockets of killed instances, at once and then every minute, until cancelled.
 
     Args:
         ours: The endpoints of this instance, which stay.

@@ -72,7 +72,7 @@ class NodeSlices:
             self._client, ResourceSlice, field_selector=self._selector, listed=listed
         )
 
-    async def look(
+    async def read_and_plan(
         self, content: PoolContent, listed: Slices | None
     ) -> tuple[Slices, tuple[Write, ...]]:
         """List the slices and plan the writes; a new slice gets an owner read just now.

@@ -101,7 +101,7 @@ async def publish(
 ) -> None:
     """Publish *pool* until cancelled; started when the loop runs, not when the pool is accepted.
 
-    Every `KubeError` is retried without end: an administrator may grant rights, the node may
+    Every `KubeError` is retried for ever: an administrator may grant rights, the node may
     register, the API server may come back.
 
     Args:
@@ -160,7 +160,7 @@ class _Publisher:
         """Wake the loop when the pool changes."""
         async for content in self._pool.changes():
             if content != self._settled:
-                self._note(current=False)
+                self._update_status(current=False)
             self._new_pool.set()
             self._news.set()
 
@@ -178,10 +178,10 @@ class _Publisher:
                     if self._slices.expect_as_sent():
                         self._settled = None
                     self._own_writes.forget()  # they may be part of a list that was read anew
-                    self._note(watch_restarts=self._status.value.watch_restarts + 1)
+                    self._update_status(watch_restarts=self._status.value.watch_restarts + 1)
                 self._view = view
                 self._own_writes.compare(view.objects)
-                self._note(watching=view.stale_since is None)
+                self._update_status(watching=view.stale_since is None)
                 self._news.set()
 
     async def run(self) -> None:
@@ -215,7 +215,7 @@ class _Publisher:
             await self._see_own_writes()
         if self._pool.value == self._settled:
             if not self._was_edited():
-                self._note(current=True, problem="")
+                self._update_status(current=True, problem="")
                 self._on_event(PoolAccepted())  # the pool may have changed and changed back
                 return
             # Back off while someone keeps editing our slices; a new pool cuts the wait short.
@@ -225,7 +225,7 @@ class _Publisher:
         content = self._pool.value
         is_repair = content == self._settled
         with watchdog.step("publishing ResourceSlices", limit=_RECONCILE_STUCK_SECONDS):
-            slices, writes = await self._slices.look(content, listed)
+            slices, writes = await self._slices.read_and_plan(content, listed)
             for write in writes:
                 await self._perform(write)
         if writes:
@@ -280,7 +280,7 @@ class _Publisher:
 
     def _fail(self, error: KubeError | InvalidPool) -> None:
         self._settled = None
-        self._note(current=False, problem=str(error))
+        self._update_status(current=False, problem=str(error))
 
     def _settle(
         self,
@@ -293,7 +293,7 @@ class _Publisher:
         gone = [write.slice for write in writes if isinstance(write, Delete)]
         written = [write.slice for write in writes if not isinstance(write, Delete)]
         newest = max(item.spec.pool.generation for item in written or slices if item not in gone)
-        self._note(
+        self._update_status(
             published=True,
             current=is_newest,
             devices=len(content.devices),
@@ -304,5 +304,5 @@ class _Publisher:
         if is_newest:
             self._on_event(PoolAccepted())
 
-    def _note(self, **changes: bool | int | str | frozenset[str]) -> None:
+    def _update_status(self, **changes: bool | int | str | frozenset[str]) -> None:
         self._status.set(replace(self._status.value, **changes))  # type: ignore[arg-type] # by name

@@ -1,9 +1,10 @@
 """The lock that lets one instance of the driver publish, while a rolling update has two on a node.
 
 Two versions may describe the same devices differently. If both published, each would take the
-other's slices for edited ones and repair them, without end. So only the instance that holds a lock
-in the driver's folder publishes. That is the older one until it ends, in whatever way; then the
-younger one continues as after any restart. An update that never gets ready thus changes no slice.
+other's slices for edited ones and repair them, again and again. So only the instance that holds a
+lock in the driver's folder publishes. That is the older one until it ends, in whatever way; then
+the younger one continues as after any restart. An update that never gets ready thus changes no
+slice.
 """
 
 from __future__ import annotations

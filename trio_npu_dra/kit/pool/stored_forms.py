@@ -71,7 +71,7 @@ class StoredForms:
             self._counters.pop(part.name, None)
             if counters.get(part.name) != part:
                 self._counters[part.name] = (part, counters.get(part.name))
-        self._say()
+        self._log_changes()
 
     def forget(self) -> bool:
         """Expect again that everything is stored as it is sent.
@@ -92,7 +92,7 @@ class StoredForms:
         sent, stored = self._counters.get(part.name, (None, part))
         return stored if sent == part else part
 
-    def _say(self) -> None:
+    def _log_changes(self) -> None:
         dropped = self.dropped
         rewritten = self._rewritten() - dropped
         if fields := dropped - self._said:

@@ -56,10 +56,10 @@ def run(arguments: argparse.Namespace) -> int:
     # A short path: unix sockets have 107 bytes.
     with tempfile.TemporaryDirectory(prefix="npu-") as folder:
         board = create_board(load_profile(arguments.profile), Path(folder) / "host")
-        _say(f"a simulated board: {arguments.profile}, libdcmi.so with the vendor's ABI")
+        _heading(f"a simulated board: {arguments.profile}, libdcmi.so with the vendor's ABI")
         _show(_npu_smi(board))
         trio.run(_show_all, board, Path(folder))
-    _say("done")
+    _heading("done")
     return 0
 
 
@@ -71,13 +71,13 @@ async def _show_all(board: SimulatedBoard, folder: Path) -> None:
     with trio.fail_after(TIME_LIMIT_SECONDS):
         async with trio.open_nursery() as nursery:
             await nursery.start(serve_api, state, folder / "api.sock")
-            _say("the daemon starts: npu-dra serve")
+            _heading("the daemon starts: npu-dra serve")
             async with trio.open_nursery() as agent:
                 await agent.start(daemon.run, settings)
                 async with open_kubelet(_registration(settings)) as kubelet:
                     await _show_slice(state)
                     await _show_claim(kubelet, settings, uid)
-                _say("the daemon stops; its slice stays for the next one")
+                _heading("the daemon stops; its slice stays for the next one")
                 agent.cancel_scope.cancel()
             nursery.cancel_scope.cancel()
 
@@ -88,21 +88,23 @@ async def _show_slice(state: ApiState) -> None:
     published = slices[0].to_wire()
     devices = published["spec"]["devices"]
     published["spec"]["devices"] = devices[:1]
-    _say(f"the ResourceSlice it published, with the first of its {len(devices)} devices")
+    _heading(f"the ResourceSlice it published, with the first of its {len(devices)} devices")
     _show(yaml.safe_dump(published, sort_keys=False))
 
 
 async def _show_claim(kubelet: Kubelet, settings: Settings, uid: str) -> None:
     claim = Claim(namespace="default", uid=uid, name=CLAIM)
-    _say(f"the scheduler gave {DEVICE} to claim default/{CLAIM}; the kubelet asks to prepare it")
+    _heading(
+        f"the scheduler gave {DEVICE} to claim default/{CLAIM}; the kubelet asks to prepare it"
+    )
     prepared = (await kubelet.prepare([claim]))[uid]
     _show(yaml.safe_dump(prepared.to_dict(), sort_keys=False))
     if prepared.error:
         raise NpuDraError(f"the claim was not prepared: {prepared.error}")
-    _say("the CDI file from which the container runtime takes what the container gets")
+    _heading("the CDI file from which the container runtime takes what the container gets")
     for path in _files(settings.cdi_root):
         _show(f"# {path.name}\n" + _pretty(path))
-    _say("the pod has ended; the kubelet asks to unprepare the claim")
+    _heading("the pod has ended; the kubelet asks to unprepare the claim")
     error = (await kubelet.unprepare([claim]))[uid]
     if error:
         raise NpuDraError(f"the claim was not unprepared: {error}")
@@ -170,7 +172,7 @@ def _pretty(path: Path) -> str:
     return yaml.safe_dump(spec, sort_keys=False, default_flow_style=None, width=100)
 
 
-def _say(text: str) -> None:
+def _heading(text: str) -> None:
     say("", f"=== {text}")
 
 

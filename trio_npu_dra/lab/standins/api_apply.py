@@ -27,7 +27,7 @@ def applied(old: Wire | None, wire: Wire, manager: str) -> Wire:
         _part(new, place[:-1]).pop(place[-1], None)
     for place, value in wanted.items():
         _part(new, place[:-1])[place[-1]] = value
-    _note(new, {**owners, manager: frozenset(wanted)})
+    _set_managed_fields(new, {**owners, manager: frozenset(wanted)})
     return new
 
 
@@ -36,7 +36,7 @@ def disown_changes(old: Wire, new: Wire) -> None:
     before, now = dict(_entries(old)), dict(_entries(new))
     kept = {place for place, value in now.items() if before.get(place) == value}
     if owners := _owners(old):
-        _note(new, {manager: places & kept for manager, places in owners.items()})
+        _set_managed_fields(new, {manager: places & kept for manager, places in owners.items()})
 
 
 def _entries(wire: Wire) -> Iterator[tuple[Place, Any]]:
@@ -69,7 +69,7 @@ def _owners(wire: Wire) -> dict[str, frozenset[Place]]:
     }
 
 
-def _note(wire: Wire, owners: Mapping[str, frozenset[Place]]) -> None:
+def _set_managed_fields(wire: Wire, owners: Mapping[str, frozenset[Place]]) -> None:
     noted = []
     for manager, places in owners.items():
         fields: Wire = {}

@@ -149,13 +149,13 @@ def judge(found: Runtimes, runtime: str, cdi: str) -> Iterator[Finding]:
         findings = [*_about_cdi(config, runtime, cdi), *_about_ascend(config)]
         yield from findings
         if not findings:
-            yield ok(_words(config))
+            yield ok(_config_text(config))
     for config in found.configs:
         if not config.serves_pods and config.is_ascend_default:
             yield from _about_ascend(config)
 
 
-def _words(config: RuntimeConfig) -> str:
+def _config_text(config: RuntimeConfig) -> str:
     others = f"; the Ascend runtime is there as {', '.join(config.ascend)}, not as the default"
     where = f"({config.file})" if config.file else "without a file of its own"
     return f"{config.engine} {where} has CDI on" + (others if config.ascend else "")

@@ -94,7 +94,7 @@ class _Registrar:
                 serve, self._socket, service.routes(self._plugin, self._while_watched)
             )
         except (ConfigError, StorageError) as error:
-            self._complain("a device plugin's socket cannot be made", str(error))
+            self._warn_once("a device plugin's socket cannot be made", str(error))
             return False
         return True
 
@@ -120,7 +120,7 @@ class _Registrar:
                     methods.REGISTER_PLUGIN, request, timeout_seconds=_REGISTER_SECONDS
                 )
         except RpcError as error:
-            self._complain("a device plugin is not registered with the kubelet", str(error))
+            self._warn_once("a device plugin is not registered with the kubelet", str(error))
             return False
         self._problem = ""
         log.info("device plugin registered", extra={"resource": self._plugin.resource})
@@ -142,7 +142,7 @@ class _Registrar:
         finally:
             self._streams.set(self._streams.value - 1)
 
-    def _complain(self, what: str, problem: str) -> None:
+    def _warn_once(self, what: str, problem: str) -> None:
         """Say what is wrong once, not every few seconds."""
         if problem != self._problem:
             self._problem = problem
