@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.file_times import next_tick
 from trio_npu_dra.ascend.host_path import _TICK_NS, KnownPaths, resolve
 
 
@@ -94,6 +95,7 @@ def test_paths_are_looked_up_again_when_a_folder_on_the_way_has_changed(
     assert first == {"/usr/driver/lib"}
     assert known.existing(str(host), ASKED) is first
 
+    next_tick()
     CHANGES[change](host)
 
     again = known.existing(str(host), ASKED)

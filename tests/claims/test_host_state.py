@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.claims.node import DRIVER
+from tests.file_times import next_tick
 from tests.holds.entries import held
 from trio_npu_dra.agent.claims.cdi import CdiFolder, Libraries
 from trio_npu_dra.agent.config.effective import EffectiveConfig
@@ -230,8 +231,10 @@ def test_new_files_of_the_unified_bus_are_found(host: Host) -> None:
     (host.sysfs_root / "class/unified_bus").mkdir(parents=True)
     npu = device(0, ChipFamily.ASCEND_950)
     assert given(host, npu) == set()
+    next_tick()
     put(host, "/usr/lib64/liburma.so.0", "")
     assert given(host, npu) == {"/usr/lib64/liburma.so.0"}
+    next_tick()
     (host.host_root / "usr/lib64/liburma.so.0").unlink()
     assert given(host, npu) == set()
 
