@@ -2,7 +2,7 @@
 
 The record has a vNPU's id before the vNPU is made, and until it is removed. So a crash in between
 leaves no unknown vNPU, and a vNPU that no record names is not the driver's: it is never removed.
-For that the id is chosen here, not by the library (docs/architecture.md).
+For that the id is chosen here, not by the library (docs/decisions/vnpu-ids.md).
 """
 
 from __future__ import annotations
