@@ -148,7 +148,7 @@ async def test_a_broken_file_costs_the_memory_and_nothing_else(
     """It is shouted about, and replaced by the next write."""
     (tmp_path / "faults.json").write_text(content)
     faults = NodeFaults(tmp_path)
-    assert "cannot be read" in caplog.text
+    assert "cannot read the history of faults" in caplog.text
     faults.of(npu()).take(UNHEALTHY, 100.0)
     faults.save()
     assert NodeFaults(tmp_path).of(npu()).health(100.0).faults
@@ -262,7 +262,7 @@ async def test_something_foreign_costs_the_memory_and_gives_way(
         foreign.put(kind, file)
 
     faults = NodeFaults(tmp_path)
-    assert "cannot be read" in caplog.text
+    assert "cannot read the history of faults" in caplog.text
     faults.of(npu()).take(UNHEALTHY, 100.0)
     faults.save()
 

@@ -343,7 +343,7 @@ async def test_a_note_that_is_damaged_costs_no_claim(
         foreign.put(kind, path)
     assert await driver.unprepare("a") == ""
     assert driver.flags.on == {2}
-    assert any("has let containers share" in line for line in caplog.messages)
+    assert any("lost track of the share flags" in line for line in caplog.messages)
 
 
 @pytest.mark.parametrize("is_prepare", [True, False])

@@ -168,7 +168,7 @@ class FaultFile:
 
     def _log_unreadable(self, key: str, error: ValidationError) -> None:
         log.error(
-            "what was known of a chip's faults cannot be read: it is separated no longer if it was",
+            "cannot read the faults of a chip: it is back in service if it was separated",
             extra={"file": str(self._path), "chip": key, "error": _error_text(error)},
         )
 
