@@ -168,7 +168,7 @@ class FaultFile:
 
     def _log_unreadable(self, key: str, error: ValidationError) -> None:
         log.error(
-            "cannot read the faults of a chip: it is back in service if it was separated",
+            "cannot read the history of faults of a chip: it is back if it was separated",
             extra={"file": str(self._path), "chip": key, "error": _error_text(error)},
         )
 
