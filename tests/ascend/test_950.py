@@ -9,9 +9,10 @@ from tests.ascend.watching import BUSINESS, NEVER, Watching
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.host import Host
-from trio_npu_dra.ascend.model import Board, HealthState
+from trio_npu_dra.ascend.model import Board
 from trio_npu_dra.ascend.occupancy import is_any_occupied
 from trio_npu_dra.ascend.telemetry import read_telemetry
+from trio_npu_dra.kit.base.health import HealthState
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.lab.simulator import BoardControl, Severity, load_profile
 

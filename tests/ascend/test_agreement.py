@@ -9,7 +9,7 @@ from trio_npu_dra.ascend.chip_faults import ChipFaults
 from trio_npu_dra.ascend.dcmi.types import Assertion, Severity
 from trio_npu_dra.ascend.faults import CARD_DROPPED
 from trio_npu_dra.ascend.health_sample import HealthSample
-from trio_npu_dra.ascend.model import HealthState
+from trio_npu_dra.kit.base.health import HealthState
 
 MISSING = HealthSample(unmonitored="there is no such chip", missing=True)
 BUSY = HealthSample(unmonitored="busy")

@@ -20,7 +20,8 @@ from trio_npu_dra.ascend.chip_faults import ChipFaults
 from trio_npu_dra.ascend.dcmi.types import Assertion, Severity
 from trio_npu_dra.ascend.faults import ALARM_WITHOUT_CODE
 from trio_npu_dra.ascend.health_sample import HealthSample
-from trio_npu_dra.ascend.model import FaultLevel, HealthState
+from trio_npu_dra.ascend.model import FaultLevel
+from trio_npu_dra.kit.base.health import HealthState
 
 # --- alarms --------------------------------------------------------------------------------------
 

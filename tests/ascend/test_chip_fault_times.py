@@ -21,7 +21,7 @@ from trio_npu_dra.ascend.code_memory import CodeMemory
 from trio_npu_dra.ascend.dcmi.types import Assertion, Severity
 from trio_npu_dra.ascend.faults import CARD_DROPPED, FaultTable, packaged_table
 from trio_npu_dra.ascend.health_sample import HealthSample
-from trio_npu_dra.ascend.model import HealthState
+from trio_npu_dra.kit.base.health import HealthState
 
 TABLE = FaultTable.parse(
     """{

@@ -9,7 +9,8 @@ from trio_npu_dra.ascend.code_memory import CodeMemory
 from trio_npu_dra.ascend.dcmi.types import Assertion, FaultEvent, Severity
 from trio_npu_dra.ascend.faults import CARD_DROPPED, packaged_table
 from trio_npu_dra.ascend.health_sample import HealthSample
-from trio_npu_dra.ascend.model import FaultLevel, HealthState
+from trio_npu_dra.ascend.model import FaultLevel
+from trio_npu_dra.kit.base.health import HealthState
 
 DAY = 24 * 3600.0
 START = 1_000_000.0

@@ -23,8 +23,9 @@ from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.discovery import discover
 from trio_npu_dra.ascend.division_poll import read_partition
 from trio_npu_dra.ascend.host import Host
-from trio_npu_dra.ascend.model import Board, HealthState
+from trio_npu_dra.ascend.model import Board
 from trio_npu_dra.kit.base.errors import DcmiError, NotSupported
+from trio_npu_dra.kit.base.health import HealthState
 from trio_npu_dra.lab.simulator import BoardControl, Severity, SimulatedBoard, load_profile
 
 

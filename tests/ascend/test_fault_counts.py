@@ -7,7 +7,8 @@ import trio
 from dev.rig.waiting import HANG_SECONDS
 from tests.ascend.test_chip_faults import LINK
 from tests.ascend.watching import MINOR, NEVER, TWICE, Watching
-from trio_npu_dra.ascend.model import FaultLevel, HealthState
+from trio_npu_dra.ascend.model import FaultLevel
+from trio_npu_dra.kit.base.health import HealthState
 from trio_npu_dra.lab.simulator import Assertion, BoardControl, Severity
 
 

@@ -12,8 +12,8 @@ from tests.ascend.pacing import NODE, Paced
 from tests.ascend.watching import BUSINESS, MINOR
 from trio_npu_dra.ascend.dcmi.types import Assertion
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker, open_worker
-from trio_npu_dra.ascend.model import HealthState
 from trio_npu_dra.ascend.subscription import WatchStatus
+from trio_npu_dra.kit.base.health import HealthState
 from trio_npu_dra.lab.simulator import BoardControl, Severity
 
 

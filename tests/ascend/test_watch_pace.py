@@ -13,8 +13,9 @@ from tests.ascend.test_chip_faults import LINK
 from tests.ascend.watching import BUSINESS, MINOR, NEVER
 from trio_npu_dra.ascend.dcmi.types import Assertion
 from trio_npu_dra.ascend.faults import ALARM_WITHOUT_CODE, CARD_DROPPED
-from trio_npu_dra.ascend.model import FaultLevel, HealthState
+from trio_npu_dra.ascend.model import FaultLevel
 from trio_npu_dra.kit.base import watchdog
+from trio_npu_dra.kit.base.health import HealthState
 from trio_npu_dra.lab.simulator import BoardControl, Severity, SimulatedBoard
 
 REFUSED = "dcmi_subscribe_fault_event"

@@ -19,7 +19,8 @@ from trio_npu_dra.ascend.fault_memory import NodeFaults
 from trio_npu_dra.ascend.faults import CARD_DROPPED
 from trio_npu_dra.ascend.health_sample import HealthSample
 from trio_npu_dra.ascend.host import Host
-from trio_npu_dra.ascend.model import FaultLevel, HealthState
+from trio_npu_dra.ascend.model import FaultLevel
+from trio_npu_dra.kit.base.health import HealthState
 from trio_npu_dra.lab.simulator import Assertion, BoardControl, Severity, SimulatedBoard
 
 

@@ -15,9 +15,10 @@ from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.division_poll import DivisionPoll
 from trio_npu_dra.ascend.fault_memory import NodeFaults
 from trio_npu_dra.ascend.host import Host
-from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, ChipHealth, HealthState
+from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, ChipHealth
 from trio_npu_dra.ascend.subscription import WatchStatus
 from trio_npu_dra.ascend.watcher import watch_board
+from trio_npu_dra.kit.base.health import HealthState
 from trio_npu_dra.kit.base.observable import Observable
 
 BUSINESS = 0x81B38002  # RestartBusiness

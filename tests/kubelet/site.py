@@ -17,9 +17,10 @@ from trio_npu_dra.agent.claims.patience import Patience
 from trio_npu_dra.agent.claims.service import NodeClaims
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.kit.api.objects import ResourceClaim
+from trio_npu_dra.kit.base.health import HealthState
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.grpc import Bridge, open_bridge
-from trio_npu_dra.kit.kubelet.device_health import DeviceHealth, HealthState
+from trio_npu_dra.kit.kubelet.device_health import DeviceHealth
 from trio_npu_dra.kit.kubelet.endpoints import Endpoints
 from trio_npu_dra.kit.kubelet.plugin import serve_plugin, serve_registration
 from trio_npu_dra.kit.kubelet.registration import NOT_REGISTERED, RegistrationStatus

@@ -13,6 +13,7 @@ import pytest
 import trio
 
 from trio_npu_dra.kit.base.errors import ConfigError
+from trio_npu_dra.kit.base.health import HealthState
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.grpc import Bridge, RpcError, Status, methods, open_bridge
 from trio_npu_dra.kit.grpc._generated.grpc.health.v1 import (
@@ -22,7 +23,7 @@ from trio_npu_dra.kit.grpc._generated.grpc.health.v1 import (
 )
 from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra import v1
 from trio_npu_dra.kit.grpc._generated.pluginregistration import RegistrationStatus as Notification
-from trio_npu_dra.kit.kubelet.device_health import DeviceHealth, Devices, HealthState
+from trio_npu_dra.kit.kubelet.device_health import DeviceHealth, Devices
 from trio_npu_dra.kit.kubelet.driver import ClaimRef, PreparedDevice, PrepareResult
 from trio_npu_dra.kit.kubelet.plugin import serve_plugin, serve_registration
 from trio_npu_dra.kit.kubelet.probes import Probes, serve_probes, silent_sockets
@@ -145,7 +146,7 @@ async def once(observable: Observable[T], condition: Callable[[T], bool]) -> Non
 def says(state: HealthState, message: str, devices: Health) -> bool:
     """Whether the kubelet's state of npu-0 is *state*."""
     entry = devices.get(("node-a", "npu-0"))
-    return entry is not None and entry.health.value == state and entry.message == message
+    return entry is not None and entry.health.name == state.name and entry.message == message
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from trio_npu_dra.agent.holds.availability import available
 from trio_npu_dra.agent.report.device_health import device_health
 from trio_npu_dra.ascend.model import Chip, FaultLevel
 from trio_npu_dra.ascend.offers import offers
-from trio_npu_dra.kit.kubelet.device_health import MESSAGE_LIMIT, TIMEOUT_SECONDS, HealthState
+from trio_npu_dra.kit.base.health import HealthState
+from trio_npu_dra.kit.kubelet.device_health import MESSAGE_LIMIT, TIMEOUT_SECONDS
 
 
 @pytest.mark.parametrize(

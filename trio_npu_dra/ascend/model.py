@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum, StrEnum
+from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
 from typing import Final, TypeAlias
@@ -21,6 +21,7 @@ from trio_npu_dra.ascend.dcmi.types import (
     VDevice,
     VnpuMode,
 )
+from trio_npu_dra.kit.base.health import HealthState
 
 
 class ChipFamily(StrEnum):
@@ -33,14 +34,6 @@ class ChipFamily(StrEnum):
     ASCEND_910B = "Ascend910B"
     ASCEND_910_A3 = "Ascend910A3"
     ASCEND_950 = "Ascend950"
-
-
-class HealthState(Enum):
-    """The states of a device in the kubelet's device health API."""
-
-    UNKNOWN = "Unknown"
-    HEALTHY = "Healthy"
-    UNHEALTHY = "Unhealthy"
 
 
 class FaultLevel(StrEnum):

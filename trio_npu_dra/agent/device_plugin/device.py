@@ -8,8 +8,9 @@ from typing import Self
 from trio_npu_dra.agent.device_plugin.names import DeviceId
 from trio_npu_dra.agent.holds.entry import Allocated, Entry, HeldDevice, State
 from trio_npu_dra.agent.holds.hold import POD_PREFIX, Holder, HolderKind
-from trio_npu_dra.ascend.model import Chip, HealthState
+from trio_npu_dra.ascend.model import Chip
 from trio_npu_dra.ascend.partition import Partition
+from trio_npu_dra.kit.base.health import HealthState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,10 +9,11 @@ from typing import Any, Final
 
 from trio_npu_dra.agent.device_plugin.names import USUAL, device_id
 from trio_npu_dra.agent.mindcluster.node_facts import place, usual_chips
-from trio_npu_dra.ascend.model import Chip, ChipFamily, FaultLevel, HealthState
+from trio_npu_dra.ascend.model import Chip, ChipFamily, FaultLevel
 from trio_npu_dra.ascend.port_faults import UB_OF_ALL_CHIPS, UB_OF_ONE_CHIP
 from trio_npu_dra.kit.api.applied import ConfigMap
 from trio_npu_dra.kit.api.objects import ObjectMeta
+from trio_npu_dra.kit.base.health import HealthState
 
 NAMESPACE: Final = "kube-system"
 NAME_PREFIX: Final = "mindx-dl-deviceinfo-"

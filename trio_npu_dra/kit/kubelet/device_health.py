@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from enum import IntEnum
 
 import trio
 
+from trio_npu_dra.kit.base.health import HealthState
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.grpc import Send, StreamRoute, methods
 from trio_npu_dra.kit.grpc._generated import v1, v1alpha1
@@ -21,14 +21,6 @@ TIMEOUT_SECONDS = 30
 
 MESSAGE_LIMIT = 1024
 """Characters of a message that the kubelet keeps."""
-
-
-class HealthState(IntEnum):
-    """The states of a device; the numbers are those of the wire."""
-
-    UNKNOWN = 0
-    HEALTHY = 1
-    UNHEALTHY = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +91,7 @@ def _reply_v1(devices: Devices) -> v1.NodeWatchResourcesResponse:
         devices=[
             v1.DeviceHealth(
                 device=v1.DeviceIdentifier(pool_name=device.pool, device_name=device.device),
-                health=v1.HealthStatus(device.state),
+                health=v1.HealthStatus[device.state.name],
                 last_updated_time=now,
                 health_check_timeout_seconds=device.timeout_seconds,
                 message=device.message[:MESSAGE_LIMIT],
@@ -115,7 +107,7 @@ def _reply_v1alpha1(devices: Devices) -> v1alpha1.NodeWatchResourcesResponse:
         devices=[
             v1alpha1.DeviceHealth(
                 device=v1alpha1.DeviceIdentifier(pool_name=device.pool, device_name=device.device),
-                health=v1alpha1.HealthStatus(device.state),
+                health=v1alpha1.HealthStatus[device.state.name],
                 last_updated_time=now,
                 health_check_timeout_seconds=device.timeout_seconds,
                 message=device.message[:MESSAGE_LIMIT],

@@ -13,7 +13,8 @@ from itertools import chain
 from typing import Final, TypeAlias, TypeVar
 from xml.sax.saxutils import escape
 
-from trio_npu_dra.ascend.model import Chip, FaultLevel, HealthState
+from trio_npu_dra.ascend.model import Chip, FaultLevel
+from trio_npu_dra.kit.base.health import HealthState
 from trio_npu_dra.tools.cli.topology import MEANINGS, Topology, super_pods
 
 # Lengths are in units of the picture, which are pixels where nobody scales it.
