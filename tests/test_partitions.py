@@ -19,6 +19,7 @@ from trio_npu_dra.agent.control.report import HealthReport
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.types import ChipRef
 from trio_npu_dra.kit.api.objects import ResourceClaim, ResourceSlice
+from trio_npu_dra.kit.api.quantity import parse_quantity
 from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
 from trio_npu_dra.lab.simulator import BoardControl, Severity
 from trio_npu_dra.lab.standins.api_rules import Kubernetes
@@ -81,7 +82,9 @@ def _free(rig: Rig) -> dict[str, dict[str, int]]:
     """What the counters of the slices leave, by chip, when all claims have what they say."""
     specs = [item.spec for item in rig.api.all(ResourceSlice)]
     left = {
-        one.name: {name: amount(counter.value) for name, counter in one.counters.items()}
+        one.name: {
+            name: int(parse_quantity(counter.value)) for name, counter in one.counters.items()
+        }
         for spec in specs
         for one in spec.shared_counters or ()
     }
@@ -92,14 +95,8 @@ def _free(rig: Rig) -> dict[str, dict[str, int]]:
         for result in stored.status.allocation.devices.results:
             for taken in devices[result.device].consumes_counters or ():
                 for name, counter in taken.counters.items():
-                    left[taken.counter_set][name] -= amount(counter.value)
+                    left[taken.counter_set][name] -= int(parse_quantity(counter.value))
     return left
-
-
-def amount(quantity: str) -> int:
-    """A quantity with or without a suffix."""
-    number = quantity.rstrip("KMGTi")
-    return int(number) << (10 * "KMGT".find(quantity[len(number) :][:1] or "-") + 10)
 
 
 def _told(dcmi: Dcmi, chip: int) -> dict[str, int | None]:
@@ -157,7 +154,7 @@ async def test_slices_chips_and_records_agree_while_claims_come_and_go(
                 if one.name not in taken
                 for part in one.consumes_counters or ()
                 if all(
-                    amount(counter.value) <= left[part.counter_set][counter_name]
+                    int(parse_quantity(counter.value)) <= left[part.counter_set][counter_name]
                     for counter_name, counter in part.counters.items()
                 )
             ]

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from trio_npu_dra.agent.devices.build import build_devices, semantic_version
 from trio_npu_dra.agent.devices.features import ServerFeatures
-from trio_npu_dra.agent.devices.quantities import canonical_quantity
 from trio_npu_dra.agent.devices.taints import TaintEffect, TaintPolicy
 from trio_npu_dra.ascend.dcmi.types import ChipRef, MultiDiePolicy, Resources, VDevice
 from trio_npu_dra.ascend.model import (
@@ -24,7 +23,6 @@ from trio_npu_dra.ascend.model import (
 from trio_npu_dra.ascend.offers import Held, Offer, OfferKind, offers
 from trio_npu_dra.ascend.partition import Partition
 from trio_npu_dra.kit.api.objects import Device, DeviceAttribute, DeviceCapacity
-from trio_npu_dra.lab.standins.api_rules import canonical
 
 EVERYTHING = ServerFeatures()
 FULL = Chip(
@@ -216,31 +214,6 @@ def test_a_refused_attribute_is_dropped_alone(caplog: pytest.LogCaptureFixture) 
     assert {"productName", "uuid", "driverVersion"}.isdisjoint(plain(first))
     assert plain(first)["chipName"] == plain(second)["chipName"] == "910B4"
     assert len(caplog.records) == 3
-
-
-@pytest.mark.parametrize(
-    ("amount", "written"),
-    [
-        (32 << 30, "32Gi"),
-        (65452 << 20, "65452Mi"),
-        (1 << 40, "1Ti"),
-        (20, "20"),
-        (1000, "1k"),
-        (0, "0"),
-        (1536, "1536"),
-        (1536 << 10, "1536Ki"),
-        (24_000_000_001, "24000000001"),
-    ],
-)
-def test_quantities_are_canonical(amount: int, written: str) -> None:
-    """Written as the API server would rewrite them."""
-    assert canonical_quantity(amount) == written
-
-
-@given(amount=st.integers(0, 1 << 50))
-def test_the_server_leaves_a_quantity_as_it_is(amount: int) -> None:
-    """Whatever the amount, there is nothing to rewrite."""
-    assert canonical(canonical_quantity(amount)) == canonical_quantity(amount)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from dev.cluster.api import Object
 from dev.cluster.driver import PLUGIN, Driver
 from tests.e2e.partitions import HALF, QUARTER, cut_for_claims, partition, vnpus
 from tests.e2e.space import Space, claim, pod
-from trio_npu_dra.agent.devices.quantities import amount_of
+from trio_npu_dra.kit.api.quantity import parse_quantity
 from trio_npu_dra.lab.simulator import load_profile
 from trio_npu_dra.lab.simulator.profile import Device
 
@@ -190,7 +190,9 @@ def given(driver: Driver, claims: Iterable[Object]) -> list[Taken]:
 
 def amounts(counted: Object) -> Counter[str]:
     """A counter set, or what a device takes from one."""
-    return Counter({name: amount_of(one["value"]) for name, one in counted["counters"].items()})
+    return Counter(
+        {name: int(parse_quantity(one["value"])) for name, one in counted["counters"].items()}
+    )
 
 
 def told(driver: Driver, chip: Device) -> tuple[Taken, dict[int, str]]:

@@ -12,7 +12,7 @@ from itertools import combinations, product
 
 from tests.explain.random_worlds import World
 from tests.explain.world import Wire
-from trio_npu_dra.tools.cluster.quantity import parse_quantity
+from trio_npu_dra.kit.api.quantity import parse_quantity
 
 Admits = Callable[[str, Wire], bool]
 Choice = list[tuple[int, str, Wire, Wire]]

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.explain.world import Wire, device, node, slice_
+from trio_npu_dra.kit.api.quantity import parse_quantity
 from trio_npu_dra.tools.cluster.objects import ClusterNode, Device, Slice
 from trio_npu_dra.tools.cluster.pools import NodePool, pools_by_node
-from trio_npu_dra.tools.cluster.quantity import parse_quantity
 from trio_npu_dra.tools.cluster.shares import fits, share_of
 
 ZONE = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}

@@ -14,13 +14,13 @@ from tests.pool.publishing import DRIVER, publishing
 from tests.pool.reach import Reach
 from trio_npu_dra.agent.devices.build import build_devices
 from trio_npu_dra.agent.devices.features import ServerFeatures
-from trio_npu_dra.agent.devices.quantities import amount_of, canonical_quantity
 from trio_npu_dra.agent.devices.taints import TaintPolicy
 from trio_npu_dra.agent.holds.availability import available
 from trio_npu_dra.agent.holds.hold import Hold
 from trio_npu_dra.ascend.model import Board
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.objects import Device
+from trio_npu_dra.kit.api.quantity import parse_quantity
 
 BOARD = Board(chips=(FULL,))
 """One 910B4 with 32 GiB and 20 AI cores."""
@@ -67,17 +67,14 @@ def test_as_many_plain_requests_fit_as_there_are_shares(
         policy = part.request_policy
         assert policy is not None
         assert policy.valid_range is not None
-        total, default = amount_of(part.value), amount_of(policy.default)
-        least, step = amount_of(policy.valid_range.min), amount_of(policy.valid_range.step or "1")
+        total, default = parse_quantity(part.value), parse_quantity(policy.default)
+        least, step = (
+            parse_quantity(policy.valid_range.min),
+            parse_quantity(policy.valid_range.step or "1"),
+        )
         assert default * shares <= total
         assert (default - least) % step == 0
         assert least + step <= total
-
-
-@given(st.integers(0, 1 << 60))
-def test_a_quantity_can_be_read_again(amount: int) -> None:
-    """Whatever its suffix."""
-    assert amount_of(canonical_quantity(amount)) == amount
 
 
 async def test_an_api_server_stores_it_as_it_was_sent(reach: Reach) -> None:

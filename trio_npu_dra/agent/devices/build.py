@@ -15,13 +15,13 @@ from typing import TypeVar
 
 from trio_npu_dra.agent.devices.counters import build_counter_sets, consumption, without_counters
 from trio_npu_dra.agent.devices.features import ServerFeatures
-from trio_npu_dra.agent.devices.quantities import canonical_quantity
 from trio_npu_dra.agent.devices.shares import with_shares
 from trio_npu_dra.agent.devices.taints import TaintPolicy
 from trio_npu_dra.ascend import fact_names
 from trio_npu_dra.ascend.model import HEALTHY, Board, Chip
 from trio_npu_dra.ascend.offers import Held, Offer, Standing
 from trio_npu_dra.kit.api.objects import Device, DeviceAttribute, DeviceCapacity, DeviceTaint
+from trio_npu_dra.kit.api.quantity import canonical_quantity
 from trio_npu_dra.kit.pool.pool import PoolContent
 
 log = logging.getLogger(__name__)

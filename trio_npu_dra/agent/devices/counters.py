@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
-from trio_npu_dra.agent.devices.quantities import canonical_quantity
 from trio_npu_dra.ascend.offers import Offer
 from trio_npu_dra.kit.api.objects import Counter, CounterSet, DeviceCounterConsumption
+from trio_npu_dra.kit.api.quantity import canonical_quantity
 
 log = logging.getLogger(__name__)
 

@@ -12,10 +12,10 @@ from dataclasses import replace
 from functools import lru_cache
 
 from trio_npu_dra.agent.devices.features import ServerFeatures
-from trio_npu_dra.agent.devices.quantities import amount_of, canonical_quantity
 from trio_npu_dra.ascend import fact_names
 from trio_npu_dra.ascend.offers import Held, Offer, OfferKind
 from trio_npu_dra.kit.api.objects import CapacityPolicy, CapacityRange, Device, DeviceCapacity
+from trio_npu_dra.kit.api.quantity import canonical_quantity, parse_quantity
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ def divided(device: Device, shares: int) -> Device:
 
 def _equal_part(name: str, part: DeviceCapacity, shares: int) -> CapacityPolicy:
     unit = _UNITS.get(name, 1)
-    default = amount_of(part.value) // shares // unit * unit
+    default = int(parse_quantity(part.value)) // shares // unit * unit
     return CapacityPolicy(
         default=canonical_quantity(default),
         valid_range=CapacityRange(min="0", step=canonical_quantity(unit)),

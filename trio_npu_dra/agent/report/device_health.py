@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trio_npu_dra.agent.report.words import joined
-from trio_npu_dra.ascend import model
 from trio_npu_dra.ascend.offers import Offer
-from trio_npu_dra.kit.kubelet.device_health import MESSAGE_LIMIT, DeviceHealth, Devices, HealthState
-
-_STATES = {
-    model.HealthState.UNKNOWN: HealthState.UNKNOWN,
-    model.HealthState.HEALTHY: HealthState.HEALTHY,
-    model.HealthState.UNHEALTHY: HealthState.UNHEALTHY,
-}
+from trio_npu_dra.kit.kubelet.device_health import MESSAGE_LIMIT, DeviceHealth, Devices
 
 
 def device_health(offered: Iterable[Offer], pool: str) -> Devices:
@@ -22,7 +15,7 @@ def device_health(offered: Iterable[Offer], pool: str) -> Devices:
         DeviceHealth(
             pool=pool,
             device=offer.name,
-            state=_STATES[health.state],
+            state=health.state,
             message=joined(health.troubles, MESSAGE_LIMIT),
         )
         for offer in offered

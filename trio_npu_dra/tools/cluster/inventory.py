@@ -8,8 +8,8 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import NamedTuple
 
+from trio_npu_dra.kit.api.quantity import parse_quantity
 from trio_npu_dra.tools.cluster.objects import Allocation, Claim, Device, Result, Slice
-from trio_npu_dra.tools.cluster.quantity import parse_quantity
 
 
 class DeviceId(NamedTuple):

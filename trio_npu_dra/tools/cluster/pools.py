@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from trio_npu_dra.kit.api.quantity import parse_quantity
 from trio_npu_dra.tools.cluster.inventory import (
     PlacedDevice,
     PoolId,
@@ -17,7 +18,6 @@ from trio_npu_dra.tools.cluster.inventory import (
 )
 from trio_npu_dra.tools.cluster.matching import selects
 from trio_npu_dra.tools.cluster.objects import ClusterNode, Device, Slice, SliceSpec
-from trio_npu_dra.tools.cluster.quantity import parse_quantity
 
 _COUNTERS_EVERYWHERE = 36
 CounterKey = tuple[str, str]

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from fractions import Fraction
 from math import ceil
 
+from trio_npu_dra.kit.api.quantity import parse_quantity
 from trio_npu_dra.tools.cluster.objects import Capacity, CapacityPolicy, CapacityRange, Device
-from trio_npu_dra.tools.cluster.quantity import parse_quantity
 
 
 def share_of(device: Device, requests: Mapping[str, str]) -> dict[str, Fraction] | None:

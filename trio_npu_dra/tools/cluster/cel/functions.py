@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from cel import OptionalValue
 
+from trio_npu_dra.kit.api.quantity import parse_quantity
 from trio_npu_dra.tools.cluster.cel.tokens import DOMAIN, OPTIONAL_KEY
-from trio_npu_dra.tools.cluster.quantity import parse_quantity
 
 _QUANTITY: Final = "#quantity"
 _VERSION: Final = "#version"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from trio_npu_dra.kit.api.quantity import parse_quantity
 from trio_npu_dra.tools.cluster.explain.pod_fit import requested
 from trio_npu_dra.tools.cluster.objects import (
     Ask,
@@ -17,7 +18,6 @@ from trio_npu_dra.tools.cluster.objects import (
     Request,
 )
 from trio_npu_dra.tools.cluster.pod_objects import Pod, PodClaim
-from trio_npu_dra.tools.cluster.quantity import parse_quantity
 from trio_npu_dra.tools.cluster.view import ClusterView
 
 _IMPLICIT = "deviceclass.resource.kubernetes.io/"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 
+from trio_npu_dra.kit.api.quantity import parse_quantity, quantity_words
 from trio_npu_dra.tools.cluster.matching import BLOCKING, selects, taint_words, tolerated
 from trio_npu_dra.tools.cluster.objects import ClusterNode, Taint
 from trio_npu_dra.tools.cluster.pod_objects import Container, Pod
-from trio_npu_dra.tools.cluster.quantity import parse_quantity, quantity_words
 
 _CORDONED = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 Amounts = dict[str, Fraction]
