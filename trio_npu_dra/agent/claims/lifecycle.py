@@ -28,9 +28,8 @@ own disk: when that stalls, the kubelet's checkpoints stall with ours and nobody
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -38,13 +37,13 @@ from typing import Final
 from trio_npu_dra.agent.claims.cdi import CdiFolder
 from trio_npu_dra.agent.claims.exclusion import refuse_if_held
 from trio_npu_dra.agent.claims.side_by_side import side_by_side
+from trio_npu_dra.agent.claims.step_locks import PATIENCE_SECONDS, StepLocks
 from trio_npu_dra.agent.claims.steps import Step, Steps
 from trio_npu_dra.agent.claims.transitions import TRANSITIONS, Action, Goal, situation
 from trio_npu_dra.agent.holds.encoding import with_devices
 from trio_npu_dra.agent.holds.entry import Entry, State
 from trio_npu_dra.agent.holds.hold import HolderKind
 from trio_npu_dra.agent.holds.ledger import Ledger
-from trio_npu_dra.kit.base import file_lock, storage
 from trio_npu_dra.kit.base.errors import (
     ClaimUnavailable,
     DeviceHeld,
@@ -55,10 +54,6 @@ from trio_npu_dra.kit.base.errors import (
 
 log = logging.getLogger(__name__)
 
-_LOCK_FOLDER_MODE: Final = 0o700
-_LOCK_SUFFIX: Final = ".lock"
-_LOCK_PAUSE: Final = 0.02  # seconds between two tries
-_LOCK_PATIENCE: Final = 5.0  # seconds; a call tries again as long as it has time
 _CHANGES_DEVICES: Final = {Action.TAKE, Action.REPLACE}
 _ABOUT_STEPS: Final = {Action.FINISH, Action.REPLACE, Action.UNDO}
 
@@ -93,7 +88,7 @@ class ClaimLifecycle:
         self._ledger = ledger
         self._cdi = cdi
         self._steps = Steps(steps)
-        self._lock_folder = ledger.state_folder / "steps"
+        self._locks = StepLocks(ledger.state_folder, is_kept=self._has_steps)
 
     async def prepare(self, wanted: Mapping[str, Wanted]) -> dict[str, Outcome]:
         """Try once to prepare claims, given by UID; of two for one device the first has it."""
@@ -103,6 +98,14 @@ class ClaimLifecycle:
     async def unprepare(self, uids: Sequence[str]) -> dict[str, Outcome]:
         """Try once to undo what was done for claims; one that was never prepared is fine."""
         return await self._try(Goal.UNPREPARE, dict.fromkeys(uids))
+
+    def sweep_locks(self) -> None:
+        """Remove the locks of claims that are gone.
+
+        Raises:
+            StorageError: Their folder cannot be read.
+        """
+        self._locks.sweep()
 
     async def repair(self, uids: Sequence[str]) -> dict[str, Outcome]:
         """Try once to finish or undo what a call left half done."""
@@ -238,9 +241,9 @@ class ClaimLifecycle:
     # --- one claim with steps ---------------------------------------------------------------------
 
     async def _stepwise(self, goal: Goal, uid: str, wanted: Wanted | None) -> Outcome:
-        patience = 0.0 if goal is Goal.REPAIR else _LOCK_PATIENCE
+        patience = 0.0 if goal is Goal.REPAIR else PATIENCE_SECONDS
         try:
-            async with self._alone(uid, patience_seconds=patience):
+            async with self._locks.hold(uid, patience_seconds=patience):
                 return await self._go_on(goal, uid, wanted)
         except NpuDraError as error:
             return error
@@ -317,36 +320,6 @@ class ClaimLifecycle:
     async def _put(self, entry: Entry) -> Entry:
         async with self._ledger.exclusive():
             return self._ledger.put(entry)
-
-    @asynccontextmanager
-    async def _alone(self, uid: str, *, patience_seconds: float) -> AsyncIterator[None]:
-        """Be the only task of the node that is at a claim's steps, in this process and others."""
-        storage.make_folder(self._lock_folder, mode=_LOCK_FOLDER_MODE)
-        path = self._lock_folder / f"{uid}{_LOCK_SUFFIX}"
-        async with file_lock.hold(
-            path, pause_seconds=_LOCK_PAUSE, patience_seconds=patience_seconds
-        ):
-            try:
-                yield
-            finally:
-                if not self._has_steps(uid):
-                    storage.remove(path)
-
-    def sweep_locks(self) -> None:
-        """Remove the locks of claims that are gone, such as of an earlier boot.
-
-        Raises:
-            StorageError: Their folder cannot be read.
-        """
-        with storage.translated(f"read {self._lock_folder}"):
-            try:
-                paths = list(self._lock_folder.iterdir())
-            except FileNotFoundError:
-                return
-        for path in paths:
-            uid = path.name.removesuffix(_LOCK_SUFFIX)
-            if uid != path.name and not self._has_steps(uid):
-                storage.remove_if_abandoned(path)
 
     # --- inside the critical section --------------------------------------------------------------
 

@@ -20,13 +20,14 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from trio_npu_dra.agent.claims import step_locks
 from trio_npu_dra.agent.claims.cdi import CdiFolder
 from trio_npu_dra.agent.holds.entry import Entry, State
 from trio_npu_dra.agent.holds.hold import Hold
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.model import Board, Chip
 from trio_npu_dra.ascend.share_flag import Card, ShareFlags, cards, is_in_use
-from trio_npu_dra.kit.base import file_lock, storage
+from trio_npu_dra.kit.base import storage
 from trio_npu_dra.kit.base.errors import (
     ChipsUnknown,
     ClaimError,
@@ -43,8 +44,6 @@ log = logging.getLogger(__name__)
 
 _FILE: Final = "share-flags.json"
 _LOCK: Final = "share-flags.lock"
-_LOCK_PAUSE: Final = 0.02  # seconds between two tries
-_LOCK_PATIENCE: Final = 5.0  # seconds; a call tries again as long as it has time
 
 
 class _File(BaseModel):
@@ -304,9 +303,7 @@ class ShareFlagStep:
         """Be the only task of the node that changes flags, in this process and others."""
         if self._flags is None or not self._board.value.chips:
             raise ChipsUnknown("no NPU of the node is known yet: sharing one must wait")
-        async with file_lock.hold(
-            self._lock, pause_seconds=_LOCK_PAUSE, patience_seconds=_LOCK_PATIENCE
-        ):
+        async with step_locks.hold(self._lock):
             yield self._flags
 
     def _read(self) -> AbstractSet[str]:

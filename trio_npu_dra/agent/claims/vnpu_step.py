@@ -8,14 +8,15 @@ For that the id is chosen here, not by the library (docs/decisions/vnpu-ids.md).
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Collection
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
 import trio
 
 from trio_npu_dra.agent.claims.cdi import CdiFolder
+from trio_npu_dra.agent.claims.step_locks import StepLocks
 from trio_npu_dra.agent.holds.encoding import with_devices
 from trio_npu_dra.agent.holds.entry import Entry, HeldDevice
 from trio_npu_dra.agent.holds.hold import HolderKind, vnpus_of
@@ -24,14 +25,10 @@ from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.partition import vnpu_node
 from trio_npu_dra.ascend.templates import split_of
 from trio_npu_dra.ascend.vnpus import Vnpus
-from trio_npu_dra.kit.base import file_lock, storage
 from trio_npu_dra.kit.base.errors import Busy, ChipsUnknown, ClaimError, ClaimUnavailable, DcmiError
 
 log = logging.getLogger(__name__)
 
-_LOCK_FOLDER_MODE: Final = 0o700
-_LOCK_PAUSE: Final = 0.02  # seconds between two tries
-_LOCK_PATIENCE: Final = 5.0  # seconds; a call tries again as long as it has time
 _SEEN_SECONDS: Final = 10.0  # for the Board to be read anew; a chip that hangs delays it
 
 
@@ -323,17 +320,9 @@ class VnpuStep:
             words += f": vNPUs that were cut by hand ({by_hand}) may leave no room"
         return f"{words}: {error}"
 
-    @asynccontextmanager
-    async def _alone(self, chip_node: str) -> AsyncIterator[None]:
+    def _alone(self, chip_node: str) -> AbstractAsyncContextManager[None]:
         """Be the only task of the node that is at the vNPUs of a chip."""
-        folder = self.ledger.state_folder / "steps"  # in which a start sweeps locks
-        storage.make_folder(folder, mode=_LOCK_FOLDER_MODE)
-        path = folder / f"{chip_node.rpartition('/')[2]}.lock"
-        async with file_lock.hold(path, pause_seconds=_LOCK_PAUSE, patience_seconds=_LOCK_PATIENCE):
-            try:
-                yield
-            finally:
-                storage.remove(path)
+        return StepLocks(self.ledger.state_folder).hold(chip_node.rpartition("/")[2])
 
 
 def _is_ours(device: HeldDevice) -> bool:
