@@ -20,6 +20,8 @@ from pathlib import Path
 from tests.hook_program import compiled_hook
 
 FOLDER = "/opt/driver/lib64"
+PATIENT = "-DMILLISECONDS=600000"
+"""For a hook that waits for ldconfig also where a busy kernel keeps each mount waiting."""
 
 
 def compile_library(path: Path) -> None:
@@ -106,7 +108,6 @@ class Container:
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
         )
         return done.stderr
 
@@ -124,7 +125,7 @@ class Container:
 
 def prepared(place: Path) -> Container:
     """An image with /etc, /dev, /proc and one library, and a driver with one."""
-    made = Container(place, compiled_hook())
+    made = Container(place, compiled_hook(PATIENT))
     for name in ("etc", "dev", "proc"):
         (made.root / name).mkdir(parents=True)
     put_library(made.root / "usr/lib64/libany.so")

@@ -13,7 +13,14 @@ from threading import Event, Thread
 
 import pytest
 
-from tests.hook_container import FOLDER, Container, compile_library, prepared, put_library
+from tests.hook_container import (
+    FOLDER,
+    PATIENT,
+    Container,
+    compile_library,
+    prepared,
+    put_library,
+)
 from tests.hook_program import compiled_hook
 
 CAP_DAC_OVERRIDE = 1  # to read and write any file; what it sees is mounted read-only
@@ -115,7 +122,8 @@ def broken_library(container: Container) -> None:
 HOSTILE = (
     *(link_etc, link_etc_upwards, link_cache, hard_link_cache, link_unfinished),
     *(link_conf_folder, link_driver, link_dev),
-    *(own_ldconfig, preload, conf_of_the_host, conf_that_includes_itself, broken_library),
+    *(own_ldconfig, preload, conf_of_the_host, conf_that_includes_itself, conf_without_end),
+    broken_library,
 )
 
 
@@ -175,7 +183,7 @@ def test_an_old_kernel_follows_no_link_to_the_driver(container: Container) -> No
     """Before Linux 5.6 there is no way to say which links are fine."""
     compile_library(container.place / "host/libsecret.so")
     link_driver(container)
-    old = replace(container, program=compiled_hook("-DOPENAT2=-1"))
+    old = replace(container, program=compiled_hook("-DOPENAT2=-1", PATIENT))
     more = (f"/opt/{number}" for number in range(3, 16))
     said = old.run(f"/{FOLDER}/", *more, before=f"mount --rbind /proc {container.root}/proc")
     assert said == ""
@@ -244,30 +252,21 @@ def test_named_pipes_are_not_waited_for(container: Container) -> None:
     assert container.found()["libdcmi.so"] == f"{FOLDER}/libdcmi.so"
 
 
-def pipe(conf: Path) -> None:
-    """Nobody writes into it."""
-    os.mkfifo(conf)
+@pytest.fixture
+def hurried(container: Container) -> Container:
+    """A container whose ld.so.conf is a pipe that nobody writes, and a hook of little patience."""
+    os.mkfifo(container.root / "etc/ld.so.conf")
+    return replace(container, program=compiled_hook("-DMILLISECONDS=200"))
 
 
-def endless(conf: Path) -> None:
-    """A tebibyte of nothing."""
-    with conf.open("wb") as file:
-        file.truncate(1 << 40)
-
-
-@pytest.mark.parametrize("make", [pipe, endless], ids=lambda make: make.__name__)
-def test_time_for_ldconfig_is_limited(container: Container, make: Callable[[Path], None]) -> None:
+def test_time_for_ldconfig_is_limited(hurried: Container) -> None:
     """An image whose ld.so.conf keeps it busy starts without a cache."""
-    make(container.root / "etc/ld.so.conf")
-    hurried = replace(container, program=compiled_hook("-DMILLISECONDS=200"))
     assert "ldconfig takes too long on its files" in hurried.run()
-    assert not container.cache.exists()
+    assert not hurried.cache.exists()
 
 
-def test_signals_give_ldconfig_no_more_time(container: Container) -> None:
+def test_signals_give_ldconfig_no_more_time(hurried: Container) -> None:
     """Containers that share the process namespace can send the one that tells of its end."""
-    pipe(container.root / "etc/ld.so.conf")
-    hurried = replace(container, program=compiled_hook("-DMILLISECONDS=200"))
     before = "(while kill -CHLD $$; do sleep 0.02; done) > /dev/null 2>&1 &"
     assert "ldconfig takes too long on its files" in hurried.run(before=before)
 
@@ -349,7 +348,7 @@ def test_a_neighbour_reaches_nothing(container: Container) -> None:
 
 def test_a_neighbour_with_more_rights_reaches_nothing_of_the_host(container: Container) -> None:
     """As if there were no right that it lacks: it gets into ldconfig, where the container is."""
-    unguarded = replace(container, program=compiled_hook("-DGUARD=CAP_DAC_OVERRIDE"))
+    unguarded = replace(container, program=compiled_hook("-DGUARD=CAP_DAC_OVERRIDE", PATIENT))
     reached = reached_by_a_neighbour(unguarded)
     assert set().union(*reached.values()) == {"the container's"}, reached
     assert {"root", "cwd", "exe", "fd/0", "copy of fd/0"} <= reached.keys()
