@@ -8,8 +8,7 @@ from typing import Final
 from dev.rig.boards import a3, die
 from dev.site.unhealthy_boards import board, fault, npu, separated
 from trio_npu_dra.agent.devices.taints import NETWORK, UNMONITORED
-from trio_npu_dra.agent.holds.hold import Holder, HolderKind
-from trio_npu_dra.agent.holds.shared_claim import SharedClaim
+from trio_npu_dra.agent.holds.hold import Holder, HolderKind, SharedClaim
 from trio_npu_dra.agent.report.news import News, Reason, news, shared_news
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
 from trio_npu_dra.ascend.model import FaultLevel

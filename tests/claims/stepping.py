@@ -10,7 +10,7 @@ from tests.claims.node import AT_ONCE, NodeOnDisk, claim, ref, result
 from trio_npu_dra.agent.claims.patience import Patience
 from trio_npu_dra.agent.claims.repair import Repair
 from trio_npu_dra.agent.claims.service import NodeClaims
-from trio_npu_dra.agent.holds.entry import Entry, State
+from trio_npu_dra.agent.holds.entry import Entry, EntryState
 
 DONE = {"uid-a.make", "uid-a.flag"}
 GONE: set[str] = set()
@@ -68,12 +68,12 @@ async def leave(driver: Driver, state: str) -> None:
         if state == "intended, nothing done":
             (node.root / "markers/uid-a.make").unlink()
             await change(
-                driver, lambda entry: replace(entry, state=State.INTENDED, steps=("make",))
+                driver, lambda entry: replace(entry, state=EntryState.INTENDED, steps=("make",))
             )
         else:
-            await change(driver, lambda entry: replace(entry, state=State.INTENDED))
+            await change(driver, lambda entry: replace(entry, state=EntryState.INTENDED))
     elif state.startswith("undoing"):
-        await change(driver, lambda entry: replace(entry, state=State.UNDOING))
+        await change(driver, lambda entry: replace(entry, state=EntryState.UNDOING))
         if state == "undoing, all undone":
             node.cdi_path("uid-a").unlink()
             (node.state_folder / "steps/uid-a.lock").unlink()

@@ -8,7 +8,7 @@ import pytest
 
 from tests.claims.node import DRIVER, POOL, NodeOnDisk, claim, config, ref, result
 from trio_npu_dra.agent.claims.contention import ContentionObserver, shared_claim
-from trio_npu_dra.agent.holds.shared_claim import SharedClaim
+from trio_npu_dra.agent.holds.hold import SharedClaim
 from trio_npu_dra.kit.api.objects import (
     AllocationConfiguration,
     AllocationResult,

@@ -14,7 +14,7 @@ import trio
 
 from dev.rig.compiled import compiled_simulator
 from trio_npu_dra.agent.cli.main import main
-from trio_npu_dra.agent.holds.entry import Allocated, Entry, HeldDevice, State
+from trio_npu_dra.agent.holds.entry import Allocated, Entry, EntryState, HeldDevice
 from trio_npu_dra.agent.holds.hold import Holder, HolderKind
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.model import ChipFamily
@@ -89,7 +89,7 @@ async def _hold(state_folder: Path, scene: Scene) -> None:
                     holder=Holder(
                         kind=HolderKind.CLAIM, namespace="default", name=name, uid=f"uid-{name}"
                     ),
-                    state=State.READY,
+                    state=EntryState.READY,
                     allocation=tuple(
                         Allocated(requests=("npu",), pool=NODE, device=device) for device in nodes
                     ),

@@ -13,7 +13,7 @@ import trio
 
 from tests.doctor.nodes import DRIVER, NODE
 from tests.holds.entries import POOL, entry
-from trio_npu_dra.agent.holds.entry import Entry, State
+from trio_npu_dra.agent.holds.entry import Entry, EntryState
 from trio_npu_dra.kit.api.client import open_client
 from trio_npu_dra.kit.api.credentials import load_credentials
 from trio_npu_dra.kit.api.objects import (
@@ -103,7 +103,7 @@ async def test_claims_that_nobody_needs_are_told(folder: Path) -> None:
         )
         for name, users in {"used": (user,), "unused": ()}.items()
     ]
-    undone = replace(entry("undone"), state=State.UNDOING)
+    undone = replace(entry("undone"), state=EntryState.UNDOING)
     async with (
         served(folder, *claims) as kubeconfig,
         open_client(load_credentials(kubeconfig)) as client,

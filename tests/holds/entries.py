@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trio_npu_dra.agent.config.effective import EffectiveConfig
-from trio_npu_dra.agent.holds.entry import Allocated, Entry, HeldDevice, State
+from trio_npu_dra.agent.holds.entry import Allocated, Entry, EntryState, HeldDevice
 from trio_npu_dra.agent.holds.hold import Hold, Holder, HolderKind
 from trio_npu_dra.ascend.dcmi.types import ChipRef
 from trio_npu_dra.ascend.model import Chip, ChipFamily
@@ -65,7 +65,7 @@ def entry(uid: str, *numbers: int, admin_access: bool = False) -> Entry:
     numbers = numbers or (0,)
     return Entry(
         holder=holder(uid),
-        state=State.READY,
+        state=EntryState.READY,
         allocation=tuple(
             allocated(f"npu-{number}", admin_access=admin_access) for number in numbers
         ),
@@ -89,7 +89,7 @@ def module(uid: str, card: int = 1) -> Entry:
     device = f"module-{card}"
     return Entry(
         holder=holder(uid),
-        state=State.READY,
+        state=EntryState.READY,
         allocation=(allocated(device),),
         devices=(held(device, 2 * card, 2 * card + 1),),
         edits={"cdiVersion": "0.5.0"},
@@ -102,7 +102,7 @@ def of_partition(uid: str, vnpu: int = 100, number: int = 0) -> Entry:
     whole = held(f"npu-{number}", number)
     return Entry(
         holder=holder(uid),
-        state=State.READY,
+        state=EntryState.READY,
         allocation=(allocated(device),),
         devices=(
             replace(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.holds.entries import allocated, chip, configured, entry, held, module, of_partition
 from trio_npu_dra.agent.config.effective import EffectiveConfig
 from trio_npu_dra.agent.holds.encoding import encode, parse
-from trio_npu_dra.agent.holds.entry import Entry, State
+from trio_npu_dra.agent.holds.entry import Entry, EntryState
 from trio_npu_dra.agent.holds.hold import HolderKind
 from trio_npu_dra.ascend.model import ChipFamily, ChipHealth
 from trio_npu_dra.kit.base.errors import RecordCorrupt
@@ -30,7 +30,7 @@ ENTRIES = [
     entry("uid-a", 2, 5),
     module("uid-a"),
     entry("uid-a", 2, admin_access=True),
-    replace(entry("uid-a"), state=State.INTENDED, steps=("make", "flag"), boot_id="boot"),
+    replace(entry("uid-a"), state=EntryState.INTENDED, steps=("make", "flag"), boot_id="boot"),
     replace(entry("uid-a"), allocation=(allocated("npu-0", "a", "b", share_id="2"),)),
     configured("uid-a", EffectiveConfig(env=(("A", "1"), ("B", "")))),
     configured(
@@ -78,7 +78,7 @@ def test_what_is_not_known_is_written_back(
 
     assert newer == wanted
     assert json.loads(encode(newer)) == wire
-    other = replace(newer, state=State.UNDOING, steps=())
+    other = replace(newer, state=EntryState.UNDOING, steps=())
     assert json.loads(encode(other)) == wire | {"state": "undoing", "steps": []}
 
 
@@ -101,7 +101,7 @@ def test_a_record_of_a_newer_version_answers_and_guards_as_far_as_it_is_known(
     wire = wire_of(entry("uid-a", 2), version=3) | changes
     newer = read(wire)
 
-    assert newer.state is State.READY
+    assert newer.state is EntryState.READY
     assert newer.allocation == (allocated("npu-2"),)
     assert [sorted(hold.nodes) for hold in newer.holds] == [["/dev/davinci2"]]
     assert json.loads(encode(newer)) == wire

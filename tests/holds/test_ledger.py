@@ -13,7 +13,7 @@ import pytest
 
 from tests.holds.entries import chip, entry, module, of_partition
 from tests.synced import syncs
-from trio_npu_dra.agent.holds.entry import State
+from trio_npu_dra.agent.holds.entry import EntryState
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.partition import Partition
 from trio_npu_dra.kit.base.errors import RecordRefused, StorageError
@@ -258,11 +258,11 @@ async def test_nothing_is_written_that_could_not_be_read_back(tmp_path: Path) ->
         with pytest.raises(RecordRefused, match=r"read back \(devices: .* at least 1 item"):
             ledger.put(replace(entry("uid-b"), allocation=(), devices=()))
         assert ledger.by_uid["uid-a"].steps == ()
-        ledger.put(replace(large, state=State.UNDOING, steps=("a" * 1024,)))
+        ledger.put(replace(large, state=EntryState.UNDOING, steps=("a" * 1024,)))
 
     async with (second := Ledger(tmp_path)).exclusive():
         assert second.by_uid == ledger.by_uid
-        assert second.by_uid["uid-a"].state is State.UNDOING
+        assert second.by_uid["uid-a"].state is EntryState.UNDOING
 
 
 async def test_memory_is_what_is_on_the_disk_if_a_sync_fails(

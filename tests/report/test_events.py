@@ -16,8 +16,7 @@ from dev.rig.boards import a3, die, partition, split
 from dev.rig.waiting import until
 from dev.site.unhealthy_boards import board, fault, npu
 from tests.holds.holding import hold
-from trio_npu_dra.agent.holds.hold import Holder, HolderKind
-from trio_npu_dra.agent.holds.shared_claim import SharedClaim
+from trio_npu_dra.agent.holds.hold import Holder, HolderKind, SharedClaim
 from trio_npu_dra.agent.report.event_series import PATIENCE_SECONDS, PAUSE_SECONDS
 from trio_npu_dra.agent.report.events import write_events
 from trio_npu_dra.agent.report.news import MESSAGE_LIMIT, shared_news

@@ -41,7 +41,7 @@ from trio_npu_dra.agent.claims.step_locks import PATIENCE_SECONDS, StepLocks
 from trio_npu_dra.agent.claims.steps import Step, Steps
 from trio_npu_dra.agent.claims.transitions import TRANSITIONS, Action, Goal, situation
 from trio_npu_dra.agent.holds.encoding import with_devices
-from trio_npu_dra.agent.holds.entry import Entry, State
+from trio_npu_dra.agent.holds.entry import Entry, EntryState
 from trio_npu_dra.agent.holds.hold import HolderKind
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.kit.base.errors import (
@@ -131,7 +131,7 @@ class ClaimLifecycle:
 
     def is_whole(self, entry: Entry) -> bool:
         """Whether a claim is ready, and nothing that was done for it is lost."""
-        return entry.state is State.READY and self._steps.lost(entry) is None
+        return entry.state is EntryState.READY and self._steps.lost(entry) is None
 
     def _action(self, goal: Goal, uid: str, wanted: Wanted | None) -> Action:
         entry = self._ledger.by_uid.get(uid)
@@ -201,7 +201,7 @@ class ClaimLifecycle:
         if action in _CHANGES_DEVICES:
             assert wanted is not None, "only a prepare takes"
             entry = self._take(wanted, moving)
-            if entry.state is State.READY:
+            if entry.state is EntryState.READY:
                 self._write_cdi(entry)
             return entry
         if action is Action.FINISH:
@@ -217,8 +217,8 @@ class ClaimLifecycle:
 
     def _let_go(self, uid: str) -> None:
         entry = self._ledger.by_uid[uid]
-        if entry.state is not State.UNDOING:
-            self._ledger.put(replace(entry, state=State.UNDOING))
+        if entry.state is not EntryState.UNDOING:
+            self._ledger.put(replace(entry, state=EntryState.UNDOING))
         self._cdi.remove(uid)
 
     def _show(self, entry: Entry, wanted: Wanted | None) -> Entry:
@@ -262,11 +262,11 @@ class ClaimLifecycle:
                 self._steps.by_name(entry.steps)  # before anything is changed
                 if action is Action.FINISH:
                     entry = self._without_lost_steps(entry)
-                elif entry.state is not State.UNDOING:
-                    entry = self._ledger.put(replace(entry, state=State.UNDOING))
+                elif entry.state is not EntryState.UNDOING:
+                    entry = self._ledger.put(replace(entry, state=EntryState.UNDOING))
             else:
                 acted = self._act(action, uid, wanted, frozenset())
-                if acted is None or acted.state is State.READY:
+                if acted is None or acted.state is EntryState.READY:
                     return acted
                 entry = acted
         if is_about_steps and action is not Action.FINISH:
@@ -280,7 +280,7 @@ class ClaimLifecycle:
 
     def _without_lost_steps(self, entry: Entry) -> Entry:
         """Note that a claim that is ready is so no more, if work of a step is lost."""
-        lost = self._steps.lost(entry) if entry.state is State.READY else None
+        lost = self._steps.lost(entry) if entry.state is EntryState.READY else None
         if lost is None:
             return entry
         self._cdi.remove(entry.uid)
@@ -289,7 +289,7 @@ class ClaimLifecycle:
             "what was done for a claim is lost and is done again",
             extra={"claim": str(entry), "uid": entry.uid, "step": lost.name},
         )
-        return self._ledger.put(replace(entry, state=State.INTENDED, steps=left))
+        return self._ledger.put(replace(entry, state=EntryState.INTENDED, steps=left))
 
     async def _do_steps(self, entry: Entry) -> Entry:
         """Do the steps that are left, then CDI, then ready."""
@@ -302,7 +302,7 @@ class ClaimLifecycle:
             await step.do(entry)
             entry = self._ledger.entry(entry.uid)  # it may have put there what it found out
         self._write_cdi(entry)
-        return entry if entry.state is State.READY else await self._put(_ready(entry))
+        return entry if entry.state is EntryState.READY else await self._put(_ready(entry))
 
     async def _undo_steps(self, entry: Entry) -> None:
         """CDI first, so that no container starts with what is taken apart; then steps backwards."""
@@ -351,7 +351,7 @@ class ClaimLifecycle:
         needed = self._steps.needed(entry)
         if not needed:
             return self._ledger.put(entry)
-        return self._ledger.put(replace(entry, state=State.INTENDED, steps=(needed[0].name,)))
+        return self._ledger.put(replace(entry, state=EntryState.INTENDED, steps=(needed[0].name,)))
 
     def _write_cdi(self, entry: Entry) -> None:
         if entry.edits is None:
@@ -363,7 +363,7 @@ class ClaimLifecycle:
 
 
 def _is_intended(outcome: Outcome) -> bool:
-    return isinstance(outcome, Entry) and outcome.state is State.INTENDED
+    return isinstance(outcome, Entry) and outcome.state is EntryState.INTENDED
 
 
 def _held_objects(entry: Entry) -> list[object]:
@@ -372,4 +372,4 @@ def _held_objects(entry: Entry) -> list[object]:
 
 
 def _ready(entry: Entry) -> Entry:
-    return replace(entry, state=State.READY, doubted=False)
+    return replace(entry, state=EntryState.READY, doubted=False)

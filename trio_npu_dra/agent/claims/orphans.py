@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import trio
 
 from trio_npu_dra.agent.claims.planner import ClaimReader
-from trio_npu_dra.agent.holds.entry import Entry, State
+from trio_npu_dra.agent.holds.entry import Entry, EntryState
 from trio_npu_dra.agent.holds.hold import HolderKind
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.kit.api.objects import ResourceClaim
@@ -36,7 +36,7 @@ _FORGET_STUCK_SECONDS = 300.0  # a call for each of its chips
 def claims_among(entries: Iterable[Entry]) -> Iterator[Entry]:
     """Those of claims that are not being undone."""
     for entry in entries:
-        if entry.holder.kind is HolderKind.CLAIM and entry.state is not State.UNDOING:
+        if entry.holder.kind is HolderKind.CLAIM and entry.state is not EntryState.UNDOING:
             yield entry
 
 
@@ -160,7 +160,7 @@ class OrphanedClaims:
         with watchdog.step(f"forgetting claim {entry}", limit=_FORGET_STUCK_SECONDS):
             nodes = {node for device in entry.devices for node in device.nodes.values()}
             if not await self._is_busy(nodes) and await self._note(
-                entry, replace(entry, state=State.UNDOING)
+                entry, replace(entry, state=EntryState.UNDOING)
             ):
                 log.warning(
                     "claim is needed by nobody any more and is unprepared",

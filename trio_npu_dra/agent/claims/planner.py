@@ -17,7 +17,7 @@ from trio_npu_dra.agent.claims.lifecycle import Wanted
 from trio_npu_dra.agent.claims.plan import allocation_of, check_partitions, offers_of
 from trio_npu_dra.agent.config.effective import EffectiveConfig
 from trio_npu_dra.agent.holds.availability import available
-from trio_npu_dra.agent.holds.entry import Allocated, Entry, HeldDevice, State
+from trio_npu_dra.agent.holds.entry import Allocated, Entry, EntryState, HeldDevice
 from trio_npu_dra.agent.holds.hold import Hold, Holder, HolderKind, vnpus_of
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.container import DeviceNode, chip_nodes, partition_nodes
@@ -174,7 +174,7 @@ class ClaimPlanner:
         entry = self.ledger.by_uid.get(uid)
         is_answer = (
             entry is not None
-            and entry.state is State.READY
+            and entry.state is EntryState.READY
             and entry.allocation == allocation
             and entry.edits is not None
             and all(self._exists(path) for path in entry.given_nodes)
@@ -199,7 +199,7 @@ class ClaimPlanner:
             holder=Holder(
                 kind=HolderKind.CLAIM, namespace=ref.namespace, name=ref.name, uid=ref.uid
             ),
-            state=State.READY,
+            state=EntryState.READY,
             allocation=allocation,
             devices=devices,
             edits=self.cdi.render(ref.uid, devices, look.host_facts, allocation=allocation),

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from trio_npu_dra.agent.claims import step_locks
 from trio_npu_dra.agent.claims.cdi import CdiFolder
-from trio_npu_dra.agent.holds.entry import Entry, State
+from trio_npu_dra.agent.holds.entry import Entry, EntryState
 from trio_npu_dra.agent.holds.hold import Hold
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.model import Board, Chip
@@ -179,7 +179,7 @@ class ShareFlagStep:
         return [
             entry
             for entry in self._ledger.by_uid.values()
-            if entry.state is State.READY and not _shared_nodes(entry).isdisjoint(unset)
+            if entry.state is EntryState.READY and not _shared_nodes(entry).isdisjoint(unset)
         ]
 
     # --- alone on the node ------------------------------------------------------------------------
@@ -273,7 +273,7 @@ class ShareFlagStep:
 
     def _holds_on(self, nodes: AbstractSet[str]) -> Iterator[Hold]:
         for entry in self._ledger.by_uid.values():
-            if entry.state is not State.UNDOING:
+            if entry.state is not EntryState.UNDOING:
                 yield from (hold for hold in entry.holds if hold.nodes & nodes)
 
     async def _explained(

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Final
 
-from trio_npu_dra.agent.holds.entry import Allocated, Entry, State
+from trio_npu_dra.agent.holds.entry import Allocated, Entry, EntryState
 
 
 class Goal(Enum):
@@ -109,7 +109,7 @@ def situation(
     """
     if entry is None:
         return Situation.UNREADABLE if is_unreadable else Situation.ABSENT
-    if entry.state is State.UNDOING:
+    if entry.state is EntryState.UNDOING:
         return Situation.UNDOING
     if allocation is not None and entry.allocation != allocation:
         return Situation.OUTDATED

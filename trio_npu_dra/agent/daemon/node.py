@@ -12,8 +12,8 @@ from trio_npu_dra.agent.device_plugin.selection import Selection
 from trio_npu_dra.agent.device_plugin.state import ResourcesState
 from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.agent.devices.taints import TaintPolicy
+from trio_npu_dra.agent.holds.hold import SharedClaim
 from trio_npu_dra.agent.holds.ledger import Ledger
-from trio_npu_dra.agent.holds.shared_claim import SharedClaim
 from trio_npu_dra.agent.observe.inbox import EventPublished, MetricsInbox
 from trio_npu_dra.agent.observe.latency import EventLatency
 from trio_npu_dra.agent.settings import Settings

@@ -19,7 +19,7 @@ from trio_npu_dra.agent.device_plugin.device import ResourceDevice
 from trio_npu_dra.agent.device_plugin.names import device_id
 from trio_npu_dra.agent.device_plugin.pods import PodHolds
 from trio_npu_dra.agent.device_plugin.preferred import place_of, preferred
-from trio_npu_dra.agent.holds.entry import Entry, State
+from trio_npu_dra.agent.holds.entry import Entry, EntryState
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.kit.base.errors import AllocationRefused, NpuDraError
 from trio_npu_dra.kit.base.observable import Observable
@@ -154,7 +154,7 @@ class ResourcePlugin:
         namespace, pod = owner
         entry = device.entry(namespace=namespace, pod=pod)
         is_all = not self._tools.flags.is_needed(entry)
-        return entry if is_all else replace(entry, state=State.INTENDED)
+        return entry if is_all else replace(entry, state=EntryState.INTENDED)
 
     async def _hold(self, entries: Sequence[Entry]) -> None:
         """Note that a pod has the devices, and do what has to be done to their chips."""
@@ -162,7 +162,9 @@ class ResourcePlugin:
             try:
                 await self._wait_unused(entries)
                 await self._take(entries)
-                await self._share([entry for entry in entries if entry.state is State.INTENDED])
+                await self._share(
+                    [entry for entry in entries if entry.state is EntryState.INTENDED]
+                )
             except NpuDraError as error:
                 raise AllocationRefused(str(error)) from error
 
@@ -202,7 +204,7 @@ class ResourcePlugin:
         if entries:
             async with self._tools.ledger.exclusive():
                 for entry in entries:
-                    self._tools.ledger.put(replace(entry, state=State.READY))
+                    self._tools.ledger.put(replace(entry, state=EntryState.READY))
 
     # --- what a scheduler has chosen -------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from trio_npu_dra.agent.device_plugin.names import DeviceId
-from trio_npu_dra.agent.holds.entry import Allocated, Entry, HeldDevice, State
+from trio_npu_dra.agent.holds.entry import Allocated, Entry, EntryState, HeldDevice
 from trio_npu_dra.agent.holds.hold import POD_PREFIX, Holder, HolderKind
 from trio_npu_dra.ascend.model import Chip
 from trio_npu_dra.ascend.partition import Partition
@@ -85,7 +85,9 @@ class ResourceDevice:
         """What it gives to a container."""
         return held_device(self.name, self.chip, self.partition)
 
-    def entry(self, *, namespace: str = "", pod: str = "", state: State = State.READY) -> Entry:
+    def entry(
+        self, *, namespace: str = "", pod: str = "", state: EntryState = EntryState.READY
+    ) -> Entry:
         """It in the hands of a pod, which may not be known yet."""
         holder = Holder(kind=HolderKind.POD, namespace=namespace, name=pod, uid=self.holder_uid)
         given = Allocated(

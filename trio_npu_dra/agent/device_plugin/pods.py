@@ -26,7 +26,7 @@ from trio_npu_dra.agent.claims.share_flag import ShareFlagStep
 from trio_npu_dra.agent.device_plugin.device import ResourceDevice, partition_of
 from trio_npu_dra.agent.device_plugin.names import is_huaweis, parse_id, whole_resource
 from trio_npu_dra.agent.device_plugin.selection import Selection
-from trio_npu_dra.agent.holds.entry import Entry, State
+from trio_npu_dra.agent.holds.entry import Entry, EntryState
 from trio_npu_dra.agent.holds.hold import HolderKind, holds_of, node_of_pod
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.model import Board
@@ -292,9 +292,9 @@ class PodHolds:
             entry = self._still_missing(uid)
             if entry is None:
                 return
-            if self._flags.is_needed(entry) and entry.state is not State.UNDOING:
-                entry = self._ledger.put(replace(entry, state=State.UNDOING))
-        if entry.state is State.UNDOING:
+            if self._flags.is_needed(entry) and entry.state is not EntryState.UNDOING:
+                entry = self._ledger.put(replace(entry, state=EntryState.UNDOING))
+        if entry.state is EntryState.UNDOING:
             try:
                 await self._flags.release(_nodes(entry))
             except NpuDraError:

@@ -37,7 +37,7 @@ from pydantic_core import from_json, to_json
 
 from trio_npu_dra.agent.config.effective import DEFAULT_CONFIG, EffectiveConfig
 from trio_npu_dra.agent.config.model import ContainerLibraries, VisibleDevices
-from trio_npu_dra.agent.holds.entry import Allocated, Entry, HeldDevice, State
+from trio_npu_dra.agent.holds.entry import Allocated, Entry, EntryState, HeldDevice
 from trio_npu_dra.agent.holds.hold import Holder, HolderKind
 from trio_npu_dra.ascend.model import Chip, ChipFamily
 from trio_npu_dra.ascend.partition import Partition
@@ -158,9 +158,13 @@ def _kind(stored: Mapping[str, Any]) -> HolderKind:
     return HolderKind(kind) if is_known else HolderKind.OTHER
 
 
-def _state(stored: Mapping[str, Any]) -> State:
+def _state(stored: Mapping[str, Any]) -> EntryState:
     state = stored.get("state")
-    return State(state) if isinstance(state, str) and state in set(State) else State.READY
+    return (
+        EntryState(state)
+        if isinstance(state, str) and state in set(EntryState)
+        else EntryState.READY
+    )
 
 
 def _steps(stored: Mapping[str, Any]) -> tuple[str, ...]:
@@ -285,7 +289,7 @@ def checked(entry: Entry) -> bytes:
         RecordRefused: It could not be read back.
     """
     data = encode(entry)
-    limit = storage.SIZE_LIMIT if entry.state is State.UNDOING else _MOST
+    limit = storage.SIZE_LIMIT if entry.state is EntryState.UNDOING else _MOST
     if len(data) > limit:
         raise RecordRefused(
             f"{entry.holder.titled} is too large to be noted on the node: its record would have "

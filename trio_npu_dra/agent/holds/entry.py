@@ -14,7 +14,7 @@ from trio_npu_dra.ascend.model import Chip, ChipFamily
 from trio_npu_dra.ascend.partition import Partition
 
 
-class State(StrEnum):
+class EntryState(StrEnum):
     """How far a hold got. A holder without an entry has nothing."""
 
     INTENDED = "intended"
@@ -104,7 +104,7 @@ class Entry:
     """
 
     holder: Holder
-    state: State
+    state: EntryState
     allocation: tuple[Allocated, ...]
     devices: tuple[HeldDevice, ...]
     steps: tuple[str, ...] = ()
@@ -150,7 +150,7 @@ class Entry:
         uid = f"vnpu-{vnpu}-of-{self.uid}"
         return Entry(
             holder=replace(self.holder, kind=HolderKind.LEFTOVER, uid=uid),
-            state=State.UNDOING,
+            state=EntryState.UNDOING,
             allocation=tuple(one for one in self.allocation if one.device == device.device),
             devices=(device,),
             steps=(step,),

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trio_npu_dra.agent.holds.encoding import parse
-from trio_npu_dra.agent.holds.entry import Entry, State
+from trio_npu_dra.agent.holds.entry import Entry, EntryState
 from trio_npu_dra.kit.base import storage
 from trio_npu_dra.kit.base.errors import ForeignFile, RecordCorrupt, RecordRefused, StorageError
 
@@ -292,7 +292,7 @@ class EntryFiles:
             found.entries[entry.uid] = entry
             return
         if entry.outlasts_boot:
-            found.entries[entry.uid] = replace(entry, state=State.UNDOING)
+            found.entries[entry.uid] = replace(entry, state=EntryState.UNDOING)
             return
         try:
             storage.remove(path)

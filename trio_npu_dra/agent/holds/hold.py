@@ -71,6 +71,22 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SharedClaim:
+    """A claim that several pods have.
+
+    Attributes:
+        holder: The claim.
+        devices: Its devices of this driver, without those of admin access and those that are made
+            for several pods: shares, and devices that its config shares.
+        pods: Their names, sorted.
+    """
+
+    holder: Holder
+    devices: tuple[str, ...]
+    pods: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
     """One device that somebody has.
 

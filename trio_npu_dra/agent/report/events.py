@@ -15,8 +15,7 @@ from typing import Final, NoReturn
 
 import trio
 
-from trio_npu_dra.agent.holds.hold import Hold, Holder, HolderKind, holds_of
-from trio_npu_dra.agent.holds.shared_claim import SharedClaim
+from trio_npu_dra.agent.holds.hold import Hold, Holder, HolderKind, SharedClaim, holds_of
 from trio_npu_dra.agent.report.event_series import EventSeries
 from trio_npu_dra.agent.report.news import News, Reason, news, shared_news
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board

@@ -8,8 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from trio_npu_dra.agent.holds.availability import available, names_of_chips
-from trio_npu_dra.agent.holds.hold import Hold
-from trio_npu_dra.agent.holds.shared_claim import SharedClaim
+from trio_npu_dra.agent.holds.hold import Hold, SharedClaim
 from trio_npu_dra.agent.report.words import joined
 from trio_npu_dra.ascend.model import Board, Chip, ChipHealth, Fault, FaultLevel
 from trio_npu_dra.ascend.offers import Standing

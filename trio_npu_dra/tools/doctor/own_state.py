@@ -13,7 +13,7 @@ from pydantic_core import from_json
 
 from trio_npu_dra.agent.claims.cdi import CdiFolder, Libraries
 from trio_npu_dra.agent.claims.share_flag import flags_set_by_driver
-from trio_npu_dra.agent.holds.entry import Entry, State, host_nodes
+from trio_npu_dra.agent.holds.entry import Entry, EntryState, host_nodes
 from trio_npu_dra.agent.holds.hold import HolderKind, vnpus_of
 from trio_npu_dra.agent.holds.ledger import CLAIMS
 from trio_npu_dra.agent.holds.snapshot import Records, read_records
@@ -141,7 +141,7 @@ def _with_claims(found: OwnState, places: Places, records: Records) -> OwnState:
 
 def _has_file(entry: Entry) -> bool:
     """Whether it should have a CDI file of its own; the devices of pods share one."""
-    return entry.holder.kind is HolderKind.CLAIM and entry.state is State.READY
+    return entry.holder.kind is HolderKind.CLAIM and entry.state is EntryState.READY
 
 
 def _named_nodes(paths: Iterable[Path]) -> Iterator[tuple[str, list[str] | None]]:
