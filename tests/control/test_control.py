@@ -20,7 +20,6 @@ from trio_npu_dra.agent.control.client import Reply, ask_all
 from trio_npu_dra.agent.control.report import HealthReport, report_npus, report_partitioning
 from trio_npu_dra.agent.control.server import serve_control
 from trio_npu_dra.agent.device_plugin.device import ResourceDevice
-from trio_npu_dra.agent.device_plugin.state import ResourcesState
 from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.ascend.dcmi.types import ChipRef
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker, open_worker
@@ -87,7 +86,8 @@ async def served(folder: Path, worker: DcmiWorker) -> AsyncIterator[Served]:
         faults=NodeFaults(None),
         holds=Observable((hold("npu-3", 3),)),
         partitioning=Observable(NO_PARTITIONS),
-        resources=ResourcesState(),
+        resources=Observable({}),
+        waiting=Observable({}),
     )
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
@@ -112,8 +112,8 @@ async def test_health_has_the_resources_and_what_waits_to_go_there(served: Serve
     chip = npu(0)
     shares = [ResourceDevice(resource="a/b", chip=chip, share=share) for share in range(2)]
     unhealthy = ResourceDevice(resource="a/b", chip=NPUS[1])
-    served.control.resources.devices.set({"a/c": (), "a/b": (*shares, unhealthy)})
-    served.control.resources.waiting.set({"npu-3": "to a/b, but it is held by claim ml/train"})
+    served.control.resources.set({"a/c": (), "a/b": (*shares, unhealthy)})
+    served.control.waiting.set({"npu-3": "to a/b, but it is held by claim ml/train"})
     pods = [share.entry(namespace="ml", pod="train") for share in shares]
     served.control.holds.set(tuple(hold for pod in pods for hold in pod.holds))
     report = await served.report()
@@ -128,7 +128,7 @@ async def test_health_has_the_resources_and_what_waits_to_go_there(served: Serve
 async def test_health_has_what_pods_have_though_no_resource_lists_it(served: Served) -> None:
     """Another selection has taken the NPU out; a hold of a claim is none of it."""
     pod = ResourceDevice(resource="a/b", chip=npu(0)).entry(namespace="ml", pod="train")
-    served.control.resources.devices.set({"a/b": ()})
+    served.control.resources.set({"a/b": ()})
     served.control.holds.set((*pod.holds, hold("npu-3", 3)))
     report = await served.report()
     assert [str(resource) for resource in report.resources] == ["a/b: 0 devices, 0 healthy, 0 held"]

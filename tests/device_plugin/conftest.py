@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trio_npu_dra.agent.device_plugin import pods, service
+from trio_npu_dra.agent.device_plugin import node_plugins, pods
 from trio_npu_dra.kit.kubelet.device_plugin import registration
 
 
@@ -14,5 +14,5 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registration, "LOOK_SECONDS", 0.05)
     monkeypatch.setattr(pods, "LOOK_SECONDS", 0.1)
     monkeypatch.setattr(pods, "SOON_SECONDS", 0.05)
-    monkeypatch.setattr(service, "_UNUSED_SECONDS", 0.05)
-    monkeypatch.setattr(service, "_FILE_SECONDS", 0.05)
+    monkeypatch.setattr(node_plugins, "_UNUSED_SECONDS", 0.05)
+    monkeypatch.setattr(node_plugins, "_FILE_SECONDS", 0.05)

@@ -19,7 +19,6 @@ from dev.fuzz.sending import send
 from dev.fuzz.values import mangled
 from tests.claims.node import board
 from trio_npu_dra.agent.control.answers import Control
-from trio_npu_dra.agent.device_plugin.state import ResourcesState
 from trio_npu_dra.ascend.dcmi.worker import open_worker
 from trio_npu_dra.ascend.fault_memory import NodeFaults
 from trio_npu_dra.ascend.offers import NO_PARTITIONS
@@ -51,7 +50,8 @@ async def served(path: Path) -> AsyncIterator[None]:
             faults=NodeFaults(None),
             holds=Observable(()),
             partitioning=Observable(NO_PARTITIONS),
-            resources=ResourcesState(),
+            resources=Observable({}),
+            waiting=Observable({}),
         )
         pages = {
             ("GET", "/hello"): hello,

@@ -16,8 +16,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from dev.rig.waiting import HANG_SECONDS, until
 from tests.holds.holding import hold
 from tests.mindcluster.chips import RESOURCE, b4
-from trio_npu_dra.agent.device_plugin.device import ResourceDevice
-from trio_npu_dra.agent.device_plugin.state import Devices
+from trio_npu_dra.agent.device_plugin.device import DevicesByResource, ResourceDevice
 from trio_npu_dra.agent.holds.hold import Hold
 from trio_npu_dra.agent.mindcluster import device_info_writer
 from trio_npu_dra.agent.mindcluster.device_info import content
@@ -78,7 +77,7 @@ async def test_the_node_says_what_its_chips_tell(
 ) -> None:
     """As long as they do; what others wrote stays, and pods take chips from the list."""
     monkeypatch.setattr(device_info_writer, "PAUSE_SECONDS", 0.01)
-    devices: Observable[Devices] = Observable({})
+    devices: Observable[DevicesByResource] = Observable({})
     holds: Observable[tuple[Hold, ...]] = Observable(())
     nursery.start_soon(follow_mindcluster, client, devices, holds, NODE)
     with trio.fail_after(HANG_SECONDS):
@@ -103,7 +102,7 @@ async def test_a_node_without_chips_is_left_alone(
 ) -> None:
     """No ConfigMap, and no write to the Node."""
     holds: Observable[tuple[Hold, ...]] = Observable(())
-    devices: Observable[Devices] = Observable({})
+    devices: Observable[DevicesByResource] = Observable({})
     nursery.start_soon(follow_mindcluster, client, devices, holds, NODE)
     with trio.fail_after(HANG_SECONDS):
         await until(lambda: state.asked("get", "nodes") == 1)

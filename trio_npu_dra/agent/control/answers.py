@@ -7,7 +7,9 @@ did to an NPU. Refusals are a line of text for the person who asked.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
 from trio_npu_dra.agent.control.report import (
@@ -19,7 +21,6 @@ from trio_npu_dra.agent.control.report import (
     report_unserved,
     watch_mode,
 )
-from trio_npu_dra.agent.device_plugin.state import ResourcesState
 from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.agent.holds.hold import Hold
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
@@ -29,6 +30,9 @@ from trio_npu_dra.ascend.offers import PartitionMode
 from trio_npu_dra.ascend.subscription import WatchStatus
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.http import Answer, Handler, Request, routed
+
+if TYPE_CHECKING:  # a node that has only claims never loads that room
+    from trio_npu_dra.agent.device_plugin.device import DevicesByResource
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +49,8 @@ class Control:
         faults: What is remembered of faults.
         holds: Who has what.
         partitioning: Whether chips are cut for claims.
-        resources: What is served to device plugin pods.
+        resources: The devices of each device plugin resource.
+        waiting: Why chips are not yet where they belong, by name.
     """
 
     board: Observable[Board]
@@ -55,7 +60,8 @@ class Control:
     faults: NodeFaults
     holds: Observable[tuple[Hold, ...]]
     partitioning: Observable[PartitionMode]
-    resources: ResourcesState
+    resources: Observable[DevicesByResource]
+    waiting: Observable[Mapping[str, str]]
 
     def pages(self) -> Handler:
         """The answer to each request."""
@@ -74,9 +80,9 @@ class Control:
             partitioning=report_partitioning(
                 board, self.holds.value, self.partitioning.value, features
             ),
-            resources=report_resources(self.resources.devices.value, self.holds.value),
-            unserved=report_unserved(self.resources.devices.value, self.holds.value),
-            waiting=dict(self.resources.waiting.value),
+            resources=report_resources(self.resources.value, self.holds.value),
+            unserved=report_unserved(self.resources.value, self.holds.value),
+            waiting=dict(self.waiting.value),
         )
         return Answer(body=report.model_dump_json(by_alias=True), content_type="application/json")
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from trio_npu_dra.agent.device_plugin.state import Devices
 from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.agent.holds.availability import available
 from trio_npu_dra.agent.holds.hold import Hold, HolderKind, holds_of, vnpu_holders, vnpus_of
@@ -19,6 +18,9 @@ from trio_npu_dra.ascend.model import Board, Chip, Fault
 from trio_npu_dra.ascend.offers import NO_PARTITIONS, PartitionMode, not_partitioned
 from trio_npu_dra.ascend.subscription import WatchStatus
 from trio_npu_dra.kit.api.objects import rfc3339
+
+if TYPE_CHECKING:  # a node that has only claims never loads that room
+    from trio_npu_dra.agent.device_plugin.device import DevicesByResource
 
 
 class _Report(BaseModel):
@@ -180,7 +182,9 @@ class HealthReport(_Report):
     waiting: dict[str, str] = {}
 
 
-def report_resources(devices: Devices, holds: Iterable[Hold]) -> tuple[ResourceReport, ...]:
+def report_resources(
+    devices: DevicesByResource, holds: Iterable[Hold]
+) -> tuple[ResourceReport, ...]:
     """The resources that are served."""
     holders = {hold.holder.uid for hold in holds}
     return tuple(
@@ -194,7 +198,7 @@ def report_resources(devices: Devices, holds: Iterable[Hold]) -> tuple[ResourceR
     )
 
 
-def report_unserved(devices: Devices, holds: Iterable[Hold]) -> tuple[str, ...]:
+def report_unserved(devices: DevicesByResource, holds: Iterable[Hold]) -> tuple[str, ...]:
     """What pods have that no resource lists."""
     listed = {one.holder_uid for some in devices.values() for one in some}
     return tuple(

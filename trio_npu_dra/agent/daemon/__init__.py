@@ -1,7 +1,7 @@
-"""The daemon: what rooms know of the node, and the nursery in which their tasks run.
+"""The daemon: starts the tasks of all rooms and passes one room's findings to the next.
 
-`node` is what tasks share, `nursery` and `chips` start the tasks, and `later` those that neither
-the kubelet's first call nor the first ResourceSlice needs, with the modules that only they import.
+It decides nothing about a chip or a claim itself. `nursery` and `publishing` start the tasks,
+`deferred` those that a start does not need, with their modules.
 """
 
 from trio_npu_dra.agent.daemon.nursery import run

@@ -1,19 +1,20 @@
-"""What is loaded later: neither the kubelet's first call nor the first ResourceSlice needs it.
+"""What is loaded later or never, as neither the kubelet's first call nor the first slice needs it.
 
-A start is mostly imports. So the functions here import what they start themselves, once the first
-slice is there, and this is the only module that does so: nothing else imports the rooms below.
+A start is mostly imports. So these functions import what they start when they start it, most of
+them once the first slice is there, and nothing else imports the rooms below.
 `tests/cli/test_serve.py` has the list of what may be imported before the kubelet is answered.
 """
 
 from __future__ import annotations
 
+import os
 from functools import partial
 
 import trio
 
 from trio_npu_dra.agent.claims.cdi import CdiFolder
 from trio_npu_dra.agent.claims.share_flag import ShareFlagStep
-from trio_npu_dra.agent.daemon.node import Node
+from trio_npu_dra.agent.daemon.node import NodeContext
 from trio_npu_dra.agent.holds.hold import HolderKind, node_of_pod
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.occupancy import is_any_occupied
@@ -24,7 +25,9 @@ from trio_npu_dra.kit.kubelet.endpoints import KUBELET_SOCKET
 from trio_npu_dra.kit.kubelet.probes import Probes
 
 
-async def make_pages(node: Node, worker: DcmiWorker, probes: Probes, pages: LateHandler) -> None:
+async def make_pages(
+    node: NodeContext, worker: DcmiWorker, probes: Probes, pages: LateHandler
+) -> None:
     """Answer with /metrics and the pages of probes, until cancelled."""
     await node.first_answers()
     from trio_npu_dra.agent.observe.metrics import Metrics
@@ -50,7 +53,7 @@ async def make_pages(node: Node, worker: DcmiWorker, probes: Probes, pages: Late
     await answer_pages(metrics.registry, readings.refresh, probes, pages)
 
 
-async def make_control(node: Node, worker: DcmiWorker, pages: LateHandler) -> None:
+async def make_control(node: NodeContext, worker: DcmiWorker, pages: LateHandler) -> None:
     """Answer what `npu-dra health` asks."""
     await node.first_answers()
     from trio_npu_dra.agent.control.answers import Control
@@ -64,12 +67,13 @@ async def make_control(node: Node, worker: DcmiWorker, pages: LateHandler) -> No
         holds=node.ledger.holds,
         partitioning=node.partitioning,
         resources=node.resources,
+        waiting=node.waiting,
     )
     pages.become(control.pages())
 
 
-async def tell_others(node: Node, kube: KubeClient) -> None:
-    """Tell of the chips what is not in slices: Events and, where wanted, MindCluster's way."""
+async def report_chips(node: NodeContext, kube: KubeClient) -> None:
+    """Report what slices do not have: by Events and, with the flag, as MindCluster reads it."""
     await node.first_answers()
     from trio_npu_dra.agent.report.events import write_events
 
@@ -86,12 +90,43 @@ async def tell_others(node: Node, kube: KubeClient) -> None:
         if settings.mindcluster_compat:
             from trio_npu_dra.agent.mindcluster.service import follow_mindcluster
 
-            devices, holds = node.resources.devices, node.ledger.holds
-            nursery.start_soon(follow_mindcluster, kube, devices, holds, settings.node_name)
+            holds = node.ledger.holds
+            nursery.start_soon(follow_mindcluster, kube, node.resources, holds, settings.node_name)
+
+
+# --- device plugin resources: a node that has only claims never loads that room ------------------
+
+
+def select_chips(node: NodeContext) -> None:
+    """Read which chips are for device plugin resources.
+
+    Raises:
+        ConfigError: The flag is wrong.
+    """
+    settings = node.settings
+    if settings.device_plugin:
+        from trio_npu_dra.agent.device_plugin.selection import Selection
+
+        node.selection = (
+            Selection.parse(settings.device_plugin, shares=settings.device_plugin_shares) or None
+        )
+
+
+def find_leaving(node: NodeContext, cdi: CdiFolder) -> None:
+    """Find the chips that were in a resource before this start; keep all such from the DRA pool."""
+    if node.selection is None and not os.path.lexists(cdi.devices_path):
+        return
+    from trio_npu_dra.agent.device_plugin.assignment import elsewhere
+    from trio_npu_dra.agent.device_plugin.cdi_file import devices_before
+    from trio_npu_dra.agent.device_plugin.selection import Selection
+
+    node.leaving.set(devices_before(cdi))
+    selection = node.selection or Selection()
+    node.elsewhere = lambda board: elsewhere(board, selection, leaving=node.leaving.value)
 
 
 async def serve_resources(
-    node: Node,
+    node: NodeContext,
     kube: KubeClient,
     worker: DcmiWorker,
     bridge: Bridge,
@@ -101,20 +136,21 @@ async def serve_resources(
 ) -> None:
     """Serve device plugin resources, and take back what was given out.
 
-    With resources the first slice waits for what the kubelet says of pods, so they are served at
-    once. A node that never had any loads none of this.
+    With resources the first slice waits for what the kubelet says of pods, so they are served
+    without delay.
     """
-    if not node.selection:
+    if node.selection is None:
         await node.first_answers()
-    if not node.selection and not node.resources.leaving.value:
-        await node.ledger.holds.wait_until(
-            lambda holds: (
-                any(hold.holder.kind is HolderKind.POD for hold in holds)
-                or any(node_of_pod(uid) for uid in node.ledger.unreadable)
+        if not node.leaving.value:
+            await node.ledger.holds.wait_until(
+                lambda holds: (
+                    any(hold.holder.kind is HolderKind.POD for hold in holds)
+                    or any(node_of_pod(uid) for uid in node.ledger.unreadable)
+                )
             )
-        )
-    from trio_npu_dra.agent.device_plugin import service
+    from trio_npu_dra.agent.device_plugin.node_plugins import NodePlugins
     from trio_npu_dra.agent.device_plugin.pods import PodList
+    from trio_npu_dra.agent.device_plugin.selection import Selection
     from trio_npu_dra.kit.api.credentials import own_namespace
     from trio_npu_dra.kit.kubelet.device_plugin.pod_resources import list_pod_resources
     from trio_npu_dra.kit.kubelet.device_plugin.registration import serve_resource
@@ -126,26 +162,29 @@ async def serve_resources(
 
         chooser = VolcanosChoices(kube, node.board, settings.node_name)
     pods = settings.kubelet_pod_resources_directory_path / KUBELET_SOCKET
-    resources = service.PluginDeps(
-        selection=node.selection,
+    plugins = NodePlugins(
+        selection=node.selection or Selection(),
         board=node.board,
         partitioning=node.partitioning,
         ledger=node.ledger,
         cdi=cdi,
         is_busy=partial(is_any_occupied, worker, node.dcmi, node.board),
+        flags=flags,
         pods=PodList(
             read=partial(list_pod_resources, bridge, pods),
             own_pod=settings.pod_name,
             own_namespace=own_namespace(),
         ),
-        serve=partial(
+        serve_plugin=partial(
             serve_resource,
             bridge,
             folder=settings.kubelet_device_plugins_directory_path,
             driver_name=settings.driver_name,
         ),
-        flags=flags,
-        state=node.resources,
         chooser=chooser,
+        leaving=node.leaving,
+        devices=node.resources,
+        waiting=node.waiting,
+        pods_known=node.pods_known,
     )
-    await service.serve_resources(resources)
+    await plugins.serve()

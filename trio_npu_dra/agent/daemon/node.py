@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING
 
 import trio
 
-from trio_npu_dra.agent.device_plugin.selection import Selection
-from trio_npu_dra.agent.device_plugin.state import ResourcesState
 from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.agent.devices.taints import TaintPolicy
 from trio_npu_dra.agent.holds.hold import SharedClaim
@@ -32,15 +31,16 @@ from trio_npu_dra.kit.kubelet.registration import NOT_REGISTERED, RegistrationSt
 from trio_npu_dra.kit.pool.pool import PoolContent
 from trio_npu_dra.kit.pool.publisher import PoolAccepted, PublisherStatus, SliceWritten
 
+if TYPE_CHECKING:  # `deferred` loads that room on nodes that need it
+    from trio_npu_dra.agent.device_plugin.device import DevicesByResource
+    from trio_npu_dra.agent.device_plugin.selection import Selection
+
 FIRST_ANSWERS_SECONDS = 2.0
 """How long what is loaded later waits for the first ResourceSlice; probes wait for it too."""
 
 
-class Node:
+class NodeContext:
     """What tasks share. Each `Observable` is set by one room; what has one user is made beside it.
-
-    Args:
-        settings: Those of the operator.
 
     Raises:
         ConfigError: A setting is wrong.
@@ -50,7 +50,7 @@ class Node:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.started_at = time.time()
-        # Without pages nobody reads the metrics.
+        # Without pages nothing reads the metrics.
         self.facts = MetricsInbox(are_kept=settings.http_port >= 0)
         self.latency = EventLatency(lambda seconds: self.facts(EventPublished(seconds)))
         self.host = Host(
@@ -61,9 +61,6 @@ class Node:
         )
         self.dcmi = load_library(self.host, self.facts)
         self.policy = TaintPolicy.parse(settings.taint_effect, domain=settings.driver_name)
-        self.selection = Selection.parse(
-            settings.device_plugin, shares=settings.device_plugin_shares
-        )
         self.endpoints = Endpoints(
             driver_name=settings.driver_name,
             plugin_directory=settings.plugin_directory,
@@ -78,28 +75,34 @@ class Node:
             settle_seconds=settings.evict_after,
         )
         self.ledger = Ledger(settings.plugin_directory)
-        # npu
+        # set by ascend
         self.board: Observable[Board] = Observable(EMPTY_BOARD)
         self.watch = Observable(WatchStatus())
         self.splits = DivisionPoll()
         is_partitioning = settings.partitioning == "dynamic"
         self.partitioning = Observable(PartitionMode(is_on=is_partitioning, by_hand=frozenset()))
-        # claims
+        # set by claims
         self.shared: Observable[Mapping[str, SharedClaim]] = Observable({})
         self.shared_for_claims: Observable[AbstractSet[str]] = Observable(frozenset())
-        # holds, report and slices
+        # set by holds, report, devices and pool
         self.offers: Observable[tuple[Board, tuple[Offer, ...]]] = Observable((EMPTY_BOARD, ()))
         self.device_health: Observable[Devices] = Observable(())
         self.features: Observable[ServerFeatures | None] = Observable(None)
         self.pool = Observable(PoolContent())
         self.publisher = Observable(PublisherStatus())
         self.node_uid: Observable[str] = Observable("")
-        # kubelet and resources
-        self.resources = ResourcesState()
+        # set by kubelet
         self.registration: Observable[RegistrationStatus] = Observable(NOT_REGISTERED)
+        # set for or by device_plugin (`NodePlugins`); as here on a node that has only claims
+        self.selection: Selection | None = None
+        self.elsewhere: Callable[[Board], AbstractSet[str]] = lambda _: frozenset()
+        self.leaving: Observable[Mapping[int, tuple[str, ...]]] = Observable({})
+        self.resources: Observable[DevicesByResource] = Observable({})
+        self.waiting: Observable[Mapping[str, str]] = Observable({})
+        self.pods_known = Observable(False)
 
     def published(self, fact: SliceWritten | PoolAccepted) -> None:
-        """The publisher did something."""
+        """Note what the publisher did."""
         if isinstance(fact, PoolAccepted):
             self.latency.pool_accepted()
         else:

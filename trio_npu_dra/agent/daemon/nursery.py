@@ -9,7 +9,7 @@ import trio
 
 from trio_npu_dra.agent.claims.cdi import CdiFolder, Libraries
 from trio_npu_dra.agent.claims.contention import ContentionObserver
-from trio_npu_dra.agent.claims.library_hook import PROGRAM, LibraryHook, installed_hook
+from trio_npu_dra.agent.claims.library_hook import PROGRAM, installed_hook
 from trio_npu_dra.agent.claims.orphans import OrphanedClaims
 from trio_npu_dra.agent.claims.repair import keep_cdi_files
 from trio_npu_dra.agent.claims.service import NodeClaims
@@ -18,7 +18,7 @@ from trio_npu_dra.agent.claims.steps import Step
 from trio_npu_dra.agent.claims.vnpu_step import VnpuStep
 from trio_npu_dra.agent.control.server import serve_control
 from trio_npu_dra.agent.daemon import deferred
-from trio_npu_dra.agent.daemon.node import Node
+from trio_npu_dra.agent.daemon.node import NodeContext
 from trio_npu_dra.agent.daemon.publishing import publish_chips
 from trio_npu_dra.agent.observe.self_check import SelfCheck
 from trio_npu_dra.agent.observe.signals import receive_signals
@@ -53,7 +53,8 @@ async def run(
         LibraryMissing: The node has Ascend hardware and no libdcmi.so.
         StorageError: A socket cannot be made.
     """
-    node = Node(settings)
+    node = NodeContext(settings)
+    deferred.select_chips(node)
     async with (
         open_client(load_credentials(settings.kubeconfig)) as kube,
         open_worker() as worker,
@@ -64,13 +65,15 @@ async def run(
         await support.start(receive_signals, stop)
         await _answer_probes(node, support, bridge, worker)
         async with trio.open_nursery() as service:
-            cdi = _cdi_folder(settings, node)
+            cdi = _cdi_folder(node)
             flags = _share_flags(node, worker, cdi)
             partitions = _partitions(node, worker, cdi)
             claims = await _keep_claims(
                 node, service, kube, worker, cdi=cdi, steps=(partitions, flags)
             )
-            await _answer_people(node, support, worker)
+            control = LateHandler()  # for `npu-dra health`
+            await support.start(serve_control, control, node.endpoints)
+            support.start_soon(deferred.make_control, node, worker, control)
             follow = partial(publish_chips, cdi=cdi, flags=flags, partitions=partitions)
             service.start_soon(follow, node, kube, worker, bridge)
             await serve_kubelet(
@@ -87,13 +90,10 @@ async def run(
         support.cancel_scope.cancel()
 
 
-# --- probes and people ---------------------------------------------------------------------------
-
-
 async def _answer_probes(
-    node: Node, support: trio.Nursery, bridge: Bridge, worker: DcmiWorker
+    node: NodeContext, support: trio.Nursery, bridge: Bridge, worker: DcmiWorker
 ) -> None:
-    """Start what answers the kubelet's probes and Prometheus."""
+    """Start the pages and services for probes and Prometheus."""
     self_check = SelfCheck(
         bridge=bridge,
         endpoints=node.endpoints,
@@ -112,18 +112,8 @@ async def _answer_probes(
         await support.start(serve_probes, bridge, node.settings.healthcheck_port, probes)
 
 
-async def _answer_people(node: Node, support: trio.Nursery, worker: DcmiWorker) -> None:
-    """Start what answers `npu-dra health`."""
-    control = LateHandler()
-    await support.start(serve_control, control, node.endpoints)
-    support.start_soon(deferred.make_control, node, worker, control)
-
-
-# --- claims --------------------------------------------------------------------------------------
-
-
 async def _keep_claims(
-    node: Node,
+    node: NodeContext,
     service: trio.Nursery,
     kube: KubeClient,
     worker: DcmiWorker,
@@ -131,7 +121,7 @@ async def _keep_claims(
     cdi: CdiFolder,
     steps: Sequence[Step],
 ) -> NodeClaims:
-    """Start what repairs claims; what prepares them, for the kubelet to call."""
+    """Start the tasks that repair claims; return what prepares claims for the kubelet."""
     settings = node.settings
     reader = ContentionObserver(
         kube,
@@ -163,31 +153,26 @@ async def _keep_claims(
     return claims
 
 
-def _partitions(node: Node, worker: DcmiWorker, cdi: CdiFolder) -> VnpuStep:
+def _partitions(node: NodeContext, worker: DcmiWorker, cdi: CdiFolder) -> VnpuStep:
     vnpus = Vnpus(worker, node.dcmi, node.board, splits=node.splits, partitioning=node.partitioning)
     return VnpuStep(ledger=node.ledger, cdi=cdi, vnpus=vnpus, host=node.host)
 
 
-def _share_flags(node: Node, worker: DcmiWorker, cdi: CdiFolder) -> ShareFlagStep:
+def _share_flags(node: NodeContext, worker: DcmiWorker, cdi: CdiFolder) -> ShareFlagStep:
     flags = NodeShareFlags(worker, node.dcmi, node.splits) if node.dcmi is not None else None
     return ShareFlagStep(node.ledger, cdi, node.board, flags, node.shared_for_claims)
 
 
-def _cdi_folder(settings: Settings, node: Node) -> CdiFolder:
+def _cdi_folder(node: NodeContext) -> CdiFolder:
+    settings, hook = node.settings, None
+    # Only the image has the hook's program; claims may want it whatever the flag says.
+    if settings.container_libraries == "ldcache" or PROGRAM.exists():
+        hook = installed_hook(settings.cdi_root, settings.driver_name)
     return CdiFolder(
         root=settings.cdi_root,
         driver_name=settings.driver_name,
         host=node.host,
         libraries=Libraries(
-            path=settings.container_library_path,
-            usual=settings.container_libraries,
-            hook=_library_hook(settings),
+            path=settings.container_library_path, usual=settings.container_libraries, hook=hook
         ),
     )
-
-
-def _library_hook(settings: Settings) -> LibraryHook | None:
-    """What makes containers find libraries; only the image has it, and claims may want it."""
-    if settings.container_libraries != "ldcache" and not PROGRAM.exists():
-        return None
-    return installed_hook(settings.cdi_root, settings.driver_name)

@@ -1,4 +1,4 @@
-"""Chips, and who hears of them: from the watcher to the ResourceSlices."""
+"""From the watcher's Boards to the ResourceSlices."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from trio_npu_dra.agent.claims.cdi import CdiFolder
 from trio_npu_dra.agent.claims.share_flag import ShareFlagStep
 from trio_npu_dra.agent.claims.vnpu_step import VnpuStep
 from trio_npu_dra.agent.daemon import deferred
-from trio_npu_dra.agent.daemon.node import Node
-from trio_npu_dra.agent.device_plugin.assignment import elsewhere
-from trio_npu_dra.agent.device_plugin.cdi_file import devices_before
+from trio_npu_dra.agent.daemon.node import NodeContext
 from trio_npu_dra.agent.devices.build import build_pool
 from trio_npu_dra.agent.devices.features import follow_features
 from trio_npu_dra.agent.devices.shares import held_as_published
@@ -36,7 +34,7 @@ REGISTRATION_SECONDS = 2.0
 
 
 async def publish_chips(
-    node: Node,
+    node: NodeContext,
     kube: KubeClient,
     worker: DcmiWorker,
     bridge: Bridge,
@@ -45,22 +43,33 @@ async def publish_chips(
     flags: ShareFlagStep,
     partitions: VnpuStep,
 ) -> None:
-    """Publish what there is, once chips and, with resources, what pods have are known."""
+    """Publish the node's chips, until cancelled.
+
+    The first pool waits until chips are read and, with device plugin resources, pods listed.
+    """
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_follow_features, node, kube)
+        follow = partial(
+            follow_features,
+            kube,
+            node_name=node.settings.node_name,
+            driver_name=node.settings.driver_name,
+            features=node.features,
+            status=node.publisher,
+        )
+        nursery.start_soon(follow)
         await _watch(node, nursery, worker)
-        node.resources.leaving.set(devices_before(cdi))
+        deferred.find_leaving(node, cdi)
         await nursery.start(
             find_cut_by_hand, node.board, node.ledger, partitions, node.partitioning
         )
-        # Claims come and go in bursts, and change what is offered on few nodes.
-        sources = node.board, node.partitioning, node.resources.leaving
+        # Claims come and go in bursts, and change the offers of few nodes only.
+        sources = node.board, node.partitioning, node.leaving
         offers = partial(derive, lazily=[node.ledger.holds])
         await nursery.start(offers, node.offers, partial(_offered, node), *sources)
         await nursery.start(derive, node.device_health, partial(_device_health, node), node.offers)
         async with publisher_lock(node.settings.plugin_directory, node.publisher):
-            # Of three instances one could else have this lock and wait for that of resources,
-            # and another one the other way round.
+            # Under this lock: else, of three instances, one could have it and wait for the lock of
+            # device plugins, and another one have that and wait for this.
             resources = partial(deferred.serve_resources, cdi=cdi, flags=flags)
             nursery.start_soon(resources, node, kube, worker, bridge)
             await node.features.wait_until(lambda features: features is not None)
@@ -69,11 +78,11 @@ async def publish_chips(
             with trio.move_on_after(REGISTRATION_SECONDS):
                 await node.registration.wait_until(lambda status: status.registered)
             if node.selection:
-                await node.resources.pods_known.wait_until(bool)
-                # At once, unlike holds that come later: what pods have is in no pool.
+                await node.pods_known.wait_until(bool)
+                # Without the delay of `lazily`: no pool may have what pods have.
                 node.offers.set(_offered(node))
                 node.pool.set(_pool(node))
-            nursery.start_soon(deferred.tell_others, node, kube)
+            nursery.start_soon(deferred.report_chips, node, kube)
             await publish(
                 kube,
                 node_name=node.settings.node_name,
@@ -85,7 +94,7 @@ async def publish_chips(
             )
 
 
-async def _watch(node: Node, nursery: trio.Nursery, worker: DcmiWorker) -> None:
+async def _watch(node: NodeContext, nursery: trio.Nursery, worker: DcmiWorker) -> None:
     if node.dcmi is None:
         return
     watch = partial(
@@ -101,29 +110,18 @@ async def _watch(node: Node, nursery: trio.Nursery, worker: DcmiWorker) -> None:
     await nursery.start(watch, worker, node.dcmi, node.host)
 
 
-async def _follow_features(node: Node, kube: KubeClient) -> None:
-    await follow_features(
-        kube,
-        node_name=node.settings.node_name,
-        driver_name=node.settings.driver_name,
-        features=node.features,
-        status=node.publisher,
-    )
-
-
-def _offered(node: Node) -> tuple[Board, tuple[Offer, ...]]:
+def _offered(node: NodeContext) -> tuple[Board, tuple[Offer, ...]]:
     board, holds, partitioning = node.board.value, node.ledger.holds.value, node.partitioning.value
-    others = elsewhere(board, node.selection, leaving=node.resources.leaving.value)
-    offers = pool_offers(board, holds, partitioning, elsewhere=others)
+    offers = pool_offers(board, holds, partitioning, elsewhere=node.elsewhere(board))
     return board, held_as_published(offers, shares=node.settings.shares)
 
 
-def _device_health(node: Node) -> Devices:
+def _device_health(node: NodeContext) -> Devices:
     _, offers = node.offers.value
     return device_health(offers, node.settings.node_name)
 
 
-def _pool(node: Node) -> PoolContent:
+def _pool(node: NodeContext) -> PoolContent:
     (board, offers), features = node.offers.value, node.features.value
     assert features is not None  # nothing is published before the API server was asked
     pool = build_pool(
@@ -134,7 +132,7 @@ def _pool(node: Node) -> PoolContent:
         shares=node.settings.shares,
         shared_for_claims=node.shared_for_claims.value,
     )
-    # Before our first pool an older instance publishes, or there was nothing to be late with.
+    # Before our first pool either an older instance publishes or nothing could be late.
     is_late = node.publisher.value.published and pool != node.pool.value
     node.latency.pool_made(board, is_late=is_late)
     return pool

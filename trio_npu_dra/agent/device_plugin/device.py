@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, TypeAlias
 
 from trio_npu_dra.agent.device_plugin.names import DeviceId
 from trio_npu_dra.agent.holds.entry import Allocated, Entry, EntryState, HeldDevice
@@ -97,6 +98,9 @@ class ResourceDevice:
             share_id=None if self.share is None else str(self.share),
         )
         return Entry(holder=holder, state=state, allocation=(given,), devices=(self.held,))
+
+
+DevicesByResource: TypeAlias = Mapping[str, tuple[ResourceDevice, ...]]
 
 
 def partition_of(chip: Chip, vnpu: int | None) -> Partition | None:

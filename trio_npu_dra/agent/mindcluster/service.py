@@ -8,19 +8,20 @@ from typing import Any, NoReturn
 
 import trio
 
-from trio_npu_dra.agent.device_plugin.state import Devices, whole_chips
+from trio_npu_dra.agent.device_plugin.device import DevicesByResource
 from trio_npu_dra.agent.holds.hold import Hold
 from trio_npu_dra.agent.mindcluster.device_info import content
 from trio_npu_dra.agent.mindcluster.device_info_writer import keep_device_info
 from trio_npu_dra.agent.mindcluster.node_facts import node_annotations, node_labels, usual_chips
 from trio_npu_dra.agent.mindcluster.node_writer import NodeLabels, keep_node
+from trio_npu_dra.ascend.model import Chip
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.base.observable import Observable, derive
 
 
 async def follow_mindcluster(
     client: KubeClient,
-    resources: Observable[Devices],
+    resources: Observable[DevicesByResource],
     holds: Observable[tuple[Hold, ...]],
     node_name: str,
 ) -> NoReturn:
@@ -37,15 +38,21 @@ async def follow_mindcluster(
     facts = Observable(NodeLabels(labels={}, annotations={}))
     told: Observable[Mapping[str, Any] | None] = Observable(None)
 
+    def whole_chips() -> dict[str, tuple[Chip, ...]]:
+        return {
+            resource: tuple(one.chip for one in devices if one.part is None)
+            for resource, devices in resources.value.items()
+        }
+
     def wanted() -> NodeLabels:
-        chips = usual_chips(whole_chips(resources.value))
+        chips = usual_chips(whole_chips())
         return NodeLabels(labels=node_labels(chips), annotations=node_annotations(chips))
 
     def to_tell() -> Mapping[str, Any] | None:
         if told.value is None and not resources.value:
             return None
         used = {node for hold in holds.value if not hold.observer for node in hold.nodes}
-        return content(whole_chips(resources.value), used)
+        return content(whole_chips(), used)
 
     async with trio.open_nursery() as nursery:
         await nursery.start(derive, facts, wanted, resources)
