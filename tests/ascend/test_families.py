@@ -1,8 +1,7 @@
 import pytest
 
-from trio_npu_dra.ascend.families import family_of
 from trio_npu_dra.ascend.model import ChipFamily
-from trio_npu_dra.ascend.traits import TRAITS
+from trio_npu_dra.ascend.traits import TRAITS, family_of
 
 
 @pytest.mark.parametrize(

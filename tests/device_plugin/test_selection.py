@@ -18,7 +18,7 @@ from trio_npu_dra.agent.device_plugin.names import (
 )
 from trio_npu_dra.agent.device_plugin.selection import Selection
 from trio_npu_dra.ascend.model import ChipFamily
-from trio_npu_dra.ascend.templates import split_of
+from trio_npu_dra.ascend.splits import split_of
 from trio_npu_dra.kit.base.errors import ConfigError
 
 USUAL_910 = "huawei.com/Ascend910"

@@ -13,7 +13,7 @@ from trio.testing import MockClock
 
 from dev.rig.boards import partition as cut_partition
 from dev.rig.boards import split
-from tests.ascend.test_templates import chip_of
+from tests.ascend.test_splits import chip_of
 from tests.claims.node import npu
 from tests.pool.pools import counter_sets
 from tests.pool.publishing import (

@@ -17,11 +17,10 @@ from trio_npu_dra.ascend.dcmi.types import (
     SuperPodPlace,
     VDevice,
 )
-from trio_npu_dra.ascend.families import family_of
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Chip, ChipFamily, Links
 from trio_npu_dra.ascend.tolerant_reader import TolerantReader
-from trio_npu_dra.ascend.traits import TRAITS
+from trio_npu_dra.ascend.traits import TRAITS, family_of
 from trio_npu_dra.kit.base.errors import DcmiError, NotSupported
 
 _MIB: Final = 1024 * 1024

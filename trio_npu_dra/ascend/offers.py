@@ -16,7 +16,7 @@ from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy, Resources, VDevice, V
 from trio_npu_dra.ascend.model import Board, Chip, ChipHealth, Fault, FaultLevel, worst_of
 from trio_npu_dra.ascend.partition import Partition
 from trio_npu_dra.ascend.partition_plan import Amounts, PartitionPlan, plan_partitions, taken_by
-from trio_npu_dra.ascend.templates import usable, why_not_split
+from trio_npu_dra.ascend.splits import usable, why_not_split
 from trio_npu_dra.ascend.traits import TRAITS
 
 

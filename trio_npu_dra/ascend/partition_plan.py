@@ -14,7 +14,8 @@ from typing import Final, TypeAlias
 
 from trio_npu_dra.ascend.dcmi.types import Resources, VDevice
 from trio_npu_dra.ascend.model import Chip
-from trio_npu_dra.ascend.templates import Split, Template, device_part, split_of
+from trio_npu_dra.ascend.splits import Split, split_of
+from trio_npu_dra.ascend.templates import Template
 
 Amounts: TypeAlias = Mapping[str, int]
 """By counter: whole units, but bytes of memory and halves of PNG decoders."""
@@ -115,7 +116,7 @@ def _partitions(
     room = min(has.get(counter, 0) // amount for counter, amount in takes.items())
     for number in range(room):
         yield PossiblePartition(
-            name=f"{chip.name}-{device_part(template.name)}-{number}",
+            name=f"{chip.name}-{template.name.replace('_', '-')}-{number}",
             number=number,
             template=template,
             takes=takes,

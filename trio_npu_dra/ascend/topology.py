@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trio_npu_dra.ascend.dcmi.types import Link
-from trio_npu_dra.ascend.model import Board, Chip, Links
-from trio_npu_dra.ascend.traits import TRAITS, Traits
+from trio_npu_dra.ascend.model import Board, Chip, ChipFamily, Links
+from trio_npu_dra.ascend.traits import TRAITS
 
 PhysicalIds = frozenset[int]
 
@@ -26,10 +26,11 @@ def topology_groups(chips: Iterable[Chip], links: Links) -> dict[int, str]:
         links: How they are connected, as far as known.
     """
     domains: list[PhysicalIds] = []
-    by_family: dict[Traits, list[Chip]] = {}
+    by_family: dict[ChipFamily, list[Chip]] = {}
     for chip in chips:
-        by_family.setdefault(TRAITS[chip.family], []).append(chip)
-    for traits, members in by_family.items():
+        by_family.setdefault(chip.family, []).append(chip)
+    for family, members in by_family.items():
+        traits = TRAITS[family]
         ids = frozenset(chip.physical_id for chip in members)
         if traits.ring_size is not None:
             domains += rings(ids, traits.ring_size)

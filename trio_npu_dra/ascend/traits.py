@@ -1,19 +1,23 @@
-"""What each chip generation does its own way: one table.
+"""All that differs by chip family: one table, which the rest of the package reads.
 
-Sources: the DCMI reference and mind-cluster for what the library reports, the base lists of
-ascend-docker-runtime, and the files that its users add by hand, for what containers get.
+Sources: the DCMI reference and mind-cluster for what the library reports and for names; the base
+lists of ascend-docker-runtime, and the files that its users add by hand, for what containers get.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Literal
 
 from trio_npu_dra.ascend.dcmi.types import DieKind, Link
 from trio_npu_dra.ascend.model import ChipFamily
+from trio_npu_dra.ascend.templates import SPLIT_310P, SPLIT_910, SPLITS_910B, SPLITS_A3, SplitTable
 
+# The board tells an A3 from the first 910, whatever the names say (mind-cluster).
+_A3_BOARDS: Final = frozenset({0xB0, 0xB1, 0xB2, 0xB3, 0xB4, 0x81, 0x83, 0xD1, 0xD3})
 # 910B boards with PCIe only: 300T A2, 300I A2, and the 800I A2 without HCCS.
 _BOARDS_WITHOUT_HCCS: Final = frozenset({0x10, 0x11, 0x12, 0x13, 0x28, 0x29, 0x33, 0x37, 0x3C})
 
@@ -65,15 +69,20 @@ _310B_PATHS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
-    """How chips of one family are read, handed out and given to containers.
+    """How chips of one family are recognised, read, split, named and given to containers.
 
     Attributes:
+        chip_name: What DCMI's name for the chip begins with.
+        npu_name: What its npu_name must begin with besides; None where that does not matter.
+        boards: Kinds of boards that carry this family only, whatever the names.
         die_kind: The die whose id can be read.
         has_hbm: Whether its memory is HBM; otherwise it is DDR. A 910 has both, and its DDR is not
             the memory that a model gets.
         has_super_pods: Whether the Ascend driver reports a place in a super pod.
         dies_of_module: How many dies of a card the multi-die policy may tie together; 1 where
             there is no such policy.
+        split_key: The fact of a chip that decides how it is split; None if all are split alike.
+        splits: How chips are split, by that fact; empty if they cannot be.
         domain_links: The links that make an HCCS domain, or on a 950 what the UB joins; empty if
             links cannot be read.
         ring_size: How many chips of consecutive physical ids make a domain by the board's design,
@@ -87,12 +96,25 @@ class Traits:
         driver_paths: Files and folders of the Ascend driver that it gets; those that exist.
         reads_root_info: Whether its HCCL reads `/etc/hccl_rootinfo.json` (HCCL's documents).
         needs_ub_files: Whether it works over the host's unified bus (`ascend.unified_bus`).
+        resource: The resource of Huawei's device plugin, without the domain.
+        accelerator: Value of MindCluster's Node label `accelerator`; empty for none.
+        accelerator_types: Values of the label `accelerator-type`, by the kind of board.
+        server_kind: What the label `servertype` begins with; empty for the family's name.
+        server_type: Value of MindCluster's Node annotation `serverType`.
+        has_server_label: Whether a label has the server's index in the super pod.
+        has_network_lists: Whether MindCluster lists chips whose port has trouble, or that recover.
+        is_named_by_logic_id: Whether Volcano numbers its chips by logic id, not by physical id.
     """
 
+    chip_name: re.Pattern[str]
+    npu_name: re.Pattern[str] | None = None
+    boards: frozenset[int] = frozenset()
     die_kind: DieKind = DieKind.VDIE
     has_hbm: bool = True
     has_super_pods: bool = False
     dies_of_module: int = 1
+    split_key: Literal["board_id", "ai_cores"] | None = None
+    splits: Mapping[int | None, SplitTable] = field(default_factory=dict)
     domain_links: frozenset[Link] = frozenset()
     ring_size: int | None = None
     has_hccs: bool = False
@@ -103,37 +125,84 @@ class Traits:
     driver_paths: tuple[str, ...] = _DRIVER_PATHS
     reads_root_info: bool = False
     needs_ub_files: bool = False
+    resource: str
+    accelerator: str
+    accelerator_types: Mapping[int | None, str] = field(default_factory=dict)
+    server_kind: str = ""
+    server_type: str = ""
+    has_server_label: bool = False
+    has_network_lists: bool = True
+    is_named_by_logic_id: bool = False
 
 
+# In the order in which the families came out: a later row takes names that an earlier one has too.
 TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
     {
-        ChipFamily.ASCEND_310: Traits(has_hbm=False, driver_paths=(*_DRIVER_PATHS, *_310_PATHS)),
+        ChipFamily.ASCEND_310: Traits(
+            chip_name=re.compile(r".*310"),
+            has_hbm=False,
+            driver_paths=(*_DRIVER_PATHS, *_310_PATHS),
+            resource="Ascend310",
+            accelerator="huawei-Ascend310",
+            has_network_lists=False,
+        ),
         ChipFamily.ASCEND_310B: Traits(
+            chip_name=re.compile(r".*310B"),
             has_hbm=False,
             shared_nodes=_310B_NODES,
             has_docker_manager=True,
             driver_paths=(*_DRIVER_PATHS, *_310B_PATHS),
+            resource="Ascend310",
+            accelerator="",
+            has_network_lists=False,
         ),
         ChipFamily.ASCEND_310P: Traits(
+            chip_name=re.compile(r"310P|I2"),
             has_hbm=False,
+            splits={None: SPLIT_310P},
             shared_nodes=_310P_NODES,
             driver_paths=(*_DRIVER_PATHS, *_SYSTEM_PATHS),
+            resource="Ascend310P",
+            accelerator="huawei-Ascend310P",
+            has_network_lists=False,
         ),
-        ChipFamily.ASCEND_910: Traits(has_hccs=True, ring_size=4),
+        ChipFamily.ASCEND_910: Traits(
+            chip_name=re.compile(r"(Ascend)?910"),
+            has_hccs=True,
+            ring_size=4,
+            splits={None: SPLIT_910},
+            resource="Ascend910",
+            accelerator="huawei-Ascend910",
+        ),
         ChipFamily.ASCEND_910B: Traits(
+            chip_name=re.compile(r"(910B|A2G)\d"),
             has_hccs=True,
             boards_without_hccs=_BOARDS_WITHOUT_HCCS,
             domain_links=frozenset({Link.HCCS, Link.HCCS_SWITCHED}),
+            split_key="board_id",
+            splits=SPLITS_910B,
+            resource="Ascend910",
+            accelerator="huawei-Ascend910",
+            accelerator_types={0x28: "card-910b-infer", 0x29: "card-910b-infer"},  # 300I A2
         ),
         ChipFamily.ASCEND_910_A3: Traits(
+            chip_name=re.compile(r"(Ascend)?910$"),  # as the first 910
+            npu_name=re.compile(r"93\d\d"),
+            boards=_A3_BOARDS,
             has_super_pods=True,
             dies_of_module=2,
+            split_key="ai_cores",
+            splits=SPLITS_A3,
             has_hccs=True,
             domain_links=frozenset({Link.HCCS, Link.HCCS_SWITCHED, Link.SIO}),
             node_folders=_UB_FOLDERS,
             driver_paths=(*_DRIVER_PATHS, TOPOLOGY_FOLDER),
+            resource="Ascend910",
+            accelerator="huawei-Ascend910",
+            server_type="A3",
         ),
         ChipFamily.ASCEND_950: Traits(
+            chip_name=re.compile(r"(Ascend)?950"),
             die_kind=DieKind.DDIE,
             has_super_pods=True,
             domain_links=frozenset({Link.UB}),
@@ -142,6 +211,35 @@ TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
             driver_paths=(*_DRIVER_PATHS, TOPOLOGY_FOLDER),
             reads_root_info=True,
             needs_ub_files=True,
+            resource="npu",
+            accelerator="huawei-npu",
+            server_kind="npu",
+            server_type="npu",
+            has_server_label=True,
+            is_named_by_logic_id=True,
         ),
     }
 )
+
+
+def family_of(
+    chip_name: str, *, npu_name: str = "", board_id: int | None = None
+) -> ChipFamily | None:
+    """The chip's family, by the rules of mind-cluster's device manager (api/default_name.go).
+
+    Args:
+        chip_name: As DCMI prints it, such as `910B4` or `Ascend910`.
+        npu_name: Such as `9392`; empty if the library does not know it.
+        board_id: The board's kind; None if the library does not tell it. One that was not answered
+            must be asked for again: without it the family is a guess.
+
+    Returns:
+        None for an unknown chip.
+    """
+    for family, traits in reversed(tuple(TRAITS.items())):
+        names_fit = traits.chip_name.match(chip_name) and (
+            traits.npu_name is None or traits.npu_name.match(npu_name)
+        )
+        if names_fit or board_id in traits.boards:
+            return family
+    return None

@@ -23,7 +23,7 @@ from trio_npu_dra.agent.holds.hold import HolderKind, vnpus_of
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.partition import vnpu_node
-from trio_npu_dra.ascend.templates import split_of
+from trio_npu_dra.ascend.splits import split_of
 from trio_npu_dra.ascend.vnpus import Vnpus
 from trio_npu_dra.kit.base.errors import Busy, ChipsUnknown, ClaimError, ClaimUnavailable, DcmiError
 

@@ -14,19 +14,12 @@ from types import MappingProxyType
 from typing import Final
 
 from trio_npu_dra.ascend.model import ChipFamily
+from trio_npu_dra.ascend.traits import TRAITS
 
 DOMAIN: Final = "huawei.com"
 
 USUAL: Final[Mapping[ChipFamily, str]] = MappingProxyType(
-    {
-        ChipFamily.ASCEND_310: f"{DOMAIN}/Ascend310",
-        ChipFamily.ASCEND_310B: f"{DOMAIN}/Ascend310",
-        ChipFamily.ASCEND_310P: f"{DOMAIN}/Ascend310P",
-        ChipFamily.ASCEND_910: f"{DOMAIN}/Ascend910",
-        ChipFamily.ASCEND_910B: f"{DOMAIN}/Ascend910",
-        ChipFamily.ASCEND_910_A3: f"{DOMAIN}/Ascend910",
-        ChipFamily.ASCEND_950: f"{DOMAIN}/npu",
-    }
+    {family: f"{DOMAIN}/{traits.resource}" for family, traits in TRAITS.items()}
 )
 """The resource of each family, as manifests have it today."""
 

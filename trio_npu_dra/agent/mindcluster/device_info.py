@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from trio_npu_dra.agent.device_plugin.names import USUAL, device_id
 from trio_npu_dra.agent.mindcluster.node_facts import place, usual_chips
-from trio_npu_dra.ascend.model import Chip, ChipFamily, FaultLevel
+from trio_npu_dra.ascend.model import Chip, FaultLevel
 from trio_npu_dra.ascend.port_faults import UB_OF_ALL_CHIPS, UB_OF_ONE_CHIP
+from trio_npu_dra.ascend.traits import TRAITS
 from trio_npu_dra.kit.api.applied import ConfigMap
 from trio_npu_dra.kit.api.objects import ObjectMeta
 from trio_npu_dra.kit.base.health import HealthState
@@ -20,9 +21,6 @@ NAME_PREFIX: Final = "mindx-dl-deviceinfo-"
 CONSUMER: Final = "mx-consumer-cim"
 """The label by which ClusterD finds it."""
 
-_910S: Final = frozenset(
-    {ChipFamily.ASCEND_910, ChipFamily.ASCEND_910B, ChipFamily.ASCEND_910_A3, ChipFamily.ASCEND_950}
-)
 _LINK_DOWN: Final = "81078603"  # the one code that MindCluster has for trouble of the network
 
 
@@ -83,7 +81,7 @@ def device_list(resources: Mapping[str, Sequence[Chip]], used: Collection[str]) 
             "": [chip for chip in chips if _is_free(chip, used)],
             "-Unhealthy": [chip for chip in chips if _is_unhealthy(chip, used)],
         }
-        if any(chip.family in _910S for chip in chips):
+        if any(TRAITS[chip.family].has_network_lists for chip in chips):
             lists["-NetworkUnhealthy"] = [chip for chip in chips if chip.health.network]
             lists["-Recovering"] = [chip for chip in chips if _is_unknown(chip)]
         found |= {f"{resource}{key}": ",".join(map(_id, some)) for key, some in lists.items()}

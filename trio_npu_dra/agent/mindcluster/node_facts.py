@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Final
 
 from trio_npu_dra.agent.device_plugin.names import USUAL, device_id
-from trio_npu_dra.ascend.model import Chip, ChipFamily
+from trio_npu_dra.ascend.model import Chip
+from trio_npu_dra.ascend.traits import TRAITS
 
 SERVER_TYPE: Final = "servertype"
 """A label that Huawei's device plugin leaves alone where it is set."""
@@ -20,28 +20,6 @@ ACCELERATOR_TYPE: Final = "accelerator-type"
 NO_PLACE: Final = -2
 """The value for an NPU that is in no super pod."""
 
-_ACCELERATORS: Final[Mapping[ChipFamily, str]] = MappingProxyType(
-    {
-        ChipFamily.ASCEND_310: "huawei-Ascend310",
-        ChipFamily.ASCEND_310P: "huawei-Ascend310P",
-        ChipFamily.ASCEND_910: "huawei-Ascend910",
-        ChipFamily.ASCEND_910B: "huawei-Ascend910",
-        ChipFamily.ASCEND_910_A3: "huawei-Ascend910",
-        ChipFamily.ASCEND_950: "huawei-npu",
-    }
-)
-_WITH_HBM: Final = frozenset(
-    {
-        ChipFamily.ASCEND_910,
-        ChipFamily.ASCEND_910B,
-        ChipFamily.ASCEND_910_A3,
-        ChipFamily.ASCEND_950,
-    }
-)
-_SERVER_TYPES: Final = MappingProxyType(
-    {ChipFamily.ASCEND_910_A3: "A3", ChipFamily.ASCEND_950: "npu"}
-)
-_INFERENCE_BOARDS: Final = frozenset({0x28, 0x29})  # 300I A2 with 32 and 64 GB
 _DUO: Final = "Atlas 300I Duo"
 _LABEL: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
@@ -65,20 +43,19 @@ def node_labels(chips: Sequence[Chip]) -> dict[str, str]:
     """The labels that the chips tell; the first one stands for the node, as in MindCluster."""
     if not chips:
         return {}
-    first = chips[0]
+    first, traits = chips[0], TRAITS[chips[0].family]
     found: dict[str, str | None] = {
-        "accelerator": _ACCELERATORS.get(first.family),
+        "accelerator": traits.accelerator,
+        ACCELERATOR_TYPE: traits.accelerator_types.get(first.board_id),
         "node.kubernetes.io/npu.chip.name": first.chip_name,
         SERVER_TYPE: _server_type(first),
         "mind-cluster/npu-chip-memory": _memory(first),
     }
-    if first.family is ChipFamily.ASCEND_910B and first.board_id in _INFERENCE_BOARDS:
-        found[ACCELERATOR_TYPE] = "card-910b-infer"
     if all(chip.product_name == _DUO for chip in chips):
         found["infer-card-type"] = "card-300i-duo"
-    if first.family in _SERVER_TYPES:
+    if traits.has_super_pods:
         found["huawei.com/topotree.superpodid"] = _text(first.super_pod_id)
-    if first.family is ChipFamily.ASCEND_950:
+    if traits.has_server_label:
         found["huawei.com/topotree.serverid"] = _text(first.super_pod_server_index)
     return {key: value for key, value in found.items() if value and _LABEL.fullmatch(value)}
 
@@ -93,7 +70,7 @@ def node_annotations(chips: Sequence[Chip]) -> dict[str, str]:
         "baseDeviceInfos": json.dumps(devices, separators=(",", ":")),
         "superPodID": str(super_pod_id),
         "serverIndex": str(server_index),
-        "serverType": _SERVER_TYPES.get(chips[0].family, ""),
+        "serverType": TRAITS[chips[0].family].server_type,
     }
 
 
@@ -107,9 +84,9 @@ def place(chips: Sequence[Chip]) -> tuple[int, int]:
 
 def _base(chip: Chip) -> dict[str, int | str]:
     """The address on the network is asked of no chip, and empty."""
-    is_950 = chip.family is ChipFamily.ASCEND_950
+    by_logic_id = TRAITS[chip.family].is_named_by_logic_id
     return {
-        **({"DeviceID": chip.logic_id} if is_950 else {}),
+        **({"DeviceID": chip.logic_id} if by_logic_id else {}),
         "IP": "",
         "SuperDeviceID": chip.super_pod_sdid or 0,
     }
@@ -118,12 +95,11 @@ def _base(chip: Chip) -> dict[str, int | str]:
 def _server_type(chip: Chip) -> str | None:
     if chip.ai_cores is None:
         return None
-    kind = "npu" if chip.family is ChipFamily.ASCEND_950 else chip.family
-    return f"{kind}-{chip.ai_cores}"
+    return f"{TRAITS[chip.family].server_kind or chip.family}-{chip.ai_cores}"
 
 
 def _memory(chip: Chip) -> str | None:
-    if chip.family not in _WITH_HBM or chip.memory_bytes is None:
+    if not TRAITS[chip.family].has_hbm or chip.memory_bytes is None:
         return None
     return f"{chip.memory_bytes >> 30}G"
 

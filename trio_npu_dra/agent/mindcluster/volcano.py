@@ -19,7 +19,8 @@ import trio
 from trio_npu_dra.agent.device_plugin.chooser import Chosen
 from trio_npu_dra.agent.device_plugin.names import USUAL, device_id
 from trio_npu_dra.agent.mindcluster.node_writer import MANAGER, RETRY_LIMIT
-from trio_npu_dra.ascend.model import Board, Chip, ChipFamily
+from trio_npu_dra.ascend.model import Board, Chip
+from trio_npu_dra.ascend.traits import TRAITS
 from trio_npu_dra.kit.api.applied import Container, Pod, PodMeta, PodMetadata, PodSpec
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.retry import Retry
@@ -233,7 +234,7 @@ def _numbers(resource: str, chips: Iterable[Chip]) -> Callable[[str], int | None
 
 
 def _volcanos_number(chip: Chip) -> int:
-    return chip.logic_id if chip.family is ChipFamily.ASCEND_950 else chip.physical_id
+    return chip.logic_id if TRAITS[chip.family].is_named_by_logic_id else chip.physical_id
 
 
 def _numbers_in(text: str, number_of: Callable[[str], int | None]) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ import pytest
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.types import ChipRef, MultiDiePolicy, VnpuMode
 from trio_npu_dra.ascend.model import Chip, ChipFamily
-from trio_npu_dra.ascend.templates import device_part, split_of, usable, why_not_split
+from trio_npu_dra.ascend.splits import split_of, usable, why_not_split
 from trio_npu_dra.lab.simulator import create_board, load_profile
 
 MIB = 1024 * 1024
@@ -159,8 +159,3 @@ def test_docs_list_the_templates() -> None:
         if line.startswith("| `vir")
     ]
     assert set(cells) == set().union(*map(in_docs, large))
-
-
-def test_a_template_is_a_part_of_a_device_name() -> None:
-    """DNS labels have no underscore."""
-    assert device_part("vir10_4c_16g_m") == "vir10-4c-16g-m"
