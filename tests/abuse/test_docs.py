@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from trio_npu_dra.kit.api import bodies, client, connections, parsing
+from trio_npu_dra.kit.api import bodies, client, parsing, transport
 from trio_npu_dra.kit.base.storage import SIZE_LIMIT
 from trio_npu_dra.kit.grpc.limits import DEFAULT_LIMITS as RPC
-from trio_npu_dra.kit.http import Limits as HttpLimits
+from trio_npu_dra.kit.http import HttpLimits
 from trio_npu_dra.kit.http.connection import HEAD_LIMIT
 
 PAGE = " ".join((Path(__file__).parents[2] / "docs/security.md").read_text().split())
@@ -31,7 +31,7 @@ PAGE = " ".join((Path(__file__).parents[2] / "docs/security.md").read_text().spl
         f"{bodies.OBJECT_LIMIT >> 20} MiB an object and {bodies.LIST_LIMIT >> 20} MiB a list",
         f"{parsing.VALUES_LIMIT:,} JSON values an answer",
         f"{client.OBJECTS_LIMIT:,} objects in a list",
-        f"{connections.AT_ONCE} requests at once",
+        f"{transport.AT_ONCE} requests at once",
         f"up to {SIZE_LIMIT >> 20} MiB,",
     ],
 )

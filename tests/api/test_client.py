@@ -13,11 +13,11 @@ from tests.api.scenario import new_driver, slice_of
 from tests.api.watch_scenarios import assert_gone
 from trio_npu_dra.kit.api.answers import refusal
 from trio_npu_dra.kit.api.client import KubeClient, open_client
-from trio_npu_dra.kit.api.connections import AT_ONCE, Connections
-from trio_npu_dra.kit.api.credentials import Credentials, Token
+from trio_npu_dra.kit.api.credentials import BearerToken, Credentials
 from trio_npu_dra.kit.api.envelopes import EventType
 from trio_npu_dra.kit.api.material import Material
 from trio_npu_dra.kit.api.objects import Node, ObjectMeta, ResourceClaim, ResourceSlice
+from trio_npu_dra.kit.api.transport import AT_ONCE, Transport
 from trio_npu_dra.kit.base.errors import Conflict, Forbidden, Gone, Invalid, KubeError, Unavailable
 from trio_npu_dra.lab.standins.api_state import ApiState
 
@@ -135,7 +135,7 @@ async def test_a_watch_that_does_not_end_is_given_up(
 ) -> None:
     """A watch that outlives its end is a dead connection, whatever it sent before."""
     state.add(NODE)
-    connections = Connections(credentials, deadline=2.0, user_agent="test")
+    connections = Transport(credentials, deadline=2.0, user_agent="test")
     path = "/api/v1/nodes?watch=true&resourceVersion=100"
     with trio.fail_after(HANG_SECONDS):
         async with aclosing(connections.stream("watch nodes", path, seconds=0.1)) as lines:
@@ -150,7 +150,7 @@ async def test_a_request_that_outlives_its_client_keeps_no_connection(
 ) -> None:
     """Its connection closes with it, because nothing would close it later."""
     state.add(NODE)
-    connections = Connections(credentials, deadline=2.0, user_agent="test")
+    connections = Transport(credentials, deadline=2.0, user_agent="test")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(connections.ask, "get", "GET", "/api/v1/nodes/node-1")
         await trio.lowlevel.checkpoint()
@@ -267,7 +267,7 @@ async def test_a_refused_token_can_be_replaced(credentials: Credentials, state: 
         source="test",
         base_url="http://localhost",
         unix_socket=credentials.unix_socket,
-        token=Token(Material(field="token", path=file)),
+        token=BearerToken(Material(field="token", path=file)),
     )
     async with open_client(with_token) as client:
         await client.get(Node, "node-1")
@@ -354,7 +354,7 @@ async def test_a_burst_opens_no_more_connections_than_may_be_in_use(
 ) -> None:
     """The next burst uses them again; a few seconds after the burst, eight stay."""
     state.add(NODE)
-    connections = Connections(credentials, deadline=2.0, user_agent="test")
+    connections = Transport(credentials, deadline=2.0, user_agent="test")
 
     async def burst(count: int) -> set[int]:
         async with trio.open_nursery() as nursery:
@@ -375,7 +375,7 @@ async def test_the_wait_for_a_turn_counts(
 ) -> None:
     """A request without a turn by its deadline is not sent, and its error says so."""
     del autojump_clock  # the fixture gives all requests the same deadline
-    connections = Connections(credentials, deadline=2.0, user_agent="test")
+    connections = Transport(credentials, deadline=2.0, user_agent="test")
     path = "/api/v1/nodes/node-1"
     state.fail_next(AT_ONCE, hang=True)
     refused: list[str] = []

@@ -10,9 +10,9 @@ from trio.testing import wait_all_tasks_blocked
 
 from dev.rig.waiting import HANG_SECONDS, until
 from trio_npu_dra.kit.api import connection
-from trio_npu_dra.kit.api.connections import AT_ONCE, Connections
-from trio_npu_dra.kit.api.credentials import Credentials, Token
+from trio_npu_dra.kit.api.credentials import BearerToken, Credentials
 from trio_npu_dra.kit.api.material import Material
+from trio_npu_dra.kit.api.transport import AT_ONCE, Transport
 from trio_npu_dra.kit.base.errors import KubeError
 
 NODE = "/api/v1/nodes/n"
@@ -61,7 +61,7 @@ def peer() -> Peer:
 @pytest.fixture
 async def connections(
     peer: Peer, tmp_path: Path, nursery: trio.Nursery
-) -> AsyncIterator[Connections]:
+) -> AsyncIterator[Transport]:
     """Connections to it, with a token and a path before all others."""
     socket = trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM)
     await socket.bind(str(tmp_path / "api.sock"))
@@ -71,15 +71,15 @@ async def connections(
         source="test",
         base_url="http://[::1]:8080/k8s",
         unix_socket=tmp_path / "api.sock",
-        token=Token(Material(field="token", data=b"secret")),
+        token=BearerToken(Material(field="token", data=b"secret")),
     )
-    opened = Connections(credentials, deadline=30.0, user_agent="test")
+    opened = Transport(credentials, deadline=30.0, user_agent="test")
     yield opened
     await opened.end()
 
 
 async def test_a_request_has_what_the_api_server_needs_and_no_more(
-    connections: Connections, peer: Peer
+    connections: Transport, peer: Peer
 ) -> None:
     """Connections of httpcore add no header by themselves."""
     await connections.ask("get", "GET", f"{NODE}?resourceVersion=0")
@@ -100,7 +100,7 @@ async def test_a_request_has_what_the_api_server_needs_and_no_more(
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_a_connection_that_the_server_has_closed_is_not_used_again(
-    method: str, connections: Connections, peer: Peer
+    method: str, connections: Transport, peer: Peer
 ) -> None:
     """So nothing is lost with it, also not a write, which is never sent twice."""
     peer.answers = 1
@@ -112,7 +112,7 @@ async def test_a_connection_that_the_server_has_closed_is_not_used_again(
 
 
 async def test_a_connection_that_idles_too_long_is_not_used_again(
-    connections: Connections, peer: Peer, monkeypatch: pytest.MonkeyPatch
+    connections: Transport, peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The API server is about to close it."""
     monkeypatch.setattr(connection, "IDLE_SECONDS", 0.0)
@@ -127,7 +127,7 @@ async def test_a_connection_that_idles_too_long_is_not_used_again(
     ids=["stays open", "is to be closed"],
 )
 async def test_a_connection_is_used_again_unless_the_answer_forbids_it(
-    more: bytes, expected: list[int], connections: Connections, peer: Peer
+    more: bytes, expected: list[int], connections: Transport, peer: Peer
 ) -> None:
     """One that is not used again is not kept."""
     peer.head += more
@@ -137,9 +137,7 @@ async def test_a_connection_is_used_again_unless_the_answer_forbids_it(
     assert len(connections._idle) == (0 if more else 1)
 
 
-async def test_requests_beyond_the_limit_wait_in_order(
-    connections: Connections, peer: Peer
-) -> None:
+async def test_requests_beyond_the_limit_wait_in_order(connections: Transport, peer: Peer) -> None:
     """Each is sent when another one has its answer, on that one's connection."""
     peer.may_answer = trio.Semaphore(0)
 
@@ -163,7 +161,7 @@ async def test_requests_beyond_the_limit_wait_in_order(
     assert len(peer.requests) == AT_ONCE
 
 
-async def test_a_refusal_keeps_the_connection(connections: Connections, peer: Peer) -> None:
+async def test_a_refusal_keeps_the_connection(connections: Transport, peer: Peer) -> None:
     """A claim that does not exist costs no handshake."""
     peer.head = HEAD.replace(b"200 OK", b"404 Not Found")
     for _ in range(2):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from trio_npu_dra.kit.api.kubeconfig import choose, files_of_person
+from trio_npu_dra.kit.api.kubeconfig import files_of_person, read_context
 from trio_npu_dra.kit.base.errors import ConfigError
 from trio_npu_dra.tools.login.login import log_in
 
@@ -55,22 +55,22 @@ def files(tmp_path: Path) -> tuple[Path, ...]:
 
 def test_several_files_are_one(files: tuple[Path, ...]) -> None:
     """The first file with an entry of a name has it, whatever later files say."""
-    chosen = choose(files)
+    chosen = read_context(files)
     assert (chosen.cluster.server, chosen.namespace) == ("https://south", "team")
     assert (chosen.cluster_file, chosen.user_file) == (files[1], files[1])
-    other = choose(files, "a")
+    other = read_context(files, "a")
     assert (other.cluster.server, other.user.token) == ("https://north", "of-first")
     assert (other.namespace, other.user_file) == ("default", files[0])
-    assert choose(files[::-1]).cluster.server == "https://north"
+    assert read_context(files[::-1]).cluster.server == "https://north"
 
 
 async def test_paths_are_relative_to_the_file_that_has_them(files: tuple[Path, ...]) -> None:
     """Not to the first one."""
     folder = files[1].parent
     with pytest.raises(ConfigError, match=f"cannot read {folder}/token"):
-        await log_in(choose(files))
+        await log_in(read_context(files))
     with pytest.raises(ConfigError, match=f"cannot read {folder}/ca.crt"):
-        await log_in(choose(files, "a"))
+        await log_in(read_context(files, "a"))
 
 
 def test_missing_files_of_several_are_no_error(files: tuple[Path, ...], tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_missing_files_of_several_are_no_error(files: tuple[Path, ...], tmp_path
     named = os.pathsep.join(("", str(tmp_path / "absent"), str(empty), *map(str, files)))
     found = files_of_person({"KUBECONFIG": named})
     assert found == (empty, *files)
-    assert choose(found).cluster.server == "https://south"
+    assert read_context(found).cluster.server == "https://south"
 
 
 def test_the_usual_file_is_below_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,10 +97,10 @@ def test_what_is_missing_is_named(files: tuple[Path, ...], tmp_path: Path) -> No
         files_of_person({"KUBECONFIG": "/absent"})
     both = f"{files[0]}, {files[1]}: "
     with pytest.raises(ConfigError) as caught:
-        choose(files, "c")
+        read_context(files, "c")
     assert str(caught.value) == f"{both}contexts has no entry named 'c'"
     with pytest.raises(ConfigError, match="current-context is missing"):
-        choose(files[:1])
+        read_context(files[:1])
     broken = write(tmp_path / "broken", contexts=[context("z", "east")], current_context="z")
     with pytest.raises(ConfigError, match="clusters has no entry named 'east'"):
-        choose((broken, *files))
+        read_context((broken, *files))

@@ -17,7 +17,7 @@ from tests.api.loops import LOOPS, run_on
 from tests.api.pki import kubeconfig
 from trio_npu_dra.kit.api.client import KubeClient, open_client
 from trio_npu_dra.kit.api.credentials import Credentials
-from trio_npu_dra.kit.api.kubeconfig import choose
+from trio_npu_dra.kit.api.kubeconfig import read_context
 from trio_npu_dra.kit.api.objects import Node
 from trio_npu_dra.kit.base.errors import ConfigError, Forbidden
 from trio_npu_dra.lab.standins.api_state import ApiState
@@ -83,7 +83,7 @@ def execing(
 async def logged_in(path: Path) -> Credentials:
     """The credentials of the current context."""
     with trio.fail_after(10):
-        return await log_in(choose((path,)))
+        return await log_in(read_context((path,)))
 
 
 async def get(client: KubeClient) -> str:
@@ -100,7 +100,7 @@ async def test_a_token_without_an_end_is_kept(
     path = execing(tmp_path, port, pki)
 
     async def ask() -> None:
-        async with open_client(await log_in(choose((path,)))) as client:
+        async with open_client(await log_in(read_context((path,)))) as client:
             for _ in range(3):
                 assert (await client.get(Node, "node-1")).metadata.name == "node-1"
 

@@ -11,7 +11,7 @@ import trio
 from dev.rig.waiting import HANG_SECONDS
 from tests.api.pki import kubeconfig
 from trio_npu_dra.kit.api.client import KubeClient, open_client
-from trio_npu_dra.kit.api.credentials import Credentials, Token, from_kubeconfig, in_cluster
+from trio_npu_dra.kit.api.credentials import BearerToken, Credentials, from_kubeconfig, in_cluster
 from trio_npu_dra.kit.api.material import Material
 from trio_npu_dra.kit.api.objects import Node, ObjectMeta
 from trio_npu_dra.kit.base.errors import Forbidden, Unavailable
@@ -82,7 +82,7 @@ def test_a_replaced_token_is_read(tmp_path: Path) -> None:
     """The next request has the new token; a file without one keeps the old."""
     file = tmp_path / "token"
     file.write_text("first\n")
-    token = Token(Material(field="token", path=file))
+    token = BearerToken(Material(field="token", path=file))
     file.write_text("second\n")
     assert token.current() == "second"
     file.write_text("")
@@ -198,7 +198,7 @@ async def test_requests_on_their_way_survive_a_new_token(tmp_path: Path) -> None
         source="test",
         base_url="http://localhost",
         unix_socket=tmp_path / "api.sock",
-        token=Token(Material(field="token", path=file)),
+        token=BearerToken(Material(field="token", path=file)),
     )
     async with trio.open_nursery() as serving, open_client(credentials) as client:
         serving.start_soon(trio.serve_listeners, serve, [trio.SocketListener(listener)])

@@ -13,7 +13,7 @@ from tests.api.loops import LOOPS, run_on
 from tests.api.pki import NAME, kubeconfig
 from trio_npu_dra.kit.api.client import KubeClient, open_client
 from trio_npu_dra.kit.api.credentials import from_kubeconfig
-from trio_npu_dra.kit.api.kubeconfig import choose
+from trio_npu_dra.kit.api.kubeconfig import read_context
 from trio_npu_dra.kit.api.objects import Node
 from trio_npu_dra.kit.base.errors import ConfigError, Unavailable
 from trio_npu_dra.lab.standins.api_server import serve_api_tls
@@ -63,7 +63,7 @@ async def get(client: KubeClient) -> str:
 
 async def ask(folder: Path, cluster: Cluster) -> str:
     """The same, by the kubeconfig of a person."""
-    credentials = await log_in(choose((kubeconfig(folder, cluster, {"token": "secret"}),)))
+    credentials = await log_in(read_context((kubeconfig(folder, cluster, {"token": "secret"}),)))
     async with open_client(credentials) as client:
         return await get(client)
 
@@ -126,7 +126,7 @@ async def test_both_loops_ask_for_the_same_name(
     path = kubeconfig(tmp_path, {**cluster, "tls-server-name": NAME}, {"token": "secret"})
 
     async def run() -> None:
-        async with open_client(await log_in(choose((path,)))) as client:
+        async with open_client(await log_in(read_context((path,)))) as client:
             assert (await client.get(Node, "node-1")).metadata.name == "node-1"
             async with client.watch(Node, resource_version="1"):
                 pass

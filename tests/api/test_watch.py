@@ -13,8 +13,8 @@ from trio.testing import MockClock
 from dev.rig.waiting import HANG_SECONDS
 from trio_npu_dra.kit.api.bodies import LIST_LIMIT, OBJECT_LIMIT
 from trio_npu_dra.kit.api.client import OBJECTS_LIMIT, KubeClient
-from trio_npu_dra.kit.api.connections import JSON, Connections
 from trio_npu_dra.kit.api.objects import Node, ObjectMeta
+from trio_npu_dra.kit.api.transport import JSON, Transport
 from trio_npu_dra.kit.api.watch import View, list_and_watch
 from trio_npu_dra.lab.standins.api_state import ApiState
 
@@ -137,7 +137,7 @@ async def test_an_absent_server_is_waited_for(client: KubeClient, state: ApiStat
 # --- what is not understood, and what is too much ------------------------------------------------
 
 
-class Scripted(Connections):
+class Scripted(Transport):
     """Gives the same list and events to every request, and counts.
 
     Attributes:

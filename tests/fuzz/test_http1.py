@@ -24,7 +24,7 @@ from trio_npu_dra.ascend.fault_memory import NodeFaults
 from trio_npu_dra.ascend.offers import NO_PARTITIONS
 from trio_npu_dra.ascend.subscription import WatchStatus
 from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.kit.http import Answer, Request, routed, serve_http
+from trio_npu_dra.kit.http import HttpRequest, HttpResponse, routed, serve_http
 
 ANSWER_LIMIT: Final = 1 << 16
 GOOD: Final = b"GET /hello?a=b HTTP/1.1\r\nHost: a\r\nAccept: text/plain\r\n\r\n"
@@ -33,9 +33,9 @@ PAGE_STATUSES: Final = {200, 404, 405, 409}
 REFUSALS: Final = {400, 431, 501, 505}
 
 
-async def hello(request: Request) -> Answer:
+async def hello(request: HttpRequest) -> HttpResponse:
     """A page that shows the request."""
-    return Answer(body=f"{request.path} {request.query} {request.accept}\n")
+    return HttpResponse(body=f"{request.path} {request.query} {request.accept}\n")
 
 
 @asynccontextmanager

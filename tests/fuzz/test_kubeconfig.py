@@ -16,7 +16,7 @@ from dev.fuzz.values import encoded, expanded, mangled, spoilt
 from trio_npu_dra.kit.api.client import open_client
 from trio_npu_dra.kit.api.connection import Server
 from trio_npu_dra.kit.api.credentials import Credentials, from_kubeconfig
-from trio_npu_dra.kit.api.kubeconfig import choose
+from trio_npu_dra.kit.api.kubeconfig import read_context
 from trio_npu_dra.kit.api.objects import Node
 from trio_npu_dra.kit.base.errors import ConfigError, Unavailable
 from trio_npu_dra.tools.login.login import log_in
@@ -184,7 +184,7 @@ def test_any_cluster_of_a_person_is_credentials_or_one_error(place: Path, conten
     path = place / "kubeconfig"
     path.write_bytes(content)
     try:
-        credentials = trio.run(log_in, choose((path,)))
+        credentials = trio.run(log_in, read_context((path,)))
     except ConfigError as error:
         words = str(error)
         assert str(path.parent) in words

@@ -17,18 +17,26 @@ import trio.testing
 from dev.rig.waiting import until
 from tests.observe.browser import ask
 from trio_npu_dra.kit.base.errors import ConfigError
-from trio_npu_dra.kit.http import Answer, Handler, LateHandler, Limits, Request, routed, serve_http
+from trio_npu_dra.kit.http import (
+    Handler,
+    HttpLimits,
+    HttpRequest,
+    HttpResponse,
+    LateHandler,
+    routed,
+    serve_http,
+)
 from trio_npu_dra.kit.http.connection import HEAD_LIMIT
 
 Connect: TypeAlias = Callable[[int], Awaitable[trio.SocketStream]]
 
 
-async def hello(request: Request) -> Answer:
+async def hello(request: HttpRequest) -> HttpResponse:
     """A page that shows the request."""
-    return Answer(body=f"{request.path} {request.query} {request.accept}\n")
+    return HttpResponse(body=f"{request.path} {request.query} {request.accept}\n")
 
 
-async def broken(_: Request) -> Answer:
+async def broken(_: HttpRequest) -> HttpResponse:
     """A page with a bug."""
     raise RuntimeError("bug")
 
@@ -43,11 +51,11 @@ class Hang:
         self.asked = trio.Event()
         self.let_go = trio.Event()
 
-    async def __call__(self, _: Request) -> Answer:
+    async def __call__(self, _: HttpRequest) -> HttpResponse:
         """Answer once the test allows it."""
         self.asked.set()
         await self.let_go.wait()
-        return Answer(body="late\n")
+        return HttpResponse(body="late\n")
 
 
 PAGES = routed({("GET", "/hello"): hello, ("GET", "/broken"): broken})
@@ -153,7 +161,7 @@ async def test_a_client_that_still_sends_sees_the_answer(port: int, connect: Con
 
 
 @asynccontextmanager
-async def serving(handler: Handler, limits: Limits | None = None) -> AsyncIterator[int]:
+async def serving(handler: Handler, limits: HttpLimits | None = None) -> AsyncIterator[int]:
     """A server with limits of its own."""
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
@@ -166,7 +174,7 @@ async def test_the_oldest_client_that_asks_nothing_makes_room(connect: Connect) 
     """A client that waits for its answer stays."""
     page = Hang()
     async with serving(
-        routed({("GET", "/slow"): page, ("GET", "/"): hello}), Limits(connections=3)
+        routed({("GET", "/slow"): page, ("GET", "/"): hello}), HttpLimits(connections=3)
     ) as port:
         waiting = await connect(port)
         await waiting.send_all(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -185,7 +193,7 @@ async def test_the_oldest_makes_room_if_all_wait_for_answers(connect: Connect) -
     """The newest client is always served."""
     page = Hang()
     async with serving(
-        routed({("GET", "/slow"): page, ("GET", "/"): hello}), Limits(connections=2)
+        routed({("GET", "/slow"): page, ("GET", "/"): hello}), HttpLimits(connections=2)
     ) as port:
         waiting = []
         for _ in range(2):
@@ -205,7 +213,7 @@ async def test_the_address_with_most_clients_makes_room(connect: Connect) -> Non
     """A flood from one address displaces no client of another, not even one that asks nothing."""
     page = Hang()
     async with serving(
-        routed({("GET", "/slow"): page, ("GET", "/"): hello}), Limits(connections=3)
+        routed({("GET", "/slow"): page, ("GET", "/"): hello}), HttpLimits(connections=3)
     ) as port:
         prober = await connect(port)
         flood = []
@@ -225,10 +233,10 @@ async def test_a_client_that_asks_nothing_or_reads_nothing_is_cut(connect: Conne
     """The deadline covers the whole connection."""
     body = bytes(64 << 20)  # more than the kernel buffers
 
-    async def much(_: Request) -> Answer:
-        return Answer(body=body)
+    async def much(_: HttpRequest) -> HttpResponse:
+        return HttpResponse(body=body)
 
-    async with serving(much, Limits(seconds=0.1)) as port:
+    async with serving(much, HttpLimits(seconds=0.1)) as port:
         before = descriptors()
         silent = await connect(port)
         deaf = await connect(port)
@@ -241,7 +249,7 @@ async def test_a_client_that_asks_nothing_or_reads_nothing_is_cut(connect: Conne
 
 async def test_a_flood_takes_no_more_descriptors_than_allowed(connect: Connect) -> None:
     """However many connect, and a page is served after it."""
-    async with serving(PAGES, Limits(connections=8)) as port:
+    async with serving(PAGES, HttpLimits(connections=8)) as port:
         before = descriptors()
         clients = [await connect(port) for _ in range(100)]
         newest = await connect(port)

@@ -10,7 +10,7 @@ import trio
 
 from trio_npu_dra.kit.api.answers import refusal
 from trio_npu_dra.kit.api.bodies import OBJECT_LIMIT
-from trio_npu_dra.kit.api.connections import JSON, Connections
+from trio_npu_dra.kit.api.transport import JSON, Transport
 from trio_npu_dra.kit.base.errors import Unavailable
 from trio_npu_dra.lab.standins.api_state import KINDS, ApiState
 from trio_npu_dra.lab.standins.api_status import ApiRefusal
@@ -31,7 +31,7 @@ class Call:
         self.verb = "dry-run" if "dryRun" in self.query else _VERBS.get(method, reading)
 
 
-class Reach(Connections):
+class Reach(Transport):
     """Answers at once, or not at all while it is away.
 
     Attributes:

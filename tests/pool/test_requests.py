@@ -22,8 +22,8 @@ from tests.pool.reach import Reach
 from trio_npu_dra.agent.devices.features import ServerFeatures, follow_features
 from trio_npu_dra.kit.api.bodies import OBJECT_LIMIT
 from trio_npu_dra.kit.api.client import WATCH_SECONDS, KubeClient
-from trio_npu_dra.kit.api.connections import JSON
 from trio_npu_dra.kit.api.objects import Node, ObjectMeta, ResourceSlice
+from trio_npu_dra.kit.api.transport import JSON
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.lab.standins.api_state import ApiState
 

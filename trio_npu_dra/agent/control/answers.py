@@ -29,7 +29,7 @@ from trio_npu_dra.ascend.model import Board
 from trio_npu_dra.ascend.offers import PartitionMode
 from trio_npu_dra.ascend.subscription import WatchStatus
 from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.kit.http import Answer, Handler, Request, routed
+from trio_npu_dra.kit.http import Handler, HttpRequest, HttpResponse, routed
 
 if TYPE_CHECKING:  # a node that has only claims never loads that room
     from trio_npu_dra.agent.device_plugin.device import DevicesByResource
@@ -67,7 +67,7 @@ class Control:
         """The answer to each request."""
         return routed({("GET", "/health"): self.health, ("POST", "/release"): self.release})
 
-    async def health(self, _: Request) -> Answer:
+    async def health(self, _: HttpRequest) -> HttpResponse:
         """The NPUs' health."""
         board, features = self.board.value, self.features.value
         report = HealthReport(
@@ -84,19 +84,23 @@ class Control:
             unserved=report_unserved(self.resources.value, self.holds.value),
             waiting=dict(self.waiting.value),
         )
-        return Answer(body=report.model_dump_json(by_alias=True), content_type="application/json")
+        return HttpResponse(
+            body=report.model_dump_json(by_alias=True), content_type="application/json"
+        )
 
-    async def release(self, request: Request) -> Answer:
+    async def release(self, request: HttpRequest) -> HttpResponse:
         """Undo what frequency rules did to an NPU."""
         device = "".join(parse_qs(request.query).get("device", [])[:1])
         chip = self.board.value.by_name.get(device)
         if chip is None:
             there = ", ".join(self.board.value.by_name) or "none"
-            return Answer(status=404, body=f"no NPU {device!r} on this node; there are: {there}")
+            return HttpResponse(
+                status=404, body=f"no NPU {device!r} on this node; there are: {there}"
+            )
         if not self.faults.release(chip):
-            return Answer(
+            return HttpResponse(
                 status=409,
                 body=f"{device} is not separated by a frequency rule: there is nothing to release",
             )
         log.warning("NPU released by hand", extra={"device": device})
-        return Answer(body=f"{device} is released, and its faults are counted anew")
+        return HttpResponse(body=f"{device} is released, and its faults are counted anew")

@@ -10,7 +10,7 @@ import trio
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from trio_npu_dra.kit.http import Answer, LateHandler, Request, answered, routed
+from trio_npu_dra.kit.http import HttpRequest, HttpResponse, LateHandler, answered, routed
 from trio_npu_dra.kit.http.coalesced import Coalesced
 from trio_npu_dra.kit.kubelet.probes import Probe, Probes
 
@@ -36,17 +36,17 @@ async def answer_pages(
         pages: Has the requests.
     """
 
-    async def scrape(request: Request) -> Answer:
+    async def scrape(request: HttpRequest) -> HttpResponse:
         await refresh()
         encode, content_type = choose_encoder(request.accept)
-        return Answer(body=encode(registry), content_type=content_type)
+        return HttpResponse(body=encode(registry), content_type=content_type)
 
-    async def metrics(request: Request) -> Answer:
+    async def metrics(request: HttpRequest) -> HttpResponse:
         return await scrapes[_OPENMETRICS if _OPENMETRICS in request.accept else "text/plain"].get()
 
     scrapes = {
         accept: Coalesced(
-            partial(answered, scrape, Request(path="/metrics", accept=accept)),
+            partial(answered, scrape, HttpRequest(path="/metrics", accept=accept)),
             seconds=SCRAPE_SECONDS,
         )
         for accept in _FORMATS
@@ -65,8 +65,8 @@ async def answer_pages(
             nursery.start_soon(shared.run)
 
 
-async def _answer(probe: Probe, _: Request) -> Answer:
+async def _answer(probe: Probe, _: HttpRequest) -> HttpResponse:
     problems = await probe()
     if problems:
-        return Answer(status=503, body="".join(f"{line}\n" for line in problems))
-    return Answer(body="ok\n")
+        return HttpResponse(status=503, body="".join(f"{line}\n" for line in problems))
+    return HttpResponse(body="ok\n")

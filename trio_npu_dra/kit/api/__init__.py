@@ -4,7 +4,7 @@ Which code retries which failure, each rule in one place:
 
 | failure | retried by |
 |---|---|
-| a kept-alive connection breaks under a GET; 401 with a replaced identity | `connections`, once |
+| a kept-alive connection breaks under a GET; 401 with a replaced identity | `transport`, once |
 | a watch ends, breaks or is refused; a list fails | `watch`, for ever, as `retry` paces it |
 | an event is not understood | `watch`, by a new list: a watch would meet it again |
 | anything else | the caller, if `error.retryable` (429, 5xx, no answer) |

@@ -13,7 +13,6 @@ from trio_npu_dra import __version__
 from trio_npu_dra.kit.api import paths
 from trio_npu_dra.kit.api.answers import Status, refusal
 from trio_npu_dra.kit.api.bodies import LIST_LIMIT
-from trio_npu_dra.kit.api.connections import JSON, METADATA, Connections
 from trio_npu_dra.kit.api.credentials import Credentials
 from trio_npu_dra.kit.api.envelopes import (
     EventType,
@@ -28,6 +27,7 @@ from trio_npu_dra.kit.api.envelopes import (
 from trio_npu_dra.kit.api.objects import KubeObject
 from trio_npu_dra.kit.api.pages import Listed, read_pages
 from trio_npu_dra.kit.api.parsing import NotUnderstood, convert, shortened
+from trio_npu_dra.kit.api.transport import JSON, METADATA, Transport
 from trio_npu_dra.kit.base.errors import NotFound, Unavailable, Unreadable
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class KubeClient:
     client usable.
     """
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: Transport) -> None:
         self._connections = connections
         self._flaws: tuple[str, ...] = ()
 
@@ -367,7 +367,7 @@ async def open_client(
         credentials: Server and identity.
         deadline: Seconds that one request may take in all.
     """
-    connections = Connections(
+    connections = Transport(
         credentials, deadline=deadline, user_agent=f"trio-npu-dra/{__version__}"
     )
     try:

@@ -23,14 +23,14 @@ from trio_npu_dra.kit.api.tls import ClientCertificate, Tls, Trust
 from trio_npu_dra.kit.base.errors import ConfigError
 
 if TYPE_CHECKING:
-    from trio_npu_dra.kit.api.kubeconfig import Chosen
+    from trio_npu_dra.kit.api.kubeconfig import KubeContext
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _TOKEN = re.compile(r"[!-~]+")
 """For any other token the HTTP library refuses the header, with the token in its message."""
 
 
-class Token:
+class BearerToken:
     """A bearer token that follows its file.
 
     Args:
@@ -80,7 +80,7 @@ class Credentials:
     server_name: str = ""
     tls: Tls | None = None
     unix_socket: Path | None = None
-    token: Token | None = None
+    token: BearerToken | None = None
     login: Login | None = None
 
 
@@ -144,7 +144,7 @@ def in_cluster(environment: Mapping[str, str], folder: Path) -> Credentials:
         source=f"service account in {folder}",
         base_url=f"https://{netloc}",
         tls=Tls(Material(field="the service account's CA", path=folder / "ca.crt")),
-        token=Token(Material(field="the service account's token", path=folder / "token")),
+        token=BearerToken(Material(field="the service account's token", path=folder / "token")),
     )
 
 
@@ -159,7 +159,7 @@ def from_kubeconfig(path: Path) -> Credentials:
     """
     from trio_npu_dra.kit.api import kubeconfig  # noqa: PLC0415 - pods have none, and need no YAML
 
-    chosen = kubeconfig.choose((path,))
+    chosen = kubeconfig.read_context((path,))
     kubeconfig.refuse_for_agent(chosen)
     return credentials_of(
         chosen, authority_of(chosen), token_of(chosen), client_certificate_of(chosen)
@@ -167,9 +167,9 @@ def from_kubeconfig(path: Path) -> Credentials:
 
 
 def credentials_of(
-    chosen: Chosen,
+    chosen: KubeContext,
     authority: Material | Trust | None,
-    token: Token | None,
+    token: BearerToken | None,
     certificate: ClientCertificate | None,
     login: Login | None = None,
 ) -> Credentials:
@@ -204,13 +204,13 @@ def credentials_of(
     )
 
 
-def unix_socket_of(chosen: Chosen) -> Path | None:
+def unix_socket_of(chosen: KubeContext) -> Path | None:
     """The socket of `kubectl proxy --unix-socket`, if that is the server."""
     server = chosen.cluster.server
     return Path(server.removeprefix("unix://")) if server.startswith("unix://") else None
 
 
-def authority_of(chosen: Chosen) -> Material | None:
+def authority_of(chosen: KubeContext) -> Material | None:
     """The cluster's CA."""
     return _material(
         chosen.cluster_file,
@@ -220,7 +220,7 @@ def authority_of(chosen: Chosen) -> Material | None:
     )
 
 
-def token_of(chosen: Chosen) -> Token | None:
+def token_of(chosen: KubeContext) -> BearerToken | None:
     """The user's token.
 
     Raises:
@@ -228,13 +228,15 @@ def token_of(chosen: Chosen) -> Token | None:
     """
     path, user = chosen.user_file, chosen.user
     if user.token_file:  # wins over `token`, as in kubectl
-        return Token(Material(field=f"{path}: user.tokenFile", path=path.parent / user.token_file))
+        return BearerToken(
+            Material(field=f"{path}: user.tokenFile", path=path.parent / user.token_file)
+        )
     if user.token:
-        return Token(Material(field=f"{path}: user.token", data=user.token.encode()))
+        return BearerToken(Material(field=f"{path}: user.token", data=user.token.encode()))
     return None
 
 
-def client_certificate_of(chosen: Chosen) -> ClientCertificate | None:
+def client_certificate_of(chosen: KubeContext) -> ClientCertificate | None:
     """The user's client certificate.
 
     Raises:
@@ -259,7 +261,7 @@ def _material(path: Path, field: str, data: bytes | None, file: str | None) -> M
     return Material(field=f"{path}: {field}", path=path.parent / file) if file else None
 
 
-def _server_name(chosen: Chosen) -> str:
+def _server_name(chosen: KubeContext) -> str:
     """The name in the server's certificate, if Python can ask for it: it refuses some names."""
     if not (name := chosen.cluster.tls_server_name or ""):
         return ""

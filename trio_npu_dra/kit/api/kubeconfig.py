@@ -37,7 +37,7 @@ _FOR_PEOPLE: Final[Mapping[str, str]] = {
 """The same of the agent alone: `kubectl npu` does as these say."""
 
 
-class _Part(BaseModel):
+class _Section(BaseModel):
     """Base of all parts: the file's names have dashes, and fields of other tools are ignored."""
 
     model_config = ConfigDict(
@@ -76,12 +76,12 @@ _Entries = Annotated[tuple[T, ...], BeforeValidator(lambda value: () if value is
 """A list; kubectl writes null for an empty one."""
 
 
-class _Extension(_Part):
+class _Extension(_Section):
     name: str
     extension: Any = None
 
 
-class Cluster(_Part):
+class KubeCluster(_Section):
     """clusters[].cluster; *extensions* are what other programs keep there."""
 
     server: str
@@ -92,7 +92,7 @@ class Cluster(_Part):
     extensions: _Entries[_Extension] = ()
 
 
-class User(_Part):
+class KubeUser(_Section):
     """users[].user; *exec* is a credential plugin, which is understood only if it is to be run."""
 
     token: str | None = None
@@ -104,23 +104,23 @@ class User(_Part):
     exec: dict[str, Any] | None = None
 
 
-class _Context(_Part):
+class _Context(_Section):
     cluster: str
     user: str = ""
     namespace: str = ""
 
 
-class _NamedCluster(_Part):
+class _NamedCluster(_Section):
     name: str
-    cluster: Cluster
+    cluster: KubeCluster
 
 
-class _NamedUser(_Part):
+class _NamedUser(_Section):
     name: str
-    user: User
+    user: KubeUser
 
 
-class _NamedContext(_Part):
+class _NamedContext(_Section):
     name: str
     context: _Context
 
@@ -128,7 +128,7 @@ class _NamedContext(_Part):
 N = TypeVar("N", _NamedCluster, _NamedUser, _NamedContext)
 
 
-class _Kubeconfig(_Part):
+class _Kubeconfig(_Section):
     current_context: str = ""
     clusters: _Entries[_NamedCluster] = ()
     users: _Entries[_NamedUser] = ()
@@ -136,7 +136,7 @@ class _Kubeconfig(_Part):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class KubeContext:
     """What a context names.
 
     Attributes:
@@ -147,9 +147,9 @@ class Chosen:
         namespace: The namespace of the context; `default` if it has none.
     """
 
-    cluster: Cluster
+    cluster: KubeCluster
     cluster_file: Path
-    user: User
+    user: KubeUser
     user_file: Path
     namespace: str
 
@@ -174,7 +174,7 @@ def files_of_person(environment: Mapping[str, str]) -> tuple[Path, ...]:
     return found
 
 
-def choose(files: Sequence[Path], context: str = "") -> Chosen:
+def read_context(files: Sequence[Path], context: str = "") -> KubeContext:
     """A context of the files, which are read as if they were one.
 
     As in kubectl, the first file with an entry of a name has that entry, and the first with a
@@ -198,14 +198,14 @@ def choose(files: Sequence[Path], context: str = "") -> Chosen:
     clusters = [(path, one.clusters) for path, one in configs]
     cluster_file, named_cluster = _named(where, "clusters", chosen.cluster, clusters)
     cluster = named_cluster.cluster
-    user_file, user = files[0], User()
+    user_file, user = files[0], KubeUser()
     if chosen.user:
         users = [(path, one.users) for path, one in configs]
         user_file, named_user = _named(where, "users", chosen.user, users)
         user = named_user.user
     _refuse(cluster_file, "cluster", cluster, _REFUSED)
     _refuse(user_file, "user", user, _REFUSED)
-    return Chosen(
+    return KubeContext(
         cluster=cluster,
         cluster_file=cluster_file,
         user=user,
@@ -214,7 +214,7 @@ def choose(files: Sequence[Path], context: str = "") -> Chosen:
     )
 
 
-def refuse_for_agent(chosen: Chosen) -> None:
+def refuse_for_agent(chosen: KubeContext) -> None:
     """Refuse what is done for people alone.
 
     Raises:
@@ -255,7 +255,7 @@ def _named(
     raise ConfigError(f"{where}: {section} has no entry named {name!r}")
 
 
-def _refuse(path: Path, section: str, part: _Part, refused: Mapping[str, str]) -> None:
+def _refuse(path: Path, section: str, part: _Section, refused: Mapping[str, str]) -> None:
     known = type(part).model_fields
     for name, value in part:
         field = f"{section}.{known[name].alias if name in known else name}"

@@ -5,16 +5,16 @@ client, `server` decides which connections stay open.
 """
 
 from trio_npu_dra.kit.http.connection import answered
-from trio_npu_dra.kit.http.messages import Answer, Handler, Request
+from trio_npu_dra.kit.http.messages import Handler, HttpRequest, HttpResponse
 from trio_npu_dra.kit.http.routes import LateHandler, routed
-from trio_npu_dra.kit.http.server import Limits, serve_http
+from trio_npu_dra.kit.http.server import HttpLimits, serve_http
 
 __all__ = [
-    "Answer",
     "Handler",
+    "HttpLimits",
+    "HttpRequest",
+    "HttpResponse",
     "LateHandler",
-    "Limits",
-    "Request",
     "answered",
     "routed",
     "serve_http",

@@ -13,7 +13,7 @@ from typing import Final
 import h11
 import trio
 
-from trio_npu_dra.kit.http.messages import Answer, Handler, Request
+from trio_npu_dra.kit.http.messages import Handler, HttpRequest, HttpResponse
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,9 @@ _UNREAD_LIMIT: Final = 1 << 20  # bytes of a body that we read so that its sende
 _UNREAD_SECONDS: Final = 1.0
 
 
-async def receive_request(client: trio.abc.HalfCloseableStream) -> Request | Answer | None:
+async def receive_request(
+    client: trio.abc.HalfCloseableStream,
+) -> HttpRequest | HttpResponse | None:
     """Read the head of one request.
 
     Returns:
@@ -45,29 +47,29 @@ async def receive_request(client: trio.abc.HalfCloseableStream) -> Request | Ans
             await trio.sleep(_PAUSE_SECONDS)
             parser.receive_data(bytes(await client.receive_some(_CHUNK)))
     except h11.RemoteProtocolError as error:
-        return Answer(status=error.error_status_hint, body=f"not an HTTP request: {error}\n")
+        return HttpResponse(status=error.error_status_hint, body=f"not an HTTP request: {error}\n")
     if not isinstance(event, h11.Request):
         return None
     if event.http_version not in _VERSIONS:
-        return Answer(status=505, body="this port speaks HTTP/1.1\n")
+        return HttpResponse(status=505, body="this port speaks HTTP/1.1\n")
     path, _, query = event.target.decode("ascii").partition("?")
     accept = b",".join(value for name, value in event.headers if name == b"accept")
-    return Request(
+    return HttpRequest(
         method=event.method.decode("ascii"), path=path, query=query, accept=accept.decode("latin-1")
     )
 
 
-async def answered(handler: Handler, request: Request) -> Answer:
+async def answered(handler: Handler, request: HttpRequest) -> HttpResponse:
     """Let *handler* answer; a bug in a page fails that answer, not the daemon."""
     try:
         return await handler(request)
     except Exception:  # boundary: a broken page must not stop claims
         log.exception("page failed", extra={"path": request.path})
-        return Answer(status=500, body="bug in the driver: see its log\n")
+        return HttpResponse(status=500, body="bug in the driver: see its log\n")
 
 
 async def send_answer(
-    client: trio.abc.HalfCloseableStream, answer: Answer, *, with_body: bool
+    client: trio.abc.HalfCloseableStream, answer: HttpResponse, *, with_body: bool
 ) -> None:
     """Send *answer* and end our side of the connection.
 

@@ -10,7 +10,7 @@ TEXT: Final = "text/plain; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class HttpRequest:
     """A request; bodies are not read.
 
     Attributes:
@@ -27,7 +27,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class HttpResponse:
     """An answer.
 
     Attributes:
@@ -43,4 +43,4 @@ class Answer:
     allow: str = ""
 
 
-Handler: TypeAlias = Callable[[Request], Awaitable[Answer]]
+Handler: TypeAlias = Callable[[HttpRequest], Awaitable[HttpResponse]]

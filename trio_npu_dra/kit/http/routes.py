@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.kit.http.messages import Answer, Handler, Request
+from trio_npu_dra.kit.http.messages import Handler, HttpRequest, HttpResponse
 
 
 class LateHandler:
@@ -18,7 +18,7 @@ class LateHandler:
         """Let *handler* answer."""
         self._handler.set(handler)
 
-    async def __call__(self, request: Request) -> Answer:
+    async def __call__(self, request: HttpRequest) -> HttpResponse:
         """Answer a request."""
         handler = await self._handler.wait_until(lambda found: found is not None)
         assert handler is not None  # that is what was waited for
@@ -33,15 +33,15 @@ def routed(routes: Mapping[tuple[str, str], Handler]) -> Handler:
             answers GET also answers HEAD; the server leaves out the body.
     """
 
-    async def answer(request: Request) -> Answer:
+    async def answer(request: HttpRequest) -> HttpResponse:
         method = "GET" if request.method == "HEAD" else request.method
         handler = routes.get((method, request.path))
         if handler is not None:
             return await handler(request)
         methods = {method for method, path in routes if path == request.path}
         if not methods:
-            return Answer(status=404, body="no such page\n")
+            return HttpResponse(status=404, body="no such page\n")
         allow = ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
-        return Answer(status=405, body=f"this page answers {allow}\n", allow=allow)
+        return HttpResponse(status=405, body=f"this page answers {allow}\n", allow=allow)
 
     return answer

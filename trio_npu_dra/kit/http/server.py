@@ -1,10 +1,10 @@
 """Which connections stay open: a cap of connections, and a deadline for each.
 
 Anyone on the pod network may reach the port, so nothing here grows with what clients do: at most
-`Limits.connections` are open, each for at most `Limits.seconds` whatever its client does or leaves
-undone, and each holds a request's head at most (answers are shared, see `observe.pages`). A new
-client is always served: a connection of the address that has most makes room, first one without a
-request, then the oldest. So a flood from one address does not displace the kubelet's probes.
+`HttpLimits.connections` are open, each for at most `HttpLimits.seconds` whatever its client does,
+and each takes the memory of one request's head (answers are shared, see `coalesced`). A new client
+is always served: the address with the most connections loses one, first one without a request, then
+the oldest. So a flood from one address does not displace the kubelet's probes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import trio
 
 from trio_npu_dra.kit.grpc import listen_tcp, listen_unix
 from trio_npu_dra.kit.http.connection import answered, read_rest, receive_request, send_answer
-from trio_npu_dra.kit.http.messages import Handler, Request
+from trio_npu_dra.kit.http.messages import Handler, HttpRequest
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ _ACCEPT_PAUSE_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class HttpLimits:
     """What all clients together may cost.
 
     Attributes:
@@ -46,7 +46,7 @@ async def serve_http(
     *,
     port: int | None = None,
     socket: Path | None = None,
-    limits: Limits | None = None,
+    limits: HttpLimits | None = None,
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve until cancelled, on a TCP port of all addresses or on a unix socket.
@@ -71,7 +71,7 @@ async def serve_http(
             )
             task_status.started(bound)
             accepting = trio.socket.from_stdlib_socket(listener.socket)
-            await _Server(handler, limits or Limits()).accept(accepting)
+            await _Server(handler, limits or HttpLimits()).accept(accepting)
         finally:
             listener.withdraw()
 
@@ -88,7 +88,7 @@ class _Connection:
 class _Server:
     """The open connections of one port."""
 
-    def __init__(self, handler: Handler, limits: Limits) -> None:
+    def __init__(self, handler: Handler, limits: HttpLimits) -> None:
         self._handler = handler
         self._limits = limits
         self._open: dict[_Connection, None] = {}  # oldest first
@@ -127,7 +127,7 @@ class _Server:
         if request is None:
             return
         connection.is_being_answered = True
-        if isinstance(request, Request):
+        if isinstance(request, HttpRequest):
             answer = await answered(self._handler, request)
             await send_answer(client, answer, with_body=request.method != "HEAD")
         else:  # the answer to a malformed one

@@ -21,7 +21,7 @@ import yaml
 from trio_npu_dra.agent.config.model import DRIVER
 from trio_npu_dra.kit.api.client import KubeClient, open_client
 from trio_npu_dra.kit.api.credentials import Credentials, load_credentials
-from trio_npu_dra.kit.api.kubeconfig import choose, files_of_person
+from trio_npu_dra.kit.api.kubeconfig import files_of_person, read_context
 from trio_npu_dra.kit.api.objects import KubeObject
 from trio_npu_dra.kit.base.errors import ConfigError, Gone, NotFound, NpuDraError, Unavailable
 from trio_npu_dra.kit.base.terminal import say, visible
@@ -154,7 +154,7 @@ async def _credentials(asked: argparse.Namespace) -> tuple[Credentials, str]:
     """
     files = (asked.kubeconfig,) if asked.kubeconfig else files_of_person(os.environ)
     if files:
-        chosen = choose(files, asked.context)
+        chosen = read_context(files, asked.context)
         return await log_in(chosen), chosen.namespace
     if asked.context:
         raise ConfigError(

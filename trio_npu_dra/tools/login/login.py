@@ -8,22 +8,22 @@ from typing import Any
 import anyio
 
 from trio_npu_dra.kit.api.credentials import (
+    BearerToken,
     Credentials,
-    Token,
     authority_of,
     client_certificate_of,
     credentials_of,
     token_of,
     unix_socket_of,
 )
-from trio_npu_dra.kit.api.kubeconfig import Chosen
+from trio_npu_dra.kit.api.kubeconfig import KubeContext
 from trio_npu_dra.kit.api.material import Material
 from trio_npu_dra.kit.api.tls import ClientCertificate, Trust
 from trio_npu_dra.kit.base.errors import ConfigError
 from trio_npu_dra.tools.login.credential_plugin import EXTENSION, Credential, CredentialPlugin
 
 
-async def log_in(chosen: Chosen) -> Credentials:
+async def log_in(chosen: KubeContext) -> Credentials:
     """Credentials for a context; with a token in the kubeconfig no plugin runs, as in kubectl.
 
     Raises:
@@ -46,7 +46,7 @@ class PluginLogin:
         ConfigError: That is not understood, or whom to trust.
     """
 
-    def __init__(self, chosen: Chosen, given: dict[str, Any]) -> None:
+    def __init__(self, chosen: KubeContext, given: dict[str, Any]) -> None:
         self._chosen = chosen
         self._trust = _trust(chosen)
         self._plugin = CredentialPlugin(
@@ -77,7 +77,7 @@ class PluginLogin:
         field = self._plugin.field
         token, certificate = None, client_certificate_of(self._chosen)
         if given.token:
-            token = Token(Material(field=f"{field}: token", data=given.token.encode()))
+            token = BearerToken(Material(field=f"{field}: token", data=given.token.encode()))
         if given.certificate:
             certificate = ClientCertificate(
                 certificate=Material(
@@ -88,7 +88,7 @@ class PluginLogin:
         return credentials_of(self._chosen, self._trust, token, certificate, self)
 
 
-def _trust(chosen: Chosen) -> Material | Trust:
+def _trust(chosen: KubeContext) -> Material | Trust:
     """Whom to trust; of a cluster without a CA of its own the system's, as in kubectl.
 
     Raises:
@@ -105,7 +105,7 @@ def _trust(chosen: Chosen) -> Material | Trust:
     return Trust.ANYONE
 
 
-def _cluster_info(chosen: Chosen) -> dict[str, Any]:
+def _cluster_info(chosen: KubeContext) -> dict[str, Any]:
     """What a credential plugin may be told of the cluster."""
     cluster = chosen.cluster
     info: dict[str, Any] = {"server": cluster.server}

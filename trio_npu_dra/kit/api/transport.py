@@ -60,7 +60,7 @@ _APPLY: Final = b"application/apply-patch+yaml"  # JSON is YAML
 _DISCONNECTED: Final = (httpcore.RemoteProtocolError, httpcore.ReadError, httpcore.WriteError)
 
 
-class Connections:
+class Transport:
     """Sends requests and reads answers; turns every failure into a `KubeError`.
 
     Args:
