@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -234,7 +234,7 @@ def pod_specs() -> dict[str, Any]:
 def published() -> Iterator[Device]:
     """Devices of each type, with every fact that there is."""
     values: dict[str, Any] = {"int": 1, "str": "x", "bool": True}
-    types = {field.name: str(field.type) for field in fields(Chip)}
+    types = {name: str(hint) for name, hint in get_type_hints(Chip).items()}
     facts = {
         name: values[kind.removesuffix(" | None")]
         for name, kind in types.items()

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
+from trio_npu_dra.ascend import fact_names
 from trio_npu_dra.ascend.dcmi.types import (
     ChipRef,
     Link,
@@ -162,6 +163,19 @@ def _named(troubles: Iterable[tuple[str, str]]) -> str:
     return "; ".join(f"{name}: {trouble}" for name, trouble in troubles if trouble)
 
 
+class Published:
+    """Marks a fact of chips that ResourceSlices have as an attribute.
+
+    Args:
+        names: What expressions in CEL call it.
+        of_whole: Whether it is true of a whole chip only, and not of a partition of it.
+    """
+
+    def __init__(self, *names: str, of_whole: bool = False) -> None:
+        self.names = names
+        self.of_whole = of_whole
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chip:
     """One chip (a die, where a card has several), as DCMI and sysfs describe it: what is monitored.
@@ -204,26 +218,30 @@ class Chip:
     """
 
     ref: ChipRef
-    physical_id: int
-    logic_id: int
-    card_id: int
-    device_id: int
-    family: ChipFamily
-    chip_name: str
+    physical_id: Annotated[int, Published(fact_names.PHYSICAL_ID)]
+    logic_id: Annotated[int, Published(fact_names.LOGIC_ID, of_whole=True)]
+    card_id: Annotated[int, Published(fact_names.CARD_ID)]
+    device_id: Annotated[int, Published(fact_names.DEVICE_ID)]
+    family: Annotated[ChipFamily, Published(fact_names.MODEL)]
+    chip_name: Annotated[str, Published(fact_names.CHIP_NAME)]
     board_id: int | None = None
-    npu_name: str | None = None
-    product_name: str | None = None
-    uuid: str | None = None
+    npu_name: Annotated[str | None, Published("npuName")] = None
+    product_name: Annotated[str | None, Published(fact_names.PRODUCT_NAME)] = None
+    uuid: Annotated[str | None, Published("uuid", of_whole=True)] = None
     memory_bytes: int | None = None
     ai_cores: int | None = None
-    pci_bus_id: str | None = None
-    pcie_root: str | None = None
-    numa_node: int | None = None
-    topology_group: str | None = None
-    module: str | None = None
-    super_pod_id: int | None = None
-    super_pod_server_index: int | None = None
-    super_pod_sdid: int | None = None
+    pci_bus_id: Annotated[str | None, Published(fact_names.PCI_BUS_ID, of_whole=True)] = None
+    pcie_root: Annotated[str | None, Published("resource.kubernetes.io/pcieRoot")] = None
+    numa_node: Annotated[
+        int | None, Published(fact_names.NUMA_NODE, "resource.kubernetes.io/numaNode")
+    ] = None
+    topology_group: Annotated[str | None, Published(fact_names.TOPOLOGY_GROUP)] = None
+    module: Annotated[str | None, Published(fact_names.MODULE)] = None
+    super_pod_id: Annotated[int | None, Published(fact_names.SUPER_POD_ID)] = None
+    super_pod_server_index: Annotated[int | None, Published(fact_names.SUPER_POD_SERVER_INDEX)] = (
+        None
+    )
+    super_pod_sdid: Annotated[int | None, Published("superPodSdid", of_whole=True)] = None
     super_pod_type: int | None = None
     mainboard_id: int | None = None
     device_share: bool | None = None

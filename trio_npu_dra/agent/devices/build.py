@@ -11,14 +11,14 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import TypeVar
+from typing import Final, get_type_hints
 
 from trio_npu_dra.agent.devices.counters import build_counter_sets, consumption, without_counters
 from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.agent.devices.shares import with_shares
 from trio_npu_dra.agent.devices.taints import TaintPolicy
 from trio_npu_dra.ascend import fact_names
-from trio_npu_dra.ascend.model import HEALTHY, Board, Chip
+from trio_npu_dra.ascend.model import HEALTHY, Board, Chip, Published
 from trio_npu_dra.ascend.offers import Held, Offer, Standing
 from trio_npu_dra.kit.api.objects import Device, DeviceAttribute, DeviceCapacity, DeviceTaint
 from trio_npu_dra.kit.api.quantity import canonical_quantity
@@ -26,10 +26,16 @@ from trio_npu_dra.kit.pool.pool import PoolContent
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 _VALUE_LIMIT = 64
 """Bytes of a string or version attribute (resource.k8s.io/v1 DeviceAttributeMaxValueLength)."""
+
+_PUBLISHED: Final[Mapping[str, Published]] = {
+    field: mark
+    for field, hint in get_type_hints(Chip, include_extras=True).items()
+    for mark in getattr(hint, "__metadata__", ())
+    if isinstance(mark, Published)
+}
+_DRIVER_VERSION: Final = "driverVersion"
 
 _NUMBER = re.compile(r"0|[1-9]\d*")
 _PRE_RELEASE = re.compile(r"(rc|alpha|beta)", re.IGNORECASE)
@@ -159,72 +165,44 @@ def _attributes(
     What names the chip, and what is for all of it, is not true of a partition: die id, logic id,
     PCI address, address in the super pod, share flag.
     """
-    common = _Common(offer.chips)
-    partition, whole = offer.partition, offer.partition is None
-    strings = {
-        fact_names.TYPE: offer.kind,
-        fact_names.MODEL: common(lambda chip: chip.family),
-        fact_names.CHIP_NAME: common(lambda chip: chip.chip_name),
-        fact_names.PRODUCT_NAME: common(lambda chip: chip.product_name),
-        fact_names.NPU_NAME: common(lambda chip: chip.npu_name),
-        fact_names.UUID: common(lambda chip: chip.uuid) if whole else None,
-        fact_names.PARENT_UUID: None if whole else common(lambda chip: chip.uuid),
-        fact_names.TEMPLATE: partition.template if partition else None,
-        fact_names.TOPOLOGY_GROUP: common(lambda chip: chip.topology_group),
-        fact_names.MODULE: common(lambda chip: chip.module),
-        fact_names.MULTI_DIE_POLICY: multi_die_policy,
-        fact_names.STANDARD_PCI_BUS_ID: common(lambda chip: chip.pci_bus_id) if whole else None,
-        fact_names.STANDARD_PCIE_ROOT: common(lambda chip: chip.pcie_root),
+    whole, partition = offer.partition is None, offer.partition
+    values: dict[str, str | int | bool | None] = {
+        name: _common(offer, field)
+        for field, mark in _PUBLISHED.items()
+        if whole or not mark.of_whole
+        for name in mark.names
     }
-    numa_node = common(lambda chip: chip.numa_node)
-    numbers = {
-        fact_names.PHYSICAL_ID: common(lambda chip: chip.physical_id),
-        fact_names.LOGIC_ID: common(lambda chip: chip.logic_id) if whole else None,
-        fact_names.CARD_ID: common(lambda chip: chip.card_id),
-        fact_names.DEVICE_ID: common(lambda chip: chip.device_id),
-        fact_names.NUMA_NODE: numa_node,
-        fact_names.STANDARD_NUMA_NODE: numa_node,
-        fact_names.SUPER_POD_ID: common(lambda chip: chip.super_pod_id),
-        fact_names.SUPER_POD_SERVER_INDEX: common(lambda chip: chip.super_pod_server_index),
-        fact_names.SUPER_POD_SDID: common(lambda chip: chip.super_pod_sdid) if whole else None,
-    }
-    attributes = {
-        name: DeviceAttribute(string=value) for name, value in _fitting(strings).items()
-    } | {name: DeviceAttribute(int_=value) for name, value in numbers.items() if value is not None}
-    share = common(is_shared) if whole else None
-    if share is not None:
-        attributes[fact_names.DEVICE_SHARE] = DeviceAttribute(bool_=share)
+    values[fact_names.TYPE] = offer.kind
+    values["multiDiePolicy"] = multi_die_policy
+    if partition is not None:
+        values[fact_names.TEMPLATE] = partition.template
+        values["parentUUID"] = offer.chips[0].uuid
+    elif None not in (shared := {is_shared(chip) for chip in offer.chips}) and len(shared) == 1:
+        values["deviceShare"] = shared.pop()
+    attributes = {name: made for name, value in values.items() if (made := _attribute(name, value))}
     if printed and (version := semantic_version(printed)) is not None:
-        attributes[fact_names.DRIVER_VERSION] = DeviceAttribute(version=version)
+        attributes[_DRIVER_VERSION] = DeviceAttribute(version=version)
     elif printed:
-        _warn_left_out(fact_names.DRIVER_VERSION, printed, "it is no semantic version")
+        _warn_left_out(_DRIVER_VERSION, printed, "it is no semantic version")
     return dict(sorted(attributes.items()))
 
 
-class _Common:
-    """Reads a fact of some chips: None if it is not the same for all.
-
-    Args:
-        chips: One or more.
-    """
-
-    def __init__(self, chips: tuple[Chip, ...]) -> None:
-        self._chips = chips
-
-    def __call__(self, read: Callable[[Chip], T]) -> T | None:
-        """The fact, if all chips have the same."""
-        first = read(self._chips[0])
-        return first if all(read(chip) == first for chip in self._chips) else None
+def _common(offer: Offer, field: str) -> str | int | None:
+    """A fact of the offer's chips, if all have the same."""
+    first, *others = (getattr(chip, field) for chip in offer.chips)
+    return first if all(other == first for other in others) else None
 
 
-def _fitting(strings: Mapping[str, str | None]) -> dict[str, str]:
-    fitting = {}
-    for name, value in strings.items():
-        if value and len(value.encode()) > _VALUE_LIMIT:
-            _warn_left_out(name, value, f"it has more than {_VALUE_LIMIT} bytes")
-        elif value:
-            fitting[name] = value
-    return fitting
+def _attribute(name: str, value: str | int | bool | None) -> DeviceAttribute | None:
+    """None for what is unknown, and for a text that the API server would refuse."""
+    if isinstance(value, bool):
+        return DeviceAttribute(bool_=value)
+    if isinstance(value, int):
+        return DeviceAttribute(int_=value)
+    if value and len(value.encode()) > _VALUE_LIMIT:
+        _warn_left_out(name, value, f"it has more than {_VALUE_LIMIT} bytes")
+        return None
+    return DeviceAttribute(string=value) if value else None
 
 
 def _capacity(offer: Offer) -> dict[str, DeviceCapacity]:

@@ -257,7 +257,7 @@ def _cells(device: Device) -> tuple[str, ...]:
         amount(fact_names.AI_CORES),
         attribute(fact_names.NUMA_NODE),
         attribute(fact_names.TOPOLOGY_GROUP),
-        attribute(fact_names.STANDARD_PCI_BUS_ID),
+        attribute(fact_names.PCI_BUS_ID),
         ",".join(_taint(taint) for taint in device.taints or ()) or "-",
     )
 
