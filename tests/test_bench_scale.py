@@ -14,7 +14,7 @@ from dev.benchmarks.relay import Relay
 from dev.rig.waiting import HANG_SECONDS
 from trio_npu_dra.kit.api.credentials import Credentials
 from trio_npu_dra.kit.api.objects import Device, Node, ObjectMeta, ResourceSlice
-from trio_npu_dra.kit.pool.pool import PoolContent
+from trio_npu_dra.kit.pool import PoolContent
 from trio_npu_dra.lab.standins.api_server import serve_api
 from trio_npu_dra.lab.standins.api_state import ApiState
 

@@ -13,8 +13,7 @@ from trio_npu_dra.kit.api.client import open_client
 from trio_npu_dra.kit.api.credentials import Credentials
 from trio_npu_dra.kit.api.objects import DeviceTaint
 from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.kit.pool.pool import PoolContent
-from trio_npu_dra.kit.pool.publisher import PoolAccepted, PublisherStatus, SliceWritten, publish
+from trio_npu_dra.kit.pool import PoolAccepted, PoolContent, PublisherStatus, SliceWritten, publish
 
 
 class PublishingNode:

@@ -35,7 +35,7 @@ from dev.cluster.releases import DEFAULT
 from trio_npu_dra.kit.api.client import WATCH_SECONDS, open_client
 from trio_npu_dra.kit.api.credentials import Credentials, in_cluster, load_credentials
 from trio_npu_dra.kit.api.objects import ResourceSlice
-from trio_npu_dra.kit.pool.pool import PoolContent
+from trio_npu_dra.kit.pool import PoolContent
 from trio_npu_dra.lab.simulator import create_board, load_profile
 
 DRIVER: Final = "npu.huawei.com"

@@ -32,8 +32,7 @@ from trio_npu_dra.kit.api.objects import (
 )
 from trio_npu_dra.kit.api.parsing import _values
 from trio_npu_dra.kit.base.errors import KubeError, NpuDraError
-from trio_npu_dra.kit.pool.diff import plan
-from trio_npu_dra.kit.pool.pool import Pool
+from trio_npu_dra.kit.pool import Pool, plan
 from trio_npu_dra.kit.pool.stored_forms import StoredForms
 
 T = TypeVar("T")
@@ -188,7 +187,6 @@ def test_any_stored_slices_can_be_replaced(api: Api, items: list[Any]) -> None:
     )
     taint = DeviceTaint.model_validate(TAINT)
     wanted = Pool(
-        name=POOL,
         driver=DRIVER,
         node_name=POOL,
         owner=OwnerReference.model_validate(OWNER),

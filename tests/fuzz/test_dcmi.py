@@ -39,7 +39,7 @@ from trio_npu_dra.ascend.telemetry import read_telemetry
 from trio_npu_dra.kit.api.objects import ObjectMeta, OwnerReference, ResourceSlice
 from trio_npu_dra.kit.base.errors import DcmiError
 from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.kit.pool import pool
+from trio_npu_dra.kit.pool.pool import Pool, check, specs
 from trio_npu_dra.lab.standins.api_rules import Kubernetes, admit_slice
 
 SOURCE: Final = Path(__file__).with_name("answers.c")
@@ -146,11 +146,9 @@ def _check(board: Board) -> None:
     for one in news(EMPTY_BOARD, board, since=0.0):
         assert len(one.message.encode()) <= 4 * MESSAGE_LIMIT
     devices = build_devices(available(board, ()), board, POLICY, ServerFeatures())
-    wanted = pool.Pool(
-        name="node-1", driver=DRIVER, node_name="node-1", owner=OWNER, devices=devices
-    )
-    pool.check(wanted)
-    for spec in pool.specs(wanted, 1):
+    wanted = Pool(driver=DRIVER, node_name="node-1", owner=OWNER, devices=devices)
+    check(wanted)
+    for spec in specs(wanted, 1):
         wire = ResourceSlice(metadata=ObjectMeta(name="a"), spec=spec).to_wire()
         admit_slice(wire, kubernetes=Kubernetes())
 

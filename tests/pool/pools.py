@@ -14,8 +14,9 @@ from trio_npu_dra.kit.api.objects import (
     ResourceSlice,
     ResourceSliceSpec,
 )
-from trio_npu_dra.kit.pool.diff import Create, Delete, Update, Write, plan
-from trio_npu_dra.kit.pool.pool import DEVICES_PER_SLICE, Pool
+from trio_npu_dra.kit.pool import Pool, plan
+from trio_npu_dra.kit.pool.diff import Write
+from trio_npu_dra.kit.pool.pool import DEVICES_PER_SLICE
 from trio_npu_dra.kit.pool.stored_forms import StoredForms
 
 OWNER = OwnerReference(api_version="v1", kind="Node", name="n", uid="u-1", controller=True)
@@ -48,7 +49,6 @@ def counter_sets(count: int) -> tuple[CounterSet, ...]:
 def pool(*content: Device, counters: tuple[CounterSet, ...] = ()) -> Pool:
     """The wanted pool."""
     return Pool(
-        name="n",
         driver="d.io",
         node_name="n",
         owner=OWNER,
@@ -118,13 +118,12 @@ def apply(
     after = {item.metadata.name: item for item in slices}
     for number, write in enumerate(writes):
         meta = write.slice.metadata
-        if isinstance(write, Delete):
+        if write.verb == "delete":
             del after[meta.name]
             continue
-        if isinstance(write, Update):
+        if write.verb == "update":
             assert meta.name in after
         else:
-            assert isinstance(write, Create)
             name = f"{meta.generate_name}x{number}"
             meta = meta.model_copy(
                 update={"name": name, "uid": f"uid-{name}", "resource_version": "1"}
@@ -142,8 +141,8 @@ def published(content: Pool) -> Slices:
 
 
 def kinds(writes: tuple[Write, ...]) -> list[str]:
-    """The writes by name, in order."""
-    return [type(write).__name__ for write in writes]
+    """The writes by verb, in order."""
+    return [write.verb for write in writes]
 
 
 def generations(slices: Slices) -> set[int]:

@@ -10,8 +10,7 @@ from dev.rig.waiting import HANG_SECONDS
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.objects import CounterSet, Device, DeviceTaint, ResourceSlice
 from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.kit.pool.pool import PoolContent
-from trio_npu_dra.kit.pool.publisher import PoolAccepted, PublisherStatus, SliceWritten, publish
+from trio_npu_dra.kit.pool import PoolAccepted, PoolContent, PublisherStatus, SliceWritten, publish
 from trio_npu_dra.lab.standins.api_rules import Kubernetes
 from trio_npu_dra.lab.standins.api_state import ApiState
 

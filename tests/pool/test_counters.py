@@ -46,7 +46,8 @@ from trio_npu_dra.kit.api.objects import (
     ResourceSlice,
 )
 from trio_npu_dra.kit.base.observable import Observable, derive
-from trio_npu_dra.kit.pool.pool import Pool, PoolContent, check, specs
+from trio_npu_dra.kit.pool import Pool, PoolContent
+from trio_npu_dra.kit.pool.pool import check, specs
 from trio_npu_dra.lab.standins.api_rules import Kubernetes, admit_slice
 
 SETS = counter_sets(2)
@@ -318,7 +319,6 @@ def test_a_server_takes_what_is_published(profile: str, count: int) -> None:
     check(content)
     owner = OwnerReference(api_version="v1", kind="Node", name=NODE, uid="u")
     pool = Pool(
-        name=NODE,
         driver=DRIVER,
         node_name=NODE,
         owner=owner,

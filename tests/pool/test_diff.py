@@ -25,7 +25,8 @@ from tests.pool.pools import (
     tainted,
 )
 from trio_npu_dra.kit.api.objects import Device, ObjectMeta
-from trio_npu_dra.kit.pool.diff import Create, Delete, Update, plan
+from trio_npu_dra.kit.pool import plan
+from trio_npu_dra.kit.pool.diff import Write
 from trio_npu_dra.kit.pool.pool import DEVICES_PER_SLICE
 from trio_npu_dra.kit.pool.stored_forms import StoredForms
 from trio_npu_dra.kit.pool.taint_times import untimed
@@ -34,7 +35,7 @@ from trio_npu_dra.kit.pool.taint_times import untimed
 def test_a_slice_is_created() -> None:
     """Nothing exists: one create, first generation, named by its index."""
     (write,) = plan((), pool(*devices(2)))
-    assert isinstance(write, Create)
+    assert write.verb == "create"
     assert write.slice.metadata == ObjectMeta(
         generate_name="n-d.io-00000-", owner_references=(OWNER,)
     )
@@ -77,7 +78,7 @@ def test_one_changed_slice_is_updated_in_place() -> None:
     """Its generation, name and version stay."""
     existing = numbered(0, *devices(2), generation=4)
     (write,) = plan([existing], pool(*devices(3)))
-    assert isinstance(write, Update)
+    assert write.verb == "update"
     assert write.slice.metadata == existing.metadata
     assert write.slice.spec.pool == existing.spec.pool
     assert write.slice.spec.devices == devices(3)
@@ -96,9 +97,9 @@ def test_deletes_and_updates_say_what_they_expect() -> None:
 @pytest.mark.parametrize(
     ("remaining", "expected", "generation"),
     [
-        pytest.param(block(0), ["Delete", "Delete", "Update"], 1, id="one-left"),
-        pytest.param((), ["Delete", "Delete", "Update"], 1, id="none-left"),
-        pytest.param((*block(0), *block(2)), ["Delete", "Update", "Update"], 2, id="one-moved"),
+        pytest.param(block(0), ["delete", "delete", "update"], 1, id="one-left"),
+        pytest.param((), ["delete", "delete", "update"], 1, id="none-left"),
+        pytest.param((*block(0), *block(2)), ["delete", "update", "update"], 2, id="one-moved"),
     ],
 )
 def test_a_shrinking_pool(remaining: Devices, expected: list[str], generation: int) -> None:
@@ -130,7 +131,7 @@ def test_an_owner_of_a_former_node_is_replaced() -> None:
     existing = numbered(0, *devices(1))
     heir = OWNER.model_copy(update={"uid": "u-2"})
     (write,) = plan([existing], replace(pool(*devices(1)), owner=heir))
-    assert isinstance(write, Update)
+    assert write.verb == "update"
     assert write.slice.metadata.owner_references == (heir,)
 
 
@@ -138,8 +139,8 @@ def test_a_pool_of_another_name_is_removed() -> None:
     """Slices of our driver and node under another pool's name go; the generation is not theirs."""
     existing = stored("n-d.io-00000-a", *devices(1), pool_name="old", generation=9)
     removed, made = plan([existing], pool(*devices(1)))
-    assert removed == Delete(existing)
-    assert isinstance(made, Create)
+    assert removed == Write("delete", existing)
+    assert made.verb == "create"
     assert made.slice.spec.pool.generation == 1
 
 
@@ -147,7 +148,7 @@ def test_a_redundant_slice_is_deleted() -> None:
     """Of two slices with one index the first by name stays."""
     first = numbered(0, *devices(1))
     second = stored("n-d.io-00000-b", *devices(1))
-    assert plan([second, first], pool(*devices(1))) == (Delete(second),)
+    assert plan([second, first], pool(*devices(1))) == (Write("delete", second),)
 
 
 def test_slices_of_an_older_generation_are_deleted() -> None:
@@ -157,7 +158,7 @@ def test_slices_of_an_older_generation_are_deleted() -> None:
     ahead = first.spec.pool.model_copy(update={"generation": 2})
     first = first.model_copy(update={"spec": first.spec.model_copy(update={"pool": ahead})})
     writes = plan([first, second], many)
-    assert kinds(writes) == ["Delete", "Update", "Create"]
+    assert kinds(writes) == ["delete", "update", "create"]
     assert generations(apply((first, second), writes)) == {3}
 
 
@@ -166,7 +167,7 @@ def test_a_generation_that_has_no_next_one_is_replaced() -> None:
     many = devices(DEVICES_PER_SLICE + 1)
     existing = (numbered(0, *many[:1], generation=2**63 - 1),)
     writes = plan(existing, pool(*many))
-    assert kinds(writes) == ["Delete", "Create", "Create"]
+    assert kinds(writes) == ["delete", "create", "create"]
     after = apply(existing, writes)
     assert generations(after) == {1}
     assert plan(after, pool(*many)) == ()
@@ -187,8 +188,8 @@ def test_slices_under_other_names_are_migrated(name: str) -> None:
     """Random names, indices of another length and other prefixes are replaced by ours."""
     existing = stored(name, *devices(1), generation=3)
     removed, made = plan([existing], pool(*devices(1)))
-    assert removed == Delete(existing)
-    assert isinstance(made, Create)
+    assert removed == Write("delete", existing)
+    assert made.verb == "create"
     assert made.slice.spec.pool.generation == 4
 
 
@@ -197,9 +198,9 @@ def test_mixed_names_are_migrated() -> None:
     many = pool(*devices(DEVICES_PER_SLICE + 1))
     first, second = published(many)
     foreign = stored("n-d.io-abcde", generation=1, count=2)
-    assert kinds(plan([first, second, foreign], many)) == ["Delete"]
+    assert kinds(plan([first, second, foreign], many)) == ["delete"]
     writes = plan([first, foreign], many)
-    assert kinds(writes) == ["Delete", "Update", "Create"]
+    assert kinds(writes) == ["delete", "update", "create"]
     assert generations(apply((first, foreign), writes)) == {2}
 
 

@@ -25,8 +25,7 @@ from trio_npu_dra.ascend.offers import offers
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.objects import ResourceSlice
 from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.kit.pool.publisher import PublisherStatus
-from trio_npu_dra.kit.pool.publisher_lock import publisher_lock
+from trio_npu_dra.kit.pool import PublisherStatus, publisher_lock
 from trio_npu_dra.lab.standins.api_rules import Kubernetes
 from trio_npu_dra.lab.standins.api_state import ApiState
 

@@ -15,8 +15,8 @@ from tests.pool.publishing import WITHOUT_FEATURES, Devices, Subject, devices, p
 from tests.pool.reach import Reach
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.objects import ObjectMeta, ResourceSlice
-from trio_npu_dra.kit.pool.change_pace import AT_ONCE
-from trio_npu_dra.kit.pool.publisher import PoolAccepted
+from trio_npu_dra.kit.pool import PoolAccepted
+from trio_npu_dra.kit.pool.pace import AT_ONCE
 from trio_npu_dra.kit.pool.taint_times import untimed
 from trio_npu_dra.lab.standins.api_rules import Kubernetes
 from trio_npu_dra.lab.standins.api_state import ApiState

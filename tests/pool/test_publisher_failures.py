@@ -8,7 +8,7 @@ from trio.testing import MockClock
 from tests.pool.publishing import WITHOUT_FEATURES, devices, publishing
 from tests.pool.reach import Reach
 from trio_npu_dra.kit.api.client import KubeClient
-from trio_npu_dra.kit.pool.publisher import PoolAccepted, SliceWritten
+from trio_npu_dra.kit.pool import PoolAccepted, SliceWritten
 from trio_npu_dra.lab.standins.api_state import ApiState
 
 

@@ -10,9 +10,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.objects import Device, ResourceSlice
 from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.kit.pool.pool import PoolContent
-from trio_npu_dra.kit.pool.publisher import PublisherStatus, publish
-from trio_npu_dra.kit.pool.publisher_lock import publisher_lock
+from trio_npu_dra.kit.pool import PoolContent, PublisherStatus, publish, publisher_lock
 from trio_npu_dra.lab.standins.api_state import ApiState
 
 

@@ -13,8 +13,7 @@ from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.objects import Device
 from trio_npu_dra.kit.base import watchdog
 from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.kit.pool.pool import PoolContent
-from trio_npu_dra.kit.pool.publisher import PublisherStatus, publish
+from trio_npu_dra.kit.pool import PoolContent, PublisherStatus, publish
 
 
 class Silent:

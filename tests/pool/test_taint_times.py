@@ -3,7 +3,7 @@
 import pytest
 
 from tests.pool.pools import devices, numbered, pool, taint, tainted
-from trio_npu_dra.kit.pool.diff import plan
+from trio_npu_dra.kit.pool import plan
 
 (DEVICE,) = devices(1)
 STORED = "2026-01-01T12:00:00Z"

@@ -36,9 +36,8 @@ from trio_npu_dra.kit.api.objects import (
     ResourceSliceSpec,
 )
 from trio_npu_dra.kit.base.errors import InvalidPool
-from trio_npu_dra.kit.pool.diff import plan
-from trio_npu_dra.kit.pool.names import generate_name, index_in
-from trio_npu_dra.kit.pool.pool import Pool
+from trio_npu_dra.kit.pool import Pool, plan
+from trio_npu_dra.kit.pool.pool import generate_name, index_in
 from trio_npu_dra.kit.pool.stored_forms import StoredForms
 
 HERE = Path(__file__).parent
@@ -101,7 +100,7 @@ BINDING = with_fields(
 )
 
 SYNCS = {
-    "create-slice": Case(desired=pool(), writes=("Create",), after=(spec(),)),
+    "create-slice": Case(desired=pool(), writes=("create",), after=(spec(),)),
     "keep-slice-unchanged": Case(
         existing=(numbered(0, PLAIN),), desired=pool(PLAIN), writes=(), after=(spec(PLAIN),)
     ),
@@ -121,7 +120,7 @@ SYNCS = {
                 marked(PLAIN, "dated", time="2025-12-31T12:00:00.1+00:00"),
             )
         ),
-        writes=("Update",),
+        writes=("update",),
         after=(
             spec(
                 tainted(
@@ -137,44 +136,44 @@ SYNCS = {
         existing=(numbered(0, PLAIN),),
         desired=pool(tainted(PLAIN, taint())),
         drops=frozenset({"taints"}),
-        writes=("Update",),
+        writes=("update",),
         after=(spec(PLAIN),),
     ),
     "drop-consumable-capacity-field": Case(
         existing=(numbered(0, PLAIN),),
         desired=pool(with_fields(allowMultipleAllocations=True)),
         drops=frozenset({"allowMultipleAllocations"}),
-        writes=("Update",),
+        writes=("update",),
         after=(spec(PLAIN),),
     ),
     "remove-pool": Case(
-        existing=(numbered(0, PLAIN),), desired=pool(), writes=("Update",), after=(spec(),)
+        existing=(numbered(0, PLAIN),), desired=pool(), writes=("update",), after=(spec(),)
     ),
     "one-existing-and-one-desired-slice-should-be-updated-inplace": Case(
-        existing=(numbered(0),), desired=pool(PLAIN), writes=("Update",), after=(spec(PLAIN),)
+        existing=(numbered(0),), desired=pool(PLAIN), writes=("update",), after=(spec(PLAIN),)
     ),
     "update-slice-when-more-than-one-existing-or-desired-slice": Case(
         existing=(numbered(0, count=2), numbered(1, *block(1), count=2)),
         desired=pool(*block(0), *block(1)),
-        writes=("Update",),
+        writes=("update",),
         after=blocks("A", "A", generation=1),
     ),
     "delete-redundant-slice": Case(
         existing=(numbered(0, PLAIN), numbered(1, PLAIN)),
         desired=pool(PLAIN),
-        writes=("Delete",),
+        writes=("delete",),
         after=(spec(PLAIN),),
     ),
     "update-slice": Case(
         existing=(numbered(0, PLAIN),),
         desired=pool(CHANGED),
-        writes=("Update",),
+        writes=("update",),
         after=(spec(CHANGED),),
     ),
     "update-slice-many-devices": Case(
         existing=(numbered(0, *devices(2)),),
         desired=pool(PLAIN, devices(2, model="B")[1]),
-        writes=("Update",),
+        writes=("update",),
         after=(spec(PLAIN, devices(2, model="B")[1]),),
     ),
     "multiple-resourceslices-existing-no-changes": Case(
@@ -186,51 +185,51 @@ SYNCS = {
     "multiple-resourceslices-existing-with-different-resource-pool-generation": Case(
         existing=(numbered(0), numbered(1, PLAIN, generation=2), numbered(2)),
         desired=pool(PLAIN),
-        writes=("Delete", "Delete", "Delete", "Create"),
+        writes=("delete", "delete", "delete", "create"),
         after=(spec(PLAIN, generation=3),),
     ),
     "multiple-resourceslices-existing-one-changed": Case(
         existing=THREE_STORED,
         desired=pool(*block(0), *block(1, model="B"), *block(2)),
-        writes=("Update",),
+        writes=("update",),
         after=blocks("A", "B", "A", generation=1),
     ),
     "multiple-resourceslices-existing-two-changed": Case(
         existing=THREE_STORED,
         desired=pool(*block(0), *block(1, model="B"), *block(2, model="B")),
-        writes=("Update", "Update", "Update"),
+        writes=("update", "update", "update"),
         after=blocks("A", "B", "B", generation=2),
     ),
     "multiple-resourceslices-existing-one-removed": Case(
         existing=THREE_STORED,
         desired=pool(*block(0), *block(1)),
-        writes=("Delete", "Update", "Update"),
+        writes=("delete", "update", "update"),
         after=blocks("A", "A", generation=2),
     ),
     "multiple-resourceslices-existing-one-added": Case(
         existing=THREE_STORED,
         desired=pool(*THREE, *block(3)),
-        writes=("Update", "Update", "Update", "Create"),
+        writes=("update", "update", "update", "create"),
         after=blocks("A", "A", "A", "A", generation=2),
     ),
     "create-partitionable-devices": Case(
         desired=pool(consuming("npu-0", "memory"), counters=(SET,)),
-        writes=("Create", "Create"),
+        writes=("create", "create"),
         after=(spec(counters=(SET,), count=2), spec(consuming("npu-0", "memory"), count=2)),
     ),
     "drop-partitionable-devices": Case(
         desired=pool(consuming("npu-0", "memory"), counters=(SET,)),
         drops=frozenset({"sharedCounters", "consumesCounters"}),
-        writes=("Create", "Create"),
+        writes=("create", "create"),
         after=(spec(count=2), spec(PLAIN, count=2)),
     ),
     "create-device-with-binding-condition": Case(
-        desired=pool(BINDING), writes=("Create",), after=(spec(BINDING),)
+        desired=pool(BINDING), writes=("create",), after=(spec(BINDING),)
     ),
     "drop-device-with-binding-condition": Case(
         desired=pool(BINDING),
         drops=frozenset({"bindingConditions", "bindingFailureConditions", "bindsToNode"}),
-        writes=("Create",),
+        writes=("create",),
         after=(spec(PLAIN),),
     ),
     "migration-from-random-naming-to-index-based-naming": Case(
@@ -238,7 +237,7 @@ SYNCS = {
             stored(f"random-name{index + 1}", *block(index), count=3) for index in range(3)
         ),
         desired=pool(*THREE),
-        writes=("Delete",) * 3 + ("Create",) * 3,
+        writes=("delete",) * 3 + ("create",) * 3,
         after=blocks("A", "A", "A", generation=2),
     ),
     "migration-mixed-naming": Case(
@@ -248,7 +247,7 @@ SYNCS = {
             stored("random-name3", *block(2), count=3),
         ),
         desired=pool(*THREE),
-        writes=("Delete", "Delete", "Update", "Create", "Create"),
+        writes=("delete", "delete", "update", "create", "create"),
         after=blocks("A", "A", "A", generation=2),
     ),
 }

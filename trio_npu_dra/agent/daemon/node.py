@@ -28,8 +28,7 @@ from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.kubelet.device_health import Devices
 from trio_npu_dra.kit.kubelet.endpoints import Endpoints
 from trio_npu_dra.kit.kubelet.registration import NOT_REGISTERED, RegistrationStatus
-from trio_npu_dra.kit.pool.pool import PoolContent
-from trio_npu_dra.kit.pool.publisher import PoolAccepted, PublisherStatus, SliceWritten
+from trio_npu_dra.kit.pool import PoolAccepted, PoolContent, PublisherStatus, SliceWritten
 
 if TYPE_CHECKING:  # `deferred` loads that room on nodes that need it
     from trio_npu_dra.agent.device_plugin.device import DevicesByResource

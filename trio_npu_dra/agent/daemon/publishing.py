@@ -25,9 +25,7 @@ from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.base.observable import derive
 from trio_npu_dra.kit.grpc import Bridge
 from trio_npu_dra.kit.kubelet.device_health import Devices
-from trio_npu_dra.kit.pool.pool import PoolContent
-from trio_npu_dra.kit.pool.publisher import publish
-from trio_npu_dra.kit.pool.publisher_lock import publisher_lock
+from trio_npu_dra.kit.pool import PoolContent, publish, publisher_lock
 
 REGISTRATION_SECONDS = 2.0
 """How long publishing waits for the kubelet, which retries a pod that came too early in minutes."""

@@ -22,7 +22,7 @@ from trio_npu_dra.ascend.model import HEALTHY, Board, Chip, Published
 from trio_npu_dra.ascend.offers import Held, Offer, Standing
 from trio_npu_dra.kit.api.objects import Device, DeviceAttribute, DeviceCapacity, DeviceTaint
 from trio_npu_dra.kit.api.quantity import canonical_quantity
-from trio_npu_dra.kit.pool.pool import PoolContent
+from trio_npu_dra.kit.pool import PoolContent
 
 log = logging.getLogger(__name__)
 

@@ -35,7 +35,7 @@ from trio_npu_dra.kit.api.retry import Retry
 from trio_npu_dra.kit.base import watchdog
 from trio_npu_dra.kit.base.errors import Invalid, KubeError
 from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.kit.pool.publisher import PublisherStatus
+from trio_npu_dra.kit.pool import PublisherStatus
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 from trio_npu_dra.agent.claims.service import CallAnswered
 from trio_npu_dra.ascend.dcmi.calls import DcmiCall
 from trio_npu_dra.ascend.dcmi.types import FaultEvent
-from trio_npu_dra.kit.pool.publisher import SliceWritten
+from trio_npu_dra.kit.pool import SliceWritten
 
 _LIMIT: Final = 10_000
 """Facts that wait at most; a start on 64 chips makes some 3,000, most of them calls of DCMI."""

@@ -18,7 +18,7 @@ from trio_npu_dra.agent.observe.catalog import Definition
 from trio_npu_dra.agent.observe.inbox import EventPublished, Fact
 from trio_npu_dra.ascend.dcmi.calls import DcmiCall
 from trio_npu_dra.ascend.dcmi.types import Assertion, FaultEvent
-from trio_npu_dra.kit.pool.publisher import SliceWritten
+from trio_npu_dra.kit.pool import SliceWritten
 
 # `_created` doubles the number of series and nobody queries it.
 disable_created_metrics()  # type: ignore[no-untyped-call] # has no annotations

@@ -13,7 +13,7 @@ from trio_npu_dra.kit.http.coalesced import Coalesced
 from trio_npu_dra.kit.kubelet.endpoints import Endpoints
 from trio_npu_dra.kit.kubelet.probes import silent_sockets
 from trio_npu_dra.kit.kubelet.registration import RegistrationStatus
-from trio_npu_dra.kit.pool.publisher import PublisherStatus
+from trio_npu_dra.kit.pool import PublisherStatus
 
 LOOK_SECONDS: Final = 1.0
 """How long all probes get the same answer; a check takes some 10 ms of CPU."""

@@ -19,7 +19,7 @@ from trio_npu_dra.ascend.model import Board, Chip, FaultLevel
 from trio_npu_dra.ascend.subscription import WatchStatus
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.kubelet.registration import RegistrationStatus
-from trio_npu_dra.kit.pool.publisher import PublisherStatus
+from trio_npu_dra.kit.pool import PublisherStatus
 from trio_npu_dra.revision import REVISION
 
 Samples = Iterator[tuple[Definition, tuple[str, ...], float]]

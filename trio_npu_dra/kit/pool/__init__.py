@@ -1,1 +1,22 @@
-"""A node's pool of devices at the API server, kept as it should be; it knows no NPU."""
+"""A node's pool of devices, and the publisher that keeps it at the API server.
+
+It knows neither what the devices are nor who allocates them.
+"""
+
+from __future__ import annotations
+
+from trio_npu_dra.kit.pool.diff import plan
+from trio_npu_dra.kit.pool.lock import publisher_lock
+from trio_npu_dra.kit.pool.pool import Pool, PoolContent
+from trio_npu_dra.kit.pool.publisher import PoolAccepted, PublisherStatus, SliceWritten, publish
+
+__all__ = [
+    "Pool",
+    "PoolAccepted",
+    "PoolContent",
+    "PublisherStatus",
+    "SliceWritten",
+    "plan",
+    "publish",
+    "publisher_lock",
+]

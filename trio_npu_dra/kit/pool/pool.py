@@ -1,7 +1,12 @@
-"""A pool as this driver wants it, and how it is laid out in slices; pure."""
+"""A pool as this driver wants it, and its layout in named slices; pure.
+
+The name of a slice is `<node>-<driver>-<index>-<random>`. The index says which part of the pool it
+is, so schedulers that sort slices by name go through the pool in its order.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -20,6 +25,10 @@ DEVICES_PER_SLICE = 64
 """The API server's limit once a device has taints or consumes counters; without it would be 128."""
 COUNTER_SETS_PER_SLICE = 8
 """The API server's limit (resource.k8s.io/v1 ResourceSliceMaxCounterSets)."""
+
+_BASE_LIMIT = 58
+"""The API server cuts generateName at this length; a longer one would lose its index."""
+_INDEX = re.compile(r"-([0-9a-f]{5})-")
 
 P = TypeVar("P")
 
@@ -42,13 +51,11 @@ class Pool(PoolContent):
     """All devices of one driver on one node.
 
     Attributes:
-        name: The pool's name.
         driver: The driver's name.
-        node_name: The node that has the devices.
+        node_name: The node that has the devices; also the pool's name.
         owner: The object with which the slices are deleted.
     """
 
-    name: str
     driver: str
     node_name: str
     owner: OwnerReference
@@ -73,25 +80,42 @@ def check(content: PoolContent) -> None:
 
 
 def specs(pool: Pool, generation: int) -> tuple[ResourceSliceSpec, ...]:
-    """The slices of a pool, at least one, in the order of their indices.
-
-    A pool without devices is one empty slice: without any slice, schedulers would not know the
-    pool. Counter sets come first and without devices: from Kubernetes 1.35 on a slice has one or
-    the other. 1.34 wants both in one slice, if its alpha feature is on at all; it gets neither
-    (`devices.features`).
-    """
+    """The slices of a pool, at least one, in the order of their indices."""
+    # Counter sets come first and without devices: from Kubernetes 1.35 on a slice has one or the
+    # other. 1.34 wants both in one slice, and only with an alpha feature; the driver sends it none.
     counters = _chunks(pool.shared_counters, COUNTER_SETS_PER_SLICE)
     devices = _chunks(pool.devices, DEVICES_PER_SLICE)
     if not counters and not devices:
-        devices = [()]
+        devices = [()]  # without any slice, schedulers would not know the pool
     position = ResourcePool(
-        name=pool.name, generation=generation, resource_slice_count=len(counters) + len(devices)
+        name=pool.node_name,
+        generation=generation,
+        resource_slice_count=len(counters) + len(devices),
     )
     blank = ResourceSliceSpec(driver=pool.driver, node_name=pool.node_name, pool=position)
     return (
         *(blank.model_copy(update={"shared_counters": chunk}) for chunk in counters),
         *(blank.model_copy(update={"devices": chunk or None}) for chunk in devices),
     )
+
+
+def generate_name(node_name: str, driver: str, index: int) -> str:
+    """The generateName of a slice: the index in five hex digits, before what the server adds.
+
+    If node and driver have long names, their end is cut, not the index.
+    """
+    return f"{_stem(node_name, driver)}-{index:05x}-"
+
+
+def index_in(name: str, node_name: str, driver: str) -> int | None:
+    """The index in the name of one of this node's slices; `None` if the name is not ours."""
+    stem = _stem(node_name, driver)
+    found = _INDEX.match(name.removeprefix(stem)) if name.startswith(stem) else None
+    return int(found[1], 16) if found else None
+
+
+def _stem(node_name: str, driver: str) -> str:
+    return f"{node_name}-{driver}"[: _BASE_LIMIT - len("-00000-")].rstrip("-.")
 
 
 def _repeated(parts: Iterable[Device | CounterSet]) -> list[str]:

@@ -1,16 +1,15 @@
 """The loop that keeps the API server's slices equal to the newest pool.
 
-It knows pools of devices, not what the devices are. Existing slices are adopted: a restart with an
-equal pool writes nothing. Each write is planned on a list that was read just before; the watch
-begins with the first such list. So the watch only tells when to look, and a create whose answer was
-lost is not repeated. When the task is cancelled the slices stay: they belong to the Node, not to
-this process.
+It adopts existing slices: a restart with an equal pool writes nothing. Each write is planned on a
+list that was read just before; the watch begins with the first such list. So the watch only tells
+when to look, and a create whose answer was lost is not repeated. When the task is cancelled the
+slices stay: they belong to the Node, not to this process.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from math import inf
@@ -25,12 +24,10 @@ from trio_npu_dra.kit.api.watch import View
 from trio_npu_dra.kit.base import watchdog
 from trio_npu_dra.kit.base.errors import Invalid, InvalidPool, KubeError
 from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.kit.pool.change_pace import ChangePace
-from trio_npu_dra.kit.pool.diff import Create, Delete, Update, Write
+from trio_npu_dra.kit.pool.diff import Write
 from trio_npu_dra.kit.pool.node_slices import Listed, NodeSlices, Slices
-from trio_npu_dra.kit.pool.own_writes import OwnWrites
+from trio_npu_dra.kit.pool.pace import ChangePace, RepairPace
 from trio_npu_dra.kit.pool.pool import PoolContent, check
-from trio_npu_dra.kit.pool.repair_pace import RepairPace
 
 log = logging.getLogger(__name__)
 
@@ -42,14 +39,14 @@ _LAG_SECONDS: Final = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublisherStatus:
-    """The state of publishing, for probes, metrics and `devices.features`.
+    """The state of publishing.
 
     Attributes:
         published: The API server has accepted a pool of this run, or had an equal one.
         current: The API server has the newest pool; false while a change is on its way or refused.
         waiting: This instance waits for an older one on this node, which publishes.
-        watching: Edits by others are noticed at once; false while the watch is broken.
-        watch_restarts: How often a broken watch was opened anew.
+        watching: The publisher notices edits at once; false while the watch is broken.
+        watch_restarts: How often a broken watch was opened again.
         devices: Number of devices in the pool that was accepted last.
         generation: Generation of that pool.
         dropped: Fields of slices that the API server does not store, such as `taints`.
@@ -101,7 +98,7 @@ async def publish(
 ) -> None:
     """Publish *pool* until cancelled; started when the loop runs, not when the pool is accepted.
 
-    Every `KubeError` is retried for ever: an administrator may grant rights, the node may
+    The publisher retries every `KubeError`: an administrator may grant rights, the node may
     register, the API server may come back.
 
     Args:
@@ -109,10 +106,10 @@ async def publish(
             on resourceslices.
         node_name: The node, which is also the pool's name and the slices' owner.
         driver_name: The driver.
-        pool: What is to be published, as the API server keeps it (`devices.features`).
+        pool: The wanted pool, without fields that the API server is known to drop.
         status: Kept up to date.
-        node_uid: Set to the UID of the Node, once it is read, for those who need it too.
-        on_event: Called with what happens.
+        node_uid: Set to the UID of the Node whenever it is read.
+        on_event: Called for each write and each accepted pool.
         task_status: Started when the loop runs.
     """
     slices = NodeSlices(client, node_name, driver_name, node_uid=node_uid)
@@ -122,13 +119,6 @@ async def publish(
         nursery.start_soon(publisher.follow_slices)
         task_status.started()
         await publisher.run()
-
-
-_VERBS: Final[Mapping[type[Write], Literal["create", "update", "delete"]]] = {
-    Create: "create",
-    Update: "update",
-    Delete: "delete",
-}
 
 
 class _Publisher:
@@ -148,11 +138,12 @@ class _Publisher:
         self._on_event = on_event
         self._view: View[ResourceSlice] = View()
         self._settled: PoolContent | None = None
-        self._own_writes = OwnWrites()
+        # Our writes that the watch has not shown yet: the resourceVersion by name, None if deleted.
+        self._unshown: dict[str, str | None] = {}
         self._first_list: Listed = ((), "")
         self._has_begun = trio.Event()
-        self._change_pace = ChangePace(trio.current_time)
-        self._repair_pace = RepairPace(trio.current_time)
+        self._change_pace = ChangePace()
+        self._repair_pace = RepairPace()
         self._new_pool = trio.Event()
         self._news = trio.Event()
 
@@ -165,7 +156,7 @@ class _Publisher:
             self._news.set()
 
     async def follow_slices(self) -> None:
-        """Wake the loop when someone changes our slices."""
+        """Wake the loop when somebody changes our slices."""
         await self._has_begun.wait()
         async with aclosing(self._slices.views(self._first_list)) as views:
             while True:
@@ -175,12 +166,12 @@ class _Publisher:
                     view = await anext(views)
                 was_lost = self._view.synced and self._view.stale_since is not None
                 if was_lost and view.stale_since is None:
-                    if self._slices.expect_as_sent():
+                    if self._slices.forms.forget():
                         self._settled = None
-                    self._own_writes.forget()  # they may be part of a list that was read anew
+                    self._unshown.clear()  # the list that the new watch began with may have them
                     self._update_status(watch_restarts=self._status.value.watch_restarts + 1)
                 self._view = view
-                self._own_writes.compare(view.objects)
+                self._forget_shown()
                 self._update_status(watching=view.stale_since is None)
                 self._news.set()
 
@@ -200,7 +191,8 @@ class _Publisher:
                 await self._new_pool.wait()
             except Invalid as error:
                 self._fail(error)
-                await self._new_pool_within(retry.failed(error))  # others may be accepted
+                with trio.move_on_after(retry.failed(error)):
+                    await self._new_pool.wait()  # the API server may accept another pool
             except KubeError as error:
                 self._fail(error)
                 await trio.sleep(retry.failed(error))
@@ -212,14 +204,16 @@ class _Publisher:
         listed = None if self._has_begun.is_set() else await self._begin()
         check(self._pool.value)  # an invalid pool must not cost a request
         if self._pool.value == self._settled:
-            await self._see_own_writes()
+            await self._wait_for_own_writes()
         if self._pool.value == self._settled:
-            if not self._was_edited():
+            shown = self._view.objects.values()
+            if not (self._view.synced and self._slices.plan(shown, self._pool.value)):
                 self._update_status(current=True, problem="")
                 self._on_event(PoolAccepted())  # the pool may have changed and changed back
                 return
-            # Back off while someone keeps editing our slices; a new pool cuts the wait short.
-            await self._new_pool_within(self._repair_pace.delay())
+            # Back off while somebody keeps editing our slices; a new pool cuts the wait short.
+            with trio.move_on_after(self._repair_pace.delay()):
+                await self._new_pool.wait()
         if self._pool.value != self._settled:
             await trio.sleep(self._change_pace.delay())
         content = self._pool.value
@@ -239,11 +233,6 @@ class _Publisher:
             )
         self._settle(content, slices, writes)
 
-    def _was_edited(self) -> bool:
-        """Whether the watch shows other slices than those of the accepted pool."""
-        shown = self._view.objects.values()
-        return self._view.synced and bool(self._slices.plan(shown, self._pool.value))
-
     async def _begin(self) -> Slices:
         """Read the Node and the slices, from which on `follow_slices` watches."""
         with watchdog.step("publishing ResourceSlices", limit=_RECONCILE_STUCK_SECONDS):
@@ -251,54 +240,56 @@ class _Publisher:
         self._has_begun.set()
         return self._first_list[0]
 
-    async def _see_own_writes(self) -> None:
-        """Wait until the watch shows what was written, unless something else is to be done."""
+    async def _wait_for_own_writes(self) -> None:
+        """Wait until the watch shows our writes, or for `_LAG_SECONDS`, or for other work.
+
+        The watch shows a write about when the API server answers it, often later. A view from
+        before looks as if somebody had undone the write, and would cost another list. But the watch
+        never shows a version here that somebody else overwrote before we had the answer.
+        """
         with trio.move_on_after(_LAG_SECONDS):
             while (
-                not self._own_writes.are_seen
+                self._unshown
                 and self._view.stale_since is None
                 and self._pool.value == self._settled
             ):
                 await self._news.wait()
                 self._news = trio.Event()
-        self._own_writes.forget()
+        self._unshown.clear()
+
+    def _forget_shown(self) -> None:
+        shown = {name: item.metadata.resource_version for name, item in self._view.objects.items()}
+        self._unshown = {
+            name: version for name, version in self._unshown.items() if shown.get(name) != version
+        }
 
     async def _perform(self, write: Write) -> None:
-        verb = _VERBS[type(write)]
         try:
             name, version = await self._slices.send(write)
         except KubeError as error:
-            self._on_event(SliceWritten(verb=verb, error=error))
+            self._on_event(SliceWritten(verb=write.verb, error=error))
             raise
-        self._own_writes.note(name, version, self._view.objects)
-        self._on_event(SliceWritten(verb=verb, error=None))
-
-    async def _new_pool_within(self, seconds: float) -> None:
-        """Wait, but no longer than until the pool changes."""
-        with trio.move_on_after(seconds):
-            await self._new_pool.wait()
+        self._unshown[name] = version
+        self._forget_shown()
+        self._on_event(SliceWritten(verb=write.verb, error=None))
 
     def _fail(self, error: KubeError | InvalidPool) -> None:
+        # Even a write that failed may have happened: no pool counts as stored until a look.
         self._settled = None
         self._update_status(current=False, problem=str(error))
 
-    def _settle(
-        self,
-        content: PoolContent,
-        slices: Slices,
-        writes: tuple[Write, ...],
-    ) -> None:
+    def _settle(self, content: PoolContent, slices: Slices, writes: tuple[Write, ...]) -> None:
         self._settled = content
         is_newest = content == self._pool.value
-        gone = [write.slice for write in writes if isinstance(write, Delete)]
-        written = [write.slice for write in writes if not isinstance(write, Delete)]
+        gone = [write.slice for write in writes if write.verb == "delete"]
+        written = [write.slice for write in writes if write.verb != "delete"]
         newest = max(item.spec.pool.generation for item in written or slices if item not in gone)
         self._update_status(
             published=True,
             current=is_newest,
             devices=len(content.devices),
             generation=newest,
-            dropped=self._slices.dropped,
+            dropped=self._slices.forms.dropped,
             problem="",
         )
         if is_newest:

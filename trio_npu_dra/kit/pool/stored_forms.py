@@ -7,7 +7,6 @@ publisher would try to repair the same difference forever.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from typing import Final
 
 from trio_npu_dra.kit.api.objects import CounterSet, Device, ResourceSliceSpec
@@ -37,7 +36,7 @@ class StoredForms:
     def __init__(self) -> None:
         self._devices: dict[str, tuple[Device, Device]] = {}
         self._counters: dict[str, tuple[CounterSet, CounterSet | None]] = {}
-        self._said: frozenset[str] = frozenset()
+        self._logged: frozenset[str] = frozenset()
 
     @property
     def dropped(self) -> frozenset[str]:
@@ -74,7 +73,7 @@ class StoredForms:
         self._log_changes()
 
     def forget(self) -> bool:
-        """Expect again that everything is stored as it is sent.
+        """Expect again that everything is stored as it is sent, as a newer API server may do.
 
         Returns:
             Whether anything was expected in another form until now.
@@ -95,17 +94,21 @@ class StoredForms:
     def _log_changes(self) -> None:
         dropped = self.dropped
         rewritten = self._rewritten() - dropped
-        if fields := dropped - self._said:
+        if fields := dropped - self._logged:
             log.warning(
                 "the API server dropped fields of ResourceSlices; devices are published without",
-                extra={"fields": sorted(fields), "features": _features(fields)},
+                extra={
+                    "fields": sorted(fields),
+                    # The feature gates that are probably off.
+                    "features": sorted({_FEATURES[each] for each in fields & _FEATURES.keys()}),
+                },
             )
-        if fields := rewritten - self._said:
+        if fields := rewritten - self._logged:
             log.warning(
                 "the API server stored fields of ResourceSlices in another form than sent",
                 extra={"fields": sorted(fields)},
             )
-        self._said |= dropped | rewritten
+        self._logged |= dropped | rewritten
 
     def _rewritten(self) -> frozenset[str]:
         changed: set[str] = set()
@@ -115,8 +118,3 @@ class StoredForms:
         if any(stored is not None for _, stored in self._counters.values()):
             changed.add("sharedCounters")
         return frozenset(changed)
-
-
-def _features(fields: Iterable[str]) -> list[str]:
-    """The feature gates that are probably off."""
-    return sorted({_FEATURES[field] for field in fields if field in _FEATURES})

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from itertools import chain
 
 from trio_npu_dra.kit.api.objects import Device, DeviceTaint, ResourceSlice, rfc3339
 
@@ -20,20 +19,17 @@ _TOLERANCE = timedelta(seconds=1)
 def with_known_times(
     devices: tuple[Device, ...], found: Iterable[ResourceSlice]
 ) -> tuple[Device, ...]:
-    """The devices, with the stored times of the taints that are there already.
-
-    A taint without a time takes the stored one. A taint with a time takes the stored one if they
-    differ by a second at most.
-    """
-    stored = {
-        device.name: device
-        for device in chain.from_iterable(item.spec.devices or () for item in found)
-    }
+    """The devices, with the times of the equal taints in the slices that were *found*."""
+    stored = {device.name: device for item in found for device in item.spec.devices or ()}
     return tuple(with_times_of(stored.get(device.name), device) for device in devices)
 
 
 def with_times_of(known: Device | None, device: Device) -> Device:
-    """The device, with the times of equal taints of the *known* one."""
+    """The device, with the times of equal taints of the *known* one.
+
+    A taint without a time takes the known one; a taint with a time does if they differ by a second
+    at most.
+    """
     if not device.taints:
         return device
     times = {_identity(taint): taint.time_added for taint in (known and known.taints) or ()}

@@ -44,8 +44,7 @@ from trio_npu_dra.kit.base.boot import SteadyClock
 from trio_npu_dra.kit.base.errors import ConfigError
 from trio_npu_dra.kit.base.storage import translated
 from trio_npu_dra.kit.base.terminal import say
-from trio_npu_dra.kit.pool.diff import Create, plan
-from trio_npu_dra.kit.pool.pool import Pool, PoolContent
+from trio_npu_dra.kit.pool import Pool, PoolContent, plan
 from trio_npu_dra.tools.cli import table
 from trio_npu_dra.tools.cli.drawing import draw
 from trio_npu_dra.tools.cli.topology import Topology, matrix, topology_of, wire
@@ -181,7 +180,6 @@ def _slices(board: Board, settings: NodeSettings) -> Sequence[ResourceSlice]:
     content = _pool(board, settings)
     nobody = OwnerReference(api_version="v1", kind="Node", name=node, uid="")
     pool = Pool(
-        name=node,
         driver=settings.driver_name,
         node_name=node,
         owner=nobody,
@@ -191,7 +189,6 @@ def _slices(board: Board, settings: NodeSettings) -> Sequence[ResourceSlice]:
     return [
         write.slice.with_metadata(ObjectMeta(generate_name=write.slice.metadata.generate_name))
         for write in plan((), pool)
-        if isinstance(write, Create)
     ]
 
 

@@ -30,7 +30,7 @@ _PAUSE = 0.1  # seconds between two tries; pods of resources cannot start meanwh
 async def publisher_lock(
     state_folder: Path, status: Observable[PublisherStatus]
 ) -> AsyncIterator[None]:
-    """Wait until no other instance publishes, and keep others from it while inside.
+    """Wait until no other instance publishes, and hold the lock while inside.
 
     A lock file that cannot be used is logged once and tried again until it can.
 
