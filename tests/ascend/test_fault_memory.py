@@ -16,7 +16,7 @@ from dev.rig.waiting import HANG_SECONDS
 from tests import foreign
 from tests.ascend.unhealthy_chip import UNHEALTHY, npu
 from trio_npu_dra.ascend.code_memory import CodeMemory
-from trio_npu_dra.ascend.fault_file import FaultFile, Known
+from trio_npu_dra.ascend.fault_file import FaultFile, FaultHistory
 from trio_npu_dra.ascend.fault_memory import NodeFaults
 from trio_npu_dra.ascend.health_sample import HealthSample
 from trio_npu_dra.ascend.model import FaultLevel
@@ -242,11 +242,11 @@ def test_more_than_a_node_can_have_is_neither_read_nor_written(
     }
     (tmp_path / "faults.json").write_text(json.dumps({"chips": document}))
 
-    assert FaultFile(tmp_path, None).load() == Known()
+    assert FaultFile(tmp_path, None).load() == FaultHistory()
     assert words in vars(caplog.records[0])["error"]
 
     with pytest.raises(StorageError, match=r"faults\.json has .*, at most"):
-        FaultFile(tmp_path, None).exchange(Known(chips=many), Known(), now=2.0)
+        FaultFile(tmp_path, None).exchange(FaultHistory(chips=many), FaultHistory(), now=2.0)
 
 
 @pytest.mark.parametrize("kind", [*foreign.KINDS, "huge"])

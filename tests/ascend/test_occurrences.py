@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trio_npu_dra.ascend.code_memory import PATIENCE, Occurrences
 from trio_npu_dra.ascend.dcmi.types import Assertion, FaultEvent
-from trio_npu_dra.ascend.occurrences import PATIENCE, Occurrences
 
 START = 1_000_000.0
 

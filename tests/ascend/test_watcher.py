@@ -14,12 +14,12 @@ from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.types import Assertion as Notice
 from trio_npu_dra.ascend.dcmi.types import FaultEvent
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
-from trio_npu_dra.ascend.fault_events import CAPACITY, EVENTS_OF_CODE
 from trio_npu_dra.ascend.fault_memory import NodeFaults
 from trio_npu_dra.ascend.faults import CARD_DROPPED
 from trio_npu_dra.ascend.health_sample import HealthSample
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import FaultLevel
+from trio_npu_dra.ascend.subscription import CAPACITY, EVENTS_OF_CODE
 from trio_npu_dra.kit.base.health import HealthState
 from trio_npu_dra.lab.simulator import Assertion, BoardControl, Severity, SimulatedBoard
 

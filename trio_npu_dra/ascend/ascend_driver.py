@@ -16,12 +16,12 @@ def load_library(host: Host, on_call: OnCall = ignore_call) -> Dcmi | None:
     """Load the Ascend driver's library; `None` on a node without Ascend hardware.
 
     Args:
-        host: Tells whether the node has the hardware, and where the library is.
+        host: Says whether the node has the hardware, and where the library is.
         on_call: Called after each call into the library that returned, on the calling thread.
 
     Raises:
-        LibraryMissing: The node has the hardware and no library; the message says where it was
-            looked for.
+        LibraryMissing: The node has the hardware and no library; the message says which paths
+            were tried.
     """
     try:
         return Dcmi.load(host.host_root, on_call)

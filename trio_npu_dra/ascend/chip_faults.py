@@ -1,7 +1,7 @@
 """One chip's faults over time: what is wrong with it now, and since when.
 
-Pure and driven by the caller's clock (seconds since 1970). `note` takes an event, `see` a fresh
-reading, of which what is sure decides; `health` is the chip's health at a time, and `next_change`
+Pure and driven by the caller's clock (seconds since 1970). `note` takes an event and `see` a fresh
+reading, whose confirmed part decides; `health` is the chip's health at a time, and `next_change`
 the time at which it changes by itself.
 """
 
@@ -11,19 +11,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from trio_npu_dra.ascend.agreement import Agreement
-from trio_npu_dra.ascend.code_memory import CodeMemory
+from trio_npu_dra.ascend.code_memory import PATIENCE, CodeMemory, Occurrences, is_stale
 from trio_npu_dra.ascend.dcmi.types import Assertion, FaultEvent, Severity
 from trio_npu_dra.ascend.faults import ALARM_WITHOUT_CODE, CARD_DROPPED, FaultTable
-from trio_npu_dra.ascend.health_sample import HealthSample
+from trio_npu_dra.ascend.health_sample import Agreement, HealthSample
 from trio_npu_dra.ascend.model import ChipHealth, Fault, FaultLevel, worst_first
-from trio_npu_dra.ascend.occurrences import PATIENCE, Occurrences
 
 RECOVERY_LAG: Final = 1.0
 """Seconds by which a recovery or the health value mostly precedes the change of the code list."""
 
 _OCCURRENCE_LAG: Final = 0.125
-"""The same of an occurrence: a fault is to be known soon."""
+"""The first pause after an occurrence, which is to be known sooner."""
 
 START_SECONDS: Final = 150.0
 """How long a chip may take to start; MindCluster gives one that was reset as long."""
@@ -42,6 +40,9 @@ class ChipFaults:
         table: Levels and rules.
         memory: What an earlier process remembered, by code.
         settle_seconds: How long a fault must last before it may evict pods.
+
+    Attributes:
+        network: What is wrong with the chip's RoCE port; empty if nothing is known to be.
     """
 
     def __init__(
@@ -58,15 +59,14 @@ class ChipFaults:
         self._memory = dict(memory or {})
         self._agreement = Agreement()
         self._pending: list[tuple[FaultEvent, float]] = []
-        self._recovering: dict[int, float] = {}  # listed codes, by when their end was told
+        self._recovering: dict[int, float] = {}  # listed codes, by when an event told their end
         self._ahead: dict[int, tuple[float, float]] = {}  # told, not listed: begun when, told when
         self._occurrences: dict[int, Occurrences] = {}
         self._read_at = 0.0
-        self._unexplained: float | None = None
+        self._unexplained: float | None = None  # since when no code explains the alarm
         self._starting: float | None = None
         self._lost_at: float | None = None
         self._asked_at: float | None = None  # in vain so far
-        self._is_silent = False
         self._reading = HealthSample(unmonitored="not read yet")
         self._was_read = False
 
@@ -112,13 +112,14 @@ class ChipFaults:
         return self._asked_at is not None
 
     def see(self, reading: HealthSample, now: float) -> None:
-        """Take in what is sure of a fresh reading (`ascend.agreement`)."""
-        active = {code for code, known in self._memory.items() if known.since is not None}
+        """Take in the confirmed part of a fresh reading."""
+        active = {code for code in self._memory if self._is_active(code)}
         events = {event.code for event, _ in self._pending}
-        self.take(self._agreement.sure(reading, active | events | self._ahead.keys(), now), now)
+        known = active | events | self._ahead.keys()
+        self.take(self._agreement.confirmed(reading, known, now), now)
 
     def take(self, reading: HealthSample, now: float) -> None:
-        """Take in what is sure: the codes that it lists are active, others are not.
+        """Take in a confirmed reading: the codes that it lists are active, others are not.
 
         What was known stands while a reading is pending.
         """
@@ -131,7 +132,7 @@ class ChipFaults:
         self._pending.clear()
         if reading.pending:
             return
-        self._asked_at, self._is_silent = None, False
+        self._asked_at = None
         since, self._read_at = self._read_at, now
         if reading.gone or reading.unmonitored:
             self._lost_at = now if self._lost_at is None else min(self._lost_at, now)
@@ -150,7 +151,7 @@ class ChipFaults:
     ) -> None:
         """Take in a list of codes; the reading before was made at *since*.
 
-        Of codes that a full list lacks only an event tells that they are over.
+        A full list may lack active codes: such a code ends by an event only.
         """
         over = (self._memory.keys() | self._occurrences.keys()) - listed.keys()
         if reading.is_full:
@@ -174,8 +175,7 @@ class ChipFaults:
             self._starting = None
             self._begin_if_new(CARD_DROPPED, "the chip does not exist any more", now)
         elif reading.starting:
-            if self._starting is None or self._starting > now:
-                self._starting = now
+            self._starting = now if self._starting is None else min(self._starting, now)
             if now - self._starting >= START_SECONDS:
                 text = f"for {START_SECONDS:g} s {reading.unmonitored}"
                 self._begin_if_new(CARD_DROPPED, text, now)
@@ -210,11 +210,7 @@ class ChipFaults:
         return level.is_unhealthy or alarm <= severity
 
     def release(self, now: float) -> bool:
-        """Undo what frequency rules did, and count anew.
-
-        Returns:
-            Whether there was something to undo.
-        """
+        """Undo what frequency rules did, and reset their counts; return whether any had applied."""
         separated = [code for code, known in self._memory.items() if known.separated is not None]
         for code in separated:
             self._memory[code] = self._memory[code].released()
@@ -236,21 +232,19 @@ class ChipFaults:
     def health(self, now: float) -> ChipHealth:
         """The chip's health at *now*."""
         self._advance(now)
-        faults = [self._fault(code, known) for code, known in self._memory.items()]
-        unread = self._reading.unmonitored
-        if self._is_silent and not unread:
-            unread = f"no answer for {SILENT_SECONDS:g} s"
-        young = [f.since for f in faults if f and 0 <= now - f.since < self._settle_seconds]
+        known = (self._fault(code, known) for code, known in self._memory.items())
+        faults = [fault for fault in known if fault is not None]
+        young = [f.since for f in faults if 0 <= now - f.since < self._settle_seconds]
         self._settles_at = min(young) + self._settle_seconds if young else None
+        unread = self._reading.unmonitored
+        is_silent = self._asked_at is not None and now - self._asked_at >= SILENT_SECONDS
+        if is_silent and not unread:
+            unread = f"no answer for {SILENT_SECONDS:g} s"
+        doubt = "an alarm that no code explains yet" if self._is_in_doubt else ""
         return ChipHealth(
-            faults=worst_first(
-                replace(fault, is_settled=fault.since not in young)
-                for fault in faults
-                if fault is not None
-            ),
-            unmonitored=unread
-            or ("an alarm that no code explains yet" if self._is_in_doubt else ""),
-            is_doubt=self._is_in_doubt if not unread else self._reading.missing,
+            faults=worst_first(replace(f, is_settled=f.since not in young) for f in faults),
+            unmonitored=unread or doubt,
+            is_doubt=self._reading.missing if unread else bool(doubt),
             network=self.network,
         )
 
@@ -294,23 +288,19 @@ class ChipFaults:
     def _fault(self, code: int, known: CodeMemory) -> Fault | None:
         rules = self._table.rules(code)  # another version may have had others
         if rules.frequency is not None and known.separated is not None:
-            rule = rules.frequency
-            return self._as_fault(code, rule.level, str(rule), known.separated)
-        if rules.duration is not None and known.lasting:
-            since = known.since if known.since is not None else known.ended
-            return self._as_fault(code, rules.duration.level, str(rules.duration), since or 0.0)
-        if known.since is None:
+            level, rule, since = rules.frequency.level, str(rules.frequency), known.separated
+        elif rules.duration is not None and known.lasting:
+            level, rule = rules.duration.level, str(rules.duration)
+            since = known.since if known.since is not None else known.ended or 0.0
+        elif known.since is not None:
+            (level, rule), since = self._level(code, known), known.since
+        else:
             return None
-        level, why = self._level(code, known)
-        return self._as_fault(code, level, why, known.since)
+        return Fault(code=code, level=level, rule=rule, text=known.text, since=since)
 
     def _level(self, code: int, known: CodeMemory) -> tuple[FaultLevel, str]:
         severity = known.severity if known.severity is not None else known.alarm
         return self._table.level(code, severity)
-
-    def _as_fault(self, code: int, level: FaultLevel, rule: str, since: float) -> Fault:
-        text = self._memory[code].text
-        return Fault(code=code, level=level, rule=rule, text=text, since=since)
 
     # --- the memory of one code ------------------------------------------------------------------
 
@@ -328,7 +318,7 @@ class ChipFaults:
         self._memory[code] = self._memory.get(code, CodeMemory()).begun(at)
 
     def _occurrences_of(self, code: int) -> Occurrences | None:
-        """What is to be counted of a code; None if no rule counts it, or its duration decides."""
+        """The count of a code; None if no frequency rule needs one, or its duration decides."""
         if code not in self._table.frequency or code in self._table.duration:
             return None
         is_active = self._is_active(code)
@@ -336,40 +326,31 @@ class ChipFaults:
         return self._occurrences.setdefault(code, fresh)
 
     def _count(self, code: int, at: float) -> None:
-        rule = self._table.frequency.get(code)
-        if rule is not None:
-            self._memory[code] = self._memory.get(code, CodeMemory()).counted(rule, at)
+        memory = self._memory.get(code, CodeMemory())
+        self._memory[code] = memory.counted(self._table.frequency[code], at)
 
     def _end(self, code: int, now: float) -> None:
         if self._is_active(code):
             self._recovering.pop(code, None)
-            self._advance_code(code, now)
-            self._memory[code] = self._memory[code].over(now)
+            memory = self._memory[code].advanced(self._table.rules(code), now)
+            self._memory[code] = memory.over(now)
 
     def _change(self, code: int, **values: object) -> None:
         self._memory[code] = self._memory[code].model_copy(update=values)
 
     def _advance(self, now: float) -> None:
         """Apply the rules up to *now*."""
-        if self._asked_at is not None and now - self._asked_at >= SILENT_SECONDS:
-            self._is_silent = True
-        for code in list(self._memory):
-            self._advance_code(code, now)
-
-    def _advance_code(self, code: int, now: float) -> None:
-        self._memory[code] = self._memory[code].advanced(self._table.rules(code), now)
+        for code, known in self._memory.items():
+            self._memory[code] = known.advanced(self._table.rules(code), now)
 
     def _forget(self, now: float) -> None:
-        """Drop what need not be remembered any more."""
-        for code, at in list(self._recovering.items()):
-            if not 0 <= now - at < PATIENCE:
-                del self._recovering[code]
-        for code, (_, at) in list(self._ahead.items()):
-            if not 0 <= now - at < PATIENCE:
-                del self._ahead[code]
-        for code, occurrences in list(self._occurrences.items()):
-            if occurrences.is_over(now):
-                del self._occurrences[code]
+        """Drop what decides nothing any more."""
+        for code in [code for code, at in self._recovering.items() if is_stale(at, now)]:
+            del self._recovering[code]
+        for code in [code for code, (_, at) in self._ahead.items() if is_stale(at, now)]:
+            del self._ahead[code]
+        for code in [code for code, count in self._occurrences.items() if count.is_over(now)]:
+            del self._occurrences[code]
         for code, known in list(self._memory.items()):
             if not known.is_needed(self._table.rules(code), now):
                 del self._memory[code]

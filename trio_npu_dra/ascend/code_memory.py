@@ -1,15 +1,18 @@
-"""What is remembered of one fault code of one chip, and what the rules make of it with time.
+"""What is remembered of one fault code of one chip.
 
-`faults.json` keeps it over a restart.
+`CodeMemory` outlasts a restart in `faults.json`, and has what the rules make of the code with time.
+`Occurrences` tells apart, for a minute, what events and lists say of one occurrence.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Annotated, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from trio_npu_dra.ascend.dcmi.types import Severity
+from trio_npu_dra.ascend.dcmi.types import Assertion, FaultEvent, Severity
 from trio_npu_dra.ascend.faults import CodeRules, FrequencyRule
 
 _YEARS_END: Final = 253_402_300_799.0  # 9999-12-31T23:59:59Z
@@ -17,9 +20,12 @@ _YEARS_END: Final = 253_402_300_799.0  # 9999-12-31T23:59:59Z
 Seconds = Annotated[float, Field(ge=0, le=_YEARS_END, allow_inf_nan=False)]
 """A time in seconds since 1970 that can be written as a date."""
 
+PATIENCE: Final = 60.0
+"""Seconds by which the list and the events may be apart and still mean the same occurrence."""
+
 
 class CodeMemory(BaseModel):
-    """What is remembered of one code, also over a restart; times in seconds since 1970.
+    """What a restart must not lose of one code; times in seconds since 1970.
 
     Attributes:
         since: When it began; None if it is not active.
@@ -55,12 +61,12 @@ class CodeMemory(BaseModel):
         return self.model_copy(update={"since": at, "ended": None})
 
     def over(self, at: float) -> Self:
-        """The code is not active any more since *at*, up to which the rules were applied."""
+        """The code ended at *at*; the rules were applied up to then."""
         ended = at if self.lasting else None
         return self.model_copy(update={"since": None, "ended": ended, "derived": None})
 
     def counted(self, rule: FrequencyRule, at: float) -> Self:
-        """The code came once more, or had lasted once more, which may be when the rule applies."""
+        """The code came once more, or had lasted once more; that may be when the rule applies."""
         recent = [time for time in self.occurred if abs(at - time) < rule.window_seconds]
         occurred = (*recent, at)[-rule.times :]
         separated = self.separated
@@ -68,14 +74,16 @@ class CodeMemory(BaseModel):
             separated = at
         return self.model_copy(update={"occurred": occurred, "separated": separated})
 
-    def released(self) -> Self:
-        """What the frequency rule did is undone, and its count starts anew."""
-        return self.model_copy(update={"separated": None, "occurred": ()})
+    def released(self, at: float = math.inf) -> Self:
+        """What a frequency rule did up to *at* is undone, and its count begins again."""
+        if self.separated is None or self.separated > at:
+            return self
+        occurred = tuple(time for time in self.occurred if time > at)
+        return self.model_copy(update={"separated": None, "occurred": occurred})
 
     def moved(self, seconds: float) -> Self:
         """All times later by *seconds*, because the clock was set; none before 1970."""
-        at = {"since": self.since, "separated": self.separated, "ended": self.ended}
-        times = {name: max(0.0, time + seconds) for name, time in at.items() if time is not None}
+        times = {name: max(0.0, time + seconds) for name, time in self._times.items()}
         occurred = tuple(max(0.0, time + seconds) for time in self.occurred)
         return self.model_copy(update={**times, "occurred": occurred})
 
@@ -83,7 +91,9 @@ class CodeMemory(BaseModel):
 
     def advanced(self, rules: CodeRules, now: float) -> Self:
         """The rules are applied up to *now*; future times mean that the clock was set back."""
-        memory = self._set_back(now)
+        memory = self
+        if future := {name: now for name, at in self._times.items() if at > now}:
+            memory = memory.model_copy(update=future)
         frequency, duration = rules.frequency, rules.duration
         if (
             frequency is not None
@@ -123,7 +133,75 @@ class CodeMemory(BaseModel):
         )
         return self.since is not None or self.separated is not None or self.lasting or counts
 
-    def _set_back(self, now: float) -> Self:
-        times = {"since": self.since, "separated": self.separated, "ended": self.ended}
-        future = {name: now for name, at in times.items() if at is not None and at > now}
-        return self.model_copy(update=future) if future else self
+    @property
+    def _times(self) -> dict[str, float]:
+        at = {"since": self.since, "separated": self.separated, "ended": self.ended}
+        return {name: time for name, time in at.items() if time is not None}
+
+
+@dataclass(slots=True, kw_only=True)
+class Occurrences:
+    """How often one code came on one chip, counted from events and from the list of codes.
+
+    Both tell each occurrence, at different times and in either order, so each is counted apart.
+    Events tell every occurrence unless some are lost; the list shows an occurrence at most once,
+    and none that is over before a reading. So the larger number is right.
+
+    Attributes:
+        told: How many the events told.
+        listed: How many the list showed.
+        is_open: Whether events told the last occurrence, and not its end.
+        is_listed: Whether the last list had the code.
+        raised_at: When the last one came, as its event says.
+        changed_at: When an event or a list brought news, in seconds since 1970.
+    """
+
+    told: int = 0
+    listed: int = 0
+    is_open: bool = False
+    is_listed: bool = False
+    raised_at: float | None = None
+    changed_at: float = 0.0
+
+    def hear(self, event: FaultEvent, now: float) -> bool:
+        """Take in an event; return whether it tells an occurrence that was not counted yet."""
+        before = self._count(now)
+        if event.assertion is Assertion.RECOVERY:
+            if not self.is_open and self.told < self.listed:
+                self.told += 1  # its beginning was told before the subscription, or was lost
+            self.is_open = False
+        elif event.assertion is Assertion.NOTICE:
+            self.told += 1
+        elif event.assertion is Assertion.OCCURRENCE:
+            is_repeated = self.is_open and (self.is_listed or event.raised_at == self.raised_at)
+            if not is_repeated:
+                self.told += 1
+                self.is_open, self.raised_at = True, event.raised_at
+        self.changed_at = now
+        return max(self.told, self.listed) > before
+
+    def see(self, now: float, *, is_listed: bool) -> bool:
+        """Take in a list; return whether it shows an occurrence that was not counted yet."""
+        before = self._count(now)
+        if is_listed and not self.is_listed:
+            self.listed += 1
+        if is_listed != self.is_listed:
+            self.changed_at = now
+        self.is_listed = is_listed
+        return max(self.told, self.listed) > before
+
+    def is_over(self, now: float) -> bool:
+        """Whether nothing of it can matter any more."""
+        return not self.is_listed and is_stale(self.changed_at, now)
+
+    def _count(self, now: float) -> int:
+        """How many were counted; a lost event does not swallow an occurrence a minute later."""
+        if is_stale(self.changed_at, now):
+            self.told = self.listed = 0
+            self.is_open = self.is_open and self.is_listed
+        return max(self.told, self.listed)
+
+
+def is_stale(told_at: float, now: float) -> bool:
+    """Whether the other one, list or event, has not followed in time."""
+    return not 0 <= now - told_at < PATIENCE

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import trio
 
+from trio_npu_dra.ascend import port_faults
 from trio_npu_dra.ascend.chip_faults import ChipFaults
-from trio_npu_dra.ascend.fault_file import FaultFile, Known
+from trio_npu_dra.ascend.fault_file import FaultFile, FaultHistory
 from trio_npu_dra.ascend.faults import packaged_table
-from trio_npu_dra.ascend.model import Chip
+from trio_npu_dra.ascend.model import Board, Chip
 from trio_npu_dra.kit.base.boot import Boot
 from trio_npu_dra.kit.base.errors import StorageError
 
@@ -25,15 +28,15 @@ SAVE_SECONDS: Final = 1.0
 
 
 class NodeFaults:
-    """The faults of the node's chips, by chip: a card that was replaced starts anew.
+    """The faults of the node's chips: a card that replaces another one has none of its faults.
 
     Chips are known by die id; one without it is taken for the last chip seen under the same name.
 
     Args:
         folder: Where the file is; None keeps nothing over a restart.
         clock: Seconds since 1970.
-        boot: This boot of the node by that clock: what the file says of a time before the clock was
-            set moves along. None takes the file's times as they are.
+        boot: This boot of the node by that clock, by which the file's times move along when
+            somebody sets the clock. None takes them as they are.
         settle_seconds: How long a fault must last before it may evict pods.
     """
 
@@ -48,7 +51,7 @@ class NodeFaults:
         self.now = clock
         self._new = partial(ChipFaults, packaged_table(), settle_seconds=settle_seconds)
         self._file = FaultFile(folder, boot) if folder is not None else None
-        self._saved = self._file.load() if self._file is not None else Known()
+        self._saved = self._file.load() if self._file is not None else FaultHistory()
         self._chips = {key: self._new(codes) for key, codes in self._saved.chips.items()}
         self._places = dict(self._saved.places)
         self._releases = {key: at for key, at in self._saved.released.items() if at <= clock()}
@@ -59,12 +62,26 @@ class NodeFaults:
         """The faults of one chip."""
         return self._chips.setdefault(self._key(chip), self._new())
 
-    def release(self, chip: Chip) -> bool:
-        """Take back what frequency rules did to a chip; the watcher tells everybody.
+    def judge(self, board: Board) -> Board:
+        """The Board with the health of its chips; one that says that it does not exist is gone."""
+        now = self.now()
+        known = {chip.name: self.of(chip) for chip in board.chips}
+        chips = tuple(
+            replace(
+                chip,
+                gone=chip.gone or known[chip.name].is_gone,
+                health=known[chip.name].health(now),
+            )
+            for chip in board.chips
+        )
+        before = {name: its.derived(port_faults.UB_PORT_DOWN) for name, its in known.items()}
+        after = port_faults.with_ub_faults(replace(board, chips=chips), before, now)
+        for chip in after.chips:
+            known[chip.name].derive(port_faults.UB_PORT_DOWN, port_faults.ub_code(chip))
+        return after
 
-        Returns:
-            Whether there was something to take back.
-        """
+    def release(self, chip: Chip) -> bool:
+        """Undo what frequency rules did to a chip; return whether any had applied."""
         now = self.now()
         if not self.of(chip).release(now):
             return False
@@ -86,21 +103,28 @@ class NodeFaults:
         """Write the file if there is news for it; a disk that fails is tried again later."""
         if self._file is not None and not self.is_saved:
             ours = self._known()
-            self._take_saved(ours, _exchanged(self._file, ours, self._saved, self.now()))
+            with self._failure_logged():
+                self._take_saved(ours, self._file.exchange(ours, self._saved, now=self.now()))
 
     async def save_apart(self) -> None:
-        """The same from a thread: a slow disk keeps nobody from hearing of the fault."""
+        """Save from a thread: a slow disk must not delay what the Board says."""
         if self._file is not None and not self.is_saved:
             ours = self._known()
-            exchange = partial(_exchanged, self._file, ours, self._saved, self.now())
-            self._take_saved(ours, await trio.to_thread.run_sync(exchange))
+            exchange = partial(self._file.exchange, ours, self._saved, now=self.now())
+            with self._failure_logged():
+                self._take_saved(ours, await trio.to_thread.run_sync(exchange))
 
-    def _take_saved(self, ours: Known, written: Known | StorageError) -> None:
-        if isinstance(written, StorageError):
-            if str(written) != self._failure:
-                log.error("faults are not remembered", extra={"error": str(written)})
-            self._failure = str(written)
-            return
+    @contextmanager
+    def _failure_logged(self) -> Iterator[None]:
+        """Log why the disk fails, once for each reason in a row."""
+        try:
+            yield
+        except StorageError as error:
+            if str(error) != self._failure:
+                log.error("faults are not remembered", extra={"error": str(error)})
+            self._failure = str(error)
+
+    def _take_saved(self, ours: FaultHistory, written: FaultHistory) -> None:
         self._failure = ""
         self._saved = ours
         for key, at in written.released.items():
@@ -127,14 +151,7 @@ class NodeFaults:
                 self._chips[uuid] = self._chips.pop(chip.name)  # it tells only now who it is
         return uuid
 
-    def _known(self) -> Known:
+    def _known(self) -> FaultHistory:
         chips = {key: dict(chip.memory) for key, chip in self._chips.items() if chip.memory}
         places = {name: key for name, key in self._places.items() if key in chips}
-        return Known(chips=chips, places=places, released=dict(self._releases))
-
-
-def _exchanged(file: FaultFile, ours: Known, base: Known, now: float) -> Known | StorageError:
-    try:
-        return file.exchange(ours, base, now=now)
-    except StorageError as error:
-        return error
+        return FaultHistory(chips=chips, places=places, released=dict(self._releases))

@@ -1,15 +1,15 @@
-"""How bad a fault code is: Huawei's levels by code, and the rules that raise them with time.
+"""Huawei's level of each fault code, and the rules that raise a level with time.
 
 The table is a file of this package, `fault_levels.json`, which names its source.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Final, Self, TypeVar
+from typing import Final, Self
 
 from pydantic import BaseModel, ConfigDict
 
@@ -23,14 +23,14 @@ ALARM_WITHOUT_CODE: Final = 0
 """Stands for an alarm in a chip's health when the list of codes does not explain it."""
 
 
-class _Rule(BaseModel):
+class _LevelRule(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     codes: tuple[str, ...]
     level: FaultLevel
 
 
-class FrequencyRule(_Rule):
+class FrequencyRule(_LevelRule):
     """A code that comes *times* within *window_seconds* gets *level*.
 
     A code that also has a duration rule counts each time that rule begins to apply, as in
@@ -47,11 +47,10 @@ class FrequencyRule(_Rule):
     release_seconds: float | None = None
 
     def __str__(self) -> str:
-        """The rule in a few words."""
         return f"{self.times} times in {self.window_seconds / 3600:g} h"
 
 
-class DurationRule(_Rule):
+class DurationRule(_LevelRule):
     """A code that lasts gets *level*.
 
     Attributes:
@@ -63,20 +62,16 @@ class DurationRule(_Rule):
     recover_seconds: float
 
     def __str__(self) -> str:
-        """The rule in a few words."""
         return f"lasted {self.fault_seconds:g} s"
 
 
-class _File(BaseModel):
+class _TableFile(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     about: str
     levels: dict[FaultLevel, tuple[str, ...]]
     frequency: tuple[FrequencyRule, ...]
     duration: tuple[DurationRule, ...]
-
-
-R = TypeVar("R", bound=_Rule)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,12 +103,12 @@ class FaultTable:
         Raises:
             ValueError: It is in another form; the message names the field.
         """
-        file = _File.model_validate_json(text)
+        file = _TableFile.model_validate_json(text)
         mildest_first = sorted(file.levels.items(), key=lambda item: item[0].rank)
         return cls(
             levels={int(code, 16): level for level, codes in mildest_first for code in codes},
-            frequency=_by_code(file.frequency),
-            duration=_by_code(file.duration),
+            frequency={int(code, 16): rule for rule in file.frequency for code in rule.codes},
+            duration={int(code, 16): rule for rule in file.duration for code in rule.codes},
         )
 
     def rules(self, code: int) -> CodeRules:
@@ -141,7 +136,3 @@ class FaultTable:
 def packaged_table() -> FaultTable:
     """The table that comes with this driver."""
     return FaultTable.parse((resources.files(__package__) / "fault_levels.json").read_text())
-
-
-def _by_code(rules: Iterable[R]) -> dict[int, R]:
-    return {int(code, 16): rule for rule in rules for code in rule.codes}

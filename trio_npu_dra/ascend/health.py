@@ -1,4 +1,4 @@
-"""Reads one NPU's present health."""
+"""Read one chip's present health."""
 
 from __future__ import annotations
 
@@ -44,11 +44,7 @@ async def read_chip(
 ) -> HealthSample:
     """Read a chip's health; a chip that cannot be read is unmonitored, never unhealthy.
 
-    Args:
-        worker: Runs the calls.
-        dcmi: The library.
-        ref: The chip.
-        on_late: Called with the reading if it comes after a pending one was returned.
+    A reading that comes after a pending one was returned goes to *on_late*.
     """
     try:
         return await worker.call(
@@ -72,11 +68,7 @@ async def read_network(
 ) -> str:
     """What is wrong with a chip's RoCE port; empty if nothing is.
 
-    Args:
-        worker: Runs the call.
-        dcmi: The library.
-        ref: The chip.
-        on_late: Called with the answer if it comes after this has raised.
+    An answer that comes after this has raised goes to *on_late*.
 
     Raises:
         NotSupported: The chip has no such port.
@@ -122,9 +114,9 @@ def read_health(dcmi: Dcmi, ref: ChipRef) -> HealthSample:
 
 
 def _absence(dcmi: Dcmi, ref: ChipRef) -> HealthSample:
-    """What is read of a chip without a health; the library has four ways to say that.
+    """The sample of a chip without a health, which the library says in four ways.
 
-    Each may stand for a chip that starts and for one that is gone. Its boot status tells them
+    Each may stand for a chip that starts and for one that is gone. The boot status tells them
     apart: the Ascend driver has none of a chip that is gone (DCMI source,
     `dsmi_get_device_boot_status`).
     """

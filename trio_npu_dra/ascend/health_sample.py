@@ -1,11 +1,15 @@
-"""What one look at a chip's health brings."""
+"""What a look at a chip's health brings, and what several looks agree on."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from trio_npu_dra.ascend.dcmi.types import Severity
+
+APART: Final = 1.0
+"""Seconds between two readings that count as two."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,3 +40,52 @@ class HealthSample:
     def is_whole(self) -> bool:
         """Whether all of it could be read."""
         return not self.gone and not self.unmonitored and self.codes is not None
+
+
+class Agreement:
+    """What the readings of one chip agree on: two in a row, or one and an event.
+
+    Faults end pods, so no single reading makes one: the library may have answered out of a table
+    that it was just writing. Pure, on the caller's clock.
+    """
+
+    def __init__(self) -> None:
+        self._missing: float | None = None  # since when the Ascend driver knows no such chip
+        self._is_gone = False  # whether two readings said so
+        self._once: dict[int, float] = {}  # codes that one reading listed, by when
+
+    @property
+    def reread_at(self) -> float | None:
+        """When another reading can confirm the last one; None if nothing is to be confirmed."""
+        times = [*self._once.values(), *([] if self._missing is None else [self._missing])]
+        return min(times) + APART if times else None
+
+    def confirmed(self, reading: HealthSample, known: Collection[int], now: float) -> HealthSample:
+        """The confirmed part of a reading.
+
+        Args:
+            reading: The newest one.
+            known: Codes that need no second reading: of events, and of faults that are known.
+            now: The time.
+
+        Returns:
+            The reading without codes that were listed for the first time, and with a missing chip
+            gone only if it was missing before.
+        """
+        if reading.pending:
+            return reading
+        before, self._once = self._once, {}
+        if reading.missing:
+            first = now if self._missing is None else min(self._missing, now)
+            self._is_gone |= now - first >= APART
+            self._missing = None if self._is_gone else first
+            return HealthSample(gone=True) if self._is_gone else reading
+        self._missing, self._is_gone = None, False
+        if reading.codes is None:
+            return reading
+        for code in reading.codes.keys() - set(known):
+            since = min(before.get(code, now), now)
+            if now - since < APART:
+                self._once[code] = since
+        codes = {code: text for code, text in reading.codes.items() if code not in self._once}
+        return replace(reading, codes=codes)

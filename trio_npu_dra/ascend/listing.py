@@ -48,10 +48,10 @@ def _is_harmless(host: Host, known: Board, device: Hashable) -> bool:
     """Whether `init` may run beside a call that hangs with *device*.
 
     Such a call has read the library's tables, and waits in the kernel. If it returns while `init`
-    writes them it can at worst answer nonsense, which nobody gets: they are of fixed size, and
+    writes them it can at worst answer nonsense, which the worker drops: they are of fixed size, and
     nothing in them is freed (DCMI source). The danger is that `init` hangs as well, because then no
-    chip can be asked any more. It asks each chip that the Ascend driver has, which is none that has
-    left the bus, and it asks no RoCE port.
+    chip can be asked any more. `init` asks each chip that the Ascend driver has, which excludes
+    chips that have left the bus, and it asks no RoCE port.
     """
     if isinstance(device, tuple) and device[0] == "network":
         return True
@@ -61,15 +61,9 @@ def _is_harmless(host: Host, known: Board, device: Hashable) -> bool:
 
 
 async def list_chips(worker: DcmiWorker, dcmi: Dcmi, host: Host, known: Board) -> Board:
-    """Initialise the library and read all chips.
+    """Initialise the library and read all chips; *known* is the Board of the last listing.
 
     A library that has no chip here is an answer: the node has none, or none of this kind.
-
-    Args:
-        worker: Runs the calls.
-        dcmi: The library.
-        host: Where sysfs and device nodes are.
-        known: The Board of the last listing.
 
     Raises:
         DcmiError: The library cannot list the cards, or an earlier call has not returned.
@@ -112,7 +106,6 @@ class Listing:
         self._hardware: object = None
         self._is_listed = False
         self._bus_at = 0.0
-        self._pause_seconds = pause_seconds
         self._backoff = Backoff(first=pause_seconds, limit=_LAST_RETRY_SECONDS)
         self._listings = 0  # since something is missing
         self._failure = ""
@@ -133,13 +126,13 @@ class Listing:
         if not (is_chip_lost or board.gaps):
             self._listings = 0
         if now >= self._bus_at:
-            self._bus_at = now + self._pause_seconds
-            if self._look_at_host() != self._hardware:
+            self._bus_at = now + self._backoff.first
+            if self._hardware_now != self._hardware:
                 return True
         if now < self.retry_at:
             return False
         unlisted = set(board.unlisted_accelerators)
-        if self._next_pause() >= _LAST_RETRY_SECONDS:
+        if self._pause >= _LAST_RETRY_SECONDS:
             unlisted &= {chip.pci_bus_id for chip in board.chips}  # gone, but on the bus
         return bool(board.unanswered or self._failure or unlisted or is_chip_lost)
 
@@ -149,26 +142,24 @@ class Listing:
         Returns:
             None if the cards cannot be listed and nothing is new; a known Board then says why.
         """
-        hardware = self._look_at_host()
+        hardware = self._hardware_now
         if hardware != self._hardware:
             self._hardware, self._listings = hardware, 0
-        self.retry_at = trio.current_time() + self._next_pause()
+        self.retry_at = trio.current_time() + self._pause
         self._listings += 1
         try:
             board = await list_chips(self._worker, self._dcmi, self._host, known)
         except DcmiError as error:
             return self._failed(known, str(error))
         self._failure, self._is_listed, self._left = "", True, frozenset()
-        if (
-            board.unlisted_accelerators
-            and board.unlisted_accelerators != known.unlisted_accelerators
-        ):
+        unlisted = board.unlisted_accelerators
+        if unlisted and unlisted != known.unlisted_accelerators:
             log.warning(
                 "the Ascend driver does not list all accelerators on the PCI bus",
-                extra={"addresses": list(board.unlisted_accelerators)},
+                extra={"addresses": list(unlisted)},
             )
         if any(chip.unlisted for chip in board.chips):
-            self._bus_at = self.retry_at = trio.current_time() + self._pause_seconds
+            self._bus_at = self.retry_at = trio.current_time() + self._backoff.first
         return board
 
     def _failed(self, known: Board, error: str) -> Board | None:
@@ -181,11 +172,8 @@ class Listing:
         if failure != self._failure:
             log.warning("NPUs cannot be listed, trying again", extra={"error": failure})
         self._failure = failure
-        on_bus = self._host.accelerators()
-        before, self._left = (
-            self._left,
-            frozenset(chip.name for chip in known.chips if has_left_bus(chip, on_bus)),
-        )
+        on_bus, before = self._host.accelerators(), self._left
+        self._left = frozenset(chip.name for chip in known.chips if has_left_bus(chip, on_bus))
         gone = before & self._left
         chips = tuple(replace(chip, gone=chip.gone or chip.name in gone) for chip in known.chips)
         board = replace(
@@ -196,11 +184,13 @@ class Listing:
         )
         return board if self._is_listed and board != known else None
 
-    def _look_at_host(self) -> object:
+    @property
+    def _hardware_now(self) -> object:
         """What changes on the host when NPUs or their Ascend driver come and go."""
         return self._host.accelerators(), self._host.npu_nodes()
 
-    def _next_pause(self) -> float:
+    @property
+    def _pause(self) -> float:
         return self._backoff.pause(self._listings + 1)
 
 

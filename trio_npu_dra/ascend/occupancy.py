@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from trio_npu_dra.ascend.dcmi.client import Dcmi
-from trio_npu_dra.ascend.dcmi.types import ChipRef
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.model import Board
 from trio_npu_dra.ascend.partition import vnpu_node
@@ -18,7 +17,7 @@ async def is_any_occupied(
 ) -> bool:
     """Whether a process uses one of some chips, or a container one of some partitions.
 
-    What cannot be read counts as in use.
+    A chip or partition that cannot be read counts as in use.
 
     Args:
         worker: Runs the calls.
@@ -44,14 +43,10 @@ async def is_any_occupied(
                 if processes:
                     return True
             for vnpu in chip.vnpus:
-                if vnpu_node(vnpu) in nodes and await worker.call(
-                    _is_used, dcmi, chip.ref, vnpu, device=chip.ref
-                ):
-                    return True
+                if vnpu_node(vnpu) in nodes:
+                    vdevice = await worker.call(dcmi.vdevice, chip.ref, vnpu, device=chip.ref)
+                    if vdevice.in_use:
+                        return True
     except DcmiError:
         return True
     return False
-
-
-def _is_used(dcmi: Dcmi, chip: ChipRef, vnpu: int) -> bool:
-    return dcmi.vdevice(chip, vnpu).in_use

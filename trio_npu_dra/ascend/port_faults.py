@@ -1,13 +1,12 @@
-"""Faults of a 950's ports, whose codes the Ascend driver does not list: they follow from others.
+"""Faults of a 950's ports that have codes of their own, which the Ascend driver does not list.
 
-A port that is down is no trouble by its own code. How bad it is depends on how many ports are down,
-or on the other chips, and has a code of its own. The rules are those of MindCluster (device plugin,
-`fault_code.go`), as are the levels.
+How bad a port that is down is depends on how many ports are down, or on the other chips. Rules and
+levels are those of MindCluster (device plugin, `fault_code.go`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -17,6 +16,11 @@ from trio_npu_dra.ascend.model import Board, Chip, Fault, worst_first
 UB_PORT_DOWN: Final = 0x81B18603
 UB_OF_ONE_CHIP: Final = 0x020001002
 UB_OF_ALL_CHIPS: Final = 0x020000002
+
+_UB_TEXTS: Final = {
+    UB_OF_ALL_CHIPS: "UB ports of all NPUs are down",
+    UB_OF_ONE_CHIP: "a UB port is down, not of all NPUs",
+}
 
 UBOE_PORT_DOWN: Final = 0x81078607
 UBOE_ONE_DOWN: Final = 0x110000002
@@ -35,14 +39,13 @@ def uboe_faults(listed: Sequence[int]) -> dict[int, str]:
 
     The Ascend driver lists a code once for each port that has the fault; a chip has two UBoE ports.
     """
-    down = listed.count(UBOE_PORT_DOWN)
-    if not down:
-        return {}
-    return (
-        {UBOE_ONE_DOWN: "a UBoE port is down"}
-        if down == 1
-        else {UBOE_TWO_DOWN: "no UBoE port is up"}
-    )
+    match listed.count(UBOE_PORT_DOWN):
+        case 0:
+            return {}
+        case 1:
+            return {UBOE_ONE_DOWN: "a UBoE port is down"}
+        case _:
+            return {UBOE_TWO_DOWN: "no UBoE port is up"}
 
 
 def with_ub_faults(board: Board, judged: Mapping[str, int | None], now: float) -> Board:
@@ -57,22 +60,29 @@ def with_ub_faults(board: Board, judged: Mapping[str, int | None], now: float) -
         judged: What followed for each chip when it was judged last (`ub_code`), by name.
         now: In seconds since 1970.
     """
-    down = [chip for chip in board.chips if _down_since(chip) is not None]
+    down = _down(board)
     if not down:
         return board
     shared = {name for name, code in judged.items() if code == UB_OF_ALL_CHIPS}
-    if all(chip.gone or _down_since(chip) is not None for chip in board.chips):
-        shared = {chip.name for chip in down}
+    if all(chip.gone or chip.name in down for chip in board.chips):
+        shared = set(down)
     apart = {name for name, code in judged.items() if code == UB_OF_ONE_CHIP}
     if _is_one_up(board):
-        apart |= {chip.name for chip in down if now - (_down_since(chip) or 0) >= SETTLE_SECONDS}
-    return replace(board, chips=tuple(_judged(chip, shared, apart) for chip in board.chips))
+        apart |= {name for name, fault in down.items() if now - fault.since >= SETTLE_SECONDS}
+    codes = dict.fromkeys(apart, UB_OF_ONE_CHIP) | dict.fromkeys(shared, UB_OF_ALL_CHIPS)
+    chips = (
+        _with(chip, codes[chip.name], down[chip.name])
+        if chip.name in down.keys() & codes.keys()
+        else chip
+        for chip in board.chips
+    )
+    return replace(board, chips=tuple(chips))
 
 
 def ub_code(chip: Chip) -> int | None:
-    """What follows from a chip's UB ports that are down; None if nothing does."""
-    codes = (UB_OF_ALL_CHIPS, UB_OF_ONE_CHIP)
-    return next((code for code in codes if _fault(chip, code)), None)
+    """The code that follows from a chip's UB ports that are down, if one does."""
+    codes = {fault.code for fault in chip.health.faults}
+    return next((code for code in _UB_TEXTS if code in codes), None)
 
 
 def next_ub_change(board: Board) -> float | None:
@@ -80,50 +90,40 @@ def next_ub_change(board: Board) -> float | None:
     if not _is_one_up(board):
         return None
     times = [
-        since + SETTLE_SECONDS
-        for chip in board.chips
-        if (since := _down_since(chip)) is not None and ub_code(chip) is None
+        fault.since + SETTLE_SECONDS
+        for name, fault in _down(board).items()
+        if ub_code(board.by_name[name]) is None
     ]
     return min(times, default=None)
 
 
-def are_fresh(board: Board, before: Board) -> bool:
-    """Whether a UB port of a chip is down whose ports were up before."""
-    known = {chip.name for chip in before.chips if _down_since(chip) is not None}
-    return any(_down_since(chip) is not None and chip.name not in known for chip in board.chips)
+def is_fresh_down(board: Board, before: Board) -> bool:
+    """Whether a chip has a UB port down that had none down before."""
+    return bool(_down(board).keys() - _down(before).keys())
+
+
+def _down(board: Board) -> dict[str, Fault]:
+    """The fault of each chip whose UB ports are down, by the chip's name."""
+    return {
+        chip.name: fault
+        for chip in board.chips
+        for fault in chip.health.faults
+        if fault.code == UB_PORT_DOWN
+    }
 
 
 def _is_one_up(board: Board) -> bool:
     """Whether a chip is known to have its UB ports up."""
+    down = _down(board)
     return any(
-        chip.is_listed and not chip.health.unmonitored and _down_since(chip) is None
+        chip.is_listed and not chip.health.unmonitored and chip.name not in down
         for chip in board.chips
     )
 
 
-def _judged(chip: Chip, shared: Collection[str], apart: Collection[str]) -> Chip:
-    down = _fault(chip, UB_PORT_DOWN)
-    if down is None:
-        return chip
-    if chip.name in shared:
-        return _with(chip, UB_OF_ALL_CHIPS, "UB ports of all NPUs are down", down)
-    if chip.name in apart:
-        return _with(chip, UB_OF_ONE_CHIP, "a UB port is down, not of all NPUs", down)
-    return chip
-
-
-def _with(chip: Chip, code: int, text: str, down: Fault) -> Chip:
+def _with(chip: Chip, code: int, down: Fault) -> Chip:
     """The chip with a fault that is as old as the one from which it follows."""
     level, rule = packaged_table().level(code, None)
-    derived = replace(down, code=code, level=level, rule=rule, text=text)
+    derived = replace(down, code=code, level=level, rule=rule, text=_UB_TEXTS[code])
     faults = worst_first((*chip.health.faults, derived))
     return replace(chip, health=replace(chip.health, faults=faults))
-
-
-def _fault(chip: Chip, code: int) -> Fault | None:
-    return next((fault for fault in chip.health.faults if fault.code == code), None)
-
-
-def _down_since(chip: Chip) -> float | None:
-    down = _fault(chip, UB_PORT_DOWN)
-    return None if down is None else down.since

@@ -1,9 +1,12 @@
-"""Has the Ascend driver tell of faults, and asks it again where it refuses."""
+"""Fault events: the one subscription to them, and their way from the library's thread into trio."""
 
 from __future__ import annotations
 
 import logging
+import threading
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -12,11 +15,18 @@ import trio
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.types import FaultEvent
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
-from trio_npu_dra.ascend.fault_events import EventInbox
 from trio_npu_dra.kit.base.errors import DcmiError
 from trio_npu_dra.kit.base.observable import Observable
 
 log = logging.getLogger(__name__)
+
+CAPACITY: Final = 4096
+"""Events kept while the watcher is busy, of any code."""
+
+CODES: Final = 1024
+EVENTS_OF_CODE: Final = 16
+"""Beyond that the last events are kept of so many codes of chips: no rule counts more than a few
+occurrences of one. Others are lost: their chips are read, but nobody knows how often they came."""
 
 _REFUSED_INTERVALS: Final = 60  # until a refused subscription is tried again
 
@@ -42,10 +52,57 @@ class WatchStatus:
         return self.subscribed or bool(self.refusal)
 
 
+class EventInbox:
+    """Passes events to one task of the trio run in which the inbox was made.
+
+    Args:
+        wake: Called in that run, soon after an event was put.
+    """
+
+    def __init__(self, wake: Callable[[], object]) -> None:
+        self._wake = wake
+        self._token = trio.lowlevel.current_trio_token()
+        self._lock = threading.Lock()
+        self._events: list[FaultEvent] = []
+        self._last_of: dict[tuple[int, int], deque[FaultEvent]] = {}  # by chip and code
+        self._lost = 0
+
+    def put(self, event: FaultEvent) -> None:
+        """Take an event, from any thread; never raises, even if trio has ended."""
+        with self._lock:
+            if len(self._events) < CAPACITY:
+                self._events.append(event)
+            elif not self._keep_last(event):
+                self._lost += 1
+        with suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(self._wake, idempotent=True)
+
+    def take(self) -> tuple[list[FaultEvent], int]:
+        """The events since the last call, each code's in order, and how many others were lost."""
+        with self._lock:
+            events = self._events
+            for last in self._last_of.values():
+                events += last
+            lost, self._lost = self._lost, 0
+            self._events, self._last_of = [], {}
+        return events, lost
+
+    def _keep_last(self, event: FaultEvent) -> bool:
+        """Keep an event for which there is no room among all; return whether none is lost by it."""
+        key = event.logic_id, event.code
+        if key not in self._last_of and len(self._last_of) == CODES:
+            return False
+        last = self._last_of.setdefault(key, deque(maxlen=EVENTS_OF_CODE))
+        is_full = len(last) == EVENTS_OF_CODE
+        last.append(event)
+        return not is_full
+
+
+@dataclass(eq=False, kw_only=True)
 class Subscription:
     """The one subscription of the process to fault events.
 
-    Args:
+    Attributes:
         worker: Runs the call.
         dcmi: The library, initialised when `ask` is called.
         status: Kept up to date.
@@ -55,41 +112,34 @@ class Subscription:
         on_start: Called when events come from now on.
     """
 
-    def __init__(
-        self,
-        worker: DcmiWorker,
-        dcmi: Dcmi,
-        *,
-        status: Observable[WatchStatus],
-        interval_seconds: float,
-        wake: Callable[[], object],
-        on_start: Callable[[], object],
-    ) -> None:
-        self._worker = worker
-        self._dcmi = dcmi
-        self._status = status
-        self._interval = interval_seconds
-        self._on_start = on_start
-        self._inbox = EventInbox(wake)
+    worker: DcmiWorker
+    dcmi: Dcmi
+    status: Observable[WatchStatus]
+    interval_seconds: float
+    wake: Callable[[], object]
+    on_start: Callable[[], object]
+
+    def __post_init__(self) -> None:
+        self._inbox = EventInbox(self.wake)
 
     @property
     def is_active(self) -> bool:
         """Whether events come."""
-        return self._status.value.subscribed
+        return self.status.value.subscribed
 
     async def ask(self) -> None:
         """Subscribe; an answer that comes after the deadline counts too."""
         try:
-            await self._worker.call(
-                self._dcmi.subscribe, self._inbox.put, on_late=lambda _: self._start()
+            await self.worker.call(
+                self.dcmi.subscribe, self._inbox.put, on_late=lambda _: self._start()
             )
         except DcmiError as error:
             if self.is_active:  # the answer to an earlier call came meanwhile
                 return
-            if self._status.set(replace(self._status.value, refusal=str(error))):
+            if self.status.set(replace(self.status.value, refusal=str(error))):
                 log.warning(
-                    "the Ascend driver does not tell of faults, chips are read in turn instead",
-                    extra={"interval_s": self._interval, "error": str(error)},
+                    "the Ascend driver sends no fault events, chips are read in turn instead",
+                    extra={"interval_s": self.interval_seconds, "error": str(error)},
                 )
             return
         self._start()
@@ -97,7 +147,7 @@ class Subscription:
     async def keep_asking(self) -> None:
         """Subscribe again now and then until it works: the Ascend driver may have been busy."""
         while True:
-            await trio.sleep(_REFUSED_INTERVALS * self._interval)
+            await trio.sleep(_REFUSED_INTERVALS * self.interval_seconds)
             if self.is_active:  # also by an answer that came late
                 return
             await self.ask()
@@ -111,10 +161,10 @@ class Subscription:
                 "was counted",
                 extra={"lost": lost},
             )
-            status = self._status.value
-            self._status.set(replace(status, lost=status.lost + lost))
+            status = self.status.value
+            self.status.set(replace(status, lost=status.lost + lost))
         return events, lost
 
     def _start(self) -> None:
-        self._status.set(replace(self._status.value, subscribed=True, refusal=""))
-        self._on_start()
+        self.status.set(replace(self.status.value, subscribed=True, refusal=""))
+        self.on_start()

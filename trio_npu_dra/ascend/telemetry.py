@@ -63,7 +63,6 @@ def _read(dcmi: Dcmi, chip: Chip) -> Telemetry:
 
 
 def _measured(read: Callable[[*Ts], T], *arguments: *Ts) -> T | None:
-    """What was measured; None if there is no value at this moment."""
     try:
         return read(*arguments)
     except DcmiError:
@@ -71,5 +70,4 @@ def _measured(read: Callable[[*Ts], T], *arguments: *Ts) -> T | None:
 
 
 def _known(reading: int | None) -> int | None:
-    """A sensor's reading; None if it has none."""
     return reading if reading is not None and reading < _NO_VALUE else None

@@ -1,8 +1,8 @@
 """Read facts that may be missing, without losing those that are known.
 
-"Not supported", or an answer that means the same, says that there is no such fact. Of a fact that
-is known, anything else must be said twice in a row. Any other error says that it was not answered
-this time: its known value stays, and the caller asks again.
+"Not supported", or an answer that means the same, says that there is no such fact. A fact that is
+known changes or goes only if the library says so twice in a row. Any other error is no answer: the
+known value stays, and the caller asks again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class TolerantReader:
-    """Reads facts, one call each, and collects those that were not answered."""
+    """Reads facts, one call each, and collects those without an answer."""
 
     def __init__(self) -> None:
         self._failures: dict[str, DcmiError] = {}
@@ -27,16 +27,13 @@ class TolerantReader:
     def read(
         self, fact: str, known: T | None, call: Callable[[*Ts], T | None], *arguments: *Ts
     ) -> T | None:
-        """What `call(*arguments)` returns.
+        """What `call(*arguments)` returns; None if there is no such fact.
 
         Args:
             fact: Its name, for people.
             known: Its value so far, which stays if there is no answer.
             call: A call into the library.
             arguments: Its arguments.
-
-        Returns:
-            None if there is no such fact.
         """
         before = known
         for _ in range(_ANSWERS):
@@ -54,7 +51,7 @@ class TolerantReader:
 
     @property
     def problem(self) -> str:
-        """What was not answered, with the first error; empty if everything was."""
+        """The facts without an answer, with the first error; empty if there are none."""
         if not self._failures:
             return ""
         return f"no {', '.join(self._failures)}: {next(iter(self._failures.values()))}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from typing import Final
@@ -17,18 +17,17 @@ from typing import Final
 import trio
 
 from trio_npu_dra.ascend import port_faults
-from trio_npu_dra.ascend.agreement import APART
-from trio_npu_dra.ascend.changes import log_changes
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.types import FaultEvent
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.division_poll import DivisionPoll, read_partition
 from trio_npu_dra.ascend.fault_memory import SAVE_SECONDS, NodeFaults
 from trio_npu_dra.ascend.health import read_chip, read_network
-from trio_npu_dra.ascend.health_sample import HealthSample
+from trio_npu_dra.ascend.health_sample import APART, HealthSample
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.listing import Listing, list_chips
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, Chip
+from trio_npu_dra.ascend.offers import not_offered
 from trio_npu_dra.ascend.read_schedule import ReadSchedule
 from trio_npu_dra.ascend.subscription import Subscription, WatchStatus
 from trio_npu_dra.kit.base import watchdog
@@ -63,25 +62,24 @@ async def watch_board(
         dcmi: The library, not initialised yet.
         host: Its PCI bus shows cards that come and go.
         board: Gets every Board that differs from the one before.
-        faults: What is known of the chips' faults; saved when it changes.
+        faults: The history of the chips' faults; saved when it changes.
         status: Kept up to date.
         interval_seconds: Pause between two readings of a chip without events, of a chip that does
-            not answer, of RoCE ports and of the PCI bus. A chip that is well and has events and a
+            not answer, of RoCE ports and of the PCI bus. A healthy chip that has events and a
             RoCE port is read every twelfth time, as are policy, shares and known vNPUs.
         known: The chips that an earlier process remembered: one that is missing now is gone.
-        splits: By which others have it read how chips are split.
+        splits: Lets other tasks have policy, shares and vNPUs read again.
         on_event: Called with each event that was not lost.
         task_status: Started after the first Board is set.
     """
     watch = _Watch(
-        worker,
-        dcmi,
-        host,
+        worker=worker,
+        dcmi=dcmi,
+        host=host,
         board=board,
         faults=faults,
         status=status,
         interval=interval_seconds,
-        splits=splits or DivisionPoll(),
         on_event=on_event,
     )
     await watch.at_start(known)
@@ -91,18 +89,19 @@ async def watch_board(
     )
     task_status.started()
     await watch.subscription.ask()
+    follow = partial((splits or DivisionPoll()).follow, host, looks=_REPAIR_INTERVALS)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(watch.subscription.keep_asking)
         nursery.start_soon(watch.wake_on_release)
         nursery.start_soon(watch.follow_networks)
-        nursery.start_soon(watch.follow_partition)
+        nursery.start_soon(follow, watch.read_partition, interval_seconds)
         nursery.start_soon(watch.report_silence)
         nursery.start_soon(watch.keep_saved)
         await watch.run()
 
 
 async def read_board(worker: DcmiWorker, dcmi: Dcmi, host: Host, faults: NodeFaults) -> Board:
-    """Read all NPUs once, and those a second time of which one reading is not enough to be sure.
+    """Read all NPUs once, and a second time those that one reading leaves in doubt.
 
     Raises:
         DcmiError: The library cannot list the cards.
@@ -115,135 +114,125 @@ async def read_board(worker: DcmiWorker, dcmi: Dcmi, host: Host, faults: NodeFau
             reading = await read_chip(worker, dcmi, chip.ref)
             faults.of(chip).see(reading, faults.now())
         due = [chip for chip in due if faults.of(chip).recheck_at is not None]
-    return _with_health(found, faults)
+    return faults.judge(found)
 
 
+@dataclass(eq=False, kw_only=True)
 class _Watch:
-    """The state of one `watch_board`."""
+    """The state of one `watch_board`; *found* is the Board as listed, without health."""
 
-    def __init__(
-        self,
-        worker: DcmiWorker,
-        dcmi: Dcmi,
-        host: Host,
-        *,
-        board: Observable[Board],
-        faults: NodeFaults,
-        status: Observable[WatchStatus],
-        interval: float,
-        splits: DivisionPoll,
-        on_event: Callable[[FaultEvent], object],
-    ) -> None:
-        self._worker, self._dcmi, self._host = worker, dcmi, host
-        self._board, self._faults, self._status = board, faults, status
-        self._found = EMPTY_BOARD  # as listed, without health
-        self._interval, self._splits = interval, splits
-        self._on_event = on_event
-        self._listing = Listing(worker, dcmi, host, interval)
-        self._news = trio.Event()
-        self._times = ReadSchedule()
-        self._heard_at: dict[str, float] = {}
-        self._unsaved = trio.Event()
+    worker: DcmiWorker
+    dcmi: Dcmi
+    host: Host
+    board: Observable[Board]
+    faults: NodeFaults
+    status: Observable[WatchStatus]
+    interval: float
+    on_event: Callable[[FaultEvent], object]
+    found: Board = EMPTY_BOARD
+    news: trio.Event = field(default_factory=trio.Event)
+    unsaved: trio.Event = field(default_factory=trio.Event)
+    times: ReadSchedule = field(default_factory=ReadSchedule)
+    heard_at: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.listing = Listing(self.worker, self.dcmi, self.host, self.interval)
         self.subscription = Subscription(
-            worker,
-            dcmi,
-            status=status,
-            interval_seconds=interval,
+            worker=self.worker,
+            dcmi=self.dcmi,
+            status=self.status,
+            interval_seconds=self.interval,
             wake=self.wake,
-            on_start=self._read_all_anew,
+            on_start=self.read_all_again,
         )
 
     async def at_start(self, known: Board) -> None:
         """Wait until the library lists the cards, and read all chips."""
-        found = await self._listing.read(known)
+        found = await self.listing.read(known)
         while found is None:
-            await trio.sleep_until(self._listing.retry_at)
-            found = await self._listing.read(known)
-        await self._look_at_all(found, since=self._found)
-
-    def _read_all_anew(self) -> None:
-        """Read what happened since the first reading, which sent no event."""
-        self._want_all()
-        self.wake()
+            await trio.sleep_until(self.listing.retry_at)
+            found = await self.listing.read(known)
+        await self.read_listed(found, since=self.found)
 
     # --- what wakes the loop ---------------------------------------------------------------------
 
     def wake(self) -> None:
         """Wake the loop."""
-        self._news.set()
+        self.news.set()
+
+    def read_all_again(self) -> None:
+        """Read what happened between the first reading and the subscription, without an event."""
+        self.want_all()
+        self.wake()
 
     async def wake_on_release(self) -> None:
         """Publish a release."""
         while True:
-            await self._faults.wait_released()
+            await self.faults.wait_released()
             self.wake()
 
     async def follow_networks(self) -> None:
-        """Ask each chip for its RoCE port, in a task of their own: on a dropped card that blocks.
+        """Ask each chip for its RoCE port, in a task of its own: on a dropped card that blocks.
 
         A chip that does not answer, or has no port, is read: so each chip gives a sign of life in
         each interval. One without a port may get one.
         """
         without: set[str] = set()
         for number in count():
-            for chip in self._found.chips:
-                if not chip.is_listed or self._faults.of(chip).is_gone:
+            for chip in self.found.chips:
+                if not chip.is_listed or self.faults.of(chip).is_gone:
                     continue
                 is_known_without = chip.name in without and number % _REPAIR_INTERVALS
-                if is_known_without or not await self._ask_for_network(chip, without):
-                    self._times.want(chip.name)
+                if is_known_without or not await self.ask_for_network(chip, without):
+                    self.times.want(chip.name)
                     self.wake()
-            await trio.sleep(self._interval)
+            await trio.sleep(self.interval)
 
-    async def _ask_for_network(self, chip: Chip, without: set[str]) -> bool:
+    async def ask_for_network(self, chip: Chip, without: set[str]) -> bool:
         """Whether the chip answers; noted in *without* if it has no port."""
-        on_late = partial(self._take_network, chip)
+        on_late = partial(self.take_network, chip)
         without.discard(chip.name)
         try:
             with watchdog.step(f"asking for the network of {chip.name}", limit=_STUCK_SECONDS):
-                problem = await read_network(self._worker, self._dcmi, chip.ref, on_late=on_late)
+                problem = await read_network(self.worker, self.dcmi, chip.ref, on_late=on_late)
         except DcmiError as error:  # what is known of the port stands
             if isinstance(error, NotSupported):
                 without.add(chip.name)
             log.debug("network health not read", extra={"npu": chip.name, "error": str(error)})
             return False
-        self._take_network(chip, problem)
+        self.take_network(chip, problem)
         return True
 
-    def _take_network(self, chip: Chip, problem: str) -> None:
-        faults = self._faults.of(chip)
+    def take_network(self, chip: Chip, problem: str) -> None:
+        """Note what is wrong with a chip's port."""
+        faults = self.faults.of(chip)
         if problem != faults.network:
             faults.network = problem
             self.wake()
 
-    async def follow_partition(self) -> None:
-        """Read policy, vNPUs and shares now and then, and when others want it."""
-        await self._splits.follow(
-            self._host, self._read_partition, self._interval, looks=_REPAIR_INTERVALS
-        )
-
-    async def _read_partition(self) -> None:
+    async def read_partition(self) -> None:
+        """Read policy, vNPUs and shares."""
         found = None
-        while found is not self._found:  # else a listing came between
-            found = self._found
+        while found is not self.found:  # else a listing came between
+            found = self.found
             with watchdog.step("asking how chips are split", limit=_LISTING_STUCK_SECONDS):
-                fresh = await read_partition(self._worker, self._dcmi, found)
-        self._found = fresh
-        self._publish()
+                fresh = await read_partition(self.worker, self.dcmi, found)
+        self.found = fresh
+        self.publish()
 
     async def report_silence(self) -> None:
-        """Tell of chips that do not answer, also while the loop waits for one of them."""
+        """Publish that chips do not answer, also while the loop waits for one of them."""
         while True:
-            await trio.sleep(self._interval)
-            self._mark_asked()
-            if any(self._faults.of(chip).is_asked for chip in self._found.chips):
-                self._publish()
+            await trio.sleep(self.interval)
+            self.mark_asked()
+            if any(self.faults.of(chip).is_asked for chip in self.found.chips):
+                self.publish()
 
-    def _mark_asked(self) -> None:
-        """Note since when an answer is due of the chips that are to be read."""
-        for chip in self._found.chips:
-            if self._times.is_due(chip.name):
-                self._faults.of(chip).ask(self._faults.now())
+    def mark_asked(self) -> None:
+        """Note since when an answer is due of the chips that are due to be read."""
+        for chip in self.found.chips:
+            if self.times.is_due(chip.name):
+                self.faults.of(chip).ask(self.faults.now())
 
     # --- the file --------------------------------------------------------------------------------
 
@@ -251,149 +240,153 @@ class _Watch:
         """Save changes in a thread, once a second at most, and once more when cancelled."""
         try:
             while True:
-                await self._unsaved.wait()
+                await self.unsaved.wait()
                 with watchdog.step("saving faults", limit=_STUCK_SECONDS):
-                    await self._faults.save_apart()
+                    await self.faults.save_apart()
                 await trio.sleep(SAVE_SECONDS)
-                self._unsaved = trio.Event()
-                self._mark_unsaved()
+                self.unsaved = trio.Event()
+                self.mark_unsaved()
         finally:
-            self._faults.save()
+            self.faults.save()
 
-    def _mark_unsaved(self) -> None:
-        if not self._faults.is_saved:
-            self._unsaved.set()
+    def mark_unsaved(self) -> None:
+        """Have the file written if it lacks something."""
+        if not self.faults.is_saved:
+            self.unsaved.set()
 
     # --- the loop --------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Read chips when they are due, until cancelled."""
         while True:
-            with trio.move_on_at(self._next_step()):
-                await self._news.wait()
-            self._news = trio.Event()
-            self._take_events()
-            self._mark_asked()
-            await self._list_if_due()
-            for chip in self._found.chips:
-                if self._times.is_due(chip.name):
-                    reading = await self._sample(chip)
-                    self._publish(None if reading.pending else self._heard_of(chip))
-            self._publish()
-            self._mark_unsaved()
+            with trio.move_on_at(self.next_step()):
+                await self.news.wait()
+            self.news = trio.Event()
+            self.take_events()
+            self.mark_asked()
+            await self.list_if_due()
+            for chip in self.found.chips:
+                if self.times.is_due(chip.name):
+                    reading = await self.sample(chip)
+                    self.publish(None if reading.pending else self.heard_of(chip))
+            self.publish()
+            self.mark_unsaved()
 
-    async def _list_if_due(self) -> None:
-        now, chips = self._faults.now(), self._found.chips
-        is_chip_lost = any(chip.is_listed and self._faults.of(chip).is_lost(now) for chip in chips)
-        if self._listing.is_due(self._found, is_chip_lost=is_chip_lost):
-            before = self._found
-            with watchdog.step("listing NPUs", limit=_LISTING_STUCK_SECONDS):
-                found = await self._listing.read(before)
-            if found is not None:
-                await self._look_at_all(found, since=before)
-
-    def _take_events(self) -> None:
-        """Note events, and have the chips read that they name."""
-        events, lost = self.subscription.take()
-        by_logic_id = {chip.logic_id: chip for chip in self._found.chips if chip.is_listed}
-        for event in events:
-            self._on_event(event)
-            chip = by_logic_id.get(event.logic_id)
-            if chip is not None:
-                self._faults.of(chip).note(event, self._faults.now())
-                self._heard_at.setdefault(chip.name, event.heard_at)
-                self._times.want(chip.name)
-        if lost:
-            self._want_all()
-
-    def _want_all(self, *, after: float = 0.0) -> None:
-        for chip in self._found.chips:
-            self._times.want(chip.name, after=after)
-
-    async def _look_at_all(self, found: Board, *, since: Board) -> None:
-        """Look at all chips of a new list, and tell.
-
-        Args:
-            found: The list.
-            since: What was found before it was read.
-        """
-        for chip in found.chips:
-            await self._sample(chip)
-            self._heard_at.pop(chip.name, None)  # listing took longer than the event
-        while self._found is not since:  # how chips are split was read meanwhile, perhaps later
-            since = self._found
-            found = await read_partition(self._worker, self._dcmi, found)
-        self._found = found
-        self._publish()
-
-    async def _sample(self, chip: Chip) -> HealthSample:
-        self._times.begin(chip.name)
-        with watchdog.step(f"looking at {chip.name}", limit=_STUCK_SECONDS):
-            reading = await self._read(chip)
-        self._take(chip, reading)
-        return reading
-
-    async def _read(self, chip: Chip) -> HealthSample:
-        if chip.gone:
-            return HealthSample(gone=True)
-        if chip.unlisted:  # the library would say that it does not exist: its list again
-            return HealthSample(unmonitored="the Ascend driver does not list it now")
-        on_late = partial(self._take_late, chip)
-        return await read_chip(self._worker, self._dcmi, chip.ref, on_late=on_late)
-
-    def _take(self, chip: Chip, reading: HealthSample) -> None:
-        """Take in what was read of a chip, and plan the next look at it."""
-        faults = self._faults.of(chip)
-        faults.see(reading, self._faults.now())
-        is_quick = not reading.is_whole or not self.subscription.is_active
-        pause = self._interval * (1 if is_quick else _REPAIR_INTERVALS)
-        self._times.want(chip.name, after=pause)
-        if faults.recheck_at is not None and not reading.pending:
-            self._times.want(chip.name, after=faults.recheck_at - self._faults.now())
-
-    def _take_late(self, chip: Chip, reading: HealthSample) -> None:
-        """Take in a reading that came after its deadline, unless its chip left or changed."""
-        known = self._found.by_name.get(chip.name)
-        if known is not None and known.ref == chip.ref and known.is_listed:
-            self._times.forget(chip.name)
-            self._take(known, reading)
-            self.wake()
-
-    def _heard_of(self, chip: Chip) -> float | None:
-        """When the event arrived for which the chip was read, if no other reading must follow."""
-        if self._faults.of(chip).recheck_at is not None:
-            return self._heard_at.get(chip.name)
-        return self._heard_at.pop(chip.name, None)
-
-    def _publish(self, heard_at: float | None = None) -> None:
-        before = self._board.value
-        after = _with_health(self._found, self._faults)
-        if self._board.set(replace(after, heard_at=heard_at)):
-            log_changes(before, after)
-            if port_faults.are_fresh(after, before):
-                self._want_all(after=port_faults.OTHERS_SECONDS)
-
-    def _next_step(self) -> float:
+    def next_step(self) -> float:
         """When the loop must go round without news, on trio's clock."""
         now = trio.current_time()
-        times = [now + self._interval]  # to check the PCI bus
-        changes = [port_faults.next_ub_change(self._board.value)]
-        for chip in self._found.chips:
-            times.append(self._times.next_of(chip.name))
-            changes.append(self._faults.of(chip).next_change)
-        times += (now + change - self._faults.now() for change in changes if change is not None)
+        times = [now + self.interval]  # to check the PCI bus
+        changes = [port_faults.next_ub_change(self.board.value)]
+        for chip in self.found.chips:
+            times.append(self.times.next_of(chip.name))
+            changes.append(self.faults.of(chip).next_change)
+        times += (now + change - self.faults.now() for change in changes if change is not None)
         return min(times)
 
+    def take_events(self) -> None:
+        """Note events, and have the chips read that they name."""
+        events, lost = self.subscription.take()
+        by_logic_id = {chip.logic_id: chip for chip in self.found.chips if chip.is_listed}
+        for event in events:
+            self.on_event(event)
+            chip = by_logic_id.get(event.logic_id)
+            if chip is not None:
+                self.faults.of(chip).note(event, self.faults.now())
+                self.heard_at.setdefault(chip.name, event.heard_at)
+                self.times.want(chip.name)
+        if lost:
+            self.want_all()
 
-def _with_health(board: Board, faults: NodeFaults) -> Board:
-    """The Board with the health of its chips; one that reports that it does not exist is gone."""
-    now = faults.now()
-    known = [(chip, faults.of(chip)) for chip in board.chips]
-    chips = tuple(
-        replace(chip, gone=chip.gone or its.is_gone, health=its.health(now)) for chip, its in known
-    )
-    judged = {chip.name: its.derived(port_faults.UB_PORT_DOWN) for chip, its in known}
-    after = port_faults.with_ub_faults(replace(board, chips=chips), judged, now)
-    for chip, (_, its) in zip(after.chips, known, strict=True):
-        its.derive(port_faults.UB_PORT_DOWN, port_faults.ub_code(chip))
-    return after
+    def want_all(self, *, after: float = 0.0) -> None:
+        """Have all chips read."""
+        for chip in self.found.chips:
+            self.times.want(chip.name, after=after)
+
+    async def list_if_due(self) -> None:
+        """List the cards if a chip may be missing, and then read all chips."""
+        now, before = self.faults.now(), self.found
+        is_chip_lost = any(
+            chip.is_listed and self.faults.of(chip).is_lost(now) for chip in before.chips
+        )
+        if self.listing.is_due(before, is_chip_lost=is_chip_lost):
+            with watchdog.step("listing NPUs", limit=_LISTING_STUCK_SECONDS):
+                found = await self.listing.read(before)
+            if found is not None:
+                await self.read_listed(found, since=before)
+
+    async def read_listed(self, found: Board, *, since: Board) -> None:
+        """Read all chips of a new list, which began when *since* was known, and publish them."""
+        for chip in found.chips:
+            await self.sample(chip)
+            self.heard_at.pop(chip.name, None)  # listing took longer than the event
+        while self.found is not since:  # `read_partition` came between, and is newer perhaps
+            since = self.found
+            found = await read_partition(self.worker, self.dcmi, found)
+        self.found = found
+        self.publish()
+
+    async def sample(self, chip: Chip) -> HealthSample:
+        """Read a chip, and take the reading in."""
+        self.times.begin(chip.name)
+        if chip.gone:
+            reading = HealthSample(gone=True)
+        elif chip.unlisted:  # the library would say that it does not exist: its list again
+            reading = HealthSample(unmonitored="the Ascend driver does not list it now")
+        else:
+            on_late = partial(self.take_late, chip)
+            with watchdog.step(f"looking at {chip.name}", limit=_STUCK_SECONDS):
+                reading = await read_chip(self.worker, self.dcmi, chip.ref, on_late=on_late)
+        self.take(chip, reading)
+        return reading
+
+    def take(self, chip: Chip, reading: HealthSample) -> None:
+        """Take in what was read of a chip, and plan the next look at it."""
+        faults = self.faults.of(chip)
+        faults.see(reading, self.faults.now())
+        is_quick = not reading.is_whole or not self.subscription.is_active
+        pause = self.interval * (1 if is_quick else _REPAIR_INTERVALS)
+        self.times.want(chip.name, after=pause)
+        if faults.recheck_at is not None and not reading.pending:
+            self.times.want(chip.name, after=faults.recheck_at - self.faults.now())
+
+    def take_late(self, chip: Chip, reading: HealthSample) -> None:
+        """Take in a reading that came after its deadline, unless its chip left or changed."""
+        known = self.found.by_name.get(chip.name)
+        if known is not None and known.ref == chip.ref and known.is_listed:
+            self.times.forget(chip.name)
+            self.take(known, reading)
+            self.wake()
+
+    def heard_of(self, chip: Chip) -> float | None:
+        """When the event arrived for which the chip was read, if no other reading must follow."""
+        if self.faults.of(chip).recheck_at is not None:
+            return self.heard_at.get(chip.name)
+        return self.heard_at.pop(chip.name, None)
+
+    def publish(self, heard_at: float | None = None) -> None:
+        """Set the Board, and log how it differs."""
+        before = self.board.value
+        after = self.faults.judge(self.found)
+        if self.board.set(replace(after, heard_at=heard_at)):
+            _log_changes(before, after)
+            if port_faults.is_fresh_down(after, before):
+                self.want_all(after=port_faults.OTHERS_SECONDS)
+
+
+def _log_changes(before: Board, after: Board) -> None:
+    """Log which chips left, came back, were split or are not offered; Events tell their health."""
+    for chip in after.chips:
+        known = before.by_name.get(chip.name)
+        fields = {"npu": chip.name, "chip": str(chip.ref)}
+        if chip.gone and not (known is not None and known.gone):
+            log.warning("NPU is gone", extra=fields)
+        elif not chip.gone and known is not None and known.gone:
+            log.info("NPU is there again", extra=fields)
+        if chip.vnpus != (known.vnpus if known is not None else ()):
+            log.info("NPU is split", extra={"npu": chip.name, "vnpus": list(chip.vnpus)})
+    hidden, was_hidden = not_offered(after), not_offered(before)
+    for name, why in hidden.items():
+        if was_hidden.get(name) != why:
+            log.warning("NPU is not offered", extra={"npu": name, "why": why})
+    for name in was_hidden.keys() - hidden.keys():
+        log.info("NPU is offered again", extra={"npu": name})
