@@ -35,7 +35,7 @@ chart *arguments:
 
 # test on real Kubernetes, version by version: kind's if it is there, else built here; root, Debian, long
 e2e *arguments:
-    python -m tests.e2e {{arguments}}
+    python -m dev.cluster.suite {{arguments}}
 
 # build the image for arm64 and run it, the demo and tests there, emulated; root, Debian, minutes
 arm64 *arguments:
@@ -94,7 +94,7 @@ config:
 
 # write the tables of docs/helm.md and the chart's schema anew from comments and code
 values:
-    python -m tests.helm.values
+    python -m dev.site.chart_values
 
 # draw the simulated nodes of docs/topology.md anew, and examine those of docs/doctor.md
 pictures:

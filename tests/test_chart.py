@@ -12,8 +12,17 @@ import jsonschema
 import pytest
 import yaml
 
-from tests.helm.values import CHART, OF_THE_POD, PAGE, ROOT, SCHEMA, VALUES, page_text, schema_text
-from tests.helm.values import values as documented
+from dev.site.chart_values import (
+    CHART,
+    OF_THE_POD,
+    PAGE,
+    ROOT,
+    SCHEMA,
+    VALUES,
+    page_text,
+    schema_text,
+)
+from dev.site.chart_values import values as documented
 from trio_npu_dra import __version__
 from trio_npu_dra.agent.settings import Settings, flag
 

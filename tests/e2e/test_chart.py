@@ -13,9 +13,9 @@ from dev.cluster import deploy
 from dev.cluster.api import Object
 from dev.cluster.driver import CDI, DRIVER, NAME, NAMESPACE, PLUGIN, Driver
 from dev.cluster.processes import ClusterError
+from dev.site.chart_values import CHART, PAGE
 from tests.e2e.space import Space, claim, pod
 from tests.helm.chart import objects, template
-from tests.helm.values import CHART, PAGE
 
 pytestmark = pytest.mark.cluster
 

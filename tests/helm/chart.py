@@ -11,7 +11,7 @@ from dev.cluster.api import Object
 from dev.cluster.binaries import helm, kubernetes
 from dev.cluster.processes import run
 from dev.cluster.releases import DEFAULT
-from tests.helm.values import CHART, ROOT
+from dev.site.chart_values import CHART, ROOT
 
 NAMESPACE = "ascend-dra"
 LABELS = {

@@ -11,8 +11,8 @@ import pytest
 from dev.cluster.api import Object
 from dev.cluster.binaries import helm
 from dev.cluster.processes import ClusterError, run
+from dev.site.chart_values import CHART, ROOT
 from tests.helm.chart import Objects, kustomized, objects, template, without_labels
-from tests.helm.values import CHART, ROOT
 from trio_npu_dra import __version__
 from trio_npu_dra.agent.settings import Settings, add_flags
 

@@ -17,16 +17,16 @@ from pydantic.alias_generators import to_camel
 from dev.cluster.cluster import APART
 from dev.cluster.processes import ClusterError
 from dev.cluster.releases import DEFAULT, RELEASES
-from dev.kind.cluster import HERE, ROOT, KindCluster, usable
-from tests.e2e.__main__ import (
+from dev.cluster.suite import (
     CLUSTER,
     CONFORMANCE,
+    E2E,
     RIGHTS,
     last_session,
     on_kind,
     sessions_of,
 )
-from tests.e2e.__main__ import HERE as E2E
+from dev.kind.cluster import HERE, ROOT, KindCluster, usable
 
 FAKE = r"""#!/bin/sh
 # Notes how it was called, and what it read if that was to come from there.

@@ -1,6 +1,6 @@
 """The chart's values: their tables in docs/helm.md, and what code says of them in the schema.
 
-`python -m tests.helm.values` writes both anew.
+`just values` writes both.
 """
 
 from __future__ import annotations

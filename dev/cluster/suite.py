@@ -1,4 +1,4 @@
-"""The whole suite on every cluster that this machine can have: `python -m tests.e2e`.
+"""The whole suite on every cluster that this machine can have: `just e2e`.
 
 Each session of pytest has a cluster of its own, so that sessions run beside each other and none
 disturbs another. Arguments go to each of them. A session's output is shown when it has ended, and
@@ -22,10 +22,11 @@ from dev.cluster.binaries import containerd, kubernetes
 from dev.cluster.releases import BY_NEED, DEFAULT, Release
 from dev.kind import cluster as kind
 
-HERE = Path(__file__).parent
-CLUSTER = HERE.parent / "cluster/test_cluster.py"
-CONFORMANCE = HERE.parent / "cluster/test_api_conformance.py"
-RIGHTS = HERE / "test_rights.py"
+TESTS = Path(__file__).parents[2] / "tests"
+E2E = TESTS / "e2e"
+CLUSTER = TESTS / "cluster/test_cluster.py"
+CONFORMANCE = TESTS / "cluster/test_api_conformance.py"
+RIGHTS = E2E / "test_rights.py"
 SHARES = {
     "driver and kubelet restarted": (
         "guide_daemonset",
@@ -93,11 +94,11 @@ def sessions_of(release: Release, rights: Path) -> list[Session]:
             )
         ]
     shares = {
-        title: sorted(path for name in names for path in HERE.glob(f"test_{name}.py"))
+        title: sorted(path for name in names for path in E2E.glob(f"test_{name}.py"))
         for title, names in SHARES.items()
     }
     taken = {RIGHTS, *(path for share in shares.values() for path in share)}
-    shares["all others"] = [CLUSTER, *sorted(set(HERE.glob("test_*.py")) - taken)]
+    shares["all others"] = [CLUSTER, *sorted(set(E2E.glob("test_*.py")) - taken)]
     sessions = [
         Session(
             title=f"Kubernetes {version}: {title}",
