@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, Final, Protocol, TypeVar, TypeVarTuple
 
+from trio_npu_dra.ascend.dcmi.errors import Busy
 from trio_npu_dra.ascend.dcmi.worker import (
     DEADLINE_SECONDS,
     HUNG_SECONDS,
@@ -12,7 +13,6 @@ from trio_npu_dra.ascend.dcmi.worker import (
     DcmiWorker,
 )
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board
-from trio_npu_dra.kit.base.errors import Busy
 from trio_npu_dra.lab.simulator import Profile, load_profile
 
 T = TypeVar("T")

@@ -169,20 +169,20 @@ def _values(field: FieldInfo) -> str:
     return f" (`{least[0]}` to `{most[0]}`)" if least and most else ""
 
 
-def _leaves(*roots: type[errors.NpuDraError]) -> Iterator[type[errors.NpuDraError]]:
+def _leaves(*roots: type[errors.DriverError]) -> Iterator[type[errors.DriverError]]:
     """The classes and those made of them, in the order of the module."""
     for kind in vars(errors).values():
         if isinstance(kind, type) and issubclass(kind, roots):
             yield kind
 
 
-def _means(kind: type[errors.NpuDraError]) -> str:
+def _means(kind: type[errors.DriverError]) -> str:
     """The first sentence of what is written about an error."""
     text = " ".join((kind.__doc__ or "").split("\n\n", maxsplit=1)[0].split())
     return text.partition("; ")[0].removesuffix(".")
 
 
-def _again(kind: type[errors.NpuDraError]) -> str:
+def _again(kind: type[errors.DriverError]) -> str:
     again = "may go by itself: the kubelet asks again" if kind.retryable else "stays until you act"
     return f"It {again}."
 

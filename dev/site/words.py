@@ -10,6 +10,7 @@ from dev.site.unhealthy_boards import board, fault, npu, separated
 from trio_npu_dra.agent.devices.taints import NETWORK, UNMONITORED
 from trio_npu_dra.agent.holds.hold import Holder, HolderKind, SharedClaim
 from trio_npu_dra.agent.report.news import News, Reason, news, shared_news
+from trio_npu_dra.ascend.dcmi.errors import DeviceLost, LibraryMissing, NotPermitted
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
 from trio_npu_dra.ascend.model import FaultLevel
 from trio_npu_dra.kit.base import errors
@@ -199,9 +200,9 @@ OF_THE_NODE: Final = (
     errors.ConfigError,
     errors.UnreadableManifest,
     errors.ControlError,
-    errors.LibraryMissing,
-    errors.NotPermitted,
-    errors.DeviceLost,
+    LibraryMissing,
+    NotPermitted,
+    DeviceLost,
     errors.Forbidden,
     errors.Unavailable,
     errors.KubeletSilent,
@@ -226,7 +227,7 @@ ERRORS: Final = {
     "HoldGone": "Wait: the next try takes the claim anew.",
     "ClaimUnavailable": "Wait for a minute. If the message stays, do what it names: an NPU that "
     "does not answer is in `npu-dra health`, and one in use must be freed.",
-    "ChipsUnknown": (
+    "DevicesUnknown": (
         "Wait: the driver has just started, or the NPU is away. If it lasts, `npu-dra health` or "
         "the log says why."
     ),

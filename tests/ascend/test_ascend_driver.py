@@ -9,8 +9,8 @@ import pytest
 
 from trio_npu_dra.ascend.ascend_driver import load_library
 from trio_npu_dra.ascend.dcmi.calls import DcmiCall
+from trio_npu_dra.ascend.dcmi.errors import LibraryMissing
 from trio_npu_dra.ascend.host import Host
-from trio_npu_dra.kit.base.errors import LibraryMissing
 
 
 def test_a_node_with_the_driver_has_its_library(host: Host) -> None:

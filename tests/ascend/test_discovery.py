@@ -9,6 +9,7 @@ import pytest
 
 from dev.rig.looking import SERVER, Look, changed
 from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.errors import DcmiError
 from trio_npu_dra.ascend.dcmi.types import (
     ChipInfo,
     ChipRef,
@@ -22,7 +23,6 @@ from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.discovery import discover
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Board, Chip, ChipFamily
-from trio_npu_dra.kit.base.errors import DcmiError
 from trio_npu_dra.lab.simulator import BoardControl, SimulatedBoard, load_profile
 from trio_npu_dra.lab.simulator.profile import Memory as ProfileMemory
 

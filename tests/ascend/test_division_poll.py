@@ -18,13 +18,13 @@ from trio_npu_dra.agent.devices.taints import TaintPolicy
 from trio_npu_dra.agent.holds.availability import available
 from trio_npu_dra.ascend.chip import describe, read_split
 from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotSupported
 from trio_npu_dra.ascend.dcmi.types import ChipRef, MultiDiePolicy
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.discovery import discover
 from trio_npu_dra.ascend.division_poll import read_partition
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Board
-from trio_npu_dra.kit.base.errors import DcmiError, NotSupported
 from trio_npu_dra.kit.base.health import HealthState
 from trio_npu_dra.lab.simulator import BoardControl, Severity, SimulatedBoard, load_profile
 

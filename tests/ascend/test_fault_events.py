@@ -16,10 +16,10 @@ from dev.rig.waiting import HANG_SECONDS
 from trio_npu_dra.ascend.dcmi import _signatures as c
 from trio_npu_dra.ascend.dcmi import client
 from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.errors import Busy, NotSupported
 from trio_npu_dra.ascend.dcmi.types import Assertion, FaultEvent
 from trio_npu_dra.ascend.dcmi.types import Severity as Alarm
 from trio_npu_dra.ascend.subscription import CAPACITY, CODES, EVENTS_OF_CODE, EventInbox
-from trio_npu_dra.kit.base.errors import Busy, NotSupported
 from trio_npu_dra.lab.simulator import Assertion as Simulated
 from trio_npu_dra.lab.simulator import BoardControl, Severity
 

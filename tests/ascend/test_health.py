@@ -1,12 +1,12 @@
 import pytest
 
 from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.errors import NotReady, NotSupported
 from trio_npu_dra.ascend.dcmi.types import ChipRef
 from trio_npu_dra.ascend.dcmi.types import Severity as Alarm
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.health import read_chip, read_network
 from trio_npu_dra.ascend.health_sample import HealthSample
-from trio_npu_dra.kit.base.errors import NotReady, NotSupported
 from trio_npu_dra.lab.simulator import BoardControl, Severity
 
 CHIP = ChipRef(1, 0)

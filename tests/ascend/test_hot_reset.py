@@ -13,10 +13,10 @@ from trio.testing import MockClock
 
 from dev.rig.looking import Relay
 from tests.ascend.pacing import NODE, Counted, Paced
+from trio_npu_dra.ascend.dcmi.errors import DcmiError, DeviceLost
 from trio_npu_dra.ascend.dcmi.types import ChipRef
 from trio_npu_dra.ascend.faults import CARD_DROPPED
 from trio_npu_dra.ascend.host import Host
-from trio_npu_dra.kit.base.errors import DcmiError, DeviceLost
 from trio_npu_dra.kit.base.health import HealthState
 from trio_npu_dra.lab.simulator import SimulatedBoard
 

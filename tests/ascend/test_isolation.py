@@ -12,6 +12,7 @@ import pytest
 
 from dev.rig.looking import SERVER, Relay, changed
 from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.errors import Busy
 from trio_npu_dra.ascend.dcmi.types import ChipRef
 from trio_npu_dra.ascend.dcmi.worker import DEADLINE_SECONDS, DcmiWorker
 from trio_npu_dra.ascend.discovery import discover
@@ -24,7 +25,6 @@ from trio_npu_dra.ascend.model import EMPTY_BOARD, Board
 from trio_npu_dra.ascend.occupancy import is_any_occupied
 from trio_npu_dra.ascend.telemetry import DEADLINE_SECONDS as TELEMETRY_SECONDS
 from trio_npu_dra.ascend.telemetry import read_telemetry
-from trio_npu_dra.kit.base.errors import Busy
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.lab.simulator import BoardControl, load_profile
 

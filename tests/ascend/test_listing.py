@@ -12,11 +12,11 @@ from trio.testing import MockClock
 
 from tests.ascend.watching import NEVER
 from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.errors import Busy
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.listing import Listing
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board
-from trio_npu_dra.kit.base.errors import Busy
 from trio_npu_dra.lab.simulator import BoardControl, SimulatedBoard
 
 

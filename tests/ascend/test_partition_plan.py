@@ -11,12 +11,12 @@ import pytest
 from dev.rig.boards import a3, die
 from tests.ascend.test_splits import CHIPS, chip_of
 from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.errors import DcmiError
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy, VDevice, VnpuMode
 from trio_npu_dra.ascend.model import Board, Chip
 from trio_npu_dra.ascend.offers import Offer, OfferKind, PartitionMode, not_partitioned, offers
 from trio_npu_dra.ascend.partition_plan import plan_partitions
 from trio_npu_dra.ascend.splits import split_of
-from trio_npu_dra.kit.base.errors import DcmiError
 from trio_npu_dra.lab.simulator import create_board, load_profile
 
 CUT = PartitionMode(is_on=True)

@@ -6,10 +6,10 @@ import pytest
 
 from tests.ascend.watching import BUSINESS, NEVER, Watching
 from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.errors import Busy, NotSupported
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.model import Board, Chip
 from trio_npu_dra.ascend.share_flag import NodeShareFlags, cards, is_in_use
-from trio_npu_dra.kit.base.errors import Busy, NotSupported
 from trio_npu_dra.kit.base.health import HealthState
 from trio_npu_dra.lab.simulator import BoardControl, Severity, load_profile
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.errors import Busy
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.fault_memory import NodeFaults
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Chip
 from trio_npu_dra.ascend.telemetry import Telemetry, read_telemetry
 from trio_npu_dra.ascend.watcher import read_board
-from trio_npu_dra.kit.base.errors import Busy
 from trio_npu_dra.lab.simulator import BoardControl, load_profile
 
 AI_CORES = 2

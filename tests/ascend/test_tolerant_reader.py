@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotSupported
 from trio_npu_dra.ascend.tolerant_reader import TolerantReader
-from trio_npu_dra.kit.base.errors import DcmiError, NotSupported
 
 NO = NotSupported(-8255, "dcmi_get_device_hbm_info")
 FAILED = DcmiError(-8005, "dcmi_get_device_hbm_info")

@@ -10,13 +10,13 @@ import pytest
 from dev.rig.looking import changed
 from trio_npu_dra.ascend.container import shared_nodes
 from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.errors import NotSupported
 from trio_npu_dra.ascend.dcmi.types import ChipInfo, ChipRef, Memory
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.discovery import discover
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Board, ChipFamily
 from trio_npu_dra.ascend.offers import OfferKind, offers
-from trio_npu_dra.kit.base.errors import NotSupported
 from trio_npu_dra.lab.simulator import SimulatedBoard, load_profile
 
 NEWER_FUNCTIONS = (

@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.errors import NotSupported
 from trio_npu_dra.ascend.dcmi.types import FaultEvent
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker, open_worker
 from trio_npu_dra.ascend.fault_memory import NodeFaults
@@ -30,7 +31,6 @@ from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, FaultLevel
 from trio_npu_dra.ascend.subscription import WatchStatus
 from trio_npu_dra.ascend.watcher import read_board, watch_board
-from trio_npu_dra.kit.base.errors import NotSupported
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.lab.simulator import Assertion, BoardControl, Severity, SimulatedBoard
 

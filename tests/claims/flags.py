@@ -8,9 +8,9 @@ from pathlib import Path
 
 import trio
 
+from trio_npu_dra.ascend.dcmi.errors import Busy, DcmiError, DeviceLost
 from trio_npu_dra.ascend.model import Board, Chip
 from trio_npu_dra.ascend.share_flag import cards
-from trio_npu_dra.kit.base.errors import Busy, DcmiError, DeviceLost
 from trio_npu_dra.kit.base.observable import Observable
 
 

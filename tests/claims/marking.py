@@ -9,7 +9,7 @@ from pathlib import Path
 import trio
 
 from trio_npu_dra.agent.holds.entry import Entry
-from trio_npu_dra.kit.base.errors import NpuDraError
+from trio_npu_dra.kit.base.errors import DriverError
 
 MARKED = 2
 """Chips below this number need steps in the tests that have claims of both kinds."""
@@ -32,7 +32,7 @@ class Marker:
     name: str
     folder: Path
     seconds: float = 0.0
-    faults: deque[NpuDraError] = field(default_factory=deque)
+    faults: deque[DriverError] = field(default_factory=deque)
     is_for_all: bool = True
     busy: set[str] = field(default_factory=set)
     times: int = 0

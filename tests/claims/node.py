@@ -30,7 +30,7 @@ from trio_npu_dra.kit.api.objects import (
     ResourceClaim,
     ResourceClaimStatus,
 )
-from trio_npu_dra.kit.base.errors import KubeError, NotFound, NpuDraError, Unavailable
+from trio_npu_dra.kit.base.errors import DriverError, KubeError, NotFound, Unavailable
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.kubelet.driver import ClaimRef
 
@@ -42,7 +42,7 @@ IMPATIENT = Patience(held=0.0)
 class _AtOnce(Patience):
     """Tries once."""
 
-    def limit_for(self, error: NpuDraError) -> float:
+    def limit_for(self, error: DriverError) -> float:
         """No time for another try."""
         del error
         return 0.0

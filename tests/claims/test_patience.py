@@ -8,9 +8,9 @@ from trio_npu_dra.agent.claims.patience import Attempts, Patience
 from trio_npu_dra.kit.base.errors import (
     ClaimNotAllocated,
     DeviceHeld,
+    DriverError,
     Forbidden,
     Invalid,
-    NpuDraError,
     StorageError,
     Unavailable,
     UnknownDevice,
@@ -29,7 +29,7 @@ from trio_npu_dra.kit.base.errors import (
         (Invalid("422"), 0),
     ],
 )
-def test_patience_depends_on_who_can_end_the_fault(error: NpuDraError, seconds: float) -> None:
+def test_patience_depends_on_who_can_end_the_fault(error: DriverError, seconds: float) -> None:
     """Time, another pod's end, or only people."""
     assert Patience().limit_for(error) == seconds
 
@@ -55,12 +55,12 @@ async def test_pauses_grow_to_a_cap_and_differ(autojump_clock: MockClock) -> Non
 
 
 async def tries(
-    errors: dict[str, list[NpuDraError]], *uids: str
-) -> tuple[list[list[str]], dict[str, NpuDraError]]:
+    errors: dict[str, list[DriverError]], *uids: str
+) -> tuple[list[list[str]], dict[str, DriverError]]:
     """Try for claims that fail as often as they are told to: who was tried, and what remains."""
     attempts, due = Attempts(Patience(), trio.current_time()), list(uids)
     tried: list[list[str]] = []
-    remains: dict[str, NpuDraError] = {}
+    remains: dict[str, DriverError] = {}
     while due:
         tried.append(due)
         failed = {uid: errors[uid].pop(0) for uid in due if errors.get(uid)}
@@ -73,7 +73,7 @@ async def test_only_what_may_pass_is_tried_again(autojump_clock: MockClock) -> N
     """A success and a final error are not."""
     del autojump_clock
     final = Invalid("422")
-    errors: dict[str, list[NpuDraError]] = {
+    errors: dict[str, list[DriverError]] = {
         "passes": [StorageError("x"), StorageError("y")],
         "final": [final],
     }
@@ -99,7 +99,7 @@ async def test_the_api_server_is_given_the_time_it_asks_for(autojump_clock: Mock
 
 @pytest.mark.parametrize("error", [StorageError("x"), Unavailable("503")])
 async def test_a_fault_without_a_wish_is_tried_again_at_once(
-    autojump_clock: MockClock, error: NpuDraError
+    autojump_clock: MockClock, error: DriverError
 ) -> None:
     """Within a twentieth of a second."""
     del autojump_clock
@@ -112,7 +112,7 @@ async def test_a_fault_without_a_wish_is_tried_again_at_once(
     ("error", "seconds"), [(StorageError("x"), 40), (Forbidden("403"), 10), (DeviceHeld("x"), 5)]
 )
 async def test_it_ends_with_the_last_error_when_its_time_is_over(
-    autojump_clock: MockClock, error: NpuDraError, seconds: float
+    autojump_clock: MockClock, error: DriverError, seconds: float
 ) -> None:
     """The longest before the kubelet ends the call."""
     del autojump_clock

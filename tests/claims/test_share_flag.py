@@ -17,10 +17,10 @@ from trio_npu_dra.agent.claims.patience import Patience
 from trio_npu_dra.agent.claims.repair import Repair
 from trio_npu_dra.agent.claims.share_flag import ShareFlagStep
 from trio_npu_dra.agent.device_plugin.device import ResourceDevice
+from trio_npu_dra.ascend.dcmi.errors import Busy, DcmiError, NotPermitted, NotSupported, Slow
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Chip
 from trio_npu_dra.kit.api.objects import AllocationConfiguration, OpaqueConfiguration
-from trio_npu_dra.kit.base.errors import Busy, DcmiError, NotPermitted, NotSupported, Slow
 
 SET = "dcmi_set_device_share_enable"
 

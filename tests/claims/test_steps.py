@@ -19,7 +19,8 @@ from tests.claims.stepping import (
 from trio_npu_dra.agent.claims.lifecycle import ClaimLifecycle, Wanted
 from trio_npu_dra.agent.claims.patience import Patience
 from trio_npu_dra.agent.claims.transitions import TRANSITIONS, Action, Goal, Situation
-from trio_npu_dra.kit.base.errors import Busy, HoldGone, StorageError
+from trio_npu_dra.ascend.dcmi.errors import Busy
+from trio_npu_dra.kit.base.errors import HoldGone, StorageError
 
 
 def test_the_table_has_an_action_for_each_situation_and_goal() -> None:

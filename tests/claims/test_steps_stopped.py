@@ -23,7 +23,8 @@ from tests.claims.test_cancelled import cancelled_at, keep_busy
 from trio_npu_dra.agent.claims.patience import Patience
 from trio_npu_dra.agent.claims.repair import keep_cdi_files
 from trio_npu_dra.agent.claims.transitions import Goal
-from trio_npu_dra.kit.base.errors import Busy, NpuDraError
+from trio_npu_dra.ascend.dcmi.errors import Busy
+from trio_npu_dra.kit.base.errors import DriverError
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -116,7 +117,7 @@ async def test_a_repair_that_fails_is_said_once_and_tried_on(
     """With the claim and the reason; by then a call that tries on has said it or given up."""
     del autojump_clock
     await leave(driver, "undoing")
-    faults: list[NpuDraError] = [Busy(-8020, "destroy")] * 12
+    faults: list[DriverError] = [Busy(-8020, "destroy")] * 12
     driver.steps[1].faults.extend(faults)
 
     await nursery.start(keep_cdi_files, driver.ledger, driver.node.cdi(), driver.steps)

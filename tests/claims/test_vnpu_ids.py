@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from tests.claims.cut_node import CutNode, cut_node, quarter
+from trio_npu_dra.ascend.dcmi.errors import DcmiError
 from trio_npu_dra.ascend.vnpus import Vnpus
-from trio_npu_dra.kit.base.errors import DcmiError
 
 NO_ANSWER = DcmiError(-8011, "dcmi_create_vdevice", "no answer could be received")
 

@@ -14,10 +14,10 @@ from tests.claims.cut_node import HALF, CutNode, cut_node, quarter
 from tests.claims.node import claim, result
 from trio_npu_dra.agent.claims.patience import Patience
 from trio_npu_dra.agent.holds.availability import available
+from trio_npu_dra.ascend.dcmi.errors import DcmiError
 from trio_npu_dra.ascend.division_poll import DivisionPoll
 from trio_npu_dra.ascend.offers import not_partitioned
 from trio_npu_dra.ascend.vnpus import Vnpus
-from trio_npu_dra.kit.base.errors import DcmiError
 
 NO_ANSWER = DcmiError(-8011, "dcmi_create_vdevice", "no answer could be received")
 BUSY, NOT_PERMITTED, NOT_SUPPORTED = -8020, -8002, -8255

@@ -21,6 +21,7 @@ from trio_npu_dra.agent.control.report import HealthReport, report_npus, report_
 from trio_npu_dra.agent.control.server import serve_control
 from trio_npu_dra.agent.device_plugin.device import ResourceDevice
 from trio_npu_dra.agent.devices.features import ServerFeatures
+from trio_npu_dra.ascend.dcmi.errors import Busy
 from trio_npu_dra.ascend.dcmi.types import ChipRef
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker, open_worker
 from trio_npu_dra.ascend.fault_memory import NodeFaults
@@ -29,7 +30,7 @@ from trio_npu_dra.ascend.model import FaultLevel
 from trio_npu_dra.ascend.offers import NO_PARTITIONS
 from trio_npu_dra.ascend.partition import Partition
 from trio_npu_dra.ascend.subscription import WatchStatus
-from trio_npu_dra.kit.base.errors import Busy, ConfigError
+from trio_npu_dra.kit.base.errors import ConfigError
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.kubelet.endpoints import Endpoints
 

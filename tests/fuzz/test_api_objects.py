@@ -31,7 +31,7 @@ from trio_npu_dra.kit.api.objects import (
     ResourceSlice,
 )
 from trio_npu_dra.kit.api.parsing import _values
-from trio_npu_dra.kit.base.errors import KubeError, NpuDraError
+from trio_npu_dra.kit.base.errors import DriverError, KubeError
 from trio_npu_dra.kit.pool import Pool, plan
 from trio_npu_dra.kit.pool.stored_forms import StoredForms
 
@@ -170,7 +170,7 @@ def test_any_claim_is_planned_or_refused(api: Api, body: bytes) -> None:
         allocation = allocation_of(claim, ref("a"), driver_name=DRIVER, pool_name=POOL)
         by_name = {offer.name: offer for offer in offers(board())}
         assert offers_of(allocation, pool_name=POOL, by_name=by_name)
-    except NpuDraError as error:
+    except DriverError as error:
         str(error).encode()
 
 

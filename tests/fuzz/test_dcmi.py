@@ -26,6 +26,7 @@ from trio_npu_dra.ascend.chip_faults import ChipFaults
 from trio_npu_dra.ascend.dcmi._library import Library
 from trio_npu_dra.ascend.dcmi.calls import ignore_call
 from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.errors import DcmiError
 from trio_npu_dra.ascend.dcmi.types import ChipRef, FaultEvent
 from trio_npu_dra.ascend.dcmi.worker import open_worker
 from trio_npu_dra.ascend.discovery import discover
@@ -37,7 +38,6 @@ from trio_npu_dra.ascend.model import EMPTY_BOARD, Board
 from trio_npu_dra.ascend.occupancy import is_any_occupied
 from trio_npu_dra.ascend.telemetry import read_telemetry
 from trio_npu_dra.kit.api.objects import ObjectMeta, OwnerReference, ResourceSlice
-from trio_npu_dra.kit.base.errors import DcmiError
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.pool.pool import Pool, check, specs
 from trio_npu_dra.lab.standins.api_rules import Kubernetes, admit_slice

@@ -33,12 +33,13 @@ from tests.reliability.wishes import CHIPS, PARTITIONS, Way, Wish, some_wishes
 from trio_npu_dra.agent.claims.repair import Repair
 from trio_npu_dra.agent.claims.share_flag import ShareFlagStep
 from trio_npu_dra.agent.claims.vnpu_step import VnpuStep
+from trio_npu_dra.ascend.dcmi.errors import Busy, DeviceLost
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Board, Chip
 from trio_npu_dra.ascend.offers import PartitionMode
 from trio_npu_dra.ascend.vnpus import Vnpus
-from trio_npu_dra.kit.base.errors import Busy, ChipsUnknown, DeviceLost
+from trio_npu_dra.kit.base.errors import DevicesUnknown
 from trio_npu_dra.kit.base.observable import Observable
 
 instances = st.integers(0, 1)
@@ -69,7 +70,7 @@ class Chips:
         """The templates, by id."""
         await trio.lowlevel.checkpoint()
         if (self.folder / AWAY).exists():
-            raise ChipsUnknown(f"{node} is not listed")
+            raise DevicesUnknown(f"{node} is not listed")
         return {int(path.name): path.read_text() for path in self._files(node)}
 
     async def create(self, node: str, template: str, vnpu: int) -> int:

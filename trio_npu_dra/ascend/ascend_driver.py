@@ -6,8 +6,8 @@ import logging
 
 from trio_npu_dra.ascend.dcmi.calls import OnCall, ignore_call
 from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.errors import LibraryMissing
 from trio_npu_dra.ascend.host import Host
-from trio_npu_dra.kit.base.errors import LibraryMissing
 
 log = logging.getLogger(__name__)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotSupported
 from trio_npu_dra.ascend.dcmi.types import (
     ChipInfo,
     ChipRef,
@@ -21,7 +22,6 @@ from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Chip, ChipFamily, Links
 from trio_npu_dra.ascend.tolerant_reader import TolerantReader
 from trio_npu_dra.ascend.traits import TRAITS, family_of
-from trio_npu_dra.kit.base.errors import DcmiError, NotSupported
 
 _MIB: Final = 1024 * 1024
 

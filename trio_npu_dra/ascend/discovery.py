@@ -18,6 +18,7 @@ from typing import TypeVar
 from trio_npu_dra.ascend import chip as chips
 from trio_npu_dra.ascend.chip import Identity
 from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotSupported
 from trio_npu_dra.ascend.dcmi.types import NO_ANSWER, ChipRef, Link
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.division_poll import read_policy, read_vnpu_mode
@@ -25,7 +26,6 @@ from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, Chip, Links
 from trio_npu_dra.ascend.topology import topology_groups
 from trio_npu_dra.ascend.traits import TRAITS
-from trio_npu_dra.kit.base.errors import DcmiError, NotSupported
 
 log = logging.getLogger(__name__)
 

@@ -15,12 +15,12 @@ import trio
 
 from trio_npu_dra.ascend.chip import read_split
 from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotSupported
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy, VnpuMode
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Board, Chip
 from trio_npu_dra.ascend.traits import TRAITS
-from trio_npu_dra.kit.base.errors import DcmiError, NotSupported
 from trio_npu_dra.kit.base.observable import Observable
 
 log = logging.getLogger(__name__)

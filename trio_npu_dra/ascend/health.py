@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Final
 
 from trio_npu_dra.ascend.dcmi.client import GONE, MAX_ERROR_CODES, NO_SUCH_CHIP, Dcmi
+from trio_npu_dra.ascend.dcmi.errors import DcmiError, DeviceLost, NotReady, Slow
 from trio_npu_dra.ascend.dcmi.types import ChipRef, Severity
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.health_sample import HealthSample
 from trio_npu_dra.ascend.port_faults import uboe_faults
-from trio_npu_dra.kit.base.errors import DcmiError, DeviceLost, NotReady, Slow
 
 log = logging.getLogger(__name__)
 

@@ -11,6 +11,7 @@ from typing import Final
 import trio
 
 from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.errors import DcmiError, DeviceLost, NotSupported
 from trio_npu_dra.ascend.dcmi.job import HungCall
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.discovery import (
@@ -22,7 +23,6 @@ from trio_npu_dra.ascend.discovery import (
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Board
 from trio_npu_dra.kit.base.backoff import Backoff
-from trio_npu_dra.kit.base.errors import DcmiError, DeviceLost, NotSupported
 
 log = logging.getLogger(__name__)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.errors import DcmiError
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.model import Board
 from trio_npu_dra.ascend.partition import vnpu_node
-from trio_npu_dra.kit.base.errors import DcmiError
 from trio_npu_dra.kit.base.observable import Observable
 
 

@@ -15,11 +15,11 @@ from typing import Final, Protocol
 import trio
 
 from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.errors import DcmiError
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.division_poll import DivisionPoll
 from trio_npu_dra.ascend.model import Board, Chip
 from trio_npu_dra.ascend.traits import TRAITS
-from trio_npu_dra.kit.base.errors import DcmiError
 
 _IN_USE: Final = frozenset({-8013, -8020})
 """What the library makes of the kernel's EBUSY, by its version."""

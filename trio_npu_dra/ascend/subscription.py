@@ -13,9 +13,9 @@ from typing import Final
 import trio
 
 from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.errors import DcmiError
 from trio_npu_dra.ascend.dcmi.types import FaultEvent
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
-from trio_npu_dra.kit.base.errors import DcmiError
 from trio_npu_dra.kit.base.observable import Observable
 
 log = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ from typing import Final, TypeVar, TypeVarTuple
 
 from trio_npu_dra.ascend.chip import read_memory
 from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.errors import DcmiError
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.model import Chip
-from trio_npu_dra.kit.base.errors import DcmiError
 
 DEADLINE_SECONDS: Final = 1.0
 _MIB: Final = 1024 * 1024

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeVar, TypeVarTuple
 
-from trio_npu_dra.kit.base.errors import DcmiError, NotSupported
+from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotSupported
 
 _ANSWERS: Final = 3  # at most, to find two that agree: the fact may change between them
 

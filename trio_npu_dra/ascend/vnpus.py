@@ -12,12 +12,13 @@ from dataclasses import replace
 from typing import Final, TypeVar, TypeVarTuple
 
 from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.errors import DeviceLost, NotPermitted, NotSupported
 from trio_npu_dra.ascend.dcmi.types import ChipRef
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.division_poll import DivisionPoll
 from trio_npu_dra.ascend.model import Board, Chip
 from trio_npu_dra.ascend.offers import PartitionMode
-from trio_npu_dra.kit.base.errors import ChipsUnknown, DeviceLost, NotPermitted, NotSupported
+from trio_npu_dra.kit.base.errors import DevicesUnknown
 from trio_npu_dra.kit.base.observable import Observable
 
 log = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ class Vnpus:
         """The templates of all vNPUs of a chip, by id.
 
         Raises:
-            ChipsUnknown: The chip is not listed now.
+            DevicesUnknown: The chip is not listed now.
             DcmiError: It cannot be asked.
         """
         return await self._call(node, _templates)
@@ -78,7 +79,7 @@ class Vnpus:
         """The ids of the processes that use a chip.
 
         Raises:
-            ChipsUnknown: The chip is not listed now.
+            DevicesUnknown: The chip is not listed now.
             DcmiError: They cannot be read.
         """
         chip = self._chip(node)
@@ -93,7 +94,7 @@ class Vnpus:
             Its id: normally the requested one, but the library may choose another.
 
         Raises:
-            ChipsUnknown: The chip is not listed now.
+            DevicesUnknown: The chip is not listed now.
             DcmiError: It cannot be made. After `Busy` it may be made all the same, later.
         """
         chip = self._chip(node)
@@ -131,7 +132,7 @@ class Vnpus:
         """Remove a vNPU; the Board does not know yet.
 
         Raises:
-            ChipsUnknown: The chip is not listed now.
+            DevicesUnknown: The chip is not listed now.
             DcmiError: It cannot be removed; `Busy` while a container uses it.
         """
         await self._call(node, Dcmi.destroy_vdevice, vnpu)
@@ -170,7 +171,7 @@ class Vnpus:
         for chip in self._board.value.chips:
             if chip.device_node == node and chip.is_listed:
                 return chip
-        raise ChipsUnknown(f"the NPU {node} is not listed now: its vNPUs must wait")
+        raise DevicesUnknown(f"the NPU {node} is not listed now: its vNPUs must wait")
 
 
 def _templates(dcmi: Dcmi, chip: ChipRef) -> dict[int, str]:

@@ -18,6 +18,7 @@ import trio
 
 from trio_npu_dra.ascend import port_faults
 from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotSupported
 from trio_npu_dra.ascend.dcmi.types import FaultEvent
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.division_poll import DivisionPoll, read_partition
@@ -31,7 +32,6 @@ from trio_npu_dra.ascend.offers import not_offered
 from trio_npu_dra.ascend.read_schedule import ReadSchedule
 from trio_npu_dra.ascend.subscription import Subscription, WatchStatus
 from trio_npu_dra.kit.base import watchdog
-from trio_npu_dra.kit.base.errors import DcmiError, NotSupported
 from trio_npu_dra.kit.base.observable import Observable
 
 log = logging.getLogger(__name__)

@@ -1,7 +1,7 @@
 import pytest
 
 from trio_npu_dra.ascend.dcmi._codes import MEANINGS, check
-from trio_npu_dra.kit.base.errors import (
+from trio_npu_dra.ascend.dcmi.errors import (
     Busy,
     DcmiError,
     DeviceLost,

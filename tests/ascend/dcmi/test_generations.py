@@ -11,6 +11,7 @@ from dev.rig.waiting import HANG_SECONDS
 from tests.ascend.dcmi.test_library import compile_library, driver_folder
 from trio_npu_dra.ascend.dcmi.calls import DcmiCall
 from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotReady, NotSupported
 from trio_npu_dra.ascend.dcmi.types import (
     Assertion,
     ChipRef,
@@ -20,7 +21,6 @@ from trio_npu_dra.ascend.dcmi.types import (
     Place,
     SuperPodPlace,
 )
-from trio_npu_dra.kit.base.errors import DcmiError, NotReady, NotSupported
 from trio_npu_dra.lab.simulator import BoardControl, Severity, SimulatedBoard, load_profile
 
 ON_PCI, ON_UB = load_profile("950-card-4"), load_profile("950-pod-8")

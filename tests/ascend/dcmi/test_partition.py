@@ -12,8 +12,8 @@ import pytest
 from trio_npu_dra.ascend.dcmi import _signatures as c
 from trio_npu_dra.ascend.dcmi._answers import resources
 from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.errors import Busy, DcmiError, DeviceLost, NotPermitted, NotSupported
 from trio_npu_dra.ascend.dcmi.types import ChipRef, Resources, VDevice, VnpuMode
-from trio_npu_dra.kit.base.errors import Busy, DcmiError, DeviceLost, NotPermitted, NotSupported
 from trio_npu_dra.lab.simulator import BoardControl, create_board, load_profile
 
 CHIP = ChipRef(3, 0)

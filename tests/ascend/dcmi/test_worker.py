@@ -11,10 +11,10 @@ from trio.testing import MockClock
 
 from dev.rig.waiting import until
 from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.errors import Busy, NotReady, Slow
 from trio_npu_dra.ascend.dcmi.types import ChipRef
 from trio_npu_dra.ascend.dcmi.worker import DEADLINE_SECONDS, DcmiWorker, open_worker
 from trio_npu_dra.ascend.health import read_health
-from trio_npu_dra.kit.base.errors import Busy, NotReady, Slow
 from trio_npu_dra.lab.simulator import BoardControl
 
 

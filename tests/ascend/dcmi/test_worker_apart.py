@@ -9,8 +9,8 @@ import trio.testing
 
 from dev.rig.waiting import until
 from tests.ascend.dcmi.test_worker import Gate, gate, until_written_off
+from trio_npu_dra.ascend.dcmi.errors import DcmiError, Slow
 from trio_npu_dra.ascend.dcmi.worker import open_worker
-from trio_npu_dra.kit.base.errors import DcmiError, Slow
 
 
 async def test_a_call_that_runs_apart_keeps_no_other_waiting() -> None:

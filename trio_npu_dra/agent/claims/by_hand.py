@@ -20,7 +20,7 @@ from trio_npu_dra.agent.holds.hold import vnpus_of
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.model import Board, Chip
 from trio_npu_dra.ascend.offers import PartitionMode
-from trio_npu_dra.kit.base.errors import NpuDraError
+from trio_npu_dra.kit.base.errors import DriverError
 from trio_npu_dra.kit.base.observable import Observable
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ async def _cut_by_hand(
     async def told_apart(name: str, chip: Chip) -> frozenset[int]:
         try:
             return await step.cut_by_hand(chip.device_node)
-        except NpuDraError as error:
+        except DriverError as error:
             log.debug("vNPUs not told apart", extra={"npu": name, "problem": str(error)})
             return frozenset()
 

@@ -47,8 +47,8 @@ from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.kit.base.errors import (
     ClaimUnavailable,
     DeviceHeld,
+    DriverError,
     HoldGone,
-    NpuDraError,
     StorageError,
 )
 
@@ -71,7 +71,7 @@ class Wanted:
     is_fresh: bool = True
 
 
-Outcome = Entry | NpuDraError | None
+Outcome = Entry | DriverError | None
 """The claim's entry, None if it has none any more, or what went wrong."""
 
 
@@ -182,7 +182,7 @@ class ClaimLifecycle:
             if uid not in outcomes and uid not in later:
                 try:
                     outcomes[uid] = self._act(action, uid, claims[uid], moving - outcomes.keys())
-                except NpuDraError as error:
+                except DriverError as error:
                     outcomes[uid] = error
         return outcomes
 
@@ -193,7 +193,7 @@ class ClaimLifecycle:
 
         Raises:
             HoldGone: The claim has to be read anew.
-            NpuDraError: It failed.
+            DriverError: It failed.
         """
         if action is Action.REFUSE:
             who = wanted.entry if wanted else uid
@@ -245,14 +245,14 @@ class ClaimLifecycle:
         try:
             async with self._locks.hold(uid, patience_seconds=patience):
                 return await self._go_on(goal, uid, wanted)
-        except NpuDraError as error:
+        except DriverError as error:
             return error
 
     async def _go_on(self, goal: Goal, uid: str, wanted: Wanted | None) -> Entry | None:
         """Do for one claim what the table says, all the way.
 
         Raises:
-            NpuDraError: Something failed; the record says how far it got.
+            DriverError: Something failed; the record says how far it got.
         """
         async with self._ledger.exclusive():
             action = self._action(goal, uid, wanted)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import trio
 
 from trio_npu_dra.kit.base.backoff import Backoff, spread
-from trio_npu_dra.kit.base.errors import DeviceHeld, Forbidden, NpuDraError, Unavailable
+from trio_npu_dra.kit.base.errors import DeviceHeld, DriverError, Forbidden, Unavailable
 
 _BACKOFF = Backoff(first=0.05, limit=2.0)
 
@@ -36,7 +36,7 @@ class Patience:
     held: float = 5.0
     refused: float = 10.0
 
-    def limit_for(self, error: NpuDraError) -> float:
+    def limit_for(self, error: DriverError) -> float:
         """The patience with one fault."""
         if isinstance(error, DeviceHeld):
             return self.held
@@ -63,7 +63,7 @@ class Attempts:
         """When no answer is worth waiting for any more (trio's clock)."""
         return self._since + self._patience.transient
 
-    async def again(self, failed: Mapping[str, NpuDraError]) -> list[str]:
+    async def again(self, failed: Mapping[str, DriverError]) -> list[str]:
         """Wait before another try.
 
         Args:
@@ -84,5 +84,5 @@ class Attempts:
         return due
 
 
-def _asked_pause(error: NpuDraError) -> float:
+def _asked_pause(error: DriverError) -> float:
     return (error.retry_after or 0.0) if isinstance(error, Unavailable) else 0.0

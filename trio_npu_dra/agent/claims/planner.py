@@ -25,7 +25,7 @@ from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Board
 from trio_npu_dra.ascend.offers import NO_PARTITIONS, Offer, PartitionMode, Standing
 from trio_npu_dra.kit.api.objects import ResourceClaim
-from trio_npu_dra.kit.base.errors import ClaimNotAllocated, NotFound, NpuDraError
+from trio_npu_dra.kit.base.errors import ClaimNotAllocated, DriverError, NotFound
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.kubelet.driver import ClaimRef
 
@@ -163,7 +163,7 @@ class ClaimPlanner:
             look = self.look()
         try:
             return Wanted(entry=self._planned(ref, allocation, look))
-        except NpuDraError:
+        except DriverError:
             async with self.ledger.exclusive():
                 pass  # another instance may have prepared it since we last read the ledger
             if (known := self._known(ref.uid, allocation)) is None:

@@ -17,7 +17,7 @@ from trio_npu_dra.agent.holds.hold import HolderKind
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.model import Board
 from trio_npu_dra.kit.base import watchdog
-from trio_npu_dra.kit.base.errors import ChipsUnknown, LockHeld, NpuDraError, StorageError
+from trio_npu_dra.kit.base.errors import DevicesUnknown, DriverError, LockHeld, StorageError
 from trio_npu_dra.kit.base.observable import Observable
 
 log = logging.getLogger(__name__)
@@ -151,7 +151,7 @@ class Repair:
                     "CDI file was missing or wrong and is rewritten",
                     extra={"claim": str(entry), "uid": entry.uid},
                 )
-        except NpuDraError as error:
+        except DriverError as error:
             return f"{entry}: {error}"
         return ""
 
@@ -173,13 +173,13 @@ class Repair:
         if half_done:
             with trio.move_on_after(_FINISH_SECONDS):
                 outcomes = await self._holding.repair(half_done)
-        errors = {uid: one for uid, one in outcomes.items() if isinstance(one, NpuDraError)}
+        errors = {uid: one for uid, one in outcomes.items() if isinstance(one, DriverError)}
         now = trio.current_time()
         self._failing = {uid: self._failing.get(uid, now) for uid in errors}
         return {
             uid: f"{self._ledger.by_uid.get(uid, uid)}: {error}"
             for uid, error in errors.items()
-            if not isinstance(error, LockHeld | ChipsUnknown)
+            if not isinstance(error, LockHeld | DevicesUnknown)
             if not error.retryable or now - self._failing[uid] >= _CALL_SECONDS
         }
 
@@ -192,7 +192,7 @@ class Repair:
                     await step.tidy()
                 except LockHeld:
                     pass  # somebody is at it
-                except NpuDraError as error:
+                except DriverError as error:
                     problems[step.name] = str(error)
         return problems
 

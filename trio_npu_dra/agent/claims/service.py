@@ -21,7 +21,7 @@ from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Board
 from trio_npu_dra.ascend.offers import NO_PARTITIONS, PartitionMode
-from trio_npu_dra.kit.base.errors import ClaimUnavailable, DeviceHeld, HoldGone, NpuDraError
+from trio_npu_dra.kit.base.errors import ClaimUnavailable, DeviceHeld, DriverError, HoldGone
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.kubelet.driver import ClaimRef, PreparedDevice, PrepareResult
 
@@ -42,7 +42,7 @@ class CallAnswered:
     operation: Literal["prepare", "unprepare"]
     seconds: float
     claims: int
-    errors: tuple[NpuDraError, ...]
+    errors: tuple[DriverError, ...]
 
 
 class NodeClaims:
@@ -108,7 +108,7 @@ class NodeClaims:
         refs = {ref.uid: ref for ref in claims}
         wanted: dict[str, Wanted] = {}
         entries: dict[str, Entry] = {}
-        errors: dict[str, NpuDraError] = {}
+        errors: dict[str, DriverError] = {}
         attempts, due = Attempts(self._patience, since), list(refs)
         while due:
             unread = {uid: refs[uid] for uid in due if uid not in wanted}
@@ -118,8 +118,8 @@ class NodeClaims:
                 {uid: wanted[uid] for uid in due if uid in wanted}
             )
             entries |= {uid: one for uid, one in outcomes.items() if isinstance(one, Entry)}
-            failed = {uid: one for uid, one in outcomes.items() if isinstance(one, NpuDraError)}
-            errors |= {uid: one for uid, one in read.items() if isinstance(one, NpuDraError)}
+            failed = {uid: one for uid, one in outcomes.items() if isinstance(one, DriverError)}
+            errors |= {uid: one for uid, one in read.items() if isinstance(one, DriverError)}
             errors |= failed
             gone = {uid for uid, error in failed.items() if isinstance(error, HoldGone)}
             wanted = {uid: one for uid, one in wanted.items() if uid not in gone}  # read it anew
@@ -145,11 +145,11 @@ class NodeClaims:
         """
         since = trio.current_time()
         refs = {ref.uid: ref for ref in claims}
-        errors: dict[str, NpuDraError] = {}
+        errors: dict[str, DriverError] = {}
         attempts, due = Attempts(self._patience, since), list(refs)
         while due:
             outcomes = await self._holding.unprepare(due)
-            failed = {uid: one for uid, one in outcomes.items() if isinstance(one, NpuDraError)}
+            failed = {uid: one for uid, one in outcomes.items() if isinstance(one, DriverError)}
             errors = {uid: one for uid, one in errors.items() if uid not in due} | failed
             due = await attempts.again(failed)
         self._report("unprepare", refs, errors, since, _log_unprepared)
@@ -157,7 +157,7 @@ class NodeClaims:
 
     async def _read(
         self, since: float, look: Look, uid: str, ref: ClaimRef
-    ) -> Wanted | NpuDraError:
+    ) -> Wanted | DriverError:
         """What a claim is to hold, tried for as long as that may help."""
         attempts = Attempts(self._patience, since)
         while True:
@@ -165,7 +165,7 @@ class NodeClaims:
                 with trio.move_on_at(attempts.give_up_at):
                     return await self._reading.read(ref, look)
                 return ClaimUnavailable("the API server did not answer in time")
-            except NpuDraError as error:
+            except DriverError as error:
                 if not await attempts.again({uid: error}):
                     return error
             look = self._reading.look()
@@ -186,9 +186,9 @@ class NodeClaims:
         self,
         operation: Literal["prepare", "unprepare"],
         refs: Mapping[str, ClaimRef],
-        errors: Mapping[str, NpuDraError],
+        errors: Mapping[str, DriverError],
         since: float,
-        say: Callable[[ClaimRef, NpuDraError | None, float], None],
+        say: Callable[[ClaimRef, DriverError | None, float], None],
     ) -> None:
         """Say what became of each claim, once the answer is on its way."""
         if not refs:  # a probe asks for none
@@ -207,7 +207,7 @@ class NodeClaims:
 
 
 def _log_prepared(
-    ref: ClaimRef, error: NpuDraError | None, seconds: float, *, known: Mapping[str, Entry]
+    ref: ClaimRef, error: DriverError | None, seconds: float, *, known: Mapping[str, Entry]
 ) -> None:
     devices = known[ref.uid].device_names if ref.uid in known else []
     fields = _fields(ref, seconds) | {"devices": devices}
@@ -217,7 +217,7 @@ def _log_prepared(
         log.warning("claim not prepared", extra={**fields, "error": str(error)})
 
 
-def _log_unprepared(ref: ClaimRef, error: NpuDraError | None, seconds: float) -> None:
+def _log_unprepared(ref: ClaimRef, error: DriverError | None, seconds: float) -> None:
     fields = _fields(ref, seconds)
     if error is None:
         log.info("claim unprepared", extra=fields)

@@ -25,18 +25,16 @@ from trio_npu_dra.agent.claims.cdi import CdiFolder
 from trio_npu_dra.agent.holds.entry import Entry, EntryState
 from trio_npu_dra.agent.holds.hold import Hold
 from trio_npu_dra.agent.holds.ledger import Ledger
+from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotPermitted, NotSupported
 from trio_npu_dra.ascend.model import Board, Chip
 from trio_npu_dra.ascend.share_flag import Card, ShareFlags, cards, is_in_use
 from trio_npu_dra.kit.base import storage
 from trio_npu_dra.kit.base.errors import (
-    ChipsUnknown,
     ClaimError,
     ClaimUnavailable,
-    DcmiError,
+    DevicesUnknown,
+    DriverError,
     ForeignFile,
-    NotPermitted,
-    NotSupported,
-    NpuDraError,
 )
 from trio_npu_dra.kit.base.observable import Observable
 
@@ -140,7 +138,7 @@ class ShareFlagStep:
         after a reboot of a node that recovers flags; the second after a reset of a chip.
 
         Raises:
-            NpuDraError: Something failed; the next look goes on with it.
+            DriverError: Something failed; the next look goes on with it.
         """
         if not self._is_tidied:  # what a killed writer left
             storage.remove_unfinished(self._path.parent, f"{_FILE}.")
@@ -148,7 +146,7 @@ class ShareFlagStep:
         ours = self._read()
         if not self._board.value.chips or not (ours or self._lacking()):
             return
-        problems: list[NpuDraError] = []
+        problems: list[DriverError] = []
         async with self._alone() as flags:
             ours = self._read()
             if ours != self._parse():
@@ -164,7 +162,7 @@ class ShareFlagStep:
             for act in due:
                 try:
                     await act()
-                except NpuDraError as error:
+                except DriverError as error:
                     problems.append(error)
         if problems:
             raise ClaimUnavailable("; ".join(map(str, problems)))
@@ -302,7 +300,7 @@ class ShareFlagStep:
     async def _alone(self) -> AsyncIterator[ShareFlags]:
         """Be the only task of the node that changes flags, in this process and others."""
         if self._flags is None or not self._board.value.chips:
-            raise ChipsUnknown("no NPU of the node is known yet: sharing one must wait")
+            raise DevicesUnknown("no NPU of the node is known yet: sharing one must wait")
         async with step_locks.hold(self._lock):
             yield self._flags
 

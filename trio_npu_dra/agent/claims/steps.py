@@ -36,7 +36,7 @@ class Step(Protocol):
         """Do it. What it finds out and must not be forgotten it puts into the ledger at once.
 
         Raises:
-            NpuDraError: It failed; a retryable one is tried again within the kubelet's call.
+            DriverError: It failed; a retryable one is tried again within the kubelet's call.
         """
         ...
 
@@ -44,7 +44,7 @@ class Step(Protocol):
         """Undo it; one that was never done, or is undone already, is fine.
 
         Raises:
-            NpuDraError: As above, such as `Busy`.
+            DriverError: As above, such as `Busy`.
         """
         ...
 
@@ -54,7 +54,7 @@ class Step(Protocol):
         Asked every few seconds, at first before anything is known of the chips.
 
         Raises:
-            NpuDraError: It failed, and is tried again at the next look.
+            DriverError: It failed, and is tried again at the next look.
         """
         ...
 

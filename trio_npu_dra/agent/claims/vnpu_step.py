@@ -21,11 +21,12 @@ from trio_npu_dra.agent.holds.encoding import with_devices
 from trio_npu_dra.agent.holds.entry import Entry, HeldDevice
 from trio_npu_dra.agent.holds.hold import HolderKind, vnpus_of
 from trio_npu_dra.agent.holds.ledger import Ledger
+from trio_npu_dra.ascend.dcmi.errors import Busy, DcmiError
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.partition import vnpu_node
 from trio_npu_dra.ascend.splits import split_of
 from trio_npu_dra.ascend.vnpus import Vnpus
-from trio_npu_dra.kit.base.errors import Busy, ChipsUnknown, ClaimError, ClaimUnavailable, DcmiError
+from trio_npu_dra.kit.base.errors import ClaimError, ClaimUnavailable, DevicesUnknown
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +102,7 @@ class VnpuStep:
 
         Raises:
             DcmiError: A container still uses one.
-            ChipsUnknown: It is the record of such a partition, and the chip cannot be asked yet.
+            DevicesUnknown: It is the record of such a partition, and the chip cannot be asked yet.
             StorageError: As above.
         """
         is_leftover = entry.holder.kind is HolderKind.LEFTOVER
@@ -110,7 +111,7 @@ class VnpuStep:
                 continue
             try:
                 await self._remove(entry, device)
-            except ChipsUnknown as problem:
+            except DevicesUnknown as problem:
                 if is_leftover:
                     raise
                 await self._leave(entry, device, problem)
@@ -207,7 +208,7 @@ class VnpuStep:
         offered. Whoever has removed it may have died before the Board was read.
 
         Raises:
-            ChipsUnknown: Nobody can tell whether it exists.
+            DevicesUnknown: Nobody can tell whether it exists.
         """
         node = self.vnpus.place_of(device.chips[0]) if device.chips else device.chip_node
         if node is None:
@@ -217,9 +218,9 @@ class VnpuStep:
         with trio.move_on_after(_SEEN_SECONDS):
             await self.vnpus.seen()
             if self._is_on_board(device, node):
-                raise ChipsUnknown(f"{device.device}: the Ascend driver lists its vNPU still")
+                raise DevicesUnknown(f"{device.device}: the Ascend driver lists its vNPU still")
             return
-        raise ChipsUnknown(f"{device.device}: the NPUs are not read now")
+        raise DevicesUnknown(f"{device.device}: the NPUs are not read now")
 
     def _is_on_board(self, device: HeldDevice, node: str) -> bool:
         assert device.partition is not None, "only partitions are removed"
@@ -233,23 +234,23 @@ class VnpuStep:
         try:
             template = (await self.vnpus.of(node)).get(partition.vnpu)
         except DcmiError as error:
-            raise ChipsUnknown(f"{device.device}: {error}") from error
+            raise DevicesUnknown(f"{device.device}: {error}") from error
         if template == partition.template:
             try:
                 await self.vnpus.destroy(node, partition.vnpu)
             except Busy:  # a container may use it
                 raise
             except DcmiError as error:
-                raise ChipsUnknown(f"{device.device}: {error}") from error
+                raise DevicesUnknown(f"{device.device}: {error}") from error
         elif template == "":
-            raise ChipsUnknown(_untold(device))
+            raise DevicesUnknown(_untold(device))
         elif template is not None:
             log.warning(
                 "a vNPU has the id of one that was cut for a claim, but is another: it stays",
                 extra=_fields(entry, device) | {"template": template},
             )
 
-    async def _leave(self, entry: Entry, device: HeldDevice, problem: ChipsUnknown) -> None:
+    async def _leave(self, entry: Entry, device: HeldDevice, problem: DevicesUnknown) -> None:
         """Have a partition wait in a record of its own, so that its id stays known as ours."""
         assert device.partition is not None, "only partitions are left"
         assert device.partition.vnpu is not None, "it was made"
@@ -297,7 +298,7 @@ class VnpuStep:
     async def _words_of_use(self, device: HeldDevice, error: Busy) -> str:
         """What keeps a partition from being made now, for the pod's owner."""
         users: tuple[int, ...] = ()
-        with suppress(ChipsUnknown, DcmiError):
+        with suppress(DevicesUnknown, DcmiError):
             users = await self.vnpus.processes(device.chip_node)
         by = f", which process {' and '.join(map(str, users))} uses" if users else ""
         return f"{device.device} cannot be cut off {device.chips[0].name} now{by}: {error}"

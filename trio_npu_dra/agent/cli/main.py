@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from types import ModuleType
 
-from trio_npu_dra.kit.base.errors import NpuDraError
+from trio_npu_dra.kit.base.errors import DriverError
 from trio_npu_dra.kit.base.terminal import say
 from trio_npu_dra.revision import full_version
 
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     code = 1
     try:
         code = command.run(flags.parse_args(words[1:]))
-    except* NpuDraError as group:
+    except* DriverError as group:
         for error in _leaves(group):
             say(f"npu-dra {chosen.command}: {error}", stream=sys.stderr)
     return code

@@ -21,7 +21,7 @@ from trio_npu_dra.agent.device_plugin.pods import PodHolds
 from trio_npu_dra.agent.device_plugin.preferred import place_of, preferred
 from trio_npu_dra.agent.holds.entry import Entry, EntryState
 from trio_npu_dra.agent.holds.ledger import Ledger
-from trio_npu_dra.kit.base.errors import AllocationRefused, NpuDraError
+from trio_npu_dra.kit.base.errors import AllocationRefused, DriverError
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.kubelet.device_plugin.plugin import Choice, Devices, PluginDevice
 
@@ -165,7 +165,7 @@ class ResourcePlugin:
                 await self._share(
                     [entry for entry in entries if entry.state is EntryState.INTENDED]
                 )
-            except NpuDraError as error:
+            except DriverError as error:
                 raise AllocationRefused(str(error)) from error
 
     async def _wait_unused(self, entries: Sequence[Entry]) -> None:

@@ -23,7 +23,7 @@ from trio_npu_dra.agent.claims.cdi import CdiFolder
 from trio_npu_dra.agent.device_plugin.names import parse_cdi_name
 from trio_npu_dra.agent.holds.entry import HeldDevice
 from trio_npu_dra.kit.base import storage
-from trio_npu_dra.kit.base.errors import NpuDraError, StorageError
+from trio_npu_dra.kit.base.errors import DriverError, StorageError
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class DevicesFile:
         problem = ""
         try:
             self.write(devices)
-        except NpuDraError as error:
+        except DriverError as error:
             problem = str(error)
         if problem and problem != self._problem:
             log.error("CDI file of the devices cannot be written", extra={"problem": problem})

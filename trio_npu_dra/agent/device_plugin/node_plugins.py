@@ -25,7 +25,7 @@ from trio_npu_dra.ascend.model import Board, Chip
 from trio_npu_dra.ascend.offers import PartitionMode
 from trio_npu_dra.ascend.partition import vnpu_node
 from trio_npu_dra.kit.base import file_lock
-from trio_npu_dra.kit.base.errors import NpuDraError
+from trio_npu_dra.kit.base.errors import DriverError
 from trio_npu_dra.kit.base.observable import Observable, derive
 from trio_npu_dra.kit.kubelet.device_plugin.plugin import DevicePlugin
 
@@ -142,7 +142,7 @@ class NodePlugins:
         """
         try:
             await self.flags.tidy()
-        except NpuDraError as error:
+        except DriverError as error:
             log.warning("NPUs of pods cannot be shared yet", extra={"problem": str(error)})
 
     def _divide(self) -> DevicesByResource:

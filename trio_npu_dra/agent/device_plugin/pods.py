@@ -31,7 +31,7 @@ from trio_npu_dra.agent.holds.hold import HolderKind, holds_of, node_of_pod
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.model import Board
 from trio_npu_dra.kit.base import watchdog
-from trio_npu_dra.kit.base.errors import KubeletSilent, NpuDraError, StorageError
+from trio_npu_dra.kit.base.errors import DriverError, KubeletSilent, StorageError
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.kubelet.device_plugin.pod_resources import PodDevice, PodResources
 
@@ -297,7 +297,7 @@ class PodHolds:
         if entry.state is EntryState.UNDOING:
             try:
                 await self._flags.release(_nodes(entry))
-            except NpuDraError:
+            except DriverError:
                 return  # the next look tries again; the repair of claims does too, and says it
         async with self._ledger.exclusive():
             entry = self._still_missing(uid)

@@ -9,10 +9,10 @@ from typing import Final
 import trio
 
 from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.errors import DcmiError
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.model import Board
 from trio_npu_dra.ascend.telemetry import Telemetry, read_telemetry
-from trio_npu_dra.kit.base.errors import DcmiError
 from trio_npu_dra.kit.base.observable import Observable
 
 INTERVAL_SECONDS: Final = 5.0

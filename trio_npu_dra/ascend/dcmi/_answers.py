@@ -10,8 +10,8 @@ from enum import IntEnum
 from typing import Any, Final, TypeVar
 
 from trio_npu_dra.ascend.dcmi._library import Library
+from trio_npu_dra.ascend.dcmi.errors import DcmiError
 from trio_npu_dra.ascend.dcmi.types import Assertion, FaultEvent, Resources, Severity
-from trio_npu_dra.kit.base.errors import DcmiError
 
 NONE: Final = 0xFFFF_FFFF
 """A 32-bit number that the library does not have."""

@@ -8,10 +8,10 @@ from typing import Any
 from trio_npu_dra.ascend.dcmi._answers import out_int, out_struct
 from trio_npu_dra.ascend.dcmi._codes import NOT_SUPPORT
 from trio_npu_dra.ascend.dcmi._library import Library
+from trio_npu_dra.ascend.dcmi.errors import NotSupported
 from trio_npu_dra.ascend.dcmi.generation import Functions, Generation
 from trio_npu_dra.ascend.dcmi.types import ChipRef
 from trio_npu_dra.ascend.dcmi.v1 import V1
-from trio_npu_dra.kit.base.errors import NotSupported
 
 
 class Calls:

@@ -6,7 +6,7 @@ several tools print it as "not ready".
 
 from __future__ import annotations
 
-from trio_npu_dra.kit.base.errors import (
+from trio_npu_dra.ascend.dcmi.errors import (
     Busy,
     DcmiError,
     DeviceLost,

@@ -13,7 +13,7 @@ from trio_npu_dra.ascend import host_path
 from trio_npu_dra.ascend.dcmi._codes import NOT_SUPPORT, check
 from trio_npu_dra.ascend.dcmi._signatures import ARGTYPES
 from trio_npu_dra.ascend.dcmi.calls import DcmiCall, OnCall, begin, ignore_call
-from trio_npu_dra.kit.base.errors import LibraryMissing, NotSupported
+from trio_npu_dra.ascend.dcmi.errors import LibraryMissing, NotSupported
 
 log = logging.getLogger(__name__)
 

@@ -27,6 +27,7 @@ from trio_npu_dra.ascend.dcmi._answers import (
 from trio_npu_dra.ascend.dcmi._codes import NOT_SUPPORT
 from trio_npu_dra.ascend.dcmi._library import Library, load
 from trio_npu_dra.ascend.dcmi.calls import OnCall, ignore_call
+from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotReady, NotSupported
 from trio_npu_dra.ascend.dcmi.types import (
     ChipInfo,
     ChipRef,
@@ -40,7 +41,6 @@ from trio_npu_dra.ascend.dcmi.types import (
 )
 from trio_npu_dra.ascend.dcmi.v2 import V2
 from trio_npu_dra.ascend.dcmi.vdevices import PartitionCalls
-from trio_npu_dra.kit.base.errors import DcmiError, NotReady, NotSupported
 
 MAX_ERROR_CODES: Final = 128
 MAX_PROCESSES: Final = 64  # the manual says 32, the library writes up to 64

@@ -9,7 +9,7 @@ from typing import Any
 import trio
 
 from trio_npu_dra.ascend.dcmi._codes import NOT_READY
-from trio_npu_dra.kit.base.errors import NotReady
+from trio_npu_dra.ascend.dcmi.errors import NotReady
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,9 @@ from typing import Final
 
 from trio_npu_dra.ascend.dcmi._answers import counted
 from trio_npu_dra.ascend.dcmi._library import Library
+from trio_npu_dra.ascend.dcmi.errors import DcmiError
 from trio_npu_dra.ascend.dcmi.generation import MAX_CARDS, Functions, Generation
 from trio_npu_dra.ascend.dcmi.types import NO_ANSWER, ChipRef, Place
-from trio_npu_dra.kit.base.errors import DcmiError
 
 
 class _V2:

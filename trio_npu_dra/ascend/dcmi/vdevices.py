@@ -13,8 +13,8 @@ from trio_npu_dra.ascend.dcmi import _signatures as c
 from trio_npu_dra.ascend.dcmi._answers import counted, out_int, resources, spacious, text
 from trio_npu_dra.ascend.dcmi._base import Calls
 from trio_npu_dra.ascend.dcmi._codes import INVALID_PARAMETER
+from trio_npu_dra.ascend.dcmi.errors import Busy, DcmiError
 from trio_npu_dra.ascend.dcmi.types import ChipRef, MultiDiePolicy, Resources, VDevice, VnpuMode
-from trio_npu_dra.kit.base.errors import Busy, DcmiError
 
 MAX_VNPUS: Final = 32
 _VDEVICES: Final = 52  # main command VDEV_MNG

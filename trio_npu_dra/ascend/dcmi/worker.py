@@ -29,8 +29,8 @@ import trio
 
 from trio_npu_dra.ascend.dcmi import calls
 from trio_npu_dra.ascend.dcmi._codes import NOT_READY, TIME_OUT
+from trio_npu_dra.ascend.dcmi.errors import Busy, NotReady, Slow
 from trio_npu_dra.ascend.dcmi.job import HungCall, Job
-from trio_npu_dra.kit.base.errors import Busy, NotReady, Slow
 from trio_npu_dra.kit.base.observable import Observable
 
 log = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
-"""Every error that this driver raises on purpose, by what its reader can do about it.
+"""Every error that the driver raises on purpose, by what its reader can do about it.
 
-A port (DCMI, the API server, the disk) translates foreign errors into these once. A `ClaimError`
+A port (hardware, API server, disk) translates foreign errors into these once. A `ClaimError`
 becomes the text of that claim in the kubelet's reply, so its message addresses the pod's owner; all
 others go to the log, and their messages address the operator of the node.
 """
@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 
-class NpuDraError(Exception):
-    """Base of all errors of this package.
+class DriverError(Exception):
+    """Base of all errors of the driver.
 
     Attributes:
         retryable: Whether the same call may succeed a moment later without action by people.
@@ -20,33 +20,33 @@ class NpuDraError(Exception):
     retryable: ClassVar[bool] = False
 
 
-class ConfigError(NpuDraError):
+class ConfigError(DriverError):
     """A flag, an environment variable or a file given by the operator is wrong."""
 
 
-class UnreadableManifest(NpuDraError):
+class UnreadableManifest(DriverError):
     """A file with manifests cannot be read, or is no YAML; the message begins with the line."""
 
 
-class ControlError(NpuDraError):
+class ControlError(DriverError):
     """The daemon of this node does not answer, or refused the request."""
 
 
-class InvalidPool(NpuDraError):
-    """The devices to be published contradict themselves; found before the API server is asked."""
+class InvalidPool(DriverError):
+    """The devices to publish contradict themselves; the API server is not asked."""
 
 
 # --- one claim cannot be prepared ----------------------------------------------------------------
 
 
-class ClaimError(NpuDraError):
+class ClaimError(DriverError):
     """This claim cannot be prepared; other claims of the call are not affected."""
 
 
 class ClaimNotAllocated(ClaimError):
     """The claim has no allocation (yet), is gone, or was replaced by one with another UID.
 
-    The kubelet asks for allocated claims only, so asking the API server again at once is no help.
+    The kubelet asks for allocated claims only, so an immediate second request is no help.
     """
 
 
@@ -61,9 +61,8 @@ class InvalidOpaqueConfig(ClaimError):
 class DeviceHeld(ClaimError):
     """Another claim holds the device; the message names that claim.
 
-    Args:
-        message: Who holds what.
-        holder: That claim's UID; empty if it is none whose record can be read.
+    Attributes:
+        holder: That claim's UID; empty if no readable record names it.
     """
 
     retryable = True
@@ -80,86 +79,32 @@ class HoldGone(ClaimError):
 
 
 class ClaimUnavailable(ClaimError):
-    """Something around the claim failed (API server, disk, DCMI) and kept failing."""
+    """Something around the claim failed (API server, disk, hardware) and kept failing."""
 
     retryable = True
 
 
-class ChipsUnknown(ClaimUnavailable):
-    """An NPU, or all of them, cannot be asked now, as at every start; nothing is wrong so far."""
+class DevicesUnknown(ClaimUnavailable):
+    """A device, or all of them, cannot be asked now, as at every start; nothing is wrong so far."""
 
 
-class AllocationRefused(NpuDraError):
+class AllocationRefused(DriverError):
     """A container cannot have the device plugin's devices that the kubelet chose for it."""
 
 
 # --- ports ---------------------------------------------------------------------------------------
 
 
-class DcmiError(NpuDraError):
-    """A call into libdcmi.so failed.
-
-    Args:
-        code: The return code, negative (DCMI reference, chapter "return codes").
-        function: The C function that returned it; empty if none has returned.
-        meaning: The vendor's words for the code, or what happened instead.
-    """
-
-    def __init__(self, code: int, function: str, meaning: str = "") -> None:
-        self.code = code
-        self.function = function
-        returned = f"{function} returned {code}" + (f" ({meaning})" if meaning else "")
-        super().__init__(returned if function else meaning)
-
-
-class LibraryMissing(DcmiError):
-    """libdcmi.so cannot be loaded; the message lists the paths that were tried."""
-
-    def __init__(self, message: str) -> None:
-        self.code = 0
-        self.function = "dlopen"
-        NpuDraError.__init__(self, message)
-
-
-class NotReady(DcmiError):
-    """The chip is booting or the library is not initialised (-8012)."""
+class DeviceNodeMissing(DriverError):
+    """The host has no device node for a device; the message is written for the owner of the pod."""
 
     retryable = True
 
 
-class Busy(DcmiError):
-    """The device is in use or upgrading, or the call timed out."""
-
-    retryable = True
-
-
-class Slow(Busy):
-    """The call has not returned, but it has not taken so long that it counts as hung."""
-
-
-class NotSupported(DcmiError):
-    """This chip or Ascend driver does not offer the function (-8255, or the library lacks it)."""
-
-
-class NotPermitted(DcmiError):
-    """The process lacks the rights for the function (-8002)."""
-
-
-class DeviceLost(DcmiError):
-    """The device does not exist any more."""
-
-
-class DeviceNodeMissing(NpuDraError):
-    """The host has no device node for an NPU; the message is written for the owner of the pod."""
-
-    retryable = True
-
-
-class KubeError(NpuDraError):
+class KubeError(DriverError):
     """The API server refused a request, or could not be reached.
 
-    Args:
-        message: The request and its answer.
+    Attributes:
         status: The HTTP status, `None` when there was no answer.
     """
 
@@ -171,8 +116,7 @@ class KubeError(NpuDraError):
 class NotFound(KubeError):
     """404, said by the API server itself: the object does not exist.
 
-    Args:
-        message: The request and its answer.
+    Attributes:
         missing: Plural and name of the missing object, `None` when the answer did not say.
     """
 
@@ -202,9 +146,7 @@ class Invalid(KubeError):
 class Unavailable(KubeError):
     """429, 5xx, no connection, or an answer that no API server gives.
 
-    Args:
-        message: The request and its answer.
-        status: The HTTP status, `None` when there was no answer.
+    Attributes:
         retry_after: Seconds the server asked to wait, `None` when it did not say.
     """
 
@@ -220,8 +162,7 @@ class Unavailable(KubeError):
 class Unreadable(Unavailable):
     """An answer that is not understood: an immediate retry would get the same one.
 
-    Args:
-        message: The request, and what is wrong with its answer.
+    Attributes:
         beginning: The first bytes of the answer.
     """
 
@@ -230,20 +171,20 @@ class Unreadable(Unavailable):
         super().__init__(message)
 
 
-class KubeletSilent(NpuDraError):
-    """The kubelet does not answer a call of ours; the message names the socket."""
+class KubeletSilent(DriverError):
+    """The kubelet does not answer the driver's call; the message names the socket."""
 
     retryable = True
 
 
-class StorageError(NpuDraError):
+class StorageError(DriverError):
     """A record, CDI file or socket could not be read or written; the message names the path."""
 
     retryable = True
 
 
 class LockHeld(StorageError):
-    """Somebody else keeps a lock for longer than was to be waited."""
+    """Another process holds a lock for longer than the caller waits."""
 
 
 class ForeignFile(StorageError):
@@ -253,12 +194,12 @@ class ForeignFile(StorageError):
 
 
 class RecordRefused(StorageError):
-    """What is to be noted of a claim could not be read back; the message is for the pod's owner."""
+    """A claim's record that could not be read back is not written; the message is for its owner."""
 
     retryable = False
 
 
 class RecordCorrupt(StorageError):
-    """A claim record does not parse; it was set aside."""
+    """A claim record does not parse; the driver set it aside."""
 
     retryable = False

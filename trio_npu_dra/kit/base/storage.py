@@ -25,7 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from trio_npu_dra.kit.base.errors import ForeignFile, NpuDraError, StorageError
+from trio_npu_dra.kit.base.errors import DriverError, ForeignFile, StorageError
 
 log = logging.getLogger(__name__)
 
@@ -375,7 +375,7 @@ class translated:  # noqa: N801 - as those of contextlib; a generator would take
 
     __slots__ = ("_action", "_into")
 
-    def __init__(self, action: str, into: Callable[[str], NpuDraError] = StorageError) -> None:
+    def __init__(self, action: str, into: Callable[[str], DriverError] = StorageError) -> None:
         self._action = action
         self._into = into
 

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from betterproto2 import Message
 from grpclib.const import Status
 
-from trio_npu_dra.kit.base.errors import NpuDraError
+from trio_npu_dra.kit.base.errors import DriverError
 
 RequestT = TypeVar("RequestT", bound=Message)
 ReplyT = TypeVar("ReplyT", bound=Message)
@@ -18,7 +18,7 @@ Send: TypeAlias = Callable[[ReplyT], Awaitable[None]]
 """Hands one message of a stream to the peer; waits while the peer does not keep up."""
 
 
-class RpcError(NpuDraError):
+class RpcError(DriverError):
     """A call ended with a status other than OK; a handler raises it to answer with one.
 
     Args:

@@ -30,7 +30,7 @@ from trio_npu_dra.kit.api.objects import (
     ResourceClaimStatus,
     ResourceSlice,
 )
-from trio_npu_dra.kit.base.errors import NpuDraError
+from trio_npu_dra.kit.base.errors import DriverError
 from trio_npu_dra.kit.base.terminal import say
 from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
 from trio_npu_dra.kit.kubelet.endpoints import Endpoints
@@ -100,14 +100,14 @@ async def _show_claim(kubelet: Kubelet, settings: Settings, uid: str) -> None:
     prepared = (await kubelet.prepare([claim]))[uid]
     _show(yaml.safe_dump(prepared.to_dict(), sort_keys=False))
     if prepared.error:
-        raise NpuDraError(f"the claim was not prepared: {prepared.error}")
+        raise DriverError(f"the claim was not prepared: {prepared.error}")
     _heading("the CDI file from which the container runtime takes what the container gets")
     for path in _files(settings.cdi_root):
         _show(f"# {path.name}\n" + _pretty(path))
     _heading("the pod has ended; the kubelet asks to unprepare the claim")
     error = (await kubelet.unprepare([claim]))[uid]
     if error:
-        raise NpuDraError(f"the claim was not unprepared: {error}")
+        raise DriverError(f"the claim was not unprepared: {error}")
     _show(f"CDI files left: {len(_files(settings.cdi_root))}")
 
 

@@ -17,7 +17,7 @@ from typing import TypeAlias
 import trio
 
 from trio_npu_dra.kit.base.backoff import Backoff
-from trio_npu_dra.kit.base.errors import NpuDraError
+from trio_npu_dra.kit.base.errors import DriverError
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.grpc import Bridge, Channel, RpcError, methods, open_bridge
 from trio_npu_dra.kit.grpc._generated import v1 as health_v1
@@ -43,7 +43,7 @@ Health: TypeAlias = Mapping[tuple[str, str], health_v1.DeviceHealth]
 """Device health by pool and device."""
 
 
-class ContractBroken(NpuDraError):
+class ContractBroken(DriverError):
     """The driver did something that the kubelet refuses."""
 
 

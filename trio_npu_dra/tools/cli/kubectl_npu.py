@@ -23,7 +23,7 @@ from trio_npu_dra.kit.api.client import KubeClient, open_client
 from trio_npu_dra.kit.api.credentials import Credentials, load_credentials
 from trio_npu_dra.kit.api.kubeconfig import files_of_person, read_context
 from trio_npu_dra.kit.api.objects import KubeObject
-from trio_npu_dra.kit.base.errors import ConfigError, Gone, NotFound, NpuDraError, Unavailable
+from trio_npu_dra.kit.base.errors import ConfigError, DriverError, Gone, NotFound, Unavailable
 from trio_npu_dra.kit.base.terminal import say, visible
 from trio_npu_dra.revision import full_version
 from trio_npu_dra.tools.login.login import log_in
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except* BrokenPipeError:  # whoever reads has seen enough, as `head` has
         code = 1
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except* NpuDraError as group:
+    except* DriverError as group:
         code = 1
         for error in _leaves(group):
             say(f"kubectl npu: {error}", stream=sys.stderr)

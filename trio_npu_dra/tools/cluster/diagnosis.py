@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from trio_npu_dra.kit.base.errors import NpuDraError
+from trio_npu_dra.kit.base.errors import DriverError
 from trio_npu_dra.tools.cluster.fleet import DeviceRow, NodeRow
 from trio_npu_dra.tools.cluster.matching import taint_words
 from trio_npu_dra.tools.cluster.pod_objects import SeenEvent
@@ -13,7 +13,7 @@ from trio_npu_dra.tools.cluster.pod_objects import SeenEvent
 _EVENTS = 10
 
 
-class NoSuchDevice(NpuDraError):
+class NoSuchDevice(DriverError):
     """No device, or more than one, has the name that a person gave."""
 
 

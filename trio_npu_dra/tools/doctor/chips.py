@@ -13,6 +13,7 @@ import trio
 from trio_npu_dra.ascend.ascend_driver import load_library
 from trio_npu_dra.ascend.container import chip_nodes, shared_nodes
 from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.errors import DcmiError, LibraryMissing
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker, open_worker
 from trio_npu_dra.ascend.fault_memory import NodeFaults
 from trio_npu_dra.ascend.host import Host
@@ -20,7 +21,7 @@ from trio_npu_dra.ascend.model import EMPTY_BOARD, Board
 from trio_npu_dra.ascend.root_info import ROOT_INFO, read_root_info
 from trio_npu_dra.ascend.traits import TRAITS
 from trio_npu_dra.ascend.watcher import read_board
-from trio_npu_dra.kit.base.errors import DcmiError, DeviceNodeMissing, LibraryMissing
+from trio_npu_dra.kit.base.errors import DeviceNodeMissing
 from trio_npu_dra.tools.doctor.finding import Finding, not_checked, ok, problem, warning
 from trio_npu_dra.tools.doctor.places import Places, listed
 from trio_npu_dra.tools.doctor.programs import cgroup, command

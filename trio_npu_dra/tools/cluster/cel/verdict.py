@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from trio_npu_dra.kit.base.errors import NpuDraError
+from trio_npu_dra.kit.base.errors import DriverError
 
 
-class Undecided(NpuDraError):
+class Undecided(DriverError):
     """This package cannot tell what the scheduler decides; the message says why."""
 
 
-class SelectorFails(NpuDraError):
+class SelectorFails(DriverError):
     """The selector fails for a device: the scheduler then gives up on the whole pod."""
