@@ -12,13 +12,14 @@ import trio
 
 from trio_npu_dra.agent.claims.cdi import CdiFolder, Libraries
 from trio_npu_dra.agent.claims.patience import Patience
+from trio_npu_dra.agent.claims.planner import ClaimPlanner, ClaimReader
 from trio_npu_dra.agent.claims.service import CallAnswered, NodeClaims
 from trio_npu_dra.agent.claims.steps import Step
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.dcmi.types import ChipRef
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Board, Chip, ChipFamily
-from trio_npu_dra.ascend.offers import PartitionMode
+from trio_npu_dra.ascend.offers import NO_PARTITIONS, PartitionMode
 from trio_npu_dra.kit.api.objects import (
     Allocation,
     AllocationConfiguration,
@@ -230,6 +231,7 @@ class NodeOnDisk:
     def start(
         self,
         *,
+        reader: ClaimReader | None = None,
         ledger: Ledger | None = None,
         cdi: CdiFolder | None = None,
         steps: Sequence[Step] = (),
@@ -239,20 +241,17 @@ class NodeOnDisk:
         on_held: Callable[[str], object] = lambda _: None,
     ) -> NodeClaims:
         """A driver instance."""
-        return NodeClaims(
-            reader=self.source,
+        planner = ClaimPlanner(
+            reader=reader or self.source,
             board=self.board,
             host=self.host,
             ledger=ledger or self.ledger(),
             cdi=cdi or self.cdi(),
-            steps=steps,
             driver_name=DRIVER,
             pool_name=POOL,
-            partitioning=partitioning,
-            patience=patience,
-            on_call=on_call,
-            on_held=on_held,
+            partitioning=partitioning or Observable(NO_PARTITIONS),
         )
+        return NodeClaims(planner, steps, patience=patience, on_call=on_call, on_held=on_held)
 
     def cdi_path(self, uid: str) -> Path:
         """The CDI file of a claim."""

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.claims.node import DRIVER, POOL, FakeClaims, NodeOnDisk, claim, ref, result
+from tests.claims.node import FakeClaims, NodeOnDisk, claim, ref, result
 from trio_npu_dra.agent.claims.planner import ClaimReader
-from trio_npu_dra.agent.claims.service import NodeClaims
 from trio_npu_dra.kit.api.client import open_client
 from trio_npu_dra.kit.api.credentials import Credentials, load_credentials
 from trio_npu_dra.kit.api.objects import ResourceClaim
@@ -80,15 +79,7 @@ async def test_a_stored_claim_is_read_with_its_allocation(source: Source) -> Non
 async def test_a_claim_is_prepared_from_it(source: Source, node: NodeOnDisk) -> None:
     """`NodeClaims` reads from each, and is what the kubelet's calls are given to."""
     stored = source.store(claim("a", result("npu-1")))
-    driver: Driver = NodeClaims(
-        reader=source.reader,
-        board=node.board,
-        host=node.host,
-        ledger=node.ledger(),
-        cdi=node.cdi(),
-        driver_name=DRIVER,
-        pool_name=POOL,
-    )
+    driver: Driver = node.start(reader=source.reader)
     uid = stored.metadata.uid or ""
 
     with trio.fail_after(10):
@@ -150,15 +141,7 @@ async def test_a_name_that_nothing_can_have_fails_its_claim_alone(
     await nursery.start(serve_api, state, socket)
     uid = state.add(claim("a", result("npu-1"))).metadata.uid or ""
     async with open_client(_credentials(tmp_path, socket)) as client:
-        driver = NodeClaims(
-            reader=client,
-            board=node.board,
-            host=node.host,
-            ledger=node.ledger(),
-            cdi=node.cdi(),
-            driver_name=DRIVER,
-            pool_name=POOL,
-        )
+        driver = node.start(reader=client)
         with trio.fail_after(10):
             answer = await driver.prepare([ref("a", uid), ref("a\nb", "uid-b")])
     assert answer[uid].error == ""

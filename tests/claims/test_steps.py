@@ -16,7 +16,7 @@ from tests.claims.stepping import (
     is_whole,
     leave,
 )
-from trio_npu_dra.agent.claims.lifecycle import ClaimLifecycle, Wanted
+from trio_npu_dra.agent.claims.lifecycle import ClaimLifecycle, ClaimPlan
 from trio_npu_dra.agent.claims.patience import Patience
 from trio_npu_dra.agent.claims.transitions import TRANSITIONS, Action, Goal, Situation
 from trio_npu_dra.ascend.dcmi.errors import Busy
@@ -139,7 +139,7 @@ async def test_a_replaced_allocation_undoes_the_old_steps_before_the_new_ones(
 async def test_an_answer_from_an_old_record_undoes_no_newer_allocation(driver: Driver) -> None:
     """A slow call may have read that the claim is ready for devices that it has no more."""
     await driver.prepare()
-    old = Wanted(entry=driver.ledger.by_uid["uid-a"], is_fresh=False)
+    old = ClaimPlan(entry=driver.ledger.by_uid["uid-a"], is_fresh=False)
     await driver.unprepare()
     driver.node.source.store(claim("a", result("npu-5")))
     await driver.prepare()

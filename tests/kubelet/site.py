@@ -14,6 +14,7 @@ from tests.claims.node import AT_ONCE, DRIVER, POOL, FakeClaims, NodeOnDisk, boa
 from tests.kubelet.line import Line
 from trio_npu_dra.agent.claims.cdi import CdiFolder, Libraries
 from trio_npu_dra.agent.claims.patience import Patience
+from trio_npu_dra.agent.claims.planner import ClaimPlanner
 from trio_npu_dra.agent.claims.service import NodeClaims
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.kit.api.objects import ResourceClaim
@@ -84,7 +85,7 @@ class Site:
     def claims(self, patience: Patience = AT_ONCE) -> NodeClaims:
         """An instance of the driver with a state folder of its own."""
         state = self.service.parent
-        return NodeClaims(
+        planner = ClaimPlanner(
             reader=self.node.source,
             board=Observable(board()),
             host=self.node.host,
@@ -97,8 +98,8 @@ class Site:
             ),
             driver_name=self.driver,
             pool_name=POOL,
-            patience=patience,
         )
+        return NodeClaims(planner, patience=patience)
 
     async def serve(self) -> None:
         """Listen for calls."""

@@ -1,10 +1,7 @@
 """CDI files: what the container runtime adds to a container that uses a claim.
 
-One file a claim, and device names that carry the claim's UID, so that a name is never used again
-for something else and a runtime's cache cannot be wrong. A file can always be made anew from the
-claim's record, which has the whole spec, so nothing of it is synced to the disk. What a power cut
-leaves, perhaps an empty file, is put right or removed at our next start, before any claim is
-prepared again; until then a runtime says in its log that it cannot read the file, and goes on.
+Each claim has one file. Device names carry the claim's UID, so no name is ever used again for
+something else, and a runtime's cache cannot be wrong.
 """
 
 from __future__ import annotations
@@ -13,21 +10,28 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from pydantic_core import to_json
 
 from trio_npu_dra.agent.claims import library_hook
-from trio_npu_dra.agent.claims.driver_files import DriverFiles
 from trio_npu_dra.agent.claims.library_hook import LibraryHook
 from trio_npu_dra.agent.config.effective import DEFAULT_CONFIG
 from trio_npu_dra.agent.config.model import ContainerLibraries
 from trio_npu_dra.agent.holds.entry import Allocated, HeldDevice
-from trio_npu_dra.ascend.container import DeviceNode, Mount
+from trio_npu_dra.ascend.container import (
+    Mount,
+    driver_mounts,
+    extra_mounts,
+    root_info_mounts,
+    shared_nodes,
+    ub_mounts,
+)
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import ChipFamily
+from trio_npu_dra.ascend.unified_bus import topology_file
 from trio_npu_dra.kit.base import storage
 from trio_npu_dra.kit.base.errors import ForeignFile
 
@@ -35,11 +39,8 @@ _CDI_VERSION = "0.5.0"  # the lowest with hostPath and with names that start wit
 _CLASS = "npu"
 _MODE = 0o644
 _TOPOLOGY = "HCCL_TOPO_FILE_PATH"
-_NONE: Mapping[Any, Any] = MappingProxyType({})
-
 _NPU_NODE = re.compile(r"/dev/davinci(\d+)")
 
-T = TypeVar("T")
 _Edits: TypeAlias = Mapping[str, Sequence[Any]]
 
 
@@ -48,9 +49,10 @@ class Libraries:
     """How containers find the Ascend driver's libraries.
 
     Attributes:
-        path: Where they have them, as in LD_LIBRARY_PATH; empty does nothing for them.
-        usual: What is done where no config says otherwise.
-        hook: Makes loaders look there; without it LD_LIBRARY_PATH does, instead of the image's.
+        path: The folders in a container, as in LD_LIBRARY_PATH; empty leaves containers alone.
+        usual: The way where no config names another.
+        hook: Puts the folders into the container's ld.so.cache; without it, LD_LIBRARY_PATH names
+            them and replaces the image's.
     """
 
     path: str
@@ -58,7 +60,7 @@ class Libraries:
     hook: LibraryHook | None = None
 
     def edits(self, wanted: ContainerLibraries | None) -> _Edits:
-        """What is done if a config wants this; None says nothing."""
+        """The edits where a config asks for *wanted*; None is a config that says nothing."""
         folders = [folder for folder in self.path.split(":") if folder]
         how = wanted or self.usual
         if not folders or how == "none":
@@ -68,111 +70,32 @@ class Libraries:
         return {"env": [f"LD_LIBRARY_PATH={self.path}"]}
 
 
-def device_name(uid: str, device: str, share_id: str | None = None) -> str:
-    """The CDI name of a device of the claim *uid*, or of one of its shares of the device.
+class DriverFiles:
+    """What containers need besides their NPUs; asks the host once for each family.
 
-    The kubelet tells the health of what has one name once.
+    `nodes` raises DeviceNodeMissing where the host lacks one that every container needs.
     """
-    return f"{uid}-{device}" if share_id is None else f"{uid}-{device}-{share_id}"
 
-
-def render_spec(
-    uid: str,
-    devices: Sequence[HeldDevice],
-    *,
-    driver_name: str,
-    shared_nodes: Iterable[DeviceNode],
-    driver_mounts: Mapping[ChipFamily, Iterable[Mount]],
-    extra_mounts: Iterable[Mount],
-    libraries: Libraries,
-    ub_mounts: Mapping[ChipFamily, Iterable[Mount]] = _NONE,
-    topology_files: Mapping[str, str] = _NONE,
-    allocation: Iterable[Allocated] = (),
-) -> dict[str, Any]:
-    """Make the CDI spec of a claim (pure): equal input gives an equal spec.
-
-    What configs say is said once for the claim as far as it is equal for all devices, else by each
-    device: so a container gets what the configs of its own devices say.
-
-    Args:
-        uid: The claim.
-        devices: What it has, one device at least, none twice.
-        driver_name: The vendor of the CDI kind.
-        shared_nodes: Device nodes that a container needs besides those of its NPUs.
-        driver_mounts: Files of the Ascend driver, by family.
-        extra_mounts: What is mounted besides, whatever the configs say.
-        libraries: How containers find the Ascend driver's libraries.
-        ub_mounts: Files of the unified bus, by family.
-        topology_files: Paths of the topology that HCCL needs, by device.
-        allocation: Tells the shares that the claim has of devices, which have a name each.
-    """
-    shares: dict[str, dict[str | None, None]] = {}
-    for given in allocation:
-        shares.setdefault(given.device, {})[given.share_id] = None
-    basis: _Edits = {
-        "env": [f"ASCEND_VISIBLE_DEVICES={_visible_devices(devices)}"],
-        "deviceNodes": [_node(node.path, node.host_path) for node in shared_nodes],
-    }
-    configured = [
-        _configured(device, libraries, driver_mounts, ub_mounts, topology_files)
-        for device in devices
-    ]
-    parts = [*zip(*configured, strict=True)]  # each for all devices
-    common = [part[0] if part.count(part[0]) == len(devices) else {} for part in parts]
-    extra: _Edits = {"mounts": [_mount(mount) for mount in extra_mounts]}
-    return {
-        "cdiVersion": _CDI_VERSION,
-        "kind": f"{driver_name}/{_CLASS}",
-        "containerEdits": _joined(basis, *common, extra),
-        "devices": [
-            {
-                "name": device_name(uid, device.device, share_id),
-                "containerEdits": _joined(
-                    {"deviceNodes": [_node(*paths) for paths in device.nodes.items()]},
-                    *(own for own, all_ in zip(of_device, common, strict=True) if own != all_),
-                ),
-            }
-            for device, of_device in zip(devices, configured, strict=True)
-            for share_id in shares.get(device.device, (None,))
-        ],
-    }
+    def __init__(self, host: Host) -> None:
+        self.nodes = cache(partial(shared_nodes, host))
+        self.mounts = cache(partial(driver_mounts, host))
+        self.ub_mounts = cache(partial(ub_mounts, host))
+        self.extra_mounts = cache(partial(extra_mounts, host))
+        self.root_info = partial(root_info_mounts, host)
+        self.topology_file = partial(topology_file, host)
 
 
 def _visible_devices(devices: Iterable[HeldDevice]) -> str:
-    """What ASCEND_VISIBLE_DEVICES is to say, which is one thing for all devices of a claim.
-
-    An Ascend container runtime below us takes the last assignment: with "void" it adds nothing to
-    what the claim gives, whatever the image says.
-    """
+    """The one value of ASCEND_VISIBLE_DEVICES for all devices of a claim."""
     if any((device.config or DEFAULT_CONFIG).visible_devices == "void" for device in devices):
+        # An Ascend container runtime below us takes the last assignment, so this one overrides the
+        # image's: the runtime adds nothing to what the claim gives.
         return "void"
     return ",".join(map(str, sorted(_numbers(node for device in devices for node in device.nodes))))
 
 
-def _configured(
-    device: HeldDevice,
-    libraries: Libraries,
-    driver_mounts: Mapping[ChipFamily, Iterable[Mount]],
-    ub_mounts: Mapping[ChipFamily, Iterable[Mount]],
-    topology_files: Mapping[str, str],
-) -> tuple[_Edits, ...]:
-    """What the config of a device says, in parts that are looked at by themselves."""
-    config, family = device.config or DEFAULT_CONFIG, device.family
-    files = driver_mounts[family] if config.driver_mounts and family else ()
-    of_bus = ub_mounts.get(family, ()) if config.ub_files and family else ()
-    # The file is one of the Ascend driver's; and the config's own word counts.
-    topology = topology_files.get(device.device) if config.driver_mounts else None
-    is_ours = topology is not None and _TOPOLOGY not in dict(config.env)
-    return (
-        libraries.edits(config.container_libraries),
-        {"env": [f"{_TOPOLOGY}={topology}"] if is_ours else []},
-        {"env": [f"{name}={value}" for name, value in config.env]},
-        {"mounts": [_mount(mount) for mount in (*files, *of_bus)]},
-    )
-
-
 def _joined(*parts: _Edits) -> _Edits:
-    """All of several edits, without empty lists, which CDI does not know."""
+    """Join edits; leave out empty lists, which CDI forbids."""
     kinds = ("env", "deviceNodes", "mounts", "hooks")
     whole = {kind: [one for part in parts for one in part.get(kind, ())] for kind in kinds}
     return {kind: ones for kind, ones in whole.items() if ones}
@@ -203,9 +126,9 @@ class CdiFolder:
     """The CDI files of this driver in one folder.
 
     Attributes:
-        root: The folder; made when missing. It belongs to the node, other drivers write there too.
+        root: The node's folder, in which other drivers write too; made when missing.
         driver_name: The vendor of the CDI kind, and the start of our files' names.
-        host: Tells what a container needs besides its NPUs, anew for each file.
+        host: The host whose files and device nodes containers get.
         libraries: How containers find the Ascend driver's libraries.
     """
 
@@ -216,10 +139,10 @@ class CdiFolder:
 
     def device_id(self, uid: str, device: str, share_id: str | None = None) -> str:
         """The qualified CDI name that the kubelet hands to the runtime."""
-        return f"{self.driver_name}/{_CLASS}={device_name(uid, device, share_id)}"
+        return f"{self.driver_name}/{_CLASS}={_device_name(uid, device, share_id)}"
 
     def write(self, uid: str, spec: Mapping[str, Any]) -> bool:
-        """Make the file say what it should, ours and for all to read; a right one is left alone.
+        """Write a claim's file for all to read, unless it is right.
 
         Returns:
             Whether the file was missing or wrong.
@@ -231,15 +154,19 @@ class CdiFolder:
         path = self.path(uid)
         if storage.holds(path, content, mode=_MODE):
             return False
-        self._make_root()
+        with storage.translated(f"make {self.root}"):
+            self.root.mkdir(parents=True, exist_ok=True)
+        # Without fsync: the record has the whole spec. A power cut may leave an empty file; our
+        # next start writes or removes it before it prepares any claim, and until then a runtime
+        # logs that it cannot read the file, and goes on.
         storage.write_atomic(path, content, mode=_MODE, sync=False)
         return True
 
     def hands_out(self, uid: str, nodes: Collection[str]) -> bool:
-        """Whether the file of the claim *uid*, whole or not, names one of the host's *nodes*.
+        """Whether a claim's file, whole or damaged, names one of the host's *nodes*.
 
         Raises:
-            StorageError: It exists and the disk does not give it.
+            StorageError: The file exists and cannot be read.
         """
         try:
             content = storage.read_bytes(self.path(uid), any_owner=True) or b""
@@ -248,17 +175,15 @@ class CdiFolder:
         return any(f'"{node}"'.encode() in content for node in nodes)
 
     def remove(self, uid: str) -> None:
-        """Remove the file of a claim; a missing one is fine.
+        """Remove a claim's file if it exists.
 
         Raises:
-            StorageError: It cannot be removed.
+            StorageError: The disk refuses.
         """
         storage.remove(self.path(uid))
 
     def scan(self) -> dict[str, bool]:
-        """The claims that have a file, by UID: whether it has the form that `write` gives it.
-
-        That is a regular file, its owner and its mode. What it says is not read.
+        """The claims with a file, by UID; true for a regular file with the right owner and mode.
 
         Raises:
             StorageError: The folder cannot be read.
@@ -278,39 +203,38 @@ class CdiFolder:
         return found
 
     def remove_unfinished(self) -> None:
-        """Remove what killed writers left of files.
+        """Remove the temporary files of killed writers.
 
         Raises:
             StorageError: The folder cannot be read.
         """
         storage.remove_unfinished(self.root, self._prefix)
-        library_hook.remove_unfinished(self.root, self.driver_name)
+        storage.remove_unfinished(self.root, library_hook.prefix(self.driver_name))
 
     def install_hook(self) -> None:
-        """Put the program there that the files name, if it is missing or wrong.
-
-        Raises:
-            StorageError: It cannot be written, or could not be executed.
-        """
+        """Install the program that the files name, unless it is there; raises as `install` does."""
         if self.libraries.hook is not None:
             self.libraries.hook.install()
 
     def remove_unused_hooks(self, specs: Iterable[Mapping[str, Any] | None]) -> None:
-        """Remove other versions' programs that neither a file nor one of *specs* names.
+        """Remove other versions' programs, unless a file or one of *specs* names them.
 
         Raises:
-            StorageError: The disk does not give the files.
+            StorageError: A file cannot be read.
         """
         programs = library_hook.others(self.root, self.driver_name, self.libraries.hook)
-        if programs:
-            paths = [self.devices_path, *(self.path(uid) for uid in self.scan())]
-            files = (storage.read_bytes(path, any_owner=True) for path in paths)
-            named_in = [*(to_json(spec) for spec in specs), *(text or b"" for text in files)]
-            library_hook.remove_unused(programs, named_in)
+        if not programs:
+            return
+        paths = [self.devices_path, *(self.path(uid) for uid in self.scan())]
+        files = (storage.read_bytes(path, any_owner=True) for path in paths)
+        texts = [*(to_json(spec) for spec in specs), *(text or b"" for text in files)]
+        for program in programs:
+            if not any(program.name.encode() in text for text in texts):
+                storage.remove_if_abandoned(program)  # a live instance of its version locks it
 
     @property
     def devices_path(self) -> Path:
-        """The file of a device plugin's devices (`device_plugin.cdi_file`)."""
+        """The one file of a device plugin's devices (`device_plugin.cdi_file`)."""
         return self.root / f"{self.driver_name}-device.json"
 
     def path(self, uid: str) -> Path:
@@ -321,58 +245,93 @@ class CdiFolder:
     def _prefix(self) -> str:
         return f"{self.driver_name}-{_CLASS}_"
 
-    def _make_root(self) -> None:
-        with storage.translated(f"make {self.root}"):
-            self.root.mkdir(parents=True, exist_ok=True)
-
     def render(
         self,
         uid: str,
         devices: Sequence[HeldDevice],
-        facts: DriverFiles | None = None,
+        files: DriverFiles | None = None,
         *,
         allocation: Iterable[Allocated] = (),
     ) -> dict[str, Any]:
-        """What the file of a claim is to say.
+        """Make the CDI spec of a claim: equal input gives an equal spec.
+
+        What all devices have in common stands once, for the claim; the rest stands with each
+        device. So a container gets what the configs of its own devices say.
 
         Args:
             uid: The claim.
-            devices: What it has; of families that are known.
-            facts: What was found out of the host; without it the host is looked at now.
-            allocation: How the claim has the devices; without it, each as a whole.
+            devices: Its devices, at least one and none twice, of known families.
+            files: What the host has; without it the host is asked now.
+            allocation: The claim's shares of devices, each with a name of its own; without it, the
+                claim has each device as a whole.
 
         Raises:
             DeviceNodeMissing: A device node of the Ascend driver is missing on the host.
         """
-        facts = facts or DriverFiles(self.host)
-        families = list(dict.fromkeys(device.family for device in devices if device.family))
+        files = files or DriverFiles(self.host)
+        families = dict.fromkeys(device.family for device in devices if device.family)
+        shared_nodes = dict.fromkeys(node for family in families for node in files.nodes(family))
         chips = _numbers(node for device in devices for node in device.held_nodes)
-        return render_spec(
-            uid,
-            devices,
-            driver_name=self.driver_name,
-            shared_nodes=_once(node for family in families for node in facts.nodes(family)),
-            driver_mounts={
-                family: (*facts.mounts(family), *facts.root_info(family, chips))
-                for family in families
-            },
-            ub_mounts={family: facts.ub_mounts(family) for family in families},
-            topology_files={
-                device.device: path
-                for device in devices
-                for chip in device.chips[:1]
-                if (path := facts.topology_file(chip)) is not None
-            },
-            extra_mounts=facts.extra_mounts(),
-            libraries=self.libraries,
-            allocation=allocation,
+        mounts = {
+            family: (*files.mounts(family), *files.root_info(family, chips)) for family in families
+        }
+        configured = [self._configured(device, mounts, files) for device in devices]
+        parts = [*zip(*configured, strict=True)]  # each part of all devices
+        common = [part[0] if part.count(part[0]) == len(devices) else {} for part in parts]
+        shares: dict[str, dict[str | None, None]] = {}
+        for given in allocation:
+            shares.setdefault(given.device, {})[given.share_id] = None
+        return {
+            "cdiVersion": _CDI_VERSION,
+            "kind": f"{self.driver_name}/{_CLASS}",
+            "containerEdits": _joined(
+                {
+                    "env": [f"ASCEND_VISIBLE_DEVICES={_visible_devices(devices)}"],
+                    "deviceNodes": [_node(node.path, node.host_path) for node in shared_nodes],
+                },
+                *common,
+                {"mounts": [_mount(mount) for mount in files.extra_mounts()]},
+            ),
+            "devices": [
+                {
+                    "name": _device_name(uid, device.device, share_id),
+                    "containerEdits": _joined(
+                        {"deviceNodes": [_node(*paths) for paths in device.nodes.items()]},
+                        *(own for own, all_ in zip(of_device, common, strict=True) if own != all_),
+                    ),
+                }
+                for device, of_device in zip(devices, configured, strict=True)
+                for share_id in shares.get(device.device, (None,))
+            ],
+        }
+
+    def _configured(
+        self,
+        device: HeldDevice,
+        mounts: Mapping[ChipFamily, Iterable[Mount]],
+        files: DriverFiles,
+    ) -> tuple[_Edits, ...]:
+        """The edits that a device's config asks for, in parts that are compared one by one."""
+        config, family = device.config or DEFAULT_CONFIG, device.family
+        driver_files = mounts[family] if config.driver_mounts and family else ()
+        bus_files = files.ub_mounts(family) if config.ub_files and family else ()
+        topology = None
+        # The file is one of the Ascend driver's, and a variable of the config overrides ours.
+        if config.driver_mounts and device.chips and _TOPOLOGY not in dict(config.env):
+            topology = files.topology_file(device.chips[0])
+        return (
+            self.libraries.edits(config.container_libraries),
+            {"env": [f"{_TOPOLOGY}={topology}"] if topology is not None else []},
+            {"env": [f"{name}={value}" for name, value in config.env]},
+            {"mounts": [_mount(mount) for mount in (*driver_files, *bus_files)]},
         )
+
+
+def _device_name(uid: str, device: str, share_id: str | None) -> str:
+    """The CDI name of a device, or of one share of it: the kubelet reports health by name."""
+    return f"{uid}-{device}" if share_id is None else f"{uid}-{device}-{share_id}"
 
 
 def _numbers(nodes: Iterable[str]) -> set[int]:
     """N of each `/dev/davinciN`: on the host a chip's physical id."""
     return {int(found[1]) for found in map(_NPU_NODE.fullmatch, nodes) if found}
-
-
-def _once(items: Iterable[T]) -> Sequence[T]:
-    return list(dict.fromkeys(items))

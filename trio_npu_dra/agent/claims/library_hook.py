@@ -1,14 +1,12 @@
 """The program that makes a container's loader find the Ascend driver's libraries.
 
-The container runtime runs it on the host as a createContainer hook (`native/libraries_hook`), so it
-lies in a folder of the host. That is the folder of the CDI files: who can write there can have
-runtimes run anything anyway, and everybody can enter it. (A container with user ids of its own runs
-its hooks with these, and they do not get into the kubelet's folders.) CDI takes only files ending
-in .json or .yaml for specs.
+The container runtime runs it on the host as a createContainer hook (`native/libraries_hook`). It
+lies in the folder of the CDI files: a user who can write there can have runtimes run anything
+anyway, and every user can enter the folder. (A container with user ids of its own runs its hooks
+with these ids, which cannot enter the kubelet's folders.) CDI reads only .json and .yaml files.
 
-A digest of the content is in the name, so CDI files of two versions never name one program. A
-program stays while a CDI file or a record names it, and while an instance of its version lives:
-each has a shared lock on its own, because it may be about to write a CDI file.
+A program stays while a CDI file or a record names it, and while an instance of its version lives,
+which may be about to write a CDI file.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ import hashlib
 import logging
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -29,10 +27,10 @@ from trio_npu_dra.kit.base.errors import StorageError
 log = logging.getLogger(__name__)
 
 PROGRAM: Final = Path(sys.prefix, "libexec/npu-dra-libraries")
-"""Where the image has it."""
+"""The program in the image."""
 
 _MODE: Final = 0o711
-"""Others cannot read it: so the kernel hides a process that root of a pod's own users runs."""
+"""Unreadable for others: so the kernel hides its process from root of a pod's own users."""
 _TRIES: Final = 3
 _TIMEOUT: Final = 60  # seconds until a runtime kills it; by itself it ends after 20
 
@@ -43,7 +41,7 @@ class LibraryHook:
     Args:
         root: The folder; made when missing.
         driver_name: The start of our files' names.
-        program: The program of this installation, which nobody changes while the daemon runs.
+        program: The program of this installation, which does not change while the daemon runs.
 
     Raises:
         StorageError: The program cannot be read.
@@ -53,7 +51,8 @@ class LibraryHook:
         self._program = program
         content = self._content()
         self._size = len(content)
-        self.path = root / f"{_prefix(driver_name)}{hashlib.sha256(content).hexdigest()[:16]}"
+        # With the digest in the name, the CDI files of two versions never name one program.
+        self.path = root / f"{prefix(driver_name)}{hashlib.sha256(content).hexdigest()[:16]}"
         self._lock: int | None = None
 
     def edits(self, folders: Sequence[str]) -> dict[str, Any]:
@@ -67,10 +66,10 @@ class LibraryHook:
         }
 
     def install(self) -> None:
-        """Put it there if it is missing or wrong, and lock it; what else has its name is replaced.
+        """Write the program unless it is there and right, and lock it.
 
         Raises:
-            StorageError: It cannot be written, or could not be executed.
+            StorageError: It cannot be written, or the folder allows no execution.
         """
         for _ in range(_TRIES):
             if self._is_ours():
@@ -78,7 +77,7 @@ class LibraryHook:
             self.close()
             self._write()
             self._take_lock()
-        raise StorageError(f"{self.path} does not stay as it is written: somebody changes it")
+        raise StorageError(f"{self.path} does not stay as it is written: something changes it")
 
     def close(self) -> None:
         """Unlock it."""
@@ -87,7 +86,7 @@ class LibraryHook:
             self._lock = None
 
     def _is_ours(self) -> bool:
-        """Whether the name is that of the file that we have locked, and it has the right form."""
+        """Whether the path still leads to the file that we have locked, in the right form."""
         if self._lock is None:
             return False
         with storage.translated(f"look at {self.path}"):
@@ -99,7 +98,7 @@ class LibraryHook:
         return is_it and storage.has_form(found, mode=_MODE) and found.st_size == self._size
 
     def _take_lock(self) -> None:
-        """Lock the file that has the name, which another instance may remove until then."""
+        # Another instance may remove the file before we have its lock.
         with storage.translated(f"lock {self.path}"), suppress(FileNotFoundError):
             self._lock, _ = storage.open_file(self.path, os.O_RDONLY)
             fcntl.flock(self._lock, fcntl.LOCK_SH)
@@ -124,15 +123,10 @@ class LibraryHook:
 
 
 def installed_hook(root: Path, driver_name: str, program: Path = PROGRAM) -> LibraryHook | None:
-    """The program of this installation, put in its place.
-
-    Args:
-        root: The folder of the CDI files.
-        driver_name: The start of our files' names.
-        program: The program; only the image has one.
+    """Install this installation's program, which only the image has.
 
     Returns:
-        None if it cannot be had; the log says why, and that LD_LIBRARY_PATH takes its place.
+        None if that is impossible; the log says why, and that LD_LIBRARY_PATH takes its place.
     """
     try:
         hook = LibraryHook(root, driver_name, program)
@@ -147,15 +141,15 @@ def installed_hook(root: Path, driver_name: str, program: Path = PROGRAM) -> Lib
 
 
 def others(root: Path, driver_name: str, ours: LibraryHook | None) -> list[Path]:
-    """Programs in the folder that are not of this version.
+    """The programs of other versions in the folder.
 
     Raises:
         StorageError: The folder cannot be read.
     """
-    prefix = _prefix(driver_name)
+    start = prefix(driver_name)
     with storage.translated(f"read {root}"):
         try:
-            found = [path for path in root.iterdir() if path.name.startswith(prefix)]
+            found = [path for path in root.iterdir() if path.name.startswith(start)]
         except FileNotFoundError:
             return []
     return [
@@ -165,21 +159,6 @@ def others(root: Path, driver_name: str, ours: LibraryHook | None) -> list[Path]
     ]
 
 
-def remove_unused(programs: Iterable[Path], named_in: Sequence[bytes]) -> None:
-    """Remove those programs that no text names and that no live instance has locked."""
-    for path in programs:
-        if not any(path.name.encode() in text for text in named_in):
-            storage.remove_if_abandoned(path)
-
-
-def remove_unfinished(root: Path, driver_name: str) -> None:
-    """Remove what killed writers left of programs.
-
-    Raises:
-        StorageError: The folder cannot be read.
-    """
-    storage.remove_unfinished(root, _prefix(driver_name))
-
-
-def _prefix(driver_name: str) -> str:
+def prefix(driver_name: str) -> str:
+    """The start of a program's name."""
     return f"{driver_name}-libraries-"

@@ -1,34 +1,30 @@
-"""Holds of claims are taken, finished and undone here, as the table of `transitions` says.
+"""Takes, finishes and undoes holds of claims, as the table of `transitions` says.
 
-Who gets what is decided in the critical section of the node, for all claims of a call in their
-order. A claim that needs no step is dealt with there to the end: there is no checkpoint between its
-record and its CDI file, so that a cancelled call has both or none. Steps run outside, under a lock
-of their claim, one task of the node at a time; the critical section is then entered only to change
-the record.
+The critical section of the node decides which claim gets what, for all claims of a call in their
+order. A claim without steps is finished there: no checkpoint lies between its record and its CDI
+file, so a cancelled call leaves both or none. Steps run outside, under a lock of their claim, one
+task of the node at a time; they enter the critical section only to change the record.
 
-What a death, a full disk or a cancelled call can leave of a claim:
+A death, a full disk or a cancelled call can leave of a claim:
 
 - nothing;
-- an *intended* or *undoing* record, perhaps some steps, perhaps a CDI file. The next call about the
-  claim goes on from there, and so does the repair;
-- a *ready* record without its CDI file, when that could not be written. The claim holds its NPUs,
-  and the repair writes the file. The record is not taken back: had the answer been lost instead, a
-  pod might run already;
+- an *intended* or *undoing* record, perhaps some steps, perhaps a CDI file: the next call about the
+  claim continues from there, and so does the repair;
+- a *ready* record whose CDI file could not be written: the claim holds its NPUs, and the repair
+  writes the file. The record stays, because a pod may run if only the reply was lost;
 - a *ready* record and its CDI file.
 
-What a step did can be lost later. Its claim is then *intended* again, from that step on.
+Only a crash of the node can leave a CDI file without a record; the repair removes it.
 
-Only a node crash can leave a CDI file without a record; the repair removes it.
-
-Disk work runs on the event loop, not in a thread. It is one short fsync a claim; it keeps
-checkpoints, and so cancellation, out of the critical section; and the folder is on the kubelet's
-own disk: when that stalls, the kubelet's checkpoints stall with ours and nobody waits for us.
+Disk work runs on the event loop, not in a thread. It is one short fsync a claim, and it keeps
+checkpoints, and so cancellation, out of the critical section. The folder is on the kubelet's own
+disk: when that stalls, the kubelet's checkpoints stall too, and no call waits for us alone.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
@@ -59,12 +55,12 @@ _ABOUT_STEPS: Final = {Action.FINISH, Action.REPLACE, Action.UNDO}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ClaimPlan:
     """What a claim is to hold.
 
     Attributes:
         entry: Its devices and their edits; *ready*, without steps.
-        is_fresh: Whether the node was looked at for it; else it is what the ledger had.
+        is_fresh: Whether it comes from a look at the node; else it is the ledger's own entry.
     """
 
     entry: Entry
@@ -72,16 +68,16 @@ class Wanted:
 
 
 Outcome = Entry | DriverError | None
-"""The claim's entry, None if it has none any more, or what went wrong."""
+"""The claim's entry, None once it is removed, or an error."""
 
 
 class ClaimLifecycle:
-    """The holds of this node's claims.
+    """The holds of this node's claims, in the ledger and as CDI files.
 
     Args:
         ledger: Who holds what.
-        cdi: Where the container runtime finds what a claim gives.
-        steps: What may have to be done for a claim besides, in order.
+        cdi: The CDI files.
+        steps: The steps that claims may need, in order.
     """
 
     def __init__(self, ledger: Ledger, cdi: CdiFolder, steps: Sequence[Step] = ()) -> None:
@@ -90,28 +86,32 @@ class ClaimLifecycle:
         self._steps = Steps(steps)
         self._locks = StepLocks(ledger.state_folder, is_kept=self._has_steps)
 
-    async def prepare(self, wanted: Mapping[str, Wanted]) -> dict[str, Outcome]:
-        """Try once to prepare claims, given by UID; of two for one device the first has it."""
-        await self.repair(self._left_on(one.entry for one in wanted.values()))
-        return await self._try(Goal.PREPARE, wanted)
+    async def prepare(self, plans: Mapping[str, ClaimPlan]) -> dict[str, Outcome]:
+        """Try once to prepare claims, by UID; of two for one device the first gets it."""
+        # vNPUs that ended claims left on the chips keep these claims waiting.
+        nodes = {node for one in plans.values() for hold in one.entry.holds for node in hold.nodes}
+        left = [
+            entry.uid
+            for entry in self._ledger.by_uid.values()
+            if entry.holder.kind is HolderKind.LEFTOVER
+            if any(nodes & hold.nodes for hold in entry.holds)
+        ]
+        await self.repair(left)
+        return await self._try(Goal.PREPARE, plans)
 
     async def unprepare(self, uids: Sequence[str]) -> dict[str, Outcome]:
-        """Try once to undo what was done for claims; one that was never prepared is fine."""
+        """Try once to undo claims; one that was never prepared is undone."""
         return await self._try(Goal.UNPREPARE, dict.fromkeys(uids))
 
     def sweep_locks(self) -> None:
-        """Remove the locks of claims that are gone.
-
-        Raises:
-            StorageError: Their folder cannot be read.
-        """
+        """Remove the locks of claims that are gone; raises StorageError if that fails."""
         self._locks.sweep()
 
     async def repair(self, uids: Sequence[str]) -> dict[str, Outcome]:
-        """Try once to finish or undo what a call left half done."""
+        """Try once to finish or undo claims that a call left half done."""
         return await self._try(Goal.REPAIR, dict.fromkeys(uids))
 
-    async def _try(self, goal: Goal, claims: Mapping[str, Wanted | None]) -> dict[str, Outcome]:
+    async def _try(self, goal: Goal, claims: Mapping[str, ClaimPlan | None]) -> dict[str, Outcome]:
         if not claims:
             return {}
         try:
@@ -121,7 +121,11 @@ class ClaimLifecycle:
                 outcomes = self._at_once(actions, claims, later)
         except StorageError as error:
             return dict.fromkeys(claims, error)
-        later |= {uid for uid, one in outcomes.items() if _is_intended(one)}
+        later |= {
+            uid
+            for uid, one in outcomes.items()
+            if isinstance(one, Entry) and one.state is EntryState.INTENDED
+        }
         due = {uid: one for uid, one in claims.items() if uid in later}
         return outcomes | await side_by_side(partial(self._stepwise, goal), due)
 
@@ -130,52 +134,45 @@ class ClaimLifecycle:
         return action in _ABOUT_STEPS and self._has_steps(uid)
 
     def is_whole(self, entry: Entry) -> bool:
-        """Whether a claim is ready, and nothing that was done for it is lost."""
+        """Whether a claim is ready and its steps' work still stands."""
         return entry.state is EntryState.READY and self._steps.lost(entry) is None
 
-    def _action(self, goal: Goal, uid: str, wanted: Wanted | None) -> Action:
+    def _action(self, goal: Goal, uid: str, plan: ClaimPlan | None) -> Action:
         entry = self._ledger.by_uid.get(uid)
         found = situation(
             entry,
-            wanted.entry.allocation if wanted else None,
+            plan.entry.allocation if plan else None,
             is_unreadable=uid in self._ledger.unreadable,
             is_whole=entry is not None and self.is_whole(entry),
         )
         action = TRANSITIONS[found][goal]
-        is_stale = wanted is not None and not wanted.is_fresh
+        is_stale = plan is not None and not plan.is_fresh
         return Action.REFUSE if is_stale and action in _CHANGES_DEVICES else action
 
-    def _left_on(self, entries: Iterable[Entry]) -> list[str]:
-        """The vNPUs that other claims have left on chips of *entries*, which keep these waiting."""
-        left = [
-            entry
-            for entry in self._ledger.by_uid.values()
-            if entry.holder.kind is HolderKind.LEFTOVER
-        ]
-        nodes = {node for entry in entries for hold in entry.holds for node in hold.nodes}
-        return [one.uid for one in left if any(nodes & hold.nodes for hold in one.holds)]
-
-    # --- what takes no time; all inside the critical section --------------------------------------
+    # --- without steps; all inside the critical section -------------------------------------------
 
     def _at_once(
         self,
         actions: Mapping[str, Action],
-        claims: Mapping[str, Wanted | None],
+        claims: Mapping[str, ClaimPlan | None],
         later: AbstractSet[str],
     ) -> dict[str, Outcome]:
-        """Do all but what is for *later*; a claim that needs steps is *intended* then."""
+        """Act on all claims but those for *later*; one that needs steps becomes *intended*."""
         outcomes: dict[str, Outcome] = {}
         moving = {
             uid
-            for uid, wanted in claims.items()
-            if actions[uid] is Action.REPLACE and uid not in later and wanted
-            if _held_objects(self._ledger.by_uid[uid]) != _held_objects(wanted.entry)
+            for uid, plan in claims.items()
+            if actions[uid] is Action.REPLACE and uid not in later and plan
+            if _held_objects(self._ledger.by_uid[uid]) != _held_objects(plan.entry)
         }
-        # All let go before any takes: a device may move between claims of one call. Who keeps its
-        # chips lets nothing go: its record was perhaps only written in another way.
+        # All let go before any takes: a device may move between claims of one call. A claim that
+        # keeps its chips lets nothing go: perhaps only the form of its record has changed.
         for uid in moving:
+            entry = self._ledger.by_uid[uid]
             try:
-                self._let_go(uid)
+                if entry.state is not EntryState.UNDOING:
+                    self._ledger.put(replace(entry, state=EntryState.UNDOING))
+                self._cdi.remove(uid)
             except StorageError as error:
                 outcomes[uid] = error
         for uid, action in actions.items():
@@ -187,20 +184,19 @@ class ClaimLifecycle:
         return outcomes
 
     def _act(
-        self, action: Action, uid: str, wanted: Wanted | None, moving: AbstractSet[str]
+        self, action: Action, uid: str, plan: ClaimPlan | None, moving: AbstractSet[str]
     ) -> Entry | None:
-        """Do it.
+        """Do an action that needs no steps.
 
         Raises:
-            HoldGone: The claim has to be read anew.
+            HoldGone: The claim must be planned again.
             DriverError: It failed.
         """
         if action is Action.REFUSE:
-            who = wanted.entry if wanted else uid
-            raise HoldGone(f"claim {who} has just been unprepared by another call")
+            raise HoldGone(f"claim {plan and plan.entry} has just been unprepared by another call")
         if action in _CHANGES_DEVICES:
-            assert wanted is not None, "only a prepare takes"
-            entry = self._take(wanted, moving)
+            assert plan is not None, "only a prepare takes"
+            entry = self._take(plan, moving)
             if entry.state is EntryState.READY:
                 self._write_cdi(entry)
             return entry
@@ -209,53 +205,41 @@ class ClaimLifecycle:
             self._write_cdi(entry)
             return self._ledger.put(_ready(entry))
         if action is Action.SHOW:
-            return self._show(self._ledger.by_uid[uid], wanted)
+            return self._show(self._ledger.by_uid[uid], plan)
         if action is Action.UNDO:
             self._cdi.remove(uid)
             self._ledger.remove(uid)
         return None
 
-    def _let_go(self, uid: str) -> None:
-        entry = self._ledger.by_uid[uid]
-        if entry.state is not EntryState.UNDOING:
-            self._ledger.put(replace(entry, state=EntryState.UNDOING))
-        self._cdi.remove(uid)
-
-    def _show(self, entry: Entry, wanted: Wanted | None) -> Entry:
-        """See that record and CDI file say what was found out last of the chips that are held.
-
-        Facts of other chips, which go by the name now, are left: a pod may use those that are held.
-        So are the ids of vNPUs, which a step found out.
-        """
-        if wanted is not None and wanted.entry.edits is not None:
-            found = wanted.entry
+    def _show(self, entry: Entry, plan: ClaimPlan | None) -> Entry:
+        """Bring record and CDI file up to the newest facts of the held chips."""
+        if plan is not None and plan.entry.edits is not None:
+            found = plan.entry
             is_new = found.edits != entry.edits or not entry.knows_its_chips
+            # Other chips may have the names now, and a pod may use the held ones. The facts of
+            # vNPUs come from a step, not from a plan.
             is_held = _held_objects(found) == _held_objects(entry) and not entry.outlasts_boot
-            if is_new and is_held and (wanted.is_fresh or entry.edits is None):
-                entry = self._ledger.put(with_devices(entry, found.devices, wanted.entry.edits))
-        if wanted is not None and entry.doubted:
+            if is_new and is_held and (plan.is_fresh or entry.edits is None):
+                entry = self._ledger.put(with_devices(entry, found.devices, plan.entry.edits))
+        if plan is not None and entry.doubted:
             entry = self._ledger.put(replace(entry, doubted=False))
         self._write_cdi(entry)
         return entry
 
     # --- one claim with steps ---------------------------------------------------------------------
 
-    async def _stepwise(self, goal: Goal, uid: str, wanted: Wanted | None) -> Outcome:
+    async def _stepwise(self, goal: Goal, uid: str, plan: ClaimPlan | None) -> Outcome:
         patience = 0.0 if goal is Goal.REPAIR else PATIENCE_SECONDS
         try:
             async with self._locks.hold(uid, patience_seconds=patience):
-                return await self._go_on(goal, uid, wanted)
+                return await self._go_on(goal, uid, plan)
         except DriverError as error:
             return error
 
-    async def _go_on(self, goal: Goal, uid: str, wanted: Wanted | None) -> Entry | None:
-        """Do for one claim what the table says, all the way.
-
-        Raises:
-            DriverError: Something failed; the record says how far it got.
-        """
+    async def _go_on(self, goal: Goal, uid: str, plan: ClaimPlan | None) -> Entry | None:
+        """Follow the table for one claim to the end; the record says where an error stopped it."""
         async with self._ledger.exclusive():
-            action = self._action(goal, uid, wanted)
+            action = self._action(goal, uid, plan)
             is_about_steps = self._takes_steps(uid, action)
             if is_about_steps:
                 entry = self._ledger.by_uid[uid]
@@ -265,21 +249,21 @@ class ClaimLifecycle:
                 elif entry.state is not EntryState.UNDOING:
                     entry = self._ledger.put(replace(entry, state=EntryState.UNDOING))
             else:
-                acted = self._act(action, uid, wanted, frozenset())
+                acted = self._act(action, uid, plan, frozenset())
                 if acted is None or acted.state is EntryState.READY:
                     return acted
                 entry = acted
         if is_about_steps and action is not Action.FINISH:
             await self._undo_steps(entry)
             async with self._ledger.exclusive():
-                if wanted is None:
+                if plan is None:
                     self._ledger.remove(uid)
                     return None
-                entry = self._take(wanted, {uid})
+                entry = self._take(plan, {uid})
         return await self._do_steps(entry)
 
     def _without_lost_steps(self, entry: Entry) -> Entry:
-        """Note that a claim that is ready is so no more, if work of a step is lost."""
+        """Make a ready claim *intended* again, from the first step on whose work is lost."""
         lost = self._steps.lost(entry) if entry.state is EntryState.READY else None
         if lost is None:
             return entry
@@ -292,7 +276,7 @@ class ClaimLifecycle:
         return self._ledger.put(replace(entry, state=EntryState.INTENDED, steps=left))
 
     async def _do_steps(self, entry: Entry) -> Entry:
-        """Do the steps that are left, then CDI, then ready."""
+        """Do the remaining steps, write the CDI file, note that the claim is ready."""
         done = entry.steps[:-1]  # the last may be half done
         for step in self._steps.needed(entry):
             if step.name in done:
@@ -300,17 +284,16 @@ class ClaimLifecycle:
             if step.name not in entry.steps:
                 entry = await self._put(replace(entry, steps=(*entry.steps, step.name)))
             await step.do(entry)
-            entry = self._ledger.entry(entry.uid)  # it may have put there what it found out
+            entry = self._ledger.entry(entry.uid)  # the step may have recorded a result
         self._write_cdi(entry)
         return entry if entry.state is EntryState.READY else await self._put(_ready(entry))
 
     async def _undo_steps(self, entry: Entry) -> None:
-        """CDI first, so that no container starts with what is taken apart; then steps backwards."""
-        self._cdi.remove(entry.uid)
+        self._cdi.remove(entry.uid)  # first: no container may start while steps are undone
         for step in reversed(self._steps.by_name(entry.steps)):
             await step.undo(entry)
             entry = self._ledger.entry(entry.uid)
-            if len(entry.steps) > 1:  # that all are undone is told by what becomes of the record
+            if len(entry.steps) > 1:  # after the last one the caller removes or replaces the record
                 entry = await self._put(replace(entry, steps=entry.steps[:-1]))
 
     def _has_steps(self, uid: str) -> bool:
@@ -323,16 +306,16 @@ class ClaimLifecycle:
 
     # --- inside the critical section --------------------------------------------------------------
 
-    def _take(self, wanted: Wanted, moving: AbstractSet[str]) -> Entry:
-        """Record that a claim holds its devices, unless somebody else does.
+    def _take(self, plan: ClaimPlan, moving: AbstractSet[str]) -> Entry:
+        """Record that a claim holds its devices.
 
         Args:
-            wanted: What it is to hold.
-            moving: Claims that have let go what they had, and are about to take something else.
+            plan: What it is to hold.
+            moving: Claims that have let go of their devices and are about to take others.
 
         Raises:
-            DeviceHeld: Somebody else holds one; then it holds nothing.
-            StorageError: The disk is full, read-only, or fails; nothing is changed.
+            DeviceHeld: Another holder has one; then the claim holds nothing.
+            StorageError: The disk is full, read-only, or fails; nothing has changed.
         """
         others = [
             hold
@@ -340,7 +323,7 @@ class ClaimLifecycle:
             if other.uid not in moving
             for hold in other.holds
         ]
-        entry = wanted.entry
+        entry = plan.entry
         try:
             for hold in entry.holds:
                 refuse_if_held(hold, others, self._ledger, self._cdi)
@@ -362,12 +345,8 @@ class ClaimLifecycle:
         self._cdi.write(entry.uid, entry.edits)
 
 
-def _is_intended(outcome: Outcome) -> bool:
-    return isinstance(outcome, Entry) and outcome.state is EntryState.INTENDED
-
-
 def _held_objects(entry: Entry) -> list[object]:
-    """What each of its holds is of: the host device nodes of its chips, or a partition of one."""
+    """The object of each hold: the host device nodes of its chips, or a partition of one."""
     return [(hold.nodes, hold.partition.key if hold.partition else None) for hold in entry.holds]
 
 

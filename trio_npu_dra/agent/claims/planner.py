@@ -1,4 +1,4 @@
-"""What a claim is to hold: read from the API server, and looked up in ledger or Board."""
+"""Plans what a claim is to hold: from the API server's claim, and from the ledger or the Board."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from typing import Final, Protocol
 
 import trio
 
-from trio_npu_dra.agent.claims.cdi import CdiFolder
-from trio_npu_dra.agent.claims.driver_files import DriverFiles
-from trio_npu_dra.agent.claims.lifecycle import Wanted
+from trio_npu_dra.agent.claims.cdi import CdiFolder, DriverFiles
+from trio_npu_dra.agent.claims.lifecycle import ClaimPlan
 from trio_npu_dra.agent.claims.plan import allocation_of, check_partitions, offers_of
 from trio_npu_dra.agent.config.effective import EffectiveConfig
 from trio_npu_dra.agent.holds.availability import available
@@ -33,7 +32,7 @@ _LOOK_SECONDS: Final = 1.0  # how long a look at the node counts
 
 
 class ClaimReader(Protocol):
-    """Where claims are read; `api.client.KubeClient` is one."""
+    """Reads claims; `api.client.KubeClient` is one."""
 
     async def get(
         self,
@@ -52,69 +51,48 @@ class ClaimReader(Protocol):
         ...
 
 
+@dataclass(frozen=True, kw_only=True)
 class Look:
-    """What is found out of the node once for all claims of a call.
+    """One look at the node, for all claims of a call."""
 
-    Args:
-        board: Its chips.
-        holds: Who has what of them.
-        host: Its files.
-        partitioning: Whether chips are cut for claims.
-
-    Attributes:
-        host_facts: What its containers need.
-    """
-
-    def __init__(
-        self,
-        board: Board,
-        holds: tuple[Hold, ...],
-        host: Host,
-        partitioning: PartitionMode = NO_PARTITIONS,
-    ) -> None:
-        self.host_facts = DriverFiles(host)
-        self._board = board
-        self._holds = holds
-        self._partitioning = partitioning
-        self._since = trio.current_time()
+    board: Board
+    holds: tuple[Hold, ...]
+    partitioning: PartitionMode
+    files: DriverFiles
+    since: float = field(default_factory=trio.current_time)
 
     @cached_property
     def offers(self) -> Mapping[str, Offer]:
-        """What may be handed out, and what has been, by name."""
-        found = available(self._board, self._holds, self._partitioning)
+        """All offers, held ones too, by name."""
+        found = available(self.board, self.holds, self.partitioning)
         return {offer.name: offer for offer in found}
 
     def relies_on_holds(self, allocation: Iterable[Allocated]) -> bool:
-        """Whether a device of the allocation is not there, or not free, because it is held."""
+        """Whether a hold keeps a device of the allocation from being open for new claims."""
         found = (self.offers.get(given.device) for given in allocation)
         return any(offer and offer.standing is not Standing.OPEN for offer in found)
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """Why devices may be missing from them, in words."""
-        unsettled = replace(self._partitioning, ours=vnpus_of(self._holds)).unsettled(self._board)
+        """Why the offers may lack devices, in words."""
+        unsettled = replace(self.partitioning, ours=vnpus_of(self.holds)).unsettled(self.board)
         words = (f"it is not known yet who cut vNPU {vnpu}" for vnpu in unsettled)
-        return (*self._board.gaps, *words)
-
-    @property
-    def is_current(self) -> bool:
-        """Whether it was begun just now."""
-        return trio.current_time() - self._since < _LOOK_SECONDS
+        return (*self.board.gaps, *words)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimPlanner:
-    """Works out what claims are to hold.
+    """Plans what claims are to hold.
 
     Attributes:
-        reader: Where claims are read.
+        reader: Reads claims.
         board: The chips of this node; an empty Board means that they are not known yet.
-        host: Tells the device nodes of a chip.
+        host: The host with the device nodes of chips.
         ledger: Who holds what.
-        cdi: Tells what a claim's containers get.
-        driver_name: Results of other drivers are theirs.
+        cdi: Renders what a claim's containers get.
+        driver_name: The driver of our results in an allocation.
         pool_name: The pool of this node.
-        partitioning: Whether chips are cut for claims.
+        partitioning: How chips are cut for claims.
     """
 
     reader: ClaimReader
@@ -129,11 +107,16 @@ class ClaimPlanner:
     )
 
     def look(self) -> Look:
-        """Look at the node, as far as it will be necessary."""
-        return Look(self.board.value, self.ledger.holds.value, self.host, self.partitioning.value)
+        """Look at the node; what a claim does not need is never worked out."""
+        return Look(
+            board=self.board.value,
+            holds=self.ledger.holds.value,
+            partitioning=self.partitioning.value,
+            files=DriverFiles(self.host),
+        )
 
-    async def read(self, ref: ClaimRef, look: Look) -> Wanted:
-        """What a claim is to hold.
+    async def plan(self, ref: ClaimRef, look: Look) -> ClaimPlan:
+        """Read a claim and plan what it is to hold.
 
         A claim that is ready for just this allocation is answered from the ledger, whether its
         chips can be asked or not, as long as the device nodes of its containers exist.
@@ -153,24 +136,26 @@ class ClaimPlanner:
         allocation = allocation_of(
             claim, ref, driver_name=self.driver_name, pool_name=self.pool_name
         )
-        known = self._known(ref.uid, allocation)
+        known = self._ready(ref.uid, allocation)
         if known is not None and known.knows_its_chips:
-            return Wanted(entry=known, is_fresh=False)
-        look = look if look.is_current else self.look()
+            return ClaimPlan(entry=known, is_fresh=False)
+        if trio.current_time() - look.since >= _LOOK_SECONDS:
+            look = self.look()
         if look.relies_on_holds(allocation):
             async with self.ledger.exclusive():
-                pass  # another instance may have released what we take for held
+                pass  # reads the ledger: another instance may have released the hold
             look = self.look()
         try:
-            return Wanted(entry=self._planned(ref, allocation, look))
+            return ClaimPlan(entry=self._planned(ref, allocation, look))
         except DriverError:
             async with self.ledger.exclusive():
-                pass  # another instance may have prepared it since we last read the ledger
-            if (known := self._known(ref.uid, allocation)) is None:
+                pass  # reads the ledger: another instance may have prepared the claim
+            if (known := self._ready(ref.uid, allocation)) is None:
                 raise
-            return Wanted(entry=known, is_fresh=False)
+            return ClaimPlan(entry=known, is_fresh=False)
 
-    def _known(self, uid: str, allocation: tuple[Allocated, ...]) -> Entry | None:
+    def _ready(self, uid: str, allocation: tuple[Allocated, ...]) -> Entry | None:
+        """The claim's entry, if it answers for the allocation and its device nodes exist."""
         entry = self.ledger.by_uid.get(uid)
         is_answer = (
             entry is not None
@@ -189,12 +174,12 @@ class ClaimPlanner:
             return False
 
     def _planned(self, ref: ClaimRef, allocation: tuple[Allocated, ...], look: Look) -> Entry:
-        chosen = offers_of(
+        offers = offers_of(
             allocation, pool_name=self.pool_name, by_name=look.offers, gaps=look.gaps
         )
-        check_partitions(allocation, chosen)
+        check_partitions(allocation, offers)
         configs = {given.device: given.config for given in allocation}
-        devices = tuple(self._held(offer, configs[offer.name]) for offer in chosen)
+        devices = tuple(self._held(offer, configs[offer.name]) for offer in offers)
         return Entry(
             holder=Holder(
                 kind=HolderKind.CLAIM, namespace=ref.namespace, name=ref.name, uid=ref.uid
@@ -202,18 +187,18 @@ class ClaimPlanner:
             state=EntryState.READY,
             allocation=allocation,
             devices=devices,
-            edits=self.cdi.render(ref.uid, devices, look.host_facts, allocation=allocation),
+            edits=self.cdi.render(ref.uid, devices, look.files, allocation=allocation),
         )
 
     def _held(self, offer: Offer, config: EffectiveConfig | None) -> HeldDevice:
         first, partition = offer.chips[0], offer.partition
-        nodes: list[DeviceNode] = []
+        nodes: tuple[DeviceNode, ...] = ()
         if partition is None:
-            nodes = [node for chip in offer.chips for node in chip_nodes(self.host, chip)]
+            nodes = tuple(node for chip in offer.chips for node in chip_nodes(self.host, chip))
         elif partition.on_demand:
-            partition = replace(partition, vnpu=None)  # another may have had it before
+            partition = replace(partition, vnpu=None)  # the id belonged to an earlier claim
         elif partition.vnpu is not None:
-            nodes = [*partition_nodes(self.host, partition.vnpu)]
+            nodes = partition_nodes(self.host, partition.vnpu)
         return HeldDevice(
             device=offer.name,
             family=first.family,

@@ -1,11 +1,11 @@
-"""Puts right what happened to claims while nobody called: lost files, calls cut off."""
+"""Mends lost CDI files and half-done claims while no call is about them."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 
 import trio
 
@@ -17,16 +17,16 @@ from trio_npu_dra.agent.holds.hold import HolderKind
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.model import Board
 from trio_npu_dra.kit.base import watchdog
-from trio_npu_dra.kit.base.errors import DevicesUnknown, DriverError, LockHeld, StorageError
+from trio_npu_dra.kit.base.errors import DevicesUnknown, DriverError, LockHeld
 from trio_npu_dra.kit.base.observable import Observable
 
 log = logging.getLogger(__name__)
 
 _INTERVAL = 5.0  # seconds between two looks
-_FINISH_SECONDS = 20.0  # for what calls left half done; the next look goes on with it
-_TIDY_SECONDS = 20.0  # the same for what concerns no single claim
-_CALL_SECONDS = 45.0  # for so long a call may be at it, which says itself what goes wrong
-_STUCK_SECONDS = 60.0  # whoever holds the lock gives up earlier
+_FINISH_SECONDS = 20.0  # to finish half-done claims; the next look continues
+_TIDY_SECONDS = 20.0  # for the steps' own tidying
+_CALL_SECONDS = 45.0  # a call may last so long, and reports its error itself
+_STUCK_SECONDS = 60.0  # each holder of the lock gives up earlier
 
 
 async def keep_cdi_files(
@@ -37,20 +37,17 @@ async def keep_cdi_files(
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Hold the CDI files to the ledger; finish or undo what calls left half done.
+    """Keep the CDI files as the ledger says; finish or undo half-done claims.
 
-    The kubelet does not prepare a running pod's claims again, and a container that restarts
-    without the file cannot start.
-
-    Started: Every file was compared with its record and is right, or a log line says why not.
+    The kubelet does not prepare a running pod's claims again, and without its file a container
+    cannot restart.
 
     Args:
         ledger: Who holds what.
         cdi: The files.
-        steps: What may have to be done for a claim besides, in order.
-        board: The chips that steps are about; they are not known yet at a start, and once they
-            are, what waits for them waits no longer.
-        task_status: Told once started.
+        steps: The steps that claims may need, in order.
+        board: The chips of the steps; a look follows as soon as they are known.
+        task_status: Started once every file is right, or a log line says why not.
     """
     repair = Repair(ledger, cdi, steps)
     await repair.reconcile(is_first=True)
@@ -66,113 +63,91 @@ async def keep_cdi_files(
 
 
 class Repair:
-    """One instance's looks at all claims.
-
-    Args:
-        ledger: Who holds what.
-        cdi: The files.
-        steps: What may have to be done for a claim besides, in order.
-    """
+    """One instance's looks at all claims; the arguments are those of `keep_cdi_files`."""
 
     def __init__(self, ledger: Ledger, cdi: CdiFolder, steps: Sequence[Step] = ()) -> None:
         self._ledger = ledger
         self._cdi = cdi
         self._steps = tuple(steps)
-        self._holding = ClaimLifecycle(ledger, cdi, steps)
-        self._complaints: Mapping[str, str] = {}
-        self._failing: Mapping[str, float] = {}
+        self._lifecycle = ClaimLifecycle(ledger, cdi, steps)
+        self._problems: Mapping[str, str] = {}
+        self._failing: Mapping[str, float] = {}  # claims with errors, and since when
 
     async def reconcile(self, *, is_first: bool) -> None:
-        """Compare once. The contents of CDI files are read at the first look only.
-
-        Of two versions each would else put right what the other one writes, in turns.
-        """
-        with watchdog.step("repairing CDI files", limit=_STUCK_SECONDS):
-            problems = await self._compare(is_first=is_first)
-            problems |= await self._finish()
-            problems |= await self._tidy()
-        self._log_new(problems)
-
-    async def _compare(self, *, is_first: bool) -> dict[str, str]:
-        """Make the files right; what went wrong, by claim."""
+        """Compare and mend once; log each new problem once."""
         problems: dict[str, str] = {}
-        try:
-            async with self._ledger.exclusive():
-                problems |= self._prepare_files(is_first=is_first)
-                files = self._cdi.scan()
-                # A claim whose record cannot be read may have a running pod: its file stays.
-                for uid in files.keys() - self._ledger.by_uid.keys() - self._ledger.unreadable:
-                    if problem := self._remove(uid):
-                        problems[uid] = problem
-                for uid, entry in list(self._ledger.by_uid.items()):
-                    if not self._holding.is_whole(entry) or entry.holder.kind is HolderKind.POD:
-                        continue  # what pods of a device plugin get is in a file of its own
-                    is_right = not is_first and files.get(uid, False) and entry.edits is not None
-                    if not is_right and (problem := self._rewrite(entry, is_first=is_first)):
-                        problems[uid] = problem
-                if problem := _problem_of(self._remove_unused_hooks):
-                    problems["hooks"] = problem
-        except StorageError as error:
-            problems["all"] = str(error)
-        return problems
+        with watchdog.step("repairing CDI files", limit=_STUCK_SECONDS):
+            with _noted(problems, "all"):
+                async with self._ledger.exclusive():
+                    self._compare(problems, is_first=is_first)
+            problems |= await self._finish()
+            with trio.move_on_after(_TIDY_SECONDS):
+                for step in self._steps:
+                    with _noted(problems, step.name), suppress(LockHeld):  # another task does it
+                        await step.tidy()
+        for key, problem in problems.items():
+            if self._problems.get(key) != problem:
+                log.error("claim files cannot be repaired", extra={"problem": problem})
+        self._problems = problems
 
-    def _prepare_files(self, *, is_first: bool) -> dict[str, str]:
-        """Put right what no single claim has; what went wrong."""
-        acts: dict[str, Callable[[], object]] = {
-            "records": self._ledger.write_missing,
-            "hook": self._cdi.install_hook,
-        }
+    def _compare(self, problems: dict[str, str], *, is_first: bool) -> None:
+        """Make the files right; inside the critical section.
+
+        Raises:
+            StorageError: The folder of the CDI files cannot be read.
+        """
         if is_first:
             self._cdi.remove_unfinished()
-            acts["locks"] = self._holding.sweep_locks
-        problems = {name: _problem_of(act) for name, act in acts.items()}
-        return {name: problem for name, problem in problems.items() if problem}
+            with _noted(problems, "locks"):
+                self._lifecycle.sweep_locks()
+        with _noted(problems, "records"):
+            self._ledger.write_missing()
+        with _noted(problems, "hook"):
+            self._cdi.install_hook()
+        files, entries = self._cdi.scan(), dict(self._ledger.by_uid)
+        # A claim whose record cannot be read may have a running pod: its file stays.
+        for uid in files.keys() - entries.keys() - self._ledger.unreadable:
+            with _noted(problems, uid):
+                self._cdi.remove(uid)
+                log.warning("CDI file without a claim removed", extra={"uid": uid})
+        for uid, entry in entries.items():
+            if not self._lifecycle.is_whole(entry) or entry.holder.kind is HolderKind.POD:
+                continue  # pods of a device plugin have one file together
+            # The contents are read at the first look only: two versions would else rewrite each
+            # other's files in turns.
+            if is_first or not files.get(uid) or entry.edits is None:
+                with _noted(problems, uid, about=f"{entry}: "):
+                    self._rewrite(entry, is_first=is_first)
+        with _noted(problems, "hooks"):
+            self._cdi.remove_unused_hooks(one.edits for one in self._ledger.by_uid.values())
 
-    def _remove_unused_hooks(self) -> None:
-        self._cdi.remove_unused_hooks(entry.edits for entry in self._ledger.by_uid.values())
-
-    def _remove(self, uid: str) -> str:
-        problem = _problem_of(partial(self._cdi.remove, uid))
-        if not problem:
-            log.warning("CDI file without a claim removed", extra={"uid": uid})
-        return problem
-
-    def _rewrite(self, entry: Entry, *, is_first: bool) -> str:
-        """Write a claim's CDI file; what went wrong.
-
-        A start makes it by what the host has now, such as a new Ascend driver. Else the record says
-        what is in it, as it does of devices that only a newer version knows.
-        """
-        try:
-            if is_first or entry.edits is None:
-                entry = self._rendered_anew(entry)
-            if entry.edits is not None and self._cdi.write(entry.uid, entry.edits):
-                log.warning(
-                    "CDI file was missing or wrong and is rewritten",
-                    extra={"claim": str(entry), "uid": entry.uid},
-                )
-        except DriverError as error:
-            return f"{entry}: {error}"
-        return ""
-
-    def _rendered_anew(self, entry: Entry) -> Entry:
-        if not all(device.can_be_rendered for device in entry.devices):
-            return entry
-        edits = self._cdi.render(entry.uid, entry.devices, allocation=entry.allocation)
-        return entry if edits == entry.edits else self._ledger.put(replace(entry, edits=edits))
+    def _rewrite(self, entry: Entry, *, is_first: bool) -> None:
+        """Write a claim's CDI file."""
+        # A start renders what the host has now, such as a new Ascend driver. Later the record
+        # decides, as it does for devices that only a newer version knows.
+        is_rendered = is_first or entry.edits is None
+        if is_rendered and all(device.can_be_rendered for device in entry.devices):
+            edits = self._cdi.render(entry.uid, entry.devices, allocation=entry.allocation)
+            if edits != entry.edits:
+                entry = self._ledger.put(replace(entry, edits=edits))
+        if entry.edits is not None and self._cdi.write(entry.uid, entry.edits):
+            log.warning(
+                "CDI file was missing or wrong and is rewritten",
+                extra={"claim": str(entry), "uid": entry.uid},
+            )
 
     async def _finish(self) -> dict[str, str]:
-        """Finish or undo what calls left half done, unless somebody is at it; what went wrong."""
+        """Finish or undo what calls left half done, unless a call is at it; the problems by UID."""
         half_done = [
             uid
             for uid, entry in self._ledger.by_uid.items()
-            if not self._holding.is_whole(entry)
+            if not self._lifecycle.is_whole(entry)
             and entry.holder.kind is not HolderKind.POD  # `device_plugin.pods` does that
         ]
         outcomes: dict[str, Outcome] = {}
         if half_done:
             with trio.move_on_after(_FINISH_SECONDS):
-                outcomes = await self._holding.repair(half_done)
+                outcomes = await self._lifecycle.repair(half_done)
         errors = {uid: one for uid, one in outcomes.items() if isinstance(one, DriverError)}
         now = trio.current_time()
         self._failing = {uid: self._failing.get(uid, now) for uid in errors}
@@ -183,31 +158,11 @@ class Repair:
             if not error.retryable or now - self._failing[uid] >= _CALL_SECONDS
         }
 
-    async def _tidy(self) -> dict[str, str]:
-        """Have each step put right what concerns no single claim; what went wrong, by step."""
-        problems: dict[str, str] = {}
-        with trio.move_on_after(_TIDY_SECONDS):
-            for step in self._steps:
-                try:
-                    await step.tidy()
-                except LockHeld:
-                    pass  # somebody is at it
-                except DriverError as error:
-                    problems[step.name] = str(error)
-        return problems
 
-    def _log_new(self, problems: Mapping[str, str]) -> None:
-        """Say what is wrong once, not every five seconds."""
-        for uid, problem in problems.items():
-            if self._complaints.get(uid) != problem:
-                log.error("claim files cannot be repaired", extra={"problem": problem})
-        self._complaints = problems
-
-
-def _problem_of(act: Callable[[], object]) -> str:
-    """What goes wrong on the disk; empty when nothing does."""
+@contextmanager
+def _noted(problems: dict[str, str], key: str, *, about: str = "") -> Iterator[None]:
+    """Note an error under *key* and go on."""
     try:
-        act()
-    except StorageError as error:
-        return str(error)
-    return ""
+        yield
+    except DriverError as error:
+        problems[key] = f"{about}{error}"

@@ -1,14 +1,13 @@
-"""What is done about a claim, by how far its hold got and what is wanted of it.
+"""The table of actions on a claim, by the situation of its hold and the goal of a call.
 
 ```
 absent ──► intended ──► ready ──► undoing ──► absent
            steps, CDI             CDI, steps backwards
 ```
 
-`holding` does what the table says, for the kubelet's prepare and unprepare and for the repair. A
-hold that needs no step is never *intended*, and is not *undoing* when it is unprepared: one rename
-or one unlink takes it all the way. Whatever a death, a cancelled call or a failing disk leaves is a
-row of the table.
+`lifecycle` follows it for the kubelet's prepare and unprepare, and for the repair. A hold without
+steps is never *intended*, and not *undoing* when it is unprepared: one rename or one unlink does it
+all. Whatever a death, a cancelled call or a failing disk leaves is a row of the table.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from trio_npu_dra.agent.holds.entry import Allocated, Entry, EntryState
 
 
 class Goal(Enum):
-    """What is wanted."""
+    """What a call is for."""
 
     PREPARE = auto()
     UNPREPARE = auto()
@@ -36,60 +35,44 @@ class Situation(Enum):
     READY = auto()
     UNDOING = auto()
     OUTDATED = auto()
-    """Intended or ready for another allocation than is wanted now: no pod uses it any more."""
+    """Intended or ready for an earlier allocation: no pod uses it any more."""
     UNREADABLE = auto()
     """Its record cannot be read; a pod may use it."""
 
 
 class Action(Enum):
-    """What to do."""
+    """How a call gets from the situation to its goal."""
 
     NOTHING = auto()
     REFUSE = auto()
-    """Nothing: the recorded hold on which the answer relied has been released."""
+    """Do nothing: the plan relies on a recorded hold that has been released."""
     TAKE = auto()
-    """Refuse what others hold, write the record, then as `FINISH`."""
+    """Refuse devices of other holders, write the record, then `FINISH`."""
     FINISH = auto()
-    """Do the steps that are left, write the CDI file, note that the hold is ready."""
+    """Do the remaining steps, write the CDI file, note that the hold is ready."""
     SHOW = auto()
-    """See that the CDI file is right."""
+    """Write the CDI file unless it is right."""
     REPLACE = auto()
-    """Take back as `UNDO` does, but overwrite the record as `TAKE` does instead of removing it.
+    """`UNDO`, but overwrite the record as `TAKE` does.
 
-    Nothing is taken back where the chips are the same and no step was begun.
+    A hold of the same chips without steps is only overwritten.
     """
     UNDO = auto()
-    """Note that the hold is being undone, then remove CDI file, undo steps, remove record."""
+    """Note that the hold is undoing, remove the CDI file, undo the steps, remove the record."""
 
 
 TRANSITIONS: Final[Mapping[Situation, Mapping[Goal, Action]]] = {
-    Situation.ABSENT: {
-        Goal.PREPARE: Action.TAKE,
-        Goal.UNPREPARE: Action.NOTHING,
-        Goal.REPAIR: Action.NOTHING,
-    },
-    Situation.INTENDED: {
-        Goal.PREPARE: Action.FINISH,
-        Goal.UNPREPARE: Action.UNDO,
-        Goal.REPAIR: Action.FINISH,
-    },
-    Situation.READY: {
-        Goal.PREPARE: Action.SHOW,
-        Goal.UNPREPARE: Action.UNDO,
-        Goal.REPAIR: Action.SHOW,
-    },
-    Situation.UNDOING: {
-        Goal.PREPARE: Action.REPLACE,
-        Goal.UNPREPARE: Action.UNDO,
-        Goal.REPAIR: Action.UNDO,
-    },
-    Situation.OUTDATED: {Goal.PREPARE: Action.REPLACE},
-    Situation.UNREADABLE: {
-        Goal.PREPARE: Action.TAKE,
-        Goal.UNPREPARE: Action.UNDO,
-        Goal.REPAIR: Action.NOTHING,
-    },
+    found: dict(zip(Goal, actions, strict=False))
+    for found, actions in {
+        Situation.ABSENT: (Action.TAKE, Action.NOTHING, Action.NOTHING),
+        Situation.INTENDED: (Action.FINISH, Action.UNDO, Action.FINISH),
+        Situation.READY: (Action.SHOW, Action.UNDO, Action.SHOW),
+        Situation.UNDOING: (Action.REPLACE, Action.UNDO, Action.UNDO),
+        Situation.OUTDATED: (Action.REPLACE,),  # only a prepare knows of another allocation
+        Situation.UNREADABLE: (Action.TAKE, Action.UNDO, Action.NOTHING),
+    }.items()
 }
+"""By situation: the actions for prepare, unprepare and repair."""
 
 
 def situation(
@@ -102,10 +85,10 @@ def situation(
     """How far a claim's hold got (pure).
 
     Args:
-        entry: What the ledger has of it.
-        allocation: What it is to answer for; None where that does not matter.
-        is_unreadable: Whether there is a record that cannot be read.
-        is_whole: Whether it is ready, and nothing that was done for it is lost.
+        entry: The claim's entry in the ledger.
+        allocation: The allocation of now; None where that does not matter.
+        is_unreadable: Whether the claim has a record that cannot be read.
+        is_whole: Whether the entry is ready and its steps' work still stands.
     """
     if entry is None:
         return Situation.UNREADABLE if is_unreadable else Situation.ABSENT

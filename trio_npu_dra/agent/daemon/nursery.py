@@ -11,6 +11,7 @@ from trio_npu_dra.agent.claims.cdi import CdiFolder, Libraries
 from trio_npu_dra.agent.claims.contention import ContentionObserver
 from trio_npu_dra.agent.claims.library_hook import PROGRAM, installed_hook
 from trio_npu_dra.agent.claims.orphans import OrphanedClaims
+from trio_npu_dra.agent.claims.planner import ClaimPlanner
 from trio_npu_dra.agent.claims.repair import keep_cdi_files
 from trio_npu_dra.agent.claims.service import NodeClaims
 from trio_npu_dra.agent.claims.share_flag import ShareFlagStep
@@ -134,19 +135,18 @@ async def _keep_claims(
     service.start_soon(after_reply.run)
     is_busy = partial(is_any_occupied, worker, node.dcmi, node.board)
     forgotten = OrphanedClaims(node.ledger, reader, is_busy, driver_name=settings.driver_name)
-    claims = NodeClaims(
+    planner = ClaimPlanner(
         reader=reader,
         board=node.board,
         host=node.host,
         ledger=node.ledger,
         cdi=cdi,
-        steps=steps,
         driver_name=settings.driver_name,
         pool_name=settings.node_name,
         partitioning=node.partitioning,
-        on_call=node.facts,
-        on_held=forgotten.hurry,
-        after_reply=after_reply,
+    )
+    claims = NodeClaims(
+        planner, steps, on_call=node.facts, on_held=forgotten.hurry, after_reply=after_reply
     )
     await service.start(keep_cdi_files, node.ledger, cdi, steps, node.board)
     service.start_soon(forgotten.run)
