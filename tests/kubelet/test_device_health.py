@@ -14,6 +14,7 @@ from trio_npu_dra.kit.grpc._generated import v1, v1alpha1
 from trio_npu_dra.kit.kubelet.device_health import (
     MESSAGE_LIMIT,
     RESEND_SECONDS,
+    TIMEOUT_SECONDS,
     DeviceHealth,
     Devices,
     routes,
@@ -25,7 +26,6 @@ BAD = DeviceHealth(
     device="npu-1",
     state=HealthState.UNHEALTHY,
     message="HBM multi bit ECC error",
-    timeout_seconds=25,
 )
 
 
@@ -100,7 +100,7 @@ async def test_a_list_is_sent_whole_before_the_next_one_begins(
         sending -= 1
 
     nursery.start_soon(routes(health)[0].handler, v1.NodeWatchResourcesRequest(), send)
-    await trio.sleep(RESEND_SECONDS + 1)  # during the first repetition
+    await trio.sleep(2 * RESEND_SECONDS)  # during the first repetition
     health.set((GOOD, BAD))
     await trio.sleep(3 * RESEND_SECONDS)
     nursery.cancel_scope.cancel()
@@ -144,5 +144,5 @@ async def test_both_versions_say_the_same(nursery: trio.Nursery) -> None:
             entry.last_updated_time = 0
     assert bytes(received[0]) == bytes(received[1])
     assert received[0].devices[0].message == "HBM multi bit ECC error"
-    assert received[0].devices[0].health_check_timeout_seconds == 25
+    assert received[0].devices[0].health_check_timeout_seconds == TIMEOUT_SECONDS
     assert len(received[0].devices[1].message) == MESSAGE_LIMIT

@@ -1,4 +1,16 @@
-"""What a kubelet plugin owes the kubelet: registration, claims and device health, over gRPC.
+"""A node plugin's side of the kubelet: registration, claims, device health, probes, device plugins.
 
-Pure trio, and knows nothing of NPUs: it serves any implementation of `Driver`.
+It serves any `Driver` and `DevicePlugin`, and knows neither hardware nor the API server. Other
+rooms import from the modules below and load only what they need: most nodes never load
+`device_plugin`, and `driver` needs no gRPC.
 """
+
+__all__ = [
+    "device_health",
+    "device_plugin",
+    "driver",
+    "endpoints",
+    "plugin",
+    "probes",
+    "registration",
+]

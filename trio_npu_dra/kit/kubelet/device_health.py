@@ -14,7 +14,7 @@ from trio_npu_dra.kit.grpc import Send, StreamRoute, methods
 from trio_npu_dra.kit.grpc._generated import v1, v1alpha1
 
 RESEND_SECONDS = 10.0
-"""How often a list is repeated unchanged."""
+"""How long a list stands before it is repeated unchanged."""
 
 TIMEOUT_SECONDS = 30
 """How long a list is valid for the kubelet; two lost or late lists must not make it unknown."""
@@ -32,14 +32,12 @@ class DeviceHealth:
         device: Its name in that pool.
         state: The verdict.
         message: One line for people; empty if nothing is wrong.
-        timeout_seconds: How long this is valid for the kubelet; then the state is unknown.
     """
 
     pool: str
     device: str
     state: HealthState
     message: str = ""
-    timeout_seconds: int = TIMEOUT_SECONDS
 
 
 Devices = tuple[DeviceHealth, ...]
@@ -55,12 +53,14 @@ def routes(devices: Observable[Devices]) -> tuple[StreamRoute, ...]:
     async def watch_v1(
         _: v1.NodeWatchResourcesRequest, send: Send[v1.NodeWatchResourcesResponse]
     ) -> None:
-        await _watch(devices, lambda: send(_reply_v1(devices.value)))
+        await _watch(devices, lambda: send(_reply(devices.value)))
 
     async def watch_v1alpha1(
         _: v1alpha1.NodeWatchResourcesRequest, send: Send[v1alpha1.NodeWatchResourcesResponse]
     ) -> None:
-        await _watch(devices, lambda: send(_reply_v1alpha1(devices.value)))
+        # Both versions are equal on the wire.
+        as_alpha = v1alpha1.NodeWatchResourcesResponse.parse
+        await _watch(devices, lambda: send(as_alpha(bytes(_reply(devices.value)))))
 
     return (
         methods.WATCH_V1.handled_by(watch_v1),
@@ -68,24 +68,16 @@ def routes(devices: Observable[Devices]) -> tuple[StreamRoute, ...]:
     )
 
 
-async def _watch(devices: Observable[Devices], tell: Callable[[], Awaitable[None]]) -> None:
-    """Send the complete list now, after every change and every `RESEND_SECONDS`."""
-    one_at_a_time = trio.Lock()
-
-    async def repeat() -> None:
-        while True:
-            await trio.sleep(RESEND_SECONDS)
-            async with one_at_a_time:
-                await tell()
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(repeat)
-        async for _ in devices.changes():
-            async with one_at_a_time:
-                await tell()
+async def _watch(devices: Observable[Devices], send: Callable[[], Awaitable[None]]) -> None:
+    """Send the complete list now, after every change, and after `RESEND_SECONDS` without one."""
+    changes = devices.changes()
+    while True:
+        with trio.move_on_after(RESEND_SECONDS):
+            await anext(changes)
+        await send()
 
 
-def _reply_v1(devices: Devices) -> v1.NodeWatchResourcesResponse:
+def _reply(devices: Devices) -> v1.NodeWatchResourcesResponse:
     now = int(time.time())
     return v1.NodeWatchResourcesResponse(
         devices=[
@@ -93,23 +85,7 @@ def _reply_v1(devices: Devices) -> v1.NodeWatchResourcesResponse:
                 device=v1.DeviceIdentifier(pool_name=device.pool, device_name=device.device),
                 health=v1.HealthStatus[device.state.name],
                 last_updated_time=now,
-                health_check_timeout_seconds=device.timeout_seconds,
-                message=device.message[:MESSAGE_LIMIT],
-            )
-            for device in devices
-        ]
-    )
-
-
-def _reply_v1alpha1(devices: Devices) -> v1alpha1.NodeWatchResourcesResponse:
-    now = int(time.time())
-    return v1alpha1.NodeWatchResourcesResponse(
-        devices=[
-            v1alpha1.DeviceHealth(
-                device=v1alpha1.DeviceIdentifier(pool_name=device.pool, device_name=device.device),
-                health=v1alpha1.HealthStatus[device.state.name],
-                last_updated_time=now,
-                health_check_timeout_seconds=device.timeout_seconds,
+                health_check_timeout_seconds=TIMEOUT_SECONDS,
                 message=device.message[:MESSAGE_LIMIT],
             )
             for device in devices

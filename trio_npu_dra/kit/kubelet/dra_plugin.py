@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import trio
 
@@ -25,16 +25,10 @@ ERROR_LIMIT = 4096
 """Characters of one claim's error: it becomes an event of the pod, which holds even less."""
 
 CLAIM_LIMIT = 512
-"""Claims of one call. The kubelet asks for those of one pod; a node has some 16 NPUs to give."""
+"""Claims of one call. The kubelet asks for those of one pod; a node has some 16 devices to give."""
 
 _UID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?", re.ASCII)
 """What a UID may look like: drivers name files after it."""
-
-
-class _Claim(Protocol):
-    namespace: str
-    uid: str
-    name: str
 
 
 def routes(driver: Driver) -> tuple[UnaryRoute, ...]:
@@ -43,12 +37,7 @@ def routes(driver: Driver) -> tuple[UnaryRoute, ...]:
     async def prepare_v1(
         request: v1.NodePrepareResourcesRequest,
     ) -> v1.NodePrepareResourcesResponse:
-        return _prepared_v1(await prepare(driver, request.claims))
-
-    async def prepare_v1beta1(
-        request: v1beta1.NodePrepareResourcesRequest,
-    ) -> v1beta1.NodePrepareResourcesResponse:
-        return _prepared_v1beta1(await prepare(driver, request.claims))
+        return _prepared(await prepare(driver, request.claims))
 
     async def unprepare_v1(
         request: v1.NodeUnprepareResourcesRequest,
@@ -60,16 +49,22 @@ def routes(driver: Driver) -> tuple[UnaryRoute, ...]:
             }
         )
 
+    # On the wire v1beta1 is v1 without the share: kubelets that speak it know no shares.
+
+    async def prepare_v1beta1(
+        request: v1beta1.NodePrepareResourcesRequest,
+    ) -> v1beta1.NodePrepareResourcesResponse:
+        reply = await prepare_v1(v1.NodePrepareResourcesRequest.parse(bytes(request)))
+        for result in reply.claims.values():
+            for device in result.devices:
+                device.share_id = None
+        return v1beta1.NodePrepareResourcesResponse.parse(bytes(reply))
+
     async def unprepare_v1beta1(
         request: v1beta1.NodeUnprepareResourcesRequest,
     ) -> v1beta1.NodeUnprepareResourcesResponse:
-        errors = await unprepare(driver, request.claims)
-        return v1beta1.NodeUnprepareResourcesResponse(
-            claims={
-                uid: v1beta1.NodeUnprepareResourceResponse(error=error)
-                for uid, error in errors.items()
-            }
-        )
+        reply = await unprepare_v1(v1.NodeUnprepareResourcesRequest.parse(bytes(request)))
+        return v1beta1.NodeUnprepareResourcesResponse.parse(bytes(reply))
 
     return (
         methods.PREPARE_V1.handled_by(prepare_v1),
@@ -79,32 +74,31 @@ def routes(driver: Driver) -> tuple[UnaryRoute, ...]:
     )
 
 
-async def prepare(driver: Driver, claims: Iterable[_Claim]) -> dict[str, PrepareResult]:
+async def prepare(driver: Driver, claims: Iterable[v1.Claim]) -> dict[str, PrepareResult]:
     """Prepare *claims*; the result has exactly their UIDs.
 
-    A claim that is named twice is prepared once. A malformed one is an error, and the driver is not
-    called for it. It is not called for an empty request either, nor for one of more than
-    `CLAIM_LIMIT` claims, which is refused.
+    A claim that is named twice is prepared once. The driver is not called for a malformed claim,
+    for an empty request, or for one of more than `CLAIM_LIMIT` claims, which is refused.
     """
     results = await _ask(
         "prepare", driver.prepare, claims, lambda error: PrepareResult(error=error)
     )
     return {
-        uid: PrepareResult(error=_tellable(result.error)) if result.error else result
+        uid: PrepareResult(error=_sendable(result.error)) if result.error else result
         for uid, result in results.items()
     }
 
 
-async def unprepare(driver: Driver, claims: Iterable[_Claim]) -> dict[str, str]:
+async def unprepare(driver: Driver, claims: Iterable[v1.Claim]) -> dict[str, str]:
     """Unprepare *claims*; the error texts, empty on success, have exactly their UIDs."""
     errors = await _ask("unprepare", driver.unprepare, claims, str)
-    return {uid: _tellable(error) for uid, error in errors.items()}
+    return {uid: _sendable(error) for uid, error in errors.items()}
 
 
 async def _ask(
     verb: str,
     call: Callable[[Sequence[ClaimRef]], Awaitable[Mapping[str, ResultT]]],
-    claims: Iterable[_Claim],
+    claims: Iterable[v1.Claim],
     failed: Callable[[str], ResultT],
 ) -> dict[str, ResultT]:
     """Call the driver and complete its answer; *failed* makes a claim's result of an error text."""
@@ -131,13 +125,12 @@ async def _ask(
     }
 
 
-def _tellable(error: str) -> str:
+def _sendable(error: str) -> str:
     """The error as text that a message can carry: file names may have bytes that are not UTF-8."""
     return error[:ERROR_LIMIT].encode(errors="replace").decode()
 
 
 def _flaw(claim: ClaimRef) -> str:
-    """Say what is wrong with how *claim* is named, empty when nothing is."""
     if not _UID.fullmatch(claim.uid):
         return f"claim UID {claim.uid!r} is not a UID"
     if not claim.namespace or not claim.name:
@@ -145,7 +138,7 @@ def _flaw(claim: ClaimRef) -> str:
     return ""
 
 
-def _prepared_v1(results: Mapping[str, PrepareResult]) -> v1.NodePrepareResourcesResponse:
+def _prepared(results: Mapping[str, PrepareResult]) -> v1.NodePrepareResourcesResponse:
     return v1.NodePrepareResourcesResponse(
         claims={
             uid: v1.NodePrepareResourceResponse(
@@ -156,29 +149,6 @@ def _prepared_v1(results: Mapping[str, PrepareResult]) -> v1.NodePrepareResource
                         device_name=device.device,
                         cdi_device_ids=list(device.cdi_device_ids),
                         share_id=device.share_id,
-                    )
-                    for device in result.devices
-                ],
-                error=result.error,
-            )
-            for uid, result in results.items()
-        }
-    )
-
-
-def _prepared_v1beta1(
-    results: Mapping[str, PrepareResult],
-) -> v1beta1.NodePrepareResourcesResponse:
-    # Kubelets that speak this version know no shares: the share id stays out.
-    return v1beta1.NodePrepareResourcesResponse(
-        claims={
-            uid: v1beta1.NodePrepareResourceResponse(
-                devices=[
-                    v1beta1.Device(
-                        request_names=list(device.requests),
-                        pool_name=device.pool,
-                        device_name=device.device,
-                        cdi_device_ids=list(device.cdi_device_ids),
                     )
                     for device in result.devices
                 ],

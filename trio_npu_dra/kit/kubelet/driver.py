@@ -9,13 +9,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class ClaimRef:
-    """Which ResourceClaim is meant.
-
-    Attributes:
-        namespace: Its namespace.
-        uid: Its UID; a claim made anew under the same name has another.
-        name: Its name.
-    """
+    """A reference to a ResourceClaim; a later claim of the same name has another UID."""
 
     namespace: str
     uid: str
@@ -43,10 +37,10 @@ class PreparedDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrepareResult:
-    """How preparing one claim went.
+    """The result of preparing one claim.
 
     Attributes:
-        devices: What was prepared; does not count when there is an error.
+        devices: The claim's devices; does not count when there is an error.
         error: Why not, for the pod's owner; empty on success.
     """
 
@@ -62,11 +56,7 @@ class Driver(Protocol):
     """
 
     async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, PrepareResult]:
-        """Make the devices of *claims*, which share one pod, usable.
-
-        Returns:
-            One result for each claim, by UID.
-        """
+        """Make the devices of *claims*, which share one pod, usable; one result a claim, by UID."""
 
     async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, str]:
         """Undo what was done for *claims*; one that was never prepared is a success.

@@ -6,13 +6,13 @@ update, so each puts the UID of its pod into the names.
 
 An instance that ends in order removes its sockets. After SIGKILL they stay, under names that no
 later pod uses again, and the kubelet goes on calling the registration socket for half an hour. So
-every instance looks for sockets of killed ones and removes them, and nobody else's:
+every instance removes the sockets of killed instances, and no other sockets:
 
 - Service and control sockets lie in the driver's own folder. A registration socket is removed only
   under the exact name that follows from the pod UID of a dead service socket.
 - A socket's owner is dead once connecting is refused. An instance listens on its service socket
   before its registration socket exists and until after that is gone. Between bind and listen a
-  live instance refuses too; this moment is inside the lock that is held while others look.
+  live instance refuses too, but then it holds the lock without which no instance removes sockets.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Endpoints:
         driver_name: As in DeviceClasses and ResourceSlices.
         plugin_directory: The driver's own folder in the kubelet's plugins folder.
         registrar_directory: Where the kubelet looks for registration sockets.
-        pod_uid: UID of the instance's pod; None for one that no other instance runs beside.
+        pod_uid: UID of the instance's pod; None for an instance that is always alone.
     """
 
     driver_name: str
@@ -60,21 +60,21 @@ class Endpoints:
 
     @property
     def service(self) -> Path:
-        """Where the kubelet calls the driver: `dra[-<pod UID>].sock` in the driver's folder."""
+        """The socket that the kubelet calls: `dra[-<pod UID>].sock` in the driver's folder."""
         return _named(self.plugin_directory, _SERVICE, self.pod_uid)
 
     @property
     def control(self) -> Path:
-        """Where people ask the daemon: `control[-<pod UID>].sock` in the driver's folder."""
+        """The socket for people: `control[-<pod UID>].sock` in the driver's folder."""
         return _named(self.plugin_directory, _CONTROL, self.pod_uid)
 
     @property
     def registration(self) -> Path:
-        """Where the kubelet finds the driver: `<driver>[-<pod UID>]-reg.sock`.
+        """The socket by which the kubelet finds the driver: `<driver>[-<pod UID>]-reg.sock`.
 
         A name with a UID may be too long for a socket. Then a digest stands for the UID, or for
-        driver and UID, as in the kubeletplugin package of k8s.io/dynamic-resource-allocation. (That
-        one also takes a path of 108 bytes, to which it then cannot listen; we go on to the next
+        driver and UID, as in the kubeletplugin package of k8s.io/dynamic-resource-allocation.
+        (That package also takes a path of 108 bytes, and then cannot listen; we go on to the next
         form.)
         """
         if not self.pod_uid:
@@ -90,10 +90,10 @@ class Endpoints:
 
     @asynccontextmanager
     async def starting(self) -> AsyncIterator[None]:
-        """While inside, no instance removes a socket, so that ours can be bound and listen.
+        """While inside, no other instance removes sockets, so that ours can be bound and listen.
 
         Raises:
-            StorageError: The lock in the driver's folder cannot be had.
+            StorageError: The lock in the driver's folder cannot be taken.
         """
         if not self.plugin_directory.is_dir():
             yield  # the socket's own error says it better
@@ -104,17 +104,15 @@ class Endpoints:
 
 
 async def remove_dead_sockets(ours: Endpoints) -> None:
-    """Remove the sockets of killed instances, at once and then every minute, until cancelled.
-
-    Args:
-        ours: The endpoints of this instance, which stay.
-    """
+    """Remove the sockets of killed instances, now and then every minute, until cancelled."""
+    folder = ours.plugin_directory
     while True:
         try:
-            if others := _others(ours):
+            uids = _sockets(folder, _SERVICE).keys() | _sockets(folder, _CONTROL).keys()
+            if others := uids - {ours.pod_uid}:
                 async with ours.starting():
-                    for other in others:
-                        _remove_if_dead(other)
+                    for uid in others:
+                        _remove_if_dead(replace(ours, pod_uid=uid))
         except StorageError as error:
             log.warning(
                 "sockets of killed instances cannot be removed", extra={"error": str(error)}
@@ -123,15 +121,10 @@ async def remove_dead_sockets(ours: Endpoints) -> None:
 
 
 def device_plugin_socket(folder: Path, driver_name: str, resource: str) -> Path:
-    """Where the kubelet calls the device plugin of a resource: `<driver>_<resource>.sock`.
+    """The socket of a resource, such as `vendor.com/device`: `<driver>_<resource>.sock`.
 
-    Only one instance serves it at a time, so there is no UID in the name: the next one takes the
-    socket's place if it was left behind.
-
-    Args:
-        folder: The kubelet's folder of device plugins.
-        driver_name: As in DeviceClasses and ResourceSlices.
-        resource: Such as `huawei.com/Ascend910`.
+    Only one instance serves it at a time, so there is no UID in the name: the next instance
+    replaces a socket that was left behind. *folder* is the kubelet's for device plugins.
     """
     path = folder / f"{driver_name}_{resource.replace('/', '_')}.sock"
     both = f"{driver_name}\0{resource}"
@@ -139,10 +132,7 @@ def device_plugin_socket(folder: Path, driver_name: str, resource: str) -> Path:
 
 
 def control_sockets(plugin_directory: Path) -> list[Path]:
-    """The control sockets of all instances that are, or were, the oldest first.
-
-    Args:
-        plugin_directory: The driver's own folder; none are in one that is missing.
+    """The control sockets of all instances, living and killed, the oldest first.
 
     Raises:
         StorageError: The folder cannot be read.
@@ -164,12 +154,6 @@ def running_instances(plugin_directory: Path) -> tuple[str | None, ...]:
     return tuple(uid for uid, path in found.items() if not is_refused(path))
 
 
-def _others(ours: Endpoints) -> list[Endpoints]:
-    folder = ours.plugin_directory
-    uids = _sockets(folder, _SERVICE).keys() | _sockets(folder, _CONTROL).keys()
-    return [replace(ours, pod_uid=uid) for uid in uids - {ours.pod_uid}]
-
-
 def _remove_if_dead(other: Endpoints) -> None:
     dead = [other.control]
     if is_refused(other.service):
@@ -182,11 +166,7 @@ def _remove_if_dead(other: Endpoints) -> None:
 
 
 def _sockets(folder: Path, kind: str) -> dict[str | None, Path]:
-    """The sockets of one kind in the driver's folder, by pod UID.
-
-    Raises:
-        StorageError: The folder cannot be read.
-    """
+    """The sockets of one kind in the driver's folder, by pod UID; none if it is missing."""
     with storage.translated(f"read {folder}"):
         try:
             paths = list(folder.iterdir())

@@ -2,6 +2,9 @@
 
 The service opens first, because the kubelet calls it the moment it finds the registration. It
 closes last: after the registration is gone, calls in flight still finish.
+
+All functions here raise ConfigError if a path cannot be a socket's, and StorageError if the file
+system refuses.
 """
 
 from __future__ import annotations
@@ -33,18 +36,14 @@ async def serve_kubelet(
     """Be this node's plugin until *stop* is set, then let calls in flight finish and return.
 
     Args:
-        bridge: An open bridge.
-        driver: Does the work.
-        health: All devices of the node, as the kubelet is to see them.
-        status: Set to what the kubelet decides of our registration.
-        endpoints: Where the kubelet finds us.
+        bridge: Serves the sockets.
+        driver: Prepares and unprepares.
+        health: All devices of the node.
+        status: Set to each decision of the kubelet about our registration.
+        endpoints: The sockets.
         stop: Ends it in order; after a cancellation both sockets close at the same time.
         grace_seconds: How long calls in flight may take after *stop*.
-        task_status: Told when the kubelet can find and call us.
-
-    Raises:
-        ConfigError: A path or port cannot be had.
-        StorageError: The file system refuses.
+        task_status: Started when the kubelet can find and call us.
     """
     service = partial(serve_plugin, socket=endpoints.service, grace_seconds=grace_seconds)
     registrar = partial(
@@ -72,19 +71,9 @@ async def serve_plugin(
     grace_seconds: float,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Prepare, unprepare and report health on the service socket until cancelled.
+    """Prepare, unprepare and report health on the service *socket* until cancelled.
 
-    Args:
-        bridge: An open bridge.
-        driver: Does the work.
-        health: All devices of the node, as the kubelet is to see them.
-        socket: The service socket; its own directory is made, that one's parent must exist.
-        grace_seconds: How long a stop waits for calls in flight.
-        task_status: Told when the kubelet can connect.
-
-    Raises:
-        ConfigError: The path cannot be a socket's.
-        StorageError: The file system refuses.
+    It makes the socket's folder; the folder above must exist.
     """
     _make_folder(socket.parent)
     await bridge.serve_unix(
@@ -104,20 +93,7 @@ async def serve_registration(
     endpoint: Path,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Let the kubelet find us until cancelled.
-
-    Args:
-        bridge: An open bridge.
-        driver_name: As in DeviceClasses and ResourceSlices.
-        status: Set to what the kubelet decides; back to not registered at the end.
-        socket: The registration socket.
-        endpoint: The service socket, as the kubelet sees it; must listen already.
-        task_status: Told when the kubelet can connect.
-
-    Raises:
-        ConfigError: The path cannot be a socket's.
-        StorageError: The file system refuses.
-    """
+    """Let the kubelet find *endpoint*, which must listen already, by *socket*, until cancelled."""
     try:
         await bridge.serve_unix(
             socket,

@@ -1,7 +1,7 @@
 """What probes of our pod ask, and the TCP port on which grpc.health.v1 answers them.
 
-Part of being alive is that both our sockets answer, through the file system, just as the kubelet
-would call them.
+A live process answers on both its sockets, through the file system, just as the kubelet would call
+them.
 """
 
 from __future__ import annotations
@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import trio
 
-from trio_npu_dra.kit.grpc import Bridge, RpcError, Status, methods
+from trio_npu_dra.kit.grpc import Bridge, RpcError, Status, UnaryMethod, methods
 from trio_npu_dra.kit.grpc._generated.grpc.health import v1 as grpc_health
-from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra import v1 as dra
-from trio_npu_dra.kit.grpc._generated.pluginregistration import InfoRequest
 
 READINESS = "readiness"
 SERVICES = ("", "liveness", READINESS)
@@ -36,8 +34,8 @@ class Probes:
     """What probes ask.
 
     Attributes:
-        live: Whether the process does its work; else it is to be started anew.
-        ready: Whether another instance may go, because this one does all that it does.
+        live: Whether the process does its work; if not, the kubelet restarts it.
+        ready: Whether a rolling update may end another instance, because this one can replace it.
     """
 
     live: Probe
@@ -54,13 +52,13 @@ async def serve_probes(
     """Answer probes by grpc.health.v1 until cancelled; started with the port.
 
     Args:
-        bridge: An open bridge.
+        bridge: Serves the port.
         port: 0 lets the system choose.
         probes: Asked for each call.
-        task_status: Told the port.
+        task_status: Gets the port.
 
     Raises:
-        ConfigError: The port cannot be had.
+        ConfigError: The port cannot be used.
     """
 
     async def check(request: grpc_health.HealthCheckRequest) -> grpc_health.HealthCheckResponse:
@@ -75,38 +73,21 @@ async def serve_probes(
 
 
 async def silent_sockets(bridge: Bridge, *, service: Path, registration: Path) -> tuple[str, ...]:
-    """Call both sockets at once (an empty prepare on the service); return those that fail."""
+    """Call both sockets side by side (an empty prepare on the service); return those that fail."""
     silent: list[str] = []
 
-    async def ask_registration() -> None:
-        async with bridge.dial(registration) as channel:
-            await channel.unary(methods.GET_INFO, InfoRequest(), timeout_seconds=CALL_SECONDS)
-
-    async def ask_service() -> None:
-        async with bridge.dial(service) as channel:
-            await channel.unary(
-                methods.PREPARE_V1,
-                dra.NodePrepareResourcesRequest(),
-                timeout_seconds=CALL_SECONDS,
-            )
-
-    async def note(name: str, ask: Callable[[], Awaitable[None]]) -> None:
-        error = await _failure(ask)
-        if error is not None and error.status is Status.UNAVAILABLE:
-            error = await _failure(ask)  # beside a flood, our connection may have made room
-        if error is not None:
-            silent.append(f"the {name} socket does not answer: {error}")
+    async def ask(name: str, socket: Path, method: UnaryMethod[Any, Any]) -> None:
+        for tries_left in (1, 0):
+            try:
+                async with bridge.dial(socket) as channel:
+                    await channel.unary(method, method.request(), timeout_seconds=CALL_SECONDS)
+            except RpcError as error:
+                if error.status is Status.UNAVAILABLE and tries_left:
+                    continue  # beside a flood, our connection may have made room
+                silent.append(f"the {name} socket does not answer: {error}")
+            return
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(note, "service", ask_service)
-        nursery.start_soon(note, "registration", ask_registration)
+        nursery.start_soon(ask, "service", service, methods.PREPARE_V1)
+        nursery.start_soon(ask, "registration", registration, methods.GET_INFO)
     return tuple(silent)
-
-
-async def _failure(ask: Callable[[], Awaitable[None]]) -> RpcError | None:
-    """How a call failed; None if it did not."""
-    try:
-        await ask()
-    except RpcError as error:
-        return error
-    return None

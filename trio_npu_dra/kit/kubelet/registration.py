@@ -1,4 +1,4 @@
-"""The registration service: who we are, and whether the kubelet took us."""
+"""The registration service: it names the driver, and hears whether the kubelet accepted it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,13 @@ A kubelet of 1.32 or 1.33 knows only `v1beta1.DRAPlugin`; health is read as v1al
 1.36 and as v1 from 1.37 on.
 """
 
-
 _REASON_LIMIT = 1024
 """Characters of the kubelet's reason that are kept, shown and logged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistrationStatus:
-    """What the kubelet last said of our registration.
+    """The kubelet's last decision about our registration.
 
     Attributes:
         registered: Whether it calls us.
@@ -53,7 +52,7 @@ def routes(
     Args:
         driver_name: As in DeviceClasses and ResourceSlices.
         endpoint: The service socket, absolute, as the kubelet sees it.
-        status: Set to what the kubelet decides.
+        status: Set to each decision of the kubelet.
     """
     info = pluginregistration.PluginInfo(
         type="DRAPlugin",

@@ -32,7 +32,7 @@ class Choice:
     """What the kubelet may choose from for a container.
 
     Attributes:
-        available: Ids of healthy devices that nobody has.
+        available: Ids of healthy devices that no pod has.
         needed: Those of them that must be chosen.
         size: How many it wants, the needed ones included.
     """
@@ -54,7 +54,7 @@ class DevicePlugin(Protocol):
         """All of them, as the kubelet is to see them."""
 
     async def prefer(self, choice: Choice) -> Sequence[str]:
-        """The ids that a container had best get: as many as it wants, the needed ones among them.
+        """The ids that are best for a container: as many as it wants, the needed ones among them.
 
         Empty if there are not as many.
         """
@@ -69,7 +69,7 @@ class DevicePlugin(Protocol):
             containers: The ids for each container.
 
         Returns:
-            For each container the qualified CDI names of what it gets.
+            For each container the qualified CDI names of its devices.
 
         Raises:
             AllocationRefused: It cannot be done; the message is for the owner of the pod.

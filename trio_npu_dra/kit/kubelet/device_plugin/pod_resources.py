@@ -1,8 +1,9 @@
 """Which pods have which devices of device plugins, as the kubelet says when it is asked.
 
 The kubelet tells a plugin neither which pod an allocation is for nor when that pod ends. Its
-pod-resources API tells both, of pods that have not ended. After a start, it lists a pod only once
-it has got it from the API server: a list that lacks a pod proves nothing then.
+pod-resources API lists the pods that have not ended, with their devices. After a start, the kubelet
+lists a pod only once it has read it from the API server: a list that lacks a pod then proves
+nothing.
 """
 
 from __future__ import annotations
@@ -21,14 +22,7 @@ _SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodDevice:
-    """A device that a pod has.
-
-    Attributes:
-        namespace: Of the pod.
-        pod: Its name.
-        resource: The device plugin's resource, such as `vendor.com/device`.
-        id: The device's id in it.
-    """
+    """A device that a pod has: its id in a resource, such as `vendor.com/device`."""
 
     namespace: str
     pod: str
@@ -42,7 +36,7 @@ class PodResources:
 
     Attributes:
         pods: Namespace and name of each pod.
-        devices: What they have, each device once for each pod.
+        devices: The devices of these pods, each once for each pod.
     """
 
     pods: frozenset[tuple[str, str]]
@@ -50,11 +44,7 @@ class PodResources:
 
 
 async def list_pod_resources(bridge: Bridge, socket: Path) -> PodResources:
-    """Ask the kubelet.
-
-    Args:
-        bridge: An open bridge.
-        socket: The kubelet's socket for this, of which it makes a new one at each start.
+    """Ask the kubelet on its *socket* for pod resources, which it replaces at each start.
 
     Raises:
         KubeletSilent: It does not answer.

@@ -1,8 +1,8 @@
 """One resource from a socket of its own, registered with the kubelet as often as that is needed.
 
-A kubelet that starts removes all sockets from the folder of device plugins, makes its own anew and
+A kubelet that starts removes all sockets from the folder of device plugins, makes its own again and
 knows no plugin. Its end also ends our stream of lists; then we try to register until a kubelet
-takes us, and make our socket anew if it is gone.
+accepts us, and replace our socket if it is gone.
 
 A kubelet drops a plugin without a restart, too. It keeps its clients by resource, so when the
 stream of an earlier plugin of the resource ends, it closes that of the plugin that has taken its
@@ -34,13 +34,13 @@ log = logging.getLogger(__name__)
 VERSION: Final = "v1beta1"
 
 LOOK_SECONDS: Final = 5.0
-"""Between two looks at our socket, and between two tries to register."""
+"""Between two checks of our socket, and between two tries to register."""
 
 GRACE_SECONDS: Final = 5.0
 """How long a stop waits for the kubelet's calls in flight, which can wait for a process to end."""
 
 _REGISTER_SECONDS: Final = 15.0  # the kubelet connects to us meanwhile, which may take it 10 s
-_STREAM_SECONDS: Final = 10.0  # how long a kubelet that took us may take to ask for the list
+_STREAM_SECONDS: Final = 10.0  # how long a kubelet that accepted us may take to ask for the list
 
 
 async def serve_resource(
@@ -54,63 +54,77 @@ async def serve_resource(
     """Be the device plugin of one resource until cancelled.
 
     Args:
-        bridge: An open bridge.
+        bridge: Serves our socket, and calls the kubelet's.
         plugin: Its devices.
         folder: That of the kubelet's socket, which may be missing for now; ours lies beside it.
-        driver_name: Is in the name of our socket.
+        driver_name: A part of the name of our socket.
         grace_seconds: How long calls in flight may take at the end.
     """
-    socket = device_plugin_socket(folder, driver_name, plugin.resource)
-    await _Registrar(bridge, plugin, socket, folder / KUBELET_SOCKET, grace_seconds).run()
+    registrar = _Registrar(bridge, plugin, folder, driver_name)
+    serve = partial(bridge.serve_unix, grace_seconds=grace_seconds)
+    while True:
+        async with trio.open_nursery() as nursery:
+            try:
+                await nursery.start(
+                    serve, registrar.socket, service.routes(plugin, registrar.while_watched)
+                )
+            except (ConfigError, StorageError) as error:
+                registrar.warn_once("a device plugin's socket cannot be made", str(error))
+                await trio.sleep(LOOK_SECONDS)
+            else:
+                await registrar.stay_registered()
+            nursery.cancel_scope.cancel()
 
 
 class _Registrar:
+    """Registers one resource.
+
+    Attributes:
+        socket: Its socket.
+    """
+
     def __init__(
-        self, bridge: Bridge, plugin: DevicePlugin, socket: Path, kubelet: Path, grace: float
+        self, bridge: Bridge, plugin: DevicePlugin, folder: Path, driver_name: str
     ) -> None:
+        self.socket = device_plugin_socket(folder, driver_name, plugin.resource)
         self._bridge = bridge
         self._plugin = plugin
-        self._socket = socket
-        self._kubelet = kubelet
-        self._grace = grace
+        self._kubelet = folder / KUBELET_SOCKET
         self._streams = Observable(0)
         self._problem = ""
 
-    async def run(self) -> None:
-        """Listen and stay registered; listen anew when the socket is gone."""
-        while True:
-            async with trio.open_nursery() as nursery:
-                if await self._listen(nursery):
-                    await self._stay_registered()
-                else:
-                    await trio.sleep(LOOK_SECONDS)
-                nursery.cancel_scope.cancel()
-
-    async def _listen(self, nursery: trio.Nursery) -> bool:
-        """Start to answer the kubelet; whether that is possible."""
-        serve = partial(self._bridge.serve_unix, grace_seconds=self._grace)
-        try:
-            await nursery.start(
-                serve, self._socket, service.routes(self._plugin, self._while_watched)
-            )
-        except (ConfigError, StorageError) as error:
-            self._warn_once("a device plugin's socket cannot be made", str(error))
-            return False
-        return True
-
-    async def _stay_registered(self) -> None:
+    async def stay_registered(self) -> None:
         """Register, and again after each loss; returns when our socket is gone."""
-        while is_socket(self._socket):
-            if await self._register():
-                await self._until_lost()
-            else:
+        while is_socket(self.socket):
+            if not await self._register():
                 await trio.sleep(LOOK_SECONDS)
+                continue
+            with trio.move_on_after(_STREAM_SECONDS):
+                await self._streams.wait_until(bool)
+            while self._streams.value and is_socket(self.socket):
+                with trio.move_on_after(LOOK_SECONDS):
+                    await self._streams.wait_until(lambda streams: not streams)
+
+    @contextmanager
+    def while_watched(self) -> Iterator[None]:
+        """Count a stream of lists while inside."""
+        self._streams.set(self._streams.value + 1)
+        try:
+            yield
+        finally:
+            self._streams.set(self._streams.value - 1)
+
+    def warn_once(self, what: str, problem: str) -> None:
+        """Log a problem once, not every few seconds."""
+        if problem != self._problem:
+            self._problem = problem
+            log.warning(what, extra={"resource": self._plugin.resource, "problem": problem})
 
     async def _register(self) -> bool:
-        """Try once to register; whether the kubelet took us."""
+        """Try once to register; return whether the kubelet accepted us."""
         request = v1beta1.RegisterRequest(
             version=VERSION,
-            endpoint=self._socket.name,
+            endpoint=self.socket.name,
             resource_name=self._plugin.resource,
             options=service.OPTIONS,
         )
@@ -120,30 +134,8 @@ class _Registrar:
                     methods.REGISTER_PLUGIN, request, timeout_seconds=_REGISTER_SECONDS
                 )
         except RpcError as error:
-            self._warn_once("a device plugin is not registered with the kubelet", str(error))
+            self.warn_once("a device plugin is not registered with the kubelet", str(error))
             return False
         self._problem = ""
         log.info("device plugin registered", extra={"resource": self._plugin.resource})
         return True
-
-    async def _until_lost(self) -> None:
-        """Wait until the kubelet does not watch us any more, or our socket is gone."""
-        with trio.move_on_after(_STREAM_SECONDS):
-            await self._streams.wait_until(bool)
-        while self._streams.value and is_socket(self._socket):
-            with trio.move_on_after(LOOK_SECONDS):
-                await self._streams.wait_until(lambda streams: not streams)
-
-    @contextmanager
-    def _while_watched(self) -> Iterator[None]:
-        self._streams.set(self._streams.value + 1)
-        try:
-            yield
-        finally:
-            self._streams.set(self._streams.value - 1)
-
-    def _warn_once(self, what: str, problem: str) -> None:
-        """Say what is wrong once, not every few seconds."""
-        if problem != self._problem:
-            self._problem = problem
-            log.warning(what, extra={"resource": self._plugin.resource, "problem": problem})

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from trio_npu_dra.kit.base.errors import AllocationRefused
 from trio_npu_dra.kit.grpc import Route, RpcError, Send, Status
 from trio_npu_dra.kit.grpc import device_plugin_methods as methods
 from trio_npu_dra.kit.grpc._generated import v1beta1
-from trio_npu_dra.kit.kubelet.device_plugin.plugin import (
-    Choice,
-    DevicePlugin,
-    Devices,
-    PluginDevice,
-)
+from trio_npu_dra.kit.kubelet.device_plugin.plugin import Choice, DevicePlugin, PluginDevice
 
 log = logging.getLogger(__name__)
 
@@ -23,12 +18,12 @@ HEALTHY = "Healthy"
 UNHEALTHY = "Unhealthy"
 
 ERROR_LIMIT = 1000
-"""Characters of a refusal: it becomes an event of the pod, which holds as much."""
+"""Characters of a refusal: it becomes an event of the pod, which has room for as many."""
 
 OPTIONS = v1beta1.DevicePluginOptions(
     pre_start_required=False, get_preferred_allocation_available=True
 )
-"""Nothing is to be done before a container starts, so the kubelet need not call for each."""
+"""A container needs nothing more before it starts, so the kubelet need not call for each."""
 
 
 def routes(
@@ -36,9 +31,7 @@ def routes(
 ) -> tuple[Route, ...]:
     """The methods that the kubelet calls; PreStartContainer is none of them (`OPTIONS`).
 
-    Args:
-        plugin: The devices of one resource.
-        watching: Wraps each stream of lists while it lasts.
+    *watching* wraps each stream of lists while it lasts.
     """
 
     async def options(_: v1beta1.Empty) -> v1beta1.DevicePluginOptions:
@@ -47,25 +40,24 @@ def routes(
     async def watch(_: v1beta1.Empty, send: Send[v1beta1.ListAndWatchResponse]) -> None:
         with watching():
             async for devices in plugin.devices.changes():
-                await send(_listed(devices))
+                await send(v1beta1.ListAndWatchResponse(devices=[_device(one) for one in devices]))
 
     async def prefer(
         request: v1beta1.PreferredAllocationRequest,
     ) -> v1beta1.PreferredAllocationResponse:
-        choices = [
-            Choice(
-                available=tuple(one.available_device_ids),
-                needed=tuple(one.must_include_device_ids),
-                size=one.allocation_size,
+        chosen = [
+            await plugin.prefer(
+                Choice(
+                    available=tuple(one.available_device_ids),
+                    needed=tuple(one.must_include_device_ids),
+                    size=one.allocation_size,
+                )
             )
             for one in request.container_requests
         ]
         return v1beta1.PreferredAllocationResponse(
             container_responses=[
-                v1beta1.ContainerPreferredAllocationResponse(
-                    device_ids=list(await plugin.prefer(choice))
-                )
-                for choice in choices
+                v1beta1.ContainerPreferredAllocationResponse(device_ids=list(ids)) for ids in chosen
             ]
         )
 
@@ -73,13 +65,20 @@ def routes(
         ids = [one.devices_ids for one in request.container_requests]
         fields = {"resource": plugin.resource, "devices": ids}
         try:
-            given = await plugin.allocate(ids)
+            containers = await plugin.allocate(ids)
         except AllocationRefused as error:
             text = str(error)[:ERROR_LIMIT].encode(errors="replace").decode()
             log.warning("devices not allocated", extra={**fields, "error": text})
             raise RpcError(Status.FAILED_PRECONDITION, text) from error
         log.info("devices allocated", extra=fields)
-        return _allocated(given)
+        return v1beta1.AllocateResponse(
+            container_responses=[
+                v1beta1.ContainerAllocateResponse(
+                    cdi_devices=[v1beta1.CdiDevice(name=name) for name in names]
+                )
+                for names in containers
+            ]
+        )
 
     return (
         methods.PLUGIN_OPTIONS.handled_by(options),
@@ -87,21 +86,6 @@ def routes(
         methods.PREFERRED_ALLOCATION.handled_by(prefer),
         methods.ALLOCATE.handled_by(allocate),
     )
-
-
-def _allocated(containers: Sequence[Sequence[str]]) -> v1beta1.AllocateResponse:
-    return v1beta1.AllocateResponse(
-        container_responses=[
-            v1beta1.ContainerAllocateResponse(
-                cdi_devices=[v1beta1.CdiDevice(name=name) for name in names]
-            )
-            for names in containers
-        ]
-    )
-
-
-def _listed(devices: Devices) -> v1beta1.ListAndWatchResponse:
-    return v1beta1.ListAndWatchResponse(devices=[_device(device) for device in devices])
 
 
 def _device(device: PluginDevice) -> v1beta1.Device:
