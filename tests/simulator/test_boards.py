@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import struct
-from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from trio_npu_dra.lab.simulator import create_board, load_profile, profile_names
-from trio_npu_dra.lab.simulator.profile import PROFILES
+from trio_npu_dra.lab.simulator import load_profile, profile_names
 
 if TYPE_CHECKING:
     from tests.simulator.conftest import Load, MakeBoard, RawDcmi
@@ -120,62 +116,6 @@ def test_power_is_told_by_the_chip_or_by_its_card(dcmi: RawDcmi, kind: Kind) -> 
         assert code(dcmi, CARD_POWER, 63) == -8001
 
 
-def test_some_calls_are_for_910b_and_a3(dcmi: RawDcmi, kind: Kind) -> None:
-    """These calls give utilisation in one call, now or over a period."""
-    expected = 0 if kind.has_910b_calls else NOT_SUPPORT
-    assert code(dcmi, MULTI, kind.card, 0) == expected
-    out = ctypes.create_string_buffer(4096)
-    assert [dcmi.code(f"{MULTI}_period", kind.card, 0, out, period) for period in (1, 0)] == [
-        expected,
-        -8001,
-    ]
-
-
-def test_a_card_can_be_reset_from_outside_on_910b_and_a3(dcmi: RawDcmi, kind: Kind) -> None:
-    """On A3 together with the other card of its two."""
-    state = code(dcmi, "dcmi_get_device_outband_channel_state", kind.card, 0)
-    assert state == (0 if kind.has_910b_calls else NOT_SUPPORT)
-    brother = "dcmi_get_netdev_brother_device"
-    assert code(dcmi, brother, kind.card, 0) == (0 if kind.profile == "a3-16" else NOT_SUPPORT)
-    if kind.profile == "a3-16":
-        assert [dcmi.number(brother, card, 1) for card in (2, 3)] == [3, 2]
-
-
-def test_the_link_between_dies_is_told_on_a3(dcmi: RawDcmi, kind: Kind) -> None:
-    """It has no errors; other cards have no such link."""
-    told = (0, bytes(12)) if kind.profile == "a3-16" else (NOT_SUPPORT, b"")
-    assert dcmi.device_info(kind.card, 0, 56, 0) == told
-
-
-def test_each_memory_has_a_clock(dcmi: RawDcmi, kind: Kind) -> None:
-    """As have the cores; a number of no clock is refused, and memory that is not there has none."""
-    clock = "dcmi_get_device_frequency"
-    answers = {which: code(dcmi, clock, kind.card, 0, which) for which in (1, 6)}
-    assert {which for which, answer in answers.items() if answer == 0} == {
-        {DDR: 1, HBM: 6}[memory] for memory in kind.ecc
-    }
-    now, rated = (dcmi.number(clock, kind.card, 0, which) for which in (7, 9))
-    assert 0 < now < rated
-    assert code(dcmi, clock, kind.card, 0, 13) == -8001
-    assert 50 < dcmi.number("dcmi_get_device_voltage", kind.card, 0) < 120
-
-
-def test_a_910_has_ddr_beside_its_hbm(make_board: MakeBoard, load: Load) -> None:
-    """Its memory call is answered, as mind-cluster expects."""
-    info = load(make_board("910a-8").library).record("dcmi_get_device_memory_info_v3", 0, 0)
-    size, available = struct.unpack_from("=QQ", info)
-    assert 0 < available < size < 32768
-
-
-def test_cpu_affinity_is_for_910b(dcmi: RawDcmi, kind: Kind) -> None:
-    """310P, 910, and an A3 with the main board of a SuperPoD do not support it."""
-    length = ctypes.c_int()
-    answer = dcmi.code(
-        AFFINITY, kind.card, 0, ctypes.create_string_buffer(32), ctypes.byref(length)
-    )
-    assert answer == (0 if kind.chip.startswith("910B") else NOT_SUPPORT)
-
-
 def test_vnpu_queries_know_the_memory_or_not(dcmi: RawDcmi, kind: Kind) -> None:
     """They give cores where there are vNPUs; on 910A memory and AI CPUs are unknown."""
     answer, total = dcmi.device_info(kind.card, 0, 52, 1)
@@ -191,39 +131,6 @@ def test_vnpu_queries_know_the_memory_or_not(dcmi: RawDcmi, kind: Kind) -> None:
         assert (memory, cpus) == (kind.memory_mb, 7 if "310P" in kind.chip else 6)
     else:
         assert (memory, cpus) == (0xFFFF_FFFF_FFFF_FFFF, 0xFFFF)
-
-
-def test_a_card_has_the_label_of_its_first_chip(dcmi: RawDcmi, kind: Kind) -> None:
-    """Both calls give the same five texts; a missing card has "NA"."""
-    out = [ctypes.create_string_buffer(1280) for _ in range(3)]
-    assert dcmi.code("dcmi_get_device_elabel_info", kind.card, 0, out[0]) == 0
-    assert dcmi.code("dcmi_get_card_elabel_v2", kind.card, out[1]) == 0
-    assert out[0].raw == out[1].raw
-    assert dcmi.code("dcmi_get_card_elabel_v2", 63, out[2]) == -8001
-    assert out[2].raw[1024:1027] == b"NA\0"
-
-
-def test_a_310_tells_of_no_faults(make_board: MakeBoard, load: Load) -> None:
-    """It has no fault events."""
-    dcmi = load(make_board("300i-3010-1").library)
-    unfiltered = (ctypes.c_ubyte * 48)()
-    event = ctypes.create_string_buffer(4096)
-    assert dcmi.code("dcmi_get_fault_event", -1, -1, 0, unfiltered, event) == NOT_SUPPORT
-
-
-def test_a_box_has_two_domains(make_board: MakeBoard, load: Load) -> None:
-    """Eight chips each."""
-    dcmi = load(make_board("910b2c-16").library)
-    links = [dcmi.number("dcmi_get_topo_info_by_device_id", 6, 0, n, 0) for n in range(16)]
-    assert links == [3] * 6 + [0] + [3] + [1] * 8
-
-
-def test_a_310b_is_on_no_pci_bus(make_board: MakeBoard, load: Load) -> None:
-    """Neither the library nor sysfs has an address."""
-    board = make_board("200i-a2-1")
-    dcmi = load(board.library)
-    assert code(dcmi, "dcmi_get_device_pcie_info_v2", 0, 0) == NOT_SUPPORT
-    assert list((board.sysfs_root / "bus/pci/devices").iterdir()) == []
 
 
 # --- one call on one board -----------------------------------------------------------------------
@@ -260,57 +167,3 @@ def test_the_chips_of_a_duo_are_shared_one_by_one(make_board: MakeBoard, load: L
     dcmi = load(make_board("300i-duo-2").library)
     assert dcmi.code("dcmi_set_device_share_enable", 4, 1, 1) == 0
     assert share_flags(dcmi, 4) == [0, 1]
-
-
-def test_64_processes_are_listed(make_board: MakeBoard, load: Load) -> None:
-    """The library writes up to 64, whatever the manual says; the call has no length."""
-    board = make_board("910b4-8")
-    dcmi = load(board.library)
-    with board.control() as control:
-        control.set_processes(1, [(1000 + n, n << 20) for n in range(64)])
-    count, processes = ctypes.c_int(), ctypes.create_string_buffer(64 * 16)
-    function = "dcmi_get_device_resource_info"
-    assert dcmi.code(function, 1, 0, processes, ctypes.byref(count)) == 0
-    found = [struct.unpack_from("@iL", processes.raw, 16 * n) for n in range(count.value)]
-    assert found == [(1000 + n, n << 20) for n in range(64)]
-
-
-@pytest.fixture
-def changed_board(
-    tmp_path: Path, simulator: Path, load: Load
-) -> Callable[[Callable[[dict[str, Any]], object]], RawDcmi]:
-    """The guide's board after a change of its profile."""
-
-    def make(change: Callable[[dict[str, Any]], object]) -> RawDcmi:
-        data = json.loads((PROFILES / "910b4-8.json").read_text())
-        change(data)
-        path = tmp_path / "profile.json"
-        path.write_text(json.dumps(data))
-        board = create_board(load_profile(path), tmp_path / "board", prebuilt=simulator)
-        return load(board.library)
-
-    return make
-
-
-@pytest.mark.parametrize(
-    ("cpus", "expected"),
-    [("0-23,48-71,96-119,144-167,1", 0), ("0-23,48-71,96-119,144-167,192-215", -8004)],
-)
-def test_a_cpu_list_has_31_characters_at_most(
-    changed_board: Callable[[Callable[[dict[str, Any]], object]], RawDcmi], cpus: str, expected: int
-) -> None:
-    """The library assumes a buffer of 32 bytes: a longer list is refused."""
-    dcmi = changed_board(lambda data: data["cpus"].update({"6": cpus}))
-    out, length = ctypes.create_string_buffer(b"\xee" * 32, 32), ctypes.c_int()
-    assert dcmi.code(AFFINITY, 0, 0, out, ctypes.byref(length)) == expected
-    assert (out.raw == b"\xee" * 32) == (expected != 0)
-
-
-def test_without_a_numa_node_the_cpus_are_those_of_node_0(
-    changed_board: Callable[[Callable[[dict[str, Any]], object]], RawDcmi],
-) -> None:
-    """If firmware does not say, sysfs has -1, which the library takes for node 0."""
-    dcmi = changed_board(lambda data: data["devices"][0].pop("numaNode"))
-    out, length = ctypes.create_string_buffer(32), ctypes.c_int()
-    assert dcmi.code(AFFINITY, 0, 0, out, ctypes.byref(length)) == 0
-    assert out.value == b"0-23"

@@ -13,7 +13,6 @@ import pytest
 
 from tests.simulator.subscribing import (
     CALLBACK,
-    EVENT_SIZE,
     LIMIT,
     Filter,
     described,
@@ -21,11 +20,9 @@ from tests.simulator.subscribing import (
 )
 from trio_npu_dra.kit.base.errors import ConfigError
 from trio_npu_dra.lab.simulator import (
-    Assertion,
     BoardControl,
     Severity,
     SimulatedBoard,
-    simulated_functions,
 )
 
 if TYPE_CHECKING:
@@ -48,23 +45,6 @@ def test_another_process_changes_the_board(
     assert dcmi.number("dcmi_get_device_temperature", 3, 0) == 91
     assert dcmi.number("dcmi_get_device_temperature", 4, 0) == 38
     assert control.read(3, "temperature") == 91
-
-
-def test_measurements_follow(dcmi: RawDcmi, control: BoardControl) -> None:
-    """Each figure that a test sets shows in its call."""
-    control.set_power(2, 310.5)
-    control.set_hbm_used(2, 30000)
-    control.set_utilization(2, 2, 97)
-    control.set_ecc_errors(2, single=4, double=1)
-    control.set_network_health(2, 3)
-    assert dcmi.number("dcmi_get_device_power_info", 2, 0) == 3105
-    assert dcmi.number("dcmi_get_device_utilization_rate", 2, 0, 2) == 97
-    assert dcmi.number("dcmi_get_device_utilization_rate", 2, 0, 13) == 0
-    assert dcmi.number("dcmi_get_device_network_health", 2, 0) == 3
-    hbm = dcmi.record("dcmi_get_device_hbm_info", 2, 0)
-    assert struct.unpack("@QIQiI", hbm)[2] == 30000
-    ecc = struct.unpack("=i6I", dcmi.record("dcmi_get_device_ecc_info", 2, 0, 2))
-    assert ecc == (1, 4, 1, 4, 1, 0, 1)
 
 
 def test_processes_keep_the_share_flag_from_changing(dcmi: RawDcmi, control: BoardControl) -> None:
@@ -98,29 +78,6 @@ def test_health_is_the_worst_of_a_chips_faults(dcmi: RawDcmi, control: BoardCont
     assert dcmi.number("dcmi_get_device_health", 0, 0) == 2
     control.restore(0)
     assert dcmi.number("dcmi_get_device_health", 0, 0) == 0
-    control.set_driver_health(Severity.CRITICAL)
-    assert dcmi.number("dcmi_get_driver_health") == 3
-
-
-def test_128_faults_need_room_for_128(dcmi: RawDcmi, control: BoardControl) -> None:
-    """A shorter list is refused, and so is one fault more than DCMI can list."""
-    for code in range(128):
-        control.add_fault(0, code, Severity.WARNING)
-    assert dcmi.faults(0) == list(range(128))
-    count, codes = ctypes.c_int(), (ctypes.c_uint * 127)()
-    function = "dcmi_get_device_errorcode_v2"
-    assert dcmi.code(function, 0, 0, ctypes.byref(count), codes, 127) == -8001
-    with pytest.raises(ConfigError, match="128 faults"):
-        control.add_fault(0, 128, Severity.WARNING)
-
-
-def test_a_fault_has_a_text(dcmi: RawDcmi) -> None:
-    """The text names the code; a buffer below 48 bytes is refused."""
-    out = ctypes.create_string_buffer(48)
-    function = "dcmi_get_device_errorcode_string"
-    assert dcmi.code(function, 0, 0, FAULT, out, 48) == 0
-    assert out.value == b"simulated fault 0x80E01801"
-    assert dcmi.code(function, 0, 0, FAULT, out, 47) == -8001
 
 
 def test_a_gone_chip_succeeds_with_unknown_health(dcmi: RawDcmi, control: BoardControl) -> None:
@@ -134,26 +91,6 @@ def test_a_gone_chip_succeeds_with_unknown_health(dcmi: RawDcmi, control: BoardC
     assert dcmi.cards() == list(range(8))
     assert dcmi.code("dcmi_init") == 0
     assert dcmi.cards() == [0, 1, 3, 4, 5, 6, 7]
-
-
-def test_a_booting_chip_is_not_ready(dcmi: RawDcmi, control: BoardControl) -> None:
-    """Calls return -8012, health is unknown, and the boot status shows the progress."""
-    control.set_booting(2)
-    out = ctypes.c_uint()
-    assert dcmi.code("dcmi_get_device_health", 2, 0, ctypes.byref(out)) == -8012
-    assert out.value == 0xFFFFFFFF
-    assert dcmi.code("dcmi_get_device_chip_info_v2", 2, 0, ctypes.byref(out)) == -8012
-    assert dcmi.number("dcmi_get_device_boot_status", 2, 0) == 1
-    control.restore(2)
-    assert dcmi.number("dcmi_get_device_health", 2, 0) == 0
-    assert dcmi.number("dcmi_get_device_boot_status", 2, 0) == 16
-
-
-def test_a_silent_chip_is_listed_as_minus_one(dcmi: RawDcmi, control: BoardControl) -> None:
-    """After another init the sorted card list begins with -1 for it."""
-    control.set_silent(1)
-    assert dcmi.code("dcmi_init") == 0
-    assert dcmi.cards()[:3] == [-1, 0, 2]
 
 
 def test_subscribers_hear_of_a_fault_and_its_end(dcmi: RawDcmi, control: BoardControl) -> None:
@@ -194,20 +131,6 @@ def test_a_process_subscribes_once(dcmi: RawDcmi) -> None:
     subscribe(dcmi, Filter())
     handler = CALLBACK(lambda _: None)
     assert dcmi.code("dcmi_subscribe_fault_event", -1, -1, Filter(), handler) == -8020
-    out = ctypes.create_string_buffer(EVENT_SIZE)
-    assert dcmi.code("dcmi_get_fault_event", -1, -1, 0, Filter(), out) == -8020
-
-
-def test_events_can_be_fetched(dcmi: RawDcmi, control: BoardControl) -> None:
-    """The blocking call gives events that came after its first use, or times out."""
-    out = ctypes.create_string_buffer(EVENT_SIZE)
-    fetch = ("dcmi_get_fault_event", -1, -1)
-    control.emit_event(0, 1, Severity.MINOR)
-    assert dcmi.code(*fetch, 0, Filter(), out) == -8006
-    control.emit_event(7, FAULT, Severity.MINOR, Assertion.OCCURRENCE)
-    assert dcmi.code(*fetch, 10_000, Filter(), out) == 0
-    assert described(out.raw) == (FAULT, 7, 1, 1)
-    assert dcmi.code(*fetch, 30_001, Filter(), out) == -8001
 
 
 def test_a_function_can_be_made_to_fail(dcmi: RawDcmi, control: BoardControl) -> None:
@@ -222,19 +145,6 @@ def test_a_function_can_be_made_to_fail(dcmi: RawDcmi, control: BoardControl) ->
     assert dcmi.code("dcmi_init") == -8005
     control.set_delay(name, 1)
     assert dcmi.code(name, 1, 0, ctypes.byref(out)) == 0
-
-
-def test_rules_are_limited_and_reusable(control: BoardControl) -> None:
-    """64 rules fit; a repeated one replaces the earlier, and a released one makes room."""
-    names = sorted(simulated_functions())[:8]
-    for device in control.devices:
-        for name in names:
-            control.set_return_code(name, -8005, device)
-            control.set_return_code(name, -8006, device)
-    with pytest.raises(ConfigError, match="64 rules"):
-        control.hang()
-    control.release(names[0], 0)
-    control.hang()
 
 
 def test_a_hung_call_holds_up_nobody_else(dcmi: RawDcmi, control: BoardControl) -> None:

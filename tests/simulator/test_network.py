@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import struct
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-
-from trio_npu_dra.lab.simulator import BoardControl, SimulatedBoard
 
 if TYPE_CHECKING:
     from tests.simulator.conftest import Load, MakeBoard, RawDcmi
@@ -63,39 +59,3 @@ def test_hccs_bandwidth_is_for_910b_and_a3(
     out = ctypes.create_string_buffer(280)
     dcmi = load(make_board(profile).library)
     assert dcmi.code("dcmi_get_hccs_link_bandwidth_info", card, 0, out) == NOT_SUPPORT
-
-
-# --- hccn_tool -----------------------------------------------------------------------------------
-
-
-def run_hccn_tool(
-    board: SimulatedBoard, *arguments: str, by_name: bool = False
-) -> subprocess.CompletedProcess[str]:
-    """Run the board's hccn_tool, by its path or from PATH."""
-    tool = board.hccn_tool
-    command = [tool.name if by_name else str(tool), *arguments]
-    environment = {"PATH": f"{tool.parent}{os.pathsep}{os.defpath}"}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-
-
-@pytest.mark.parametrize("by_name", [False, True])
-def test_hccn_tool_tells_the_link(
-    board: SimulatedBoard, control: BoardControl, by_name: bool
-) -> None:
-    """It prints the three words that the device plugin looks for."""
-    asked = ("-i", "3", "-link", "-g")
-    assert run_hccn_tool(board, *asked, by_name=by_name).stdout == "link status: UP\n"
-    control.set_link(3, up=False)
-    assert run_hccn_tool(board, *asked, by_name=by_name).stdout == "link status: DOWN\n"
-
-
-def test_hccn_tool_fails_without_an_answer(
-    board: SimulatedBoard, control: BoardControl, make_board: MakeBoard
-) -> None:
-    """That is so for a gone chip, one without a port, and an unsupported question."""
-    control.set_gone(3)
-    assert run_hccn_tool(board, "-i", "3", "-link", "-g").returncode == 1
-    assert run_hccn_tool(board, "-i", "9", "-link", "-g").returncode == 1
-    assert "usage" in run_hccn_tool(board, "-i", "0", "-speed", "-g").stderr
-    duo = make_board("300i-duo-2")
-    assert "no RoCE port" in run_hccn_tool(duo, "-i", "0", "-link", "-g").stderr

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.simulator.subscribing import LIMIT, Filter, described, subscribe
+from tests.simulator.subscribing import LIMIT
 from trio_npu_dra.kit.base.errors import ConfigError
-from trio_npu_dra.lab.simulator import ANY_FUNCTION, Assertion, BoardControl, Severity
+from trio_npu_dra.lab.simulator import BoardControl
 
 if TYPE_CHECKING:
     from tests.simulator.conftest import Load, MakeBoard, RawDcmi
@@ -21,14 +21,6 @@ CHIP_INFO = "dcmi_get_device_chip_info_v2"
 HEALTH = "dcmi_get_device_health"
 TEMPERATURE = "dcmi_get_device_temperature"
 NOT_READY = -8012
-
-
-def address_of_logic_id(dcmi: RawDcmi, logic_id: int) -> tuple[int, int]:
-    """The card and device id that the library has for a logic id."""
-    card, device = ctypes.c_int(-9), ctypes.c_int(-9)
-    function = "dcmi_get_card_id_device_id_from_logicid"
-    assert dcmi.code(function, ctypes.byref(card), ctypes.byref(device), logic_id) == 0
-    return card.value, device.value
 
 
 def logic_id(dcmi: RawDcmi, card: int) -> int:
@@ -50,10 +42,8 @@ def test_logic_ids_close_up_over_a_chip_that_the_kernel_forgot(
     assert dcmi.code("dcmi_init") == 0
     assert dcmi.cards() == [0, 1, 3, 4, 5, 6, 7]
     assert logic_id(dcmi, 3) == 2
-    assert address_of_logic_id(dcmi, 2) == (3, 0)
     out = ctypes.c_int()
     assert dcmi.code("dcmi_get_device_logic_id", ctypes.byref(out), 2, 0) == -8001
-    assert dcmi.code("dcmi_get_device_logicid_from_phyid", 2, ctypes.byref(out)) == -8008
 
 
 def test_a_gone_chip_may_keep_its_number(dcmi: RawDcmi, control: BoardControl) -> None:
@@ -62,7 +52,6 @@ def test_a_gone_chip_may_keep_its_number(dcmi: RawDcmi, control: BoardControl) -
     assert dcmi.code("dcmi_init") == 0
     assert dcmi.cards() == [-1, 0, 1, 3, 4, 5, 6, 7]
     assert logic_id(dcmi, 3) == 3
-    assert address_of_logic_id(dcmi, 2) == (-1, 0)
     assert dcmi.number("dcmi_get_device_phyid_from_logicid", 2) == 2
     out = ctypes.c_int()
     assert dcmi.code("dcmi_get_device_logic_id", ctypes.byref(out), 2, 0) == -8001
@@ -70,15 +59,6 @@ def test_a_gone_chip_may_keep_its_number(dcmi: RawDcmi, control: BoardControl) -
     control.restore(2)
     assert dcmi.code("dcmi_init") == 0
     assert dcmi.cards() == list(range(8))
-
-
-def test_events_of_a_lost_chip_have_its_logic_id(dcmi: RawDcmi, control: BoardControl) -> None:
-    """A chip whose card is -1 still has events, under the number that it keeps."""
-    control.set_gone(2, keeps_number=True)
-    assert dcmi.code("dcmi_init") == 0
-    events = subscribe(dcmi, Filter())
-    control.emit_event(2, 0x40F84E00, Severity.CRITICAL, Assertion.OCCURRENCE)
-    assert described(events.get(timeout=LIMIT)) == (0x40F84E00, 2, 3, 1)
 
 
 @pytest.mark.parametrize("end", ["release", "restore"])
@@ -102,14 +82,6 @@ def test_calls_on_a_gone_card_can_block(dcmi: RawDcmi, control: BoardControl, en
         control.restore(2)
     blocked.join(LIMIT)
     assert codes == [-8008 if end == "release" else 0]
-
-
-def test_network_health_of_a_gone_card_returns_where_nothing_blocks(
-    dcmi: RawDcmi, control: BoardControl
-) -> None:
-    """Without `blocks` the call returns at once that the chip does not exist."""
-    control.set_gone(2)
-    assert dcmi.code(NETWORK_HEALTH, 2, 0, ctypes.byref(ctypes.c_int())) == -8008
 
 
 # --- booting -------------------------------------------------------------------------------------
@@ -137,13 +109,6 @@ def test_what_a_booting_chip_answers_ends_with_the_boot(
     control.set_silent(2)
     assert dcmi.code(TEMPERATURE, 2, 0, ctypes.byref(out)) == NOT_READY
     assert dcmi.code(HEALTH, 2, 0, ctypes.byref(out)) == -8020
-
-
-def test_a_call_that_a_booting_chip_answers_can_fail(dcmi: RawDcmi, control: BoardControl) -> None:
-    """A rule for all functions holds for it as for the others."""
-    control.set_booting(2, answers=[TEMPERATURE])
-    control.set_return_code(ANY_FUNCTION, -8005, 2)
-    assert dcmi.code(TEMPERATURE, 2, 0, ctypes.byref(ctypes.c_int())) == -8005
 
 
 def test_a_presence_with_an_unknown_function_changes_nothing(control: BoardControl) -> None:
@@ -182,15 +147,3 @@ def test_one_silent_die_takes_its_card_out_in_union_mode(
         control.set_silent(9 - die)
         assert dcmi.code("dcmi_init") == 0
         assert dcmi.cards()[:2] == [-1, 0]
-
-
-def test_one_silent_chip_of_a_duo_leaves_its_card(make_board: MakeBoard, load: Load) -> None:
-    """The chips of a 310P card are independent; the other one answers."""
-    board = make_board("300i-duo-2")
-    dcmi = load(board.library)
-    with board.control() as control:
-        control.set_silent(0)
-    assert dcmi.code("dcmi_init") == 0
-    assert dcmi.cards() == [4, 7]
-    assert dcmi.code(TEMPERATURE, 4, 0, ctypes.byref(ctypes.c_int())) == NOT_READY
-    assert dcmi.number(TEMPERATURE, 4, 1) == 42

@@ -40,19 +40,6 @@ def test_a_partition_has_a_node_as_long_as_it_is_there(
     assert [vnpu.template for vnpu in control.vnpus(2)] == ["vir05_1c_8g", "vir10_3c_16g"]
 
 
-def test_one_for_a_virtual_machine_has_no_node(
-    board: SimulatedBoard, control: BoardControl, dcmi: RawDcmi
-) -> None:
-    """Whom they are for cannot be changed while there are some."""
-    assert dcmi.code("dcmi_set_vdevice_mode", 1) == 0
-    control.create_vnpu(2, "vir05_1c_8g")
-    assert nodes(board) == set()
-    assert dcmi.code("dcmi_set_vdevice_mode", 0) == -8020
-    assert dcmi.code("dcmi_set_vdevice_mode", 2) == -8001
-    assert dcmi.code("dcmi_set_vnpu_config_recover_mode", 0) == 0
-    assert dcmi.number("dcmi_get_vnpu_config_recover_mode") == 0
-
-
 def test_all_partitions_of_a_chip_go_at_once(control: BoardControl, dcmi: RawDcmi) -> None:
     """Unless a container has one of them open."""
     for _ in range(3):

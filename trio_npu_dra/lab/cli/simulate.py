@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--prebuilt",
         type=Path,
         metavar="DIR",
-        help="folder with libdcmi.so, npu-smi and hccn_tool, instead of compiling them with cc",
+        help="folder with libdcmi.so and npu-smi, instead of compiling them with cc",
     )
 
 

@@ -1,7 +1,7 @@
 """A simulated Ascend board with the vendor's real ABI, for workstations, demos and tests.
 
 `create_board` lays out a folder that looks like a host with an Ascend driver: `libdcmi.so`,
-`npu-smi`, `hccn_tool`, device nodes and sysfs. `BoardControl` changes the board while others use
+`npu-smi`, device nodes and sysfs. `BoardControl` changes the board while others use
 it.
 """
 

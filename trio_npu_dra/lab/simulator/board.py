@@ -10,7 +10,6 @@ from trio_npu_dra.kit.base.errors import ConfigError
 from trio_npu_dra.kit.base.storage import translated, write_atomic
 from trio_npu_dra.lab.simulator.build import (
     BINARIES,
-    HCCN_TOOL,
     LIBRARY,
     NPU_SMI,
     compile_simulator,
@@ -18,7 +17,6 @@ from trio_npu_dra.lab.simulator.build import (
 from trio_npu_dra.lab.simulator.control import BoardControl
 from trio_npu_dra.lab.simulator.host_tree import (
     DRIVER,
-    DRIVER_TOOLS,
     TOOLS,
     install_driver,
     make_device_nodes,
@@ -53,11 +51,6 @@ class SimulatedBoard:
     def npu_smi(self) -> Path:
         """The simulated `npu-smi`."""
         return self.root / TOOLS / NPU_SMI
-
-    @property
-    def hccn_tool(self) -> Path:
-        """The simulated `hccn_tool`."""
-        return self.root / DRIVER_TOOLS / HCCN_TOOL
 
     @property
     def state_file(self) -> Path:

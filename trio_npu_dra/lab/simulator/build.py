@@ -15,7 +15,6 @@ LIBRARY_OF_950 = "libdcmi-950.so"
 """The library of an Ascend driver that knows Ascend 950: it has `dcmiv2_*` too."""
 NPU_SMI = "npu-smi"
 NPU_SMI_OF_950 = "npu-smi-950"
-HCCN_TOOL = "hccn_tool"
 
 _LIBRARY_SOURCES = (
     "board",
@@ -29,7 +28,6 @@ _LIBRARY_SOURCES = (
     "network",
     "numbers",
     "occupancy",
-    "reset",
     "topology",
     "vnpu",
     "vnpu_nodes",
@@ -40,7 +38,6 @@ _PARTS = {
     LIBRARY_OF_950: (*_LIBRARY_SOURCES, "dcmiv2"),
     NPU_SMI: ("npu-smi", "npu-smi-vnpu", "smi"),
     NPU_SMI_OF_950: ("npu-smi-950", "smi"),
-    HCCN_TOOL: ("hccn_tool", "board"),
 }
 BINARIES = tuple(_PARTS)
 _FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-pthread")

@@ -123,18 +123,9 @@ class BoardControl(FaultControl, RuleControl, VnpuControl):
         """Report this health whatever the faults are; None ends that."""
         self._put(device, forced_health=NONE if severity is None else severity)
 
-    def set_driver_health(self, severity: Severity) -> None:
-        """Set the health of the Ascend driver itself."""
-        with self._file.locked():
-            self._file.put(FACTS, 0, "driver_health", severity)
-
     def set_network_health(self, device: int, status: int) -> None:
         """Set the RoCE port's health: 0 fine, 3 unreachable, 6 starting."""
         self._put(device, network_health=status)
-
-    def set_link(self, device: int, *, up: bool) -> None:
-        """Set whether the RoCE port's link is up, which `hccn_tool` reports."""
-        self._put(device, link_up=int(up))
 
     # --- presence ---------------------------------------------------------------------------------
 

@@ -32,14 +32,6 @@ enum { HEALTH_UNKNOWN = -1 };
 enum { BOOT_BIOS = 1, BOOT_SERVICE_STARTED = 16 };
 enum { MAIN_CHIP_INF = 12, MAIN_HCCS = 16, MAIN_VDEV_MNG = 52, MAIN_SIO = 56 };
 enum { SUB_SPOD_INFO = 1, SUB_HCCS_STATUS = 0, SUB_SIO_STATUS = 0 };
-enum {
-    CLOCK_DDR = 1,
-    CLOCK_CONTROL_CPU = 2,
-    CLOCK_HBM = 6,
-    CLOCK_AI_CORE = 7,
-    CLOCK_AI_CORE_RATED = 9,
-    CLOCK_VECTOR_CORE = 12, /* MHz */
-};
 enum { SUB_VDEV_RESOURCE = 0, SUB_TOTAL_RESOURCE = 1, SUB_FREE_RESOURCE = 2, SUB_VDEV_ACTIVITY = 5 };
 enum { VNPU_FOR_CONTAINERS = 0, VNPU_FOR_VMS = 1 };
 #define VDEV_AUTO 0xFFFFFFFFu /* the library chooses */
@@ -81,15 +73,6 @@ struct dcmi_pcie_info_all {
     unsigned int bdf_deviceid;
     unsigned int bdf_funcid;
     unsigned char reserve[32];
-};
-
-/* The place of dcmi_pcie_info_all on the unified bus (UB). */
-struct dcmi_ub_id_info {
-    unsigned short device_id;
-    unsigned short vendor_id;
-    unsigned short module_vendor_id;
-    unsigned short module_id;
-    unsigned char reserved[32];
 };
 
 struct dcmi_board_info {
@@ -311,7 +294,6 @@ SIZE_IS(dcmi_chip_info_v2, 132);
 OFFSET_IS(dcmi_chip_info_v2, aicore_cnt, 96);
 OFFSET_IS(dcmi_chip_info_v2, npu_name, 100);
 SIZE_IS(dcmi_pcie_info_all, 64);
-SIZE_IS(dcmi_ub_id_info, 40);
 SIZE_IS(dcmi_board_info, 16);
 SIZE_IS(dcmi_die_id, 20);
 SIZE_IS(dcmi_elabel_info, 1280);

@@ -8,7 +8,6 @@ int dcmi_init(void);
 
 int dcmi_get_device_type(int card_id, int device_id, int *device_type);
 int dcmi_get_device_phyid_from_logicid(unsigned int logicid, unsigned int *phyid);
-int dcmi_get_device_logicid_from_phyid(unsigned int phyid, unsigned int *logicid);
 int dcmi_get_device_chip_info_v2(int card_id, int device_id, struct dcmi_chip_info_v2 *info);
 int dcmi_get_device_board_info(int card_id, int device_id, struct dcmi_board_info *info);
 int dcmi_get_mainboard_id(int card_id, int device_id, unsigned int *mainboard_id);
@@ -27,19 +26,12 @@ int dcmi_get_device_utilization_rate(int card_id, int device_id, int input_type,
                                      unsigned int *utilization_rate);
 int dcmi_get_device_multi_utilization_rate(int card_id, int device_id,
                                            struct dcmi_multi_utilization_info *info);
-int dcmi_get_device_multi_utilization_rate_period(int card_id, int device_id,
-                                                  struct dcmi_multi_utilization_info *info,
-                                                  int period);
-int dcmi_get_device_voltage(int card_id, int device_id, unsigned int *voltage);
-int dcmi_get_device_frequency(int card_id, int device_id, int input_type, unsigned int *frequency);
-int dcmi_get_device_outband_channel_state(int card_id, int device_id, int *state);
 int dcmi_get_device_resource_info(int card_id, int device_id, struct dcmi_proc_mem_info *proc_info,
                                   int *proc_num);
 int dcmi_get_device_info(int card_id, int device_id, int main_cmd, unsigned int sub_cmd, void *buf,
                          unsigned int *size);
 
 int dcmi_get_device_health(int card_id, int device_id, unsigned int *health);
-int dcmi_get_driver_health(unsigned int *health);
 int dcmi_get_device_boot_status(int card_id, int device_id, unsigned int *boot_status);
 int dcmi_get_device_network_health(int card_id, int device_id, unsigned int *result);
 int dcmi_get_device_errorcode_v2(int card_id, int device_id, int *error_count,
@@ -48,8 +40,6 @@ int dcmi_get_device_errorcode_string(int card_id, int device_id, unsigned int er
                                      unsigned char *error_info, int buf_size);
 int dcmi_subscribe_fault_event(int card_id, int device_id, struct dcmi_event_filter filter,
                                dcmi_fault_event_callback handler);
-int dcmi_get_fault_event(int card_id, int device_id, int timeout, struct dcmi_event_filter filter,
-                         struct dcmi_event *event);
 
 int dcmi_get_topo_info_by_device_id(int card_id1, int device_id1, int card_id2, int device_id2,
                                     int *topo_type);

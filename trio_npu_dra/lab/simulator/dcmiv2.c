@@ -77,11 +77,6 @@ EXPORT int dcmiv2_get_chip_phy_id_by_dev_id(int dev_id, unsigned int *phyid)
     RETURN_AS_OWN(dcmi_get_device_phyid_from_logicid((unsigned int)dev_id, phyid));
 }
 
-EXPORT int dcmiv2_get_dev_id_by_chip_phy_id(int phyid, unsigned int *dev_id)
-{
-    RETURN_AS_OWN(dcmi_get_device_logicid_from_phyid((unsigned int)phyid, dev_id));
-}
-
 /* --- what a chip is -------------------------------------------------------------------------- */
 
 EXPORT int dcmiv2_get_device_type(int dev_id, int *device_type)
@@ -107,31 +102,6 @@ EXPORT int dcmiv2_get_mainboard_id(int dev_id, unsigned int *mainboard_id)
 EXPORT int dcmiv2_get_device_pcie_info(int dev_id, struct dcmi_pcie_info_all *info)
 {
     RETURN_OF_CHIP(dcmi_get_device_pcie_info_v2, info);
-}
-
-/* On the unified bus the four ids of the profile are those of the bus. */
-EXPORT int dcmiv2_get_device_ub_id_info(int dev_id, struct dcmi_ub_id_info *info)
-{
-    struct address at = address_of(dev_id);
-    struct board_device device;
-    struct board_facts facts;
-    int code = open_with_facts(__func__, at.card_id, at.device_id, &device, &facts);
-    if (code != DCMI_OK) {
-        return code;
-    }
-    if (info == NULL) {
-        return DCMI_INVALID_PARAMETER;
-    }
-    if (device.pci_domain != NONE) {
-        return DCMI_NOT_SUPPORT;
-    }
-    *info = (struct dcmi_ub_id_info){
-        .device_id = (unsigned short)facts.pci_device,
-        .vendor_id = (unsigned short)facts.pci_vendor,
-        .module_vendor_id = (unsigned short)facts.pci_subvendor,
-        .module_id = (unsigned short)facts.pci_subdevice,
-    };
-    return DCMI_OK;
 }
 
 EXPORT int dcmiv2_get_device_die_id(int dev_id, int type, struct dcmi_die_id *die)
@@ -196,21 +166,6 @@ EXPORT int dcmiv2_get_device_multi_utilization_rate(int dev_id,
     RETURN_OF_CHIP(dcmi_get_device_multi_utilization_rate, info);
 }
 
-EXPORT int dcmiv2_get_device_voltage(int dev_id, unsigned int *voltage)
-{
-    RETURN_OF_CHIP(dcmi_get_device_voltage, voltage);
-}
-
-EXPORT int dcmiv2_get_device_frequency(int dev_id, int input_type, unsigned int *frequency)
-{
-    RETURN_OF_CHIP(dcmi_get_device_frequency, input_type, frequency);
-}
-
-EXPORT int dcmiv2_get_device_outband_channel_state(int dev_id, int *state)
-{
-    RETURN_OF_CHIP(dcmi_get_device_outband_channel_state, state);
-}
-
 EXPORT int dcmiv2_get_device_proc_mem_info(int dev_id, struct dcmi_proc_mem_info *proc_info,
                                            int *proc_num)
 {
@@ -222,11 +177,6 @@ EXPORT int dcmiv2_get_device_proc_mem_info(int dev_id, struct dcmi_proc_mem_info
 EXPORT int dcmiv2_get_device_health(int dev_id, unsigned int *health)
 {
     RETURN_OF_CHIP(dcmi_get_device_health, health);
-}
-
-EXPORT int dcmiv2_get_driver_health(unsigned int *health)
-{
-    RETURN_AS_OWN(dcmi_get_driver_health(health));
 }
 
 EXPORT int dcmiv2_get_device_boot_status(int dev_id, unsigned int *boot_status)
@@ -258,12 +208,6 @@ EXPORT int dcmiv2_subscribe_fault_event(int dev_id, struct dcmi_event_filter fil
         RETURN_AS_OWN(dcmi_subscribe_fault_event(-1, -1, filter, handler));
     }
     RETURN_OF_CHIP(dcmi_subscribe_fault_event, filter, handler);
-}
-
-EXPORT int dcmiv2_get_fault_event(int dev_id, int timeout, struct dcmi_event_filter filter,
-                                  struct dcmi_event *event)
-{
-    RETURN_OF_CHIP(dcmi_get_fault_event, timeout, filter, event);
 }
 
 /* --- how chips are linked and shared --------------------------------------------------------- */

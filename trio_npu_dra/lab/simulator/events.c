@@ -17,8 +17,6 @@ struct subscription {
 
 static pthread_mutex_t event_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct subscription subscribed; /* by dcmi_subscribe_fault_event, once a process */
-static struct subscription polled;     /* the place of dcmi_get_fault_event in the stream */
-static bool polling;
 
 static bool passes(const struct dcmi_event_filter *filter, const struct board_event *event)
 {
@@ -143,7 +141,7 @@ EXPORT int dcmi_subscribe_fault_event(int card_id, int device_id, struct dcmi_ev
         return DCMI_INVALID_PARAMETER;
     }
     pthread_mutex_lock(&event_mutex);
-    if (subscribed.handler != NULL || polling) {
+    if (subscribed.handler != NULL) {
         code = DCMI_RESOURCE_OCCUPIED;
     } else {
         start_at_now(&subscribed, logic_id, &filter);
@@ -159,43 +157,3 @@ EXPORT int dcmi_subscribe_fault_event(int card_id, int device_id, struct dcmi_ev
     return code;
 }
 
-static long long now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
-}
-
-EXPORT int dcmi_get_fault_event(int card_id, int device_id, int timeout,
-                                struct dcmi_event_filter filter, struct dcmi_event *event)
-{
-    int logic_id;
-    int code = target(__func__, card_id, device_id, &logic_id);
-    if (code != DCMI_OK) {
-        return code;
-    }
-    if (event == NULL || timeout < -1 || timeout > 30000) {
-        return DCMI_INVALID_PARAMETER;
-    }
-    pthread_mutex_lock(&event_mutex);
-    if (subscribed.handler != NULL) {
-        pthread_mutex_unlock(&event_mutex);
-        return DCMI_RESOURCE_OCCUPIED;
-    }
-    if (!polling) {
-        start_at_now(&polled, logic_id, &filter);
-        polling = true;
-    }
-    polled.logic_id = logic_id;
-    polled.filter = filter;
-    pthread_mutex_unlock(&event_mutex);
-    long long deadline = now_ms() + timeout;
-    while (!next_event(&polled, event)) {
-        long long left = timeout == -1 ? -1 : deadline - now_ms();
-        if (timeout != -1 && left <= 0) {
-            return DCMI_TIME_OUT;
-        }
-        board_wait(&polled.watch, (int)left);
-    }
-    return DCMI_OK;
-}

@@ -36,20 +36,6 @@ EXPORT int dcmi_get_device_health(int card_id, int device_id, unsigned int *heal
     return code;
 }
 
-EXPORT int dcmi_get_driver_health(unsigned int *health)
-{
-    struct board_facts facts;
-    int code = obey(__func__, -1);
-    if (code != DCMI_OK || (code = read_facts(&facts)) != DCMI_OK) {
-        return code;
-    }
-    if (health == NULL) {
-        return DCMI_INVALID_PARAMETER;
-    }
-    *health = facts.driver_health;
-    return DCMI_OK;
-}
-
 EXPORT int dcmi_get_device_errorcode_v2(int card_id, int device_id, int *error_count,
                                         unsigned int *error_code_list, unsigned int list_len)
 {

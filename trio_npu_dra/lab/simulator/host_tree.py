@@ -8,7 +8,6 @@ import stat
 from pathlib import Path
 
 from trio_npu_dra.lab.simulator.build import (
-    HCCN_TOOL,
     LIBRARY,
     LIBRARY_OF_950,
     NPU_SMI,
@@ -43,7 +42,6 @@ def install_driver(root: Path, binaries: Path, profile: Profile, state_file: str
     library, npu_smi = (LIBRARY, NPU_SMI) if is_first else (LIBRARY_OF_950, NPU_SMI_OF_950)
     _copy(binaries / library, driver / "lib64" / LIBRARY)
     _copy(binaries / npu_smi, root / TOOLS / NPU_SMI)
-    _copy(binaries / HCCN_TOOL, root / DRIVER_TOOLS / HCCN_TOOL)
     _link(root / DRIVER_TOOLS / state_file, Path("../lib64") / state_file)
     # A relative link, so that it also leads to the library, and so to the state, in a container.
     _link(root / DCMI / LIBRARY, Path("../Ascend/driver/lib64") / LIBRARY)

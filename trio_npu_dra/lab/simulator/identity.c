@@ -65,11 +65,6 @@ EXPORT int dcmi_get_card_list(int *card_num, int *card_list, int list_len)
     return list_cards(__func__, card_num, card_list, list_len);
 }
 
-EXPORT int dcmi_get_card_num_list(int *card_num, int *card_list, int list_len)
-{
-    return list_cards(__func__, card_num, card_list, list_len);
-}
-
 static int count_chips(const char *function, int card_id, int *count)
 {
     int code = obey(function, -1);
@@ -291,33 +286,6 @@ EXPORT int dcmi_get_device_elabel_info(int card_id, int device_id, struct dcmi_e
     put_text(label->manufacturer_date, sizeof label->manufacturer_date, facts.elabel_date);
     put_text(label->serial_number, sizeof label->serial_number, device.serial_number);
     return DCMI_OK;
-}
-
-/* The card's label is that of its first chip; without one, four of the texts are "NA". */
-EXPORT int dcmi_get_card_elabel_v2(int card_id, struct dcmi_elabel_info *label)
-{
-    int code = obey(__func__, -1);
-    if (code != DCMI_OK) {
-        return code;
-    }
-    if (card_id < 0 || label == NULL) {
-        return DCMI_INVALID_PARAMETER;
-    }
-    if (board_lock() == NULL) {
-        return DCMI_INNER_ERR;
-    }
-    const struct slot *first = cards_first(card_id);
-    int device_id = first != NULL ? first->device_id : -1;
-    code = cards()->ready ? DCMI_UNLISTED : DCMI_NOT_READY;
-    board_unlock();
-    if (device_id >= 0) {
-        return dcmi_get_device_elabel_info(card_id, device_id, label);
-    }
-    put_text(label->serial_number, sizeof label->serial_number, "NA");
-    put_text(label->manufacturer, sizeof label->manufacturer, "NA");
-    put_text(label->product_name, sizeof label->product_name, "NA");
-    put_text(label->model, sizeof label->model, "NA");
-    return code;
 }
 
 EXPORT int dcmi_get_driver_version(char *version, unsigned int len)

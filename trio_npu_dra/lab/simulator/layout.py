@@ -177,7 +177,6 @@ FACTS = (
     .add("I", "board_id", "pcb_id", "bom_id", "mainboard_id")
     .add("I", "pci_vendor", "pci_device", "pci_subvendor", "pci_subdevice")
     .add("I", "super_pod_size", "super_pod_id", "super_pod_type", "server_index", "chassis_id")
-    .add("I", "driver_health")
     .add("s", "driver_version", "dcmi_version", "product_type", count=64)
     .add("s", "chip_type", "chip_name", "chip_version", "npu_name", count=32)
     .add("s", "elabel_product", "elabel_model", "elabel_manufacturer", "elabel_date", count=64)

@@ -98,20 +98,6 @@ EXPORT int dcmi_get_device_multi_utilization_rate(int card_id, int device_id,
     return DCMI_OK; /* reserved fields stay as they were */
 }
 
-/* Over a period: here the same, because loads are set and not measured. */
-EXPORT int dcmi_get_device_multi_utilization_rate_period(int card_id, int device_id,
-                                                         struct dcmi_multi_utilization_info *info,
-                                                         int period)
-{
-    if (period <= 0) {
-        return DCMI_INVALID_PARAMETER;
-    }
-    call_as(__func__);
-    int code = dcmi_get_device_multi_utilization_rate(card_id, device_id, info);
-    call_as(NULL);
-    return code;
-}
-
 EXPORT int dcmi_get_device_temperature(int card_id, int device_id, int *temperature)
 {
     struct board_device device;
@@ -171,61 +157,6 @@ EXPORT int dcmi_get_device_power_info(int card_id, int device_id, int *power)
         return DCMI_NOT_SUPPORT;
     }
     *power = device.power;
-    return DCMI_OK;
-}
-
-/* --- voltage and clocks: invented figures of an idle chip -------------------------------------- */
-
-EXPORT int dcmi_get_device_voltage(int card_id, int device_id, unsigned int *voltage)
-{
-    struct board_device device;
-    int code = open_device(__func__, card_id, device_id, &device);
-    if (code == DCMI_OK && voltage == NULL) {
-        return DCMI_INVALID_PARAMETER;
-    }
-    if (code == DCMI_OK) {
-        *voltage = 85; /* 0.01 V */
-    }
-    return code;
-}
-
-/* What has no clock of its own on this chip: 0. */
-static unsigned clock_of(const struct board_device *device, int type)
-{
-    switch (type) {
-    case CLOCK_DDR:
-        return device->ddr_size != 0 ? device->ddr_frequency : 0;
-    case CLOCK_HBM:
-        return device->hbm_size != 0 ? device->hbm_frequency : 0;
-    case CLOCK_CONTROL_CPU:
-        return 2000;
-    case CLOCK_AI_CORE:
-        return 800;
-    case CLOCK_AI_CORE_RATED:
-        return 1500;
-    case CLOCK_VECTOR_CORE:
-        return device->utilization[12] != NONE ? 800 : 0;
-    default:
-        return 0;
-    }
-}
-
-EXPORT int dcmi_get_device_frequency(int card_id, int device_id, int input_type,
-                                     unsigned int *frequency)
-{
-    struct board_device device;
-    int code = open_device(__func__, card_id, device_id, &device);
-    if (code != DCMI_OK) {
-        return code;
-    }
-    if (frequency == NULL || input_type < CLOCK_DDR || input_type > CLOCK_VECTOR_CORE) {
-        return DCMI_INVALID_PARAMETER;
-    }
-    unsigned found = clock_of(&device, input_type);
-    if (found == 0) {
-        return DCMI_NOT_SUPPORT;
-    }
-    *frequency = found;
     return DCMI_OK;
 }
 

@@ -51,38 +51,6 @@ static int by_number(const char *function, unsigned logic_id, unsigned physical_
     return code;
 }
 
-EXPORT int dcmi_get_card_id_device_id_from_logicid(int *card_id, int *device_id,
-                                                   unsigned int device_logic_id)
-{
-    struct slot slot;
-    unsigned position;
-    if (card_id == NULL || device_id == NULL) {
-        return DCMI_INVALID_PARAMETER;
-    }
-    int code = by_number(__func__, device_logic_id, 0, &slot, &position);
-    if (code == DCMI_OK) {
-        *card_id = slot.lost ? -1 : slot.card_id;
-        *device_id = slot.device_id;
-    }
-    return code;
-}
-
-EXPORT int dcmi_get_card_id_device_id_from_phyid(int *card_id, int *device_id,
-                                                 unsigned int device_phy_id)
-{
-    struct slot slot;
-    unsigned position;
-    if (card_id == NULL || device_id == NULL) {
-        return DCMI_INVALID_PARAMETER;
-    }
-    int code = by_number(__func__, NONE, device_phy_id, &slot, &position);
-    if (code == DCMI_OK) {
-        *card_id = slot.lost ? -1 : slot.card_id;
-        *device_id = slot.device_id;
-    }
-    return code;
-}
-
 EXPORT int dcmi_get_device_phyid_from_logicid(unsigned int logicid, unsigned int *phyid)
 {
     struct slot slot;
@@ -95,13 +63,4 @@ EXPORT int dcmi_get_device_phyid_from_logicid(unsigned int logicid, unsigned int
         *phyid = (unsigned)slot.physical_id;
     }
     return code;
-}
-
-EXPORT int dcmi_get_device_logicid_from_phyid(unsigned int phyid, unsigned int *logicid)
-{
-    struct slot slot;
-    if (logicid == NULL) {
-        return DCMI_INVALID_PARAMETER;
-    }
-    return by_number(__func__, NONE, phyid, &slot, logicid);
 }

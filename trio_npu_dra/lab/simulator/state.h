@@ -142,7 +142,6 @@ struct board_facts {
     uint32_t super_pod_type;
     uint32_t server_index;
     uint32_t chassis_id;
-    uint32_t driver_health;
     char driver_version[64];
     char dcmi_version[64];
     char product_type[64]; /* empty: not supported */

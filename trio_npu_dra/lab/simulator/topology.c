@@ -133,22 +133,3 @@ EXPORT int dcmi_get_multi_die_policy(int *policy)
     *policy = (int)facts.multi_die_policy;
     return DCMI_OK;
 }
-
-EXPORT int dcmi_set_multi_die_policy(int policy)
-{
-    struct board_facts facts;
-    uint32_t value = (uint32_t)policy;
-    int code = obey(__func__, -1);
-    if (code != DCMI_OK || (code = read_facts(&facts)) != DCMI_OK) {
-        return code;
-    }
-    if (facts.multi_die_policy == NONE) {
-        return DCMI_NOT_SUPPORT;
-    }
-    if (policy != 0 && policy != 1) {
-        return DCMI_INVALID_PARAMETER;
-    }
-    const struct board *board = board_lock();
-    board_unlock();
-    return board_write(&board->facts.multi_die_policy, &value, sizeof value);
-}

@@ -286,49 +286,7 @@ static int read_setting(const char *function, size_t offset, unsigned *value)
     return DCMI_OK;
 }
 
-static bool has_vnpus(const struct board *board)
-{
-    bool any = false;
-    for (uint32_t i = 0; i < board->facts.device_count; i++) {
-        any |= board->devices[i].vnpu_count > 0;
-    }
-    return any;
-}
-
-static int write_setting(const char *function, size_t offset, unsigned value)
-{
-    unsigned present;
-    int code = read_setting(function, offset, &present);
-    if (code != DCMI_OK) {
-        return code;
-    }
-    if (value > 1) {
-        return DCMI_INVALID_PARAMETER;
-    }
-    const struct board *board = board_lock();
-    bool is_mode = offset == offsetof(struct board_facts, vnpu_mode);
-    bool occupied = is_mode && value != present && has_vnpus(board);
-    board_unlock();
-    return occupied ? DCMI_RESOURCE_OCCUPIED
-                    : board_write((const char *)&board->facts + offset, &value, sizeof value);
-}
-
 EXPORT int dcmi_get_vdevice_mode(int *mode)
 {
     return read_setting(__func__, offsetof(struct board_facts, vnpu_mode), (unsigned *)mode);
-}
-
-EXPORT int dcmi_set_vdevice_mode(int mode)
-{
-    return write_setting(__func__, offsetof(struct board_facts, vnpu_mode), (unsigned)mode);
-}
-
-EXPORT int dcmi_get_vnpu_config_recover_mode(unsigned int *mode)
-{
-    return read_setting(__func__, offsetof(struct board_facts, vnpu_recover), mode);
-}
-
-EXPORT int dcmi_set_vnpu_config_recover_mode(unsigned int mode)
-{
-    return write_setting(__func__, offsetof(struct board_facts, vnpu_recover), mode);
 }
