@@ -2,11 +2,13 @@
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import trio
 
+from tests.claims.cut_node import CutNode, cut_node
 from tests.claims.node import NodeOnDisk, claim, result
 from tests.claims.restarted import prepare
 from tests.claims.stepping import Driver, driver_on
@@ -26,6 +28,14 @@ def quick_node() -> Iterator[NodeOnDisk]:
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         yield NodeOnDisk(Path(folder) / "node")
+
+
+@pytest.fixture
+async def cut(tmp_path: Path, simulator: Path) -> AsyncIterator[CutNode]:
+    """A server with eight 910B4, which are cut."""
+    async with cut_node(tmp_path / "node", simulator) as node:
+        with trio.fail_after(60):
+            yield node
 
 
 @pytest.fixture

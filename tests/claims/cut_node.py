@@ -80,6 +80,19 @@ class CutNode:
         )
         return CutDriver(claims, Repair(ledger, cdi, (step,)), ledger)
 
+    async def prepared(self) -> CutDriver:
+        """An instance that has prepared claim a, which has a quarter of NPU 0."""
+        self.store("a", quarter())
+        driver = self.driver()
+        assert await driver.prepare("a") == {"a": ""}
+        return driver
+
+    async def end(self, driver: CutDriver | None = None) -> None:
+        """Unprepare claim a; nothing is left."""
+        assert await (driver or self.driver()).unprepare("a") == {"a": ""}
+        assert self.templates() == {}
+        assert self.is_clean()
+
     def templates(self, chip: int = 0) -> dict[int, str]:
         """The vNPUs of a chip."""
         return {vnpu.id: vnpu.template for vnpu in self.control.vnpus(chip)}

@@ -128,7 +128,7 @@ async def test_what_could_not_be_noted_is_refused_and_named(node: NodeOnDisk) ->
     node.source.store(claim("a", *shares, config=many), claim("b", result("npu-2")))
 
     (told,) = (await prepare(node, "a")).values()
-    assert told.startswith("claim default/a is too large to be noted on the node: its record would")
+    assert told.startswith("claim default/a is too large to be recorded on the node: its record ")
     assert told.endswith("are the env of its configs, once for each of its 32 devices and shares")
     assert node.record_uids() == node.cdi_uids() == set()
     assert await prepare(node, "b") == {"b": ""}

@@ -50,7 +50,7 @@ async def test_a_claim_with_steps_of_a_newer_version_is_answered_and_not_unprepa
     make_newer(two_claims, steps=["make-vnpu", "set-flag"])
     words = (
         "a newer version of the driver has prepared the claim with make-vnpu, set-flag, which this "
-        "version cannot take back: install the newer version again"
+        "version cannot undo: install the newer version again"
     )
 
     await start(two_claims, nursery)

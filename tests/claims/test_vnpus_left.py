@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-import trio
 
 from dev.rig.waiting import until
-from tests.claims.cut_node import CutDriver, CutNode, cut_node, quarter
+from tests.claims.cut_node import CutDriver, CutNode, quarter
 from trio_npu_dra.agent.holds.availability import available
 from trio_npu_dra.agent.holds.hold import HolderKind
 from trio_npu_dra.ascend.dcmi.worker import open_worker
@@ -22,27 +20,19 @@ from trio_npu_dra.kit.base.observable import Observable
 NPU = 0
 
 
-@pytest.fixture
-async def node(tmp_path: Path, simulator: Path) -> AsyncIterator[CutNode]:
-    """A server with eight 910B4, which are cut."""
-    async with cut_node(tmp_path / "node", simulator) as node:
-        with trio.fail_after(30):
-            yield node
-
-
-async def leave(node: CutNode) -> None:
+async def leave(cut: CutNode) -> None:
     """Have the chip leave the list, and its device node with it."""
-    node.control.set_gone(NPU)
-    (node.disk.root / "dev" / f"davinci{NPU}").rename(node.disk.root / "dev" / "away")
-    await until(lambda: _is_away(node.disk.board.value))
+    cut.control.set_gone(NPU)
+    (cut.disk.root / "dev" / f"davinci{NPU}").rename(cut.disk.root / "dev" / "away")
+    await until(lambda: _is_away(cut.disk.board.value))
 
 
-async def come_back(node: CutNode) -> None:
+async def come_back(cut: CutNode) -> None:
     """Have it be listed again as it was, with its vNPUs."""
-    node.control.restore(NPU)
-    (node.disk.root / "dev" / "away").rename(node.disk.root / "dev" / f"davinci{NPU}")
-    there = tuple(sorted(node.templates(NPU)))
-    await until(lambda: _is_as_it_was(node.disk.board.value, there))
+    cut.control.restore(NPU)
+    (cut.disk.root / "dev" / "away").rename(cut.disk.root / "dev" / f"davinci{NPU}")
+    there = tuple(sorted(cut.templates(NPU)))
+    await until(lambda: _is_as_it_was(cut.disk.board.value, there))
 
 
 def _is_away(board: Board) -> bool:
@@ -55,20 +45,20 @@ def _is_as_it_was(board: Board, vnpus: tuple[int, ...]) -> bool:
     return chip.is_listed and tuple(sorted(chip.vnpus)) == vnpus and not board.gaps
 
 
-def offers_of(node: CutNode, driver: CutDriver) -> list[Offer]:
+def offers_of(cut: CutNode, driver: CutDriver) -> list[Offer]:
     """What may be had of the chip."""
-    every = available(node.disk.board.value, driver.holds, node.partitioning.value)
+    every = available(cut.disk.board.value, driver.holds, cut.partitioning.value)
     return [offer for offer in every if offer.chips[0].physical_id == NPU]
 
 
-def fading(node: CutNode, moment: str) -> type[Vnpus]:
+def fading(cut: CutNode, moment: str) -> type[Vnpus]:
     """Vnpus of a chip that leaves the list at one moment, once."""
     moments = [moment]
 
     async def come(now: str) -> None:
         if now in moments:
             moments.remove(now)
-            await leave(node)
+            await leave(cut)
 
     class Fading(Vnpus):
         async def of(self, node: str) -> Mapping[int, str]:
@@ -97,15 +87,15 @@ def fading(node: CutNode, moment: str) -> type[Vnpus]:
     "moment", ["before it is asked", "before it is cut", "after it was cut", "afterwards"]
 )
 async def test_a_chip_that_leaves_in_a_prepare_and_comes_back_keeps_no_vnpu(
-    node: CutNode, moment: str
+    cut: CutNode, moment: str
 ) -> None:
     """The claim can be unprepared at once, and the chip is whole once it is there again."""
-    node.store("a", quarter(0))
-    driver = node.driver(vnpus=fading(node, moment))
+    cut.store("a", quarter(0))
+    driver = cut.driver(vnpus=fading(cut, moment))
     await driver.prepare("a")
     if moment == "afterwards":
-        await leave(node)
-    await ends_well(node, driver)
+        await leave(cut)
+    await ends_well(cut, driver)
 
 
 @pytest.mark.parametrize(
@@ -113,118 +103,138 @@ async def test_a_chip_that_leaves_in_a_prepare_and_comes_back_keeps_no_vnpu(
     ["before it is asked", "before it is joined", "after it was joined", "before it is read"],
 )
 async def test_a_chip_that_leaves_in_an_unprepare_and_comes_back_keeps_no_vnpu(
-    node: CutNode, moment: str
+    cut: CutNode, moment: str
 ) -> None:
     """As above."""
-    node.store("a", quarter(0))
-    assert await node.driver().prepare("a") == {"a": ""}
-    driver = node.driver(vnpus=fading(node, moment))
+    await cut.prepared()
+    driver = cut.driver(vnpus=fading(cut, moment))
     await driver.unprepare("a")  # which the kubelet repeats if that is an error
-    await ends_well(node, driver)
+    await ends_well(cut, driver)
 
 
-async def ends_well(node: CutNode, driver: CutDriver) -> None:
+async def ends_well(cut: CutNode, driver: CutDriver) -> None:
     """The claim is over, and nothing of it is left once the chip is back."""
     assert await driver.unprepare("a") == {"a": ""}
-    assert "uid-a" not in node.disk.record_uids()
-    assert node.disk.cdi_uids() == set()
-    await come_back(node)
+    assert "uid-a" not in cut.disk.record_uids()
+    assert cut.disk.cdi_uids() == set()
+    await come_back(cut)
     by_hand = [
-        one for one in offers_of(node, driver) if one.partition and not one.partition.on_demand
+        one for one in offers_of(cut, driver) if one.partition and not one.partition.on_demand
     ]
     assert by_hand == []
     await driver.look()
-    assert node.templates(NPU) == {}
-    assert node.is_clean()
-    assert "npu-0" in {offer.name for offer in offers_of(node, driver)}
+    assert cut.templates(NPU) == {}
+    assert cut.is_clean()
+    assert "npu-0" in {offer.name for offer in offers_of(cut, driver)}
 
 
 @pytest.mark.parametrize("name", ["a", "b"])
 @pytest.mark.parametrize("device", [quarter(0), "npu-0"])
 async def test_what_is_left_on_a_chip_goes_before_a_claim_gets_some_of_it(
-    node: CutNode, name: str, device: str
+    cut: CutNode, name: str, device: str
 ) -> None:
     """At once, and not when the repair comes by; be it the same claim or another one."""
-    node.store("a", quarter(0))
-    driver = node.driver()
-    await driver.prepare("a")
-    await leave(node)
+    driver = await cut.prepared()
+    await leave(cut)
     await driver.unprepare("a")
-    await come_back(node)
+    await come_back(cut)
 
-    node.store(name, device)
+    cut.store(name, device)
     assert await driver.prepare(name) == {name: ""}
-    assert node.disk.record_uids() == {f"uid-{name}"}
-    assert len(node.templates(NPU)) == (0 if device == "npu-0" else 1)
+    assert cut.disk.record_uids() == {f"uid-{name}"}
+    assert len(cut.templates(NPU)) == (0 if device == "npu-0" else 1)
     await driver.unprepare(name)
-    assert node.is_clean()
+    assert cut.is_clean()
 
 
 async def test_what_is_left_on_a_chip_that_is_away_keeps_its_claim_from_nothing_else(
-    node: CutNode,
+    cut: CutNode,
 ) -> None:
     """The claim may be allocated another chip while the first one is away."""
-    node.store("a", quarter(0))
-    driver = node.driver()
-    await driver.prepare("a")
-    await leave(node)
-    node.store("a", quarter(0, chip=1))
+    driver = await cut.prepared()
+    await leave(cut)
+    cut.store("a", quarter(0, chip=1))
     assert await driver.prepare("a") == {"a": ""}
     assert await driver.unprepare("a") == {"a": ""}
-    assert [node.disk.record(uid)["kind"] for uid in node.disk.record_uids()] == ["Leftover"]
-    assert offers_of(node, driver) == []
-    await come_back(node)
+    assert [cut.disk.record(uid)["kind"] for uid in cut.disk.record_uids()] == ["Leftover"]
+    assert offers_of(cut, driver) == []
+    await come_back(cut)
     await driver.look()
-    assert node.is_clean()
+    assert cut.is_clean()
 
 
 async def test_what_was_left_on_a_die_is_forgotten_when_another_one_takes_its_place(
-    node: CutNode,
+    cut: CutNode,
 ) -> None:
     """Its vNPUs have gone with it; one that has their id on the new die is somebody's."""
-    node.store("a", quarter(0))
-    driver = node.driver()
-    await driver.prepare("a")
-    there = node.templates(NPU)
-    await leave(node)
+    driver = await cut.prepared()
+    there = cut.templates(NPU)
+    await leave(cut)
     await driver.unprepare("a")
-    node.control.replace_die(NPU)
-    await come_back(node)
+    cut.control.replace_die(NPU)
+    await come_back(cut)
     await driver.look()
-    assert node.is_clean()
-    assert node.templates(NPU) == there
+    assert cut.is_clean()
+    assert cut.templates(NPU) == there
 
 
-async def test_a_claim_ends_on_a_node_whose_ascend_driver_does_not_start(node: CutNode) -> None:
-    """Its vNPU is not forgotten: it is removed once the NPUs are known again."""
-    node.store("a", quarter(0))
-    await node.driver().prepare("a")
-    board = node.disk.board
-    node.disk.board = Observable(EMPTY_BOARD)  # what an instance knows whose library never starts
-    driver = node.driver()
-    await driver.look()
-    assert await driver.unprepare("a") == {"a": ""}
-    assert len(node.templates(NPU)) == 1
-    node.disk.board = board
-    await node.driver().look()
-    assert node.templates(NPU) == {}
-    assert node.is_clean()
-
-
-async def test_a_claim_ends_on_a_node_without_a_library(node: CutNode) -> None:
-    """A kernel came up for which there is no Ascend driver."""
-    node.store("a", quarter(0))
-    await node.driver().prepare("a")
-    node.disk.reboot()
-    there, node.disk.board = node.disk.board, Observable(EMPTY_BOARD)
+@pytest.mark.parametrize("has_library", [True, False])
+async def test_a_claim_ends_on_a_node_whose_ascend_driver_does_not_start(
+    cut: CutNode, has_library: bool
+) -> None:
+    """Its vNPU is not forgotten, but removed once the NPUs are known again."""
+    await cut.prepared()
+    there = cut.disk.board
+    cut.disk.board = Observable(EMPTY_BOARD)
     async with open_worker() as worker:
-        driver = replace(node, worker=worker, dcmi=None).driver()
+        if has_library:
+            driver = cut.driver()
+        else:  # a kernel came up for which there is no Ascend driver
+            cut.disk.reboot()
+            driver = replace(cut, worker=worker, dcmi=None).driver()
         await driver.look()
         assert await driver.unprepare("a") == {"a": ""}
-    node.disk.board = there
-    await node.driver().look()
-    assert node.templates(NPU) == {}
-    assert node.is_clean()
+    assert len(cut.templates()) == 1
+    cut.disk.board = there
+    await cut.driver().look()
+    assert cut.templates() == {}
+    assert cut.is_clean()
+
+
+class Failing(Vnpus):
+    """Vnpus of a chip that removes nothing, although it says that it does."""
+
+    async def destroy(self, node: str, vnpu: int) -> None:
+        """Do nothing."""
+
+
+def answering_once(template: str | None) -> type[Vnpus]:
+    """Vnpus of a chip that lists all its vNPUs with *template* once, or lists none."""
+    odd = [template]
+
+    class Odd(Vnpus):
+        async def of(self, node: str) -> Mapping[int, str]:
+            found = await super().of(node)
+            if not odd or not found:
+                return found
+            name = odd.pop()
+            return {} if name is None else dict.fromkeys(found, name)
+
+    return Odd
+
+
+@pytest.mark.parametrize("vnpus", [Failing, *map(answering_once, (None, "", "vir0"))])
+async def test_a_vnpu_that_may_still_be_there_is_removed_later(
+    cut: CutNode, vnpus: type[Vnpus]
+) -> None:
+    """Its claim ends, and no other claim is offered the vNPU meanwhile."""
+    await cut.prepared()
+    driver = cut.driver(vnpus=vnpus)
+    assert await driver.unprepare("a") == {"a": ""}
+    assert [hold.holder.kind for hold in driver.holds] == [HolderKind.LEFTOVER]
+    await cut.driver().look()
+    assert cut.templates() == {}
+    assert cut.is_clean()
 
 
 @pytest.mark.parametrize(
@@ -232,94 +242,42 @@ async def test_a_claim_ends_on_a_node_without_a_library(node: CutNode) -> None:
     [("dcmi_get_device_info", -8006), ("dcmi_set_destroy_vdevice", -8010)],
 )
 async def test_a_chip_that_does_not_answer_keeps_no_claim(
-    node: CutNode, function: str, code: int
+    cut: CutNode, function: str, code: int
 ) -> None:
-    """Such as one that hangs; who looks for it later finds it with its vNPU."""
-    node.store("a", quarter(0))
-    driver = node.driver()
-    await driver.prepare("a")
-    node.control.set_return_code(function, code, device=NPU)
+    """Such as one that hangs; a later look removes its vNPU."""
+    driver = await cut.prepared()
+    cut.control.set_return_code(function, code, device=NPU)
     assert await driver.unprepare("a") == {"a": ""}
     assert {hold.holder.kind for hold in driver.holds} == {HolderKind.LEFTOVER}
-    node.control.release(function, device=NPU)
+    cut.control.release(function, device=NPU)
     await driver.look()
-    assert node.is_clean()
+    assert cut.is_clean()
 
 
-async def test_a_vnpu_that_stays_although_its_removal_worked_is_removed_later(
-    node: CutNode,
-) -> None:
-    """The library says so; until it is true, the vNPU is offered to nobody."""
-
-    class Idle(Vnpus):
-        async def destroy(self, node: str, vnpu: int) -> None:
-            del node, vnpu
-
-    node.store("a", quarter(0))
-    driver = node.driver(vnpus=Idle)
-    assert await driver.prepare("a") == {"a": ""}
-    assert await driver.unprepare("a") == {"a": ""}
-    assert [hold.holder.kind for hold in driver.holds] == [HolderKind.LEFTOVER]
-    await node.driver().look()
-    assert node.templates() == {}
-    assert node.is_clean()
-
-
-@pytest.mark.parametrize("template", [None, "", "vir0"])
-async def test_one_odd_answer_about_a_claims_vnpu_leaves_it_to_nobody(
-    node: CutNode, template: str | None
-) -> None:
-    """Be it that it is not there, without a name, or another: it is removed later."""
-
-    class Odd(Vnpus):
-        is_odd = False
-
-        async def of(self, node: str) -> Mapping[int, str]:
-            found = await super().of(node)
-            if not Odd.is_odd:
-                return found
-            Odd.is_odd = False
-            return {} if template is None else dict.fromkeys(found, template)
-
-    node.store("a", quarter(0))
-    driver = node.driver(vnpus=Odd)
-    assert await driver.prepare("a") == {"a": ""}
-    Odd.is_odd = True
-    assert await driver.unprepare("a") == {"a": ""}
-    assert [hold.holder.kind for hold in driver.holds] == [HolderKind.LEFTOVER]
-    await driver.look()
-    assert node.templates() == {}
-    assert node.is_clean()
-
-
-async def test_a_claims_vnpu_that_has_no_name_for_a_moment_is_not_cut_twice(node: CutNode) -> None:
+async def test_a_claims_vnpu_that_has_no_name_for_a_moment_is_not_cut_twice(cut: CutNode) -> None:
     """A prepare waits until it can be seen whether it is the claim's."""
 
     class Nameless(Vnpus):
         async def of(self, node: str) -> Mapping[int, str]:
             return dict.fromkeys(await super().of(node), "")
 
-    node.store("a", quarter(0))
-    driver = node.driver()
-    assert await driver.prepare("a") == {"a": ""}
-    (vnpu,) = node.templates()
-    node_file = node.disk.root / "dev" / f"vdavinci{vnpu}"
+    driver = await cut.prepared()
+    (vnpu,) = cut.templates()
+    node_file = cut.disk.root / "dev" / f"vdavinci{vnpu}"
     node_file.rename(node_file.with_name("away"))
-    refused = (await node.driver(vnpus=Nameless).prepare("a"))["a"]
+    refused = (await cut.driver(vnpus=Nameless).prepare("a"))["a"]
     assert f"does not tell the template of vNPU {vnpu}" in refused
     node_file.with_name("away").rename(node_file)
     assert await driver.prepare("a") == {"a": ""}
-    assert node.templates().keys() == {vnpu}
+    assert cut.templates().keys() == {vnpu}
 
 
-async def test_a_claims_vnpu_is_removed_from_a_chip_that_was_numbered_anew(node: CutNode) -> None:
+async def test_a_claims_vnpu_is_removed_from_a_chip_that_was_numbered_anew(cut: CutNode) -> None:
     """The chip is known by its die id; nothing of the one with its old number is touched."""
-    node.store("a", quarter(0))
-    driver = node.driver()
-    assert await driver.prepare("a") == {"a": ""}
-    (vnpu,) = node.templates()
-    await until(lambda: node.disk.board.value.chips[0].vnpus == (vnpu,))
-    board = node.disk.board.value
+    await cut.prepared()
+    (vnpu,) = cut.templates()
+    await until(lambda: cut.disk.board.value.chips[0].vnpus == (vnpu,))
+    board = cut.disk.board.value
     one, other = board.chips[:2]
     swapped = Observable(
         replace(
@@ -343,8 +301,8 @@ async def test_a_claims_vnpu_is_removed_from_a_chip_that_was_numbered_anew(node:
             removed.append((node, vnpu))
             self._board = now
 
-    now = node.disk.board
-    assert await node.driver(vnpus=Renumbered).unprepare("a") == {"a": ""}
+    now = cut.disk.board
+    assert await cut.driver(vnpus=Renumbered).unprepare("a") == {"a": ""}
     assert removed == [("/dev/davinci1", vnpu)]
-    assert node.templates() == {}
-    assert node.is_clean()
+    assert cut.templates() == {}
+    assert cut.is_clean()

@@ -192,8 +192,8 @@ DEVICE = wire_of(entry("uid-a"))["devices"][0]
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "the whole: Invalid JSON"),
-        (b'{"version": 2, "claim":', "the whole: Invalid JSON"),
+        (b"", "^it is empty$"),
+        (b'{"version": 2, "claim":', "^the whole: Invalid JSON"),
         (b"[]", "the whole"),
         (b'{"version": 1, "claim": {}, "devices": []}', "^version: .* greater than or equal to 2"),
         (b'{"version": 2, "claim": {}, "devices": []}', "^claim.namespace: "),

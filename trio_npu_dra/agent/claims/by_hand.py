@@ -1,8 +1,8 @@
-"""Finds out which vNPUs people cut by hand, beside those that were cut for claims.
+"""Tells vNPUs that people cut by hand from vNPUs that were cut for claims.
 
 During a rolling update the other instance cuts vNPUs too, and this one may see such a vNPU before
 it reads the record that names it. So a vNPU counts as cut by hand only once the ledger was read
-while nobody could cut its chip. Until then it is in no ResourceSlice.
+under the lock of its chip. Until then it is in no ResourceSlice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trio_npu_dra.kit.base.observable import Observable
 log = logging.getLogger(__name__)
 
 _AGAIN_SECONDS: Final = 5.0
-"""How soon a chip is asked again that did not answer, or whose vNPU left its claim's record."""
+"""Until chips are asked again: one may not have answered, or a vNPU may have left its record."""
 
 
 async def find_cut_by_hand(
@@ -37,15 +37,7 @@ async def find_cut_by_hand(
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Keep `PartitionMode.by_hand` up to date, until cancelled; started once all chips were asked.
-
-    Args:
-        board: The chips.
-        ledger: Who holds what.
-        step: Cuts vNPUs for claims, and keeps the locks of the chips.
-        partitioning: Where `by_hand` is set.
-        task_status: Started, as said above.
-    """
+    """Keep `PartitionMode.by_hand` up to date, until cancelled; started after the first look."""
     is_started = False
     while True:
         seen = board.value
@@ -62,13 +54,13 @@ async def find_cut_by_hand(
 async def _cut_by_hand(
     board: Board, ledger: Ledger, step: VnpuStep, known: frozenset[int]
 ) -> frozenset[int]:
-    """Those that are known and still there, and those that the chips name now."""
+    """The known ids that the Board still has, and new ones, for which the chips are asked."""
 
-    async def told_apart(name: str, chip: Chip) -> frozenset[int]:
+    async def ask(name: str, chip: Chip) -> frozenset[int]:
         try:
             return await step.cut_by_hand(chip.device_node)
         except DriverError as error:
-            log.debug("vNPUs not told apart", extra={"npu": name, "problem": str(error)})
+            log.debug("origin of vNPUs unknown", extra={"npu": name, "problem": str(error)})
             return frozenset()
 
     ours = vnpus_of(ledger.holds.value)
@@ -78,5 +70,5 @@ async def _cut_by_hand(
         for chip in board.chips
         if chip.is_listed and not ours.union(known).issuperset(chip.vnpus)
     }
-    found = await side_by_side(told_apart, unknown)  # one that hangs keeps no other
+    found = await side_by_side(ask, unknown)  # a chip that hangs delays no other
     return (known & there).union(*found.values())

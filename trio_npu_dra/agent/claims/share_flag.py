@@ -11,9 +11,10 @@ when no claim or pod holds them any more. A flag that an administrator has set s
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator
+from collections.abc import AsyncIterator, Collection, Iterable
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -23,7 +24,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from trio_npu_dra.agent.claims import step_locks
 from trio_npu_dra.agent.claims.cdi import CdiFolder
 from trio_npu_dra.agent.holds.entry import Entry, EntryState
-from trio_npu_dra.agent.holds.hold import Hold
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotPermitted, NotSupported
 from trio_npu_dra.ascend.model import Board, Chip
@@ -44,7 +44,7 @@ _FILE: Final = "share-flags.json"
 _LOCK: Final = "share-flags.lock"
 
 
-class _File(BaseModel):
+class _FlagsFile(BaseModel):
     """The chips on which this driver has set the flag, by die id, else by device node."""
 
     model_config = ConfigDict(frozen=True)
@@ -53,15 +53,23 @@ class _File(BaseModel):
     chips: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _Users:
+    """The holders and the observers of a card, in words."""
+
+    holders: list[str]
+    observers: list[str]
+
+
 class ShareFlagStep:
     """Sets the flag before containers start, and clears it after the last one; a `Step`.
 
     Args:
-        ledger: Who holds what; the file with what this driver has set is beside its records.
-        cdi: Tells what a claim has whose record cannot be read.
+        ledger: All holds; the file of flags that this driver has set is beside its records.
+        cdi: Has the devices of claims whose record cannot be read.
         board: The chips of this node.
         flags: Their flags; None on a node that never has chips.
-        ours: Is told the keys of the chips whose flag this driver has set.
+        ours: Gets the keys of the chips whose flag this driver has set.
     """
 
     name: Final = "share-flag"
@@ -84,11 +92,11 @@ class ShareFlagStep:
         self._lock = ledger.state_folder / _LOCK
 
     def is_needed(self, entry: Entry) -> bool:
-        """Whether the claim has a chip that others may use at the same time."""
+        """Whether the claim has a chip that several containers may use."""
         return bool(_shared_nodes(entry))
 
     def is_lost(self, entry: Entry) -> bool:
-        """Never: `tidy` sets a flag again, and containers that run lose nothing by its absence."""
+        """Never: `tidy` sets a flag again, and running containers lose nothing without it."""
         del entry
         return False
 
@@ -96,51 +104,51 @@ class ShareFlagStep:
         """Set the flag of each shared chip.
 
         Raises:
-            ClaimUnavailable: Somebody uses a chip, or its Ascend driver does not answer.
+            ClaimUnavailable: A chip is in use, or its Ascend driver does not answer.
             ClaimError: A chip cannot be shared at all.
-            StorageError: It cannot be written down.
+            StorageError: The chips cannot be recorded.
         """
         async with self._alone() as flags:
             await self._set(flags, entry)
 
     async def undo(self, entry: Entry) -> None:
-        """Take the flag back from each shared chip that nobody else holds.
+        """Clear the flag of each shared chip that has no other holder.
 
         Raises:
-            ClaimUnavailable: Somebody uses a chip still.
-            StorageError: It cannot be written down.
+            ClaimUnavailable: A chip is still in use.
+            StorageError: The chips cannot be recorded.
         """
         await self.release(_shared_nodes(entry), but=entry.uid)
 
     async def release(self, nodes: Collection[str], *, but: str = "") -> None:
-        """Take the flag back from chips that nobody holds any more; who is being undone does not.
+        """Clear the flag of chips without a holder; one that is *undoing* does not count.
 
-        No holder waits for a chip that cannot be asked now: `tidy` takes its flag back later.
+        No holder waits for a chip that does not answer now: `tidy` clears its flag later.
 
         Args:
             nodes: Their host device nodes.
             but: A holder that does not count either.
 
         Raises:
-            ClaimUnavailable: Somebody uses a chip still.
-            StorageError: It cannot be written down.
+            ClaimUnavailable: A chip is still in use.
+            StorageError: The chips cannot be recorded.
         """
         if self._flags is None or not self._board.value.chips:
             return
         async with self._alone() as flags:
             for card in cards(self._board.value, nodes):
-                await self._take_back(flags, card, but=but, is_letting_go=True)
+                await self._clear(flags, card, but=but, is_letting_go=True)
 
     async def tidy(self) -> None:
-        """Take the flag back where nobody needs it, and set it again where somebody does.
+        """Clear flags that no holder needs, and set flags that a holder lacks.
 
-        The first happens after a claim whose record broke, after a die whose sister was in use, and
-        after a reboot of a node that recovers flags; the second after a reset of a chip.
+        Flags are left over after a claim whose record broke, after a die whose sister was in use,
+        and after a reboot of a node that recovers flags. They are lacking after a reset of a chip.
 
         Raises:
-            DriverError: Something failed; the next look goes on with it.
+            DriverError: Something failed; the next look tries again.
         """
-        if not self._is_tidied:  # what a killed writer left
+        if not self._is_tidied:  # since the start: a killed writer left files
             storage.remove_unfinished(self._path.parent, f"{_FILE}.")
             self._is_tidied = True
         ours = self._read()
@@ -154,7 +162,7 @@ class ShareFlagStep:
             chips = (chip for chip in self._board.value.chips if chip.key in ours)
             due = [
                 *(
-                    partial(self._take_back, flags, card)
+                    partial(self._clear, flags, card)
                     for card in cards(self._board.value, [chip.device_node for chip in chips])
                 ),
                 *(partial(self._set, flags, entry) for entry in self._lacking()),
@@ -168,7 +176,7 @@ class ShareFlagStep:
             raise ClaimUnavailable("; ".join(map(str, problems)))
 
     def _lacking(self) -> list[Entry]:
-        """The ready claims with a shared chip whose flag was not set at the last reading."""
+        """The ready entries with a shared chip whose flag the Board says is not set."""
         unset = {
             chip.device_node
             for chip in self._board.value.chips
@@ -180,7 +188,7 @@ class ShareFlagStep:
             if entry.state is EntryState.READY and not _shared_nodes(entry).isdisjoint(unset)
         ]
 
-    # --- alone on the node ------------------------------------------------------------------------
+    # --- under the lock of the flags --------------------------------------------------------------
 
     async def _set(self, flags: ShareFlags, entry: Entry) -> None:
         nodes = _shared_nodes(entry)
@@ -196,27 +204,32 @@ class ShareFlagStep:
                 for chip in off:
                     await flags.change(chip, is_set=True)
             except DcmiError as error:
-                raise await self._explained(flags, card, error, but=entry.uid) from error
+                users = await self._users(card, but=entry.uid)
+                raise await _explained(flags, card, error, users) from error
             if off:
                 log.info(
                     "NPU is shared from now on",
                     extra={"chips": _names(off), "claim": str(entry), "uid": entry.uid},
                 )
 
-    async def _take_back(
+    async def _clear(
         self, flags: ShareFlags, card: Card, *, but: str = "", is_letting_go: bool = False
     ) -> None:
-        """Reset what this driver has set of a card, unless somebody holds one of its chips.
+        """Clear the flags that this driver has set on a card, unless one of its chips is held.
 
         Args:
             flags: The flags.
             card: The chips.
             but: The claim that lets go of them.
-            is_letting_go: Whether it is no error that the chips cannot be asked.
+            is_letting_go: Whether it is no error that the chips do not answer.
         """
         ours = self._read()
-        if ours.isdisjoint(chip.key for chip in card) or await self._holders(card, but=but):
+        if ours.isdisjoint(chip.key for chip in card):
             return
+        users = await self._users(card, but=but)
+        if users.holders:
+            return
+        cause: DcmiError | None = None
         try:
             set_by_us = [chip for chip in card if chip.key in ours]
             for chip in set_by_us:
@@ -224,77 +237,43 @@ class ShareFlagStep:
                     await flags.change(chip, is_set=False)
             still = [chip for chip in set_by_us if await _is_set(flags, chip)]
         except DcmiError as error:
-            problem = await self._explained(flags, card, error, but=but)
-            # Admin access may use the chip for as long as it likes; nothing waits for its end.
-            is_awaited = is_in_use(error) and not await self._onlookers(card)
-            if is_awaited or not is_letting_go:
-                raise problem from error
-            log.info("NPU stays shared for now", extra={"problem": str(problem)})
-            return
-        if still:
-            untrue = (
-                f"{_names(still)} stays shared although the Ascend driver says that it does not"
-            )
-            if not is_letting_go:
-                raise ClaimUnavailable(untrue)
-            log.info("NPU stays shared for now", extra={"problem": untrue})
-            return
-        self._write(ours - {chip.key for chip in card})
-        log.info("NPU is shared no longer", extra={"chips": _names(card)})
+            cause, problem = error, await _explained(flags, card, error, users)
+        else:
+            if not still:
+                self._write(ours - {chip.key for chip in card})
+                log.info("NPU is shared no longer", extra={"chips": _names(card)})
+                return
+            untrue = "stays shared although the Ascend driver says that it does not"
+            problem = ClaimUnavailable(f"{_names(still)} {untrue}")
+        # Observers may use the chip for as long as they like, so no claim waits for their end.
+        is_awaited = cause is not None and is_in_use(cause) and not users.observers
+        if is_awaited or not is_letting_go:
+            raise problem from cause
+        log.info("NPU stays shared for now", extra={"problem": str(problem)})
 
-    async def _holders(self, card: Card, *, but: str) -> list[str]:
-        """The holders of a card's chips, but *but*: its containers have ended."""
+    async def _users(self, card: Card, *, but: str) -> _Users:
+        """The holders of a card's chips, except *but*: its containers have ended."""
         nodes = frozenset(chip.device_node for chip in card)
         async with self._ledger.exclusive():
-            known = [
-                hold.holder.titled
-                for hold in self._holds_on(nodes)
-                if hold.holder.uid != but and not hold.observer
+            holds = [
+                hold
+                for entry in self._ledger.by_uid.values()
+                if entry.state is not EntryState.UNDOING
+                for hold in entry.holds
+                if hold.nodes & nodes
             ]
             unreadable = self._ledger.unreadable - {but}
-        return list(dict.fromkeys(known)) + [
+        owners = [one for one in holds if one.holder.uid != but and not one.observer]
+        observers = [f"{one.holder.titled} (admin access)" for one in holds if one.observer]
+        unknown = (
             f"the claim with UID {uid}, whose record cannot be read"
             for uid in unreadable
             if self._cdi.hands_out(uid, nodes)
-        ]
-
-    async def _onlookers(self, card: Card) -> list[str]:
-        """Who looks on at a chip of a card (admin access), in words."""
-        nodes = frozenset(chip.device_node for chip in card)
-        async with self._ledger.exclusive():
-            found = [
-                f"{hold.holder.titled} (admin access)"
-                for hold in self._holds_on(nodes)
-                if hold.observer
-            ]
-        return list(dict.fromkeys(found))
-
-    def _holds_on(self, nodes: AbstractSet[str]) -> Iterator[Hold]:
-        for entry in self._ledger.by_uid.values():
-            if entry.state is not EntryState.UNDOING:
-                yield from (hold for hold in entry.holds if hold.nodes & nodes)
-
-    async def _explained(
-        self, flags: ShareFlags, card: Card, error: DcmiError, *, but: str
-    ) -> ClaimError:
-        """What went wrong with the flag of a card, for the owner of the claim's pod."""
-        names = _names(card)
-        if isinstance(error, NotSupported):
-            return ClaimError(f"{names} cannot be shared by containers: {error}")
-        if isinstance(error, NotPermitted):
-            return ClaimError(f"this driver may not change whether {names} is shared: {error}")
-        if not is_in_use(error):
-            return ClaimUnavailable(f"the share flag of {names} cannot be changed: {error}")
-        users = await _processes(flags, card)
-        users += await self._holders(card, but=but)
-        users += await self._onlookers(card)
-        who = ", ".join(users) or "a container whose processes are not told"
-        return ClaimUnavailable(
-            f"the share flag of {names} changes only while nobody uses it, and it is in use by "
-            f"{who} ({error})"
         )
-
-    # --- what this driver has set -----------------------------------------------------------------
+        return _Users(
+            holders=[*dict.fromkeys(one.holder.titled for one in owners), *unknown],
+            observers=[*dict.fromkeys(observers)],
+        )
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[ShareFlags]:
@@ -303,6 +282,8 @@ class ShareFlagStep:
             raise DevicesUnknown("no NPU of the node is known yet: sharing one must wait")
         async with step_locks.hold(self._lock):
             yield self._flags
+
+    # --- the flags that this driver has set -----------------------------------------------
 
     def _read(self) -> AbstractSet[str]:
         """The keys of the chips whose flag this driver has set.
@@ -331,8 +312,8 @@ class ShareFlagStep:
             return frozenset()
 
     def _write(self, chips: Iterable[str]) -> None:
-        """Note them, so that a power cut changes nothing: a node may recover flags at its start."""
-        file = _File(chips=tuple(sorted(chips)))
+        """Record chips durably: the node may recover their flags after a power cut."""
+        file = _FlagsFile(chips=tuple(sorted(chips)))
         if file.chips:
             storage.write_atomic(self._path, file.model_dump_json().encode() + b"\n")
         else:
@@ -352,14 +333,11 @@ def flags_set_by_driver(state_folder: Path) -> AbstractSet[str]:
         StorageError: It cannot be read.
     """
     data = storage.read_bytes(state_folder / _FILE)
-    return frozenset(_File.model_validate_json(data).chips) if data else frozenset()
+    return frozenset(_FlagsFile.model_validate_json(data).chips) if data else frozenset()
 
 
 def _shared_nodes(entry: Entry) -> frozenset[str]:
-    """The host device nodes of the claim's chips that more than one container may use.
-
-    Others may have a share of the device too, or the claim's config says so.
-    """
+    """The host device nodes of chips that several containers may use, by shares or by config."""
     by_config = {device.device for device in entry.devices if device.shared}
     return frozenset(
         node
@@ -377,13 +355,25 @@ async def _is_set(flags: ShareFlags, chip: Chip) -> bool:
         return False
 
 
-async def _processes(flags: ShareFlags, card: Card) -> list[str]:
-    """Those that use a card, in words, as far as they can be read."""
-    found: list[int] = []
+async def _explained(flags: ShareFlags, card: Card, error: DcmiError, users: _Users) -> ClaimError:
+    """The problem with the flag of a card, for the owner of the claim's pod."""
+    names = _names(card)
+    if isinstance(error, NotSupported):
+        return ClaimError(f"{names} cannot be shared by containers: {error}")
+    if isinstance(error, NotPermitted):
+        return ClaimError(f"this driver may not change whether {names} is shared: {error}")
+    if not is_in_use(error):
+        return ClaimUnavailable(f"the share flag of {names} cannot be changed: {error}")
+    processes: list[int] = []
     for chip in card:
         with suppress(DcmiError):
-            found += await flags.processes(chip)
-    return [f"process {pid}" for pid in dict.fromkeys(found)]
+            processes += await flags.processes(chip)
+    words = [f"process {pid}" for pid in dict.fromkeys(processes)]
+    who = ", ".join([*words, *users.holders, *users.observers])
+    return ClaimUnavailable(
+        f"the share flag of {names} changes only while nobody uses it, and it is in use by "
+        f"{who or 'a container whose processes are not told'} ({error})"
+    )
 
 
 def _names(chips: Collection[Chip]) -> str:

@@ -10,7 +10,7 @@ from typing import Final
 from trio_npu_dra.kit.base import file_lock, storage
 
 PATIENCE_SECONDS: Final = 5.0
-"""A call that is refused then tries again as long as it has time."""
+"""Then the call is refused, and tries again as long as it has time."""
 
 _PAUSE_SECONDS: Final = 0.02  # between two tries
 _MODE: Final = 0o700
@@ -25,7 +25,7 @@ def hold(
 
 
 class StepLocks:
-    """Locks by name, in a folder of their own; files that nobody needs are removed.
+    """Locks by name, in a folder of their own; each file is removed after use.
 
     Args:
         state_folder: The driver's folder on the node.
@@ -45,7 +45,7 @@ class StepLocks:
         """Hold the lock of a name while inside.
 
         Raises:
-            LockHeld: Somebody else keeps it for too long.
+            LockHeld: Another task holds it for too long.
             StorageError: The folder or the file cannot be used.
         """
         storage.make_folder(self._folder, mode=_MODE)
@@ -58,7 +58,7 @@ class StepLocks:
                     storage.remove(path)
 
     def sweep(self) -> None:
-        """Remove what killed instances left, such as of an earlier boot.
+        """Remove files that killed instances left.
 
         Raises:
             StorageError: The folder cannot be read.

@@ -1,36 +1,35 @@
-"""Which devices there are now, given who holds what, and which of them new claims may get; pure.
+"""Which devices there are, given the holds, and which of them new claims may get. Pure.
 
-Publication and prepare ask here. The device plugin has the chips that are for resources and that
+Publication and prepare ask here. The device plugin has the chips that belong to resources and that
 no claim holds (`device_plugin.assignment`): by the same holds, these are in no pool.
 
 | a chip | its devices in the pool | new claims get |
 |---|---|---|
 | whole, free | the NPU, or the module of its card | it |
 | free, and can be cut | the NPU and every possible partition, by counters | what counters leave |
-| of which claims hold partitions | the same | what counters leave |
-| held whole, or by shares | what is held | nothing, or the free shares |
-| cut by hand | its vNPUs, and the partitions for which there is room | those that are free |
-| held in a way that the node offers no more | what is held, *leaving* | nothing |
-| for a resource, but held by claims | what is held, *leaving* | nothing |
+| with partitions that claims hold | the same | what counters leave |
+| held whole, or by shares | the held device | nothing, or the free shares |
+| cut by hand | its vNPUs, and the partitions for which there is room | the free ones |
+| held as a device that the node offers no more | the held device, *leaving* | nothing |
+| for a resource, but held by claims | the held device, *leaving* | nothing |
 | for a resource, or held by a pod | nothing | nothing |
-| gone, and held | what is held, *leaving*, with a fault | nothing |
+| gone, and held | the held device, *leaving*, with a fault | nothing |
 | gone, or not listed | nothing | nothing |
-| with a vNPU of which it is not known who cut it | neither that vNPU nor the NPU | partitions |
+| with a vNPU that nobody is known to have cut | neither that vNPU nor the NPU | partitions |
 
-The node offers a device no more when its chip was cut by hand or is gone, or since the flags or the
+The node offers a device no more if its chip was cut by hand or is gone, or the flags or the
 multi-die policy were changed. A *leaving* device is an ordinary one again when that ends.
 *Leaving* is a taint. Without it a scheduler would allocate the device in the moment between its
-release and the slice that lacks it. A claim that tolerates every taint is allocated a free share of
-such a device all the same, and is its holder then.
+release and the slice without it. A claim that tolerates every taint is still allocated a free share
+of such a device, and is its holder then.
 
-A held device stays until it is released: its holder uses it, whatever the multi-die policy or the
-list of cards says since. Names are never compared, for a chip can go by several; the name under
-which something is held is the name under which it stays.
+A held device stays until its release under the name of its hold, whatever the multi-die policy or
+the list of cards says since. Names are never compared, for a chip can go by several.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -58,15 +57,15 @@ class _Held:
 
     Attributes:
         nodes: Their host device nodes.
-        names: What the holds call them, the hold of most chips first.
+        names: Their names in the holds, the hold of most chips first.
         way: Whether as a whole or by shares.
-        by_pods: Whether only pods hold them, by resources.
+        standing: `ELSEWHERE` if only pods hold them.
     """
 
     nodes: frozenset[str]
     names: tuple[str, ...]
     way: Held
-    by_pods: bool
+    standing: Standing
 
 
 def available(
@@ -78,16 +77,15 @@ def available(
 ) -> tuple[Offer, ...]:
     """All devices, by physical id, each with its `Standing`.
 
-    No chip is in two of them, but in one for each of its partitions. One that can be cut is there
-    whole as well: all of these take from its counters, by which schedulers see what is left. A held
-    device that is no offer any more is made of those of its chips that are on the Board; offers
-    that share a chip or the name with it are left out until it is released. Admin access reserves
-    no device.
+    No chip is in two of them, except a chip with partitions, which is in each of these. A chip that
+    can be cut is there whole as well: all take from its counters, which show schedulers the room
+    left. A held device that is no offer any more is made of its chips on the Board; offers with its
+    name or one of its chips are left out until it is released. Admin access reserves no device.
 
     Args:
         board: The chips.
-        holds: Who has what.
-        partitioning: Whether chips are cut for claims; which vNPUs were is seen from *holds*.
+        holds: All holds of the node.
+        partitioning: Whether chips are cut for claims; *holds* tell the vNPUs that were.
         elsewhere: Host device nodes of chips that are for resources, or may still be in use there.
     """
     return _offered(board, tuple(holds), partitioning, frozenset(elsewhere))
@@ -100,12 +98,12 @@ def pool_offers(
     *,
     elsewhere: AbstractSet[str] = frozenset(),
 ) -> tuple[Offer, ...]:
-    """Those of `offered` that are in the DRA pool."""
+    """The devices of `available` that are in the DRA pool."""
     found = available(board, holds, partitioning, elsewhere=elsewhere)
     return tuple(offer for offer in found if offer.standing is not Standing.ELSEWHERE)
 
 
-@keeps_last_result  # a prepare needs what was made when the last claim came or went
+@keeps_last_result  # a prepare needs the devices that the last claim's end or begin made
 def _offered(
     board: Board, holds: tuple[Hold, ...], partitioning: PartitionMode, elsewhere: frozenset[str]
 ) -> tuple[Offer, ...]:
@@ -127,14 +125,10 @@ def _offered(
     ]
     keys = {offer.key for offer in held}
     names = {offer.name for offer in held}
-    whole = {
-        node
-        for offer in held
-        if not offer.partition and not offer.takes
-        for node in offer.device_nodes
-    }
-    some = {node for offer in held for node in offer.device_nodes if not offer.takes}
-    of_pods = {node for hold in holds if _is_of_pod(hold) for node in hold.nodes}
+    uncounted = [offer for offer in held if not offer.takes]
+    whole = {node for offer in uncounted if not offer.partition for node in offer.device_nodes}
+    some = {node for offer in uncounted for node in offer.device_nodes}
+    of_pods = {node for hold in holds if hold.is_of_pod for node in hold.nodes}
     free = [
         offer
         if key in stays and of_pods.isdisjoint(offer.device_nodes)
@@ -144,31 +138,27 @@ def _offered(
         if (whole if offer.partition else some).isdisjoint(offer.device_nodes)
     ]
     places = {key: place for place, key in enumerate(by_key)}
-    return tuple(sorted((*held, *free), key=lambda offer: _place(offer, places)))
+
+    def place(offer: Offer) -> tuple[int, bool, int, str]:
+        """By chip: first without a partition, then in the order of offers, then the only held."""
+        is_part, number = offer.partition is not None, places.get(offer.key, len(places))
+        return offer.chips[0].physical_id, is_part, number, offer.name
+
+    return tuple(sorted((*held, *free), key=place))
 
 
 _unheld = keeps_last_result(offers)
 
 
 def names_of_chips(offered: Iterable[Offer]) -> dict[str, str]:
-    """The offer that has all of a chip, by the chip's device node; partitions are none of that."""
+    """The name of the offer that has all of a chip, by the chip's device node."""
     return {
         node: offer.name for offer in offered if not offer.partition for node in offer.device_nodes
     }
 
 
-def _is_of_pod(hold: Hold) -> bool:
-    return hold.holder.kind is HolderKind.POD
-
-
-def _place(offer: Offer, places: Mapping[_Key, int]) -> tuple[int, bool, int, str]:
-    """By chip: first without a partition, then in the order of offers, then what is only held."""
-    place = places.get(offer.key, len(places))
-    return offer.chips[0].physical_id, offer.partition is not None, place, offer.name
-
-
 def _held(holds: Iterable[Hold]) -> Iterator[_Held]:
-    """Chips that are held, apart where no hold has both."""
+    """Held chips, in groups that no hold crosses."""
     own = sorted(
         (hold for hold in holds if not hold.observer and not hold.partition),
         key=lambda hold: (-len(hold.nodes), sorted(hold.nodes), hold.device),
@@ -182,63 +172,48 @@ def _held(holds: Iterable[Hold]) -> Iterator[_Held]:
         groups.append((nodes, members))
     for nodes, members in groups:
         is_shared = all(hold.share is not None for hold in members)
+        is_of_pods = all(hold.is_of_pod for hold in members)
         yield _Held(
             nodes,
             tuple(dict.fromkeys(hold.device for hold in members)),
             Held.BY_SHARES if is_shared else Held.WHOLE,
-            by_pods=all(map(_is_of_pod, members)),
+            Standing.ELSEWHERE if is_of_pods else Standing.OPEN,
         )
 
 
 def _held_offers(holds: Iterable[Hold], by_key: Mapping[_Key, Offer], board: Board) -> list[Offer]:
-    """What is held, each under a name that no other has; what may be handed out chooses first."""
+    """Held devices of whole chips, each with a unique name; offers of the Board choose first."""
     found: dict[str, Offer] = {}
     for one in sorted(_held(holds), key=lambda one: (one.nodes, None) not in by_key):
-        offer = by_key.get((one.nodes, None)) or _kept(one, board)
-        if offer is not None:
-            name = _free_name(one, offer, found)
-            found[name] = replace(
-                _uncut(offer, one.way), name=name, held=one.way, standing=_standing(one.by_pods)
-            )
+        offer = by_key.get((one.nodes, None))
+        if offer is None:
+            chips = tuple(chip for chip in board.chips if chip.device_node in one.nodes)
+            if not chips:
+                continue
+            kind = OfferKind.MODULE if len(one.nodes) > 1 else OfferKind.NPU
+            offer = Offer(name=one.names[0], kind=kind, chips=chips)
+        if one.way is Held.BY_SHARES:
+            # Counters do not count shares, so nothing else of the chip may be offered beside them.
+            offer = replace(offer, takes={}, of={})
+        # After cards were renumbered another device may have the name.
+        own_name_first = sorted(one.names, key=lambda name: name != offer.name)
+        free = (name for name in own_name_first if name not in found)
+        name = next(free, f"held-{offer.chips[0].physical_id}")
+        found[name] = replace(offer, name=name, held=one.way, standing=one.standing)
     return list(found.values())
-
-
-def _standing(by_pods: bool) -> Standing:
-    return Standing.ELSEWHERE if by_pods else Standing.OPEN
-
-
-def _uncut(offer: Offer, way: Held) -> Offer:
-    """The offer without counters if it is held by shares, which schedulers do not count in them.
-
-    Then nothing else of its chip is offered either. It is so after a restart with another flag.
-    """
-    return replace(offer, takes={}, of={}) if way is Held.BY_SHARES else offer
 
 
 def _held_partitions(
     holds: Iterable[Hold], board: Board, partitioning: PartitionMode
 ) -> list[Offer]:
-    """Partitions that are held, each once; none of a chip that is not on the Board."""
+    """Held partitions of the chips on the Board, each once."""
     found: dict[_Key, Offer] = {}
     chips = {chip.device_node: chip for chip in board.chips}
     for hold in holds:
         if hold.partition is None or hold.observer or hold.holder.kind is HolderKind.LEFTOVER:
-            continue  # nobody uses what is left
+            continue  # no container uses a leftover
         for node in hold.nodes & chips.keys():
             offer = held_partition(board, chips[node], hold.device, hold.partition, partitioning)
-            found[offer.key] = replace(offer, standing=_standing(_is_of_pod(hold)))
+            standing = Standing.ELSEWHERE if hold.is_of_pod else Standing.OPEN
+            found[offer.key] = replace(offer, standing=standing)
     return list(found.values())
-
-
-def _kept(held: _Held, board: Board) -> Offer | None:
-    """Held chips that are no offer of the Board; None if none of them is on it."""
-    chips = tuple(chip for chip in board.chips if chip.device_node in held.nodes)
-    kind = OfferKind.MODULE if len(held.nodes) > 1 else OfferKind.NPU
-    return Offer(name=held.names[0], kind=kind, chips=chips) if chips else None
-
-
-def _free_name(held: _Held, offer: Offer, taken: Collection[str]) -> str:
-    """What the holds call it; after cards were renumbered another may have that name."""
-    called = sorted(held.names, key=lambda name: name != offer.name)
-    free = (name for name in called if name not in taken)
-    return next(free, f"held-{offer.chips[0].physical_id}")

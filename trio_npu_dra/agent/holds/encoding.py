@@ -1,38 +1,34 @@
 """One holder's record as the content of a file, of this version or of a newer one.
 
-| field | says |
+| field | value |
 |---|---|
-| `version` | the format: 2, or a higher one that a newer version wrote |
-| `bootId` | the boot of the node it was written in; empty when unknown |
+| `version` | of the format: 2, or a higher one that a newer version wrote |
+| `bootId` | the boot of the node in which it was written; empty when unknown |
 | `claim` | namespace, name and UID of the holder |
-| `kind` | what the holder is |
-| `state` | how far it got |
-| `allocation` | what it answers for |
-| `devices` | its devices, with their device nodes by the names that its containers see |
-| `chips` | the chips of each device; their facts have the names of `ascend.model.Chip` |
-| `pieces` | for each device that is a partition of a chip which partition, and of which chip |
-| `steps` | the steps that were begun |
+| `kind` | of the holder |
+| `state` | `EntryState` |
+| `allocation` | the allocation, with a `config` where that is not the default |
+| `devices` | with their device nodes by the names that its containers see |
+| `chips` | of each device; their facts have the names of `ascend.model.Chip` |
+| `pieces` | for each device that is a partition: which partition, and of which chip |
+| `steps` | that were begun |
 | `edits` | the CDI spec |
-| `doubted` | that nobody seems to need it, if so |
+| `doubted` | true if nobody seems to need it |
 
-An item of `allocation` has a `config` where that is not the default.
-
-Without `claim` and `devices` there is no record. Of all else this version uses what it understands:
-a record of a newer version answers and guards as far as it is known, and what is not known of it is
-written back. A state that is not known counts as ready: a newer version was rolled back, so what
-outlasted it is more likely a hold in use than one half made.
+Without `claim` and `devices` it is no record. All else may be of a newer version: this one uses the
+fields that it understands to answer and to guard, and writes all others back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import cache, lru_cache
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
-from pydantic.alias_generators import to_camel, to_snake
+from pydantic.alias_generators import to_camel
 from pydantic_core import from_json, to_json
 
 from trio_npu_dra.agent.config.effective import DEFAULT_CONFIG, EffectiveConfig
@@ -48,35 +44,31 @@ FORMAT: Final = 2
 _MOST: Final = storage.SIZE_LIMIT - (64 << 10)  # bytes; it can grow, and is read all the same
 
 
-class _Part(BaseModel):
+class _Wire(BaseModel):
     model_config = ConfigDict(frozen=True, alias_generator=to_camel)
 
 
-class _Format(_Part):
-    version: int
-
-
-class _Claim(_Part):
+class _WireHolder(_Wire):
     namespace: str
     name: str
     uid: str
 
 
-class _Device(_Part):
+class _WireDevice(_Wire):
     device: str
     family: str | None = None  # of a newer version perhaps
     device_nodes: dict[str, str]
 
 
-class _Record(_Part):
+class _WireRecord(_Wire):
     version: int = Field(ge=FORMAT)
     boot_id: str = ""
-    claim: _Claim
-    devices: tuple[_Device, ...] = Field(min_length=1)
+    claim: _WireHolder
+    devices: tuple[_WireDevice, ...] = Field(min_length=1)
 
     @field_validator("devices")
     @classmethod
-    def _once(cls, devices: tuple[_Device, ...]) -> tuple[_Device, ...]:
+    def _once(cls, devices: tuple[_WireDevice, ...]) -> tuple[_WireDevice, ...]:
         names = [device.device for device in devices]
         twice = {name for name in names if names.count(name) > 1}
         if twice:
@@ -84,7 +76,7 @@ class _Record(_Part):
         return devices
 
 
-class _Config(_Part):
+class _WireConfig(_Wire):
     model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=True)
 
     shared: bool = DEFAULT_CONFIG.shared
@@ -95,7 +87,7 @@ class _Config(_Part):
     env: dict[str, str] = {}
 
 
-class _Allocated(_Part):
+class _WireAllocated(_Wire):
     requests: tuple[str, ...]
     pool: str
     device: str
@@ -104,14 +96,14 @@ class _Allocated(_Part):
     config: Any = None
 
 
-class _Partition(_Part):
+class _WirePartition(_Wire):
     template: str
     number: int | None = None
     vnpu: int | None = None
     chip_node: str
 
 
-_ALLOCATION: Final = TypeAdapter(tuple[_Allocated, ...])
+_ALLOCATION: Final = TypeAdapter(tuple[_WireAllocated, ...])
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -123,23 +115,27 @@ def parse(data: bytes, *, uid: str) -> Entry:
     Raises:
         RecordCorrupt: It is no record, or one of another holder.
     """
+    if not data:
+        raise RecordCorrupt("it is empty")
     try:
-        record = _Record.model_validate_json(data)
+        stored = from_json(data)
+        record = _WireRecord.model_validate(stored)
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"]) or "the whole"
-        raise RecordCorrupt(f"{_age(data)}{place}: {first['msg']}") from None
+        raise RecordCorrupt(f"{_age(stored)}{place}: {first['msg']}") from None
+    except ValueError as error:
+        raise RecordCorrupt(f"the whole: Invalid JSON: {error}") from None
     if record.claim.uid != uid:
         raise RecordCorrupt(f"claim.uid={record.claim.uid!r} does not fit the file's name")
-    stored: dict[str, Any] = from_json(data)
+    kind, edits = stored.get("kind", HolderKind.CLAIM), stored.get("edits")
     allocation, devices = _devices(record, stored)
-    edits = stored.get("edits")
     return Entry(
         holder=Holder(
-            kind=_kind(stored),
+            kind=next((one for one in HolderKind if one == kind), HolderKind.OTHER),
             namespace=record.claim.namespace,
             name=record.claim.name,
-            uid=record.claim.uid,
+            uid=uid,
         ),
         state=_state(stored),
         allocation=allocation,
@@ -152,43 +148,37 @@ def parse(data: bytes, *, uid: str) -> Entry:
     )
 
 
-def _kind(stored: Mapping[str, Any]) -> HolderKind:
-    kind = stored.get("kind", HolderKind.CLAIM)
-    is_known = isinstance(kind, str) and kind in set(HolderKind)
-    return HolderKind(kind) if is_known else HolderKind.OTHER
+def _age(stored: Any) -> str:
+    """Say that a record has a newer format, if it has."""
+    version = stored.get("version") if isinstance(stored, dict) else None
+    is_newer = isinstance(version, int) and version > FORMAT
+    return f"format {version} is of a newer driver, this one knows {FORMAT}: " if is_newer else ""
 
 
 def _state(stored: Mapping[str, Any]) -> EntryState:
-    state = stored.get("state")
-    return (
-        EntryState(state)
-        if isinstance(state, str) and state in set(EntryState)
-        else EntryState.READY
-    )
+    # One of a newer version counts as ready: its hold is more likely in use than half made.
+    return next((one for one in EntryState if one == stored.get("state")), EntryState.READY)
 
 
 def _steps(stored: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names of the steps; in other forms than names, something that no step is called."""
+    """The names of the steps; a name that no step has for each in another form."""
     steps = stored.get("steps", [])
-    return tuple(step if isinstance(step, str) else repr(step) for step in _listed(steps))
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
+    listed = steps if isinstance(steps, list) else [steps]
+    return tuple(step if isinstance(step, str) else repr(step) for step in listed)
 
 
 def _devices(
-    record: _Record, stored: Mapping[str, Any]
+    record: _WireRecord, stored: Mapping[str, Any]
 ) -> tuple[tuple[Allocated, ...], tuple[HeldDevice, ...]]:
-    """What the record answers for, nothing where that is not understood, and what that gives.
+    """The allocation, empty where it is not understood, and the devices that it gives.
 
-    What was made for the holder is known as far as it can be read, because it has to be removed.
+    Partitions are kept as far as they can be read, because they have to be removed.
     """
     partitions = _known_partitions(stored)
     by_name = {
         one.device: HeldDevice(
             device=one.device,
-            family=ChipFamily(one.family) if one.family in set(ChipFamily) else None,
+            family=next((family for family in ChipFamily if family == one.family), None),
             nodes=one.device_nodes,
             config=None,
             **partitions.get(one.device, {}),
@@ -196,17 +186,17 @@ def _devices(
         for one in record.devices
     }
     try:
-        told = _ALLOCATION.validate_python(stored.get("allocation"))
+        given = _ALLOCATION.validate_python(stored.get("allocation"))
     except ValidationError:
-        return (), tuple(by_name.values())
-    names = dict.fromkeys(given.device for given in told)
+        given = ()
+    names = dict.fromkeys(one.device for one in given)
     if not names or not names.keys() <= by_name.keys():
         return (), tuple(by_name.values())
     chips = stored.get("chips")
     known = chips if isinstance(chips, dict) else {}
-    configs = {given.device: _config(given.config) for given in told}
+    configs = {one.device: _config(one.config) for one in given}
     allocation = tuple(
-        Allocated(**given.model_dump() | {"config": configs[given.device]}) for given in told
+        Allocated(**one.model_dump() | {"config": configs[one.device]}) for one in given
     )
     devices = tuple(
         replace(by_name[name], chips=_known_chips(known.get(name)), config=configs[name])
@@ -215,52 +205,42 @@ def _devices(
     return allocation, devices
 
 
-def _config(told: Any) -> EffectiveConfig | None:
-    """What the configs come to; None where that is not understood."""
-    if told is None:
+def _config(given: Any) -> EffectiveConfig | None:
+    """The effective config; None where that is not understood."""
+    if given is None:
         return DEFAULT_CONFIG
     try:
-        known = _Config.model_validate(told)
+        known = _WireConfig.model_validate(given)
     except ValidationError:
         return None
     return EffectiveConfig(**known.model_dump() | {"env": tuple(known.env.items())})
 
 
 def _known_partitions(stored: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What makes devices partitions, by their names; without those that are not understood."""
-    told = stored.get("pieces")
+    """The fields of `HeldDevice` about partitions, by device, as far as they are understood."""
+    pieces = stored.get("pieces")
     found = {}
-    for name, item in told.items() if isinstance(told, dict) else ():
+    for name, item in pieces.items() if isinstance(pieces, dict) else ():
         with suppress(ValidationError):
-            one = _Partition.model_validate(item)
+            one = _WirePartition.model_validate(item)
             partition = Partition(template=one.template, number=one.number, vnpu=one.vnpu)
             found[name] = {"partition": partition, "chip_node": one.chip_node}
     return found
 
 
-def _known_chips(told: Any) -> tuple[Chip, ...]:
+def _known_chips(given: Any) -> tuple[Chip, ...]:
     """The chips of one device; none where one of them is not understood."""
     try:
-        return _chips().validate_python(_renamed(told, _snake))
+        return _chips().validate_python(given)
     except ValidationError:
         return ()
-
-
-def _age(data: bytes) -> str:
-    """Say that a record is of a newer format, if it is."""
-    try:
-        version = _Format.model_validate_json(data).version
-    except ValidationError:
-        return ""
-    is_newer = version > FORMAT
-    return f"format {version} is of a newer driver, this one knows {FORMAT}: " if is_newer else ""
 
 
 # --- writing -------------------------------------------------------------------------------------
 
 
 def encode(entry: Entry) -> bytes:
-    """The file's content, with all that is not known of what was read."""
+    """The file's content, with all fields that were read and are not known here."""
     stored = entry.stored
     wire = {**_whole(entry), **stored}
     version = stored.get("version")
@@ -279,27 +259,25 @@ def encode(entry: Entry) -> bytes:
 
 
 def checked(entry: Entry) -> bytes:
-    """The same, after a look whether it can be read back.
-
-    What is noted later of a claim that is served makes its record grow: steps, ids of vNPUs, a
-    newer host's files. So a record that says that a claim is being undone may be larger: a claim
-    that was given something can be unprepared.
+    """The file's content, which can be read back.
 
     Raises:
         RecordRefused: It could not be read back.
     """
     data = encode(entry)
+    # A record grows while its claim is served: steps, ids of vNPUs, files of a newer host. A claim
+    # that was prepared must stay unpreparable, so a record that is being undone may be larger.
     limit = storage.SIZE_LIMIT if entry.state is EntryState.UNDOING else _MOST
     if len(data) > limit:
         raise RecordRefused(
-            f"{entry.holder.titled} is too large to be noted on the node: its record would have "
+            f"{entry.holder.titled} is too large to be recorded on the node: its record would have "
             f"{len(data)} bytes, at most {limit} are read back, and {_largest_part(entry)}"
         )
     try:
         parse(data, uid=entry.uid)
     except RecordCorrupt as error:
         raise RecordRefused(
-            f"what the node notes of {entry.holder.titled} could not be read back ({error})"
+            f"the record of {entry.holder.titled} could not be read back ({error})"
         ) from error
     return data
 
@@ -312,20 +290,19 @@ def _largest_part(entry: Entry) -> str:
             f"{env} of them are the env of its configs, once for each of its "
             f"{len(entry.allocation)} devices and shares"
         )
-    return f"{edits} of them are what its containers get"
+    return f"{edits} of them are its CDI spec"
 
 
 def with_devices(
     entry: Entry, devices: tuple[HeldDevice, ...], edits: Mapping[str, Any] | None
 ) -> Entry:
-    """The entry with facts of its devices that were found out anew."""
+    """The entry with newly read facts of its devices."""
     found = {"devices", "chips", "pieces"}
     stored = {key: value for key, value in entry.stored.items() if key not in found}
     return replace(entry, devices=devices, edits=edits, stored=stored)
 
 
 def _whole(entry: Entry) -> dict[str, Any]:
-    """All that this version knows."""
     return {
         "version": FORMAT,
         "bootId": entry.boot_id,
@@ -344,11 +321,11 @@ def _whole(entry: Entry) -> dict[str, Any]:
                 "device": given.device,
                 "adminAccess": given.admin_access,
                 "shareId": given.share_id,
-                **_told_config(given.config),
+                **_config_wire(given.config),
             }
             for given in entry.allocation
         ],
-        "chips": {device.device: _told(device.chips) for device in entry.devices},
+        "chips": {device.device: _chips_wire(device.chips) for device in entry.devices},
         "pieces": {
             device.device: {
                 "template": device.partition.template,
@@ -371,35 +348,26 @@ def _whole(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _told_config(config: EffectiveConfig | None) -> dict[str, Any]:
+def _config_wire(config: EffectiveConfig | None) -> dict[str, Any]:
     if config is None or config == DEFAULT_CONFIG:
         return {}
-    told = _Config(**asdict(config) | {"env": dict(config.env)})
-    # An older version understands it as long as nothing is said that it does not know.
-    return {"config": told.model_dump(by_alias=True, exclude_defaults=True)}
+    wire = _WireConfig(**asdict(config) | {"env": dict(config.env)})
+    # An older version understands it as long as no field is written that it does not know.
+    return {"config": wire.model_dump(by_alias=True, exclude_defaults=True)}
 
 
 @lru_cache(maxsize=64)
-def _told(chips: tuple[Chip, ...]) -> Any:
-    """All facts that are known, but how the chips are for the moment; not to be changed."""
-    facts = _chips().dump_python(
-        chips, mode="json", exclude={"__all__": {"health", "unlisted"}}, exclude_none=True
+def _chips_wire(chips: tuple[Chip, ...]) -> Any:
+    """All known facts except health, which changes; not to be changed."""
+    return _chips().dump_python(
+        chips,
+        mode="json",
+        by_alias=True,
+        exclude={"__all__": {"health", "unlisted"}},
+        exclude_none=True,
     )
-    return _renamed(facts, _camel)
 
 
 @cache
 def _chips() -> TypeAdapter[tuple[Chip, ...]]:
-    return TypeAdapter(tuple[Chip, ...])
-
-
-_camel = cache(to_camel)  # which costs more than all else of a record; there are few names
-_snake = lru_cache(1000)(to_snake)  # of names that a file may have
-
-
-def _renamed(value: Any, rename: Callable[[str], str]) -> Any:
-    if isinstance(value, dict):
-        return {rename(key): _renamed(item, rename) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_renamed(item, rename) for item in value]
-    return value
+    return TypeAdapter(tuple[Chip, ...], config=ConfigDict(alias_generator=to_camel))

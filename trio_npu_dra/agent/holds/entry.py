@@ -1,4 +1,4 @@
-"""What the ledger knows of one holder: what it has, for which allocation, and how far that got."""
+"""One holder in the ledger: its devices, their allocation, and how far preparing them got."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from functools import cached_property
 from typing import Any
 
 from trio_npu_dra.agent.config.effective import DEFAULT_CONFIG, EffectiveConfig
-from trio_npu_dra.agent.holds.hold import Hold, Holder, HolderKind
+from trio_npu_dra.agent.holds.hold import Hold, Holder
 from trio_npu_dra.ascend.model import Chip, ChipFamily
 from trio_npu_dra.ascend.partition import Partition
 
 
 class EntryState(StrEnum):
-    """How far a hold got. A holder without an entry has nothing."""
+    """How far preparing or undoing got. A holder without an entry has nothing."""
 
     INTENDED = "intended"
     READY = "ready"
@@ -24,16 +24,16 @@ class EntryState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocated:
-    """A device as the scheduler gave it to the holder; a hold answers for equal ones.
+    """A device as the scheduler allocated it; a claim with an equal allocation is answered again.
 
     Attributes:
         requests: Names of the requests it serves, without subrequests; in order of the allocation.
         pool: The pool it was allocated from.
         device: Its name in the pool.
-        admin_access: Whether the holder only looks on.
-        share_id: Which share of the device it is, where it is allocated several times.
-        config: What the configs of claim and class come to, equal for all accesses to the device;
-            None if only a newer version knows.
+        admin_access: Whether the holder is an observer.
+        share_id: Its share, where the device is allocated several times.
+        config: The effective config, equal for all accesses to the device; None if only a newer
+            version understands it.
     """
 
     requests: tuple[str, ...]
@@ -51,14 +51,13 @@ class HeldDevice:
     Attributes:
         device: Its name in the pool.
         family: The generation of its chips; None for one that this version does not know.
-        nodes: Device nodes: the container's path to the host's path.
-        chips: Its chips as they were when it was given out, their health left out. Empty if a newer
+        nodes: Device nodes: the container's path to the host's path. A partition that is not cut
+            yet has none.
+        chips: Its chips as they were when it was allocated, without health. Empty if a newer
             version wrote facts of them that this one does not understand.
         config: That of its allocation.
-        partition: Which partition of its chip it is; None for all of its chips. A partition that is
-            not cut yet has no nodes.
-        chip_node: The host's device node of the chip that a partition is of; empty without a
-            partition.
+        partition: The partition of its chip; None for all of its chips.
+        chip_node: The host's device node of a partition's chip; empty without a partition.
     """
 
     device: str
@@ -76,12 +75,12 @@ class HeldDevice:
 
     @property
     def can_be_rendered(self) -> bool:
-        """Whether this version knows what containers get with it."""
+        """Whether this version can render its CDI edits."""
         return self.family is not None and self.config is not None
 
     @property
     def held_nodes(self) -> frozenset[str]:
-        """The host device nodes of its chips, by which holds are compared."""
+        """The host device nodes of its chips; holds are compared by them."""
         return frozenset({self.chip_node} if self.partition else self.nodes.values())
 
 
@@ -90,17 +89,17 @@ class Entry:
     """One holder's record.
 
     Attributes:
-        holder: Who it is.
+        holder: Claim or pod.
         state: How far it got.
-        allocation: What it answers for.
-        devices: What that gives, each device once, in order of the allocation.
-        steps: Names of the steps that were begun, in order. While the hold is *intended* the last
-            may be half done; while it is *undoing* so may be any.
+        allocation: As the scheduler made it.
+        devices: Each device of the allocation once, in its order.
+        steps: Names of the steps that were begun, in order. While the entry is *intended* the last
+            may be half done; while it is *undoing*, any.
         edits: The CDI spec that containers get; None if a newer version wrote another form of it.
-        boot_id: The boot of the node it was written in; empty when unknown.
-        doubted: Whether nobody seemed to need it at the last look (`claims.orphans`), and nobody
-            has prepared it since.
-        stored: The record as it was read, with what this version does not know of it.
+        boot_id: The boot of the node in which it was written; empty when unknown.
+        doubted: Whether the last look found no pod or claim that needs it (`claims.orphans`), and
+            no call has prepared it since.
+        stored: The record as it was read, with the fields that this version does not know.
     """
 
     holder: Holder
@@ -119,12 +118,12 @@ class Entry:
         return self.holder.uid
 
     def __str__(self) -> str:
-        """The name people know the holder by."""
+        """The holder's name."""
         return str(self.holder)
 
     @property
     def knows_its_chips(self) -> bool:
-        """Whether there are facts of all chips, but for those that only a newer version knows."""
+        """Whether there are facts of all chips, except those that only a newer version knows."""
         return all(device.chips or device.family is None for device in self.devices)
 
     @property
@@ -134,49 +133,30 @@ class Entry:
 
     @property
     def outlasts_boot(self) -> bool:
-        """Whether something that was made for it may be there again after a reboot."""
+        """Whether vNPUs that were cut for it may exist again after a reboot."""
         return any(device.partition and device.partition.on_demand for device in self.devices)
-
-    def leftover(self, device: HeldDevice, vnpu: int, *, step: str) -> Entry:
-        """A record for one vNPU of the holder that cannot be removed with the rest.
-
-        The holder is free of it then, and may be given the same again.
-
-        Args:
-            device: The partition that it is.
-            vnpu: Its id.
-            step: What removes it.
-        """
-        uid = f"vnpu-{vnpu}-of-{self.uid}"
-        return Entry(
-            holder=replace(self.holder, kind=HolderKind.LEFTOVER, uid=uid),
-            state=EntryState.UNDOING,
-            allocation=tuple(one for one in self.allocation if one.device == device.device),
-            devices=(device,),
-            steps=(step,),
-        )
 
     @cached_property
     def given_nodes(self) -> tuple[str, ...]:
-        """The host's device nodes that its containers get; none where that is not known."""
+        """The host's device nodes that its containers get, as far as they are known."""
         return tuple(host_nodes(self.edits))
 
     @cached_property
     def holds(self) -> tuple[Hold, ...]:
         """One for each device, and for each share of it. Own access wins over admin access."""
-        return tuple(hold for device in self.devices for hold in self._holds_on(device))
-
-    def _holds_on(self, device: HeldDevice) -> list[Hold]:
-        given = [each for each in self.allocation if each.device == device.device]
-        own = [each for each in given if not each.admin_access]
-        hold = Hold(
-            holder=self.holder,
-            device=device.device,
-            nodes=device.held_nodes,
-            observer=bool(given) and not own,  # an allocation that is not understood guards
-            partition=device.partition,
-        )
-        return [replace(hold, share=each.share_id) for each in own] or [hold]
+        found: list[Hold] = []
+        for device in self.devices:
+            given = [each for each in self.allocation if each.device == device.device]
+            own = [each for each in given if not each.admin_access]
+            hold = Hold(
+                holder=self.holder,
+                device=device.device,
+                nodes=device.held_nodes,
+                observer=bool(given) and not own,  # an allocation that is not understood guards
+                partition=device.partition,
+            )
+            found += [replace(hold, share=each.share_id) for each in own] or [hold]
+        return tuple(found)
 
 
 def host_nodes(spec: Any) -> Iterator[str]:

@@ -1,15 +1,14 @@
-"""The ledger's folder: one file a holder, and what is found there that cannot be read.
+"""The ledger's folder: one file a holder, also where files cannot be read.
 
 A record that cannot be read costs its own holder only. A broken one is set aside under a name that
-each start looks at again: a newer version that comes back, or a person, may read it. So is what is
-no file of ours under a record's name (`storage`). A record that is empty, or cannot be read because
-of an I/O error, is left in place. In any case its holder is *unreadable*: it keeps its CDI file,
-and that file still guards its NPUs (`claims.exclusion`). After a reboot it guards nothing and goes,
-as other records do, unless it names a vNPU.
+each start reads again, and so is a foreign file under a record's name (`storage`). A record that is
+empty, or cannot be read because of an I/O error, stays in place. In each case its holder is
+*unreadable*: it keeps its CDI file, and that file still guards its NPUs (`claims.exclusion`). After
+a reboot it guards nothing and is removed, as other records are, unless it names a vNPU.
 
-What was made for a holder has to be removed, so its record must not be lost: it is there twice. The
-copy is written before the record, in a folder of its own, and is used where the record cannot be
-read. A copy without a record is of a holder that is gone.
+A vNPU that was cut for a holder has to be removed, so its record must not be lost: it is there
+twice. The copy is written before the record, in a folder of its own, and is used where the record
+cannot be read. A copy without a record belongs to a holder that is gone.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _OF_VNPU = re.compile(rb'"vnpu"\s*:\s*[0-9]')
 def named(name: str) -> tuple[str, bool] | None:
     """The UID of the holder whose record has this name, and whether it was set aside.
 
-    None for what no record is called: UIDs have at most 128 letters, and a few of ours before them.
+    None for a name that no record has: UIDs have at most 128 letters, and a prefix of ours.
     """
     found = _NAME.fullmatch(name)
     return None if found is None else (found[1], found[2] is not None)
@@ -51,12 +50,12 @@ def named(name: str) -> tuple[str, bool] | None:
 
 @dataclass(kw_only=True)
 class Found:
-    """What the folder says.
+    """The content of the folder.
 
     Attributes:
-        entries: The records, by UID.
+        entries: By UID.
         unreadable: UIDs of holders whose record cannot be read; their pods may still run.
-        withheld: Those among them whose record the disk does not give: it may do so later.
+        withheld: Those of *unreadable* whose record gave an I/O error: it may be read later.
     """
 
     entries: dict[str, Entry] = field(default_factory=dict)
@@ -68,10 +67,9 @@ class EntryFiles:
     """The records in one folder.
 
     Args:
-        folder: Where they are.
-        boot_id: The boot of the node; records of another one are forgotten, or *undoing* where
-            something may have outlasted the reboot. Empty when unknown: then no record is of an
-            earlier one.
+        folder: Its path.
+        boot_id: The boot of the node; records of another boot are forgotten, or *undoing* where a
+            vNPU may have outlasted the reboot. Empty when unknown: then no record is of another.
     """
 
     def __init__(self, folder: Path, boot_id: str) -> None:
@@ -84,10 +82,7 @@ class EntryFiles:
         self._said = 0  # records that cannot be read
 
     def make_folder(self) -> bool:
-        """Make the folder, or put back its mode and owner.
-
-        Returns:
-            Whether it was missing.
+        """Make the folder, or restore its mode and owner; whether it was missing.
 
         Raises:
             StorageError: It cannot be made, or something else has its name.
@@ -95,7 +90,7 @@ class EntryFiles:
         return storage.make_folder(self._folder, mode=_FOLDER_MODE)
 
     def write(self, uid: str, data: bytes, *, is_twice: bool) -> None:
-        """Replace the record of a holder, in one rename; and its copy before it, or remove that.
+        """Replace the record of a holder, in one rename; before it, write or remove its copy.
 
         Raises:
             RecordRefused: A file of that name would not be read back.
@@ -107,11 +102,11 @@ class EntryFiles:
         if is_twice:
             self._write_copy(uid, data)
         else:
-            storage.remove(self._copy(uid))  # it says what the holder had before
+            storage.remove(self._copy(uid))  # it has the holder's earlier devices
         storage.write_atomic(path, data)
 
     def remove(self, uid: str) -> None:
-        """Remove the record of a holder, and what was set aside of it.
+        """Remove the record of a holder, its copy, and a record of it that was set aside.
 
         Raises:
             StorageError: A file cannot be removed.
@@ -121,7 +116,7 @@ class EntryFiles:
         storage.remove(self._copy(uid))
 
     def sync(self) -> None:
-        """See that a power cut neither loses records nor brings them back.
+        """Make names durable: a power cut then neither loses records nor brings them back.
 
         Raises:
             StorageError: The disk fails.
@@ -139,7 +134,7 @@ class EntryFiles:
     def missing(
         self, entries: Iterable[str], unreadable: Iterable[str]
     ) -> tuple[list[str], list[str]]:
-        """Which of these holders have no file, each of them by UID.
+        """The holders without a file, by UID.
 
         Raises:
             StorageError: The folder cannot be read.
@@ -184,20 +179,26 @@ class EntryFiles:
         Raises:
             StorageError: The folder cannot be read.
         """
-        with storage.translated(f"read {self._folder}"), os.scandir(self._folder) as there:
-            # A record before what is aside of it.
-            files = sorted((entry.name, _is_empty(entry)) for entry in there)
+        with storage.translated(f"read {self._folder}"):
+            # A record comes before the file that was set aside for it.
+            names = sorted(path.name for path in self._folder.iterdir())
         found = Found()
         self._is_first_of_boot, self._said = is_first_of_boot, 0
-        for name, is_empty in files:
-            self._read_file(self._folder / name, found, is_empty=is_empty)
-        self._remove_lone_copies({name for name, _ in files})
+        for name in names:
+            path, known = self._folder / name, named(name)
+            if known is not None:
+                self._read_file(path, *known, found)
+            elif storage.is_unfinished(name):
+                storage.remove_if_abandoned(path)
+            elif not storage.is_set_aside(name) and self._is_news(path):
+                log.warning("something foreign among the claim records", extra={"path": str(path)})
+        self._remove_lone_copies({*found.entries, *found.unreadable})
         if self._said > _MOST_LINES:
             log.error("%d more claim records cannot be read", self._said - _MOST_LINES)
         return found
 
-    def _remove_lone_copies(self, names: Container[str]) -> None:
-        """Remove copies without a record, and what killed writers left, as far as it goes."""
+    def _remove_lone_copies(self, uids: Container[str]) -> None:
+        """Remove copies of other holders, and unfinished files of killed writers, if possible."""
         try:
             copies = list(self._copies.iterdir())
         except OSError:  # there are none yet
@@ -206,122 +207,86 @@ class EntryFiles:
             with suppress(StorageError):
                 if storage.is_unfinished(path.name):
                     storage.remove_if_abandoned(path)
-                elif path.name not in names:
+                elif path.name.removesuffix(_SUFFIX) not in uids:
                     storage.remove(path)
 
-    def _handle_empty(self, path: Path, uid: str, found: Found) -> None:
-        """An empty file tells that there was a record; it stays, for there is nothing to keep."""
-        if uid in found.entries or self._read_copy(path, uid, RecordCorrupt("it is empty"), found):
-            return
-        if self._is_forgotten(path, b""):
-            return
-        found.unreadable.add(uid)
-        self._report_unreadable(path, "it is empty")
-
-    def _read_file(self, path: Path, found: Found, *, is_empty: bool) -> None:
-        known = named(path.name)
-        if storage.is_unfinished(path.name):
-            storage.remove_if_abandoned(path)
-        elif known is None:
-            if not storage.is_set_aside(path.name) and self._is_news(path):
-                log.warning("something foreign among the claim records", extra={"path": str(path)})
-        elif is_empty:
-            self._handle_empty(path, known[0], found)
-        elif known[1]:
-            self._restore_aside(path, known[0], found)
-        else:
-            self._read_record(path, known[0], found)
-
-    def _read_record(self, path: Path, uid: str, found: Found) -> None:
+    def _read_file(self, path: Path, uid: str, is_aside: bool, found: Found) -> None:
+        """Read a record, or one that was set aside: a newer version may be back, or a person."""
+        if uid in found.entries:
+            return  # its claim was prepared again after this was set aside
         content = b""
         try:
             content = storage.read_bytes(path) or b""
             entry = parse(content, uid=uid)
+            if is_aside:
+                storage.rename(path, self._path(uid))
         except StorageError as error:
-            if self._read_copy(path, uid, error, found):
-                return
-            if not isinstance(error, ForeignFile | RecordCorrupt):
-                found.unreadable.add(uid)
-                found.withheld.add(uid)
-                self._report_unreadable(path, str(error))
-            elif not self._is_forgotten(path, content):
-                found.unreadable.add(uid)
-                self._set_aside(path, uid, error)
+            if not self._read_copy(path, uid, error, found):
+                self._handle_unreadable(path, uid, content, error, found)
             return
-        self._accept(entry, path, found)
-        if entry.outlasts_boot and not self._copy(uid).exists():  # an earlier version has none
+        found.unreadable.discard(uid)
+        self._accept(entry, self._path(uid), found)
+        if is_aside:
+            log.warning("claim record can be read again", extra={"claim": str(entry), "uid": uid})
+        elif entry.outlasts_boot and not self._copy(uid).exists():  # somebody removed it
             with suppress(StorageError):
                 self._write_copy(uid, content)
 
     def _read_copy(self, path: Path, uid: str, error: StorageError, found: Found) -> bool:
-        """Take a record that cannot be read from its copy, and write it anew, if there is one."""
+        """Take a record that cannot be read from its copy, if there is one, and write it again."""
         try:
             content = storage.read_bytes(self._copy(uid)) or b""
             entry = parse(content, uid=uid)
             if isinstance(error, ForeignFile):
                 storage.set_aside(path)
-            storage.write_atomic(path, content)
+            storage.write_atomic(self._path(uid), content)
         except StorageError:
             return False
         log.error(
-            "claim record cannot be read and is written anew from its copy",
+            "claim record cannot be read and is written again from its copy",
             extra={"claim": str(entry), "path": str(path), "problem": str(error)},
         )
-        self._accept(entry, path, found)
-        return True
-
-    def _is_forgotten(self, path: Path, content: bytes) -> bool:
-        """Remove what cannot be read and is of an earlier boot, unless it tells of a vNPU."""
-        if not self._is_first_of_boot or _OF_VNPU.search(content):
-            return False
-        try:
-            storage.remove(path)
-        except StorageError as error:
-            log.warning("claim record of an earlier boot stays: %s", error)
-            return False
-        if self._is_worth_a_line():
-            log.warning(
-                "claim record of an earlier boot, which could not be read, is forgotten",
-                extra={"path": str(path)},
-            )
+        self._accept(entry, self._path(uid), found)
         return True
 
     def _accept(self, entry: Entry, path: Path, found: Found) -> None:
         self._named.discard(path.name)
         if not self._boot_id or entry.boot_id in {"", self._boot_id}:
             found.entries[entry.uid] = entry
-            return
-        if entry.outlasts_boot:
+        elif entry.outlasts_boot:
             found.entries[entry.uid] = replace(entry, state=EntryState.UNDOING)
-            return
-        try:
-            storage.remove(path)
-        except StorageError as error:
-            log.warning("claim record of an earlier boot stays: %s", error)
-        log.info(
-            "claim record of an earlier boot forgotten",
-            extra={"claim": str(entry), "uid": entry.uid, "devices": entry.device_names},
-        )
+        elif _forget(path):
+            log.info(
+                "claim record of an earlier boot forgotten",
+                extra={"claim": str(entry), "uid": entry.uid, "devices": entry.device_names},
+            )
 
-    def _restore_aside(self, path: Path, uid: str, found: Found) -> None:
-        """Take a record back that can be read by now, unless its claim was prepared again."""
-        if uid in found.entries:
+    def _handle_unreadable(
+        self, path: Path, uid: str, content: bytes, error: StorageError, found: Found
+    ) -> None:
+        is_lasting = isinstance(error, ForeignFile | RecordCorrupt)
+        if (
+            is_lasting
+            and self._is_first_of_boot
+            and not _OF_VNPU.search(content)  # the vNPU may be there again
+            and _forget(path)
+        ):
+            if self._is_worth_a_line():
+                log.warning(
+                    "claim record of an earlier boot, which could not be read, is forgotten",
+                    extra={"path": str(path)},
+                )
             return
-        content = b""
-        try:
-            content = storage.read_bytes(path) or b""
-            entry = parse(content, uid=uid)
-            storage.rename(path, self._path(uid))
-        except (ForeignFile, RecordCorrupt):  # which was said when it was set aside
-            if not self._is_forgotten(path, content):
-                found.unreadable.add(uid)
-            return
-        except StorageError:
-            found.unreadable.add(uid)
-            return
-        found.unreadable.discard(uid)
-        self._accept(entry, self._path(uid), found)
-        log.warning("claim record can be read again", extra={"claim": str(entry), "uid": uid})
+        found.unreadable.add(uid)
+        if path == self._path(uid) and not is_lasting:
+            found.withheld.add(uid)
+        if isinstance(error, RecordCorrupt) and not content:
+            self._report_unreadable(path, error)  # it stays: nothing in it is worth keeping
+        elif path == self._path(uid):
+            if is_lasting:
+                self._set_aside(path, uid, error)
+            else:
+                self._report_unreadable(path, error)
 
     def _set_aside(self, path: Path, uid: str, error: StorageError) -> None:
         aside = self._aside(uid)
@@ -333,15 +298,16 @@ class EntryFiles:
         except StorageError as refusal:
             self._report_unreadable(path, f"{error}; {refusal}")
         else:
-            self._log_guarded("claim record cannot be read and was set aside", aside, str(error))
+            self._log_guarded("claim record cannot be read and was set aside", aside, error)
 
-    def _report_unreadable(self, path: Path, problem: str) -> None:
+    def _report_unreadable(self, path: Path, problem: object) -> None:
         if self._is_news(path):
             self._log_guarded("claim record cannot be read", path, problem)
 
-    def _log_guarded(self, what: str, path: Path, problem: str) -> None:
+    def _log_guarded(self, what: str, path: Path, problem: object) -> None:
         if self._is_worth_a_line():
-            log.error("%s; %s", what, _GUARDS, extra={"path": str(path), "problem": problem})
+            extra = {"path": str(path), "problem": str(problem)}
+            log.error("%s; %s", what, _GUARDS, extra=extra)
 
     def _is_worth_a_line(self) -> bool:
         """Count a record that cannot be read; whether the log names it, which it does of a few."""
@@ -349,15 +315,17 @@ class EntryFiles:
         return self._said <= _MOST_LINES
 
     def _is_news(self, path: Path) -> bool:
-        """Whether nothing was said of *path* yet; true once."""
+        """Whether the log has not named *path* yet; true once."""
         is_news = path.name not in self._named
         self._named.add(path.name)
         return is_news
 
 
-def _is_empty(entry: os.DirEntry[str]) -> bool:
+def _forget(path: Path) -> bool:
+    """Remove a record of an earlier boot; whether that worked."""
     try:
-        is_file = entry.is_file(follow_symlinks=False)
-        return is_file and entry.stat(follow_symlinks=False).st_size == 0
-    except OSError:  # gone, or a bad block: whoever reads it says so
+        storage.remove(path)
+    except StorageError as error:
+        log.warning("claim record of an earlier boot stays: %s", error)
         return False
+    return True

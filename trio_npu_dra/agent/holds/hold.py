@@ -1,4 +1,4 @@
-"""Who has what, and the one rule that says whether two can have it at once; pure."""
+"""Holds, and the one rule that says which of them exclude each other. Pure."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from trio_npu_dra.ascend.partition import Partition
 
 
 class HolderKind(StrEnum):
-    """What can hold chips, in the API's words."""
+    """Kinds of holders, in the API's words."""
 
     CLAIM = "ResourceClaim"
     POD = "Pod"
     """A pod with devices of a device plugin."""
     LEFTOVER = "Leftover"
-    """A claim that has let go, and a vNPU of it that could not be removed yet."""
+    """A vNPU that could not be removed when its claim ended."""
     OTHER = "Other"
-    """Something that only a newer version of this driver knows."""
+    """A kind that only a newer version of this driver knows."""
 
 
 POD_PREFIX: Final = "pod-of-"
-"""What the names of ours for pods begin with, before that of the chip; no UID of a claim does."""
+"""Begins the UIDs that this driver makes up for pods, before the chip's name; no claim's does."""
 _POD: Final = re.compile(rf"{POD_PREFIX}npu-([0-9]{{1,9}})(-.*)?", re.ASCII)
 
 
 def node_of_pod(uid: str) -> str | None:
-    """The host's device node of the chip that a pod has, by our name for it; None for a claim."""
+    """The host's device node of a pod's chip, from the pod's made-up UID; None for a claim."""
     found = _POD.fullmatch(uid)
     return None if found is None else f"/dev/davinci{found[1]}"
 
@@ -39,11 +39,11 @@ class Holder:
     """An object of the API that holds chips.
 
     Attributes:
-        kind: What it is.
+        kind: Of the object.
         namespace: Its namespace.
         name: Its name; empty for a pod that the kubelet has not named yet.
-        uid: Its UID; holders are told apart by it. The kubelet tells no UIDs of pods: for each
-            chip that a pod has there is a holder, with a name of ours.
+        uid: Identifies it. The kubelet tells no UIDs of pods, so a pod is a holder for each of its
+            chips, with a UID that this driver makes up.
     """
 
     kind: HolderKind
@@ -52,12 +52,12 @@ class Holder:
     uid: str
 
     def __str__(self) -> str:
-        """The name people know it by."""
+        """Namespace and name."""
         return f"{self.namespace}/{self.name}" if self.name else "a pod of a device plugin"
 
     @property
     def titled(self) -> str:
-        """What it is, and the name people know it by."""
+        """Kind, namespace and name."""
         if self.kind is HolderKind.POD:
             return f"pod {self}" if self.name else str(self)
         if self.kind is HolderKind.LEFTOVER:
@@ -66,7 +66,7 @@ class Holder:
 
     @property
     def described(self) -> str:
-        """The same, and what tells claims of one name apart."""
+        """Kind, namespace, name, and the UID of a claim, which tells it from one of that name."""
         return self.titled if self.kind is HolderKind.POD else f"{self.titled} (UID {self.uid})"
 
 
@@ -88,16 +88,16 @@ class SharedClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """One device that somebody has.
+    """One device that a holder has.
 
     Attributes:
-        holder: Who has it.
+        holder: Claim or pod.
         device: Its name in the pool, for people; names are never compared, for a chip can go by
             several.
         nodes: The host device nodes of its chips, such as `/dev/davinci3`.
-        observer: Whether the holder only looks on (admin access), which keeps nobody away.
-        share: Which share of the device it is, where several holders have one each.
-        partition: Which partition of its chip it is; None for all of its chips.
+        observer: Whether the holder has admin access, which excludes nobody.
+        share: The share of the device, where several holders have one each.
+        partition: The partition of its chip; None for all of its chips.
     """
 
     holder: Holder
@@ -107,25 +107,43 @@ class Hold:
     share: str | None = None
     partition: Partition | None = None
 
+    @property
+    def is_of_pod(self) -> bool:
+        """Whether the device plugin handed it out."""
+        return self.holder.kind is HolderKind.POD
+
 
 def conflict(hold: Hold, others: Iterable[Hold]) -> Hold | None:
-    """The first of *others* that keeps the holder of *hold* from having it.
+    """The first of *others* that excludes *hold*.
 
-    Holds conflict when they are of two holders, neither of which only looks on, and have a chip in
-    common; a module conflicts with its dies so. Two shares of the same chips do not if they are
-    both of claims, or both of pods, which count them each by themselves. Nor do two different
-    partitions of one chip: whether there is room for both is for the scheduler to count.
+    Two holds of different holders exclude each other if neither is an observer's and they have a
+    chip in common; so a module excludes its dies.
     """
     return next((other for other in others if _excludes(other, hold)), None)
 
 
+def _excludes(one: Hold, other: Hold) -> bool:
+    if one.holder.uid == other.holder.uid or one.observer or other.observer:
+        return False
+    if one.nodes == other.nodes and None not in {one.share, other.share}:
+        # Shares of claims and shares of pods are counted apart, so the two do not mix on a chip.
+        return one.share == other.share or one.is_of_pod != other.is_of_pod
+    if (
+        one.partition is not None
+        and other.partition is not None
+        and not one.partition.is_same(other.partition)
+    ):
+        return False  # whether a chip has room for both is for the scheduler to count
+    return not one.nodes.isdisjoint(other.nodes)
+
+
 def holds_of(nodes: Collection[str], holds: Iterable[Hold]) -> tuple[Hold, ...]:
-    """Those of *holds* that have a chip of *nodes*; who only looks on has none."""
+    """The holds on a chip of *nodes*, except those of observers."""
     return tuple(hold for hold in holds if not hold.observer and not hold.nodes.isdisjoint(nodes))
 
 
 def vnpu_holders(holds: Iterable[Hold]) -> dict[int, Holder]:
-    """Who has which vNPU, by its id."""
+    """The holder of each vNPU, by the vNPU's id."""
     return {
         hold.partition.vnpu: hold.holder
         for hold in holds
@@ -134,7 +152,7 @@ def vnpu_holders(holds: Iterable[Hold]) -> dict[int, Holder]:
 
 
 def vnpus_of(holds: Iterable[Hold]) -> frozenset[int]:
-    """The ids of the vNPUs that were cut, or are being cut, for somebody."""
+    """The ids of the vNPUs that were cut, or are being cut, for holders."""
     return frozenset(
         hold.partition.vnpu
         for hold in holds
@@ -142,21 +160,3 @@ def vnpus_of(holds: Iterable[Hold]) -> frozenset[int]:
         and hold.partition.on_demand
         and hold.partition.vnpu is not None
     )
-
-
-def _excludes(one: Hold, other: Hold) -> bool:
-    if one.holder.uid == other.holder.uid or one.observer or other.observer:
-        return False
-    if one.nodes == other.nodes and None not in {one.share, other.share}:
-        return one.share == other.share or _is_of_pod(one) != _is_of_pod(other)
-    if (
-        one.partition is not None
-        and other.partition is not None
-        and not one.partition.is_same(other.partition)
-    ):
-        return False
-    return not one.nodes.isdisjoint(other.nodes)
-
-
-def _is_of_pod(hold: Hold) -> bool:
-    return hold.holder.kind is HolderKind.POD

@@ -1,29 +1,26 @@
-"""Who holds what, in memory and in one file a holder: what survives a restart of this driver.
+"""All entries of the node, in memory and in one file a holder: they survive a restart.
 
-The kubelet does not prepare a running pod's claims again when only this driver restarts, so nothing
-that may still be true is thrown away:
+The kubelet does not prepare a running pod's claims again when only this driver restarts, so the
+ledger throws away nothing that may still be true:
 
-- A record of a newer version is read as far as it is known, and written back whole.
-- One that cannot be read costs its own holder only (`holds.files`).
-- Records that somebody takes away, the whole folder or some of its files, are written again from
-  memory, which is the truth as long as this process lives.
+- A record of a newer version is read as far as it is understood, and written back whole.
+- A record that cannot be read costs its own holder only (`holds.files`).
+- Records that somebody removes, the whole folder or some files, are written again from memory,
+  which is the truth as long as this process lives.
 
-A reboot of the node is the exception: records of an earlier boot are forgotten. No container has
-survived it, so they would only hold NPUs against the next claim, until the kubelet unprepares them
-a minute later; and the NPUs may be numbered anew, so that a CDI file made from such a record could
-give another one's. Nothing is lost by it: the kubelet keeps no *prepared* mark over a restart, and
-prepares the claims of each pod again before it starts the pod's containers anew.
+Records of an earlier boot of the node are the exception: they are forgotten. No container has
+survived the boot, so they would only keep NPUs from the next claim, until the kubelet unprepares
+their claims a minute later; and NPUs may have other numbers, so a CDI file made from such a record
+could give a container another claim's. The kubelet keeps no *prepared* mark over a restart of its
+own: it prepares the claims of each pod again before it starts the containers. Unreadable records
+that exist before the first write in a boot are of an earlier boot too.
 
-The same goes for records that cannot be read: those that are there before anybody has written in
-this boot are of an earlier one.
+vNPUs outlast a reboot: the Ascend driver cuts them again. Their records are *undoing* then, so they
+are removed before any claim gets a partition of the chip.
 
-What was made for a holder can outlast the reboot: the Ascend driver makes vNPUs anew. Their records
-are *undoing* then, so that they are removed before the claim, or another one, gets a partition
-again.
-
-So a record is synced to the disk, to be whole or absent after a power cut, but its folder is not:
-a name that the power cut loses, or brings back, is one that the next start would have forgotten.
-The folder is synced only for records of what can outlast a reboot.
+Hence a record is synced, to be whole or absent after a power cut, but its folder is not: a name
+that the power cut loses, or brings back, is one that the next start forgets. Only records of vNPUs
+sync the folder too.
 """
 
 from __future__ import annotations
@@ -58,11 +55,11 @@ class Ledger:
 
     Args:
         state_folder: Holds `claims/<uid>.json` and `serialize.lock`; made when missing.
-        boot_id_file: Tells the boot of the node; without it no record is of an earlier one.
+        boot_id_file: Has the id of this boot; without it no record is of an earlier one.
 
     Attributes:
         state_folder: As given.
-        problem: Why claims cannot be served now, as the last who tried found; empty when they can.
+        problem: Why the last critical section could not begin; empty if it did.
         holds: All holds, as of the last critical section.
     """
 
@@ -117,45 +114,42 @@ class Ledger:
     async def exclusive(self) -> AsyncIterator[None]:
         """The node's critical section: the ledger is up to date within.
 
-        There is no checkpoint between the start of the body and the end of the section but those of
-        the body.
+        From the start of the body to the end of the section only the body has checkpoints.
 
         Raises:
-            StorageError: The lock or the folder cannot be used. What was put or removed inside
-                then holds already.
+            StorageError: The lock or the folder cannot be used. Changes that the body made stay.
         """
         is_inside = False
         try:
             storage.make_folder(self.state_folder, mode=storage.PLUGIN_FOLDER_MODE)
-            async with self._lock.hold() as self._turn:
+            async with self._lock.hold() as turn:
+                self._turn = turn
                 try:
-                    self._catch_up(self._turn)
+                    self._catch_up(turn)
                     self.problem.set("")
                     is_inside = True
                     yield
                 finally:
-                    self._leave()
+                    self._turn = None
+                    if self._has_changed:
+                        self._has_changed = False
+                        entries = self._by_uid.values()
+                        self.holds.set(tuple(hold for entry in entries for hold in entry.holds))
         except StorageError as error:
-            if not is_inside:  # what is raised inside is for those who are
+            if not is_inside:  # an error of the body is the caller's
                 self.problem.set(str(error))
             raise
-
-    def _leave(self) -> None:
-        self._turn = None
-        if self._has_changed:
-            self._has_changed = False
-            self.holds.set(tuple(hold for entry in self._by_uid.values() for hold in entry.holds))
 
     def put(self, entry: Entry) -> Entry:
         """Write an entry over the one that the holder may have, in one rename.
 
         Returns:
-            The entry as it is held now.
+            The entry with its boot id.
 
         Raises:
             RecordRefused: The record could not be read back; the old one stays.
-            StorageError: The disk is full, read-only, or fails. What is held then is what
-                `by_uid` says: the old record, or the new one if only its sync failed.
+            StorageError: The disk is full, read-only, or fails. `by_uid` then has the old record,
+                or the new one if only its sync failed.
         """
         entry = replace(entry, boot_id=self._boot_id)
         data = checked(entry)
@@ -172,11 +166,11 @@ class Ledger:
             self._files.sync()
 
     def remove(self, uid: str) -> None:
-        """Remove the record of a holder, or what was set aside of it.
+        """Remove the record of a holder, also one that was set aside.
 
         Raises:
-            StorageError: The file cannot be removed, or a power cut may bring it back. `by_uid`
-                says which.
+            StorageError: The file cannot be removed, and `by_uid` has it; or a power cut may bring
+                it back.
         """
         self._announce_change()
         self._files.remove(uid)
@@ -187,7 +181,7 @@ class Ledger:
             self._files.sync()
 
     def write_missing(self) -> None:
-        """Write again what somebody took away; inside `exclusive`.
+        """Write records again that somebody removed; inside `exclusive`.
 
         Raises:
             StorageError: The disk is full, read-only, or fails.
@@ -196,15 +190,11 @@ class Ledger:
             self._announce_change()
 
     def _restore(self) -> bool:
-        """The same, without telling other instances; whether anything was missing.
-
-        Of a holder whose record could not be read an empty file is left, so that the next start
-        knows of it too.
-        """
+        """Write missing records again, without an announcement; whether any was missing."""
         lost, unknown = self._files.missing(self._by_uid, self._known.unreadable)
         for uid in lost:
             self._write(self._by_uid[uid], encode(self._by_uid[uid]))
-        for uid in unknown:
+        for uid in unknown:  # an empty file tells the next start of the holder
             self._files.mark_unreadable(uid)
             self._known.withheld.discard(uid)
         if lost or unknown:
@@ -218,11 +208,11 @@ class Ledger:
         self._has_changed = True
 
     def _catch_up(self, turn: Turn) -> None:
-        """Make memory what the folder says, or the folder what memory says if it was taken away."""
+        """Read the folder if another instance has written, or restore it if it was removed."""
         was_missing = self._files.make_folder()
         if self._mark and not turn.mark:
-            # The lock file was taken away, perhaps with records. Our mark stays as it is, so that
-            # we read again what others add, until somebody writes a new one.
+            # The lock file was removed, perhaps with records. Our mark stays as it is, so that each
+            # section reads the folder again until an instance writes a new mark.
             self._restore()
             self._read(turn)
         elif was_missing and self._mark is not None:

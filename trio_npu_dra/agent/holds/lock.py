@@ -1,10 +1,10 @@
-"""One critical section for all that write holds on this node.
+"""One critical section for all writers of holds on this node.
 
-Within the process a trio lock; between processes, for the moments of a rolling update in which
-two instances run, flock(2). The lock file also holds a mark that a writer replaces before it
-writes, so that the other instance knows that its copy of the records is old. (The folder's mtime
-cannot tell: the kernel's clock for it ticks every few milliseconds.) The mark begins with the boot
-of the node, so that the first who reads in a boot knows that all there is was written earlier.
+Within the process it is a trio lock; between processes, as a rolling update has two, flock(2).
+A writer replaces the mark in the lock file before it writes, and so tells the other instance that
+its copy of the records is old. (The folder's mtime cannot tell: the kernel's clock for it ticks
+every few milliseconds.) The mark begins with the boot id, so the first reader of a boot knows that
+all records are of earlier boots.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MARK = re.compile(rb"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})[0-9a-f]{16}"
 
 
 class Turn:
-    """The time in which this task, and nobody else on the node, may read and write records."""
+    """The time in which only this task of the node may read and write records."""
 
     def __init__(self, descriptor: int, boot_id: str) -> None:
         self._descriptor = descriptor
@@ -34,16 +34,16 @@ class Turn:
         self._has_announced = False
         with translated("read the lock file"):
             self.mark = os.pread(descriptor, 64, 0)
-        """What the last writer left; empty in a new file."""
+        """The mark of the last writer; empty in a new file."""
 
     @property
     def is_first_of_boot(self) -> bool:
-        """Whether it is certain that nobody has written since the node booted."""
+        """Whether no instance has written in this boot, as far as the mark proves it."""
         marked = _MARK.fullmatch(self.mark)
         return bool(self._boot_id and marked and marked[1] != self._boot_id.encode())
 
     def announce(self) -> None:
-        """Tell all other instances that the records change; to be called before they do.
+        """Tell other instances that the records change; called before they do.
 
         Raises:
             StorageError: The disk is full or fails.
@@ -71,9 +71,7 @@ class NodeLock:
 
     @asynccontextmanager
     async def hold(self) -> AsyncIterator[Turn]:
-        """Wait for the turn. Cancelled while waiting, nothing is held.
-
-        There is no checkpoint where it is free.
+        """Wait for the turn; there is no checkpoint if the lock is free.
 
         Raises:
             StorageError: The file cannot be opened, or another process keeps it for 3 s.

@@ -1,4 +1,4 @@
-"""Who holds what, for somebody who only looks: nothing is locked, written, moved or removed.
+"""The records as a command reads them beside the daemon: without the lock, and without any change.
 
 The daemon may write meanwhile: each record is whole, but two of them may be of different moments.
 """
@@ -24,10 +24,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """What the folder of records says.
+    """The records of this boot.
 
     Attributes:
-        entries: Those of this boot, by UID.
+        entries: By UID.
         unreadable: Why others cannot be read, by UID; empty for one that was set aside.
     """
 
@@ -36,11 +36,7 @@ class Records:
 
 
 def read_records(state_folder: Path, *, boot_id_file: Path = BOOT_ID) -> Records:
-    """All records.
-
-    Args:
-        state_folder: That of the `Ledger`.
-        boot_id_file: Tells the boot of the node; records of an earlier one count for nothing.
+    """Read all records of a `Ledger`'s state folder.
 
     Raises:
         StorageError: The folder is missing or cannot be read.
@@ -50,22 +46,18 @@ def read_records(state_folder: Path, *, boot_id_file: Path = BOOT_ID) -> Records
     boot_id = read_boot_id(boot_id_file)
     entries: dict[str, Entry] = {}
     unreadable: dict[str, str] = {}
-    for name in names:
-        known = named(name)
-        if known is None:
-            continue
-        uid, is_aside = known
+    for uid, is_aside in filter(None, map(named, names)):  # a record before one set aside for it
         if is_aside:
             unreadable.setdefault(uid, "")
             continue
         try:
-            content = storage.read_bytes(state_folder / CLAIMS / name) or b""
+            content = storage.read_bytes(state_folder / CLAIMS / f"{uid}.json") or b""
             entry = parse(content, uid=uid)
         except StorageError as error:
             unreadable[uid] = str(error)
-            continue
-        if not boot_id or entry.boot_id in {"", boot_id}:
-            entries[uid] = entry
+        else:
+            if not boot_id or entry.boot_id in {"", boot_id}:
+                entries[uid] = entry
     return Records(
         entries=entries,
         unreadable={uid: why for uid, why in unreadable.items() if uid not in entries},
@@ -73,14 +65,14 @@ def read_records(state_folder: Path, *, boot_id_file: Path = BOOT_ID) -> Records
 
 
 def read_holds(state_folder: Path, *, boot_id_file: Path = BOOT_ID) -> tuple[Hold, ...] | None:
-    """All holds that the records tell; None if their folder is missing or cannot be read.
+    """The holds of all records; None if their folder is missing or cannot be read.
 
     A record that cannot be read is left out, with a line in the log.
     """
     try:
         records = read_records(state_folder, boot_id_file=boot_id_file)
     except StorageError as error:
-        log.debug("who holds the NPUs is not known", extra={"problem": str(error)})
+        log.debug("the holders of NPUs are unknown", extra={"problem": str(error)})
         return None
     for uid, problem in records.unreadable.items():
         log.warning("a claim record cannot be read", extra={"uid": uid, "problem": problem})
